@@ -2,21 +2,24 @@
 
 python benchmarks/house.py [ROOT ...] [--json FILE]     # a column for each checkout; default: the one this file is in
 
-A reader follows code through modules and functions, trusts annotations, and looks for a test by its name. This counts:
+A reader follows code through modules and functions, trusts annotations, and looks for a test by its name. A checkout is
+any that has one package below src, whatever its name; what an older one cannot do is told in the table. This counts:
 
-Sizes       lines of all modules; a function's body without its docstring, blank lines and comments included.
+Sizes       lines of all modules, and of each room; a function's body without its docstring, blank lines and comments
+            included.
 Any         annotated parameters (without self, cls, *args and **kwargs) and returns that are exactly `Any`, or a name
             that means `Any` in that module (`Array = Any`, also where it is imported from another module).
 Tests       `a/b/_name.py` has a test of its name if there is a `test_name.py` anywhere below tests; a package needs
             `test_package.py`. Distinct names count `gaussian.py` of two packages once and leave packages out.
 Journeys    calls of Python functions from one module into another, each in a fresh process. A call belongs to the
-            nearest caller in almoner, through other libraries too; code that Python generates belongs to the module of
-            its class. Imports on the way count. Modules are those whose written code runs.
+            nearest caller in the package, through other libraries too; code that Python generates belongs to the
+            module of its class. Imports on the way count. Modules are those whose written code runs.
 """
 
 import argparse
 import ast
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -28,9 +31,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from types import CodeType, FrameType
+from typing import Any
 
 LONG = 40  # lines of a body
 STEPS = 10  # of the shorter training
+PACKAGE = os.environ.get("HOUSE_PACKAGE", "almoner")  # that the journeys go through
 
 Row = dict[str, float | str]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -40,15 +45,18 @@ class Source:
     """The parsed modules of a checkout."""
 
     def __init__(self, root: Path) -> None:
-        self.package = root / "src" / "almoner"
+        packages = [path.parent for path in (root / "src").glob("*/__init__.py")]
+        if len(packages) != 1:
+            raise SystemExit(f"{root / 'src'} has {len(packages)} packages, and must have one")
+        (self.package,) = packages
         self.paths = sorted(self.package.rglob("*.py"))
         self.texts = [path.read_text(encoding="utf-8") for path in self.paths]
         self.parts = [self._parts(path) for path in self.paths]
-        names = (".".join(("almoner", *parts)) for parts in self.parts)
+        names = (".".join((self.package.name, *parts)) for parts in self.parts)
         self.trees = {name: ast.parse(text) for name, text in zip(names, self.texts, strict=True)}
 
     def _parts(self, path: Path) -> tuple[str, ...]:
-        """A module's dotted name below almoner; a package has its folder's."""
+        """A module's dotted name below the package; a package has its folder's."""
         parts = path.relative_to(self.package).with_suffix("").parts
         return parts[:-1] if parts[-1] == "__init__" else parts
 
@@ -70,6 +78,7 @@ def sizes(source: Source) -> Row:
     bodies = [body_lines(function) for tree in source.trees.values() for function in functions(tree)]
     return {
         "lines": sum(modules),
+        **room_lines(source),
         "modules": len(modules),
         "lines of a module, median": median(modules),
         "lines of a module, most": max(modules),
@@ -77,6 +86,15 @@ def sizes(source: Source) -> Row:
         "lines of a function, most": max(bodies),
         f"functions over {LONG} lines": sum(lines > LONG for lines in bodies),
     }
+
+
+def room_lines(source: Source) -> Row:
+    """The lines of each room that is a folder, and of the modules beside them."""
+    lines: Counter[str] = Counter()
+    for text, parts in zip(source.texts, source.parts, strict=True):
+        room = parts[0] if parts and (source.package / parts[0]).is_dir() else "modules beside the rooms"
+        lines[room] += len(text.splitlines())
+    return {f"lines, {room}": count for room, count in sorted(lines.items())}
 
 
 def meaning_any(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
@@ -140,7 +158,7 @@ def tests_by_name(source: Source, root: Path) -> Row:
     pairs = list(zip(source.paths, source.parts, strict=True))
     files = [parts for path, parts in pairs if path.stem != "__init__"]
     kinds = {
-        "modules and packages": [parts or ("almoner",) for _, parts in pairs],
+        "modules and packages": [parts or (source.package.name,) for _, parts in pairs],
         "modules": files,
         "public modules": [parts for parts in files if not any(part.startswith("_") for part in parts)],
         "distinct names": {(parts[-1].lstrip("_"),) for parts in files},
@@ -150,7 +168,7 @@ def tests_by_name(source: Source, root: Path) -> Row:
 
 
 class Calls:
-    """Counts calls of functions of almoner while it is open."""
+    """Counts calls of functions of the package while it is open."""
 
     def __init__(self) -> None:
         self.between: Counter[tuple[str, str]] = Counter()
@@ -187,9 +205,9 @@ class Calls:
 
 
 def module_of(frame: FrameType) -> str | None:
-    """The module of almoner that a frame belongs to."""
+    """The module of the package that a frame belongs to."""
     name = frame.f_globals.get("__name__") or ""
-    return name if name == "almoner" or name.startswith("almoner.") else None
+    return name if name == PACKAGE or name.startswith(f"{PACKAGE}.") else None
 
 
 def is_written(code: CodeType) -> bool:
@@ -197,12 +215,16 @@ def is_written(code: CodeType) -> bool:
     return not code.co_filename.startswith("<")
 
 
+def room(name: str) -> Any:
+    """A room of the package."""
+    return importlib.import_module(f"{PACKAGE}.{name}")
+
+
 def norms_into_accounts() -> Row:
     """Norms of three people into a filter per person, for a cheap budget and for a Rényi budget."""
     import numpy as np
 
-    from almoner import filters, individual, mechanisms
-
+    filters, individual, mechanisms = room("filters"), room("individual"), room("mechanisms")
     step, norms, row = mechanisms.Gaussian(10.0, sensitivity=2.0), np.array([2.0, 0.5, 0.0]), {}
     for kind in (filters.Gaussian, filters.Renyi):
         people = individual.Filter(3, kind(epsilon=1.0, delta=1e-6))
@@ -217,8 +239,7 @@ def a_question() -> Row:
     """The first question about a table of 400 people, and one more of its kind."""
     import pyarrow as pa
 
-    from almoner import filters, queries
-
+    filters, queries = room("filters"), room("queries")
     visits = pa.table({"patient": [k % 400 for k in range(3000)], "hours": [k % 50 / 2 for k in range(3000)]})
     budget, row = filters.Zcdp(epsilon=2.0, delta=1e-6), {}
     with (
@@ -256,24 +277,21 @@ def trained(steps: int) -> Calls:
     """The calls of a training of one linear layer, with everybody in every step."""
     import torch
 
-    from almoner import filters
-    from almoner.training import Trainer
-
+    filters, trainer_class = room("filters"), room("training").Trainer
     records = torch.randn(400, 10, generator=torch.Generator().manual_seed(0))
     module = torch.nn.Linear(10, 2)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
     budget = filters.Gaussian(epsilon=1.0, delta=1e-6)
     loss = torch.nn.CrossEntropyLoss(reduction="none")
-    trainer = Trainer(module, loss, optimizer, budget, max_grad_norm=1.0, divisor=400, steps=steps)
+    trainer = trainer_class(module, loss, optimizer, budget, max_grad_norm=1.0, divisor=400, steps=steps)
     with Calls() as calls:
         trainer.fit(records, (records[:, 0] > 0).long())
     return calls
 
 
 def the_command() -> Row:
-    """The command `almoner epsilon`, by the first spelling of its noise that it takes."""
-    from almoner.cli import app
-
+    """The command `epsilon`, by the first spelling of its noise that it takes."""
+    app = room("cli").app
     for noise in ("--noise-multiplier", "--sigma"):
         said = io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), Calls() as calls:
@@ -281,8 +299,8 @@ def the_command() -> Row:
                 app(["epsilon", noise, "20", "--steps", "100"])
             except SystemExit as end:
                 if not end.code:
-                    return calls.row("almoner epsilon")
-    raise SystemExit(said.getvalue())
+                    return calls.row("epsilon")
+    raise SystemExit(said.getvalue().strip())
 
 
 JOURNEYS: dict[str, Callable[[], Row]] = {
@@ -293,9 +311,18 @@ JOURNEYS: dict[str, Callable[[], Row]] = {
 }
 
 
-def journeys(root: Path) -> Row:
+def journey(name: str) -> Row:
+    """The rows of one journey, or why this checkout cannot be measured on it."""
+    try:
+        return JOURNEYS[name]()
+    except (Exception, SystemExit) as error:  # an older checkout: other names, other parameters
+        return {f"{name}, not measured": f"{type(error).__name__}: {error}".splitlines()[0]}
+
+
+def journeys(source: Source) -> Row:
     """The rows of all journeys, each from a process of its own."""
-    row, environment = {}, {**os.environ, "PYTHONPATH": str(root / "src")}
+    here = {"PYTHONPATH": str(source.package.parent), "HOUSE_PACKAGE": source.package.name}
+    row, environment = {}, {**os.environ, **here}
     for name in JOURNEYS:
         command = [sys.executable, "-P", __file__, "--journey", name]  # -P: files beside this one are no modules
         run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
@@ -306,7 +333,7 @@ def journeys(root: Path) -> Row:
 def measured(root: Path) -> Row:
     """All rows of a checkout."""
     source = Source(root)
-    return sizes(source) | bare_any(source) | tests_by_name(source, root) | journeys(root)
+    return sizes(source) | bare_any(source) | tests_by_name(source, root) | journeys(source)
 
 
 def cell(value: float | str) -> str:
@@ -334,7 +361,7 @@ def main() -> None:
     parser.add_argument("--journey", choices=JOURNEYS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.journey:
-        print(json.dumps(JOURNEYS[options.journey]()))
+        print(json.dumps(journey(options.journey)))
         return
     columns = {str(root): measured(root.resolve()) for root in options.roots}
     show(columns)

@@ -7,6 +7,13 @@ from typing import Any
 from almoner.report import figures
 
 DOCS = Path(__file__).parents[1] / "docs" / "experiments"
+RESULTS = Path(__file__).parent / "results"
+"""Recorded runs, as programs wrote them; the numbers that a page is made from are beside the page."""
+
+
+def results(out: Path) -> Path:
+    """The folder of the runs behind the pages in ``out``: RESULTS for those of the docs, else ``out`` itself."""
+    return RESULTS if out == DOCS else out
 
 
 def _marks(name: str) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """Settings that all tests share, and a PostgreSQL server for those that need one."""
 
 import os
+from collections import Counter
 
 import pytest
 from hypothesis import settings
@@ -8,6 +9,22 @@ from hypothesis import settings
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def pytest_collection_modifyitems(items):
+    """Mark each test that needs the server of PostgreSQL or the site, and the cases after those for the quick suite."""
+    cases = Counter()
+    for item in items:
+        if "server" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.server)
+        if "site" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+        quick = item.get_closest_marker("quick")
+        if quick is not None:
+            function = item.nodeid.partition("[")[0]
+            cases[function] += 1
+            if cases[function] > quick.args[0]:
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +47,7 @@ def path(tmp_path):
     return tmp_path / "people.ledger"
 
 
-@pytest.fixture(params=["file", "server"])
+@pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.server)])
 def where(request, tmp_path):
     """A place for a ledger, once of each kind."""
     if request.param == "file":

@@ -95,6 +95,7 @@ def test_every_other_file_is_refused_as_a_whole(tmp_path, text, before):
     assert refused.value.__context__ is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "told", "wanted"),
     [

@@ -41,6 +41,7 @@ def elsewhere(path):
     return run.stdout.strip() == "True"
 
 
+@pytest.mark.slow
 def test_one_process_holds_a_lock(tmp_path):
     """A second process, and a second lock in this one, are refused until the first is released or forgotten."""
     path = tmp_path / "lock"

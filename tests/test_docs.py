@@ -17,6 +17,12 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 PROSE = [*PAGES, ROOT / "CONTRIBUTING.md"]
 TUTORIALS = sorted(ROOT.glob("docs/tutorials/*.md"))
+SLOW = {"spark.md": pytest.mark.server} | {
+    f"{name}.md": pytest.mark.slow
+    for name in ("individual", "interop", "ledger", "losses", "moving", "odometers", "queries", "training")
+}
+"""Pages whose examples take more than a second, or need Spark."""
+
 COMMAND = re.compile(r"^```\n\$ almoner (.*)\n((?:.*\n)*?)```$", re.M)
 COMMANDS = [
     (page, *found)
@@ -38,7 +44,11 @@ def generator():
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 @pytest.mark.filterwarnings("ignore:.*does not have many workers")
 @pytest.mark.filterwarnings("ignore:.*LeafSpec")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=SLOW.get(page.name, ())) for page in PAGES],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
 def test_examples_run(page, tmp_path, monkeypatch):
     """Every example of README and docs prints what the page says."""
     if page.name == "spark.md" and not java():
@@ -104,7 +114,7 @@ def test_the_readme_shows_commands():
 @pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
 def test_the_picture_is_told_in_recorded_figures(name):
     """What stands under the first picture was recorded by the run that it shows."""
-    record = json.loads((ROOT / "experiments/feldman_zrnic_2021/daily_retail.json").read_text(encoding="utf-8"))
+    record = json.loads((ROOT / "experiments/results/daily_retail.json").read_text(encoding="utf-8"))
     text = (ROOT / name).read_text(encoding="utf-8")
     share = 100 * record["share of the truth that is answered, last tenth"]
     assert f"all {record['days asked']} days were answered" in text

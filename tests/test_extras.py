@@ -65,6 +65,7 @@ def test_what_is_installed_is_simply_imported():
         raise KeyError("x")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", HIDDEN)
 def test_every_room_names_the_extra(library):
     """Rooms that need an optional library say which extra brings it, at its first use."""

@@ -4,9 +4,11 @@ import ast
 import importlib
 import inspect
 import re
+import runpy
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -116,6 +118,12 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 each_module = pytest.mark.parametrize("path", MODULES, ids=[str(path.relative_to(SOURCE)) for path in MODULES])
 
 
+@cache
+def parsed(path):
+    """The tree of a file, read once."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def room(path):
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
@@ -137,7 +145,7 @@ def test_imports_go_down_only(path):
     if here == "__init__":
         return
     assert here in FLOORS, f"{here} has no floor yet"
-    for name in imported(ast.parse(path.read_text(encoding="utf-8"))):
+    for name in imported(parsed(path)):
         parts = name.split(".")
         if parts[0] != "almoner" or len(parts) == 1 or parts[1] in (here, "__version__"):
             continue
@@ -148,7 +156,7 @@ def test_imports_go_down_only(path):
 @each_module
 def test_heavy_libraries_stay_in_their_rooms(path):
     """Optional libraries are imported only where they belong."""
-    for name in imported(ast.parse(path.read_text(encoding="utf-8"))):
+    for name in imported(parsed(path)):
         top = name.split(".")[0]
         assert room(path) in HEAVY.get(top, {room(path)}), f"{top} does not belong into {room(path)}"
 
@@ -189,7 +197,7 @@ def test_import_loads_nothing_heavy():
 def test_modules_are_small_and_honest(path):
     """At most 600 lines, a docstring, a sorted __all__, no assert, no warning (but one), no print but in commands."""
     text = path.read_text(encoding="utf-8")
-    tree = ast.parse(text)
+    tree = parsed(path)
     assert len(text.splitlines()) <= LINES
     assert ast.get_docstring(tree)
     for node in ast.walk(tree):
@@ -227,7 +235,7 @@ def internal(name):
 
 def imported_names(path):
     """Every dotted name that a file imports, with what it takes from it: `from a import b` gives a.b."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -250,6 +258,7 @@ def test_rooms_do_not_reach_into_each_other(path):
             assert not internal(".".join(parts[2:])), f"{dotted(path)} reaches for {name}"
 
 
+@cache
 def imported_modules(name):
     """The modules of the project that a module imports."""
     return {module_of(each) for each in imported_names(NAMES[name]) if each.split(".")[0] == "almoner"} - {name}
@@ -266,6 +275,7 @@ def acyclic(graph):
     return sorted(graph)
 
 
+@cache
 def levels():
     """Every package, and what each module or package directly in it imports of the others there."""
     found = {}
@@ -316,7 +326,7 @@ def test_functions_take_few_parameters():
     """At most 12, without self and cls; the exceptions are listed with how many they take."""
     found = {}
     for name, path in NAMES.items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, FUNCTION):
                 every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
                 count = sum(each.arg not in ("self", "cls") for each in every)
@@ -328,7 +338,7 @@ def test_functions_take_few_parameters():
 @each_module
 def test_docstrings_begin_with_a_verb_or_a_noun(path):
     """The first word is none that hangs on a sentence before: never what, whether, how, the same, those, that."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parsed(path)
     texts = [
         ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, FUNCTION | ast.ClassDef | ast.Module)
     ]
@@ -338,7 +348,7 @@ def test_docstrings_begin_with_a_verb_or_a_noun(path):
 def test_every_test_has_a_sentence():
     """Each test says in a docstring what it shows."""
     for path in sorted(TESTS.rglob("test_*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, FUNCTION) and node.name.startswith("test_"):
                 assert ast.get_docstring(node), f"{path.relative_to(TESTS)}::{node.name}"
 
@@ -395,13 +405,11 @@ def test_public_modules_have_a_test_file_of_their_name():
         assert file.exists() or (package and any(folder.glob("test_*.py"))), f"{name} has no {file.name}"
 
 
-def test_contributing_lists_the_rooms():
-    """The table of rooms in CONTRIBUTING.md has every room on its floor."""
-    page = (SOURCE.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\d+) \| ([^|]+) \|", page, re.MULTILINE)
-    listed = {name: int(floor) for floor, names in rows for name in re.findall(r"`(\w+)`", names)}
-    assert listed == FLOORS
+def test_the_map_is_up_to_date():
+    """Every room has a floor, and CONTRIBUTING.md shows the house as it is (`python tools/map.py` draws it)."""
     assert set(FLOORS) == {room(path) for path in MODULES} - {"__init__"}
+    page = (SOURCE.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert runpy.run_path(str(SOURCE.parents[1] / "tools" / "map.py"))["drawn"](page) == page
 
 
 def public(module_name):

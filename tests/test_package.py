@@ -121,6 +121,31 @@ def test_workflows_run_what_the_makefile_has(path):
     assert "secrets." not in text
 
 
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_actions_are_fixed(path):
+    """What workflows take from others is one commit, with its version beside it: a tag can be moved."""
+    used = re.findall(r"uses: (.*)", path.read_text(encoding="utf-8"))
+    assert used
+    for action in used:
+        assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", action), action
+
+
+def test_hooks_before_a_commit_need_no_network():
+    """They are local, and call the tools of .venv."""
+    read = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    assert [each["repo"] for each in read["repos"]] == ["local"]
+    for hook in read["repos"][0]["hooks"]:
+        assert hook["entry"].startswith(".venv/bin/")
+        assert hook["language"] == "system"
+
+
+def test_recorded_runs_are_not_in_the_source_distribution():
+    """They are many lines that no user of the package needs."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (folder,) = project["tool"]["hatch"]["build"]["targets"]["sdist"]["exclude"]
+    assert list((ROOT / folder.lstrip("/")).glob("*.jsonl"))
+
+
 def test_the_citation_names_this_version():
     """CITATION.cff can be read, and names the version and the licence of the package."""
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))

@@ -10,8 +10,8 @@ account for each person, the same budget lasts longer: the script asks one count
 memory, ledger on disk).
 
 ``--retail`` counts the customers of each day in Online Retail (folder in ALMONER_DATA) instead. Prints the result as
-JSON. Writes it (daily.json or daily_retail.json) and every day (.jsonl) beside this file, and a picture (.svg and .png)
-into docs/experiments. The true counts in them would be private for other data.
+JSON. Writes it (daily.json or daily_retail.json) and every day (.jsonl) into experiments/results, and a picture (.svg
+and .png) into docs/experiments. The true counts in them would be private for other data.
 """
 
 import argparse
@@ -30,10 +30,9 @@ from almoner.curves import zcdp
 from almoner.queries import People, Session
 from almoner.report import figures
 
-HERE = Path(__file__).parent
-sys.path.append(str(HERE.parent))
-import pages  # noqa: E402
-from data_sets import folder  # noqa: E402
+sys.path.append(str(Path(__file__).parents[1]))
+import pages
+from data_sets import folder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -154,8 +153,8 @@ def recorded(path: Path) -> list[dict[str, float]]:
 def draw() -> None:
     """Write the picture of every run that is recorded, as SVG and as PNG."""
     for name, title, place in RUNS:
-        days = recorded(HERE / f"{name}.jsonl")
-        drawn = picture(days, json.loads((HERE / f"{name}.json").read_text(encoding="utf-8"))[FULL], title)
+        days = recorded(pages.RESULTS / f"{name}.jsonl")
+        drawn = picture(days, json.loads((pages.RESULTS / f"{name}.json").read_text(encoding="utf-8"))[FULL], title)
         pages.save_picture(drawn, place)
 
 
@@ -191,8 +190,8 @@ def run(given: argparse.Namespace) -> None:
         days = count_days(sparse(given.people, most, given.share), None, given.full_days, sigma, most)
     epsilon = zcdp.Zcdp(given.full_days * People(sigma=sigma).price / 10**15).epsilon(delta=1e-6)
     result = {"sigma": sigma, "epsilon at delta = 1e-6": round(epsilon, 3), **judged(days, given.full_days, sigma)}
-    (HERE / f"{name}.jsonl").write_text("".join(json.dumps(day) + "\n" for day in days), encoding="utf-8")
-    (HERE / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    (pages.RESULTS / f"{name}.jsonl").write_text("".join(json.dumps(day) + "\n" for day in days), encoding="utf-8")
+    (pages.RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(result, indent=1))
 
 

@@ -10,8 +10,8 @@ Measures the accuracy on the test images over the steps, for the four rows of th
 steps, so filtering is plain descent until step k, with the same noise; it then goes on to k_max with those who have
 budget left. The rows 0.3 also carry the paper's odometer for each person (Algorithm 6, figure 2).
 
-Each finished run is appended to mnist.jsonl beside this file, and is not run again. A run that was killed goes on from
-its checkpoint in ``--work``. The noise is seeded, so the models are not private. A seed repeats a run on the same
+Each finished run is appended to experiments/results/mnist.jsonl, and is not run again. A run that was killed goes on
+from its checkpoint in ``--work``. The noise is seeded, so the models are not private. A seed repeats a run on the same
 machine with the same versions; elsewhere roundings differ, and numbers do within the spread of the seeds. The figures
 show counts of people by their privacy loss, which may not be published for data that are not public.
 """
@@ -276,7 +276,9 @@ def main():
     parser.add_argument(
         "--tune", action="store_true", help="10,000 training images with less noise in proportion; validate on others"
     )
-    parser.add_argument("--out", type=Path, default=HERE / "mnist.jsonl", help="the file of finished runs")
+    parser.add_argument(
+        "--out", type=Path, default=HERE.parent / "results" / "mnist.jsonl", help="the file of finished runs"
+    )
     parser.add_argument("--work", type=Path, default=Path("mnist-checkpoints"), help="a folder, private")
     train_all(parser.parse_args())
 

@@ -15,10 +15,9 @@ from scipy import stats
 
 from almoner.report.figures import INK, figure, styled
 
-HERE = Path(__file__).parent
-sys.path.append(str(HERE.parent))
-import pages  # noqa: E402
-from journal import recorded  # noqa: E402
+sys.path.append(str(Path(__file__).parents[1]))
+import pages
+from journal import recorded
 
 ONE_RUN = {0.3: ((104, 92.28), (125, 93.65)), 0.5: ((180, 94.90), (198, 95.11))}
 """The points of the paper's figure 1."""
@@ -142,7 +141,7 @@ def sections(runs):
 
 def main():
     """Write the page."""
-    runs = recorded(HERE / "mnist.jsonl")
+    runs = recorded(pages.RESULTS / "mnist.jsonl")
     pages.insert(pages.DOCS / "mnist.md", sections(runs))
     image = picture([one for one in runs if one["kind"] == "printed"])
     pages.save_picture(image, "mnist")

@@ -8,7 +8,7 @@ training people, after 50 epochs without filtering (tree-structured Parzen estim
 grid is that of ``section6.py``: nine settings, judged in the same way on the same people. Then five seeds are trained
 with what the search found, on all training people, as those of the grid were: the differences are paired.
 
-Writes one line for each run to docs/experiments/koskela-search.jsonl, and goes on from there after a kill; then the
+Writes one line for each run to experiments/results/koskela-search.jsonl, and goes on from there after a kill; then the
 table of koskela-groups.md. The guarantee of a model does not cover the choice of clip and rate, as in the paper.
 """
 
@@ -102,7 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few people, 3 trials, 2 seeds; nothing is written")
     parser.add_argument("--data", type=Path, default=None, help="the folder of the data sets")
-    parser.add_argument("--out", type=Path, default=pages.DOCS, help="where koskela-search.jsonl is written")
+    parser.add_argument("--out", type=Path, default=pages.DOCS, help="a folder for koskela-search.jsonl and the page")
     given = parser.parse_args()
     if given.quick:
         task, journal = phenotypes.diabetes130(given.data, train=1000, test=400), Journal(None)
@@ -110,10 +110,10 @@ def main() -> None:
         best = max((line for line in journal.lines if line["kind"] == "search"), key=lambda line: line["auc"])
         print(best)
         return
-    journal = Journal(given.out / "koskela-search.jsonl")
+    journal = Journal(pages.results(given.out) / "koskela-search.jsonl")
     task = phenotypes.diabetes130(given.data, train=phenotypes.TRAIN)
     experiment(task, journal, trials=TRIALS, seeds=5, epochs=50)
-    text = table(journal.lines, Journal(pages.DOCS / "koskela-groups.jsonl").lines)
+    text = table(journal.lines, Journal(pages.RESULTS / "koskela-groups.jsonl").lines)
     print(text)
     pages.insert(given.out / "koskela-groups.md", text, "search")
 

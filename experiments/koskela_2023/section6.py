@@ -10,7 +10,7 @@ Adam and an account for each person (the paper's algorithm 1): 50 epochs until t
 Clip and rate are chosen by macro-averaged AUC-ROC on a fifth of the training people, without filtering; at other clips
 the rate is chosen again. Then five seeds run at the three budgets, at seven clips, and for comparison without a filter.
 
-Writes one line for each run to docs/experiments/koskela-groups.jsonl, and goes on from there after a kill; then the
+Writes one line for each run to experiments/results/koskela-groups.jsonl, and goes on from there after a kill; then the
 tables and pictures of koskela-groups.md. Noise is seeded: a seed repeats a run on the same machine with the same
 versions; elsewhere numbers differ within the spread of the seeds. What is printed by group would be private for private
 data.
@@ -276,7 +276,7 @@ def main() -> None:
         name, task = "koskela-groups", phenotypes.diabetes130(given.data, **sizes)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-    journal = Journal(None if out is None else out / f"{name}.jsonl")
+    journal = Journal(None if out is None else section6_page.pages.results(out) / f"{name}.jsonl")
     experiment(task, journal, seeds=2 if given.quick else given.seeds, quick=given.quick, only=given.demo)
     section6_page.write(journal.lines, out, name)
 

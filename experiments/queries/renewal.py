@@ -1,6 +1,6 @@
 """Weekly counts of a shop with a budget for each customer and week: what a lifetime of weeks really reveals of whom.
 
-    python experiments/queries/renewal.py           # 44 weeks of Online Retail; writes renewal.json and the page
+    python experiments/queries/renewal.py           # 44 weeks of Online Retail; writes the record and the page
     python experiments/queries/renewal.py --quick   # four weeks, twenty customers; writes nothing
 
 Each week a count of its customers spends the whole budget of that week, (1, 1e-6)-DP. The privacy losses are those of
@@ -121,7 +121,7 @@ def main() -> None:
         print(table(result(given.data, 4, 20)))
         return
     record = result(given.data, WEEKS, CUSTOMERS)
-    (HERE / "renewal.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    (pages.RESULTS / "renewal.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     pages.insert(PAGE, table(record) + "\n")
     print(table(record))
 

@@ -7,7 +7,7 @@ Two streams: the revenue of each of 53 weeks in Online Retail (a person's week c
 week), and the people who rated films in each of 267 months in MovieLens latest-small. Each is asked in fresh ledgers
 in three ways: people who cannot pay are left out (pace=None), spend what remains (pace=1), or pay at most what is left
 over the number of periods to come (paced). Truth is the total of all people, clipped as the question says. Prints the
-result as JSON and writes streams.json beside this file; the true totals would be private for other data.
+result as JSON and writes experiments/results/query_streams.json; the true totals would be private for other data.
 """
 
 import argparse
@@ -173,7 +173,7 @@ def main() -> None:
         print(json.dumps(measured(year, visitors, 1.0, lambda truth: 1.2 * float(truth.mean()), 1), indent=1))
         return
     result = {"epsilon": EPSILON, "delta": DELTA, "ledgers": given.ledgers, **streams(given.ledgers)}
-    (HERE / "streams.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    (HERE.parent / "results" / "query_streams.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(result, indent=1))
 
 

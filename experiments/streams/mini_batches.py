@@ -6,7 +6,8 @@
 
 A linear model by ``Trainer`` on Adult's indicators, and on scattering features of MNIST, 512 people expected in a step,
 momentum 0.9, the moving average of the iterates. Each rule gets the same number of trials, judged by a part of the
-training people with the noise scaled to the others. Each run is a line of mini_batches.jsonl.
+training people with the noise scaled to the others. Each run is a line of
+experiments/results/mini_batches.jsonl.
 """
 
 import argparse
@@ -32,8 +33,7 @@ from almoner.curves import gaussian
 from almoner.training import callbacks
 from almoner.training.correlated import BandedInverse, FixedBatches
 
-HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "experiments" / "mini-batches.md"
+PAGE = pages.DOCS / "mini-batches.md"
 Make = Callable[..., training.Trainer]
 
 DELTA, SIZE, MOMENTUM, BAND = 1e-5, 512, 0.9, 32
@@ -217,7 +217,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--data", type=Path, help="the folder of the data sets; else ALMONER_DATA")
     parser.add_argument("--work", type=Path, default=Path("utility-features"), help="a folder for features, private")
-    parser.add_argument("--out", type=Path, default=HERE / "mini_batches.jsonl", help="where runs are recorded")
+    parser.add_argument(
+        "--out", type=Path, default=pages.RESULTS / "mini_batches.jsonl", help="where runs are recorded"
+    )
     parser.add_argument("--quick", action="store_true", help="made-up people and few steps; nothing is written")
     given = parser.parse_args()
     if given.quick:

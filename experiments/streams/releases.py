@@ -14,7 +14,7 @@ a person are one person's.
 - one release: nothing is released before the end; m noisy steps on the whole table.
 
 Clip, rate and m are tuned for each rule with the same number of trials, on people who are not judged. Runs are added
-to runs.jsonl as soon as they are done; runs that are there are not repeated.
+to experiments/results/releases.jsonl as soon as they are done; runs that are there are not repeated.
 """
 
 import argparse
@@ -43,7 +43,6 @@ from almoner.curves import gaussian
 from almoner.report import figures
 from almoner.training import Stream
 
-HERE = Path(__file__).parent
 DELTA = 1e-5
 
 
@@ -295,7 +294,7 @@ def main() -> None:
 
 def work(given: argparse.Namespace) -> None:
     """Do what is missing, then write the page."""
-    path = (given.out or HERE) / "runs.jsonl"
+    path = (given.out or pages.RESULTS) / "releases.jsonl"
     cells = [cell for cell in CELLS if cell.data in given.only]
     amount: dict[str, Any] = {"seeds": given.seeds}
     if given.quick:

@@ -6,7 +6,7 @@
 Logistic regression by ``Trainer`` on full batches at (1, 1e-5)-DP for each person, 100 steps, paced accounts. A fifth
 of the training people judge three learning rates for each rule and each clip, with the noise scaled to the others.
 With a fixed clip the rates are in proportion to 1 / clip, with an adaptive one they are the same for all clips. Each
-run is a line of clips.jsonl.
+run is a line of experiments/results/clips.jsonl.
 """
 
 import argparse
@@ -28,8 +28,7 @@ from almoner import filters, training
 from almoner.curves import gaussian
 from almoner.training import callbacks, policies
 
-HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "experiments" / "adaptive-clip.md"
+PAGE = pages.DOCS / "adaptive-clip.md"
 
 EPSILON, DELTA, STEPS = 1.0, 1e-5, 100
 CLIPS = (0.005, 0.05, 0.5, 5.0, 50.0)
@@ -134,7 +133,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--data", type=Path, help="the folder of the data sets; else ALMONER_DATA")
-    parser.add_argument("--out", type=Path, default=HERE / "clips.jsonl", help="where runs are recorded")
+    parser.add_argument("--out", type=Path, default=pages.RESULTS / "clips.jsonl", help="where runs are recorded")
     parser.add_argument("--quick", action="store_true", help="500 people and five steps; nothing is written")
     given = parser.parse_args()
     data = load("adult", given.data)

@@ -5,7 +5,7 @@
     python experiments/utility/images.py --quick         # made-up images, nothing is written into the tree
 
 ``--only mnist`` does one data set, ``--rules plain`` one rule. Features are kept in ``--work``. Each
-run is a line of images.jsonl; what is there is not run again.
+run is a line of experiments/results/images.jsonl; what is there is not run again.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from almoner.training.images import image_classifier
 from almoner.training.images.drawings import Drawings, Scenes, Shapes, Strokes
 from almoner.training.images.features import cached
 
-HERE = Path(__file__).parent
+RESULTS = Path(__file__).parents[1] / "results"
 DELTA, TUNE_SEED = 1e-5, 1000
 
 DRAWINGS: dict[str, Drawings] = {"mnist": Strokes(3000), "fashion_mnist": Shapes(3000), "cifar10": Scenes(3000)}
@@ -188,7 +188,7 @@ def main() -> None:
     parser.add_argument("--rules", nargs="+", default=list(RULES), choices=list(RULES))
     parser.add_argument("--data", type=Path, help="the folder of the data sets; else ALMONER_DATA")
     parser.add_argument("--work", type=Path, default=Path("utility-features"), help="a folder for features, private")
-    parser.add_argument("--out", type=Path, default=HERE / "images.jsonl", help="where runs are recorded")
+    parser.add_argument("--out", type=Path, default=RESULTS / "images.jsonl", help="where runs are recorded")
     parser.add_argument("--quick", action="store_true", help="made-up records; nothing is written")
     given = parser.parse_args()
     if given.quick:

@@ -5,7 +5,7 @@
 
 Default settings (200 steps, a clip of 1, the mean of the last half), delta 1e-5. Four fifths of the training people
 train, the others judge; nobody of a test file is touched. Three seeds of noise, the same for all rates. Each run is a
-line of learning_rates.jsonl.
+line of experiments/results/learning_rates.jsonl.
 """
 
 import argparse
@@ -25,7 +25,6 @@ from tables import Data, held_out, load, part
 
 from almoner.training import LogisticRegression, demo_tables
 
-HERE = Path(__file__).parent
 PAGE = pages.DOCS / "learning-rates.md"
 
 DELTA, SEEDS = 1e-5, 3
@@ -138,7 +137,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=ROWS, choices=ROWS)
     parser.add_argument("--data", type=Path, help="the folder of the data sets; else ALMONER_DATA")
-    parser.add_argument("--out", type=Path, default=HERE / "learning_rates.jsonl", help="where runs are recorded")
+    parser.add_argument(
+        "--out", type=Path, default=pages.RESULTS / "learning_rates.jsonl", help="where runs are recorded"
+    )
     parser.add_argument("--quick", action="store_true", help="300 people and ten steps; nothing is written")
     given = parser.parse_args()
     if given.quick:

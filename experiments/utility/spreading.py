@@ -3,7 +3,7 @@
     python experiments/utility/spreading.py                       # everything on docs/experiments/spreading.md
     python experiments/utility/spreading.py --quick --out FOLDER  # 2,000 people, one seed
 
-Each run is added to spreading.jsonl as soon as it is done; runs that are there are not repeated.
+Each run is added to experiments/results/spreading.jsonl as soon as it is done; runs that are there are not repeated.
 """
 
 import argparse
@@ -28,7 +28,6 @@ from almoner.training import LogisticGradients, descend
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-HERE = Path(__file__).parent
 DELTA = 1e-5
 
 SETTINGS = {
@@ -132,7 +131,7 @@ def main() -> None:
     """Do what is missing, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="the folder of the data sets; else ALMONER_DATA")
-    parser.add_argument("--out", type=Path, default=HERE, help="where runs are recorded")
+    parser.add_argument("--out", type=Path, default=pages.RESULTS, help="where runs are recorded")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--quick", action="store_true", help="2,000 people and one seed")
     given = parser.parse_args()
@@ -144,7 +143,7 @@ def main() -> None:
         row = {"data": name, **run(loaded[name], SETTINGS[name], rule, seed)}
         record(path, row)
         print(name, rule, seed, f"{row['accuracy']:.2f}", flush=True)
-    pages.save_picture(draw(recorded(path)), "spreading", pages.DOCS if given.out == HERE else given.out)
+    pages.save_picture(draw(recorded(path)), "spreading", pages.DOCS if given.out == pages.RESULTS else given.out)
     print(table(recorded(path)))
 
 

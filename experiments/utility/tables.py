@@ -4,7 +4,8 @@
     python experiments/utility/tables.py --quick   # 1,000 people, few steps; nothing is written into the tree
 
 Logistic regression on full batches by the library's ``descend``. A fifth of the training people judge the settings,
-with the noise scaled to the others. ``--only adult --epsilon 0.3`` does one cell. Each run is a line of tables.jsonl.
+with the noise scaled to the others. ``--only adult --epsilon 0.3`` does one cell. Each run is a line of
+experiments/results/tables.jsonl.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from almoner import filters, individual, mechanisms
 from almoner.curves import gaussian
 from almoner.training import Everybody, LogisticGradients, demo_tables, descend
 
-HERE = Path(__file__).parent
+RESULTS = Path(__file__).parents[1] / "results"
 DELTA, TUNE_SEED = 1e-5, 1000
 
 CELLS = {"adult": (0.3, 0.5, 1.0, 1.2), "diabetes130": (0.3,)}
@@ -150,7 +151,7 @@ def main() -> None:
     parser.add_argument("--epsilon", nargs="+", type=float, help="these rows only")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--data", type=Path, help="the folder of the data sets; else ALMONER_DATA")
-    parser.add_argument("--out", type=Path, default=HERE / "tables.jsonl", help="where runs are recorded")
+    parser.add_argument("--out", type=Path, default=RESULTS / "tables.jsonl", help="where runs are recorded")
     parser.add_argument("--quick", action="store_true", help="1,000 people and few steps; nothing is written")
     given = parser.parse_args()
     for name in given.only:

@@ -19,7 +19,6 @@ sys.path.append(str(Path(__file__).parents[1]))
 import journal
 import pages
 
-HERE = Path(__file__).parent
 DELTA, HELD_OUT = 1e-5, 10_000
 NAMES = {
     "mnist": "MNIST",
@@ -165,7 +164,7 @@ def draw(runs: list[dict[str, Any]]) -> Any:
 
 def recorded() -> list[dict[str, Any]]:
     """The runs of images.py and of tables.py."""
-    files = (HERE / f"{name}.jsonl" for name in ("images", "tables"))
+    files = (pages.RESULTS / f"{name}.jsonl" for name in ("images", "tables"))
     return [run for file in files for run in journal.recorded(file)]
 
 

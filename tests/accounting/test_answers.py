@@ -69,6 +69,7 @@ def test_rounds_of_other_kinds():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "rounds", "delta"),
     [

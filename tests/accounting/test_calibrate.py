@@ -16,6 +16,7 @@ BUDGETS = {
 }
 
 
+@pytest.mark.quick(9)
 @pytest.mark.parametrize("make", BUDGETS.values(), ids=BUDGETS)
 @pytest.mark.parametrize(("steps", "sensitivity"), [(1, 1.0), (800, 3.7)])
 def test_exactly_the_planned_steps_fit(make, steps, sensitivity):
@@ -29,6 +30,7 @@ def test_exactly_the_planned_steps_fit(make, steps, sensitivity):
     assert calibrate.steps(make(), m.Gaussian(sigma * (1 - 1e-6), sensitivity)) < steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [BUDGETS["RenyiOrder"], BUDGETS["Renyi"]])
 def test_sampling_needs_less_noise(make):
     """Poisson sampling is calibrated through the Rényi budgets, and refused where it has no cost."""
@@ -62,6 +64,7 @@ def test_impossible_targets_are_refused():
         calibrate.steps(filters.Zcdp(rho=1.0), m.Zcdp(0.0))
 
 
+@pytest.mark.slow
 def test_sampled_noise_for_the_residue_filter_is_found_in_few_walks():
     """Within a part in 5,000 of the least: the steps fit, and a thousandth less noise is too little."""
     budget = filters.Residue(epsilon=1.0, delta=1e-5)
@@ -80,6 +83,7 @@ def test_what_no_noise_can_do_is_said():
         calibrate.steps(filters.Residue(epsilon=1.0, delta=1e-5), m.Composed((m.Pure(0.0), m.Pure(0.0))))
 
 
+@pytest.mark.slow
 def test_all_filters_side_by_side_agree_with_each_alone():
     """The least noise for the steps, and the steps for that noise, whatever the clip is."""
     rows = calibrate.by_filter(epsilon=1.0, delta=1e-5, steps=100, max_grad_norm=3.0)
@@ -92,6 +96,7 @@ def test_all_filters_side_by_side_agree_with_each_alone():
     assert back[1].sigma == pytest.approx(rows[1].sigma)
 
 
+@pytest.mark.slow
 def test_a_filter_that_has_no_price_says_so_beside_the_others():
     """Sampled steps are no Gaussian mechanisms; the other rows are there."""
     rows = calibrate.by_filter(epsilon=1.0, delta=1e-5, noise_multiplier=2.0, sample_rate=0.01)
@@ -107,6 +112,7 @@ def test_steps_or_noise_but_not_both(both):
         calibrate.by_filter(epsilon=1.0, delta=1e-5, **both)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample_rate", [1.0, 0.01])
 def test_noise_of_a_run_fixed_in_advance(sample_rate):
     """It is the least, to a relative 1e-4, whose certified epsilon keeps to the budget; a plan needs as much."""
@@ -130,6 +136,7 @@ def planned_as(step):
     return filters.Planned(step, epsilon=1.0, delta=1e-5)
 
 
+@pytest.mark.slow
 def test_steps_of_a_run_fixed_in_advance():
     """One more step than the answer has an epsilon above the budget's; no step fits where one costs too much."""
     fixed = calibrate.in_advance(epsilon=1.0, delta=1e-5, noise_multiplier=1.1, sample_rate=0.01)

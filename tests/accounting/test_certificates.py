@@ -25,6 +25,7 @@ CHECK = checker()
 MADE = {name: certificates.of_run(run, delta=1e-5, order=order) for name, (run, order) in RUNS.items()}
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", MADE)
 def test_certificates_are_accepted_and_near_the_truth(name):
     """The checker proves each; no epsilon is below that of the curves, and none by a grid is far above."""
@@ -37,6 +38,7 @@ def test_certificates_are_accepted_and_near_the_truth(name):
     assert CHECK.ADJACENCY == certificates.ADJACENCY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MADE)
 def test_claims_of_more_than_was_proven_are_refused(name):
     """Each field changed to claim more, or to nonsense, with a digest that fits: none is accepted."""
@@ -108,6 +110,7 @@ def test_no_filter_promises_more_than_its_certificate_says():
         certificates.of_filter(filters.Planned(m.Gaussian(10.0), epsilon=2.0, delta=1e-5, reserve=0.5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "run",
     [
@@ -125,6 +128,7 @@ def test_parameters_at_the_ends_of_the_range_are_accepted(run):
     CHECK.check(certificates.of_run(run, delta=1e-5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("run", "order", "why"),
     [
@@ -177,6 +181,7 @@ def test_the_checker_is_small_and_independent(tmp_path):
         assert run.returncode == code, run.stdout + run.stderr
 
 
+@pytest.mark.slow
 def test_random_certificates_are_accepted_and_their_corruptions_refused():
     """Of each kind; `python tests/helpers/random_certificates.py 600` makes some ten thousand."""
     random = Random(11)

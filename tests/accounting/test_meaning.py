@@ -48,6 +48,7 @@ def concave_hull(powers):
     return best
 
 
+@pytest.mark.quick(18)
 @pytest.mark.parametrize("seed", range(40))
 def test_no_attack_does_better_than_what_is_said(seed):
     """Random pairs, one to three rounds, every outcome listed: powers, advantage, guesses and beliefs of the best
@@ -119,6 +120,7 @@ def test_nothing_released_and_everything_released():
     assert everything.belief() == (0.0, 1.0)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     "promise",
     [

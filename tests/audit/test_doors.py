@@ -1,6 +1,6 @@
 """Replay audits of every door of the library: nothing is found, and errors that are planted in the doors are.
 
-``python benchmarks/audits.py`` runs the same with twenty people each.
+``python benchmarks/tightness/audits.py`` runs the same with twenty people each.
 """
 
 import numpy as np
@@ -36,6 +36,7 @@ from planted import QUESTIONS, asked
 QUICK = {"people": [3], "replaced": None, "fresh": False}
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("door", DOORS)
 def test_nothing_is_found_in_a_door(door):
     """With a person removed."""
@@ -143,6 +144,7 @@ def rows_in_place_of_columns(self, places):
     return rows.T @ rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [first_row_alone, rows_in_place_of_columns])
 def test_later_rows_that_are_not_paid_are_found(wrong, monkeypatch):
     """Correlated noise: a contribution is in all later rows, and the whole column must be paid."""
@@ -202,6 +204,7 @@ def test_a_norm_without_the_intercept_is_found(monkeypatch):
     assert audited(logistic(n_people=PEOPLE), **QUICK).rules >= {"account"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", QUESTIONS)
 def test_planted_errors_of_questions_are_found(plant, monkeypatch):
     """Each by the rule that it breaks."""
@@ -210,6 +213,7 @@ def test_planted_errors_of_questions_are_found(plant, monkeypatch):
     assert QUESTIONS[plant] in asked_of(table(records()), pipeline, people=1, fresh=False, replaced=None).rules
 
 
+@pytest.mark.slow
 def test_people_may_be_removed_in_several_threads(monkeypatch):
     """The same calls, the same shares of what was paid, in the same order; and a planted error is found for each."""
     pipeline = session(questions=4, asked=asked, watch=False)
@@ -227,6 +231,7 @@ def test_people_may_be_removed_in_several_threads(monkeypatch):
         asked_of(table(records()), pipeline, **(planted | {"threads": 0}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "view",
     [

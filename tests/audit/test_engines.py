@@ -109,6 +109,7 @@ def kinds(told):
     ]
 
 
+@pytest.mark.server
 @needs_spark
 def test_nothing_is_found_in_a_session_on_spark(frame):
     """Adaptive questions, keys and a watch: all that accounts in files paid is revealed, and no more."""
@@ -117,6 +118,7 @@ def test_nothing_is_found_in_a_session_on_spark(frame):
     assert report.tightest == pytest.approx(1, rel=1e-6)
 
 
+@pytest.mark.server
 @needs_spark
 @pytest.mark.parametrize("plant", [planted.no_clipping, planted.a_ninth_charged, planted.rows_as_people])
 def test_planted_errors_are_found_on_spark(plant, frame, monkeypatch):

@@ -72,6 +72,7 @@ def train(mu, rng, noise=1.0):
     return lambda included: included * mu + noise * rng.normal(size=len(included))
 
 
+@pytest.mark.slow
 def test_one_run_reaches_the_claim_and_is_never_above_it():
     """A Gaussian worst case at epsilon 4.4 and 10: at least 60 % of the claimed epsilon, with 95 % confidence."""
     for mu in (1.0, 2.0):
@@ -98,6 +99,7 @@ def test_planted_errors_of_a_training_are_above_the_claim():
         assert result.epsilon(delta=1e-5) > 2
 
 
+@pytest.mark.slow
 def test_false_alarms_are_at_most_one_in_twenty():
     """Of 2,000 audits of a training that keeps its claim, by each of the three bounds, at most 5 % are above it."""
     rng, mu, runs = np.random.default_rng(11), 0.8, 2_000
@@ -151,6 +153,7 @@ def test_a_small_epsilon_is_not_taken_for_zero():
         assert 1.0 < result.epsilon(delta=0.1) < gaussian.epsilon(1.0, delta=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runs", [12, 100])
 @pytest.mark.parametrize("rounded", [False, True])
 def test_many_runs_are_above_the_truth_once_in_twenty_at_most(runs, rounded):

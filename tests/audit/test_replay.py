@@ -30,6 +30,7 @@ def test_nothing_is_found_in_the_right_program():
     assert "0 findings" in str(report)
 
 
+@pytest.mark.quick(25)
 @pytest.mark.parametrize("flaw", flawed.FLAWS, ids=lambda flaw: flaw.__name__)
 def test_each_planted_error_is_found(flaw):
     """By the rule that it breaks, and named in the report."""
@@ -136,6 +137,7 @@ def test_one_draw_for_all_releases_is_found(size):
     assert replayed(seeded).rules == {"noise"}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", planted.KINDS)
 def test_fresh_noise_is_no_finding(kind):
     """Of 25 clean runs of each kind, twice each: real, single precision, whole, decimal, and with other steps."""

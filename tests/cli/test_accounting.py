@@ -72,6 +72,7 @@ def test_sizes_and_epochs_are_a_second_way_to_say_rate_and_steps():
     assert Sampling().rate_and_steps() == (1.0, None)
 
 
+@pytest.mark.slow
 def test_calibrate_prints_noise_or_steps():
     """The least noise for the steps, and the steps for a noise, as the filters say."""
     found = json.loads(output("calibrate", "--epsilon", 1, "--steps", 100, "--max-grad-norm", 3, "--json").stdout)
@@ -152,6 +153,7 @@ def test_python_m_almoner_is_the_command():
     assert not re.search(r"\b(typer|rich|numpy)\b", run.stderr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", ["epsilon --noise-multiplier 20 --steps 3", "epsilon --help", "predict"])
 def test_a_terminal_with_ascii_alone(arguments):
     """Where a terminal cannot show letters such as é, commands and their errors do not fail for that."""

@@ -20,6 +20,7 @@ def call(*arguments, code=0):
     return result.stdout if code == 0 else " ".join(result.stderr.split())
 
 
+@pytest.mark.slow
 def test_images_become_a_model_that_predicts_and_has_statements(tmp_path):
     """From a folder of PNG files to a model with its card; answers for other images; what a person may be told."""
     folder = folder_of(tmp_path / "bars", *drawn(120))

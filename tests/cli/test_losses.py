@@ -39,6 +39,7 @@ def test_constant_norms_give_the_reference_epsilons(tmp_path):
     assert "no guarantee" in found["status"]
 
 
+@pytest.mark.slow
 def test_norms_of_each_step_agree_with_the_library(tmp_path):
     """(people, steps) norms are recorded step by step; an unknown norm is an infinite epsilon."""
     values = np.random.default_rng(0).uniform(0, 1.2, (5, 30))
@@ -55,6 +56,7 @@ def test_norms_of_each_step_agree_with_the_library(tmp_path):
     assert given[4] == np.inf
 
 
+@pytest.mark.slow
 def test_table_groups_and_picture(tmp_path):
     """Quantiles and means for all and by group, and a picture that says that it is private."""
     norms = save(tmp_path / "norms.npy", np.linspace(0.1, 1, 40))
@@ -75,6 +77,7 @@ def test_table_groups_and_picture(tmp_path):
     assert picture.stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_three_accountings_side_by_side(tmp_path):
     """With --gaussian: for everybody, privacy losses <= the dominating Gaussian <= Rényi; 0 and inf stay so; one panel
     for each in the picture."""
@@ -91,6 +94,7 @@ def test_three_accountings_side_by_side(tmp_path):
     assert all(name in text for name in ("Gaussian (1 without a bound)", "private: for the data holder"))
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize(
     ("values", "more", "message"),
     [
@@ -129,6 +133,7 @@ def test_pictures_that_cannot_be_drawn_are_refused_first(tmp_path, name, words):
     assert words in " ".join(told.stderr.split())
 
 
+@pytest.mark.slow
 def test_a_page_of_the_losses(tmp_path):
     """The table's numbers, marked private, for its owner alone; no file is overwritten without a word."""
     norms, page = save(tmp_path / "norms.npy", np.array([1.0, 0.5, 0.0])), tmp_path / "losses.html"

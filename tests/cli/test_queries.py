@@ -40,6 +40,7 @@ def first_asked(plan, *options):
     return run("query", "ask", plan, *options)
 
 
+@pytest.mark.slow
 def test_quote_ask_list(folder):
     """Quoting asks nothing; asking twice gives the same; a longer file asks only what is new."""
     plan = folder / "plan.toml"
@@ -56,6 +57,7 @@ def test_quote_ask_list(folder):
     assert "for the noise alone" in run("query", "ask", plan)
 
 
+@pytest.mark.slow
 def test_an_export_is_utf_8_everywhere(folder):
     """What is exported to a terminal with ASCII alone is byte by byte what a file gets: the chain of hashes holds."""
     plan = folder / "plan.toml"
@@ -88,6 +90,7 @@ def test_pages(folder):
     assert "must end in .html" in run("ledger", "report", ledger, "--html", ledger, "--force", code=2)
 
 
+@pytest.mark.slow
 def test_ledger_and_statement(folder):
     """verify, show, export, check, retire, restore, limit and statement on a ledger that was used."""
     plan, ledger = folder / "plan.toml", folder / "people.ledger"
@@ -143,6 +146,7 @@ def test_an_export_does_not_replace_the_ledger(folder):
     assert "NO" not in run("ledger", "verify", folder / "people.ledger")
 
 
+@pytest.mark.slow
 def test_only_create_makes_a_ledger(folder):
     """A ledger that is not there is refused by every command, with what to write, and `create` makes one once."""
     plan, ledger = folder / "plan.toml", folder / "people.ledger"
@@ -176,6 +180,7 @@ def test_a_lost_ledger_stops_the_nightly_run(folder):
     assert run("query", "ask", plan, "--json") == answers
 
 
+@pytest.mark.slow
 def test_a_plan_names_its_witness(folder):
     """It begins with the ledger; a lost ledger is not made anew beside it, not even by `create`, nor quoted for."""
     plan, ledger, head = folder / "plan.toml", folder / "people.ledger", folder / "volume" / "people.head"
@@ -250,6 +255,7 @@ def test_who_leaves_is_confirmed(folder):
     assert "at most rho = 0.5" in run("ledger", "limit", ledger, "--rho", "0.5", "--purpose", "ads")
 
 
+@pytest.mark.slow
 def test_a_plan_that_cannot_be_asked_to_its_end_charges_nobody(folder):
     """A question dearer than the budget, or under a key that another one has, stops all before the first."""
     plan = folder / "plan.toml"
@@ -265,6 +271,7 @@ def test_a_plan_that_cannot_be_asked_to_its_end_charges_nobody(folder):
     assert set(json.loads(run("query", "list", plan, "--json"))) == {"rows", "middle"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "code", "words"),
     [
@@ -304,6 +311,7 @@ def test_a_lost_ledger_is_not_replaced_by_checking_it(folder):
     assert not book.exists()
 
 
+@pytest.mark.slow
 def test_a_person_is_erased(folder):
     """`almoner ledger erase` leaves the total, in a ledger with pseudonyms; without them it is refused."""
     plan, book = folder / "plan.toml", folder / "people.ledger"
@@ -334,6 +342,7 @@ def test_quoting_makes_no_ledger_on_a_server(folder, server):
     assert len(json.loads(run("query", "list", plan, "--json"))) == 2
 
 
+@pytest.mark.slow
 def test_data_sets_are_declared_and_listed(folder):
     """A plan on a ledger that knows data sets must name its own; statements and lists say it."""
     book, plan = folder / "people.ledger", folder / "plan.toml"
@@ -358,6 +367,7 @@ def test_data_sets_are_declared_and_listed(folder):
     assert "data" in run("statement", book, "--person", "7")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", ["n", "n=", "n=7", "n=[1]", "n=[1, 2, 3]", "n=[2, 1]", 'n=["a", "b"]', "n={}"])
 def test_bounds_that_make_no_sense_are_refused(folder, wrong):
     """Exit code 2, and nothing is declared."""

@@ -79,6 +79,7 @@ def test_without_a_schema_the_reason_is_told_and_a_template_can_be_had(folder):
     assert "--out is missing" in call(*arguments, "bought", "--schema", folder / "schema.toml", code=2)
 
 
+@pytest.mark.slow
 def test_the_demo_falls_back_to_digits(folder, monkeypatch):
     """Without Adult the demonstration takes the digits of scikit-learn; a folder that is given must hold Adult."""
     monkeypatch.setenv("ALMONER_DATA", str(folder))

@@ -24,6 +24,7 @@ def exact_gaussian_delta(mu, epsilon):
     return mp.ncdf(-epsilon / mu + mu / 2) - mp.exp(epsilon) * mp.ncdf(-epsilon / mu - mu / 2)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("precise")
 def test_gaussian_delta_is_exact_and_never_too_small():
     """Against 60 digits, for mu from 1e-8 to 60 and into the far tail: above the truth by less than 2e-11."""

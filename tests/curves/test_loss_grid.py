@@ -47,6 +47,7 @@ def sampled(q, z, e, side):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("q", "z"), [(0.01, 0.6), (0.001, 1.0), (0.1, 2.0), (0.5, 5.0)])
 def test_laws_of_sampled_gaussians_dominate_in_both_directions(q, z):
     """At many epsilons of both signs: at or above the round's curve, and at or below it one step of the grid before."""
@@ -135,6 +136,7 @@ def drawn(chance):
     return Law(first, weights / weights.sum(), 0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_comparisons_never_say_more_than_forty_digits_do():
     """Five hundred random bundles: the bound is at most the true least difference, and within 1e-11 of it."""
     chance = random.Random(7)

@@ -53,6 +53,7 @@ def exact(epsilon, z, q, kinds):
     return max(sum(mass * side(epsilon - loss, z, q) for loss, mass in outcomes) for side in (remove, add))
 
 
+@pytest.mark.slow
 def test_the_closed_form_is_the_integral():
     """The oracle itself, against numerical integration of the densities, in both directions."""
     z, q = mpf("0.8"), mpf("0.3")

@@ -52,6 +52,7 @@ def root(curve, delta):
     return 0.0 if curve(0.0) <= delta else brentq(lambda e: float(curve(e)) / delta - 1, 0.0, 200.0, xtol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("z", "q"), [(0.5, 0.3), (1.0, 0.001), (1.5, 0.004), (4.0, 0.05), (50.0, 0.9)])
 def test_one_step_is_within_two_thousandths_of_the_closed_form(z, q):
     """From delta 1e-10 to 1e-3 and down to epsilon = 0.001: never below, at most 0.2 % above."""
@@ -63,6 +64,7 @@ def test_one_step_is_within_two_thousandths_of_the_closed_form(z, q):
             assert over <= truth * 1.002
 
 
+@pytest.mark.slow
 def test_lower_bounds_of_one_step():
     """Below the closed form, and within 1 % of it; the upper one too as far down as delta = 1e-18."""
     deltas = (1e-18, 1e-10, 1e-5)
@@ -73,6 +75,7 @@ def test_lower_bounds_of_one_step():
         assert truth * (1 - 1e-9) <= over <= truth * 1.002
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "second", "q"), [(0.5, 0.5, 0.03), (1.5, 2.55, 0.004), (3.0, 20.0, 0.8)])
 def test_two_steps_are_within_two_thousandths_of_the_integral(first, second, q):
     """Constant and mixed norms, both directions, delta 1e-10 to 1e-3."""
@@ -86,6 +89,7 @@ def test_two_steps_are_within_two_thousandths_of_the_integral(first, second, q):
             assert over <= truth * 1.002
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("z", "q", "delta"), [(0.02, 0.5, 0.1), (0.025, 0.5, 1e-4), (0.03, 0.5, 1e-8), (0.04, 0.5, 1e-5)]
 )
@@ -100,6 +104,7 @@ def test_very_little_noise_is_not_below_the_closed_form(z, q, delta):
         assert 0.9 * delta <= truth <= delta
 
 
+@pytest.mark.slow
 def test_small_deltas_at_given_epsilons():
     """Delta of one step at an epsilon is right to 1 % as far down as 1e-20; far beyond it is small and never zero."""
     epsilons = [0.5, 2.0, 4.0, 6.0, 8.0]

@@ -24,6 +24,7 @@ def test_pairs_dominate_and_are_close(mechanism):
             assert pair.delta(epsilon=e) <= float(curve(mpf(e))) + 0.01 * top
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("eta", [0.01, 0.5, 4.0])
 def test_some_pair_dominates_every_bounded_range_round(eta):
     """For 60 places t of the range one pair is above the two-point curve at all of 200 epsilons; reversed, too."""

@@ -25,6 +25,7 @@ def fixed(mechanism, epsilon, delta, rounds, *, lower=False):
     return float(losses.epsilons(counts, [mechanism], delta=delta, lower=lower)[0]) <= epsilon
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(
     ("q", "z", "epsilon", "least"),
     [
@@ -47,6 +48,7 @@ def test_the_plan_gets_what_composition_fixed_in_advance_gets(q, z, epsilon, lea
     assert not fixed(step, epsilon, DELTA, math.ceil((rounds + 1) / 0.99))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("q", "z", "epsilon"), [(0.001, 0.5, 1.0), (0.01, 1.0, 1.0), (0.001, 0.6, 2.0), (0.1, 2.0, 2.0)]
 )
@@ -126,6 +128,7 @@ def least(holds, low, high):
     return high
 
 
+@pytest.mark.quick(9)
 @pytest.mark.parametrize("seed", range(12))
 def test_no_price_is_below_the_least_that_a_slow_search_certifies(seed):
     """Random plans, rounds, blocks, levels and slacks: never below, certified, and at most two per cent above."""

@@ -74,6 +74,7 @@ def test_fractional_orders_are_below_dp_accountings_series(rate, noise):
         assert renyi.sampled_gaussian(rate, noise, [order])[0] <= theirs * (1 + 1e-9) + 1e-13
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [1 + 2.0**-40, 1 + 2.0**-20, 1.05, 1.5, 2.0, 2.5, 3.7, 10.9, 32.0, 100.5])
 @pytest.mark.parametrize(("rate", "noise"), [(1e-4, 100.0), (1e-3, 20.0), (0.01, 2.0), (0.1, 0.7), (0.9, 0.4)])
 def test_sampled_gaussian_both_directions_against_mpmath(rate, noise, order):
@@ -196,6 +197,7 @@ def test_totals_of_many_rounds_against_dp_accounting():
     assert renyi.of(run, orders).epsilon(delta=1e-6) == pytest.approx(accountant.get_epsilon(1e-6), rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rate", "noise", "order"), [(1e-5, 40.0, 16384), (1e-4, 130.0, 16384), (1e-3, 20.0, 4096), (0.01, 3.0, 512)]
 )
@@ -212,6 +214,7 @@ def test_sampled_gaussian_at_high_whole_orders_against_fifty_digits(rate, noise,
     assert exact <= value <= exact * (1 + mp.mpf("1e-9"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "noise", "order"), [(1e-4, 30.0, 1000.5), (1e-3, 5.0, 300.25), (0.02, 1.0, 17.3)])
 def test_sampled_gaussian_at_high_fractional_orders_against_thirty_digits(rate, noise, order):
     """The integral again, in many digits: never below, and 1e-10 above at most."""

@@ -32,12 +32,14 @@ def least_gap(mechanism, rng, points, shrink=1.0, slacks=(1e-15, 1e-10)):
 SMALL = [m.Pure(0.1), m.Pure(0.01), m.Pure(1e-3), m.Pure(0.7), m.Exponential(0.3), m.Exponential(0.05)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", SMALL)
 def test_costs_are_valid_at_random_points(mechanism):
     """Guarantee of cost: 500 random (e, b) for each mechanism, b at and above the grid, e of both signs."""
     assert least_gap(mechanism, np.random.default_rng(1), 500) >= 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", CONTINUOUS)
 def test_costs_of_continuous_losses_are_valid_at_random_points(mechanism):
     """The same for Laplace and for both directions of the sampled Gaussian, whose losses are put on points."""
@@ -51,6 +53,7 @@ def test_two_percent_less_would_not_be_valid(mechanism):
     assert least_gap(mechanism, np.random.default_rng(1), 500, shrink=0.98, slacks=(1e-15, 1e-13)) < 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("b", [0.05, 0.5, 3.0])
 def test_the_bound_between_points_holds(b):
     """The certificate's lower bound over a cell is below D at 50 points inside it, for cells of several widths."""
@@ -69,6 +72,7 @@ def test_the_bound_between_points_holds(b):
                 assert at[cell + 1] <= d[-1] + 1e-15
 
 
+@pytest.mark.slow
 def test_rounding_is_within_the_stated_bound():
     """H and its slope in floating point, against 50 digits, at 3000 points: a quarter of the allowance at most."""
     rng = np.random.default_rng(5)
@@ -88,6 +92,7 @@ def test_the_certificate_refuses_what_is_false():
     assert not _certificate.certified(pairs.Pair(np.zeros(1), np.zeros(1), 0.1), square=4.0, cost=1.0, slack=1e-12)
 
 
+@pytest.mark.slow
 def test_tables_for_people_hold_costs_with_slack_of_their_own():
     """Every entry is at least a cost certified for its norm, at its level or below, with the slack of its row, and
     at least that slack's share of everything."""

@@ -40,6 +40,7 @@ def composed(pair, rounds):
     return tuple([float(np.prod(each)) for each in product(law, repeat=rounds)] for law in (pair.p, pair.q))
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("rounds", [1, 4])
 def test_pairs_and_their_compositions_against_neyman_and_pearson(seed, rounds):

@@ -91,6 +91,7 @@ def test_rényi_values_are_not_below_an_enumeration(runs, shape):
                 assert divergence(there, back, mpf(order)) <= value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("runs", "shape"), LAWS)
 def test_hockey_stick_curves_are_not_below_an_enumeration(runs, shape):
     """So are epsilon at several deltas, the curve at its points, and the pair at epsilons of both signs."""
@@ -190,6 +191,7 @@ def test_the_pair_costs_less_in_a_filter():
         Planned(tuning.pair(best_), epsilon=0.99 * fixed, delta=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("best_", [m.BestOf(m.Pure(1.0), 1000, 5.0), m.BestOf(m.Gaussian(5.0), 1000, inf)], ids=str)
 def test_the_tightest_row_is_the_least_of_all(best_):
     """Also where the Rényi curve of the best run is below its hockey-stick curve; so is the curve of both."""
@@ -267,6 +269,7 @@ def exactly(runs, shape, digits=300):
         number += 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("runs", "shape"), [(1000.0, 0.0), (1000.0, -0.3), (20.0, -0.5), (1000.0, 1000.0), (3.0, 1e-16)]
 )

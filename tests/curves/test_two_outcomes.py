@@ -53,6 +53,7 @@ def judge_of_zcdp(x, rho):
     return least_errors(x, near, np.array(near) * rho)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rho", [0.01, 0.68, 3.0])
 def test_zcdp_against_a_solution_in_thirty_digits(rho):
     """The least rate of false alarms that we allow a test of power x is that of two outcomes, or up to 0.5 % less."""
@@ -73,6 +74,7 @@ def test_renyi_curves_against_a_solution_in_thirty_digits(orders, values):
         assert float(curve.beta(y * 0.995)) >= 1 - x
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("rho", RHOS)
 def test_no_mechanism_does_better_than_its_zcdp_says(rho):
     """Gaussian noise with rho = mu**2/2 and randomised response with epsilon tanh(epsilon/2) = rho both are rho-zCDP:
@@ -98,6 +100,7 @@ def test_numbers_that_were_too_large():
     assert meaning.of(zcdp.Zcdp(1.26)).advantage == pytest.approx(0.71004, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_curves_are_below_the_conversions():
     """Everywhere: delta at 200 epsilons is at most 3 % above that of the best order, and far below it near 0."""
     for rho in RHOS:
@@ -111,6 +114,7 @@ def test_curves_are_below_the_conversions():
         assert (tradeoff.of(renyi.Renyi(orders, values), points=512).delta(at) <= deltas * 1.03).all()
 
 
+@pytest.mark.slow
 def test_lines_hold_for_whatever_numbers_they_are_made_from():
     """2,000 random tests, orders and divergences, wrong ones too: epsilon and delta are at least those in 60 digits."""
     rng = np.random.default_rng(1)
@@ -136,6 +140,7 @@ def test_lines_hold_for_whatever_numbers_they_are_made_from():
     assert checked > 1500
 
 
+@pytest.mark.slow
 def test_statements_cards_and_ledgers_say_the_same_guess(tmp_path):
     """To the last digit: meaning of a total, of a filter, of a person's account, and of a ledger."""
     for rho in (0.1, 0.68, 3.0):
@@ -172,6 +177,7 @@ def test_a_person_with_a_residue_is_told_what_the_whole_curve_says():
     assert exact - 1e-3 <= whole.guess()[0] <= exact + 1e-6
 
 
+@pytest.mark.slow
 def test_rounds_that_may_fail_are_read_by_their_zcdp_too():
     """zCDP with a failure: the curve of the zCDP, moved up by the probability of the failure."""
     both = m.Composed((m.Zcdp(0.5), m.Approximate(0.0, 1e-3)))

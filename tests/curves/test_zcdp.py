@@ -24,6 +24,7 @@ def test_zcdp_bounds_lie_above_the_gaussian_truth(rho, delta):
     assert zcdp.Zcdp(rho).delta(epsilon=epsilon) <= delta * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @given(st.floats(1e-3, 30), st.sampled_from(DELTAS))
 def test_zcdp_rho_inverts_epsilon(epsilon, delta):
     """The largest rho for a budget converts back to it."""

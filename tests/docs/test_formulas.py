@@ -62,6 +62,7 @@ def tables(text):
     return wrong
 
 
+@pytest.mark.quick(76)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_formulas_are_whole(page):
     """Every formula of a page can be rendered, no dollar sign is left over, and tables keep their columns."""
@@ -93,6 +94,7 @@ def test_no_formula_is_left_bare(page):
     assert re.findall(r".*(?:\^\{|_\{|[)\]}]_|[)\]}]\^).*", text) == []
 
 
+@pytest.mark.slow
 def test_formulas_are_no_emphasis(site):
     """In the built site no part of a formula was taken for emphasis, and formulas are elements of MathML."""
     shown = 0

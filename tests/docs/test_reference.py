@@ -48,6 +48,7 @@ def test_sections_of_a_docstring():
     assert text.endswith("```pycon\n>>> 1 + 1\n2\n```")
 
 
+@pytest.mark.quick(22)
 @pytest.mark.parametrize("module_name", generate.MODULES)
 def test_nothing_of_a_docstring_is_lost(module_name):
     """Each public function and class has its signature, its guarantee in a box, and every name of its arguments."""

@@ -10,7 +10,7 @@ import pytest
 from almoner import filters, mechanisms
 
 ROOT = Path(__file__).parents[2]
-SPEC = importlib.util.spec_from_file_location("adaptive_steps", ROOT / "benchmarks" / "adaptive_steps.py")
+SPEC = importlib.util.spec_from_file_location("adaptive_steps", ROOT / "benchmarks" / "tightness" / "adaptive_steps.py")
 adaptive_steps = importlib.util.module_from_spec(SPEC)
 sys.modules[SPEC.name] = adaptive_steps  # dataclasses look themselves up
 SPEC.loader.exec_module(adaptive_steps)

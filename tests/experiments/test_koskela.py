@@ -32,6 +32,7 @@ groups, mimic = program("groups"), program("mimic")
 # groups
 
 
+@pytest.mark.slow
 @needs("adult", "diabetes130")
 def test_the_quick_experiment_shows_every_group(tmp_path, monkeypatch, capsys):
     """The command as continuous integration runs it: every group at both moments, and tables on a page."""

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 metrics = pytest.importorskip("sklearn.metrics")
 
 ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs" / "experiments"
+DOCS, RESULTS = ROOT / "docs" / "experiments", ROOT / "experiments" / "results"
 sys.path.append(str(ROOT / "experiments" / "koskela_2023"))
 
 import mimic  # noqa: E402
@@ -26,7 +26,7 @@ from data_folders import DATA, needs  # noqa: E402
 
 
 def saved():
-    return [json.loads(line) for line in (DOCS / "koskela-groups.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in (RESULTS / "koskela-groups.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 # Labels and groups
@@ -80,6 +80,7 @@ def test_a_fold_holds_people_out_with_all_their_records():
     assert 0 < len(judged) < 25
 
 
+@pytest.mark.slow
 @needs("diabetes130")
 def test_diabetes130_gives_a_patient_a_record():
     """One record for each patient, features within [-1, 1], and pneumonia as frequent as in its source."""
@@ -117,6 +118,7 @@ def test_the_score_is_the_share_of_pairs_in_order():
 # The program
 
 
+@pytest.mark.slow
 @needs("diabetes130")
 def test_the_quick_form_writes_the_page_and_goes_on_after_a_kill(tmp_path, monkeypatch, capsys):
     """Tables between their marks; nobody spends more than the budget; a second call runs nothing that is saved."""
@@ -154,6 +156,7 @@ def test_the_quick_form_writes_the_page_and_goes_on_after_a_kill(tmp_path, monke
     ]
 
 
+@pytest.mark.slow
 @needs("mimic3_demo")
 def test_generated_files_of_the_benchmarks_form_train(tmp_path):
     """Subjects are people, all labels are read back, and a private run on them keeps within the budget."""
@@ -202,7 +205,7 @@ def test_who_gains_and_who_loses_is_as_in_the_paper():
 
 def test_the_page_shows_the_search():
     """Its table is made from the saved runs: 30 trials, and five seeds with the best of them."""
-    lines = [json.loads(line) for line in (DOCS / "koskela-search.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = [json.loads(line) for line in (RESULTS / "koskela-search.jsonl").read_text(encoding="utf-8").splitlines()]
     assert search.table(lines, saved()) in (DOCS / "koskela-groups.md").read_text(encoding="utf-8")
     trials = [line for line in lines if line["kind"] == "search"]
     best = max(trials, key=lambda line: line["auc"])

@@ -41,6 +41,7 @@ def test_norms_and_gradients_are_those_of_automatic_differentiation(program):
         assert float(norms[person]) == pytest.approx(float((first.norm() ** 2 + second.norm() ** 2).sqrt()), rel=1e-4)
 
 
+@pytest.mark.slow
 @needs("mnist")
 def test_the_quick_form_runs_and_orders_the_accountings(program):
     """Everybody: privacy losses <= the dominating Gaussian and <= Rényi; the person's curve is below the Gaussian's."""

@@ -23,6 +23,7 @@ def mnist():
     del sys.modules["mnist"]
 
 
+@pytest.mark.slow
 @needs("mnist")
 def test_the_quick_form_trains(mnist, monkeypatch, capsys, tmp_path):
     """A printed line with both accuracies; nothing but the checkpoint is written, and it is gone at the end."""
@@ -38,7 +39,7 @@ def test_the_quick_form_trains(mnist, monkeypatch, capsys, tmp_path):
 
 def test_recorded_runs_are_complete(mnist):
     """Every recorded line has its row's printed noise, unless the noise is ours, and an accuracy after all steps."""
-    for line in mnist.recorded(SCRIPT.with_name("mnist.jsonl")):
+    for line in mnist.recorded(SCRIPT.parents[1] / "results" / "mnist.jsonl"):
         row = mnist.PRINTED[line["epsilon"]]
         assert line["kind"] == "exact" or line["noise_multiplier"] == pytest.approx(row.sigma * line["people"] / 60_000)
         assert line["curve"][-1][:2] == [line["k_max"], line["accuracy"]]

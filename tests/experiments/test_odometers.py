@@ -40,6 +40,7 @@ def test_figure_5_of_koskela(entry):
     assert figure[name][figure["epsilon"].index(entry["inputs"]["eps"])] == entry["value"]
 
 
+@pytest.mark.slow
 def test_the_saved_numbers_are_computed():
     """Each program again, against what is saved."""
     koskela, before = program("koskela_2023/figures.py"), saved("koskela-figures")
@@ -59,6 +60,7 @@ def test_the_saved_numbers_are_computed():
         np.testing.assert_allclose(new["epsilons"], old["epsilons"], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_lecuyers_figures_are_computed_and_on_the_page():
     """The saved curves again, the table of the page from them, and the numbers that the paper prints."""
     module, before = program("lecuyer_2021/odometer.py"), saved("odometer")

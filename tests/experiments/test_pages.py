@@ -68,12 +68,12 @@ def coverage(patch):
 
 
 def daily(patch):
-    made, retail = (numbers(f"experiments/feldman_zrnic_2021/{name}.json") for name in ("daily", "daily_retail"))
+    made, retail = (numbers(f"experiments/results/{name}.json") for name in ("daily", "daily_retail"))
     doubles, weeks = "days until the mean relative error doubles", "days until that of three weeks doubles"
     noise, error = "mean relative error of the noise alone", "mean relative error, all days"
     times = "times, three weeks"
     for name, (result, sigma) in {"daily": (made, 25.0), "daily_retail": (retail, 10.0)}.items():
-        days = numbers(f"experiments/feldman_zrnic_2021/{name}.jsonl")
+        days = numbers(f"experiments/results/{name}.jsonl")
         judged = program("experiments/feldman_zrnic_2021/daily", patch).judged(days, 20, sigma)
         assert judged.items() <= result.items()
     return [
@@ -90,20 +90,20 @@ def daily(patch):
 def streams(patch):
     rows = []
     for way in ("left out", "remainder", "paced"):
-        retail = numbers("experiments/queries/streams.json")["Online Retail, revenue a week"][way]
+        retail = numbers("experiments/results/query_streams.json")["Online Retail, revenue a week"][way]
         rows.append(" | ".join(f"{100 * each:.1f} %" for each in retail["mean error of answers"]))
         rows.append(" | ".join(f"{100 * each:.0f} %" for each in retail["share of noise intervals that cover"]))
     return rows
 
 
 def training_streams(patch):
-    module, runs = program("experiments/streams/releases", patch), numbers("experiments/streams/runs.jsonl")
+    module, runs = program("experiments/streams/releases", patch), numbers("experiments/results/releases.jsonl")
     assert numbers("docs/experiments/streams.json") == module.summary(runs)
     return [module.table(runs)]
 
 
 def mnist(patch):
-    runs = numbers("experiments/feldman_zrnic_2021/mnist.jsonl")
+    runs = numbers("experiments/results/mnist.jsonl")
     return [program("experiments/feldman_zrnic_2021/mnist_page", patch).sections(runs)]
 
 
@@ -116,7 +116,7 @@ def whitehouse(patch):
 
 
 def adaptive_steps(patch):
-    module = program("benchmarks/adaptive_steps", patch)
+    module = program("benchmarks/tightness/adaptive_steps", patch)
     return module.table(numbers("docs/experiments/adaptive_steps.json"))
 
 
@@ -128,8 +128,8 @@ def utility(patch):
 
 
 SHOWN = {
-    "adaptive-clip.md": made_table("experiments/utility/clips", "experiments/utility/clips.jsonl"),
-    "renewal.md": made_table("experiments/queries/renewal", "experiments/queries/renewal.json"),
+    "adaptive-clip.md": made_table("experiments/utility/clips", "experiments/results/clips.jsonl"),
+    "renewal.md": made_table("experiments/queries/renewal", "experiments/results/renewal.json"),
     "adult.md": made_table("experiments/feldman_zrnic_2021/adult", "docs/experiments/adult.json"),
     "coverage.md": coverage,
     "daily.md": daily,
@@ -138,13 +138,13 @@ SHOWN = {
     "groups.md": groups,
     "koskela-figures.md": made_table("experiments/koskela_2023/figures", "docs/experiments/koskela-figures.json"),
     "koskela.md": made_table("experiments/koskela_2023/figure1", "docs/experiments/koskela.json"),
-    "learning-rates.md": made_table("experiments/utility/learning_rates", "experiments/utility/learning_rates.jsonl"),
-    "mini-batches.md": made_table("experiments/streams/mini_batches", "experiments/streams/mini_batches.jsonl"),
+    "learning-rates.md": made_table("experiments/utility/learning_rates", "experiments/results/learning_rates.jsonl"),
+    "mini-batches.md": made_table("experiments/streams/mini_batches", "experiments/results/mini_batches.jsonl"),
     "mnist.md": mnist,
     "odometer.md": made_table("experiments/lecuyer_2021/odometer", "docs/experiments/odometer.json"),
     "policies.md": policies,
     "training-streams.md": training_streams,
-    "spreading.md": made_table("experiments/utility/spreading", "experiments/utility/spreading.jsonl"),
+    "spreading.md": made_table("experiments/utility/spreading", "experiments/results/spreading.jsonl"),
     "stopping-counts.md": made_table(
         "experiments/feldman_zrnic_2021/stopping", "docs/experiments/stopping-counts.json"
     ),
@@ -160,6 +160,7 @@ OWN_TEST = {"koskela-groups.md": "test_koskela_section6.py::test_the_page_shows_
 """Pages that a test of their own compares with the record."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHOWN)
 def test_the_page_shows_what_was_recorded(name, monkeypatch):
     """Every table of the page is the one that the program makes of the recorded numbers."""

@@ -40,6 +40,7 @@ def name(path):
     return path.relative_to(ROOT / "experiments").as_posix()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [path for path in PROGRAMS if name(path) not in OWN_TEST], ids=name)
 def test_the_quick_form_runs(path, tmp_path):
     """It ends well, prints something, and leaves every file as it was; or its data set is not there, and it says so."""
@@ -57,6 +58,7 @@ def test_the_quick_form_runs(path, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_without_data_a_quick_form_is_skipped_and_the_reason_names_the_data(tmp_path):
     """Where the folder of data sets is empty, programs that need one are no failures: the reason says which."""
     command = [

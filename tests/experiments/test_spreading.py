@@ -5,7 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from data_folders import DATA, needs
+
+pytestmark = pytest.mark.slow
+
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "experiments" / "utility" / "spreading.py"

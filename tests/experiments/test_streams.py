@@ -18,7 +18,7 @@ SPEC.loader.exec_module(streams)
 def test_the_page_shows_the_recorded_numbers():
     """Every error and every share of covering intervals of Retail is on the page."""
     page = (ROOT / "docs" / "experiments" / "streams.md").read_text(encoding="utf-8")
-    recorded = json.loads((ROOT / "experiments" / "queries" / "streams.json").read_text(encoding="utf-8"))
+    recorded = json.loads((ROOT / "experiments" / "results" / "query_streams.json").read_text(encoding="utf-8"))
     for way in streams.WAYS:
         quarters = recorded["Online Retail, revenue a week"][way]
         errors = " | ".join(f"{100 * each:.1f} %" for each in quarters["mean error of answers"])

@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from data_folders import needs
@@ -22,6 +23,7 @@ def program(name):
     return module
 
 
+@pytest.mark.slow
 @needs("cifar10")
 def test_policies_in_quick_form(tmp_path):
     """Three runs until the filter refuses; the policies asked and paid, and the noise of the start was the least."""
@@ -38,6 +40,7 @@ def test_policies_in_quick_form(tmp_path):
     assert fixed["steps"] == 30  # what the budget was planned for
 
 
+@pytest.mark.slow
 @needs("cifar10")
 def test_fine_tuning_in_quick_form(tmp_path):
     """Every start, part and noise runs; the odometer's bounds grow, and the promise along the whole path costs more."""

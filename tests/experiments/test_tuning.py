@@ -92,6 +92,7 @@ def test_forgetting_the_trials_would_overspend(tuning):
     assert naive.total.max() > 1.2 * budget
 
 
+@pytest.mark.slow
 @needs("adult")
 def test_tuning_in_quick_form(tuning, tmp_path):
     """The tuned run and each rate alone, for each budget; nobody's account exceeds it, and there is a table."""

@@ -65,7 +65,7 @@ def test_the_fast_descents_are_those_of_the_library(rule, monkeypatch):
 def test_every_rule_has_the_same_trials_and_every_result_is_the_best_of_them(monkeypatch):
     """A test run has the setting that judged best on the training file, among all that the list has for every rule."""
     module = program("images", monkeypatch)
-    runs = module.recorded(module.HERE / "images.jsonl")
+    runs = module.recorded(module.RESULTS / "images.jsonl")
     keys = [(row["stage"], row["data"], row["epsilon"], row["rule"], row["seed"], str(row["setting"])) for row in runs]
     assert len(keys) == len(set(keys))
     for row in runs:

@@ -63,6 +63,7 @@ def best(account, menu):
     return max(one_order("p"), one_order("q"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "menu", "least"),
     [

@@ -29,6 +29,7 @@ def shortest(value):
     return Fraction(repr(value))
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("kind", ["Basic", "Zcdp", "RenyiOrder", "RenyiCurve"])
 @pytest.mark.parametrize("budget", [1.0, 0.3, 2.0, 7.25])
 def test_k_shares_fit_k_times_wherever_their_sum_does(kind, budget):

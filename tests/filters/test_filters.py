@@ -351,6 +351,7 @@ def test_taking_deltas_out_of_what_is_left_is_wrong():
     assert not account.admits(m.Approximate(0.0, leak))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Gaussian", "Zcdp", "Renyi", "RenyiOrder"])
 def test_an_adaptive_adversary_does_not_break_a_filter(kind):
     """An adversary picks each noise from the realised loss to push it over epsilon; 40,000 games, delta = 0.05."""

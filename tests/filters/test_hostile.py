@@ -118,6 +118,7 @@ HARD = settings(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FILTERS)
 @given(asked=events(6), epsilon=st.sampled_from([0.3, 1.0, 6.0]))
 @example(asked=[(m.Gaussian, (1e-300, 5e-324), 10**30), (m.Pure, (5e-324,), 10**30)], epsilon=1.0)
@@ -152,6 +153,7 @@ ODOMETERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ODOMETERS)
 @given(asked=events(5))
 @example(asked=[(m.Gaussian, (1e60, 1e-60), 10**30), (m.Gaussian, (1.0, 1.0), 1)])

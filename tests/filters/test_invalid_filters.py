@@ -156,6 +156,7 @@ def test_the_natural_filter_is_wrong(e1, e2):
     assert delta(tree, e1) > 1.04 * d
 
 
+@pytest.mark.quick(37)
 @pytest.mark.parametrize("name", OURS)
 @pytest.mark.parametrize("row", TABLE)
 def test_our_filters_withstand_the_best_order_attack(name, row):
@@ -177,6 +178,7 @@ def test_our_filters_withstand_the_natural_attack(name):
     assert delta(run, E1) <= d
 
 
+@pytest.mark.quick(9)
 @pytest.mark.parametrize("name", OURS)
 @pytest.mark.parametrize("times", [2, 10, 100])
 def test_what_our_filters_admit_of_the_attacks_is_never_above_delta(name, times):
@@ -186,6 +188,7 @@ def test_what_our_filters_admit_of_the_attacks_is_never_above_delta(name, times)
         assert delta(pruned(table_tree(row), account, describe), row[0]) <= times * row[1]
 
 
+@pytest.mark.slow
 def test_most_of_our_filters_admit_something_of_the_attacks():
     """The tests above are no empty ones: many filters run the first round of an attack, and some a second."""
     runs = [pruned(table_tree(row), *make(row[0], row[1])) for make in OURS.values() for row in TABLE]

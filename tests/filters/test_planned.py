@@ -234,6 +234,7 @@ def test_a_filter_that_gives_five_per_cent_more_is_caught():
     assert reached > DELTA
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_whole_paths_composed_again_stay_within_the_promise(seed):
     """All that was charged on a path, a plan of two kinds and four others, composed by another certificate."""

@@ -31,6 +31,7 @@ def best(plan, epsilon, delta):
     return max(admitted(budget, plan) for budget in budgets)
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize(
     ("plan", "epsilon", "expected"),
     [
@@ -65,6 +66,7 @@ def test_gaussian_noise_gets_the_filter_that_is_exact_for_it():
         assert type(filters.recommend(epsilon=1.0, delta=1e-6, plan=plan).budget) is filters.Gaussian
 
 
+@pytest.mark.slow
 def test_without_a_plan_it_is_the_residue_filter():
     """At least 97 % of what the best filter without a plan admits, over mechanisms of several kinds."""
     kinds = (filters.Basic, filters.Renyi, filters.Zcdp, filters.Approximate)

@@ -33,6 +33,7 @@ def test_pure_rounds():
     assert calibrate.steps(filters.Approximate(epsilon=1.0, delta=1e-6), m.Pure(0.01)) == 349
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("row", "share"), list(zip(GOLDEN["rows"], (0.93, 0.97, 0.98), strict=True)))
 def test_sampled_gaussian_steps(row, share):
     """q = 0.01, sigma = 2, delta = 1e-5: at least this share of the steps that fit when fixed in advance (PLD)."""
@@ -42,6 +43,7 @@ def test_sampled_gaussian_steps(row, share):
     assert share * exact <= steps <= exact
 
 
+@pytest.mark.slow
 def test_a_table_is_built_in_seconds_and_used_in_microseconds():
     """A whole run over all states with a mechanism that is new: below 10 s; the same again: 20,000 charges a second."""
     step = m.SampledGaussian(1.7, 1.0, 0.013)
@@ -68,6 +70,7 @@ def test_gaussian_rounds_cost_mu_squared_exactly():
 MIXED = [m.Pure(0.02), m.Laplace(40.0), m.SampledGaussian(2.0, 1.0, 0.05), m.Gaussian(30.0), m.Exponential(0.04)]
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.lists(st.tuples(st.sampled_from(MIXED), st.integers(0, 60)), min_size=1, max_size=5))
 def test_repeated_rounds_cost_what_single_ones_do(plan):
@@ -87,6 +90,7 @@ def test_repeated_rounds_cost_what_single_ones_do(plan):
         assert together.state() == single.state()
 
 
+@pytest.mark.slow
 def test_repeated_blocks_cost_what_single_ones_do():
     """A block of several mechanisms, many times: the same as one after the other, and a million times in one go."""
     block = m.Composed((m.Pure(0.03), m.Repeated(m.Laplace(60.0), 3)))
@@ -295,6 +299,7 @@ def best_adversary(account, rounds, depth, epsilon, basic=True):
     return float(value(json.dumps(account.state()), np.ones(1), np.ones(1), depth)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 0.05), (1.0, 0.01), (3.0, 0.05), (1.0, 1e-4)])
 def test_the_best_two_round_adversary_stays_below_delta(epsilon, delta):
     """An optimal adversary over 32 kinds of rounds reaches over 80 % of delta and never more than delta."""
@@ -306,6 +311,7 @@ def test_the_best_two_round_adversary_stays_below_delta(epsilon, delta):
         assert best_adversary(account, menu(b), 2, e, basic=False) <= bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 0.05), (1.0, 0.1)])
 def test_the_best_five_round_adversary_stays_below_delta(epsilon, delta):
     """The same with five rounds of randomised response of three sizes, large beside b."""
@@ -314,6 +320,7 @@ def test_the_best_five_round_adversary_stays_below_delta(epsilon, delta):
     assert 0.5 * delta < best_adversary(account, rounds, 5, epsilon) <= delta
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 0.05), (1.0, 0.01)])
 def test_the_adversary_catches_charges_that_are_too_small(epsilon, delta, monkeypatch):
     """The adversary can win: against a filter that charges the variance of the loss, in any state, it exceeds delta."""
@@ -327,6 +334,7 @@ def test_the_adversary_catches_charges_that_are_too_small(epsilon, delta, monkey
     assert best_adversary(account, menu(math.sqrt(account.left)), 2, epsilon) > delta
 
 
+@pytest.mark.slow
 def test_leaks_and_responses_enumerated():
     """Randomised responses and leaks, as many as are admitted, each chosen by the last outcome: at most delta."""
     for swap in (False, True):

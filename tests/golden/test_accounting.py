@@ -160,6 +160,7 @@ def test_yu_et_al_tracker(entry):
     assert agrees(entry, float(value))
 
 
+@pytest.mark.quick(16)
 @chosen(r"count_(basic|fz|zcdp|whitehouse)")
 def test_number_of_pure_queries_admitted(entry):
     """How many eps0-DP queries each filter admits, charged one after the other."""
@@ -240,6 +241,7 @@ def test_a_public_coin_breaks_some_order_has_budget_left(entry):
     assert excess > 0
 
 
+@pytest.mark.slow
 @chosen(r"curve_filter_violation_Canonne_8_\{3")
 def test_some_order_has_budget_left_is_crossed_by_two_thirds(entry):
     """Round 1 Gaussian; round 2 two points that saturate the order chosen after round 1: at least as recorded."""

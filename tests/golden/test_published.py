@@ -63,6 +63,7 @@ def gaussian_delta(mu, epsilon):
         return float(mpmath.ncdf(mu / 2 - x / mu) - mpmath.exp(x) * mpmath.ncdf(-mu / 2 - x / mu))
 
 
+@pytest.mark.slow
 @chosen("prv_([0-9]|test|noise)|noise_sampled")
 def test_epsilon_of_trainings_by_privacy_random_variables(entry):
     """PRV's upper bounds are 0.01 above its estimates, and 0.02 above its lower bounds; ours lie near the estimates."""
@@ -83,6 +84,7 @@ def test_the_central_limit_is_no_bound(entry):
     assert entry["value"] + 0.1 < least <= tightest(run, delta=delta).epsilon
 
 
+@pytest.mark.quick(4)
 @chosen("rdp_sampled|log_a")
 def test_renyi_divergence_of_sampled_noise(entry):
     """Not below the integral at any order, and within 1e-10 of it."""
@@ -122,6 +124,7 @@ def test_renyi_divergence_of_randomized_response(entry):
     fits(entry, renyi.values(pair, [given["order"]])[0])
 
 
+@pytest.mark.slow
 @chosen("laplace_")
 def test_epsilon_of_laplace_at_a_small_delta(entry):
     """One round is nearly pure; a hundred are at most what they add up to."""
@@ -129,6 +132,7 @@ def test_epsilon_of_laplace_at_a_small_delta(entry):
     fits(entry, tightest(m.Repeated(m.Laplace(given["scale"]), given["rounds"]), delta=given["delta"]).epsilon)
 
 
+@pytest.mark.quick(1)
 @chosen("tuning_")
 def test_epsilon_of_the_best_of_many_runs(entry):
     """Pure runs cost 2 + shape times their epsilon at most, by each of our two ways; one run costs less."""

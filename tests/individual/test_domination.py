@@ -20,6 +20,7 @@ def test_mu_is_above_what_each_epsilon_needs():
     assert mu > 0.267024133  # the published fit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("counts", "kinds", "rate"),
     [

@@ -75,6 +75,7 @@ def test_libraries_precisions_and_splits_agree_to_the_last_unit(steps, order):
         assert np.array_equal(people.state()["spent"], whole.state()["spent"])
 
 
+@pytest.mark.slow
 @given(st.permutations([0.3, 1.1, 2.0, 0.0, 0.7]))
 def test_order_of_charges_does_not_matter(norms):
     """Permuting the charges changes no account."""
@@ -87,6 +88,7 @@ def test_order_of_charges_does_not_matter(norms):
     assert np.array_equal(people.state()["spent"], reference.state()["spent"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 1000, 2**15 + 7, 2**20 + 3])
 def test_the_fast_path_is_the_general_law(size):
     """Blocks and threads charge exactly what one array operation after the other charges, person by person."""
@@ -190,6 +192,7 @@ def test_4000_steps_at_the_clip():
     assert people.left()[0] == 0
 
 
+@pytest.mark.slow
 @each_budget
 @pytest.mark.parametrize("mechanism", [STEP, m.SampledGaussian(1.5, 2.0, 0.1), m.Laplace(20.0, 2.0)], ids=str)
 def test_allowance_is_admitted_and_nearly_the_most(make, mechanism):
@@ -246,6 +249,7 @@ def test_table_costs_are_never_below_the_curve(make):
         assert np.all(row <= truth * 1.03 + 2e-15)
 
 
+@pytest.mark.slow
 def test_whole_curve_accounts_admit_what_the_plain_filter_admits():
     """With several orders the quick test and the mixture give the plain filter's verdict, step by step."""
     people, plain = individual.Filter(1, filters.Renyi(epsilon=1.0, delta=1e-5)), filters.Renyi(epsilon=1.0, delta=1e-5)

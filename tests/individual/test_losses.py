@@ -31,6 +31,7 @@ def test_reference_numbers_of_dp_sgd(entry):
     assert low[0] >= entry["value"] * 0.97
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "counts", "rate"),
     [
@@ -89,6 +90,7 @@ def exact(answers, square, epsilon):
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_exact_sums_never_exceed_the_bound(seed):
     """A thousand random small cases: delta in forty digits at our upper epsilon and our delta, and at the lower."""
@@ -111,6 +113,7 @@ def test_exact_sums_never_exceed_the_bound(seed):
         assert below <= above
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("z", "q"), [(0.5, 0.01), (1.0, 0.3), (3.0, 0.05), (20.0, 0.9), (0.8, 0.001)])
 def test_one_step_of_the_sampled_gaussian(z, q):
     """Closed form in both directions, in forty digits: between our bounds for one step."""
@@ -226,6 +229,7 @@ MIXED = [
 ]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
 @pytest.mark.parametrize("kinds", [MIXED, MIXED[:1] + MIXED[2:3]], ids=["mixed", "gaussians"])
 def test_the_same_on_torch(kinds, dtype):

@@ -35,6 +35,7 @@ def test_buckets_are_never_above_a_persons_noise():
     assert (chosen[inner] * 1.12 >= true[inner]).all()
 
 
+@pytest.mark.slow
 def test_zero_is_free_clipped_is_clipped_and_unknown_is_infinite():
     """Nothing contributed costs nothing; above the clip counts as the clip; NaN and negative norms make it inf."""
     kept = individual.Losses(5, least=2.0, most=2000.0)
@@ -74,6 +75,7 @@ def test_shards_add_up():
         one.merge(filled(21, 1))
 
 
+@pytest.mark.slow
 def test_saved_and_restored_exactly():
     """Through a file and back: the same counts, the same epsilons, and it goes on as before."""
     kept = filled(10, 3)
@@ -106,6 +108,7 @@ def test_nothing_private_in_the_repr():
     assert repr(filled(20, 1)) == "Losses(least=2, most=2000, buckets=64)" == repr(filled(30, 2))
 
 
+@pytest.mark.slow
 def test_a_statement_is_the_persons_epsilon_with_its_limits_in_words():
     """Both bounds and the steps of that row alone; the sentence says under what condition, and what is not guaranteed;
     the repr says nothing."""

@@ -1,4 +1,4 @@
-"""Rounds that are not planned, charged to people's planned accounts: the quick form of benchmarks/loud_rounds.py."""
+"""Rounds that are not planned, charged to planned accounts: the quick form of benchmarks/tightness/loud_rounds.py."""
 
 from dataclasses import replace
 
@@ -10,6 +10,9 @@ from almoner import filters, individual
 from almoner import mechanisms as m
 from almoner.curves import gaussian
 from almoner.curves.planned import table as planned_table
+
+pytestmark = pytest.mark.slow
+
 
 MARGIN = 1 + 1e-6  # of the oracle's own rounding
 

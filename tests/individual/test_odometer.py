@@ -38,6 +38,7 @@ def norms_of(rng, sensitivity, n=PEOPLE):
     return norms
 
 
+@pytest.mark.quick(9)
 @every
 @libraries
 def test_everybody_has_an_odometer(make, xp):
@@ -204,6 +205,7 @@ def test_who_takes_part_in_a_pure_round():
     np.testing.assert_allclose(bounds[[0, 2]], one.epsilon(), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_million_people_fit():
     """One charge and one reading for a million people at 24 orders: the totals are 192 MB of whole units."""
     accounts = individual.Odometer(1_000_000, odometers.Renyi(delta=1e-5, orders=ORDERS))

@@ -36,6 +36,7 @@ def steps(accounts, step, norm, most=2**24):
     return low
 
 
+@pytest.mark.slow
 def test_the_full_norm_gets_the_plan_and_half_of_it_much_more():
     """At noise 0.8 and rate 0.001: all planned rounds, and at half the norm at least 1.5 times as many (5 times)."""
     step = m.SampledGaussian(0.8, 1.0, 0.001)
@@ -46,6 +47,7 @@ def test_the_full_norm_gets_the_plan_and_half_of_it_much_more():
     assert steps(accounts, step, 0.5) >= 5 * full
 
 
+@pytest.mark.slow
 def test_repeated_rounds_cost_what_single_ones_do():
     """A Repeated leaves everybody where its rounds would, one by one, if all of them fit; and else untouched."""
     norms = np.array([1.0, 0.9, 0.6, 0.3, 0.05, 0.0, np.nan])
@@ -60,6 +62,7 @@ def test_repeated_rounds_cost_what_single_ones_do():
     assert np.array_equal(together.state()["spent"], before)
 
 
+@pytest.mark.slow
 def test_nothing_contributed_is_free_and_unknown_norms_are_out():
     """Zero costs zero; NaN, negative and above the promise: out, and not charged; tiny norms cost the least row's."""
     accounts = people(7)
@@ -129,6 +132,7 @@ def test_steps_of_unknown_contributions_are_written_off_in_full():
     assert not accounts.admits(STEP, np.array([0.01, 0.01]))[0]
 
 
+@pytest.mark.slow
 def test_other_mechanisms_are_bought_and_rounds_that_may_fail_are_refused():
     """Gaussian and pure rounds beside the plan; Approximate, zCDP, a reserve and a share for failures are refused."""
     accounts = people(2)
@@ -146,6 +150,7 @@ def test_other_mechanisms_are_bought_and_rounds_that_may_fail_are_refused():
             individual.Filter(1, filters.Planned(STEP, **BUDGET, **more))
 
 
+@pytest.mark.slow
 def test_a_plan_of_two_mechanisms_serves_people_who_contribute_to_each():
     """Each full round takes one of its own; half the norm takes less; ``left`` counts whole planned rounds."""
     louder = m.SampledGaussian(2.0, 1.0, 0.01)
@@ -165,6 +170,7 @@ def test_a_plan_of_two_mechanisms_serves_people_who_contribute_to_each():
     assert accounts.charge(m.Repeated(louder, 2 * epochs - 6), np.array([1.0, 1.0])).all()
 
 
+@pytest.mark.slow
 def test_change_got_for_one_kind_of_round_does_not_pay_endlessly_many_of_another():
     """A quiet mechanism of the plan costs a few changes: what the change pays is admitted, and no number far above."""
     loud, quiet, other = m.SampledGaussian(1.0, 1.0, 0.01), m.SampledGaussian(100.0, 1.0, 0.01), m.Gaussian(21.0)
@@ -303,6 +309,7 @@ def best(side, menu=MENU, prices=None):
     return following[0, reach]
 
 
+@pytest.mark.slow
 def test_the_best_adversary_stays_below_delta_and_comes_near(discrete_rounds):
     """Over full and half norms, chosen by the results, in both directions: between 0.7 and 1 of delta."""
     found = [best(side) for side in (0, 1)]
@@ -310,6 +317,7 @@ def test_the_best_adversary_stays_below_delta_and_comes_near(discrete_rounds):
     assert max(found) > 0.7 * DELTA
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("planned", "other", "sold"),
     [
@@ -330,6 +338,7 @@ def test_no_adversary_gains_by_rounds_that_are_not_planned(discrete_rounds, plan
     assert 0.9 * DELTA < found <= DELTA
 
 
+@pytest.mark.slow
 def test_units_credited_beyond_what_they_become_are_caught(discrete_rounds):
     """A price as if each unit became its whole variance in change, and not the part that is certified: above delta."""
     planned, other = pair_of({60: 0.0002}), normal(0.3)
@@ -353,6 +362,7 @@ def test_half_norms_are_sold_for_less_than_a_planned_round(discrete_rounds):
     assert table.change[row, -1] < 0.15 * table.worth
 
 
+@pytest.mark.slow
 def test_prices_read_at_too_high_a_level_are_caught(discrete_rounds):
     """What half norms cost beside endlessly many planned rounds, about their variance: above delta."""
 

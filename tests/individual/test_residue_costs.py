@@ -41,6 +41,7 @@ def steps_of(norms, step=STEP):
     return low
 
 
+@pytest.mark.slow
 def test_never_more_steps_than_one_account_and_few_less():
     """At norms on and off the grid, a person gets at most the steps of filters.Residue, and at most 10 % fewer; at the
     promise itself at most 2 %."""
@@ -141,6 +142,7 @@ def test_slacks_never_exceed_their_part_of_delta():
     assert 0.5e23 < max(slack) <= 10**23
 
 
+@pytest.mark.slow
 def test_an_adversary_who_chooses_each_norm_stays_below_delta():
     """A person whose norm is chosen by the realised loss, at epsilon 1 and delta 0.01, 200,000 games: the share of
     failures is below delta (error 1e-4), and it is not negligible."""

@@ -22,6 +22,7 @@ BUDGETS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUDGETS)
 def test_a_person_gets_the_share_and_not_more(name):
     """Steps until nothing fits: in proportion to the share, at most one more than it; a share of one is everything."""
@@ -67,6 +68,7 @@ def test_epsilons_become_shares_that_promise_them(name):
     assert shares[1] == 1.0
 
 
+@pytest.mark.slow
 def test_many_different_epsilons_are_rounded_down():
     """Of three thousand different ones each promise is below what was asked for, by at most one per cent."""
     asked = np.linspace(0.5, 1.0, 3000)
@@ -100,6 +102,7 @@ def test_bad_shares_are_refused_without_telling_them():
         individual.shares([0.1], filters.RenyiOrder(alpha=12.0, **BUDGET))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUDGETS)
 def test_states_keep_the_shares(name):
     """Restored accounts are the same to the last unit; totals below the opening, or without the shares, are refused."""
@@ -191,6 +194,7 @@ def test_training_takes_shares():
         )
 
 
+@pytest.mark.slow
 def test_counting_dropouts_needs_prices_that_can_be_given_back():
     """A planned budget is refused before anything is booked."""
     people = individual.Filter(10, filters.Planned(PLAN, **BUDGET))

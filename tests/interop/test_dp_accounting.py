@@ -240,6 +240,7 @@ def test_a_sample_of_a_mechanism_without_privacy_costs_what_the_mechanism_does()
     assert 1000.0 <= cost.epsilon < 1000.001
 
 
+@pytest.mark.slow
 def test_repeating_and_selecting_costs_what_theirs_does():
     """At the same orders the same Rényi values, for logarithmic and geometric numbers; one run is one run."""
     rdp = pytest.importorskip("dp_accounting.rdp")
@@ -264,6 +265,7 @@ def hockey_stick(first, second, epsilon):
 MIXTURES = [([0.0, 0.5, 2.0], [0.7, 0.2, 0.1]), ([1.0, 2.0], [0.9, 0.1]), ([-1.0, 1.0], [0.5, 0.5])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sensitivities", "chances"), MIXTURES)
 def test_mixtures_are_dominated(sensitivities, chances):
     """The true curve of a mixture of Gaussians, by a sum over a grid, is below that of its mechanism, both ways."""
@@ -280,6 +282,7 @@ def test_mixtures_are_dominated(sensitivities, chances):
             assert hockey_stick(one, other, epsilon) <= float(curve.delta(epsilon)) + 1e-9
 
 
+@pytest.mark.slow
 def test_truncated_samples_move_by_two():
     """One of three people, batches of one: the exact law of the sum is below the mechanism's curve, and above half."""
     from scipy.stats import norm

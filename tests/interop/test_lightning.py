@@ -167,6 +167,7 @@ def test_nothing_is_trained_where_nothing_fits():
 # --- what is released -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-mixed"])
 def test_updates_are_noisy_sums_of_clipped_gradients(precision):
     """Records without a gradient give pure noise of sigma = z C on the sum; large ones move it by at most C each."""
@@ -179,6 +180,7 @@ def test_updates_are_noisy_sums_of_clipped_gradients(precision):
     assert 0 < float(moved) * (N / BATCHES) < N * CLIP
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_neither_noise_nor_batches():
     """Two runs after the same seed_everything draw other noise, and other batches."""
     seen, drawn = [], []

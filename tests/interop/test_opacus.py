@@ -271,6 +271,7 @@ def trained(engine, most=10**9, **options):
     return done
 
 
+@pytest.mark.slow
 def test_epsilon_and_delta_are_enough_and_adaptivity_costs_nothing():
     """At noise 1.1, rate 0.01 and epsilon 1 at least 415 steps are taken, 421 being possible in a fixed run; and the
     epsilon that the engine tells is that of as many steps by loss distributions, to one percent."""
@@ -343,6 +344,7 @@ def test_an_engine_needs_one_thing_to_keep_to():
 # --- without a budget: odometers, and runs that are fixed in advance -------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_odometer_tells_epsilon_after_every_step():
     """Its ex-post bound, as by hand; with one more step before that is taken; any noise, and no end."""
     engine = ours.PrivacyEngine(odometers.Renyi(delta=1e-5))
@@ -398,6 +400,7 @@ def test_a_fixed_run_has_the_certified_epsilon_and_keeps_to_its_plan():
     assert exact < rdp.get_epsilon(1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", [92, 93, 211])
 def test_a_fixed_run_has_the_rate_that_opacus_charges(batches):
     """Of 93 batches Opacus draws 92, because 1 / (1 / 93) is below 93 in floats; an epoch of the plan has as many."""
@@ -497,6 +500,7 @@ def run(accounts, *, steps=30, noise=NOISE, slack=1.1, each=lambda *_: None, **o
     return module, optimizer, loader
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rho", [2.0, 0.02])
 def test_contributions_keep_to_the_bounds_that_were_charged(rho):
     """Each step's sum is that of the naive gradients clipped to the bounds, of those alone who could pay; and accounts
@@ -620,6 +624,7 @@ def test_gradients_that_are_no_numbers_contribute_nothing():
     np.testing.assert_array_equal(optimizer.bounds[:20], CLIP)
 
 
+@pytest.mark.slow
 def test_own_past_only_where_it_is_proven():
     """With a whole-curve budget bounds stay at the clip until a pass over everybody assigns others."""
     people = individual.Filter(N, filters.Renyi(epsilon=8.0, delta=1e-5))
@@ -707,6 +712,7 @@ def test_what_would_charge_the_wrong_people_is_refused():
     assert not people.spent().any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_pieces_of_batches_are_one_step(workers):
     """In pieces of two records the parameters, accounts and bounds are those of whole batches: everybody pays once."""
@@ -873,6 +879,7 @@ def test_without_opacus_the_extra_is_named(monkeypatch):
 DIFFS = re.findall(r"```diff\n(.*?)```", (Path(__file__).parents[2] / "docs/training.md").read_text(), re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("diff", DIFFS, ids=["stop", "individual"])
 def test_the_documented_change_is_small_and_runs(diff, side):
@@ -937,6 +944,7 @@ def test_contributions_keep_to_their_bounds_inside_autocast():
         assert float(parameter.summed_grad.double().norm()) <= 1.0
 
 
+@pytest.mark.slow
 def test_the_accountant_and_the_trainers_card_say_the_same_epsilon():
     """Both ask the budget, so both are rounded up: for random budgets they are equal to the last bit."""
     numbers = ("sigma", "noise_multiplier", "max_grad_norm", "learning_rate", "average", "divisor")

@@ -21,6 +21,7 @@ RUNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 def test_their_calibration_needs_no_bracket(run):
     """Its own bracket starts at zero noise, where epsilon is infinite; the noise that is found keeps the target."""
@@ -68,6 +69,7 @@ def constructed():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["default", "finer", "sampled", "composed", "composed Gaussian", "Laplace"])
 def test_their_constructors_make_what_is_read(name):
     """In both directions deltas are never below theirs, nor the truth, and at most a part in 10,000 above theirs."""
@@ -86,6 +88,7 @@ def test_their_constructors_make_what_is_read(name):
                 assert ours >= truth(epsilon) * (1 - 1e-9)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_made_of_a_list_dominates_it(seed):
     """Random lists with too much or too little in P or Q: a pair above each mechanism that is under the list."""

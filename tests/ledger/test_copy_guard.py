@@ -112,6 +112,7 @@ def test_a_witness_that_cannot_be_written_reveals_nothing(where, monkeypatch):
         assert book.spent("ann") == 10
 
 
+@pytest.mark.slow
 def test_backup_and_restore_keep_the_head(where):
     """A backup is whole while the ledger is open; restored, it is the same ledger, unless anything is missing."""
     copy, lost = where.with_name("backup"), where.with_name("lost")
@@ -153,6 +154,7 @@ def test_a_witness_on_a_server(server, tmp_path):
         opened(place)
 
 
+@pytest.mark.slow
 def test_commands(where):
     """`almoner ledger witness`, `backup` and `restore-backup` do the same; a path must be absolute in Python."""
     with opened(where.with_name("new")) as book, pytest.raises(ArgumentError, match="absolute"):
@@ -173,6 +175,7 @@ def test_commands(where):
         assert clean(book)
 
 
+@pytest.mark.slow
 def test_a_witness_that_is_asked_for_begins_with_the_ledger(tmp_path):
     """It is recorded, told of every entry, and asked for at every opening; another one, or none, is refused."""
     where, head = tmp_path / "l", tmp_path / "head"

@@ -1,6 +1,10 @@
 """Exactly once: whatever moment a process is killed at, no answer without its charge, no second charge for a key."""
 
+import pytest
+
 from crashes import campaign
+
+pytestmark = pytest.mark.slow
 
 
 def test_killed_at_random_moments(tmp_path):

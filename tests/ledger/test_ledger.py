@@ -64,6 +64,7 @@ session.close()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks on this system")
 def test_a_forked_process_answers_nothing(where):
     """What a fork inherits is closed there, and goes on in its parent: no answer without its charge."""

@@ -23,7 +23,7 @@ from ledgers import RHO, ask, clean, opened
 KEY = bytes(range(32))
 
 
-@pytest.fixture(params=["file", "server"])
+@pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.server)])
 def place(request, tmp_path):
     """A ledger's file, or a schema on a server."""
     return tmp_path / "people.ledger" if request.param == "file" else request.getfixturevalue("server").place()
@@ -34,6 +34,7 @@ def fixture_key(tmp_path):
     return tmp_path / "people.key"
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.one_of(st.integers(-(2**63), 2**63 - 1), st.text(st.characters(exclude_categories=["Cs"]), max_size=200)))
 def test_hashes_are_hmac_sha256_in_both_places(name):
@@ -78,6 +79,7 @@ def test_accounts_are_those_of_a_ledger_with_names(place, tmp_path, key):
         assert book.budget_units == RHO
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["VARCHAR", "BIGINT"])
 def test_sessions_statements_and_replays(place, key, kind):
     """Of people who are named by text or by numbers: the same charges again from the data, also with somebody gone."""

@@ -227,6 +227,7 @@ def ask(book, key, units, *, price, payment, analyst="ann", reserved=None):
     return book.answer(query, work)
 
 
+@pytest.mark.slow
 def test_ledgers_charge_as_in_whole_numbers(where):
     """Random questions with limits, reservations and a watch: charges, factors, what is left at least; it adds up."""
     chance = random.Random(5)
@@ -327,6 +328,7 @@ def test_a_pace_is_a_whole_number_from_one_on(path, pace):
         ask(book, "a", {"ann": 5}, price=5, payment=Payment(pace))
 
 
+@pytest.mark.slow
 def test_a_limit_of_one_analyst_leaves_what_is_certain_for_others(where):
     """Analysts who use up their limits take no more than these from what is certain for all; it never is too much."""
     chance = random.Random(7)

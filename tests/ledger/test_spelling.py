@@ -40,6 +40,7 @@ def in_sql(spelling, names):
         return [name for (name,) in connection.execute(sql, [names, len(names)]).fetchall()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_python_and_sql_spell_alike_and_once(spelling):
     """Every letter of Unicode and 20,000 words of accents, cases and odd letters; again, nothing changes."""
@@ -53,6 +54,7 @@ def test_python_and_sql_spell_alike_and_once(spelling):
     assert spelled(spelling, once) == once
 
 
+@pytest.mark.slow
 def test_what_is_united():
     """All ways to write an accent, and letters with their capitals; and no more letters than Unicode says."""
     known = [letter for letter in LETTERS if unicodedata.category(letter) != "Cn"]
@@ -66,6 +68,7 @@ def test_what_is_united():
     assert len(set(spelled("caseless", apart))) == len(apart)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_one_account_for_all_spellings(where, spelling):
     """As many accounts as people; each spelling is told of the one account, and a person counts once."""
@@ -169,6 +172,7 @@ def test_what_has_no_spelling(path):
     assert not path.exists()
 
 
+@pytest.mark.server
 @needs_spark
 def test_not_in_spark(path, tmp_path):
     """Its SQL has no normal form C: refused before anything is made."""

@@ -43,6 +43,7 @@ def test_each_unit_has_a_number_of_its_own(every):
     assert -(2**127) < min(numbers) < max(numbers) < 2**127
 
 
+@pytest.mark.slow
 def test_what_is_charged_is_what_text_would_be_charged(tmp_path):
     """The same questions over the same people, named by numbers and by text: the same accounts, by name."""
     text = table(WHO).set_column(0, "who", pa.array([str(each) for each in table(WHO)["who"].to_pylist()]))
@@ -114,6 +115,7 @@ def test_a_training_charges_units(tmp_path):
         assert all(each.holds for each in session.verify(replay=True))
 
 
+@pytest.mark.slow
 def test_a_stream_charges_units(tmp_path):
     """Updates of a model on the ledger: each person's January pays as far as it has something left."""
     with opened(tmp_path / "people.ledger") as session:

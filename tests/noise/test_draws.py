@@ -62,6 +62,7 @@ def test_every_entry_of_the_tables_is_right(law):
         assert table.quick[-1] == 0
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("scale", [0.7, 3e8, 2.0**52 - 1, Fraction(10**9, 7)])
 def test_draws_are_what_exact_arithmetic_makes_of_the_same_bits(law, scale):

@@ -40,6 +40,7 @@ def test_bounds_on_cumulative_probabilities_hold(law, bits):
         assert lows[-1] > 2**bits - 2 ** (bits - 60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS)
 def test_a_cell_is_undecided_exactly_at_its_threshold(law):
     """A number whose first 64 bits are those of C_j draws more bits, and they put it on the right side."""

@@ -129,6 +129,7 @@ ENUMERATED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENUMERATED)
 @given(PAIR, PAIR, PAIR)
 @settings(max_examples=150)

@@ -275,6 +275,7 @@ def test_fewer_steps_give_larger_bounds():
         np.testing.assert_allclose(bounds[3], bounds[-1], rtol=1e-6)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("delta", [1e-10, 1e-5, 0.05, 0.4])
 @pytest.mark.parametrize("clock", [1e-6, 0.02, 1.0, 40.0, 2000.0])
 def test_normal_mixture_is_the_integral(delta, clock):

@@ -25,6 +25,7 @@ def charged(odometer, *steps):
     return odometer
 
 
+@pytest.mark.slow
 def test_early_bounds_are_a_fraction_of_those_over_orders():
     """Few rounds of little noise: below the mixture that is planned for just so many; a fifth where rates are small."""
     for step, rounds, part in ((STEP, 3, 0.7), (m.SampledGaussian(0.8, 1.0, 0.001), 10, 0.2)):

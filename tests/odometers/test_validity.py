@@ -31,6 +31,7 @@ case = pytest.mark.parametrize(("name", "menu"), CASES, ids=["-".join(c) for c i
 STRATEGIES = ("steady", "sprint", "creep")
 
 
+@pytest.mark.quick(2)
 @case
 def test_losses_stay_below_the_pathwise_bound(name, menu):
     """At delta = 0.05 and 24,000 runs, the rate of crossing at any time is below delta (Clopper-Pearson, 1e-4)."""
@@ -43,6 +44,7 @@ def test_losses_stay_below_the_pathwise_bound(name, menu):
     assert at_most(sum(crossed), len(STRATEGIES) * RUNS) <= DELTA
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("name", "menu"), [c for c in CASES if c[0] not in ("lecuyer", "mixture", "stitched", "rogers")]
 )  # theirs is the pathwise one
@@ -60,6 +62,7 @@ def test_losses_keep_the_ex_post_promise(name, menu):
             assert at_least(int(paid.sum()), RUNS) <= DELTA
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", ["renyi_plan", "gaussian_plan", "line"])
 @pytest.mark.parametrize("ex_post", [False, True], ids=["pathwise", "ex-post"])
 def test_the_adversaries_can_fail_an_odometer(name, ex_post):
@@ -97,6 +100,7 @@ LONG = {
 }
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("what", LONG)
 @pytest.mark.parametrize("name", list(ANY | ZCDP))
 def test_a_hundred_thousand_rounds(name, what):

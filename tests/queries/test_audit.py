@@ -21,6 +21,9 @@ from almoner.queries._engines import duckdb_engine
 from almoner.queries._questions import question
 from almoner.queries._sql import compiler
 
+pytestmark = pytest.mark.slow
+
+
 ROUNDS, PAID = 6, 2
 RHO = 18.0
 SIGMA = 1 / math.sqrt(2 * RHO / PAID)

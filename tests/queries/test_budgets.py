@@ -41,6 +41,7 @@ def distance(mechanism, drawn_with):
     return max(bounds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [0.8, 2.0])
 def test_noise_keeps_the_claimed_mu_and_no_less(sigma):
     """Counts on neighbouring data are told apart as mu says, less 0.03; noise that is 5 % too small is found."""
@@ -77,6 +78,7 @@ def test_a_gaussian_budget_admits_more(path):
             assert session.ledger.measure == "Gaussian rho"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("budget", "price"),
     [
@@ -286,6 +288,7 @@ def test_pure_questions_are_described_and_priced(path):
         Count(clip=1e6, rho=1e-12)
 
 
+@pytest.mark.slow
 def test_files_of_questions_name_their_budget(tmp_path):
     """budget = "gaussian" or "pure" makes such a ledger; what another kind takes is refused."""
     pa_rows = tmp_path / "rows.csv"

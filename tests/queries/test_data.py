@@ -11,6 +11,7 @@ from ledgers import exact
 from sessions import CHEAP, ROWS, opened, without_noise
 
 
+@pytest.mark.slow
 def test_engines_of_tables_agree(tmp_path):
     """pandas, Polars, Arrow, Parquet, CSV, folders, DuckDB tables and views give the same sums and charges."""
     import duckdb

@@ -45,6 +45,7 @@ def people(wanted, question):
     return set(wanted[question][1])
 
 
+@pytest.mark.slow
 def test_every_form_of_a_table_gives_the_same(tmp_path):
     """NaN that a file's statistics hide, infinities, -0.0, denormals, columns of NaN alone: missing, or as they are."""
     given = {form: {"data": data, **how} for form, (data, how) in forms.forms(tmp_path).items()}
@@ -56,6 +57,7 @@ def test_every_form_of_a_table_gives_the_same(tmp_path):
     assert people(wanted, Mean("z", 0, 1, sigma=1000.0)) == set()
 
 
+@pytest.mark.slow
 def test_every_form_of_a_joined_table_gives_the_same(tmp_path):
     """Columns of another table of people, and of a public one, where those are files too."""
     asked = [*forms.filters("customers.w", "places.w"), Mean("places.w", 0, 1, sigma=1000.0)]
@@ -74,6 +76,7 @@ VIEWS = [
 ]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("view", VIEWS)
 def test_views_over_every_form_give_the_same(tmp_path, view):
     """SQL of the data holder sees each NaN too, in the rows that it keeps and in what it computes."""
@@ -87,6 +90,7 @@ def test_views_over_every_form_give_the_same(tmp_path, view):
     compare(tmp_path, given, asked, view=view, check_view=False)
 
 
+@pytest.mark.slow
 def test_a_view_of_a_file_or_connection_that_computes_gives_the_same(tmp_path):
     """A DuckDB file's own view over a Parquet file sees each NaN; the settings of a connection stay as they were."""
     path, file = tmp_path / "rows.parquet", tmp_path / "rows.duckdb"
@@ -105,6 +109,7 @@ def test_a_view_of_a_file_or_connection_that_computes_gives_the_same(tmp_path):
     compare(tmp_path, {"arrow": {"data": rows}, "file": {"data": file, "table": "computed"}}, asked)
 
 
+@pytest.mark.slow
 def test_a_folder_split_by_names_gives_the_same(tmp_path):
     """Hive folders, whose names are a column."""
     pq.write_to_dataset(forms.ROWS, tmp_path / "rows", partition_cols=["day"])

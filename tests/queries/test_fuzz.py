@@ -273,10 +273,11 @@ def test_quoting(name):
         assert connection.description[0][0] == name
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris is not installed")
 def test_fuzzing_guided_by_coverage():
     """A short run of the benchmark that fuzzes filters, files, words and connection strings breaks no rule."""
-    script = Path(__file__).parents[2] / "benchmarks" / "fuzz_queries.py"
+    script = Path(__file__).parents[2] / "benchmarks" / "crashes" / "fuzz_queries.py"
     run = subprocess.run([sys.executable, script, "--runs", "300"], capture_output=True, text=True, check=True)
     told = json.loads(run.stdout)
     assert (told["inputs"], told["rules broken"]) == (300, 0)

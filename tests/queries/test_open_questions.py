@@ -31,6 +31,7 @@ def visits(people=400, most=9):
     )
 
 
+@pytest.mark.slow
 @each_budget
 def test_an_error_buys_the_noise_for_it(path, budget):
     """The interval is as wide as was asked for, at another level in proportion; the record has numbers."""
@@ -112,6 +113,7 @@ def test_open_questions_that_make_no_sense(wrong):
         People(clip="auto", rho=0.1)
 
 
+@pytest.mark.slow
 @each_budget
 def test_a_clip_is_chosen_once_by_a_release_that_is_charged(path, budget):
     """The first question pays a tenth of its price for it, under a key of its own; later ones pay nothing."""
@@ -207,6 +209,7 @@ def test_the_choice_balances_bias_and_noise():
     assert best_clip(np.random.default_rng(1).normal(0, 9, 60), edges, 9.0, 1.0, pure=False) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pure", [False, True])
 def test_noise_alone_hardly_ever_passes_for_people(pure):
     """In 10,000 releases of noise alone at most 20 choices are made (10 by the rule); 1,000 people are always seen."""
@@ -219,6 +222,7 @@ def test_noise_alone_hardly_ever_passes_for_people(pure):
     assert sum(clip > 1e6 for clip in clips) <= 2
 
 
+@pytest.mark.slow
 @each_budget
 def test_bounds_are_chosen_by_a_release_of_extremes(path, budget):
     """The first question pays for bounds and clip; later ones have the same bounds for nothing, at other prices too."""
@@ -264,6 +268,7 @@ def test_extremes_are_each_persons_largest_and_smallest_entries(path, pure):
     assert recorded({"question": described(asked), "pace": 1}) == asked
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("clip", [1, 135, 136, 5000, 1e6])
 @each_budget
 def test_an_error_can_be_asked_for_at_every_clip(path, budget, clip):

@@ -49,6 +49,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", OTHERS)
 def test_one_line_of_a_csv_file_changes_how_no_other_is_read(tmp_path, case):
     """With one more person, every count of a CSV file moves by that person's rows alone, or the file is refused."""
@@ -117,6 +118,7 @@ def test_the_line_of_names_says_what_separates_fields(tmp_path):
             opened(tmp_path, tmp_path / data, ledger=tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_times_of_a_csv_file_have_one_spelling(tmp_path):
     """Times are read as times in one spelling, which no other row changes; in others they are text."""
     spelled = ["{},01-02-03 10:00:00"] * 5
@@ -148,6 +150,7 @@ def test_with_types_no_entry_changes_the_type_of_a_column(tmp_path):
     assert found[0][0] == pytest.approx(sum(range(1, 61)) / 2 / 30, rel=1e-6)  # in units of the largest
 
 
+@pytest.mark.slow
 def test_entries_of_typed_columns_have_one_spelling(tmp_path):
     """What fits a type is read, with spaces around it; everything else is missing. Columns without a type are text."""
     spelled = {

@@ -40,6 +40,7 @@ def cost(sums, asked):
     return Fraction(sum(each**2 for each in sums)) * MEASURE / (2 * Fraction(asked.noise * STEPS) ** 2)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("make", QUESTIONS)
 @pytest.mark.parametrize("kind", ["rho", "epsilon"])
 def test_what_is_added_up_is_paid_for_to_the_unit(path, make, kind):

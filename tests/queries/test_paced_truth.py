@@ -46,6 +46,7 @@ def floor_of(session, asked):
     return asked.payment.floor(left, asked.price)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("price", PRICES)
 @pytest.mark.parametrize("share", [0.9, 0.3, 0.02])
 def test_what_is_in_answer_and_report_is_paid_for(tmp_path, price, share):
@@ -145,6 +146,7 @@ def coverage(asked, sums, floor, truth):
     return np.mean([low <= truth <= high for low, high in ends])
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("kind", ["rho", "epsilon"])
 @pytest.mark.parametrize("name", PACED)
 def test_truth_is_covered_where_people_are_shrunk(paced, name, kind):
@@ -239,6 +241,7 @@ OUTSIDE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("price", PRICES)
 def test_what_the_bounds_take_away_is_reported(tmp_path, price):
     """Bounds that cut most entries: the truth intervals cover what they would be without, the others do not."""

@@ -126,6 +126,7 @@ sigma = 9
     assert [key for key, _ in template(folder, text, datetime.date(2011, 12, 18)).questions] == keys
 
 
+@pytest.mark.quick(9)
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

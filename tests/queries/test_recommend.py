@@ -33,6 +33,7 @@ def test_the_budget_with_the_least_noise_is_recommended(questions, groups, delta
     assert kind.__name__ in str(advice)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("questions", [1, 5])
 @pytest.mark.parametrize("kind", ["Zcdp", "Gaussian", "Basic"])
 def test_what_is_promised_is_what_is_quoted_and_fits(path, kind, questions):

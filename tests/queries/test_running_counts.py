@@ -84,6 +84,7 @@ def cost_of(asked, sums):
     return square / (2 * Fraction(asked.noise * STEPS) ** 2) * MEASURE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entries", [[1, 9, 20, 33, 60], [3, 3, 3, 50]])
 def test_people_pay_for_the_sum_of_their_weights(tmp_path, entries):
     """Alone in a session, a person is charged at least what W x costs, and not what x costs; in groups, too."""

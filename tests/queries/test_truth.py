@@ -72,6 +72,7 @@ def interval_of(one, name):
     return interval[6] if name == "histogram" else interval[0] if isinstance(interval, list) else interval
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("name", [name for name, (_, truth) in CASES.items() if truth is not None])
 def test_truth_intervals_cover_what_was_not_clipped(sums, name):
     """Of 200 answers at least 91 % cover the quantity without a clip: 93 % less two standard errors."""
@@ -94,6 +95,7 @@ def test_intervals_of_the_noise_alone_do_not_cover_it(sums):
     assert np.mean(exact_report) < 0.91
 
 
+@pytest.mark.slow
 def test_intervals_are_not_much_wider_than_their_noise(sums):
     """Of means, variances and quantiles: at most 1.3 times 3.92 standard deviations of the value, and a bin."""
     for name in ("mean per person", "variance per row", "mean per row", "median per row"):
@@ -113,6 +115,7 @@ def test_the_report_is_what_the_clip_takes_away(sums):
     assert sums["count"][0][0] / STEPS == pytest.approx(sum(min(30, int(length)) for length in LENGTHS), rel=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     rows=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), max_size=40),

@@ -116,6 +116,7 @@ def refusal(folder, **given):
     return refused.value
 
 
+@pytest.mark.quick(22)
 @each_source
 @each_form
 def test_a_column_of_which_nothing_can_be_read_is_refused(tmp_path, source, form):
@@ -133,6 +134,7 @@ def test_a_column_of_which_nothing_can_be_read_is_refused(tmp_path, source, form
     assert ("of 0.csv" in note) == (source == "folder")
 
 
+@pytest.mark.quick(8)
 @each_source
 def test_entries_that_are_not_there_are_no_mistake(tmp_path, source):
     """Empty, blank or null entries alone say nothing about a type."""
@@ -174,6 +176,7 @@ def is_read(session, form):
     assert not any(each.unfit for each in session.misfits)
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("source", ["csv", "parquet", "pandas"])
 @each_form
 def test_the_line_of_the_refusal_reads_the_column(tmp_path, source, form):
@@ -201,6 +204,7 @@ sigma = 20
 """
 
 
+@pytest.mark.quick(3)
 @each_form
 def test_a_plan_is_refused_on_the_command_line_and_its_line_helps(tmp_path, form):
     """`almoner query ask` charges nothing and makes no ledger; the TOML of the message reads the column."""
@@ -219,6 +223,7 @@ def test_a_plan_is_refused_on_the_command_line_and_its_line_helps(tmp_path, form
         is_read(session, form)
 
 
+@pytest.mark.quick(7)
 @each_source
 @pytest.mark.parametrize("bad", [1, 8])
 def test_where_some_entries_cannot_be_read_the_holder_is_told(tmp_path, source, bad, caplog):
@@ -262,6 +267,7 @@ def test_ids_with_letters_are_no_whole_numbers(tmp_path, bad, caplog):
     assert len(caplog.messages) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["csv", "parquet", "arrow"])
 def test_the_casts_of_a_view_are_judged_like_types(tmp_path, source):
     """A view that reads nothing of a column of text is refused; where it keeps all rows, what it loses is counted."""
@@ -312,6 +318,7 @@ def test_types_of_columns_with_types_of_their_own(tmp_path):
             opened(tmp_path, data=table, types=types, ledger=tmp_path / "none")
 
 
+@pytest.mark.quick(9)
 @pytest.mark.parametrize(
     ("kind", "entry", "number"),
     [

@@ -16,7 +16,10 @@ from almoner.report.losses import from_norms
 from almoner.report.losses import page as losses_page
 from browser import browser, chromium
 
-pytestmark = pytest.mark.skipif(chromium() is None, reason="chromium is not installed: apt-get install chromium")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(chromium() is None, reason="chromium is not installed: apt-get install chromium"),
+]
 
 LONG = "x" * 100
 HOSTILE = f"</bdi><script>document.title = 'taken'</script><img src=http://elsewhere.example/{LONG}>"

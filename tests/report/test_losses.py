@@ -12,6 +12,7 @@ from page_reader import Reader
 RUN = {"noise_multiplier": 2.0, "sample_rate": 0.005, "delta": 1e-5}
 
 
+@pytest.mark.slow
 def test_equal_norms_may_be_given_once():
     """(people,) norms with a number of steps are (people, steps) norms that stay the same."""
     norms = np.array([1.0, 0.5, 0.0])
@@ -22,6 +23,7 @@ def test_equal_norms_may_be_given_once():
     assert once["Rényi"][2] == 0
 
 
+@pytest.mark.slow
 def test_norms_in_buckets_cost_no_less_than_exact_norms():
     """Rounding norms up to a bucket only raises an epsilon, and by little."""
     norms = np.array([0.9, 0.37, 0.05])
@@ -31,6 +33,7 @@ def test_norms_in_buckets_cost_no_less_than_exact_norms():
     assert (bucketed <= 1.1 * exact).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", [np.nan, -1.0, np.inf])
 def test_unknown_norms_are_an_infinite_epsilon(norm):
     """What is no norm is not counted as nothing."""

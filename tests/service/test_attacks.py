@@ -47,6 +47,7 @@ def test_probing_keys_tells_the_same_for_used_and_unused_ones(running):
     assert len(refused) == 1
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("key", ["", " ", "a\tb", "x" * 121, "caf\u00e9", "a\x7f"])
 def test_malformed_keys_are_refused(running, key):
     """A key is short and printable ASCII."""
@@ -144,6 +145,7 @@ QUESTIONS = [
 ]
 
 
+@pytest.mark.slow
 def test_malformed_bodies_are_refused(running):
     """What is no JSON, or no question about public columns, is refused with 400 or 422, and asks nothing."""
     headers = {"content-type": "application/json", "idempotency-key": "k"}
@@ -239,6 +241,7 @@ def test_analysts_do_not_wait_for_threads_of_the_data_holder(running):
         each.join()
 
 
+@pytest.mark.slow
 def test_seconds_of_a_day_are_counted_in_steps(tmp_path):
     """An analyst who has used up the seconds of a day is refused; every answer counts whole steps."""
     with service(
@@ -270,6 +273,7 @@ def test_what_a_limit_refuses_is_told_by_public_numbers(running):
     assert running.api.session.ledger.spent(f"{MARKER}1") == 0
 
 
+@pytest.mark.slow
 def test_nothing_private_is_in_any_response_or_log(running, caplog):
     """Names of people, entries of columns that are not public, and names of files occur in no response and no log."""
     caplog.set_level(logging.DEBUG)
@@ -292,6 +296,7 @@ def test_nothing_private_is_in_any_response_or_log(running, caplog):
     assert "Traceback" not in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "error", [DataError(f"{MARKER} is no number"), RuntimeError(MARKER), KeyError(MARKER), MemoryError()]
 )
@@ -335,6 +340,7 @@ class Slow:
         monkeypatch.setattr(book, "answer", slow)
 
 
+@pytest.mark.slow
 def test_an_answer_takes_whole_steps_and_nothing_tells_sooner(tmp_path, monkeypatch):
     """Work of 10 and of 250 ms takes the same step; until then neither quotes, limits nor the key's own route tell."""
     lasted = []
@@ -466,6 +472,7 @@ def test_declared_keys_are_counted_before_anything_waits(tmp_path):
         assert MARKER not in "".join(running.bob.seen)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("error", [5e-324, 1e-300, 1e-154, 1e-30])
 @pytest.mark.parametrize("question", [{"ask": "people"}, {"ask": "count", "clip": 5}], ids=repr)
 def test_an_error_that_nothing_can_pay_for_is_refused(running, question, error):
@@ -474,6 +481,7 @@ def test_an_error_that_nothing_can_pay_for_is_refused(running, question, error):
     assert running.ann.ask("k", {**question, "error": error}).status_code in (403, 422)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("body", [{}, *({"person": each} for each in (None, 5, True, 1.5, [], {}))], ids=repr)
 def test_a_statement_is_about_a_name(running, body):
     """What names nobody in this ledger is refused with its reason, and is no failure of the service."""

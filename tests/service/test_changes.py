@@ -30,6 +30,7 @@ def running(tmp_path):
         yield made
 
 
+@pytest.mark.slow
 def test_analysts_come_and_go_and_limits_change(running, tmp_path):
     """A new analyst may ask within their limits, one who is gone may not, and the others keep what they have."""
     assert running.ann.ask("a").status_code == running.bob.ask("b").status_code == 201
@@ -71,6 +72,7 @@ def test_a_refused_policy_changes_no_limit(running, tmp_path):
     assert {int(entry.public["units"]) for entry in book.entries("limited")} == {book.budget_units // 2}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
@@ -130,6 +132,7 @@ def test_a_question_that_waits_is_asked_under_the_policy_of_its_turn(running, tm
     assert not running.api.session.ledger.entries("answered")
 
 
+@pytest.mark.server
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
 def test_a_process_reads_its_policy_again_at_sighup(tmp_path):
     """What is new holds; a file that is refused is said in the log, with the reason, and the service goes on."""

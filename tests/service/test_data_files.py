@@ -52,6 +52,7 @@ def reloaded(running, folder):
     return words
 
 
+@pytest.mark.slow
 def test_data_that_are_away_are_waited_for(running, caplog):
     """CSV is in memory; for Parquet 503 with a time to wait, told to the holder, until the file is back."""
     running, path = running
@@ -77,6 +78,7 @@ def test_data_that_are_away_are_waited_for(running, caplog):
     assert MARKER not in caplog.text
 
 
+@pytest.mark.slow
 def test_another_file_is_read_when_the_holder_says_so(running, tmp_path, caplog):
     """Never at once: CSV answers are about the old rows, Parquet is refused; SIGHUP opens the new rows, checked."""
     running, path = running
@@ -100,6 +102,7 @@ def test_another_file_is_read_when_the_holder_says_so(running, tmp_path, caplog)
     assert MARKER not in caplog.text
 
 
+@pytest.mark.slow
 def test_new_data_that_do_not_fit_are_not_taken(running, tmp_path):
     """A file without a column of the policy is refused at SIGHUP, and the policy changes all the same."""
     running, path = running
@@ -161,6 +164,7 @@ def test_another_file_is_not_read_when_the_server_of_the_ledger_comes_back(tmp_p
         assert asked(made, "b")[:2] == (201, pytest.approx(250, abs=30))
 
 
+@pytest.mark.slow
 def test_a_service_makes_no_ledger(tmp_path):
     """A lost ledger is refused at the start, and is not a fresh budget for everybody; with a witness it says so."""
     folder = service_folder(tmp_path, 'witness = "people.head"\n' + POLICY)

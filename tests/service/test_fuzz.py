@@ -12,6 +12,9 @@ from schemathesis import checks  # noqa: E402
 
 from almoner.service._http.openapi import document  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
+
 EXAMPLES = int(os.environ.get("ALMONER_FUZZ", "60"))
 """Requests for each operation; the environment can ask for more."""
 

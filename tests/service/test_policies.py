@@ -138,6 +138,7 @@ def test_entries_that_do_not_fit_their_type_are_told_to_the_holder(tmp_path):
     assert "5.1.2026" not in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("right", "wrong", "words"),
     [
@@ -170,6 +171,7 @@ def test_a_column_that_is_not_there_is_refused(tmp_path):
         explain(read(folder, changed("day = {}", "dai = {}")))
 
 
+@pytest.mark.slow
 def test_limits_and_the_watch_are_put_into_the_ledger_once(tmp_path):
     """Opening a service again records nothing new; a changed limit is recorded, another watch is refused."""
     watched = POLICY + "[watch]\npeople = 5\nepsilon = 0.1\n"
@@ -188,6 +190,7 @@ def test_limits_and_the_watch_are_put_into_the_ledger_once(tmp_path):
         pass
 
 
+@pytest.mark.slow
 def test_the_policy_of_the_page_serves(tmp_path):
     """The policy and the question that docs/service.md shows work as they stand, for both of its analysts."""
     page = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf-8")

@@ -19,6 +19,7 @@ KILLS = int(os.environ.get("ALMONER_KILLS", "3"))
 """How often a process is killed; the environment can ask for more, and gets more questions too."""
 
 
+@pytest.mark.server
 def test_killed_under_load_every_key_is_answered_once(tmp_path):
     """A process is killed at random while four clients ask: nothing is lost, changed or charged twice."""
     folder = service_folder(tmp_path)
@@ -36,6 +37,7 @@ def test_killed_under_load_every_key_is_answered_once(tmp_path):
     checked(folder / "people.ledger", told)
 
 
+@pytest.mark.server
 def test_a_stop_finishes_the_question_in_hand(tmp_path):
     """SIGTERM while a question is being answered: its answer comes, the process ends with 0, the ledger has it."""
     folder = service_folder(tmp_path, POLICY.replace("step = 0.02", "step = 1.5"))

@@ -112,6 +112,7 @@ def test_the_policys_keys_and_bounds_stand_in_for_missing_ones(running):
     assert running.ann.post("/v1/quote", json=mean).json() == running.ann.post("/v1/quote", json=bounded).json()
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -129,6 +130,7 @@ def test_what_the_policy_does_not_say_must_be_given(running, wrong):
     assert running.ann.get("/v1/answers").json()["total"] == 0
 
 
+@pytest.mark.slow
 def test_answers_are_shared_with_whom_the_policy_names(tmp_path):
     """The same question of another analyst costs nothing, and says so; a noisier one too, but none with less noise."""
     with service(service_folder(tmp_path), lambda text: text + '[sharing]\nanalysts = ["ann", "bob"]\n') as running:
@@ -190,6 +192,7 @@ def test_people_near_the_end_raise_an_alarm(tmp_path):
         assert [alarm["code"] for alarm in running.holder.get("/v1/alarms").json()] == ["near"]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("path", ["/v1/overview", "/v1/people", "/v1/spending", "/v1/alarms", "/metrics"])
 def test_the_data_holders_routes_need_their_token(running, path):
     """No analyst's token opens the data holder's door, and its routes are not on the analysts' port."""

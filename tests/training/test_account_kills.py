@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
+
 HELPER = Path(__file__).parents[1] / "helpers" / "account_kills.py"
 
 
-@pytest.mark.parametrize("kind", ["file", "server"])
+@pytest.mark.parametrize("kind", ["file", pytest.param("server", marks=pytest.mark.server)])
 def test_killed_at_random_moments(kind, request, tmp_path):
     """Workers that ask and train on one ledger are killed; after each kill both doors are checked."""
     place = tmp_path / "l" if kind == "file" else request.getfixturevalue("server").place()

@@ -11,6 +11,7 @@ from training_runs import BY_RECORD, N, network, records, trainer
 SAMPLED = odometers.Gaussian(delta=1e-5, plan=1.0)  # no price for sampled steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [True, False])
 def test_trainer_asks_the_odometer_first(tmp_path, own):
     """A budget that takes sampled steps beside an odometer that does not: nothing is charged, written or taken."""
@@ -75,6 +76,7 @@ def test_questions_of_callbacks_are_asked_of_all_accounts_first():
     assert job.accounts.state()["count"] == 0
 
 
+@pytest.mark.slow
 def test_early_stopping_asks_its_odometer_before_the_first_step():
     """Its odometer has no price for the run's steps: refused before anybody is charged for one."""
     people = individual.Filter(N, filters.Renyi(epsilon=1.0, delta=1e-5))

@@ -137,6 +137,7 @@ def test_a_card_names_its_theorem_and_measure_for_every_budget(budget, card):
     assert json.loads(card.to_json())["reproducible"] is False
 
 
+@pytest.mark.slow
 def test_cards_are_complete_without_docstrings():
     """Under ``python -OO``, which drops docstrings and assertions, cards are the same to the letter."""
     printed = [

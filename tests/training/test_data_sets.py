@@ -49,6 +49,7 @@ def fitted(*data, seed=3, **options):
     return torch.cat([each.detach().reshape(-1) for each in made.module.parameters()]), made
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("rate", [None, 0.3])
 @pytest.mark.parametrize("form", ["pair", "dict", "loader", "tensors"])
 def test_a_data_set_trains_as_its_tensors_do(form, rate):
@@ -176,6 +177,7 @@ def test_arrays_and_tables_train_as_tensors_do():
         trainer(BUDGET.fresh()).fit(pandas.DataFrame({"a": ["x"] * N}), y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["huge", "texts", "series", "tuples"])
 def test_ids_of_any_kind_cost_what_their_number_of_people_costs(kind):
     """As many accounts as people, in the order in which they appear, and statements by id."""

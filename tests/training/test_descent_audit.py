@@ -15,6 +15,9 @@ from almoner.training import descend
 from almoner.training._linear.gradients import LogisticGradients
 from audits import DELTA, epsilon_bound
 
+pytestmark = pytest.mark.slow
+
+
 MU = 1.5
 CLIPPED_STEPS = 2  # the budget: two steps at the whole clip
 RUNS = 10_000

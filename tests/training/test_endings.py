@@ -85,6 +85,7 @@ def spent(job, kind):
     return job.accounts.state()["spent"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 def test_an_interrupted_run_pays_for_no_step_twice(kind, error, tmp_path):
@@ -103,6 +104,7 @@ def test_an_interrupted_run_pays_for_no_step_twice(kind, error, tmp_path):
     assert np.array_equal(spent(second, kind), spent(whole, kind))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_error_in_the_middle_of_a_step_costs_that_step_at_most(kind, tmp_path, monkeypatch):
     """The optimizer breaks once noise was drawn: the step counts as spent, with all that came before, and no more."""
@@ -318,6 +320,7 @@ def test_a_forked_process_saves_nothing_and_dies_by_sigterm(tmp_path):
     assert ends == [-signal.SIGTERM, 0]
 
 
+@pytest.mark.slow
 def test_sigterm_ends_the_process_and_the_run_goes_on_from_its_folder(tmp_path):
     """Told to end at random moments, a process dies by SIGTERM; in the end everybody has paid once for each step."""
     ends = subprocess.run(
@@ -471,6 +474,7 @@ def test_refused_ids_leave_no_account_behind(tmp_path):
         assert stream.accounts.missing([("a", 1)]) == [("a", 1)]
 
 
+@pytest.mark.slow
 def test_a_training_on_a_ledger_that_is_told_to_end_is_settled(tmp_path):
     """SIGTERM during ``LogisticRegression.fit``: people stay charged for the steps so far, and have the rest back."""
     path, who = tmp_path / "people.ledger", [f"p{number}" for number in range(N)]

@@ -11,6 +11,7 @@ from almoner.training.gradients import Gradients, _layers, _self_check, check, c
 from gradient_modules import BY_RECORD, MODULES, by_record, setting
 
 
+@pytest.mark.quick(16)
 @pytest.mark.parametrize("name", MODULES)
 def test_every_layer_agrees_with_a_naive_loop(name):
     """Norms and clipped sums are those of one backward pass per record, to 1e-5, whatever the chunks."""
@@ -29,6 +30,7 @@ def test_every_layer_agrees_with_a_naive_loop(name):
         assert (flat - expected).norm() <= 1e-5 * clip * len(x)
 
 
+@pytest.mark.quick(12)
 @pytest.mark.parametrize("name", MODULES)
 def test_several_records_of_a_person_are_one_gradient(name):
     """A person's records are summed before the norm is taken; chunks hold whole people, or parts of one."""
@@ -48,6 +50,7 @@ def test_several_records_of_a_person_are_one_gradient(name):
         assert (flat - weights @ summed).norm() <= 1e-5 * norms.sum()
 
 
+@pytest.mark.quick(12)
 @pytest.mark.parametrize("name", [name for name in MODULES if "convolution" in name or "norm" in name])
 def test_parts_that_fit_a_cache_give_the_same_gradients(name, monkeypatch):
     """Patches and normalised records are made a few records at a time; with one at a time all norms and sums stay."""
@@ -59,6 +62,7 @@ def test_parts_that_fit_a_cache_give_the_same_gradients(name, monkeypatch):
     assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-6) for a, b in zip(after, before, strict=True))
 
 
+@pytest.mark.quick(9)
 @pytest.mark.parametrize(
     "name",
     [

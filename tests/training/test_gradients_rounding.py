@@ -20,6 +20,7 @@ def test_cancelling_places_do_not_make_a_norm_too_small():
     assert (norms >= exact * (1 - 1e-6)).all()
 
 
+@pytest.mark.slow
 def test_gradients_that_are_nothing_but_rounding_are_not_refused():
     """Constant images before a normalisation have no gradient but rounding errors, which differ from way to way."""
     for seed in range(60):
@@ -84,6 +85,7 @@ def test_uses_of_a_word_that_cancel_do_not_round_the_others_away():
     assert float(apart.norm()) <= 1.0
 
 
+@pytest.mark.slow
 def test_sums_over_many_people_are_not_rounded_on_the_way():
     """A thousand equal people, one at a time, contribute a thousand times what one does, to the last digit but few."""
     module, x, y = setting("linear")

@@ -71,6 +71,7 @@ def test_it_follows_from_the_noisy_count_alone():
     assert model.learning_rate_ == pytest.approx(model.card_.divisor / (noise * sqrt(50)), rel=0.01)
 
 
+@pytest.mark.slow
 def test_few_people_are_not_drowned_in_noise():
     """With 300 people at epsilon 0.3 it scores more than the rate that suits 30,000; twenty seeds, paired."""
     x, y = people(300)

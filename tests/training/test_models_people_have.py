@@ -163,6 +163,7 @@ def naive_sum(module, loss, x, y, people, clip):
     return (rows * (clip / norms.clamp(min=clip))[:, None]).sum(0), norms
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_clipped_sums_over_people_are_those_of_a_naive_loop(name):
     """Two people have several records each; norms are charged and sums are made as one backward pass a record gives."""
@@ -182,6 +183,7 @@ def test_clipped_sums_over_people_are_those_of_a_naive_loop(name):
         assert (torch.cat([part.reshape(-1) for part in sums]) - expected).norm() <= 1e-5 * clip * 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_first_step_moves_the_parameters_as_the_optimizer_says(name, monkeypatch):
     """Without the noise, plain gradient descent takes the naive clipped sum over the divisor, times the rate."""

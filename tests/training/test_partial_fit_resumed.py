@@ -63,6 +63,7 @@ def spent(fitted):
     return fitted.accounts_.people.spent().tolist()
 
 
+@pytest.mark.slow
 def test_resumed_calls_are_those_of_one_process(tmp_path, quiet):
     """The same parameters, accounts and card, however often the model is read from its folder; budgets run out."""
     whole = model()
@@ -188,7 +189,7 @@ def test_what_a_folder_cannot_hold_is_refused(tmp_path):
         LogisticRegression.resume(tmp_path / "m")
 
 
-@pytest.fixture(params=["file", "server"])
+@pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.server)])
 def place(request, tmp_path):
     """A ledger's file, or a schema on a server."""
     return tmp_path / "people.ledger" if request.param == "file" else request.getfixturevalue("server").place()
@@ -213,6 +214,7 @@ def charged(book):
     return [book.spent(person) for person in PEOPLE]
 
 
+@pytest.mark.slow
 def test_calls_and_questions_keep_one_budget(place, monkeypatch):
     """Each pays for what was really added up of that person's rows, the absent pay nothing, and the budget binds."""
     squares = dict.fromkeys(PEOPLE, 0.0)
@@ -250,6 +252,7 @@ def test_calls_and_questions_keep_one_budget(place, monkeypatch):
             fitted.accounts_.save(place)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "when"), [("keep", "before"), ("keep", "after"), ("save", "before"), ("save", "after")]
 )

@@ -291,6 +291,7 @@ def test_everybody_pays_the_whole_price_at_the_start():
     assert accounts.price == mechanisms.Pure(0.5)
 
 
+@pytest.mark.slow
 def test_the_margin_holds():
     """Over 400 runs of 20 answers, wrong ones beyond the margin come in less than a share beta of the runs."""
     noise, wrong = np.random.default_rng(11), 0

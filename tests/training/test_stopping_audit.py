@@ -3,6 +3,7 @@
 from itertools import product
 
 import numpy as np
+import pytest
 from scipy import stats
 
 from almoner import filters, individual, mechanisms
@@ -91,6 +92,7 @@ def found(kind, seed, **more):
     return float(np.log((low - DELTA) / high)), int(moved.sum())
 
 
+@pytest.mark.slow
 @both
 def test_an_audit_of_sums_and_counts_keeps_below_the_claim(kind):
     """A canary that takes part, drops and is counted: the bound found is at most the claim and at least 60 % of it."""
@@ -100,6 +102,7 @@ def test_an_audit_of_sums_and_counts_keeps_below_the_claim(kind):
     assert 0.6 * claimed <= bound <= claimed
 
 
+@pytest.mark.slow
 def test_counting_drops_without_paying_is_caught():
     """The same audit exceeds the claim when nothing was booked for the counts."""
     bound, took_part = found(SquareRoot, 30, accounts_as=Unpaid)
@@ -107,6 +110,7 @@ def test_counting_drops_without_paying_is_caught():
     assert bound > 1.05 * float(gaussian.epsilon(MU, delta=DELTA))
 
 
+@pytest.mark.slow
 def test_an_audit_of_still_active_keeps_below_the_claim():
     """How soon the answer is "no", with and without a canary: no answer is more than e^epsilon likelier."""
     epsilon, runs, times = 1.0, 2000, np.zeros((2, 2000))

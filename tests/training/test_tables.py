@@ -118,6 +118,7 @@ def test_csv_and_parquet_are_the_same_table(file, tmp_path):
     np.testing.assert_array_equal(a.toarray(), b.toarray())
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(

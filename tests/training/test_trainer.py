@@ -35,6 +35,7 @@ def by_hand(module, x, y, budget, *, sigma, steps, seed, remainder):
     return torch.cat([p.detach().reshape(-1) for p in parameters]), left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remainder", [True, False])
 def test_full_batches_are_feldman_and_zrnics_algorithms(data, remainder):
     """Algorithm 8, and 3, written out with plain sums of squared norms, give the same model and the same accounts."""
@@ -60,6 +61,7 @@ def test_full_batches_are_feldman_and_zrnics_algorithms(data, remainder):
     assert (left > 0.5).any()
 
 
+@pytest.mark.slow
 def test_nobody_contributes_more_than_is_charged(data, monkeypatch):
     """In exact arithmetic, squared norms of what is added to the sums never exceed anybody's account."""
     x, y = data
@@ -111,6 +113,7 @@ def test_noise_is_calibrated_to_the_budget(data):
     assert not budget.admits(mechanisms.Repeated(step, 31))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [filters.RenyiOrder(alpha=8.0, rho=0.3), filters.Renyi(epsilon=2.0, delta=1e-5)])
 def test_poisson_samples_charge_everybody_at_every_step(data, budget):
     """Each person's total is the sum over all steps, sampled or not, of the price of the bound of that step."""

@@ -20,6 +20,9 @@ from almoner.training._steps import contributions
 from almoner.training._steps.ending import Saves
 from audits import DELTA, epsilon_bound
 
+pytestmark = pytest.mark.slow
+
+
 AXES, RUNS, MU = 1000, 20, 1.5
 
 

@@ -26,6 +26,7 @@ def demo(tmp_path_factory):
     return folder / "out", " ".join(result.stdout.split())
 
 
+@pytest.mark.slow
 def test_page_and_screen_read_the_figures_alike(demo):
     """Both tell of the shop, of accounts on one table, of the guess, and that an image stands for a person."""
     folder, printed = demo
@@ -41,6 +42,7 @@ def test_page_and_screen_read_the_figures_alike(demo):
         assert printed.count(said) == 1, said
 
 
+@pytest.mark.slow
 def test_no_hint_is_given_about_columns_that_are_scaled(tmp_path):
     """The first words that a newcomer sees are those of the demonstration: a fresh process writes no warning."""
     command = [sys.executable, "-m", "almoner", "demo", "--runs", "1", "--out", str(tmp_path / "out")]
@@ -97,6 +99,7 @@ def test_a_guess_is_rounded_up():
     assert promised(1.0, 1e-5, None) == ["Each private run promises epsilon 1 at delta 1e-05."]
 
 
+@pytest.mark.slow
 def test_difference_is_in_the_json(tmp_path):
     """Programs read the difference of the private rows; one run has no interval."""
     runner = CliRunner(env={"ALMONER_DATA": str(tmp_path)})

@@ -29,6 +29,7 @@ def read(path):
         return list(csv.reader(file))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "columns"), [(("epsilon", *RUN), {3, 5}), (("compare", *RUN, "--points", 2), {4})])
 def test_pipes_get_tabs_and_terminals_get_borders(words, columns):
     """In a pipe each row is one line, however long; a terminal's lines fit into its width."""
@@ -41,6 +42,7 @@ def test_pipes_get_tabs_and_terminals_get_borders(words, columns):
     assert max(map(len, boxed.splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_the_same_rows_as_a_csv_file(tmp_path):
     """--csv writes every row beside what is printed, also with --json, and overwrites only with --force."""
     path = tmp_path / "rows.csv"
@@ -87,6 +89,7 @@ def test_commands_stand_below_headings():
     assert all(isinstance(panel, str) for panel in headed(typer.main.get_command(app)))
 
 
+@pytest.mark.slow
 def test_completion_offers_choices():
     """What --mechanism and --kind can be is offered by the shell."""
     for words, expected in (
@@ -117,6 +120,7 @@ def test_a_missing_ledger_says_who_makes_one(tmp_path):
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_stored_answers_are_said_to_cost_nothing(tmp_path):
     """The second run of a file of questions says that nothing was charged."""
     pytest.importorskip("duckdb")
@@ -130,6 +134,7 @@ def test_stored_answers_are_said_to_cost_nothing(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_questions_that_do_not_fit_together_are_announced(tmp_path):
     """A quote adds up what is not asked yet; asking says so first where a person in all questions would run out."""
     pytest.importorskip("duckdb")

@@ -37,6 +37,7 @@ def curve_of(one, e):
     )
 
 
+@pytest.mark.quick(19)
 @pytest.mark.parametrize("seed", range(20))
 def test_both_orders_are_charged_in_full(seed):
     """At 40 real epsilons in both orders the charged curve is not below that of the numbers, nor 1e-12 above it."""

@@ -40,6 +40,7 @@ def test_checkpoints_begin_with_every_round_and_grow():
     assert all(a < b <= max(a + 1, 1.13 * a) for a, b in pairwise(places[:-1]))
 
 
+@pytest.mark.slow
 def test_the_best_stopping_rule_reaches_most_of_delta(planned):
     """At most delta, and more than half of it: the ex-post promise has little to spare."""
     run, law, _ = planned
@@ -47,12 +48,14 @@ def test_the_best_stopping_rule_reaches_most_of_delta(planned):
     assert 0.5 * DELTA < worth <= DELTA
 
 
+@pytest.mark.slow
 def test_the_loss_crosses_the_pathwise_bound_with_at_most_delta(planned):
     """The probability of ever being above it, by the same programme."""
     run, law, _ = planned
     assert 0.01 * DELTA < crossing(law, at_every_round(run, run.pathwise)) <= DELTA
 
 
+@pytest.mark.slow
 def test_without_a_level_the_same_rule_catches_the_bounds(planned):
     """The epsilons of fixed numbers of rounds at the whole delta, read at any moment: several times delta."""
     run, law, _ = planned
@@ -61,6 +64,7 @@ def test_without_a_level_the_same_rule_catches_the_bounds(planned):
     assert best_stop(law, at_every_round(run, unsplit)) > 2 * DELTA
 
 
+@pytest.mark.slow
 def test_five_times_the_level_is_caught(planned):
     """The level is near the largest there is: with five times it, the end's own part left alone, delta is exceeded."""
     run, law, _ = planned
@@ -87,6 +91,7 @@ def test_a_plan_of_several_mechanisms():
     assert end((loud, 2)) < end((quiet, 1), (loud, 1)) < end((quiet, 2))
 
 
+@pytest.mark.slow
 def test_what_is_refused():
     """Runs of no round or too many, and deltas below what transforms can certify."""
     step = ((m.Gaussian(20.0), 1),)

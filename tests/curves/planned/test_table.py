@@ -50,6 +50,7 @@ def shares(prices, table, given, change):
     return prices.all_slack / 2 * (given / prices.rounds + change / (prices.rounds * table.worth))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", [20, 36, 44, 52, 60])
 def test_payments_are_valid_and_near_the_least(prices, table, grid, row):
     """On a grid of its own: each is certified with its share of the slack; one three per cent smaller is not."""
@@ -66,6 +67,7 @@ def test_payments_are_valid_and_near_the_least(prices, table, grid, row):
     assert not grid.covers({one: 1}, {CHANGE: less}, {PLAN: int(table.levels[at])}, slack)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", [1, 30, 45, 55, 62])
 def test_exchanges_are_valid(prices, table, grid, row):
     """Certified with the slack of the exchange alone, at every level; a fifth of a unit more in change is not."""
@@ -83,6 +85,7 @@ def test_exchanges_are_valid(prices, table, grid, row):
 LOUD = (mechanisms.Gaussian(8.0), mechanisms.Gaussian(60.0), mechanisms.Laplace(40.0), mechanisms.Pure(0.02))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loud", LOUD, ids=repr)
 def test_entries_of_several_units_are_valid(prices, grid, loud):
     """Certified again as they are sold, each with its own share of the slack: what comes back is in the bundle too."""
@@ -113,6 +116,7 @@ def test_prices_rise_with_the_norm_and_fall_with_what_is_left(table):
     assert np.all(table.change[1:] > 0)
 
 
+@pytest.mark.slow
 def test_the_planned_round_costs_one_and_so_does_all_that_it_dominates(prices, table):
     """At every level, also with a single planned round left; for another unit of the same noise too."""
     assert np.all(table.given[-1] == 1)
@@ -122,6 +126,7 @@ def test_the_planned_round_costs_one_and_so_does_all_that_it_dominates(prices, t
     assert np.array_equal(doubled.given[-1], table.given[-1])
 
 
+@pytest.mark.slow
 def test_less_noise_takes_several_planned_rounds(prices):
     """Gaussian noise of a third of what one planned round is worth: two to six of them, while many are left."""
     other = mechanisms.Gaussian(sigma=0.01**-1 / 2.3)
@@ -155,6 +160,7 @@ def test_the_worth_is_that_of_the_plans_dearest_round(prices, table):
     assert table.most == prices.rounds * (1 + table.worth)
 
 
+@pytest.mark.slow
 def test_tables_built_in_two_threads_are_those_built_one_after_the_other():
     """All tables of a budget are certified on one grid: another thread's round must not stand for one's own."""
     both = [mechanisms.Gaussian(40.0), mechanisms.Gaussian(4000.0)]

@@ -43,7 +43,7 @@ with opened(sys.argv[1] + "/people.ledger", pseudonyms=sys.argv[1] + "/key") as 
 """Compacts a ledger and erases a person, and is killed before a step; prints how many there are."""
 
 
-@pytest.fixture(params=["file", "server"])
+@pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.server)])
 def place(request, tmp_path):
     """A ledger's file, or a schema on a server."""
     return tmp_path / "people.ledger" if request.param == "file" else request.getfixturevalue("server").place()
@@ -187,6 +187,7 @@ def test_a_settlement_is_not_torn_from_its_reservation(tmp_path):
         assert clean(book)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -226,6 +227,7 @@ def test_verify_finds_a_merger_that_forgot_somebody(tmp_path):
         assert [finding.what[:23] for finding in verify(book) if not finding.holds] == [MERGED]
 
 
+@pytest.mark.slow
 def test_the_file_is_smaller_and_stays_itself(tmp_path):
     """Ten questions to 20,000 people take less than a third of the disk after compacting; the lock, the witness and
     the session's rows go on; an error while the file is replaced closes the ledger, which opens again."""
@@ -283,6 +285,7 @@ def test_killed_while_it_is_compacted_or_a_person_is_erased(tmp_path):
             assert (book.spent("ann"), book.spent("bob")) == (15, 10)
 
 
+@pytest.mark.slow
 def test_sessions_statements_and_replay_after_it(tmp_path):
     """Answers under their keys stay, statements tell of earlier uses, and a replay charges later questions again."""
     rows = pa.table({"who": ["ann", "ann", "bob", "cy"]})

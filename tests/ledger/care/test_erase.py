@@ -16,7 +16,7 @@ from ledgers import RHO, ask, clean, opened
 TOTALS = "with the totals of people who were erased"
 
 
-@pytest.fixture(params=["file", "server"])
+@pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.server)])
 def place(request, tmp_path):
     """A ledger's file, or a schema on a server."""
     return tmp_path / "people.ledger" if request.param == "file" else request.getfixturevalue("server").place()
@@ -120,6 +120,7 @@ def test_an_open_training_is_settled_first(place, key):
         assert clean(book)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     "change",
     [

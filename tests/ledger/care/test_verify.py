@@ -31,6 +31,7 @@ PLANTED = [
 ]
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("change", PLANTED)
 def test_verify_finds_every_planted_change(where, change):
     """Each single change of the record, an account, a charge, a share or a tombstone is found."""

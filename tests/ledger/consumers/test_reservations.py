@@ -24,7 +24,7 @@ def units(*values):
     return np.array(values, dtype=np.int64)
 
 
-@pytest.fixture(params=["file", "server"])
+@pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.server)])
 def place(request, tmp_path):
     """A ledger's file, or a schema on a server."""
     return tmp_path / "people.ledger" if request.param == "file" else request.getfixturevalue("server").place()
@@ -176,6 +176,7 @@ def test_retired_people_and_public_reservations_are_not_touched(tmp_path):
         assert clean(book)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 60), st.integers(0, 100), st.booleans()), max_size=14))
 def test_nobody_is_ever_above_the_budget(tmp_path_factory, moves):

@@ -13,7 +13,7 @@ from ledgers import RHO, ask, clean, opened
 PEOPLE = ["ann", "bob", "cy"]
 
 
-@pytest.fixture(params=["file", "server"])
+@pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.server)])
 def place(request, tmp_path):
     """A ledger's file, or a schema on a server."""
     return tmp_path / "people.ledger" if request.param == "file" else request.getfixturevalue("server").place()
@@ -220,6 +220,7 @@ def test_verify_finds_updates_that_are_missing_or_of_another(tmp_path):
             assert clean(book)
 
 
+@pytest.mark.slow
 def test_two_writers_of_a_server_share_one_budget(server):
     """A stream and questions at the same time, from two connections: nobody is above the budget, all adds up."""
     place = server.place()

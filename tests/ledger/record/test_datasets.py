@@ -34,6 +34,7 @@ def test_the_same_declaration_again_is_no_entry(path):
         assert book.head == head
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(
     ("person", "columns", "told"),
     [
@@ -68,6 +69,7 @@ def test_names_that_differ_by_case_alone_are_refused(path):
             book.dataset("Orders", person="customer")
 
 
+@pytest.mark.quick(10)
 @pytest.mark.parametrize(
     "bad",
     [

@@ -49,6 +49,7 @@ def test_periods_are_named_by_their_first_day(every, first, last, labels):
     assert [periods.period_of(unit) for unit in periods.units_of("ann 2026")] == labels
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("every", ["day", "week", "month", "quarter", "year"])
 def test_sql_and_python_agree_on_the_period_of_every_day(every, tmp_path):
     """Every day of seven years, with the days around the ends, is charged to the account that Python names."""
@@ -350,6 +351,7 @@ def test_erasing_a_person_erases_every_period(tmp_path):
         assert all(finding.holds for finding in session.verify(replay=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pseudonyms", [False, True])
 def test_a_statement_takes_as_many_queries_for_many_periods_as_for_few(where, tmp_path, pseudonyms, monkeypatch):
     """It reads all accounts of a person at once, and what it says of each is what each account says."""

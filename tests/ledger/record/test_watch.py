@@ -74,6 +74,7 @@ def test_all_that_a_watch_tells_is_epsilon_private(epsilon):
     assert math.isclose(sum(first_words(watch, [3, 4, 5])), 1, rel_tol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_price_and_the_noise():
     """It costs epsilon squared over two, rounded up; the noise that is drawn has the promised scale."""
     watch = Watch(5, 0.1)
@@ -120,6 +121,7 @@ def watched(where, **options):
     return Session.open(rows, person="who", budget=filters.Zcdp(rho=100.0), ledger=where, **options, create=True)
 
 
+@pytest.mark.slow
 def test_a_watch_tells_when_to_stop_trusting_totals(where):
     """Silent while all can pay; it speaks when most cannot, and for good; its price is everybody's, and all adds up."""
     count = Count(clip=2, rho=20.0)
@@ -146,6 +148,7 @@ def test_a_watch_tells_when_to_stop_trusting_totals(where):
         assert all(finding.holds for finding in session.verify(replay=True))
 
 
+@pytest.mark.slow
 def test_a_watch_over_one_purpose(where):
     """It hears the questions for its purpose alone; each watch has its own price, and all are set aside together."""
     count = Count(clip=2, rho=20.0)
@@ -269,6 +272,7 @@ def test_its_price_in_a_gaussian_ledger(epsilon):
     assert Watch(5, epsilon).price(ZCDP) == Watch(5, epsilon).units
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("budget", "asked"),
     [

@@ -37,6 +37,7 @@ def test_files_are_private(path):
     assert list(path.parent.iterdir()) == [path]
 
 
+@pytest.mark.slow
 def test_one_writer(path):
     """A second opening fails with a clear error, in this process and in another one, and harms nothing."""
     with opened(path) as book:
@@ -104,6 +105,7 @@ except LedgerError as error: print(error)
 """
 
 
+@pytest.mark.slow
 def test_several_that_make_the_same_file_at_once(path):
     """One of them makes it, whole; the others are told that it is open already; a failure leaves no lock."""
     with pytest.raises(LedgerError, match="folder"):
@@ -139,6 +141,7 @@ except LedgerError as error: print(error)
 """
 
 
+@pytest.mark.slow
 def test_reading_the_file_does_not_let_a_second_writer_in(path):
     """A copy made by the process that has the ledger open undoes DuckDB's lock, not ours; nothing is left behind."""
     opened(path).close()
@@ -174,6 +177,7 @@ def test_where_files_cannot_be_locked(path, monkeypatch, number):
             opened(path)
 
 
+@pytest.mark.slow
 def test_a_ledger_that_was_never_closed_is_not_locked_for_ever(path):
     """Once nothing refers to it any more, the ledger may be opened again in the same process."""
     book = opened(path)
@@ -201,6 +205,7 @@ def test_names_beside_the_ledger_that_are_taken(path):
             assert clean(book)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.6, 0.99])
 def test_a_truncated_file_is_an_error(path, share):
     """A ledger that lost its end is refused or found out, unless that held nothing; it never becomes empty."""
@@ -264,6 +269,7 @@ except LedgerError as error:
 """
 
 
+@pytest.mark.slow
 def test_full_disk(path):
     """When no more can be written the question is refused; all before it is there, and room makes it work again."""
     opened(path).close()
@@ -373,6 +379,7 @@ def test_a_program_can_tell_why_a_ledger_cannot_be_used(path, tmp_path):
     assert reason(lambda: opened(path)) == "damaged"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["people.ledger", "lock, already attached, read-only, Permission denied"])
 def test_a_damaged_ledger_is_not_called_busy(tmp_path, name):
     """A flipped bit in the first 12 KB: 80 of 80 are damaged, or harmless, and none is to be tried again later."""

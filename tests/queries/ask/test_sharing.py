@@ -48,6 +48,7 @@ def test_a_shared_answer_is_found_under_its_key_again(path):
         assert len(session.ledger.entries("shared")) == 1
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("asked", "shared"),
     [

@@ -42,6 +42,7 @@ def span(session, question):
     return None if said is None else tuple(said)
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize(
     ("where", "first", "last"),
     [
@@ -105,6 +106,7 @@ def random_filter(drawn, depth=0):
     return f"{left} {sign} '{day}'"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("periods", [WEEKS, MONTHS])
 def test_nobody_is_charged_in_other_periods_and_everybody_has_what_is_said(tmp_path, kind, periods):

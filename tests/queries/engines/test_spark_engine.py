@@ -52,7 +52,7 @@ from crashes import campaign_on_spark
 from ledgers import counted, exact
 from sparks import NO_CODE, cluster, needs_spark, opened, started
 
-pytestmark = needs_spark
+pytestmark = [pytest.mark.server, needs_spark]
 RHO = 10**15
 COUNTED = Count(clip=1, sigma=100.0).price
 CHEAP = {"sigma": 1000.0}

@@ -89,6 +89,7 @@ def one_each(execute, dialect, rows):
     return [tuple(row) for row in (result.collect() if hasattr(result, "collect") else result.fetchall())]
 
 
+@pytest.mark.server
 @needs_spark
 def test_spark_computes_what_duckdb_computes(table, tmp_path):
     """The same values to the last bit, also of dates, roundings and letters with marks."""
@@ -146,6 +147,7 @@ def test_dates_of_pandas_are_keys_and_edges(path):
         assert without_noise(session, Count(by={"day": ranges(days)}, **MANY)) == [4, 3]
 
 
+@pytest.mark.quick(9)
 @pytest.mark.parametrize(
     ("column", "message"),
     [
@@ -172,6 +174,7 @@ def test_wrong_types_are_refused_before_anything_is_charged(path, column, messag
         assert session.ledger.entries("answered") == []
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize(
     ("keys", "message"),
     [

@@ -62,6 +62,7 @@ def naive_values(rows, column, most):
     return {who: sorted(found, key=lambda value: order(who, value))[:most] for who, found in kept.items()}
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("column", ["shop", "n", "day", "paid"])
 @pytest.mark.parametrize("most", [1, 2, 9])
 def test_people_count_once_for_each_of_their_keys(tmp_path, column, most):
@@ -78,6 +79,7 @@ def test_people_count_once_for_each_of_their_keys(tmp_path, column, most):
     assert max(units.values()) <= asked.price
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("price", [{"sigma": 30.0}, {"epsilon": 0.5}])
 @pytest.mark.parametrize("most", [1, 2, 9])
 def test_different_values_are_counted_exactly(tmp_path, most, price):
@@ -97,6 +99,7 @@ def test_different_values_are_counted_exactly(tmp_path, most, price):
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(
     rows=st.lists(
@@ -136,6 +139,7 @@ def moves(asked, session, without):
     return np.abs(np.array(exact(session, asked)[0]) - np.array(exact(without, asked)[0])) / STEPS
 
 
+@pytest.mark.slow
 def test_no_person_moves_more_than_they_pay_for(tmp_path):
     """Over all people, and all bounds: what taking a person out changes is within what that person is charged."""
     for place, who in enumerate(("ann", "bob", "cy")):
@@ -196,6 +200,7 @@ def release(counts, least, sigma, *, zeros=False):
     return both(*(law(2 * count, sigma, least, considered=count > 0 or zeros) for count in counts))
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(("sigma", "delta"), [(2.0, 0.01), (3.5, 1e-4), (1.2, 1e-3)])
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 2.0, 9.0])
 def test_a_release_keeps_its_promise_and_a_lower_threshold_does_not(sigma, delta, epsilon):
@@ -254,6 +259,7 @@ def test_the_threshold_is_the_least(sigma, delta, most):
     assert chance[1] * (1 + mpf(2) / 10**9) > mpf(delta) or steps == 0
 
 
+@pytest.mark.slow
 def test_the_release_has_the_law_that_was_enumerated():
     """20,000 draws: a key of one person is told at most as often as delta says, and about as often."""
     asked = Keys("shop", delta=0.05, most=2, sigma=3.0)

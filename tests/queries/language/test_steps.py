@@ -27,6 +27,7 @@ EVERY = {
 }
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize(
     ("where", "people"),
     [
@@ -67,6 +68,7 @@ def test_steps_stand_wherever_columns_do(path):
         assert "each_person" not in described(Count(clip=1, **CHEAP))
 
 
+@pytest.mark.quick(10)
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
@@ -96,6 +98,7 @@ rows = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(rows=rows, others=rows, order=st.randoms(use_true_random=False))
 def test_nobody_else_changes_a_persons_row(tmp_path_factory, rows, others, order):

@@ -30,6 +30,7 @@ WHERE = [
 ]
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize(("where", "rows"), WHERE)
 def test_filters_choose_rows(path, where, rows):
     """Each form of the language chooses the rows that SQL would."""
@@ -74,6 +75,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.quick(9)
 @pytest.mark.parametrize("where", REFUSED, ids=lambda where: where[:20].encode("ascii", "replace").decode())
 def test_what_is_not_in_the_language_is_refused(path, where):
     """Anything else is an argument error before anything is computed or charged."""

@@ -93,6 +93,7 @@ def test_a_person_counts_once_for_a_key(tmp_path):
     assert rows == [("a", 5.0), ("b", 1.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("price", [{"sigma": 0.5}, {"sigma": 3.0}, {"epsilon": 2.0}])
 def test_intervals_cover_what_would_be_without_noise(tmp_path, price):
     """Each interval holds the value without noise in about 95 % of releases, or more; never in far fewer."""

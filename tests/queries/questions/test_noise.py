@@ -68,6 +68,7 @@ def test_each_kind_of_noise_has_its_own_spread():
         assert abs(drawn.std() / spread - 1) < 0.03
 
 
+@pytest.mark.slow
 def test_asking_loads_no_library_of_noise(tmp_path):
     """A first question imports no OpenDP."""
     code = f"""

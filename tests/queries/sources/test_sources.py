@@ -28,6 +28,7 @@ def kind(tmp_path, entries):
     return read(tmp_path / "a.csv")[0]["v"]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("wanted", "entries"),
     [
@@ -48,6 +49,7 @@ def test_each_type_has_one_spelling(tmp_path, wanted, entries):
     assert kind(tmp_path, ["", ""]) == "text"
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     ("first", "last", "wanted"),
     [
@@ -91,6 +93,7 @@ def test_columns_that_differ_in_case_alone_are_refused(tmp_path):
         read(tmp_path / "rows")
 
 
+@pytest.mark.slow
 def test_a_broken_line_far_down_is_named_by_its_rule(tmp_path):
     """Whatever the types are; the error has no context that could quote it."""
     (tmp_path / "a.csv").write_text("who,v\n" + "1,2\n" * 300_000 + "secret\n")

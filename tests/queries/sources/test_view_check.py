@@ -34,6 +34,7 @@ ROWS = pa.table(
 )
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("view", PURE)
 def test_views_of_each_persons_own_rows_are_taken(path, view):
     """Also aggregates, windows and joins of a person's own rows; and it is said how many people were compared."""
@@ -43,6 +44,7 @@ def test_views_of_each_persons_own_rows_are_taken(path, view):
         assert without_noise(session, Count(clip=100, **CHEAP))[0] > 0
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("view", IMPURE)
 def test_views_that_mix_people_are_refused(path, view):
     """Before the ledger is made, and without an entry in the message; unless the data holder wants no check."""

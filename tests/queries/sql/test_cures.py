@@ -74,6 +74,7 @@ def twice(names, others=()):
     return pa.table({"p": pa.concat_arrays([column, nobody])})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_names_with_one_spelling_are_taken_as_they_are(tmp_path, name):
     """Dates, and whole numbers of any length: nobody is lost or united with another, in memory and in files."""
@@ -86,6 +87,7 @@ def test_names_with_one_spelling_are_taken_as_they_are(tmp_path, name):
             assert all(finding.holds for finding in opened.verify(replay=True))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", CAST)
 def test_the_cure_for_names_loses_nobody(tmp_path, name):
     """The view that the refusal proposes: as many people as before, and rows of nobody stay so."""
@@ -148,6 +150,7 @@ def test_the_cure_for_tables_that_name_people_differently_loses_nobody(tmp_path)
         assert len(exact(opened, both, "cy")[1]) == 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "days",
     [
@@ -167,6 +170,7 @@ def test_the_cure_for_periods_keeps_every_row(tmp_path, days):
         assert people(opened) == (300, 300, 300)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", ["binary", "zoned", "zoned nanoseconds", "clock", "lists", "records"])
 def test_the_cure_for_columns_of_other_types_keeps_every_entry(tmp_path, name):
     """A question names the type and what to write; then as many entries differ as before, and none is missing."""

@@ -137,6 +137,7 @@ def steps_keep_people_apart(connection, world, person, tables):
     return True
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(world=worlds, person=st.sampled_from(PEOPLE))
 def test_a_persons_rows_stay_that_persons(connection, world, person):
@@ -209,6 +210,7 @@ ASKED = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(world=worlds, person=st.sampled_from(PEOPLE))
 def test_nobody_else_is_charged_otherwise(tmp_path_factory, world, person):
@@ -233,6 +235,7 @@ def test_nobody_else_is_charged_otherwise(tmp_path_factory, world, person):
         assert person in charged or before == after
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("seed", range(5))
 def test_expressions_over_joined_columns_mean_what_python_computes(beside, seed):
     """Nasty entries, people without a home and rows without a code included; nothing fails."""

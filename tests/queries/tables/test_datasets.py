@@ -54,6 +54,7 @@ def test_charges_of_all_data_sets_add_up(where):
         assert entry.public["question"]["table"] == "visits"
 
 
+@pytest.mark.slow
 def test_replay_takes_other_data_sets_as_they_are_and_says_so(where):
     """With one table its questions are charged again, with all tables all; a changed row is found by either."""
     with made(where) as book:
@@ -109,6 +110,7 @@ def test_questions_from_before_the_first_declaration(path):
         assert "about tables that were no data sets yet" in told[-1].what
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -268,6 +270,7 @@ def patient(where, name, work):
             time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_four_processes_two_tables_one_budget(where):
     """Nobody is above the budget in exact arithmetic, whoever asks about whichever table; some of them are killed."""
     made(where, rho=0.5).close()
@@ -306,6 +309,7 @@ def test_a_crash_between_two_tables(path):
         assert all(finding.holds for finding in visits.verify(replay=True))
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(
     ("left_out", "filled"),
     [
@@ -337,6 +341,7 @@ def test_what_a_question_leaves_out_is_filled_in(path, left_out, filled):
             assert ann.ask(filled, key="a").released == ann.ask(left_out, key="a").released == answer.released
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize(
     ("asked", "told"),
     [

@@ -257,6 +257,7 @@ HIDDEN = [
 ]
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("asked", HIDDEN, ids=lambda asked: type(asked).__name__.lower())
 def test_columns_that_are_not_listed_cannot_be_used(tmp_path, asked):
     """A column that the data holder does not list is refused in every question, as one that is not there."""

@@ -67,6 +67,7 @@ def test_a_question_is_quoted_and_asked_in_a_form(running, ann):
     assert len(running.api.session.ledger.entries("answered")) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "wanted"),
     [
@@ -84,6 +85,7 @@ def test_each_kind_of_question_of_the_form_is_answered(running, ann, fields, wan
     assert ann.get("/answer?key=k").status_code == 200
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -318,6 +320,7 @@ def tab(tmp_path_factory):
         yield opened
 
 
+@pytest.mark.browser
 @CHROMIUM
 def test_a_browser_shows_accessible_pages(tmp_path, tab, running, ann, holder):
     """At a desk and on a phone, light and dark, no page reaches over the edge, and axe finds nothing wrong."""
@@ -331,6 +334,7 @@ def test_a_browser_shows_accessible_pages(tmp_path, tab, running, ann, holder):
             assert tab.violations() == []
 
 
+@pytest.mark.browser
 @CHROMIUM
 def test_a_browser_takes_the_style_that_the_policy_allows(tmp_path, tab):
     """A page that Chromium gets from a running service, with its policy, looks as from a file without one."""

@@ -71,6 +71,7 @@ def crash_at(step):
     return callback
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -241,6 +242,7 @@ def fresh_losses():
     return individual.Losses(30, least=4.0, most=4000.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{}, {"individual": False}, {"budget": filters.RenyiOrder(alpha=8.0, rho=2.0), "sample_rate": 0.5}]
 )

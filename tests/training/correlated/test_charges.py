@@ -23,6 +23,7 @@ def all_rows(factor, places, norms):
     )
 
 
+@pytest.mark.quick(12)
 @each_factor
 @pytest.mark.parametrize("apart", [1, 3, 5])
 @pytest.mark.parametrize("seed", range(3))

@@ -30,6 +30,7 @@ def mean_rows(module, x, y, drawn, count):
     return rows.view(len(x), count, -1).mean(1)
 
 
+@pytest.mark.quick(9)
 @pytest.mark.parametrize(
     "name", ["linear", "convolution 2d", "group norm", "lstm", "parameters with a leading axis of 1"]
 )

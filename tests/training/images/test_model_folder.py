@@ -25,6 +25,7 @@ def made(tmp_path_factory):
     return folder, trained, steps
 
 
+@pytest.mark.slow
 def test_one_call_trains_and_saves_a_model_that_predicts_the_same(made, tmp_path):
     """The folder holds the model, its card and its metrics; loaded, it is right about other images, in either form."""
     folder, trained, steps = made
@@ -57,6 +58,7 @@ def test_images_of_one_person_are_one_person(tmp_path):
         saved_model.train_images_to_folder(path, tmp_path / "m", force=True, **OPTIONS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["objects", "scenes"])
 def test_the_other_kinds_in_colour_come_back_as_they_were(tmp_path, kind):
     """Features of patches, too, are the same after loading; one image alone has the probabilities it had among all."""

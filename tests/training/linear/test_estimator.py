@@ -265,6 +265,7 @@ EXCEPTIONS = ALWAYS | {
 }
 
 
+@pytest.mark.quick(5)
 @pytest.mark.filterwarnings("ignore::almoner.errors.PrivacyWarning")  # the checks fit many copies
 @parametrize_with_checks(
     [LogisticRegression(), LogisticRegression(seed=0)],
@@ -275,12 +276,14 @@ def test_scikit_learns_conventions(estimator, check):
     check(estimator)
 
 
+@pytest.mark.slow
 def test_importing_the_wing_does_not_load_scikit_learn():
     """`almoner.training` loads scikit-learn only when an estimator is asked for."""
     code = "import almoner.training, sys; assert not {'sklearn', 'pyarrow', 'matplotlib', 'torch'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 @needs("adult")
 def test_adult_our_way_reaches_the_bar():
     """UCI Adult at (0.3, 1e-5), our features and settings, one seed: above 84.4 % and above plain private GD."""
@@ -344,6 +347,7 @@ def test_labels_are_named_once_and_a_seed_is_a_number(options, words):
         LogisticRegression(n_people=2, **options).fit([[1.0], [2.0]], [0, 1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hidden", "asked", "extra"),
     [

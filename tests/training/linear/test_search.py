@@ -27,6 +27,7 @@ def one(**settings):
     return LogisticRegression(steps=10, classes=[0, 1], n_people=400, **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accounting", ["gaussian", "zcdp"])
 @pytest.mark.parametrize("held_out", [False, True])
 def test_all_runs_and_all_scores_fit_the_promise(accounting, held_out):
@@ -74,6 +75,7 @@ def test_the_best_is_kept_and_nothing_tells_the_number_of_runs(monkeypatch):
     assert "6" not in search.card_.tuned.split("by noisy counts")[0]
 
 
+@pytest.mark.slow
 def test_a_search_finds_what_works():
     """A learning rate that learns nothing is not the best; the card states the whole search."""
     x, y = people()
@@ -98,6 +100,7 @@ def test_a_search_finds_what_works():
     np.testing.assert_array_equal(again.best_estimator_.coef_, search.best_estimator_.coef_)
 
 
+@pytest.mark.slow
 def test_held_out_people_pay_for_the_scores():
     """Models are scored on the other people, whose labels here say the opposite of what is learned."""
     x, y = people()

@@ -95,6 +95,7 @@ def test_the_lines_of_the_warning_about_a_scaler_work(data):
         assert set(pipeline.predict(data[0])) <= {0, 1}
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(
     "wrapped",
     [
@@ -112,11 +113,13 @@ def test_several_budgets_are_told_of_once(data, wrapped):
     assert "a budget of its own (epsilon=0.7)" in words
 
 
+@pytest.mark.slow
 def test_copies_in_other_processes_are_told_of_here(data):
     """With n_jobs each copy is fitted by a worker; it counts when it is sent there."""
     assert len(told(lambda: cross_val_score(estimator(), *data, cv=3, n_jobs=2))) == 1
 
 
+@pytest.mark.slow
 def test_one_fit_is_told_of_by_nobody(data):
     """A model alone, its copy, what travels of it once it is fitted, and a search that pays for all of its runs."""
     one = estimator()
@@ -129,6 +132,7 @@ def test_one_fit_is_told_of_by_nobody(data):
     assert len(told(lambda: cross_val_score(search, *data, cv=3))) == 1
 
 
+@pytest.mark.slow
 def test_the_lines_of_the_warning_about_copies_work(data):
     """A search within one budget, and a score by other people."""
     (words,) = told(lambda: cross_val_score(estimator(), *data, cv=2))

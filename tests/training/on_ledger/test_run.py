@@ -22,7 +22,7 @@ WHOLE = filters.Gaussian(epsilon=1.5, delta=1e-6)
 ONE = filters.Gaussian(epsilon=1.0, delta=1e-6)
 
 
-@pytest.fixture(params=["file", "server"])
+@pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.server)])
 def place(request, tmp_path):
     """A ledger's file, or a schema on a server."""
     return tmp_path / "people.ledger" if request.param == "file" else request.getfixturevalue("server").place()
@@ -67,6 +67,7 @@ class Seen:
         monkeypatch.setattr(training.Gradients, "sums", noting)
 
 
+@pytest.mark.slow
 def test_two_trainings_and_questions_keep_one_budget(place, monkeypatch):
     """Training, questions and a second training: what was really released of anybody costs at most what the ledger
     says, to the unit, and that is within the budget."""
@@ -128,6 +129,7 @@ def test_a_settled_run_charges_nobody_any_more(place):
         assert np.array_equal(spent(session.ledger), before)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_charged_is_refused_before_anything_is(place):
     """Seeds, worst-case accounts, other budgets, samples and wrong ids: each has its reason."""
     x, y = records()
@@ -183,6 +185,7 @@ def test_fixed_batches_and_correlated_noise(tmp_path, noise):
         assert clean(session.ledger)
 
 
+@pytest.mark.slow
 def test_poisson_samples_by_the_residue(tmp_path):
     """Sampled steps are charged what the residue certifies; its slack comes out of the declared delta, once a run."""
     x, y = records()
@@ -257,6 +260,7 @@ def backed_up(place, tmp_path):
     return folder, copy, resume
 
 
+@pytest.mark.slow
 def test_an_older_copy_of_a_checkpoint_cannot_go_on(place, tmp_path):
     """Two rounds were released since the copy was made, which it does not know: it is refused, the newest goes on."""
     opened(place).close()

@@ -19,7 +19,7 @@ WHOLE = filters.Gaussian(mu=0.5)
 SIGMA = 4.0
 
 
-@pytest.fixture(params=["file", "server"])
+@pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.server)])
 def place(request, tmp_path):
     """A ledger's file, or a schema on a server."""
     return tmp_path / "people.ledger" if request.param == "file" else request.getfixturevalue("server").place()
@@ -83,6 +83,7 @@ class Seen:
         return trained.update(x, y, ids)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("remainder", "spread"), [(True, 1), (False, 1), (True, 3)])
 def test_stream_and_questions_keep_one_budget(place, monkeypatch, remainder, spread):
     """What was really released of anybody costs at most what the ledger says, and that is within the budget, which
@@ -205,6 +206,7 @@ def crash(*_, **__):
     raise KeyboardInterrupt
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("when", ["sums", "drawn", "kept", "committed", "applied", "saved"])
 def test_a_crash_at_every_point(place, tmp_path, monkeypatch, when):
     """Before the ledger has the update it was never made, and nobody paid; afterwards it is made once, with the noise

@@ -22,6 +22,7 @@ def two(folder, rate):
     return [np.load(folder / f"{rank}.npz") for rank in range(2)]
 
 
+@pytest.mark.slow
 def test_two_processes_do_what_one_does(tmp_path):
     """Same seed, so same noise: weights, accounts, answers and counts are those of one process that holds everybody."""
     first, second = two(tmp_path, 0.0)
@@ -34,6 +35,7 @@ def test_two_processes_do_what_one_does(tmp_path):
     assert np.array_equal(first["answers"], second["answers"])
 
 
+@pytest.mark.slow
 def test_poisson_samples_are_each_processs_own(tmp_path):
     """With sampling both end with the same model, and everybody has paid at every step."""
     first, second = two(tmp_path, 0.3)

@@ -68,6 +68,7 @@ def flat(module):
     return torch.cat([p.detach().reshape(-1) for p in module.parameters()])
 
 
+@pytest.mark.slow
 @each_factor
 def test_steps_are_those_of_the_matrix_mechanism(data, noise):
     """Release C G + z row by row with dense matrices, solve for the gradients: the same model and the same accounts."""
@@ -84,6 +85,7 @@ def test_steps_are_those_of_the_matrix_mechanism(data, noise):
     assert (run.accounts.left() * sigma**2 < 0.5).any()
 
 
+@pytest.mark.quick(7)
 @each_factor
 @pytest.mark.parametrize("remainder", [True, False])
 def test_nobody_contributes_more_than_is_charged(data, noise, remainder, monkeypatch):
@@ -183,6 +185,7 @@ def killed_at(step):
     return callback
 
 
+@pytest.mark.slow
 @each_factor
 def test_a_run_that_lost_nothing_goes_on(data, noise, tmp_path):
     """Killed between two steps, after it was saved: the rows stay those of one mechanism, and are paid once."""
@@ -215,6 +218,7 @@ def spent_at(folder):
     return torch.load(folder / "state.pt", weights_only=True)["accounts"]["spent"][:, 0].numpy()
 
 
+@pytest.mark.slow
 @each_factor
 def test_lost_steps_are_paid_by_their_people_and_noise_begins_anew(data, noise, tmp_path):
     """Four steps are lost: the people of their batches pay the most that a step costs; others pay nothing; and no row

@@ -27,6 +27,7 @@ def records():
     return x, (x[:, 0] > 0).long()
 
 
+@pytest.mark.slow
 def test_sampled_steps_are_as_many_as_if_they_were_fixed():
     """DP-SGD at noise 1.1 and rate 0.01: the filter is planned for these very steps, and admits what is possible."""
     job = trainer(noise_multiplier=1.1, sample_rate=0.01, individual=False, **TARGET)
@@ -41,6 +42,7 @@ def test_sampled_steps_are_as_many_as_if_they_were_fixed():
     assert 0.99 < exact <= 1.0
 
 
+@pytest.mark.slow
 def test_the_least_noise_is_that_of_a_plan():
     """Without noise, the least with which the steps fit: all are taken, and the noise is hardly above a fixed run's."""
     job = trainer(steps=30, sample_rate=0.05, individual=False, **TARGET)
@@ -73,6 +75,7 @@ def test_accounts_per_person_have_the_best_filter_that_they_can_have():
     assert why.startswith(type(budget).__name__)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_same_recommended_budget(tmp_path):
     """The filter and its plan are chosen anew from the same public facts; another epsilon is refused."""
     options = {"noise_multiplier": 1.5, "sample_rate": 0.1, "individual": False, "steps": 4, "seed": 1}
@@ -103,6 +106,7 @@ def test_what_is_missing_or_twice_is_refused(options, message):
         trainer(steps=5, **options)
 
 
+@pytest.mark.slow
 def test_no_noise_may_be_enough(monkeypatch):
     """Where no noise is enough the search ends in an error that names the target."""
     monkeypatch.setattr(recommended_budget, "least", lambda *_, **__: float("inf"))

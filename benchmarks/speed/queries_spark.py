@@ -1,0 +1,151 @@
+"""Time questions on Spark: with one worker and two, after many questions, and against DuckDB on the same rows.
+
+python benchmarks/speed/queries_spark.py workers [--events 20000000] [--people 1000000] [--rounds 3]
+python benchmarks/speed/queries_spark.py many [--questions 1000]
+python benchmarks/speed/queries_spark.py duckdb [--events 5000000] [--people 200000]
+
+``workers`` starts a standalone cluster on loopback, with one worker and then with two. Each worker is pinned to its own
+core (also for compiling and garbage collection), as if it were a machine; driver and master share these cores. The time
+of a question includes the charge of each person, the new generation of accounts, the noise and the commit. Prints one
+JSON object.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "helpers"))
+from almoner import filters
+from almoner.queries import Count, Session, Sum
+from sparks import cluster, started
+
+QUESTIONS = {
+    "count": Count(clip=30, sigma=1000.0),
+    "sum": Sum("v", low=0, high=100, clip=30, sigma=1000.0),
+    "count by 7 days": Count(clip=10, sigma=1000.0, by={"day": list(range(7))}),
+}
+
+
+def events(path: Path, rows: int, people: int) -> None:
+    """A folder of Parquet files: random events of random people."""
+    import duckdb
+
+    path.mkdir()
+    parts = 16
+    with duckdb.connect() as connection:
+        for part in range(parts):
+            connection.execute(
+                f"COPY (SELECT (hash(i) % {people})::BIGINT AS person, (hash(i + 77) % 28)::INTEGER AS day, "
+                f"(hash(i * 3) % 1000) / 10.0::DOUBLE AS v FROM range({rows * part // parts}, "
+                f"{rows * (part + 1) // parts}) t(i)) TO '{path}/part-{part}.parquet'"
+            )
+
+
+def opened(data: Any, ledger: Path) -> Session:
+    """A session with a budget that is sufficient for all questions."""
+    return Session.open(data, person="person", budget=filters.Zcdp(rho=100.0), ledger=ledger, create=True)
+
+
+def ask(session: Session, name: str, turn: object) -> float:
+    """Seconds of one question."""
+    start = time.perf_counter()
+    session.analyst("benchmark").ask(QUESTIONS[name], key=f"{name} {turn}")
+    return time.perf_counter() - start
+
+
+def several(session: Session, rounds: int) -> dict[str, float]:
+    """Median seconds of each question, after one to warm up."""
+    return {name: statistics.median([ask(session, name, turn) for turn in range(rounds + 1)][1:]) for name in QUESTIONS}
+
+
+def workers(folder: Path, options: argparse.Namespace) -> dict[str, object]:
+    """Compare one worker with two."""
+    data = folder / "events"
+    events(data, options.events, options.people)
+    seconds = {}
+    for number in (1, 2):
+        place = folder / f"cluster{number}"
+        place.mkdir()
+        with cluster(place, number, pinned=True) as master:
+            spark = started(
+                place,
+                master,
+                **{
+                    "spark.executor.memory": "1400m",
+                    "spark.sql.shuffle.partitions": "8",
+                    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+                    "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
+                },
+            )
+            with opened(spark.read.parquet(str(data)), place / "people.ledger") as session:
+                seconds[number] = several(session, options.rounds)
+            spark.stop()
+    return {
+        name: {
+            "one worker, s": round(seconds[1][name], 2),
+            "two workers, s": round(seconds[2][name], 2),
+            "times as fast": round(seconds[1][name] / seconds[2][name], 2),
+        }
+        for name in QUESTIONS
+    }
+
+
+def many(folder: Path, options: argparse.Namespace) -> dict[str, object]:
+    """Compare the last of many questions with one ledger with those with a new ledger, in turns."""
+    data = folder / "events"
+    events(data, 100_000, 10_000)
+    spark = started(folder)
+    rows = spark.read.parquet(str(data))
+    with opened(rows, folder / "old") as old, opened(rows, folder / "new") as new:
+        first = [ask(old, "count", number) for number in range(options.questions)]
+        times = [[ask(session, "count", f"turn {turn}") for session in (old, new)] for turn in range(20)]
+    spark.stop()
+    last, fresh = (statistics.median(column[5:]) for column in zip(*times, strict=True))
+    return {
+        "questions before": options.questions,
+        "of those the 11th to 30th, s": round(statistics.median(first[10:30]), 3),
+        "the last 20, s": round(statistics.median(first[-20:]), 3),
+        "a question after them, s": round(last, 3),
+        "a question over a new ledger, s": round(fresh, 3),
+        "times": round(last / fresh, 2),
+    }
+
+
+def against_duckdb(folder: Path, options: argparse.Namespace) -> dict[str, object]:
+    """Compare Spark in local mode with DuckDB on the same files."""
+    data = folder / "events"
+    events(data, options.events, options.people)
+    spark = started(folder)
+    with opened(spark.read.parquet(str(data)), folder / "spark") as session:
+        ours = several(session, options.rounds)
+    spark.stop()
+    with opened(data, folder / "duckdb") as session:
+        theirs = several(session, options.rounds)
+    return {name: {"Spark, s": round(ours[name], 2), "DuckDB, s": round(theirs[name], 2)} for name in QUESTIONS}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=["workers", "many", "duckdb"], nargs="?", default="workers")
+    parser.add_argument("--events", type=int, default=20_000_000)
+    parser.add_argument("--people", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--questions", type=int, default=1000)
+    options = parser.parse_args()
+    before = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        measured = {"workers": workers, "many": many, "duckdb": against_duckdb}[options.what](Path(folder), options)
+    result: dict[str, object] = {"events": options.events, "people": options.people} if options.what != "many" else {}
+    result["load of the machine before"] = round(before, 1)
+    print(json.dumps({**result, **measured}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

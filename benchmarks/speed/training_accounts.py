@@ -1,0 +1,98 @@
+"""Measure what accounts for each person add to training: DP-SGD with assigned bounds, and full-batch gradient descent.
+
+    python benchmarks/speed/training_accounts.py            # everything
+    python benchmarks/speed/training_accounts.py --quick    # fewer people
+
+Both comparisons run the same Trainer with individual=True and individual=False, in turns, on synthetic people of
+MNIST's shape with the MNIST network of benchmarks/speed/training.py. DP-SGD samples at rate 0.015 and refreshes bounds
+once an epoch: the first refresh computes the norms of all people, later ones of the people who were not sampled since.
+Prints the best times of the rounds and their ratios.
+"""
+
+import argparse
+import json
+import time
+from itertools import pairwise
+
+import torch
+from torch import nn
+from training import mnist
+
+from almoner import filters
+from almoner.training import Trainer
+
+RATE = 0.015
+
+
+def people(count):
+    """Synthetic people: a pattern for each class, and noise."""
+    generator = torch.Generator().manual_seed(1)
+    targets = torch.randint(10, (count,), generator=generator)
+    patterns = torch.randn(10, 1, 28, 28, generator=generator)
+    return patterns[targets] + torch.randn(count, 1, 28, 28, generator=generator), targets
+
+
+def stamps(records, individual, steps, budget, **options):
+    """Seconds since the start after each step of one run; the first entry is before the first step."""
+    torch.manual_seed(0)
+    module = mnist()
+    trainer = Trainer(
+        module,
+        nn.CrossEntropyLoss(reduction="none"),
+        torch.optim.SGD(module.parameters(), lr=0.1),
+        budget.fresh(),
+        max_grad_norm=1.0,
+        divisor=len(records[1]),
+        steps=steps,
+        individual=individual,
+        seed=0,
+        **options,
+    )
+    taken = []
+    trainer.fit(*records, callbacks=[lambda run: taken.append(time.perf_counter())])
+    return [stamp - taken[0] for stamp in taken]
+
+
+def sampled(records, epochs, rounds):
+    """DP-SGD: the best time of each epoch over the rounds, with and without accounts for each person."""
+    every = round(1 / RATE)
+    best = {True: [float("inf")] * epochs, False: [float("inf")] * epochs}
+    for _ in range(rounds):
+        for individual, times in best.items():
+            budget = filters.RenyiOrder(alpha=8, epsilon=8.0, delta=1e-5)
+            at = stamps(records, individual, every * epochs, budget, noise_multiplier=1.5, sample_rate=RATE)
+            for epoch in range(epochs):
+                times[epoch] = min(times[epoch], at[every * (epoch + 1)] - at[every * epoch])
+    return best[True], best[False]
+
+
+def full_batch(records, steps, rounds):
+    """Gradient descent: the best time of a step, with and without accounts for each person."""
+    best = {True: float("inf"), False: float("inf")}
+    for _ in range(rounds):
+        for individual in best:
+            at = stamps(records, individual, steps, filters.Gaussian(epsilon=1.0, delta=1e-5))
+            best[individual] = min(best[individual], *(b - a for a, b in pairwise(at)))
+    return best[True], best[False]
+
+
+def main():
+    """Print both comparisons, and the figures as JSON on the last line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    records = people(2_000 if options.quick else 20_000)
+    own, worst = sampled(records, 2 if options.quick else 4, 1 if options.quick else options.rounds)
+    print(f"DP-SGD, {len(records[1])} people, rate {RATE}, {torch.get_num_threads()} threads: seconds an epoch")
+    for name, times in (("accounts per person", own), ("worst case", worst)):
+        print(f"  {name:20}" + "".join(f"{seconds:8.2f}" for seconds in times))
+    print("  ratio               " + "".join(f"{a / b:8.2f}" for a, b in zip(own, worst, strict=True)))
+    print(f"  whole run: {sum(own) / sum(worst):.2f} times", flush=True)
+    mine, theirs = full_batch(records, 4, 2 if options.quick else 2 * options.rounds)
+    print(f"full batch: {mine:.3f} s a step with accounts, {theirs:.3f} s without: {mine / theirs - 1:+.1%}")
+    print(json.dumps({"dp_sgd": sum(own) / sum(worst), "epochs": [own, worst], "full_batch": mine / theirs}))
+
+
+if __name__ == "__main__":
+    main()
