@@ -46,7 +46,7 @@ class Session(Uncopyable):
         self._checks: dict[str | None, ViewCheck] = {}
 
     @classmethod
-    def open(
+    def open(  # noqa: PLR0913
         cls,
         data: Any = None,
         *,
@@ -200,7 +200,7 @@ class Session(Uncopyable):
 
     @property
     def view_check(self) -> ViewCheck | None:
-        """What the check of the view came to when the session was opened: how many people, and why no more.
+        """Result of the check of the view when the session was opened: how many people, and why no more.
 
         None where there was no view, or no check; of several tables with views, the one of fewest people. For the data
         holder.
@@ -251,8 +251,9 @@ class Session(Uncopyable):
 
     @property
     def refused_files(self) -> dict[str, DataReason]:
-        """Tables of ``changed_files`` that every question reads, of Parquet or DuckDB: until they are what they were,
-        questions are refused. For the data holder.
+        """Tables of ``changed_files`` that every question reads, of Parquet or DuckDB. For the data holder.
+
+        Questions are refused until they are what they were.
         """
         return changed([each for each in self._given if each.read_each_time is not None])
 
@@ -294,7 +295,7 @@ class Session(Uncopyable):
         return {name: dict(table.kinds) for name, table in self._rows.schema.public.items()}
 
     def analyst(self, name: str, *, purpose: str | None = None) -> Analyst:
-        """What an analyst may hold: questions and answers."""
+        """View that an analyst may hold: questions and answers."""
         return Analyst(self._asking, name, purpose)
 
     def limit(

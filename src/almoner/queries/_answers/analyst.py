@@ -23,7 +23,7 @@ class Asker(NamedTuple):
 
 
 class _Session(Protocol):
-    """What an analyst's view needs of a session."""
+    """Methods of a session that an analyst's view calls."""
 
     @property
     def ledger(self) -> Ledger: ...
@@ -60,7 +60,7 @@ class Analyst(Uncopyable):
         return f"Analyst({self._who.analyst!r}, purpose={self._who.purpose!r})"
 
     def quote(self, asked: Question, *, so_far: SoFar | None = None) -> Quote:
-        """What a question would cost at worst, and what noise to expect. Asking changes nothing.
+        """Price of a question at worst, and the noise to expect. Quoting changes nothing.
 
         Args:
             asked: the question.
@@ -77,7 +77,7 @@ class Analyst(Uncopyable):
         return self._session.filled(asked)
 
     def so_far(self, before: SoFar | None = None) -> SoFar:
-        """What is public for this analyst as the ledger is now: the answers, and what is left at worst.
+        """Public facts for this analyst as the ledger is now: the answers, and the budget left at worst.
 
         Args:
             before: what this method gave earlier, so that only what is new is read.

@@ -1,4 +1,4 @@
-"""How a question is asked: from what an analyst says to an answer that is charged and stored."""
+"""Ask a question: from an analyst's words to an answer that is charged and stored."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -184,7 +184,7 @@ class Asking(Uncopyable):
             self._ledger.refuse_beyond_budget(trial.price, delta=trial.reveals)
 
     def quote(self, asked: Question, who: Asker, so_far: SoFar | None = None) -> Quote:
-        """What a question would cost at worst, from public facts alone: those given, or as they are now."""
+        """Price of a question at worst, from public facts alone: those given, or as they are now."""
         if so_far is not None and (so_far.analyst, so_far.purpose) != who:
             raise ArgumentError(f"so_far: it is of analyst {so_far.analyst!r} and purpose {so_far.purpose!r}")
         facts, asked = so_far or self._facts(who), self.filled(asked)

@@ -279,7 +279,7 @@ def _chosen(
 def with_known_auto(
     asked: Question, analyst: str, purpose: str | None, find: Callable[[str], Entry | None]
 ) -> Question | None:
-    """The same where no new release is needed; None where one is."""
+    """The question with bounds and clip chosen by releases that exist already; None where a new one is needed."""
     missing: list[str] = []
 
     def release(_: Question, its_key: str) -> Entry:

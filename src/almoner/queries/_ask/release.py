@@ -1,4 +1,4 @@
-"""What is released of an answer: exact results plus noise, and keys that enough people have."""
+"""Release an answer: exact results plus noise, and keys that enough people have."""
 
 from datetime import date
 from typing import Any

@@ -22,7 +22,7 @@ ALL = ""
 
 
 def replayed(ledger: Ledger, rows: Rows) -> Finding:
-    """Whether charging every question again gives the same charges, to the unit.
+    """Charge every question again, and find whether the charges are the ledger's, to the unit.
 
     Where charges were merged, those of all questions up to the last merged one are taken from the ledger: what single
     people had spent before each of them is not known any more.
@@ -75,7 +75,7 @@ class _Others:
         self.told: set[str] = set()
 
     def has(self, entry: Entry, plans: Callable[[], object]) -> bool:
-        """Whether an entry is such a question.
+        """True if an entry is a question about other data sets; its data sets' names are remembered.
 
         Args:
             entry: of the record.
@@ -163,7 +163,7 @@ class _Again:
         )
 
     def agrees(self) -> bool:
-        """Whether these are the charges of the ledger."""
+        """True if these are the charges of the ledger."""
         different = (
             f"SELECT 1 FROM {self._charges} a FULL JOIN ({self._recorded}) c "
             "ON a.question = c.question AND a.person = c.person "
@@ -176,7 +176,7 @@ class _Again:
         self._workspace.drop([self._charges, self._new, self._sums])
 
     def _recorded_under(self, entry: Entry) -> None:
-        """What the ledger says that an entry charged."""
+        """Take the charges of an entry from the ledger, as the new ones."""
         self._workspace.run(
             f"CREATE OR REPLACE TEMP TABLE {self._new} AS SELECT person, units FROM ({self._recorded}) c "
             f"WHERE question = {entry.number:d}"
@@ -212,6 +212,6 @@ class _Again:
         return asked.price == int(answered.entry.public["price"]) and self._says_periods(asked, answered.entry)
 
     def _says_periods(self, asked: Question, entry: Entry) -> bool:
-        """Whether the periods that an entry says hold all rows that its question can be about."""
+        """True if the periods of an entry hold all rows that its question can be about."""
         said, span = entry.public.get("periods"), span_of(asked, self._ledger.periods, self._rows.schema)
         return said is None or (span is not None and said[0] <= span[0] and span[1] <= said[1])

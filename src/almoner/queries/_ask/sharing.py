@@ -1,4 +1,4 @@
-"""Answers that were released already stand for questions that ask for the same: it costs nothing again."""
+"""Reuse an earlier answer to the same question at no charge."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -52,7 +52,7 @@ def _shared(entry: Entry, values: Mapping[str, Any], who: Asker, key: str) -> di
 
 
 def _will_do(public: Mapping[str, Any], asked: Question, values: Mapping[str, Any]) -> bool:
-    """Whether an answer is to the same question, with no more noise than is asked for."""
+    """True if an answer is to the same question, with no more noise than is asked for."""
     earlier = public["question"]
     if "correlated" not in earlier and "correlated" in values:  # from before there were such
         return False

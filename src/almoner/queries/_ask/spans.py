@@ -1,4 +1,4 @@
-"""Which periods of the rows can a question be about? Its filter says so, whatever the data are."""
+"""Derive from a question's filter the periods that its rows can lie in, whatever the data are."""
 
 from datetime import date, datetime, time
 from functools import lru_cache
@@ -118,7 +118,7 @@ def _value(of: Literal, kind: str) -> Any:
 
 
 def _meets(sign: str, bound: Any, low: Any, high: Any) -> bool:
-    """Whether a value from low to high may stand on the left of a comparison."""
+    """True if a value from low to high may stand on the left of a comparison."""
     match sign:
         case "<":
             return bool(low < bound)

@@ -1,4 +1,4 @@
-"""What a session needs of an engine. Every engine must give the same whole sums and the same units."""
+"""Interface of the engines. Every engine must give the same whole sums and the same units."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol

@@ -37,7 +37,7 @@ _KEYS = {"BIGINT": "BIGINT", "VARCHAR": "STRING", "BOOLEAN": "BOOLEAN", "DATE": 
 
 
 def is_data_frame(data: object) -> bool:
-    """Whether it is Spark's, found out without loading Spark."""
+    """True if it is a data frame of Spark's, found out without loading Spark."""
     return any(
         kind.__module__.startswith("pyspark.sql.") and kind.__name__ == "DataFrame" for kind in type(data).__mro__
     )
@@ -169,7 +169,7 @@ class Spark:
 
     @quiet
     def people_by_value(self, plan: Compiled, admitted: object) -> list[tuple[Any, int]]:
-        """The same for a question about values. Private."""
+        """People who take part, by value, for a question about values. Private."""
         tables: dict[str, Any] = admitted  # type: ignore[assignment]
         return [(value, int(people)) for value, people in self._spark.sql(plan.sums, **tables).collect()]
 

@@ -85,7 +85,7 @@ def _last_with_people(counts: Floats, pure: bool) -> int | None:
 
 @cache
 def _least_sum(terms: int, level: float, pure: bool) -> float:
-    """What the sum of so many noises of standard deviation 1 exceeds with this probability."""
+    """Value that the sum of so many noises of standard deviation 1 exceeds with this probability."""
     if not pure:
         return -NormalDist().inv_cdf(level) * sqrt(terms)
     # A sum of Laplace variables of scale 1 has, above 0, the density of a mixture of Gamma(1) to Gamma(terms).

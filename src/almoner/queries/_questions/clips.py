@@ -1,4 +1,4 @@
-"""How long a contribution can be, and to which length it and the report on what is taken away are shrunk."""
+"""Longest contribution, and the lengths to which it and the report on what is taken away are shrunk."""
 
 from fractions import Fraction
 from math import isqrt, sqrt
@@ -28,7 +28,7 @@ _SHARES = [share / 50 for share in range(1, 41)]
 
 
 class Clipped(Protocol):
-    """What the clip of a question depends on; see ``Question``."""
+    """Fields of a question that its clip depends on; see ``Question``."""
 
     @property
     def clip(self) -> float | str | None: ...
@@ -51,7 +51,7 @@ class Clipped(Protocol):
 
 
 class Reported(Clipped, Protocol):
-    """What the completeness of an answer depends on; see ``Question``."""
+    """Fields of a question that the completeness of its answer depends on; see ``Question``."""
 
     @property
     def report_scale(self) -> float: ...
@@ -118,7 +118,7 @@ def _declared(asked: Clipped) -> float | None:
 
 
 def nobody_is_clipped(asked: Clipped) -> bool:
-    """Whether nobody is longer than the clip, or per_group, by what the question is or by what was declared."""
+    """True if nobody is longer than the clip, or per_group, by what the question is or by what was declared."""
     most, in_group = _declared(asked), most_in_group(asked)
     if most is None:
         return False

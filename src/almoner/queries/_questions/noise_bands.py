@@ -1,4 +1,4 @@
-"""How far noise may have moved a released number."""
+"""Distances by which noise may have moved a released number."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,11 +25,11 @@ class NoiseBand:
     pure: bool
 
     def margin(self, intervals: int) -> float:
-        """How far to each side, so that this many intervals of 95 % hold together."""
+        """Half the width at which this many intervals of 95 % hold together."""
         return self.standard_error * self.z(intervals)
 
     def quantile(self, tail: float, *errors: float) -> float:
-        """What a weighted sum of independent numbers exceeds with at most this probability, or falls below minus it.
+        """Value that a weighted sum of independent numbers, or minus the sum, exceeds with at most this probability.
 
         Args:
             tail: at most 0.025.
@@ -38,7 +38,7 @@ class NoiseBand:
         return _tail_of_noise(self.pure, tail) * hypot(*errors)
 
     def z(self, intervals: int) -> float:
-        """How many standard errors to each side, so that this many intervals hold together."""
+        """Standard errors to each side at which this many intervals hold together."""
         return _quantile_of_noise(self.pure, intervals)
 
 

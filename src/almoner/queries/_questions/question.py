@@ -1,4 +1,4 @@
-"""WHAT is asked: frozen and public descriptions. What a question costs, and its answer, are elsewhere.
+"""Questions as frozen and public descriptions. Their prices are in ``prices``, their answers in ``_answers``.
 
 A row of the data becomes a vector of length at most 1, *one full row*. A person's rows are added up, group by group;
 the sum is that person's contribution, and is shrunk to length ``clip`` if it is longer. The answer is the sum of
@@ -90,7 +90,7 @@ _MOST_NOISE = 2.0**53
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What all questions share. Fields without a place in ``Question(...)`` follow from the others."""
+    """Base of all questions. Fields without a place in ``Question(...)`` follow from the others."""
 
     table: str | None = None
     where: str | None = None
@@ -198,12 +198,12 @@ class Question:
 
     @property
     def open(self) -> bool:
-        """Whether noise, clip or bounds follow from an ``error``, from "auto" or a data set: a session closes it."""
+        """True if noise, clip or bounds follow from an ``error``, from "auto" or a data set: a session closes it."""
         return self.error is not None or self.clip == "auto" or bool(self.auto_bounds()) or self.unfilled
 
     @property
     def unfilled(self) -> bool:
-        """Whether bounds or keys are left out, so that a session takes those that the data set declares."""
+        """True if bounds or keys are left out, so that a session takes those that the data set declares."""
         return bool(self.left_out()) or any(not keys for _, keys in self.keys)
 
     def left_out(self) -> tuple[str, ...]:
@@ -216,11 +216,11 @@ class Question:
 
     @property
     def pure(self) -> bool:
-        """Whether the noise is discrete Laplace noise, lengths are L1 norms, and the price is an epsilon."""
+        """True if the noise is discrete Laplace noise, lengths are L1 norms, and the price is an epsilon."""
         return self.epsilon is not None
 
     def row(self) -> tuple[Coordinate, ...]:
-        """What a person's rows add to each coordinate of a group, or of a bin."""
+        """Terms that a person's rows add to each coordinate of a group, or of a bin."""
         return (CountRows(),)
 
     def bins(self) -> Bins | KeyCells | LengthBuckets | EntryBuckets | None:
@@ -228,7 +228,7 @@ class Question:
         return None
 
     def bin_factor(self) -> BinFactor | None:
-        """How each group's counts of bins are mixed before noise is added; None where each has noise of its own.
+        """Mixing of each group's counts of bins before noise is added; None where each has noise of its own.
 
         Where they are mixed, a person's length is the L2 norm, over groups, of the sum of what is in the group's bins.
         """
@@ -236,12 +236,12 @@ class Question:
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
+        """Noun phrase for the quantity that the answer estimates."""
         return f"the {type(self).__name__.lower()} of rows"
 
     @property
     def whole_estimand(self) -> str:
-        """What truth intervals are about, in words."""
+        """Noun phrase for the quantity that truth intervals cover."""
         return self.estimand
 
     def most_in_group(self) -> float | None:
@@ -249,10 +249,10 @@ class Question:
         return None
 
     def reported(self) -> bool:
-        """Whether what is taken away from contributions can be reported, and ``truth`` makes use of it."""
+        """True if what is taken away from contributions can be reported, and ``truth`` makes use of it."""
         return False
 
-    def truth(self, whole: Whole) -> Any:
+    def truth(self, whole: Whole) -> Any:  # noqa: ARG002 - kinds of questions use it
         """Intervals like those of ``read``, about what would be without a clip; None where that cannot be said.
 
         Args:
@@ -283,7 +283,7 @@ class Question:
         return None
 
     def width_depends_on_data(self) -> bool:
-        """Whether an interval's width depends on more than the noise, such as on how many rows there are."""
+        """True if an interval's width depends on more than the noise, such as on how many rows there are."""
         return True
 
     def scales(self) -> dict[str, float]:
@@ -308,7 +308,7 @@ class Question:
 
     @property
     def payment(self) -> Payment:
-        """How each person pays for it."""
+        """Rule by which each person pays for it."""
         return Payment(self.pace, 0, self.pure)
 
     def complete_clip(self, floor: int) -> float:
@@ -337,7 +337,7 @@ class Question:
 
     @property
     def mechanism(self) -> Gaussian | Laplace:
-        """What is run, in whole steps."""
+        """Mechanism that is run, in whole steps."""
         if self.pure:
             return Laplace(scale=self.noise * STEPS, sensitivity=float(self.sensitivity_steps))
         return Gaussian(sigma=self.noise * STEPS, sensitivity=float(self.sensitivity_steps))

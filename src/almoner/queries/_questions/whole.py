@@ -1,4 +1,4 @@
-"""What all people have in a group, as far as an answer and its report tell: what ``truth_intervals`` are read off.
+"""Estimate the unclipped total of a group from an answer and its report; ``truth_intervals`` are read off it.
 
 The report is one more number for each number of an answer: the sum over people of what the clip, and a pace, took away
 from it. It is released in one vector with the answer, at the same noise, at a scale at which it has its share of the
@@ -15,7 +15,7 @@ __all__ = ["Whole", "between_odds"]
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """What everybody has in one group, without a clip, but for noise and for what a pace took away. Public.
+    """Unclipped total of one group, but for noise and for what a pace took away. Public.
 
     Fields:
         parts: the noisy coordinates of the answer plus those of the report, in units of the largest entry in a row.
@@ -33,7 +33,7 @@ class Whole:
     least: float = 1.0
 
     def times(self, sign: float) -> "Whole":
-        """The same of all entries times 1 or -1."""
+        """Total where all entries are multiplied by 1 or -1."""
         parts, answered = ([sign * each for each in listed] for listed in (self.parts, self.answered))
         return replace(self, parts=parts, answered=answered)
 

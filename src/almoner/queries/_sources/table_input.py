@@ -64,7 +64,7 @@ class Given:
 
     @property
     def twice(self) -> str:
-        """What is wrong where there are two rows of a person, or of a key, though one was declared."""
+        """Error text for two rows of a person, or of a key, where one was declared."""
         if self.person is None:
             return f"public: {self.name!r} has several rows with the same {self.key!r}: each key must have one"
         return f"tables: {self.name!r} was declared to have one row for each person (one_row=True), and has several"

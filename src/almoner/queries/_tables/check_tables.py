@@ -1,4 +1,4 @@
-"""What is checked of the tables of a session before its ledger is touched."""
+"""Checks of the tables of a session before its ledger is touched."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -119,7 +119,7 @@ def _with_files(given: Given) -> Given:
 
 
 def _is_loaded(given: Given) -> bool:
-    """Whether all rows are read at once: they are wanted for a check, or are few."""
+    """True if all rows are read at once: they are wanted for a check, or are few."""
     return given.person is None or given.one_row or sources.is_short_csv(given.data)
 
 
@@ -146,7 +146,7 @@ def _columns_of(given: Given) -> Mapping[str, str]:
 
 
 def _person_kind(given: list[Given], kinds: Sequence[Mapping[str, str]], types: Sequence[Mapping[str, str]]) -> str:
-    """How the tables name people: BIGINT or VARCHAR, all of them; refuses keys of public tables that are not there."""
+    """Type by which all tables name people, BIGINT or VARCHAR; refuses keys of public tables that are not there."""
     people: dict[str, tuple[Given, str]] = {}
     for each, columns, own in zip(given, kinds, types, strict=True):
         if each.person is not None:

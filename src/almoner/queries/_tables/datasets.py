@@ -121,13 +121,13 @@ def _keys(column: str, asked: Question, datasets: Mapping[str, Dataset]) -> tupl
 
 
 def _told(asked: Question) -> str:
-    """What bounds are about, in words."""
+    """Noun phrase for what bounds are about."""
     column = getattr(asked, "column", None)
     return f"a person's total of {column!r}" if getattr(asked, "per", None) == "total" else repr(column)
 
 
 def _domain(column: str, asked: Question, datasets: Mapping[str, Dataset]) -> Domain | None:
-    """What is declared of a column of the question's table, or of another one as ``table.column``."""
+    """Declaration of a column of the question's table, or of another one as ``table.column``."""
     if asked.each_person:  # columns are steps, whatever they are called
         return None
     table, dot, name = column.partition(".")

@@ -49,7 +49,7 @@ class _Bounded(Question):
         Question.__post_init__(self)
 
     def auto_bounds(self) -> dict[str, float]:
-        """Those that are to be chosen, with some numbers that could stand there."""
+        """The bounds that are to be chosen, with some numbers that could stand there."""
         return {
             name: end for name, end in zip(("low", "high"), self.ends, strict=True) if getattr(self, name) == "auto"
         }
@@ -67,7 +67,7 @@ class _Bounded(Question):
         return low, (low + 1.0 + abs(low) if high is None or high == "auto" else high)
 
     def reported(self) -> bool:
-        """What is taken away, if the bounds take away nothing."""
+        """True if the bounds take away nothing: the report is then on what the clip and the pace take away."""
         return self.bounds_hold
 
 
@@ -86,7 +86,7 @@ def _check_widest(asked: "Sum | Mean") -> None:
 
 
 def _beyond(asked: "Sum | Mean") -> float:
-    """How far entries may be outside the bounds, by what is declared; 0 for not at all."""
+    """Largest distance of entries from the bounds, by what is declared; 0 where none is outside."""
     if asked.widest is None:
         return 0.0
     low, high = asked.ends
@@ -97,7 +97,7 @@ def _beyond(asked: "Sum | Mean") -> float:
 
 
 def _taken(asked: "Sum | Mean", per: Per) -> tuple[Entry, ...]:
-    """What the bounds take away, where that is reported."""
+    """Coordinates of what the bounds take away, where that is reported."""
     beyond = _beyond(asked)
     return (Entry(asked.column, *asked.ends, scale=beyond, per=per, widest=asked.widest),) if beyond else ()
 
@@ -122,7 +122,7 @@ class _Averaged(_Bounded):
 
     @property
     def _over(self) -> str:
-        """What is averaged, in words."""
+        """Noun phrase for what is averaged."""
         return over_what(self.column, self.per, f", clipped to [{self.low}, {self.high}]")
 
     def _count(self) -> Coordinate:
@@ -146,12 +146,12 @@ class Sum(_Bounded):
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
+        """Noun phrase for the quantity that the answer estimates."""
         return f"{self.whole_estimand}, each entry clipped to [{self.low}, {self.high}]"
 
     @property
     def whole_estimand(self) -> str:
-        """The same without bounds."""
+        """Noun phrase for what is estimated if entries were not clamped to the bounds."""
         return f"the sum of {self.column} over rows"
 
     @property
@@ -164,7 +164,7 @@ class Sum(_Bounded):
         return Entry(self.column, *self.ends, scale=self.full), *_taken(self, "row")
 
     def reported(self) -> bool:
-        """What is taken away, if the bounds take away nothing, or what they take away is reported."""
+        """True if the bounds take away nothing, or what they take away is reported."""
         return self.bounds_hold or self.widest is not None
 
     def _steps(self) -> int:
@@ -218,12 +218,12 @@ class Mean(_Averaged):
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
+        """Noun phrase for the quantity that the answer estimates."""
         return f"the mean of {self._over}"
 
     @property
     def whole_estimand(self) -> str:
-        """The same without bounds."""
+        """Noun phrase for what is estimated if entries were not clamped to the bounds."""
         return f"the mean of {over_what(self.column, self.per)}"
 
     def row(self) -> tuple[Coordinate, ...]:
@@ -231,7 +231,7 @@ class Mean(_Averaged):
         return self._count(), self._from_middle(), *_taken(self, self.per)
 
     def reported(self) -> bool:
-        """What is taken away, if the bounds take away nothing, or what they take away is reported."""
+        """True if the bounds take away nothing, or what they take away is reported."""
         return self.bounds_hold or self.widest is not None
 
     def _steps(self) -> int:
@@ -279,7 +279,7 @@ class Variance(_Averaged):
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
+        """Noun phrase for the quantity that the answer estimates."""
         return f"the variance of {self._over}"
 
     def row(self) -> tuple[Coordinate, ...]:
@@ -288,7 +288,7 @@ class Variance(_Averaged):
 
     @property
     def whole_estimand(self) -> str:
-        """The same without bounds."""
+        """Noun phrase for what is estimated if entries were not clamped to the bounds."""
         return f"the variance of {over_what(self.column, self.per)}"
 
     def _steps(self) -> int:

@@ -70,7 +70,7 @@ class _Moments(Question):
         return person if self.per == "person" else "per row: who has more rows has more weight"
 
     def reported(self) -> bool:
-        """What is taken away from each number, if the bounds take away nothing."""
+        """True if the bounds take away nothing: the report is then on what is taken away from each number."""
         return self.bounds_hold
 
     def truth(self, whole: Whole) -> Any:
@@ -122,7 +122,7 @@ class Covariance(_Moments):
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
+        """Noun phrase for the quantity that the answer estimates."""
         return f"covariances of entries clipped to their bounds ({self._weights})"
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
@@ -182,7 +182,7 @@ class Regression(_Moments):
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
+        """Noun phrase for the quantity that the answer estimates."""
         return f"least squares of {self.target} on bounded entries ({self._weights})"
 
     def several(self) -> tuple[str, list[str]]:

@@ -52,7 +52,7 @@ class Ratio(Question):
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
+        """Noun phrase for the quantity that the answer estimates."""
         return f"{_words(self.numerator, self.numerator_where)} over {_words(self.denominator, self.denominator_where)}"
 
     def row(self) -> tuple[Coordinate, ...]:
@@ -75,7 +75,7 @@ class Ratio(Question):
         }
 
     def reported(self) -> bool:
-        """What is taken away from both parts, if the bounds take away nothing."""
+        """True if the bounds take away nothing: the report is then on what is taken away from both parts."""
         return self.bounds_hold or (self.numerator is None and self.denominator is None)
 
     def truth(self, whole: Whole) -> Any:

@@ -40,7 +40,7 @@ class Top(Question):
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
+        """Noun phrase for the quantity that the answer estimates."""
         return f"the {self.k} of {len(self.among)} public keys of {self.column} with the most {self.count}"
 
     def row(self) -> tuple[Coordinate, ...]:
@@ -64,7 +64,7 @@ class Top(Question):
         return {"count of each key": 1.0}
 
     def reported(self) -> bool:
-        """What is taken away from each count."""
+        """True: the report is on what is taken away from each count."""
         return True
 
     def truth(self, whole: Whole) -> Any:
