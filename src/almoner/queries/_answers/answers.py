@@ -16,10 +16,9 @@ from almoner.errors import ArgumentError
 from almoner.queries._answers import results
 from almoner.queries._questions.clips import least_share, nobody_is_clipped
 from almoner.queries._questions.expected_width import expected_half_width
-from almoner.queries._questions.noise_bands import NoiseBand
+from almoner.queries._questions.intervals import NoiseBand, Whole
 from almoner.queries._questions.prices import STEPS
 from almoner.queries._questions.question import Key, Question
-from almoner.queries._questions.whole import Whole
 
 if TYPE_CHECKING:
     import pandas

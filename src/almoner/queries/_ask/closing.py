@@ -13,9 +13,9 @@ from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.ledger import Entry
 from almoner.queries._questions.choice import best_clip
 from almoner.queries._questions.expected_width import NOT_THE_QUESTION, expected_half_width
+from almoner.queries._questions.intervals import CONFIDENCE, NoiseBand
 from almoner.queries._questions.kinds.lengths import SIZES, Extremes, Lengths
 from almoner.queries._questions.kinds_of import described, recorded
-from almoner.queries._questions.noise_bands import CONFIDENCE, NoiseBand
 from almoner.queries._questions.open import target
 from almoner.queries._questions.prices import STEPS
 from almoner.queries._questions.question import Question

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
-from almoner.queries._questions.noise_bands import NoiseBand
+from almoner.queries._questions.intervals import NoiseBand
 from almoner.queries._questions.prices import STEPS
 from almoner.queries._questions.question import Question
 

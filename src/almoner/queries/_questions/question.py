@@ -56,7 +56,7 @@ from almoner.queries._language.steps import Steps, checked_steps
 from almoner.queries._language.where import parse
 from almoner.queries._questions.bin_factor import BinFactor
 from almoner.queries._questions.clips import MOST_CLIP, clip_of, complete_clip, joint_steps, report_of
-from almoner.queries._questions.noise_bands import NoiseBand
+from almoner.queries._questions.intervals import NoiseBand, Whole
 from almoner.queries._questions.open import check_auto, check_error
 from almoner.queries._questions.prices import STEPS, price_of, pure_price_of
 from almoner.queries._questions.row_contributions import (
@@ -68,7 +68,6 @@ from almoner.queries._questions.row_contributions import (
     LengthBuckets,
     Values,
 )
-from almoner.queries._questions.whole import Whole
 
 __all__ = [
     "LARGEST",

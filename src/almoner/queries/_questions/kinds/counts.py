@@ -6,11 +6,9 @@ from typing import Any
 from almoner import _check
 from almoner._units import up
 from almoner.errors import ArgumentError
-from almoner.queries._questions.intervals import total_interval
-from almoner.queries._questions.noise_bands import NoiseBand, around
+from almoner.queries._questions.intervals import NoiseBand, Whole, around, total_interval
 from almoner.queries._questions.question import Question, make_plain, set_fields
 from almoner.queries._questions.row_contributions import AnyRow, Coordinate
-from almoner.queries._questions.whole import Whole
 
 __all__ = ["Count", "People"]
 

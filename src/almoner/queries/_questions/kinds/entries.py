@@ -6,13 +6,19 @@ from typing import Any, Literal
 
 from almoner import _check
 from almoner.errors import ArgumentError
-from almoner.queries._questions.intervals import mean_interval, total_interval, variance_interval
+from almoner.queries._questions.intervals import (
+    Interval,
+    NoiseBand,
+    Whole,
+    around,
+    mean_interval,
+    total_interval,
+    variance_interval,
+)
 from almoner.queries._questions.kinds.words import over_what
-from almoner.queries._questions.noise_bands import Interval, NoiseBand, around
 from almoner.queries._questions.prices import STEPS
 from almoner.queries._questions.question import LARGEST, Question, check_column, checked_numbers, make_plain, set_fields
 from almoner.queries._questions.row_contributions import PER, AnyRow, Coordinate, CountRows, Entry, Per
-from almoner.queries._questions.whole import Whole
 
 __all__ = ["Mean", "Sum", "Variance"]
 

@@ -6,7 +6,7 @@ from math import floor, sqrt
 from typing import Any
 
 from almoner.errors import ArgumentError
-from almoner.queries._questions.noise_bands import NoiseBand, around
+from almoner.queries._questions.intervals import NoiseBand, around
 from almoner.queries._questions.prices import STEPS
 from almoner.queries._questions.question import Question, check_column, set_fields
 from almoner.queries._questions.row_contributions import EntryBuckets, LengthBuckets

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from almoner import _check
 from almoner.errors import ArgumentError
-from almoner.queries._questions.noise_bands import Interval, NoiseBand, around
+from almoner.queries._questions.intervals import Interval, NoiseBand, Whole, around
 from almoner.queries._questions.prices import STEPS
 from almoner.queries._questions.question import LARGEST, Question, check_column, checked_numbers, set_fields
 from almoner.queries._questions.row_contributions import AnyRow, Coordinate, CountRows, Entry, Per, Product
-from almoner.queries._questions.whole import Whole
 
 __all__ = ["Covariance", "Regression"]
 

@@ -7,11 +7,10 @@ from typing import Any
 from almoner import _check
 from almoner.errors import ArgumentError
 from almoner.queries._language.where import parse
-from almoner.queries._questions.noise_bands import Interval, NoiseBand
+from almoner.queries._questions.intervals import Interval, NoiseBand, Whole
 from almoner.queries._questions.prices import STEPS
 from almoner.queries._questions.question import LARGEST, Question, check_column, checked_numbers, set_fields
 from almoner.queries._questions.row_contributions import Coordinate, CountRows, Entry, Matching
-from almoner.queries._questions.whole import Whole
 
 __all__ = ["Ratio"]
 

@@ -5,10 +5,9 @@ from typing import Any
 
 from almoner import _check
 from almoner.errors import ArgumentError
-from almoner.queries._questions.noise_bands import NoiseBand, around
+from almoner.queries._questions.intervals import NoiseBand, Whole, around
 from almoner.queries._questions.question import Key, Question, check_column, checked_keys, set_fields
 from almoner.queries._questions.row_contributions import AnyRow, Coordinate, CountRows, KeyCells
-from almoner.queries._questions.whole import Whole
 
 __all__ = ["Top"]
 

@@ -12,11 +12,10 @@ from typing import Any
 
 from almoner import _check
 from almoner.errors import ArgumentError
-from almoner.queries._questions.noise_bands import NoiseBand, around
+from almoner.queries._questions.intervals import NoiseBand, Whole, around
 from almoner.queries._questions.prices import STEPS
 from almoner.queries._questions.question import Question, check_column, set_fields
 from almoner.queries._questions.row_contributions import Values
-from almoner.queries._questions.whole import Whole
 
 __all__ = ["Distinct", "Keys", "key_threshold", "tail"]
 
