@@ -17,12 +17,12 @@ from almoner.queries._answers.analyst import Analyst
 from almoner.queries._ask.asking import Asking
 from almoner.queries._ask.replay import replayed
 from almoner.queries._engines.duckdb_engine import DuckDB
-from almoner.queries._engines.engine import Rows
+from almoner.queries._engines.engine import Engine
 from almoner.queries._engines.spark_accounts import SparkWriter
 from almoner.queries._engines.spark_engine import Spark, is_data_frame
 from almoner.queries._questions.noise import laplace
 from almoner.queries._sources import sources
-from almoner.queries._sources.table_input import Given, changed
+from almoner.queries._sources.table_input import TableInput, changed
 from almoner.queries._sources.view_check import ViewCheck
 from almoner.queries._statements import Statement, statement
 from almoner.queries._tables.check_tables import SAMPLE, prepared, view_checked
@@ -37,12 +37,12 @@ __all__ = ["Session"]
 class Session(Uncopyable):
     """The data holder's view: rows, accounts, statements. Analysts get what ``analyst`` returns, and nothing else."""
 
-    def __init__(self, ledger: Ledger, rows: Rows, datasets: Mapping[str, Dataset] | None = None) -> None:
+    def __init__(self, ledger: Ledger, rows: Engine, datasets: Mapping[str, Dataset] | None = None) -> None:
         self._ledger = ledger
         self._rows = rows
         self._asking = Asking(ledger, rows, datasets or {})
         self._shares_ledger = False
-        self._given: list[Given] = []
+        self._given: list[TableInput] = []
         self._checks: dict[str | None, ViewCheck] = {}
 
     @classmethod
@@ -168,7 +168,7 @@ class Session(Uncopyable):
     def _over(
         cls,
         book: Ledger,
-        given: list[Given],
+        given: list[TableInput],
         checks: dict[str | None, ViewCheck],
         *,
         dataset: str | None,

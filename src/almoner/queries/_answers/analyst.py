@@ -12,10 +12,10 @@ from almoner.queries._answers.so_far import SoFar, answered
 from almoner.queries._questions.kinds_of import recorded
 from almoner.queries._questions.question import Question
 
-__all__ = ["Analyst", "Asker"]
+__all__ = ["Analyst", "AnalystId"]
 
 
-class Asker(NamedTuple):
+class AnalystId(NamedTuple):
     """Who asks, and what for."""
 
     analyst: str
@@ -30,14 +30,14 @@ class _Session(Protocol):
     def ask(
         self,
         asked: Question,
-        who: Asker,
+        who: AnalystId,
         *,
         key: str,
         reserved: str | None = None,
         earlier_of: Collection[str] | None = None,
     ) -> Answer: ...
-    def check(self, asked: Question, who: Asker, *, key: str) -> None: ...
-    def quote(self, asked: Question, who: Asker, so_far: SoFar | None = None) -> Quote: ...
+    def check(self, asked: Question, who: AnalystId, *, key: str) -> None: ...
+    def quote(self, asked: Question, who: AnalystId, so_far: SoFar | None = None) -> Quote: ...
     def filled(self, asked: Question) -> Question: ...
 
 
@@ -54,7 +54,7 @@ class Analyst(Uncopyable):
         _check.name(analyst=name)
         if purpose is not None:
             _check.name(purpose=purpose)
-        self._session, self._who = session, Asker(name, purpose)
+        self._session, self._who = session, AnalystId(name, purpose)
 
     def __repr__(self) -> str:
         return f"Analyst({self._who.analyst!r}, purpose={self._who.purpose!r})"

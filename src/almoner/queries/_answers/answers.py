@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from almoner._units import MEASURE, shown, to_float, up
 from almoner.errors import ArgumentError
 from almoner.queries._answers import results
-from almoner.queries._questions.clips import least_share, nobody_is_clipped
+from almoner.queries._questions.clips import complete_clip, least_share
 from almoner.queries._questions.expected_width import expected_half_width
 from almoner.queries._questions.intervals import NoiseBand, Whole
 from almoner.queries._questions.prices import STEPS
@@ -228,7 +228,7 @@ def answer(
     noise = NoiseBand(question.spread * STEPS / question.steps, question.pure)
     least = 0.0 if floor is None else least_share(question, floor)
     everybody = floor is not None and floor >= question.price
-    full = everybody and nobody_is_clipped(question)
+    full = everybody and question.unclipped
     values, intervals, truths = [], [], []
     groups: list[tuple[Key, ...]] = question.labels if keys is None else [(each,) for each in keys]
     for group in range(len(groups)):
@@ -239,7 +239,7 @@ def answer(
         truths.append(_truth(question, parts, released, group, noise, least, full) if least else None)
     known = None if all(each is None for each in truths) else truths
     about = _about_in_words(question, everybody=everybody, least=least, covered=known is not None)
-    rho, clip = _rho(question), None if floor is None else question.complete_clip(floor)
+    rho, clip = _rho(question), None if floor is None else complete_clip(question, floor)
     return Answer(key, question, groups, values, intervals, known, about, rho, list(released), clip, complete)
 
 
@@ -295,18 +295,18 @@ def _about_in_words(question: Question, *, everybody: bool, least: float, covere
         whole = _in_table(question.whole_estimand, question)
         return f"truth_intervals cover {whole} for all people in the data{rests}.{paced}"
     reasons = []
-    clipped = not nobody_is_clipped(question)
-    if clipped:
-        lacking = " (declare at_most= to have it bounded)" if question.at_most is None and question.reported() else ""
+    reported = question.reported()
+    if not question.unclipped:
+        lacking = " (declare at_most= to have it bounded)" if question.at_most is None and reported else ""
         reasons.append(f"each person's contribution is clipped to {question.clip:g} full rows{lacking}")
-    if getattr(question, "bounds_hold", True) is False and not question.reported():
+    if getattr(question, "bounds_hold", True) is False and not reported:
         other = ", or widest= to have it reported" if hasattr(question, "widest") else ""
         reasons.append(f"entries are clipped to their bounds (declare bounds_hold=True where that changes none{other})")
     if not everybody and not least:
         reasons.append("people whose budget is spent may be missing")
     elif not everybody:
         shrunk = f"people with little budget left may be shrunk, to {least:.2g} of themselves at least"
-        known = "" if question.report_scale or not question.reported() else " (report= would tell what that takes away)"
+        known = "" if question.report_scale or not reported else " (report= would tell what that takes away)"
         reasons.append(shrunk + known)
     if not reasons:
         return "intervals are about the noise; for this kind of question, or this noise, nothing more can be said."

@@ -18,7 +18,7 @@ from almoner.ledger import Ledger
 from almoner.queries._engines.spark_accounts import SparkCharges, SparkWriter, WorkedOut, quiet
 from almoner.queries._questions.question import Question
 from almoner.queries._sources.sources import view_name
-from almoner.queries._sources.table_input import Given, schema_of
+from almoner.queries._sources.table_input import TableInput, schema_of
 from almoner.queries._sql.compiler import Compiled, Compiler
 from almoner.queries._sql.cures import shown_type
 from almoner.queries._sql.dialects import spark_dialect
@@ -93,7 +93,7 @@ def _numbered(data: "DataFrame") -> "DataFrame":
 
 
 @quiet
-def check_frames(given: list[Given], person_kind: str) -> None:
+def check_frames(given: list[TableInput], person_kind: str) -> None:
     """Refuse a second row where one was declared; for the data holder."""
     for each in given:
         if each.person is not None and not each.one_row:
@@ -129,7 +129,7 @@ class Spark:
 
     @classmethod
     @quiet
-    def open(cls, ledger: Ledger, given: list[Given], writer: SparkWriter) -> Self:
+    def open(cls, ledger: Ledger, given: list[TableInput], writer: SparkWriter) -> Self:
         """Attach data frames to a ledger whose accounts Spark writes."""
         kinds = [columns_of(each.data) for each in given]
         names = [view_name(place) for place in range(len(given))]

@@ -55,7 +55,7 @@ from almoner.queries._language.keys import LONGEST_KEY, Key, check_column, check
 from almoner.queries._language.steps import Steps, checked_steps
 from almoner.queries._language.where import parse
 from almoner.queries._questions.bin_factor import BinFactor
-from almoner.queries._questions.clips import MOST_CLIP, clip_of, complete_clip, joint_steps, report_of
+from almoner.queries._questions.clips import MOST_CLIP, clip_of, joint_steps, nobody_is_clipped, report_of
 from almoner.queries._questions.intervals import NoiseBand, Whole
 from almoner.queries._questions.open import check_auto, check_error
 from almoner.queries._questions.prices import STEPS, price_of, pure_price_of
@@ -127,6 +127,12 @@ class Question:
     """The longest that a clipped contribution with its report can be, in whole steps, rounded up."""
     price: int = field(init=False, repr=False, compare=False)
     """The most that the question costs a person, in units of rho or epsilon, rounded up; see ``price_of``."""
+    unfilled: bool = field(init=False, repr=False, compare=False)
+    """True if bounds or keys are left out, so that a session takes those that the data set declares."""
+    open: bool = field(init=False, repr=False, compare=False)
+    """True if noise, clip or bounds follow from an ``error``, from "auto" or a data set: a session closes it."""
+    unclipped: bool = field(init=False, repr=False, compare=False)
+    """True if nobody is longer than the clip, or per_group, by what the question is or by what was declared."""
     spare_units: int = field(init=False, repr=False, compare=False)
     """What must be left to each person who is counted, after paying; units."""
 
@@ -142,6 +148,9 @@ class Question:
             set_fields(self, pace=int(self.pace))
         if not isinstance(self.anyway, bool):
             raise ArgumentError(f"anyway={self.anyway!r} must be True or False")
+        chosen = self.error is not None or self.clip == "auto" or bool(self.auto_bounds())
+        unfilled = bool(self.left_out()) or any(not keys for _, keys in self.keys)
+        set_fields(self, open=chosen or unfilled, unfilled=unfilled)
         bins = self.bins()
         coordinates = len(self.row()) if bins is None else bins.cells
         groups = prod(len(each) or 1 for _, each in self.keys)
@@ -149,7 +158,6 @@ class Question:
             raise ArgumentError(f"by: an answer has at most {_MOST_CELLS} numbers")
         set_fields(self, groups=groups, coordinates=coordinates, spare_units=self._spare())
         if self.open:
-            chosen = self.error is not None or self.clip == "auto" or self.auto_bounds()
             if chosen and self.values() is not None:
                 raise ArgumentError("error= and 'auto' are for questions whose keys are public")
             if self.clip == "auto" or self.auto_bounds():
@@ -157,9 +165,14 @@ class Question:
             if self.clip is None and not chosen:
                 clip_of(self)  # refuses one that must be given, whatever is filled in
             return
+        self._set_price()
+
+    def _set_price(self) -> None:
+        """Set lengths, noise and price of a question that is not open."""
         set_fields(self, steps=self._steps())
         clip = clip_of(self)
         set_fields(self, clip=clip, clip_steps=floor(Fraction(clip) * STEPS))
+        set_fields(self, unclipped=nobody_is_clipped(self))
         report = report_of(self, clip)
         set_fields(self, noise=_noise(self, report.joint), report_steps=floor(report.longest * STEPS))
         set_fields(self, report_scale=0.0 if report.longest and not self.report_steps else report.scale)
@@ -194,16 +207,6 @@ class Question:
             _check.within(1e-12, 1e3, rho=self.rho)
         else:
             _check.within(1e-6, 1e3, epsilon=self.epsilon)
-
-    @property
-    def open(self) -> bool:
-        """True if noise, clip or bounds follow from an ``error``, from "auto" or a data set: a session closes it."""
-        return self.error is not None or self.clip == "auto" or bool(self.auto_bounds()) or self.unfilled
-
-    @property
-    def unfilled(self) -> bool:
-        """True if bounds or keys are left out, so that a session takes those that the data set declares."""
-        return bool(self.left_out()) or any(not keys for _, keys in self.keys)
 
     def left_out(self) -> tuple[str, ...]:
         """The names of bounds that are left out."""
@@ -309,30 +312,6 @@ class Question:
     def payment(self) -> Payment:
         """Rule by which each person pays for it."""
         return Payment(self.pace, 0, self.pure)
-
-    def complete_clip(self, floor: int) -> float:
-        """The length to which everybody's contribution was clipped at least, where everybody could pay so much.
-
-        Args:
-            floor: units, as an answer's entry in the record states it; public.
-
-        Returns:
-            ``clip`` where nobody is shrunk or left out for lack of budget; 0 where nothing is known.
-
-        Guarantee: each person's contribution is in the answer, shrunk to no less than this length, but for whole steps;
-            except people who were retired.
-        Source: docs/proofs/individual-filter.md, "How complete an answer is".
-        """
-        return complete_clip(self, floor)
-
-    def paid_share(self, floor: int) -> float:
-        """The share of the price that everybody could pay at least, 0 where who cannot pay all of it is left out."""
-        if floor >= self.price:
-            return 1.0
-        paid, price = floor - self.payment.fixed, self.price - self.payment.fixed
-        if self.pace is None or paid <= 0:
-            return 0.0
-        return paid / (price + price / paid) * (1 - 1e-7)  # a contribution's units are rounded up, by one at most
 
     @property
     def mechanism(self) -> Gaussian | Laplace:
