@@ -21,7 +21,7 @@ _LAST = ("value", "low", "high", "truth_low", "truth_high")
 _LINES = 10
 _HTML_LINES = 20
 _PLOTTED = 200
-_BAR = 160  # pixels
+_BAR = 160  # width of the bar of an interval, in pixels
 
 
 class Answered(Protocol):

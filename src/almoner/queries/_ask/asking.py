@@ -32,8 +32,9 @@ from almoner.queries._tables.datasets import filled
 __all__ = ["Asking", "told_keys"]
 
 _NOISE = frozenset({"sigma", "rho", "epsilon"})
+"""Fields that may differ between a question and an earlier one whose answer will do."""
 _SHARED = ("question", "released", "keys", "floor", "complete", "dataset", "declared")
-"""Of an earlier answer's public part, for the entry that reuses it."""
+"""Fields of an earlier answer that the entry which reuses it repeats."""
 
 
 class Asking(Uncopyable):

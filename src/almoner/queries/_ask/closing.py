@@ -23,7 +23,7 @@ from almoner.queries._questions.question import Question
 __all__ = ["CLIP_SHARE", "stand_in", "with_auto", "with_error", "with_known_auto"]
 
 CLIP_SHARE = 0.1
-"""Of a question's price, for the release that its clip is chosen by; the first time alone."""
+"""Share of a question's price that pays for the release by which its clip is chosen; the first time alone."""
 
 _NOISES = 1e-3, 1e9
 _HALVINGS = 100

@@ -26,8 +26,8 @@ _NOISE_ALONE = 1e-3
 _TOP = 0.2  # the model begins where at most this share of the people is longer
 _SLOPE, _SLOPE_SPREAD = 1.5 / log(2), 0.6 / log(2)
 _LEAST_BEND = 0.02
-_NOBODY = 0.5  # fewer people than this are none
-_FINE = 8  # clips tried for each doubling
+_NOBODY = 0.5  # fewer people than this count as none
+_FINE = 8  # so many clips are tried for each doubling
 _LIKELY = 400
 
 

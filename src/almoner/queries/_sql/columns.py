@@ -55,7 +55,7 @@ def kind_of_type(sql_type: str) -> str:
 
 
 _CHECKED = {"number text": "finite", "date text": "dated"}
-"""What results of functions are checked for."""
+"""Properties that results of functions are checked for."""
 
 
 class FilterCompiler:

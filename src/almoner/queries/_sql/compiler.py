@@ -35,15 +35,15 @@ from almoner.queries._sql.values import value_of, values_form
 
 __all__ = ["Compiled", "Compiler"]
 
-_ALMOST = 1 - 1e-8  # so that rounding never makes a shrunk contribution longer than the clip
+_ALMOST = 1 - 1e-8  # factor that keeps a shrunk contribution, rounded, no longer than the clip
 _WIDE = 32
 _EXACT = 2.0**53  # sums of whole doubles below are exact
 _EXACT_SQL = double(_EXACT)
-_ABOVE = double(1 + 1e-8)  # above every rounding of a longer sum
+_ABOVE = double(1 + 1e-8)  # factor above every rounding of a longer sum
 _ONE = double(1)
 _LIMB = 2**20  # sums of squares of parts below, over a million cells and their coordinates, stay below 2^63
 _HIGH, _MIDDLE = double(_LIMB**2), double(_LIMB)
-_PLANS = 16  # compiled questions that are kept
+_PLANS = 16  # so many compiled questions are kept
 
 
 @dataclass(frozen=True, slots=True)

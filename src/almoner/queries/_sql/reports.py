@@ -12,7 +12,7 @@ from almoner.queries._sql.dialects import double
 __all__ = ["beyond", "scale_of", "told"]
 
 _ONE = double(1)
-_ABOVE = double(1 + 1e-8)  # above every rounding of a longer sum
+_ABOVE = double(1 + 1e-8)  # factor above every rounding of a longer sum
 
 
 def beyond(factor: str, question: Question) -> str:

@@ -20,7 +20,7 @@ from almoner.queries._tables.unparsed_entries import Misfit, refuse
 
 __all__ = ["CHECK_SECONDS", "SAMPLE", "prepared"]
 
-SAMPLE = 20  # people for whom a view is checked
+SAMPLE = 20  # a view is checked for so many people
 CHECK_SECONDS = 5.0
 
 

@@ -23,7 +23,7 @@ Column = tuple[str, float, float]
 """A column's name and the bounds to which its entries are clipped."""
 
 _MOST_COLUMNS = 64
-_FIRM = 20  # counts so many times above their margin: products of two noises are small beside one of them
+_FIRM = 20  # a count is firm from so many margins on: products of two noises are small beside one of them
 
 
 Columns = tuple[Column, ...] | Mapping[str, tuple[float, float]]

@@ -21,7 +21,7 @@ __all__ = ["Distinct", "Keys", "key_threshold", "tail"]
 
 _MOST_VALUES = 100_000
 _LEAST_DELTA = 1e-100
-_FIRM = 1 + 1e-9  # above every rounding of the tail, of its argument and of the product
+_FIRM = 1 + 1e-9  # factor above every rounding of the tail, of its argument and of the product
 
 
 @dataclass(frozen=True, slots=True)
