@@ -16,7 +16,7 @@ import numpy as np
 
 from almoner import filters
 from almoner.queries import Quantiles
-from almoner.queries._questions.noise_bands import NoiseBand
+from almoner.queries._questions.intervals import NoiseBand
 
 
 def weights(folder):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from almoner.queries import Quantiles
-from almoner.queries._questions.noise_bands import NoiseBand
+from almoner.queries._questions.intervals import NoiseBand
 
 SPENDING = np.sort(np.random.default_rng(5).lognormal(5.0, 1.6, 4001))  # a median of 148, and few above 10,000
 RUNS = 60

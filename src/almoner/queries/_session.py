@@ -17,12 +17,12 @@ from almoner.queries._answers.analyst import Analyst
 from almoner.queries._ask.asking import Asking
 from almoner.queries._ask.replay import replayed
 from almoner.queries._engines.duckdb_engine import DuckDB
-from almoner.queries._engines.engine import Rows
+from almoner.queries._engines.engine import Engine
 from almoner.queries._engines.spark_accounts import SparkWriter
 from almoner.queries._engines.spark_engine import Spark, is_data_frame
 from almoner.queries._questions.noise import laplace
 from almoner.queries._sources import sources
-from almoner.queries._sources.table_input import Given, changed
+from almoner.queries._sources.table_input import TableInput, changed
 from almoner.queries._sources.view_check import ViewCheck
 from almoner.queries._statements import Statement, statement
 from almoner.queries._tables.check_tables import SAMPLE, prepared, view_checked
@@ -37,16 +37,16 @@ __all__ = ["Session"]
 class Session(Uncopyable):
     """The data holder's view: rows, accounts, statements. Analysts get what ``analyst`` returns, and nothing else."""
 
-    def __init__(self, ledger: Ledger, rows: Rows, datasets: Mapping[str, Dataset] | None = None) -> None:
+    def __init__(self, ledger: Ledger, rows: Engine, datasets: Mapping[str, Dataset] | None = None) -> None:
         self._ledger = ledger
         self._rows = rows
         self._asking = Asking(ledger, rows, datasets or {})
         self._shares_ledger = False
-        self._given: list[Given] = []
+        self._given: list[TableInput] = []
         self._checks: dict[str | None, ViewCheck] = {}
 
     @classmethod
-    def open(
+    def open(  # noqa: PLR0913
         cls,
         data: Any = None,
         *,
@@ -168,7 +168,7 @@ class Session(Uncopyable):
     def _over(
         cls,
         book: Ledger,
-        given: list[Given],
+        given: list[TableInput],
         checks: dict[str | None, ViewCheck],
         *,
         dataset: str | None,
@@ -200,7 +200,7 @@ class Session(Uncopyable):
 
     @property
     def view_check(self) -> ViewCheck | None:
-        """What the check of the view came to when the session was opened: how many people, and why no more.
+        """Result of the check of the view when the session was opened: how many people, and why no more.
 
         None where there was no view, or no check; of several tables with views, the one of fewest people. For the data
         holder.
@@ -251,8 +251,9 @@ class Session(Uncopyable):
 
     @property
     def refused_files(self) -> dict[str, DataReason]:
-        """Tables of ``changed_files`` that every question reads, of Parquet or DuckDB: until they are what they were,
-        questions are refused. For the data holder.
+        """Tables of ``changed_files`` that every question reads, of Parquet or DuckDB. For the data holder.
+
+        Questions are refused until they are what they were.
         """
         return changed([each for each in self._given if each.read_each_time is not None])
 
@@ -294,7 +295,7 @@ class Session(Uncopyable):
         return {name: dict(table.kinds) for name, table in self._rows.schema.public.items()}
 
     def analyst(self, name: str, *, purpose: str | None = None) -> Analyst:
-        """What an analyst may hold: questions and answers."""
+        """View that an analyst may hold: questions and answers."""
         return Analyst(self._asking, name, purpose)
 
     def limit(

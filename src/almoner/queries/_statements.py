@@ -1,4 +1,4 @@
-"""What was spent on one person, for that person. Everything here is private."""
+"""Statement of what was spent on one person, for that person. Everything here is private."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -35,7 +35,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Lifetime:
-    """What was spent on one person in all periods together. Private."""
+    """Units spent on one person in all periods together, and what they mean. Private."""
 
     used: tuple[tuple[str, float], ...]
     """Each period in which something was spent, by its first day, and what, in the measure of the ledger."""
@@ -62,14 +62,14 @@ class Lifetime:
 
     @property
     def technical(self) -> str:
-        """What all periods together mean, for those who know what an epsilon is."""
+        """Meaning of all periods together, for those who know what an epsilon is."""
         epsilon, at_most = shown(self.epsilon, 3), shown(self.at_most, 3)
         return f"all {self.every}s together mean epsilon = {epsilon} so far, and never more than {at_most}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Statement:
-    """What was spent on one person. Private: for that person and the data holder."""
+    """Statement of what was spent on one person. Private: for that person and the data holder."""
 
     lines: tuple[Line, ...]
     rho: float
@@ -145,7 +145,7 @@ def statement(ledger: Ledger, person: object, *, delta: float | None = None) -> 
 def _lifetime(
     ledger: Ledger, periods: Periods, accounts: Mapping[int | str, list[tuple[Entry, int]]], delta: float
 ) -> Lifetime:
-    """What a person's accounts of all periods add up to.
+    """Sum of a person's accounts of all periods.
 
     A release that used several periods of a person can reveal what they have in common, so their norms add up: the
     square roots of rho, not rho. Every period may have moved a watch, whether or not it was ever charged.
@@ -177,7 +177,7 @@ def _by_release(accounts: Mapping[int | str, list[tuple[Entry, int]]]) -> list[t
 
 
 def _revealed(ledger: Ledger, units: list[int]) -> int:
-    """What a release that charged several accounts of a person can have revealed about all of the person's records."""
+    """Units that a release can have revealed about all records of a person, of whom it charged several accounts."""
     return sum(units) if ledger.symbol == "epsilon" else together(units)
 
 

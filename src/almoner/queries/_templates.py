@@ -41,7 +41,7 @@ def written_out(entry: Mapping[str, Any], today: date) -> list[dict[str, Any]]:
 
 
 def _periods(every: object, first: object, last: object, today: date) -> Iterator[dict[str, Any]]:
-    """What stands in the places of each period that begins between first and last."""
+    """Values for the places of each period that begins between first and last."""
     _check.one_of(("day", "week", "month"), every=every)
     start = start_of(str(every), _date("from", first))
     if last is not None and _date("to", last) < _date("from", first):

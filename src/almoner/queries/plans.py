@@ -127,7 +127,7 @@ _NAMES = {float: "a number", str: "text", bool: "true or false", dict: "a table"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a file of questions says. Every field is public."""
+    """Contents of a file of questions. Every field is public."""
 
     folder: Path
     settings: Mapping[str, Any] = field(repr=False)  # a connection string may hold a password
@@ -169,7 +169,7 @@ class Plan:
 
     @property
     def budget(self) -> Zcdp | Gaussian | Basic:
-        """What each person may spend."""
+        """Budget of each person."""
         amounts = {name: self.settings[name] for name in ("epsilon", "delta", "rho", "mu") if name in self.settings}
         kind = self.settings.get("budget", "zcdp")
         _check.one_of(tuple(_BUDGETS), budget=kind)
@@ -276,7 +276,7 @@ class Plan:
         return session.analyst(self.settings["analyst"], purpose=self.settings.get("purpose"))
 
     def quote(self, session: Session) -> dict[str, Quote]:
-        """What each question would cost at worst."""
+        """Quote of each question at worst."""
         analyst = self.analyst(session)
         return {key: analyst.quote(asked) for key, asked in self.questions}
 

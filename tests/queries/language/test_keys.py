@@ -18,8 +18,8 @@ from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.ledger import Ledger
 from almoner.queries import Count, Distinct, Keys, People, Session
 from almoner.queries._answers.answers import answer
-from almoner.queries._ask.release import told_keys
-from almoner.queries._questions.key_threshold import tail, threshold
+from almoner.queries._ask.asking import told_keys
+from almoner.queries._questions.kinds.values import key_threshold, tail
 from almoner.queries._questions.kinds_of import described, question
 from almoner.queries._questions.prices import STEPS
 from hockey_sticks import hockey
@@ -205,7 +205,7 @@ def release(counts, least, sigma, *, zeros=False):
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 2.0, 9.0])
 def test_a_release_keeps_its_promise_and_a_lower_threshold_does_not(sigma, delta, epsilon):
     """Enumerated: with the threshold the delta is at most the Gaussian's plus delta; with one step less it is above."""
-    least = threshold(sigma=sigma, delta=delta, most=2, person=2)
+    least = key_threshold(sigma=sigma, delta=delta, most=2, person=2)
     # a person with a key that another one has, and a fresh key; and one with two fresh keys
     for with_person, without in (([2, 1], [1, 0]), ([1, 1], [0, 0])):
         shared = math.sqrt(sum(min(a, b) > 0 for a, b in zip(with_person, without, strict=True)))
@@ -217,14 +217,14 @@ def test_a_release_keeps_its_promise_and_a_lower_threshold_does_not(sigma, delta
     p = tail(least - 1 - 2, sigma)
     assert 2 * p > delta
     assert wrong >= 1 - (1 - p / (1 + 1e-9)) ** 2 - 1e-12
-    one = threshold(sigma=sigma, delta=delta, most=1, person=2) - 1
+    one = key_threshold(sigma=sigma, delta=delta, most=1, person=2) - 1
     assert delta_of(release([1], one, sigma), release([0], one, sigma), 50.0) > delta
 
 
 def test_deltas_of_several_questions_add_up():
     """Enumerated: two questions have nearly twice the delta; a ledger that charged the delta once would be wrong."""
     sigma, delta = 2.0, 0.01
-    least = threshold(sigma=sigma, delta=delta, most=1, person=2)
+    least = key_threshold(sigma=sigma, delta=delta, most=1, person=2)
     there, back = release([1], least, sigma), release([0], least, sigma)
     twice = delta_of(
         {(a, b): p * q for (a, p), (b, q) in itertools.product(there.items(), repeat=2)},
@@ -232,14 +232,14 @@ def test_deltas_of_several_questions_add_up():
         50.0,
     )
     one = delta_of(there, back, 50.0)
-    assert threshold(sigma=sigma, delta=float(one) * (1 + 1e-6), most=1, person=2) == least
+    assert key_threshold(sigma=sigma, delta=float(one) * (1 + 1e-6), most=1, person=2) == least
     assert 1.9 * one < twice <= 2 * one
 
 
 def test_considering_keys_of_nobody_would_tell_who_paid_nothing():
     """Enumerated: if keys with no people were considered, a person who pays nothing would change the release."""
     sigma, delta = 2.0, 0.01
-    least = threshold(sigma=sigma, delta=delta, most=1, person=2)
+    least = key_threshold(sigma=sigma, delta=delta, most=1, person=2)
     refused = release([0], least, sigma)  # the person's key, where the person may not take part
     absent = {(None,): mpf(1)}  # no such key
     assert delta_of(refused, absent, 0.0) == 0
@@ -253,7 +253,7 @@ def test_considering_keys_of_nobody_would_tell_who_paid_nothing():
 def test_the_threshold_is_the_least(sigma, delta, most):
     """In many digits: at the threshold the chance is at most delta, one step below it is above."""
     mp.dps = 60
-    steps = threshold(sigma=sigma, delta=delta, most=most, person=11) - 11
+    steps = key_threshold(sigma=sigma, delta=delta, most=most, person=11) - 11
     chance = [most * mp.ncdf(-(mpf(t) - mpf(1) / 2) / mpf(sigma)) for t in (steps, steps - 1)]
     assert chance[0] <= mpf(delta)
     assert chance[1] * (1 + mpf(2) / 10**9) > mpf(delta) or steps == 0

@@ -12,10 +12,10 @@ from almoner.queries._answers.so_far import SoFar, answered
 from almoner.queries._questions.kinds_of import recorded
 from almoner.queries._questions.question import Question
 
-__all__ = ["Analyst", "Asker"]
+__all__ = ["Analyst", "AnalystId"]
 
 
-class Asker(NamedTuple):
+class AnalystId(NamedTuple):
     """Who asks, and what for."""
 
     analyst: str
@@ -23,21 +23,21 @@ class Asker(NamedTuple):
 
 
 class _Session(Protocol):
-    """What an analyst's view needs of a session."""
+    """Methods of a session that an analyst's view calls."""
 
     @property
     def ledger(self) -> Ledger: ...
     def ask(
         self,
         asked: Question,
-        who: Asker,
+        who: AnalystId,
         *,
         key: str,
         reserved: str | None = None,
         earlier_of: Collection[str] | None = None,
     ) -> Answer: ...
-    def check(self, asked: Question, who: Asker, *, key: str) -> None: ...
-    def quote(self, asked: Question, who: Asker, so_far: SoFar | None = None) -> Quote: ...
+    def check(self, asked: Question, who: AnalystId, *, key: str) -> None: ...
+    def quote(self, asked: Question, who: AnalystId, so_far: SoFar | None = None) -> Quote: ...
     def filled(self, asked: Question) -> Question: ...
 
 
@@ -54,13 +54,13 @@ class Analyst(Uncopyable):
         _check.name(analyst=name)
         if purpose is not None:
             _check.name(purpose=purpose)
-        self._session, self._who = session, Asker(name, purpose)
+        self._session, self._who = session, AnalystId(name, purpose)
 
     def __repr__(self) -> str:
         return f"Analyst({self._who.analyst!r}, purpose={self._who.purpose!r})"
 
     def quote(self, asked: Question, *, so_far: SoFar | None = None) -> Quote:
-        """What a question would cost at worst, and what noise to expect. Asking changes nothing.
+        """Price of a question at worst, and the noise to expect. Quoting changes nothing.
 
         Args:
             asked: the question.
@@ -77,7 +77,7 @@ class Analyst(Uncopyable):
         return self._session.filled(asked)
 
     def so_far(self, before: SoFar | None = None) -> SoFar:
-        """What is public for this analyst as the ledger is now: the answers, and what is left at worst.
+        """Public facts for this analyst as the ledger is now: the answers, and the budget left at worst.
 
         Args:
             before: what this method gave earlier, so that only what is new is read.

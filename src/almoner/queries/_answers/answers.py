@@ -1,4 +1,4 @@
-"""WHAT was answered, and how far noise may have moved it. Everything here is public.
+"""Answers, and how far noise may have moved them. Everything here is public.
 
 ``intervals`` are about the noise alone; ``truth_intervals`` also about what was clipped, and what people with little
 budget left could not pay for.
@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any
 from almoner._units import MEASURE, shown, to_float, up
 from almoner.errors import ArgumentError
 from almoner.queries._answers import results
-from almoner.queries._answers.interval_words import about_in_words, in_table
-from almoner.queries._questions.clips import least_share, nobody_is_clipped
+from almoner.queries._questions.clips import complete_clip, least_share
 from almoner.queries._questions.expected_width import expected_half_width
-from almoner.queries._questions.noise_bands import NoiseBand
+from almoner.queries._questions.intervals import NoiseBand, Whole
 from almoner.queries._questions.prices import STEPS
 from almoner.queries._questions.question import Key, Question
-from almoner.queries._questions.whole import Whole
 
 if TYPE_CHECKING:
     import pandas
@@ -32,7 +30,7 @@ __all__ = ["Answer", "Quote", "answer", "answer_of", "quote", "quote_of_price", 
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """What a question would cost at worst, and how large its noise would be."""
+    """Price of a question at worst, and the size of its noise."""
 
     rho: float
     """What it costs a person who contributes the full clip, rounded up; every other person less. In a pure budget it is
@@ -56,7 +54,7 @@ class Quote:
     """The table that the question is about, where a session has several."""
 
     def __str__(self) -> str:
-        """What matters, in a sentence."""
+        """One sentence with the price, the noise and whether the question fits."""
         price = f"rho = {self.rho:.3g}" if self.epsilon is None else f"epsilon = {self.epsilon:.3g}"
         width = "" if self.half_width is None else f"95 % within about {self.half_width:.3g}; "
         more = "" if self.fits is None else f"; {self.fits:,} such questions certainly fit"
@@ -97,7 +95,7 @@ class Answer:
 
     @property
     def about_budgets(self) -> str:
-        """What is certain about people who have little budget left, in a sentence."""
+        """One sentence on what is certain about people who have little budget left."""
         return results.about_budgets(self)
 
     @property
@@ -117,8 +115,8 @@ class Answer:
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
-        return in_table(self.question.estimand, self.question)
+        """Noun phrase for the quantity that the answer estimates."""
+        return _in_table(self.question.estimand, self.question)
 
     @property
     def truth_interval(self) -> Any:
@@ -175,7 +173,7 @@ def write_csv(answers: Sequence[Answer], path: Path | str) -> None:
 
 
 def quote(question: Question, budget: int, *, left: int, released: Sequence[int] | None = None) -> Quote:
-    """What a question would cost, and its noise: from public facts alone.
+    """Price and noise of a question, from public facts alone.
 
     Args:
         question: what would be asked.
@@ -198,7 +196,7 @@ def quote(question: Question, budget: int, *, left: int, released: Sequence[int]
 
 
 def quote_of_price(question: Question, budget: int, *, left: int) -> Quote:
-    """The same for a question whose noise is not known before its clip is chosen."""
+    """Quote without noise, for a question whose noise is not known before its clip is chosen."""
     known = quote(question, budget, left=left)
     return replace(known, standard_errors={}, margins={}, half_width=None)
 
@@ -230,7 +228,7 @@ def answer(
     noise = NoiseBand(question.spread * STEPS / question.steps, question.pure)
     least = 0.0 if floor is None else least_share(question, floor)
     everybody = floor is not None and floor >= question.price
-    full = everybody and nobody_is_clipped(question)
+    full = everybody and question.unclipped
     values, intervals, truths = [], [], []
     groups: list[tuple[Key, ...]] = question.labels if keys is None else [(each,) for each in keys]
     for group in range(len(groups)):
@@ -240,8 +238,8 @@ def answer(
         intervals.append(interval)
         truths.append(_truth(question, parts, released, group, noise, least, full) if least else None)
     known = None if all(each is None for each in truths) else truths
-    about = about_in_words(question, everybody=everybody, least=least, covered=known is not None)
-    rho, clip = _rho(question), None if floor is None else question.complete_clip(floor)
+    about = _about_in_words(question, everybody=everybody, least=least, covered=known is not None)
+    rho, clip = _rho(question), None if floor is None else complete_clip(question, floor)
     return Answer(key, question, groups, values, intervals, known, about, rho, list(released), clip, complete)
 
 
@@ -272,3 +270,51 @@ def _truth(
 def _rho(question: Question) -> float:
     """The price in rho, rounded up: what is epsilon-DP is epsilon**2 / 2-zCDP (theory 2.3)."""
     return to_float(up(Fraction(question.price, MEASURE) ** 2 / 2) if question.pure else question.price)
+
+
+def _in_table(estimand: str, question: Question) -> str:
+    """Add the table to a noun phrase for what an answer estimates, where there are several tables."""
+    return estimand if question.table is None else f"{estimand}, in table {question.table}"
+
+
+def _about_in_words(question: Question, *, everybody: bool, least: float, covered: bool) -> str:
+    """A sentence on what the intervals cover, and what they rest on.
+
+    Args:
+        question: what was asked.
+        everybody: whether every person could certainly pay for it in full.
+        least: the share of each person's contribution that answer and report certainly hold; see ``least_share``.
+        covered: whether there are truth intervals.
+    """
+    if covered:
+        declared = _declared(question)
+        rests = f", if what was declared is right ({', '.join(declared)})" if declared else ""
+        paced = ""
+        if least < 1:
+            paced = f" They allow for people with little budget left, who count for at least {least:.2g} of themselves."
+        whole = _in_table(question.whole_estimand, question)
+        return f"truth_intervals cover {whole} for all people in the data{rests}.{paced}"
+    reasons = []
+    reported = question.reported()
+    if not question.unclipped:
+        lacking = " (declare at_most= to have it bounded)" if question.at_most is None and reported else ""
+        reasons.append(f"each person's contribution is clipped to {question.clip:g} full rows{lacking}")
+    if getattr(question, "bounds_hold", True) is False and not reported:
+        other = ", or widest= to have it reported" if hasattr(question, "widest") else ""
+        reasons.append(f"entries are clipped to their bounds (declare bounds_hold=True where that changes none{other})")
+    if not everybody and not least:
+        reasons.append("people whose budget is spent may be missing")
+    elif not everybody:
+        shrunk = f"people with little budget left may be shrunk, to {least:.2g} of themselves at least"
+        known = "" if question.report_scale or not reported else " (report= would tell what that takes away)"
+        reasons.append(shrunk + known)
+    if not reasons:
+        return "intervals are about the noise; for this kind of question, or this noise, nothing more can be said."
+    return f"intervals are about the clipped quantity: {'; '.join(reasons)}."
+
+
+def _declared(question: Question) -> list[str]:
+    """Declarations of the analyst, as they were written."""
+    values = {name: getattr(question, name, None) for name in ("at_most", "widest", "bounds_hold")}
+    texts = {name: f"{value:g}" if name == "at_most" else str(value) for name, value in values.items() if value}
+    return [f"{name}={text}" for name, text in texts.items()]

@@ -21,11 +21,11 @@ _LAST = ("value", "low", "high", "truth_low", "truth_high")
 _LINES = 10
 _HTML_LINES = 20
 _PLOTTED = 200
-_BAR = 160  # pixels
+_BAR = 160  # width of the bar of an interval, in pixels
 
 
 class Answered(Protocol):
-    """What a table needs of an answer."""
+    """Fields of an answer that its tables show."""
 
     @property
     def key(self) -> str: ...
@@ -170,7 +170,7 @@ def _spans(table: dict[str, list[Any]]) -> tuple[list[str], list[list[str]]]:
 
 
 def to_html(answer: Answered) -> str:
-    """The same for notebooks, with a bar for each interval: SVG in the page, no script. All text is escaped."""
+    """Table for notebooks, with a bar for each interval: SVG in the page, no script. All text is escaped."""
     table = columns(answer, _HTML_LINES)
     named = [name for name in table if name not in _LAST]
     place = _places([*table["low"], *table["high"], *table["value"]])
@@ -205,7 +205,7 @@ def _notes(answer: Answered, shown: int) -> list[str]:
 
 
 def about_budgets(answer: Answered) -> str:
-    """What is certain about people who have little budget left, in a sentence."""
+    """One sentence on what is certain about people who have little budget left."""
     clip, full = answer.complete_clip, float(answer.question.clip or 0)
     if clip is None:
         return "Whether people are missing for lack of budget is not known."

@@ -1,4 +1,4 @@
-"""What an analyst's answers so far, and the prices of all questions, tell about the next one: public facts alone."""
+"""Public facts about an analyst's next question: the answers so far, and the prices of all questions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ GIVEN = ("answered", "shared")
 
 @dataclass(frozen=True, slots=True)
 class SoFar:
-    """What is public about a ledger for one analyst and purpose, as of its entry ``head``.
+    """Public facts about a ledger for one analyst and purpose, as of its entry ``head``.
 
     Fields:
         left_by_period: units of each person's budget, at worst: what a person has left for this analyst's questions who
@@ -53,7 +53,7 @@ class SoFar:
         return min(self.left_by_period.values())
 
     def left_in(self, periods: tuple[str, str] | None) -> int:
-        """What is left at worst to a question about the periods from a first to a last one; to any, for None."""
+        """Units left at worst to a question about the periods from a first to a last one; to any, for None."""
         if periods is None:
             return self.left
         starts = [*self.left_by_period, "9999"]

@@ -13,9 +13,9 @@ from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.ledger import Entry
 from almoner.queries._questions.choice import best_clip
 from almoner.queries._questions.expected_width import NOT_THE_QUESTION, expected_half_width
+from almoner.queries._questions.intervals import CONFIDENCE, NoiseBand
 from almoner.queries._questions.kinds.lengths import SIZES, Extremes, Lengths
 from almoner.queries._questions.kinds_of import described, recorded
-from almoner.queries._questions.noise_bands import CONFIDENCE, NoiseBand
 from almoner.queries._questions.open import target
 from almoner.queries._questions.prices import STEPS
 from almoner.queries._questions.question import Question
@@ -23,7 +23,7 @@ from almoner.queries._questions.question import Question
 __all__ = ["CLIP_SHARE", "stand_in", "with_auto", "with_error", "with_known_auto"]
 
 CLIP_SHARE = 0.1
-"""Of a question's price, for the release that its clip is chosen by; the first time alone."""
+"""Share of a question's price that pays for the release by which its clip is chosen; the first time alone."""
 
 _NOISES = 1e-3, 1e9
 _HALVINGS = 100
@@ -279,7 +279,7 @@ def _chosen(
 def with_known_auto(
     asked: Question, analyst: str, purpose: str | None, find: Callable[[str], Entry | None]
 ) -> Question | None:
-    """The same where no new release is needed; None where one is."""
+    """The question with bounds and clip chosen by releases that exist already; None where a new one is needed."""
     missing: list[str] = []
 
     def release(_: Question, its_key: str) -> Entry:

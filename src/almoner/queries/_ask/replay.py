@@ -10,7 +10,7 @@ from functools import partial
 from almoner.errors import AlmonerError
 from almoner.ledger import Answered, Entry, Finding, Ledger
 from almoner.queries._ask.spans import span_of
-from almoner.queries._engines.engine import Rows
+from almoner.queries._engines.engine import Engine
 from almoner.queries._questions.kinds_of import described, recorded
 from almoner.queries._questions.question import Question
 from almoner.queries._sql.compiler import Compiled
@@ -21,8 +21,8 @@ ALL = ""
 """The scope of the sums over everything."""
 
 
-def replayed(ledger: Ledger, rows: Rows) -> Finding:
-    """Whether charging every question again gives the same charges, to the unit.
+def replayed(ledger: Ledger, rows: Engine) -> Finding:
+    """Charge every question again, and find whether the charges are the ledger's, to the unit.
 
     Where charges were merged, those of all questions up to the last merged one are taken from the ledger: what single
     people had spent before each of them is not known any more.
@@ -68,14 +68,14 @@ class _Others:
         ledger, rows: as above.
     """
 
-    def __init__(self, ledger: Ledger, rows: Rows) -> None:
+    def __init__(self, ledger: Ledger, rows: Engine) -> None:
         self._tables = set(rows.schema.people) if rows.schema.named else set()
         self._person = {entry.number: entry.public["person"] for entry in ledger.entries("dataset")}
         self._now = {name: each.number for name, each in ledger.datasets.items()}
         self.told: set[str] = set()
 
     def has(self, entry: Entry, plans: Callable[[], object]) -> bool:
-        """Whether an entry is such a question.
+        """True if an entry is a question about other data sets; its data sets' names are remembered.
 
         Args:
             entry: of the record.
@@ -112,7 +112,7 @@ class _Again:
             and no earlier question charges them again.
     """
 
-    def __init__(self, ledger: Ledger, rows: Rows, limited: Collection[str], erased: Collection[Entry]) -> None:
+    def __init__(self, ledger: Ledger, rows: Engine, limited: Collection[str], erased: Collection[Entry]) -> None:
         self._ledger, self._rows, self._limited = ledger, rows, limited
         self._workspace, kind = ledger.store.workspace, ledger.accounts.stored_kind
         self._charges, self._new, self._sums = (self._workspace.fresh_name(name) for name in ("again", "new", "sums"))
@@ -163,7 +163,7 @@ class _Again:
         )
 
     def agrees(self) -> bool:
-        """Whether these are the charges of the ledger."""
+        """True if these are the charges of the ledger."""
         different = (
             f"SELECT 1 FROM {self._charges} a FULL JOIN ({self._recorded}) c "
             "ON a.question = c.question AND a.person = c.person "
@@ -176,7 +176,7 @@ class _Again:
         self._workspace.drop([self._charges, self._new, self._sums])
 
     def _recorded_under(self, entry: Entry) -> None:
-        """What the ledger says that an entry charged."""
+        """Take the charges of an entry from the ledger, as the new ones."""
         self._workspace.run(
             f"CREATE OR REPLACE TEMP TABLE {self._new} AS SELECT person, units FROM ({self._recorded}) c "
             f"WHERE question = {entry.number:d}"
@@ -212,6 +212,7 @@ class _Again:
         return asked.price == int(answered.entry.public["price"]) and self._says_periods(asked, answered.entry)
 
     def _says_periods(self, asked: Question, entry: Entry) -> bool:
-        """Whether the periods that an entry says hold all rows that its question can be about."""
-        said, span = entry.public.get("periods"), span_of(asked, self._ledger.periods, self._rows.schema)
+        """True if the periods of an entry hold all rows that its question can be about."""
+        said, periods = entry.public.get("periods"), self._ledger.periods
+        span = None if periods is None else span_of(asked, periods, self._rows.schema)
         return said is None or (span is not None and said[0] <= span[0] and span[1] <= said[1])

@@ -1,4 +1,4 @@
-"""Which periods of the rows can a question be about? Its filter says so, whatever the data are."""
+"""Derive from a question's filter the periods that its rows can lie in, whatever the data are."""
 
 from datetime import date, datetime, time
 from functools import lru_cache
@@ -28,7 +28,7 @@ class _Ends(NamedTuple):
     listed: tuple[tuple[Any, Any], ...]
 
 
-def span_of(asked: Question, periods: Periods | None, schema: Schema) -> tuple[str, str] | None:
+def span_of(asked: Question, periods: Periods, schema: Schema) -> tuple[str, str] | None:
     """The first and the last period, by their labels, of rows that a question's filter can let through.
 
     Args:
@@ -44,7 +44,7 @@ def span_of(asked: Question, periods: Periods | None, schema: Schema) -> tuple[s
         one; what is not followed counts as true.
     """
     about = asked.of if isinstance(asked, Lengths) else asked
-    if periods is None or about.where is None or about.each_person is not None:
+    if about.where is None or about.each_person is not None:
         return None
     (table,) = schema.people.values()
     kind = table.kinds.get(periods.column)
@@ -118,7 +118,7 @@ def _value(of: Literal, kind: str) -> Any:
 
 
 def _meets(sign: str, bound: Any, low: Any, high: Any) -> bool:
-    """Whether a value from low to high may stand on the left of a comparison."""
+    """True if a value from low to high may stand on the left of a comparison."""
     match sign:
         case "<":
             return bool(low < bound)

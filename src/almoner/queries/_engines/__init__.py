@@ -1,1 +1,1 @@
-"""What reads the rows and charges for them: DuckDB or Spark; the SQL that both run."""
+"""Engines that read the rows and work out the charges: DuckDB and Spark."""

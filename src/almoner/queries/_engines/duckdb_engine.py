@@ -9,7 +9,7 @@ from almoner.ledger import Ledger
 from almoner.queries._questions.question import Question
 from almoner.queries._sources import sources
 from almoner.queries._sources.files import Files
-from almoner.queries._sources.table_input import Given, schema_of
+from almoner.queries._sources.table_input import TableInput, schema_of
 from almoner.queries._sql.compiler import Compiled, Compiler
 from almoner.queries._sql.dialects import duckdb_dialect
 from almoner.queries._sql.keys import CELLS
@@ -31,7 +31,7 @@ class DuckDB:
         """The number of each table in the workspace, in the order in which they were given."""
 
     @classmethod
-    def open(cls, ledger: Ledger, given: list[Given]) -> Self:
+    def open(cls, ledger: Ledger, given: list[TableInput]) -> Self:
         """Attach the tables beside the ledger.
 
         Args:

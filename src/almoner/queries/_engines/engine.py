@@ -1,4 +1,4 @@
-"""What a session needs of an engine. Every engine must give the same whole sums and the same units."""
+"""Interface of the engines. Every engine must give the same whole sums and the same units."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -8,10 +8,10 @@ from almoner.queries._questions.question import Question
 from almoner.queries._sql.compiler import Compiled
 from almoner.queries._sql.schemas import Schema
 
-__all__ = ["Rows"]
+__all__ = ["Engine"]
 
 
-class Rows(Protocol):
+class Engine(Protocol):
     """The people's rows, in an engine that adds up. Private."""
 
     @property

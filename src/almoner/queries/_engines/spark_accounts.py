@@ -74,7 +74,7 @@ class WorkedOut:
 
 @dataclass(frozen=True, slots=True)
 class SparkCharges:
-    """What a question charges, to be worked out once."""
+    """Charges of a question, to be worked out once."""
 
     work_out: Callable[[], WorkedOut]
 

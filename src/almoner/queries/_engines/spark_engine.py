@@ -18,7 +18,7 @@ from almoner.ledger import Ledger
 from almoner.queries._engines.spark_accounts import SparkCharges, SparkWriter, WorkedOut, quiet
 from almoner.queries._questions.question import Question
 from almoner.queries._sources.sources import view_name
-from almoner.queries._sources.table_input import Given, schema_of
+from almoner.queries._sources.table_input import TableInput, schema_of
 from almoner.queries._sql.compiler import Compiled, Compiler
 from almoner.queries._sql.cures import shown_type
 from almoner.queries._sql.dialects import spark_dialect
@@ -37,7 +37,7 @@ _KEYS = {"BIGINT": "BIGINT", "VARCHAR": "STRING", "BOOLEAN": "BOOLEAN", "DATE": 
 
 
 def is_data_frame(data: object) -> bool:
-    """Whether it is Spark's, found out without loading Spark."""
+    """True if it is a data frame of Spark's, found out without loading Spark."""
     return any(
         kind.__module__.startswith("pyspark.sql.") and kind.__name__ == "DataFrame" for kind in type(data).__mro__
     )
@@ -93,7 +93,7 @@ def _numbered(data: "DataFrame") -> "DataFrame":
 
 
 @quiet
-def check_frames(given: list[Given], person_kind: str) -> None:
+def check_frames(given: list[TableInput], person_kind: str) -> None:
     """Refuse a second row where one was declared; for the data holder."""
     for each in given:
         if each.person is not None and not each.one_row:
@@ -129,7 +129,7 @@ class Spark:
 
     @classmethod
     @quiet
-    def open(cls, ledger: Ledger, given: list[Given], writer: SparkWriter) -> Self:
+    def open(cls, ledger: Ledger, given: list[TableInput], writer: SparkWriter) -> Self:
         """Attach data frames to a ledger whose accounts Spark writes."""
         kinds = [columns_of(each.data) for each in given]
         names = [view_name(place) for place in range(len(given))]
@@ -169,7 +169,7 @@ class Spark:
 
     @quiet
     def people_by_value(self, plan: Compiled, admitted: object) -> list[tuple[Any, int]]:
-        """The same for a question about values. Private."""
+        """People who take part, by value, for a question about values. Private."""
         tables: dict[str, Any] = admitted  # type: ignore[assignment]
         return [(value, int(people)) for value, people in self._spark.sql(plan.sums, **tables).collect()]
 

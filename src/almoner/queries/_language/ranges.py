@@ -31,7 +31,7 @@ def ranges(edges: Iterable[Any]) -> list[Range]:
 
 
 def are_ranges(keys: tuple[object, ...]) -> TypeGuard[tuple[Range, ...]]:
-    """Whether the keys of a column are ranges."""
+    """True if the keys of a column are ranges."""
     return isinstance(keys[0], tuple)
 
 

@@ -1,4 +1,4 @@
-"""How the counts of bins are mixed before noise is added, so that their running counts have little noise.
+"""Mix the counts of bins before noise is added, so that their running counts have little noise.
 
 Names and symbols
     b             how many bins there are
@@ -90,7 +90,7 @@ class BinFactor:
         return sqrt(max(0.0, own - 2 * level * self._shared[edge] + level**2 * whole)) * (1 + 1e-9)
 
     def wins(self, levels: Sequence[float]) -> bool:
-        """Whether, at every inner edge and for each of these levels, the noise is no more than on separate counts."""
+        """True if the noise is no more than on separate counts, at every inner edge and for each of these levels."""
         edges = range(1, self.bins)
         return self.bins > 1 and all(
             self.error(level, edge) <= separate_error(self.bins, level, edge) for level in levels for edge in edges
@@ -98,7 +98,7 @@ class BinFactor:
 
 
 def separate_error(bins: int, level: float, edge: int) -> float:
-    """The same standard error where each bin has noise of its own."""
+    """Standard error of a running count where each bin has noise of its own."""
     return hypot((1 - level) * sqrt(edge), level * sqrt(bins - edge))
 
 

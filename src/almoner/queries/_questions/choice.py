@@ -26,8 +26,8 @@ _NOISE_ALONE = 1e-3
 _TOP = 0.2  # the model begins where at most this share of the people is longer
 _SLOPE, _SLOPE_SPREAD = 1.5 / log(2), 0.6 / log(2)
 _LEAST_BEND = 0.02
-_NOBODY = 0.5  # fewer people than this are none
-_FINE = 8  # clips tried for each doubling
+_NOBODY = 0.5  # fewer people than this count as none
+_FINE = 8  # so many clips are tried for each doubling
 _LIKELY = 400
 
 
@@ -85,7 +85,7 @@ def _last_with_people(counts: Floats, pure: bool) -> int | None:
 
 @cache
 def _least_sum(terms: int, level: float, pure: bool) -> float:
-    """What the sum of so many noises of standard deviation 1 exceeds with this probability."""
+    """Value that the sum of so many noises of standard deviation 1 exceeds with this probability."""
     if not pure:
         return -NormalDist().inv_cdf(level) * sqrt(terms)
     # A sum of Laplace variables of scale 1 has, above 0, the density of a mixture of Gamma(1) to Gamma(terms).

@@ -1,4 +1,4 @@
-"""How long a contribution can be, and to which length it and the report on what is taken away are shrunk."""
+"""Longest contribution, and the lengths to which it and the report on what is taken away are shrunk."""
 
 from fractions import Fraction
 from math import isqrt, sqrt
@@ -28,7 +28,7 @@ _SHARES = [share / 50 for share in range(1, 41)]
 
 
 class Clipped(Protocol):
-    """What the clip of a question depends on; see ``Question``."""
+    """Fields of a question that its clip depends on; see ``Question``."""
 
     @property
     def clip(self) -> float | str | None: ...
@@ -46,12 +46,14 @@ class Clipped(Protocol):
     def groups(self) -> int: ...
     @property
     def pure(self) -> bool: ...
+    @property
+    def unclipped(self) -> bool: ...
     def most_in_group(self) -> float | None: ...
     def reported(self) -> bool: ...
 
 
 class Reported(Clipped, Protocol):
-    """What the completeness of an answer depends on; see ``Question``."""
+    """Fields of a question that the completeness of its answer depends on; see ``Question``."""
 
     @property
     def report_scale(self) -> float: ...
@@ -61,7 +63,6 @@ class Reported(Clipped, Protocol):
     def clip_steps(self) -> int: ...
     @property
     def price(self) -> int: ...
-    def paid_share(self, floor: int) -> float: ...
 
 
 class Report(NamedTuple):
@@ -118,7 +119,7 @@ def _declared(asked: Clipped) -> float | None:
 
 
 def nobody_is_clipped(asked: Clipped) -> bool:
-    """Whether nobody is longer than the clip, or per_group, by what the question is or by what was declared."""
+    """True if nobody is longer than the clip, or per_group, by what the question is or by what was declared."""
     most, in_group = _declared(asked), most_in_group(asked)
     if most is None:
         return False
@@ -129,7 +130,7 @@ def nobody_is_clipped(asked: Clipped) -> bool:
 
 
 def report_of(asked: Clipped, clip: float) -> Report:
-    """The report that is released with an answer; ``asked`` has its clip.
+    """The report that is released with an answer; ``asked`` has its clip, and ``unclipped``.
 
     Where nobody is longer than the clip, a report costs nothing; it is made if a share is given, for what a pace takes.
     """
@@ -138,7 +139,7 @@ def report_of(asked: Clipped, clip: float) -> Report:
     none = Report(clip, Fraction(0), 0.0)
     if not asked.reported() or asked.report == 0:
         return none
-    if nobody_is_clipped(asked):
+    if asked.unclipped:
         if asked.report is None or asked.pace is None:
             return none
         left = 1 - asked.report  # so that all is told while everybody can pay the report's share of the price
@@ -190,28 +191,49 @@ def least_share(asked: Reported, floor: int) -> float:
         for noise and whole steps, the sum over people of factor times contribution; if what was declared is right.
     Source: docs/proofs/truth-intervals.md, Lemma 1.
     """
-    clipped, most = not nobody_is_clipped(asked), _declared(asked)
-    if most is None or (clipped and not asked.report_scale):
+    most = _declared(asked)
+    if most is None or (not asked.unclipped and not asked.report_scale):
         return 0.0
     if floor >= asked.price:
         return 1.0
     turn, cheapest = turn_of(asked.report_scale, pure=asked.pure)
-    if clipped and float(asked.clip or 0) <= turn * most:  # the longest are shrunk together with their report
+    if not asked.unclipped and float(asked.clip or 0) <= turn * most:  # the longest shrink together with their report
         cheapest, joint = 1.0, most
     else:
         joint = _joint(asked)
-    paid = asked.paid_share(floor)
+    paid = _paid_share(asked, floor)
     return min(1.0, (paid / cheapest if asked.pure else sqrt(paid / cheapest)) * joint / most)
 
 
 def complete_clip(asked: Reported, floor: int) -> float:
-    """The length to which everybody's contribution was clipped at least; see ``Question.complete_clip``."""
-    clip, share = float(asked.clip or 0), asked.paid_share(floor)
+    """The length to which everybody's contribution was clipped at least, where everybody could pay so much.
+
+    Args:
+        asked: the question.
+        floor: units, as an answer's entry in the record states it; public.
+
+    Returns:
+        ``clip`` where nobody is shrunk or left out for lack of budget; 0 where nothing is known.
+
+    Guarantee: each person's contribution is in the answer, shrunk to no less than this length, but for whole steps;
+        except people who were retired.
+    Source: docs/proofs/individual-filter.md, "How complete an answer is".
+    """
+    clip, share = float(asked.clip or 0), _paid_share(asked, floor)
     if share == 1:
         return clip
     turn, cheapest = turn_of(asked.report_scale, pure=asked.pure)
     least = turn * _joint(asked) * (share / cheapest if asked.pure else sqrt(share / cheapest))
     return min(clip * (share if asked.pure else sqrt(share)), least)
+
+
+def _paid_share(asked: Reported, floor: int) -> float:
+    """The share of the price that everybody could pay at least, 0 where who cannot pay all of it is left out."""
+    if floor >= asked.price:
+        return 1.0
+    if asked.pace is None or floor <= 0:
+        return 0.0
+    return floor / (asked.price + asked.price / floor) * (1 - 1e-7)  # units are rounded up, by one at most
 
 
 def turn_of(scale: float, *, pure: bool) -> tuple[float, float]:

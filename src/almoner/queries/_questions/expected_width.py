@@ -1,4 +1,4 @@
-"""How wide an answer's intervals will be, and the noise for a width: from public facts alone.
+"""Expected width of an answer's intervals, from public facts alone.
 
 The width of a count's or a sum's interval is known before anything is asked. That of a mean depends on how many rows
 there are: it is computed from what was released for the same question earlier.
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
-from almoner.queries._questions.noise_bands import NoiseBand
+from almoner.queries._questions.intervals import NoiseBand
 from almoner.queries._questions.prices import STEPS
 from almoner.queries._questions.question import Question
 
@@ -21,7 +21,7 @@ _MOST_GROUPS = 1000
 
 
 def same_question(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Whether two questions, as plain values, ask for the same, with whatever clip and noise."""
+    """True if two questions, as plain values, ask for the same, with whatever clip and noise."""
     return all(first.get(name) == second.get(name) for name in {*first, *second} - NOT_THE_QUESTION)
 
 

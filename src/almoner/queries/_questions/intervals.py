@@ -1,19 +1,122 @@
-"""Intervals of 95 %: of sums, of quotients and of variances of noisy sums, also where a pace took something away.
+"""Intervals of 95 % around released numbers, from the noise on them, also where a clip or a pace took something away.
 
-Everything is in units of the largest entry in a row: entries are in [-1, 1], unless said otherwise.
+``NoiseBand`` is the noise on each number of an answer; intervals about the noise alone follow from it.
+``truth_intervals`` are read off ``Whole``, an estimate of the unclipped total of a group from an answer and its report.
+The report is one more number for each number of an answer: the sum over people of what the clip, and a pace, took away
+from it. It is released in one vector with the answer, at the same noise, at a scale at which it has its share of the
+price. Answer and report together are what was there before.
+
+Intervals of quotients and variances are in units of the largest entry in a row: entries are in [-1, 1], unless said
+otherwise.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import hypot, log, sqrt
+from statistics import NormalDist
 
-from almoner.queries._questions.noise_bands import CONFIDENCE, Interval, NoiseBand, around
-from almoner.queries._questions.whole import Whole, between_odds
+__all__ = [
+    "CONFIDENCE",
+    "Interval",
+    "NoiseBand",
+    "Whole",
+    "around",
+    "between_odds",
+    "mean_interval",
+    "total_interval",
+    "variance_interval",
+]
 
-__all__ = ["mean_interval", "total_interval", "variance_interval"]
-
+CONFIDENCE = 0.95
 _TAIL = (1 - CONFIDENCE) / 2
-_SMALL = 0.1  # of the error, to what is of second order
+_SMALL = 0.1  # part of the error probability that goes to what is of second order
 _HALVINGS = 44
 _GRID = 16
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseBand:
+    """The noise on each of an answer's numbers. Public.
+
+    Fields:
+        standard_error: of each number, in full rows of one coordinate.
+        pure: whether it is discrete Laplace noise instead of Gaussian noise.
+    """
+
+    standard_error: float
+    pure: bool
+
+    def margin(self, intervals: int) -> float:
+        """Half the width at which this many intervals of 95 % hold together."""
+        return self.standard_error * self.z(intervals)
+
+    def quantile(self, tail: float, *errors: float) -> float:
+        """Value that a weighted sum of independent numbers, or minus the sum, exceeds with at most this probability.
+
+        Args:
+            tail: at most 0.025.
+            errors: the standard error of each, in any unit, which is that of the result.
+        """
+        return _tail_of_noise(self.pure, tail) * hypot(*errors)
+
+    def z(self, intervals: int) -> float:
+        """Standard errors to each side at which this many intervals hold together."""
+        return _quantile_of_noise(self.pure, intervals)
+
+
+@lru_cache(maxsize=64)
+def _tail_of_noise(pure: bool, tail: float) -> float:
+    """Standard errors to one side. A sum of Laplace numbers has tails between those of one and of a Gaussian number."""
+    gaussian = NormalDist().inv_cdf(1 - tail)
+    return max(gaussian, log(1 / (2 * tail)) / sqrt(2)) if pure else gaussian
+
+
+@lru_cache(maxsize=64)
+def _quantile_of_noise(pure: bool, intervals: int) -> float:
+    if pure:  # of one Laplace number; the tails of a sum of several are lighter
+        return log(intervals / (1 - CONFIDENCE)) / sqrt(2)
+    return NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / (2 * intervals))
+
+
+def around(value: float, margin: float) -> Interval:
+    """The interval of this half-width."""
+    return value - margin, value + margin
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Unclipped total of one group, but for noise and for what a pace took away. Public.
+
+    Fields:
+        parts: the noisy coordinates of the answer plus those of the report, in units of the largest entry in a row.
+        noise: on each of them.
+        answered: the noisy coordinates of the answer alone.
+        answered_noise: on each of them.
+        least: in (0, 1]. Without noise, ``parts`` is the sum over people of their whole contribution, each times a
+            factor of its own between ``least`` and 1.
+    """
+
+    parts: list[float]
+    noise: NoiseBand
+    answered: list[float]
+    answered_noise: NoiseBand
+    least: float = 1.0
+
+    def times(self, sign: float) -> "Whole":
+        """Total where all entries are multiplied by 1 or -1."""
+        parts, answered = ([sign * each for each in listed] for listed in (self.parts, self.answered))
+        return replace(self, parts=parts, answered=answered)
+
+    def with_added(self, ratio: float) -> "Whole":
+        """The first number plus so many times the second one, in place of both; the rest of the fields accordingly."""
+        parts, answered = ([first + ratio * second] for first, second in (self.parts, self.answered))
+        noise, own = (
+            NoiseBand(each.standard_error * hypot(1, ratio), each.pure) for each in (self.noise, self.answered_noise)
+        )
+        return Whole(parts, noise, answered, own, self.least)
 
 
 def total_interval(whole: Whole, place: int) -> Interval:
@@ -125,3 +228,19 @@ def _edge(rejects: Callable[[float], float], inside: float, outside: float) -> f
         else:
             outside = middle
     return outside
+
+
+def between_odds(interval: Interval, low: float, high: float, least: float) -> Interval:
+    """Where the mean of entries in [low, high] is, if one with weights in [least, 1] for them is in an interval.
+
+    Source: docs/proofs/truth-intervals.md, Lemma 2: the odds (mean - low) / (high - mean) change by a factor of at most
+        ``least``, or one over it.
+    """
+    if least == 1:
+        return interval
+    first, last = (min(max(end, low), high) for end in interval)
+    below, above = least * (first - low), (last - low) / least
+    left, right = high - first, high - last
+    lowest = low if below + left <= 0 else low + (high - low) * (below / (below + left))
+    highest = high if above + right <= 0 else low + (high - low) * (above / (above + right))
+    return min(lowest, first), max(highest, last)

@@ -1,4 +1,4 @@
-"""What an open question may say: an ``error`` in place of noise, and "auto" in place of a clip or bounds."""
+"""Check an open question: an ``error`` in place of noise, and "auto" in place of a clip or bounds."""
 
 import re
 from typing import NamedTuple
@@ -12,7 +12,7 @@ _SHARE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*(?:of\s+(\d[\d_]*(?:\.\d*)?
 
 
 class Target(NamedTuple):
-    """How exact an answer should be: ``amount`` in its units, or times ``of``; of its own size where that is None."""
+    """Error that an answer may have: ``amount`` in its units, or times ``of``; of its own size where that is None."""
 
     amount: float
     relative: bool

@@ -38,12 +38,12 @@ def pure_price_of(clip_steps: int, noise: float) -> int:
 
 
 def units_per_step(noise: float) -> float:
-    """What one squared step costs under Gaussian noise, in units of rho, rounded up."""
+    """Price of one squared step under Gaussian noise, in units of rho, rounded up."""
     return _above(Fraction(MEASURE) / (2 * Fraction(noise * STEPS) ** 2))
 
 
 def pure_units_per_step(noise: float) -> float:
-    """What one step costs under Laplace noise, in units of epsilon, rounded up."""
+    """Price of one step under Laplace noise, in units of epsilon, rounded up."""
     return _above(Fraction(MEASURE) / Fraction(noise * STEPS))
 
 

@@ -1,4 +1,4 @@
-"""WHAT is asked: frozen and public descriptions. What a question costs, and its answer, are elsewhere.
+"""Questions as frozen and public descriptions. Their prices are in ``prices``, their answers in ``_answers``.
 
 A row of the data becomes a vector of length at most 1, *one full row*. A person's rows are added up, group by group;
 the sum is that person's contribution, and is shrunk to length ``clip`` if it is longer. The answer is the sum of
@@ -55,8 +55,8 @@ from almoner.queries._language.keys import LONGEST_KEY, Key, check_column, check
 from almoner.queries._language.steps import Steps, checked_steps
 from almoner.queries._language.where import parse
 from almoner.queries._questions.bin_factor import BinFactor
-from almoner.queries._questions.clips import MOST_CLIP, clip_of, complete_clip, joint_steps, report_of
-from almoner.queries._questions.noise_bands import NoiseBand
+from almoner.queries._questions.clips import MOST_CLIP, clip_of, joint_steps, nobody_is_clipped, report_of
+from almoner.queries._questions.intervals import NoiseBand, Whole
 from almoner.queries._questions.open import check_auto, check_error
 from almoner.queries._questions.prices import STEPS, price_of, pure_price_of
 from almoner.queries._questions.row_contributions import (
@@ -68,7 +68,6 @@ from almoner.queries._questions.row_contributions import (
     LengthBuckets,
     Values,
 )
-from almoner.queries._questions.whole import Whole
 
 __all__ = [
     "LARGEST",
@@ -90,7 +89,7 @@ _MOST_NOISE = 2.0**53
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What all questions share. Fields without a place in ``Question(...)`` follow from the others."""
+    """Base of all questions. Fields without a place in ``Question(...)`` follow from the others."""
 
     table: str | None = None
     where: str | None = None
@@ -128,6 +127,12 @@ class Question:
     """The longest that a clipped contribution with its report can be, in whole steps, rounded up."""
     price: int = field(init=False, repr=False, compare=False)
     """The most that the question costs a person, in units of rho or epsilon, rounded up; see ``price_of``."""
+    unfilled: bool = field(init=False, repr=False, compare=False)
+    """True if bounds or keys are left out, so that a session takes those that the data set declares."""
+    open: bool = field(init=False, repr=False, compare=False)
+    """True if noise, clip or bounds follow from an ``error``, from "auto" or a data set: a session closes it."""
+    unclipped: bool = field(init=False, repr=False, compare=False)
+    """True if nobody is longer than the clip, or per_group, by what the question is or by what was declared."""
     spare_units: int = field(init=False, repr=False, compare=False)
     """What must be left to each person who is counted, after paying; units."""
 
@@ -143,6 +148,9 @@ class Question:
             set_fields(self, pace=int(self.pace))
         if not isinstance(self.anyway, bool):
             raise ArgumentError(f"anyway={self.anyway!r} must be True or False")
+        chosen = self.error is not None or self.clip == "auto" or bool(self.auto_bounds())
+        unfilled = bool(self.left_out()) or any(not keys for _, keys in self.keys)
+        set_fields(self, open=chosen or unfilled, unfilled=unfilled)
         bins = self.bins()
         coordinates = len(self.row()) if bins is None else bins.cells
         groups = prod(len(each) or 1 for _, each in self.keys)
@@ -150,7 +158,6 @@ class Question:
             raise ArgumentError(f"by: an answer has at most {_MOST_CELLS} numbers")
         set_fields(self, groups=groups, coordinates=coordinates, spare_units=self._spare())
         if self.open:
-            chosen = self.error is not None or self.clip == "auto" or self.auto_bounds()
             if chosen and self.values() is not None:
                 raise ArgumentError("error= and 'auto' are for questions whose keys are public")
             if self.clip == "auto" or self.auto_bounds():
@@ -158,9 +165,14 @@ class Question:
             if self.clip is None and not chosen:
                 clip_of(self)  # refuses one that must be given, whatever is filled in
             return
+        self._set_price()
+
+    def _set_price(self) -> None:
+        """Set lengths, noise and price of a question that is not open."""
         set_fields(self, steps=self._steps())
         clip = clip_of(self)
         set_fields(self, clip=clip, clip_steps=floor(Fraction(clip) * STEPS))
+        set_fields(self, unclipped=nobody_is_clipped(self))
         report = report_of(self, clip)
         set_fields(self, noise=_noise(self, report.joint), report_steps=floor(report.longest * STEPS))
         set_fields(self, report_scale=0.0 if report.longest and not self.report_steps else report.scale)
@@ -196,16 +208,6 @@ class Question:
         else:
             _check.within(1e-6, 1e3, epsilon=self.epsilon)
 
-    @property
-    def open(self) -> bool:
-        """Whether noise, clip or bounds follow from an ``error``, from "auto" or a data set: a session closes it."""
-        return self.error is not None or self.clip == "auto" or bool(self.auto_bounds()) or self.unfilled
-
-    @property
-    def unfilled(self) -> bool:
-        """Whether bounds or keys are left out, so that a session takes those that the data set declares."""
-        return bool(self.left_out()) or any(not keys for _, keys in self.keys)
-
     def left_out(self) -> tuple[str, ...]:
         """The names of bounds that are left out."""
         return ()
@@ -216,11 +218,11 @@ class Question:
 
     @property
     def pure(self) -> bool:
-        """Whether the noise is discrete Laplace noise, lengths are L1 norms, and the price is an epsilon."""
+        """True if the noise is discrete Laplace noise, lengths are L1 norms, and the price is an epsilon."""
         return self.epsilon is not None
 
     def row(self) -> tuple[Coordinate, ...]:
-        """What a person's rows add to each coordinate of a group, or of a bin."""
+        """Terms that a person's rows add to each coordinate of a group, or of a bin."""
         return (CountRows(),)
 
     def bins(self) -> Bins | KeyCells | LengthBuckets | EntryBuckets | None:
@@ -228,7 +230,7 @@ class Question:
         return None
 
     def bin_factor(self) -> BinFactor | None:
-        """How each group's counts of bins are mixed before noise is added; None where each has noise of its own.
+        """Mixing of each group's counts of bins before noise is added; None where each has noise of its own.
 
         Where they are mixed, a person's length is the L2 norm, over groups, of the sum of what is in the group's bins.
         """
@@ -236,12 +238,12 @@ class Question:
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
+        """Noun phrase for the quantity that the answer estimates."""
         return f"the {type(self).__name__.lower()} of rows"
 
     @property
     def whole_estimand(self) -> str:
-        """What truth intervals are about, in words."""
+        """Noun phrase for the quantity that truth intervals cover."""
         return self.estimand
 
     def most_in_group(self) -> float | None:
@@ -249,10 +251,10 @@ class Question:
         return None
 
     def reported(self) -> bool:
-        """Whether what is taken away from contributions can be reported, and ``truth`` makes use of it."""
+        """True if what is taken away from contributions can be reported, and ``truth`` makes use of it."""
         return False
 
-    def truth(self, whole: Whole) -> Any:
+    def truth(self, whole: Whole) -> Any:  # noqa: ARG002 - kinds of questions use it
         """Intervals like those of ``read``, about what would be without a clip; None where that cannot be said.
 
         Args:
@@ -283,7 +285,7 @@ class Question:
         return None
 
     def width_depends_on_data(self) -> bool:
-        """Whether an interval's width depends on more than the noise, such as on how many rows there are."""
+        """True if an interval's width depends on more than the noise, such as on how many rows there are."""
         return True
 
     def scales(self) -> dict[str, float]:
@@ -308,36 +310,12 @@ class Question:
 
     @property
     def payment(self) -> Payment:
-        """How each person pays for it."""
+        """Rule by which each person pays for it."""
         return Payment(self.pace, 0, self.pure)
-
-    def complete_clip(self, floor: int) -> float:
-        """The length to which everybody's contribution was clipped at least, where everybody could pay so much.
-
-        Args:
-            floor: units, as an answer's entry in the record states it; public.
-
-        Returns:
-            ``clip`` where nobody is shrunk or left out for lack of budget; 0 where nothing is known.
-
-        Guarantee: each person's contribution is in the answer, shrunk to no less than this length, but for whole steps;
-            except people who were retired.
-        Source: docs/proofs/individual-filter.md, "How complete an answer is".
-        """
-        return complete_clip(self, floor)
-
-    def paid_share(self, floor: int) -> float:
-        """The share of the price that everybody could pay at least, 0 where who cannot pay all of it is left out."""
-        if floor >= self.price:
-            return 1.0
-        paid, price = floor - self.payment.fixed, self.price - self.payment.fixed
-        if self.pace is None or paid <= 0:
-            return 0.0
-        return paid / (price + price / paid) * (1 - 1e-7)  # a contribution's units are rounded up, by one at most
 
     @property
     def mechanism(self) -> Gaussian | Laplace:
-        """What is run, in whole steps."""
+        """Mechanism that is run, in whole steps."""
         if self.pure:
             return Laplace(scale=self.noise * STEPS, sensitivity=float(self.sensitivity_steps))
         return Gaussian(sigma=self.noise * STEPS, sensitivity=float(self.sensitivity_steps))

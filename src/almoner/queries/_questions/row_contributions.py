@@ -1,4 +1,4 @@
-"""What one row of the data adds to a question's answer: descriptions that every engine compiles, and no SQL.
+"""Terms that one row of the data adds to a question's answer: descriptions that every engine compiles, and no SQL.
 
 A question's coordinates, in order, are added up over each person's rows in each group. A coordinate that is as large as
 it can be is ``Question.steps`` whole steps.
@@ -32,7 +32,7 @@ PER: tuple[Per, ...] = ("person", "row", "total")
 
 @dataclass(frozen=True, slots=True)
 class CountRows:
-    """How many rows a person has."""
+    """Number of rows of a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Bins:
 
     @property
     def cells(self) -> int:
-        """How many bins there are."""
+        """Number of bins."""
         return len(self.edges) - 1
 
 
@@ -128,7 +128,7 @@ class KeyCells:
 
     @property
     def cells(self) -> int:
-        """How many keys there are."""
+        """Number of keys."""
         return len(self.keys)
 
 
@@ -144,7 +144,7 @@ class LengthBuckets:
 
     @property
     def cells(self) -> int:
-        """How many buckets there are."""
+        """Number of buckets."""
         return len(self.edges) - 1
 
 
@@ -177,7 +177,7 @@ class EntryBuckets:
 
     @property
     def cells(self) -> int:
-        """How many there are, of both."""
+        """Number of buckets of both."""
         return 2 * (len(self.edges) - 1)
 
 

@@ -177,7 +177,7 @@ def _misfits(
 
 
 def _load_guessing(connection: Any, files: CsvFiles, person: str | None, *, load: bool, table: str) -> None:
-    """The same, each column of the first type that all of its entries fit; text, where none does or none is there.
+    """Load each column with the first type that all of its entries fit; text, where none does or none is there.
 
     The first rows say what is likely. Where a later entry does not fit, all rows are read once more to find what does.
     """
@@ -214,7 +214,7 @@ def _strictly(name: str, type_: str) -> str:
 def _fitting(
     connection: Any, files: CsvFiles, batches: Iterator["RecordBatch"], types: Mapping[str, tuple[str, ...]]
 ) -> dict[str, tuple[str, ...] | None]:
-    """Those of the types, as SQL, that all of a column's entries in these rows fit; None for a column without any."""
+    """Types, as SQL, that all of a column's entries in these rows fit; None for a column without any."""
     tests = [(_entry(name), *(each.format(_entry(name)) for each in listed)) for name, listed in types.items()]
     counts = ", ".join(f"count({test})" for listed in tests for test in listed)
     (row,) = _over_batches(connection, f"SELECT {counts} FROM batches", files, batches)

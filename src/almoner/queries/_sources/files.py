@@ -69,7 +69,7 @@ def _identity(path: Path) -> _Identity:
 
 
 def is_split(path: Path, files: Iterable[Path]) -> bool:
-    """Whether names of folders, like day=2011-12-09, are columns; a name above the data must not become one."""
+    """True if names of folders, like day=2011-12-09, are columns; a name above the data must not become one."""
     return any("=" in part for file in files for part in file.relative_to(path).parts[:-1])
 
 

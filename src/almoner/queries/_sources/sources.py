@@ -56,7 +56,7 @@ _SHORT = 2**30  # bytes of CSV files that are kept in memory on their way
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How a table is read. Every field is public.
+    """Options by which a table is read. Every field is public.
 
     Fields:
         table: the table or view to use in a DuckDB file.
@@ -152,7 +152,7 @@ def detach(connection: Any, place: int) -> None:
 
 
 def view_name(place: int, what: str = "data") -> str:
-    """What a table is called in the workspace: the first of several has no number."""
+    """Name of a table in the workspace: the first of several has no number."""
     return f"{what}_{place:d}" if place else what
 
 

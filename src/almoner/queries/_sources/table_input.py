@@ -14,11 +14,11 @@ from almoner.queries._sql.columns import cast
 from almoner.queries._sql.dialects import Dialect
 from almoner.queries._sql.schemas import PeopleTable, PublicTable, Schema
 
-__all__ = ["Given", "changed", "schema_of"]
+__all__ = ["TableInput", "changed", "schema_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class TableInput:
     """A table of people, or a public one.
 
     Fields:
@@ -54,7 +54,7 @@ class Given:
         """The files that every question reads; None where the rows are in memory, as those of CSV files are."""
         return None if self.files is None or self.data is not self.files or self.files.csv else self.files
 
-    def counting(self, misfits: Sequence[Misfit]) -> "Given":
+    def counting(self, misfits: Sequence[Misfit]) -> "TableInput":
         """The table, of which these columns were counted."""
         return replace(self, misfits=tuple(each._replace(table=self.name) for each in misfits))
 
@@ -64,7 +64,7 @@ class Given:
 
     @property
     def twice(self) -> str:
-        """What is wrong where there are two rows of a person, or of a key, though one was declared."""
+        """Error text for two rows of a person, or of a key, where one was declared."""
         if self.person is None:
             return f"public: {self.name!r} has several rows with the same {self.key!r}: each key must have one"
         return f"tables: {self.name!r} was declared to have one row for each person (one_row=True), and has several"
@@ -90,7 +90,7 @@ class Given:
         return cast(self.key, kinds[self.key], dialect)
 
 
-def changed(given: Sequence[Given]) -> dict[str, DataReason]:
+def changed(given: Sequence[TableInput]) -> dict[str, DataReason]:
     """The tables whose files are not what they were, each with the reason."""
     found: dict[str, DataReason] = {}
     for each in given:
@@ -103,7 +103,11 @@ def changed(given: Sequence[Given]) -> dict[str, DataReason]:
 
 
 def schema_of(
-    given: list[Given], kinds: Sequence[Mapping[str, str]], rows: list[str], person_kind: str, dialects: list[Dialect]
+    given: list[TableInput],
+    kinds: Sequence[Mapping[str, str]],
+    rows: list[str],
+    person_kind: str,
+    dialects: list[Dialect],
 ) -> Schema:
     """The tables of a session, from the kinds of columns, the SQL of the rows and the SQL of the columns of each."""
     people, public = {}, {}

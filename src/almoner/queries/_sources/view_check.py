@@ -1,4 +1,4 @@
-"""Whether the data holder's view gives each person rows that follow from that person's rows alone, for some people."""
+"""Check, for some people, that the data holder's view gives each person rows that follow from their own rows alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _IMPURE = (
 
 @dataclass(frozen=True, slots=True)
 class ViewCheck:
-    """What a check of a view came to. For the data holder.
+    """Result of a check of a view. For the data holder.
 
     Fields:
         people: of how many people the rows were compared.
@@ -89,7 +89,7 @@ def check_view(
 
 
 def _alone(connection: Any, sql: str, name: str, place: int) -> list[tuple[Any, ...]]:
-    """What the view gives for a person from the rows of that person alone."""
+    """Rows that the view gives for a person from the rows of that person alone."""
     rows = connection.execute(sql, [name]).fetchall()
     return [row for row in rows if row[place] is not None and str(row[place]) == name]
 
@@ -100,7 +100,7 @@ def _drop(connection: Any) -> None:
 
 
 def _same(rows: Sequence[tuple[Any, ...]], others: Sequence[tuple[Any, ...]]) -> bool:
-    """Whether these are the same rows, in any order; numbers to nine digits, since sums depend on their order."""
+    """True for equal rows, in any order; numbers to nine digits, since sums depend on their order."""
     if len(rows) != len(others):
         return False
     pairs = zip(sorted(map(_parts, rows)), sorted(map(_parts, others)), strict=True)

@@ -55,7 +55,7 @@ def kind_of_type(sql_type: str) -> str:
 
 
 _CHECKED = {"number text": "finite", "date text": "dated"}
-"""What results of functions are checked for."""
+"""Properties that results of functions are checked for."""
 
 
 class FilterCompiler:
@@ -255,7 +255,7 @@ def _joined(word: str, pieces: Sequence[Sql], *, brackets: bool = True) -> Sql:
 
 
 def _fits(kind: str | None, wanted: str) -> bool:
-    """Whether a value of a kind may stand where another one is wanted; literals are checked when they are read."""
+    """True if a value of a kind may stand where another one is wanted; literals are checked when they are read."""
     return kind is None or kind == wanted or (kind, wanted) in (("whole", "number"), ("time", "date"))
 
 

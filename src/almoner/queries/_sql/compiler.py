@@ -35,15 +35,15 @@ from almoner.queries._sql.values import value_of, values_form
 
 __all__ = ["Compiled", "Compiler"]
 
-_ALMOST = 1 - 1e-8  # so that rounding never makes a shrunk contribution longer than the clip
+_ALMOST = 1 - 1e-8  # factor that keeps a shrunk contribution, rounded, no longer than the clip
 _WIDE = 32
 _EXACT = 2.0**53  # sums of whole doubles below are exact
 _EXACT_SQL = double(_EXACT)
-_ABOVE = double(1 + 1e-8)  # above every rounding of a longer sum
+_ABOVE = double(1 + 1e-8)  # factor above every rounding of a longer sum
 _ONE = double(1)
 _LIMB = 2**20  # sums of squares of parts below, over a million cells and their coordinates, stay below 2^63
 _HIGH, _MIDDLE = double(_LIMB**2), double(_LIMB)
-_PLANS = 16  # compiled questions that are kept
+_PLANS = 16  # so many compiled questions are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Compiler:
 
 
 class _Rows(NamedTuple):
-    """What a question reads of each row: tables of keys, SQL that gives person, cell, ..., totals and parameters."""
+    """Rows that a question reads: tables of keys, SQL that gives person, cell, ..., totals and parameters."""
 
     keys: tuple[Keys, ...]
     sql: str
@@ -125,8 +125,10 @@ def _compiled(question: Question, schema: Schema, sql: Dialect) -> Compiled:
         form = values_form(question, values, rows.sql, rows.parameters, sql)
         return Compiled(rows.keys, *form, question.groups)
     cells = question.groups * (1 if question.bins() is None else question.coordinates)
-    shape = _long if cells * len(rows.totals) > _WIDE else _wide
-    table, charges, sums = shape(question, rows.sql, rows.totals, cells, sql)
+    if cells * len(rows.totals) > _WIDE:
+        table, charges, sums = _long(question, rows.sql, rows.totals, sql)
+    else:
+        table, charges, sums = _wide(question, rows.sql, rows.totals, cells, sql)
     size = question.groups * question.coordinates
     return Compiled(rows.keys, table, charges, rows.parameters, sums, size, question.reports)
 
@@ -135,8 +137,7 @@ def _compiled_lengths(question: Lengths, schema: Schema, sql: Dialect) -> Compil
     """One full row for each person with a contribution to the other question, in the bucket of its length."""
     rows = _rows(question.of, schema, sql)
     sql = rows.dialect
-    cells = question.of.groups * question.of.coordinates
-    table, _, _ = _long(question.of, rows.sql, rows.totals, cells, sql)
+    table, _, _ = _long(question.of, rows.sql, rows.totals, sql)
     lengths = _lengths_long([f"x{place}" for place in range(len(rows.totals))], question.of, sql)
     edges = [edge * STEPS if question.pure else (edge * STEPS) ** 2 for edge in question.bins().edges]
     one = double(STEPS if question.pure else STEPS**2)
@@ -199,7 +200,7 @@ def _rows(question: Question, schema: Schema, sql: Dialect) -> _Rows:
     return _Rows(keys, rows, parts.totals, (*parts.parameters, *data.parameters, *where.parameters), sql)
 
 
-def _long(question: Question, rows: str, totals: list[str], cells: int, sql: Dialect) -> tuple[str | None, str, str]:
+def _long(question: Question, rows: str, totals: list[str], sql: Dialect) -> tuple[str | None, str, str]:
     """(The rows of the table of cells, charges, sums) with a row for each person and cell."""
     names = [f"x{place}" for place in range(len(totals))]
     listed = ", ".join(f"{total.format(only='')} AS {name}" for total, name in zip(totals, names, strict=True))
@@ -310,12 +311,12 @@ def _factor(square: str, bound: int) -> str:
 
 
 def _pure_factor(size: str, bound: int) -> str:
-    """The same for sizes that are L1 norms."""
+    """Factor as SQL for sizes that are L1 norms."""
     return f"CASE WHEN {size} <= {double(bound)} THEN {_ONE} ELSE {double(bound * _ALMOST)} / {size} END"
 
 
 def _shrinking(question: Question) -> Callable[[str, int], str]:
-    """What shrinks a contribution to a bound."""
+    """SQL expression that shrinks a contribution to a bound, by number and size."""
     return _pure_factor if question.pure else _factor
 
 
@@ -334,7 +335,7 @@ def _bounded_long(rows: str, names: list[str], question: Question, sql: Dialect)
 
 
 def _bounded_wide(rows: str, groups: list[list[str]], question: Question, sql: Dialect) -> str:
-    """The same where all coordinates stand in one row."""
+    """Bounded contributions where all coordinates stand in one row."""
     if question.per_group is None:
         return rows
     bound = int(question.per_group * STEPS)

@@ -1,4 +1,4 @@
-"""What a person's rows add to a coordinate, as SQL: per row, per person, or by the person's total.
+"""SQL of the term that a person's rows add to a coordinate: per row, per person, or by the person's total.
 
 All are whole steps in doubles, and none depends on the order in which an engine adds up: sums of whole numbers are
 exact before anything is divided, and each quotient is rounded once.
@@ -49,7 +49,7 @@ def away(entry: Entry, value: str) -> str:
 
 
 def person_total(coordinate: Coordinate, place: int, steps: int, sql: Dialect) -> str:
-    """What a person's rows in a group come to, with a place for {only}: which rows.
+    """SQL of the total of a person's rows in a group, with a place for {only}: which rows.
 
     Args:
         coordinate: of the question.

@@ -1,4 +1,4 @@
-"""What a row adds to each coordinate, as SQL in whole steps. Nothing here can fail on an entry of the data."""
+"""SQL of the term that a row adds to each coordinate, in whole steps. Nothing here can fail on an entry of the data."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

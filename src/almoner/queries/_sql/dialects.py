@@ -1,4 +1,4 @@
-"""What differs between the SQL of two engines. Questions compile to the same statements but for what is in here.
+"""Differences between the SQL of two engines. Questions compile to the same statements but for what is in here.
 
 No text of another author gets into the SQL: columns are quoted for DuckDB and numbered for Spark, literals are
 parameters for DuckDB and spelled out by type for Spark, texts as hexadecimal bytes.
@@ -19,7 +19,7 @@ Literal = bool | int | float | str | date | datetime
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How an engine spells things: templates, in which {0} is an expression.
+    """Spellings of an engine: templates, in which {0} is an expression.
 
     Contributions are whole numbers in doubles, below 2^53 wherever they are rounded.
 
@@ -148,7 +148,7 @@ def _parameter(value: Literal, parameters: list[object]) -> str:
     return "?"
 
 
-def _spelled_out(value: Literal, parameters: list[object]) -> str:
+def _spelled_out(value: Literal, _parameters: list[object]) -> str:
     """There is nothing in it to be escaped."""
     match value:
         case bool():

@@ -12,7 +12,7 @@ from almoner.queries._sql.dialects import Dialect
 __all__ = ["CELLS", "Keys", "key_kind", "keys_of"]
 
 CELLS = "cells"
-"""The table of what each person contributes to each cell, where it is not beside the prices."""
+"""Name of the table of each person's contribution to each cell, where it is not beside the prices."""
 
 _KEYS = {"whole": "BIGINT", "text": "VARCHAR", "bool": "BOOLEAN", "date": "DATE"}
 

@@ -57,7 +57,7 @@ class Relation(Mapping[str, str]):
         return self._kinds[name]
 
     def __contains__(self, name: object) -> bool:
-        """Whether it names a column or an expression; raises ArgumentError where an expression is wrong."""
+        """True if it names a column or an expression; raises ArgumentError where an expression is wrong."""
         return isinstance(name, str) and bool(self[name])
 
     def __iter__(self) -> Iterator[str]:

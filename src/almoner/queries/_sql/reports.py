@@ -1,4 +1,4 @@
-"""How much of each person's contribution is in the answer, and how much of what was taken away in the report, as SQL.
+"""SQL of the parts of each person's contribution that are in the answer, and of what was taken away in the report.
 
 A contribution x of length r that is clipped to f r, with its report of v (1 - f) x, costs as much as a vector of length
 r sqrt(f^2 + v^2 (1 - f)^2), in L1 r (f + v (1 - f)). Who cannot pay all of that keeps a smaller share of x in the
@@ -12,7 +12,7 @@ from almoner.queries._sql.dialects import double
 __all__ = ["beyond", "scale_of", "told"]
 
 _ONE = double(1)
-_ABOVE = double(1 + 1e-8)  # above every rounding of a longer sum
+_ABOVE = double(1 + 1e-8)  # factor above every rounding of a longer sum
 
 
 def beyond(factor: str, question: Question) -> str:
@@ -31,7 +31,7 @@ def beyond(factor: str, question: Question) -> str:
 
 
 def scale_of(factor: str, question: Question) -> str:
-    """What one step that is taken away from a person is in the report: less for a person longer than ``at_most``.
+    """Size in the report of one step that is taken away from a person: less for a person longer than ``at_most``.
 
     Guarantee: times (1 - factor) times the length of the contribution, it is at most ``beyond``.
     """

@@ -18,7 +18,7 @@ from almoner.queries._sql.joins import Joined
 __all__ = ["People", "one_row_each"]
 
 _COUNTED = ("whole", "text", "bool", "date", "time")
-_NUMBERS = ("count", "distinct")  # 0 for a person without rows
+_NUMBERS = ("count", "distinct")  # aggregates that are 0 for a person without rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What is checked of the tables of a session before its ledger is touched."""
+"""Checks of the tables of a session before its ledger is touched."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from almoner.errors import ArgumentError, DataError
 from almoner.queries._engines.spark_engine import check_frames, columns_of, is_data_frame, spark_types
 from almoner.queries._sources import sources
 from almoner.queries._sources.files import Files
-from almoner.queries._sources.table_input import Given
+from almoner.queries._sources.table_input import TableInput
 from almoner.queries._sources.view_check import ViewCheck, check_view
 from almoner.queries._sql.cures import as_text, recast
 from almoner.queries._sql.dialects import duckdb_dialect
@@ -20,11 +20,11 @@ from almoner.queries._tables.unparsed_entries import Misfit, refuse
 
 __all__ = ["CHECK_SECONDS", "SAMPLE", "prepared"]
 
-SAMPLE = 20  # people for whom a view is checked
+SAMPLE = 20  # a view is checked for so many people
 CHECK_SECONDS = 5.0
 
 
-def prepared(given: list[Given], *, check: bool) -> tuple[str, list[Given], dict[str | None, ViewCheck]]:
+def prepared(given: list[TableInput], *, check: bool) -> tuple[str, list[TableInput], dict[str | None, ViewCheck]]:
     """(How the data name people, the tables, what checks of views came to).
 
     Rows of short CSV files and of public tables are read once, here.
@@ -61,7 +61,7 @@ def prepared(given: list[Given], *, check: bool) -> tuple[str, list[Given], dict
         )
 
 
-def _attached(connection: Any, given: Given, load: bool, place: int) -> tuple[dict[str, str], Given]:
+def _attached(connection: Any, given: TableInput, load: bool, place: int) -> tuple[dict[str, str], TableInput]:
     """(The kinds of the columns, the table with how many of its entries cannot be read, if its rows were)."""
     misfits: list[Misfit] = []
     column = given.person or given.key
@@ -72,7 +72,7 @@ def _attached(connection: Any, given: Given, load: bool, place: int) -> tuple[di
 
 
 def view_checked(
-    connection: Any, given: Given, place: int, *, sample: int, seconds: float, view: str | None = None
+    connection: Any, given: TableInput, place: int, *, sample: int, seconds: float, view: str | None = None
 ) -> ViewCheck:
     """Check the view of a table, or one over the rows that questions see.
 
@@ -112,18 +112,18 @@ def _make_view(connection: Any, sql: str, person: str) -> None:
         raise ArgumentError(f"view: it has no column {person!r}, which says whose row it is")
 
 
-def _with_files(given: Given) -> Given:
+def _with_files(given: TableInput) -> TableInput:
     """A table with its files as they are now."""
     found = sources.found(given.data)
     return replace(given, data=found, files=found) if isinstance(found, Files) else given
 
 
-def _is_loaded(given: Given) -> bool:
-    """Whether all rows are read at once: they are wanted for a check, or are few."""
+def _is_loaded(given: TableInput) -> bool:
+    """True if all rows are read at once: they are wanted for a check, or are few."""
     return given.person is None or given.one_row or sources.is_short_csv(given.data)
 
 
-def _with_rows(connection: Any, given: Given, short: bool, place: int) -> Given:
+def _with_rows(connection: Any, given: TableInput, short: bool, place: int) -> TableInput:
     """A table with its rows where they were read."""
     if given.person is None:
         rows = sources.loaded(connection, sources.view_name(place))
@@ -133,7 +133,7 @@ def _with_rows(connection: Any, given: Given, short: bool, place: int) -> Given:
     return given
 
 
-def _columns_of(given: Given) -> Mapping[str, str]:
+def _columns_of(given: TableInput) -> Mapping[str, str]:
     if not is_data_frame(given.data):
         raise ArgumentError(
             "tables: data frames of Spark and other tables cannot be in one session: make all of them one"
@@ -145,9 +145,11 @@ def _columns_of(given: Given) -> Mapping[str, str]:
     return columns_of(given.data)
 
 
-def _person_kind(given: list[Given], kinds: Sequence[Mapping[str, str]], types: Sequence[Mapping[str, str]]) -> str:
-    """How the tables name people: BIGINT or VARCHAR, all of them; refuses keys of public tables that are not there."""
-    people: dict[str, tuple[Given, str]] = {}
+def _person_kind(
+    given: list[TableInput], kinds: Sequence[Mapping[str, str]], types: Sequence[Mapping[str, str]]
+) -> str:
+    """Type by which all tables name people, BIGINT or VARCHAR; refuses keys of public tables that are not there."""
+    people: dict[str, tuple[TableInput, str]] = {}
     for each, columns, own in zip(given, kinds, types, strict=True):
         if each.person is not None:
             csv = each.reading.view is None and sources.is_csv(each.data)
@@ -171,7 +173,7 @@ def _person_kind(given: list[Given], kinds: Sequence[Mapping[str, str]], types: 
     return next(iter(people))
 
 
-def _check_spelling(given: list[Given], types: Sequence[Mapping[str, str]]) -> None:
+def _check_spelling(given: list[TableInput], types: Sequence[Mapping[str, str]]) -> None:
     """Refuse UUIDs beside text: text may spell the same UUID in several ways, each with an account of its own."""
     people = [(each, own[each.person]) for each, own in zip(given, types, strict=True) if each.person is not None]
     texts = [(each, sql_type) for each, sql_type in people if sql_type != "UUID"]
@@ -183,7 +185,7 @@ def _check_spelling(given: list[Given], types: Sequence[Mapping[str, str]]) -> N
         )
 
 
-def _check_rows(connection: Any, given: Given, kinds: Mapping[str, str], person_kind: str, place: int) -> None:
+def _check_rows(connection: Any, given: TableInput, kinds: Mapping[str, str], person_kind: str, place: int) -> None:
     """Refuse a second row where one was declared; for the data holder."""
     if given.person is not None and not given.one_row:
         return

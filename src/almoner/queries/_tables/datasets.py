@@ -5,17 +5,17 @@ from dataclasses import replace
 from typing import Any
 
 from almoner.errors import ArgumentError, LedgerError, Unsupported
-from almoner.ledger import Dataset, Domain, Ledger, Transaction
+from almoner.ledger import Dataset, Domain, Ledger
 from almoner.queries._engines.spark_engine import is_data_frame
 from almoner.queries._questions.question import Question
 from almoner.queries._sources import sources
-from almoner.queries._sources.table_input import Given
+from almoner.queries._sources.table_input import TableInput
 from almoner.queries._sql.columns import literal
 from almoner.queries._sql.keys import key_kind
 from almoner.queries._sql.schemas import Schema
 from almoner.queries._tables.tables import Table
 
-__all__ = ["check_shared", "filled", "fitting", "named_alone", "refuse_undeclared"]
+__all__ = ["check_shared", "filled", "fitting", "named_alone"]
 
 
 def named_alone(
@@ -29,7 +29,7 @@ def named_alone(
     return {dataset: Table(data, table=reading.table, view=reading.view, types=reading.types)}
 
 
-def check_shared(ledger: Ledger, given: list[Given], own: Mapping[str, object]) -> None:
+def check_shared(ledger: Ledger, given: list[TableInput], own: Mapping[str, object]) -> None:
     """Refuse an open ledger that a session cannot share.
 
     Args:
@@ -47,7 +47,7 @@ def check_shared(ledger: Ledger, given: list[Given], own: Mapping[str, object]) 
     ledger.refuse_inside("a session can't be opened")
 
 
-def fitting(book: Ledger, given: list[Given], schema: Schema, *, dataset: str | None) -> dict[str, Dataset]:
+def fitting(book: Ledger, given: list[TableInput], schema: Schema, *, dataset: str | None) -> dict[str, Dataset]:
     """The data sets that the tables of people are, by name; none where the ledger knows none, and none is asked for.
 
     Raises:
@@ -67,7 +67,7 @@ def fitting(book: Ledger, given: list[Given], schema: Schema, *, dataset: str | 
     return {str(each.name): known[str(each.name)] for each in people}
 
 
-def _check_fits(declared: Dataset, given: Given, schema: Schema) -> None:
+def _check_fits(declared: Dataset, given: TableInput, schema: Schema) -> None:
     """Refuse a table with another person's column, or without a column, or with one of another kind."""
     declared.refuse_person(given.person)
     table = schema.people[declared.name]
@@ -121,13 +121,13 @@ def _keys(column: str, asked: Question, datasets: Mapping[str, Dataset]) -> tupl
 
 
 def _told(asked: Question) -> str:
-    """What bounds are about, in words."""
+    """Noun phrase for what bounds are about."""
     column = getattr(asked, "column", None)
     return f"a person's total of {column!r}" if getattr(asked, "per", None) == "total" else repr(column)
 
 
 def _domain(column: str, asked: Question, datasets: Mapping[str, Dataset]) -> Domain | None:
-    """What is declared of a column of the question's table, or of another one as ``table.column``."""
+    """Declaration of a column of the question's table, or of another one as ``table.column``."""
     if asked.each_person:  # columns are steps, whatever they are called
         return None
     table, dot, name = column.partition(".")
@@ -135,12 +135,3 @@ def _domain(column: str, asked: Question, datasets: Mapping[str, Dataset]) -> Do
         return datasets[table].columns.get(name)
     own = datasets.get(asked.table or "")
     return None if own is None else own.columns.get(column)
-
-
-def refuse_undeclared(turn: Transaction, datasets: Mapping[str, Dataset]) -> None:
-    """Refuse, in the transaction, a session whose data sets are not those that are declared now."""
-    if not datasets and turn.datasets:
-        raise ArgumentError("dataset= is missing: data sets were declared since; open the session again and name it")
-    for name, declared in datasets.items():
-        if turn.datasets[name].number != declared.number:
-            raise ArgumentError(f"the data set {name!r} was declared anew: open the session again")

@@ -7,13 +7,13 @@ from almoner._spelling import EXACT, check_spelling
 from almoner.errors import ArgumentError, Unsupported
 from almoner.ledger import Ledger, Periods
 from almoner.queries._engines.spark_engine import is_data_frame
-from almoner.queries._sources.table_input import Given
+from almoner.queries._sources.table_input import TableInput
 from almoner.queries._sql.cures import as_dates, shown_type
 
 __all__ = ["check_column_of", "in_periods", "in_spelling", "refuse_other_names"]
 
 
-def in_periods(given: list[Given], periods: Periods | None) -> list[Given]:
+def in_periods(given: list[TableInput], periods: Periods | None) -> list[TableInput]:
     """The tables, with the periods of the rows of the only one of people.
 
     Raises:
@@ -31,7 +31,7 @@ def in_periods(given: list[Given], periods: Periods | None) -> list[Given]:
     return [each if each.person is None else replace(each, periods=periods) for each in given]
 
 
-def in_spelling(given: list[Given], spelling: str) -> list[Given]:
+def in_spelling(given: list[TableInput], spelling: str) -> list[TableInput]:
     """The tables, whose people are named by this spelling.
 
     Raises:

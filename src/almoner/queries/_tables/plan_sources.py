@@ -46,7 +46,7 @@ def _check_fields(where: str, fields: object, takes: Mapping[str, type], needed:
 
 
 def tables_of(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """What ``Session.open`` takes of tables: ``data`` or ``tables``, ``public``, ``person`` and how they are read.
+    """Arguments of ``Session.open`` about tables: ``data`` or ``tables``, ``public``, ``person`` and how they are read.
 
     Args:
         settings: of the file, checked.

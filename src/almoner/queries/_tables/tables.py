@@ -9,7 +9,7 @@ from almoner.errors import ArgumentError
 from almoner.queries._engines.spark_engine import is_data_frame
 from almoner.queries._language.keys import check_column, check_table
 from almoner.queries._sources import sources
-from almoner.queries._sources.table_input import Given
+from almoner.queries._sources.table_input import TableInput
 
 __all__ = ["Lookup", "Table", "given_tables"]
 
@@ -63,7 +63,7 @@ def given_tables(
     tables: Mapping[str, Any] | None,
     public: Mapping[str, Lookup] | None,
     reading: sources.ReadOptions,
-) -> list[Given]:
+) -> list[TableInput]:
     """The tables that a session is opened over, those of people first; those in memory as Arrow tables.
 
     Args:
@@ -78,7 +78,7 @@ def given_tables(
     if tables is None:
         if not isinstance(person, str):
             raise ArgumentError(f"person={person!r} must be a column's name")
-        listed = [Given(None, *_read(data, reading, person), person)]
+        listed = [TableInput(None, *_read(data, reading, person), person)]
     else:
         listed = _named_tables(tables, person, reading)
     for name, lookup in (public or {}).items():
@@ -88,21 +88,21 @@ def given_tables(
         check_column(lookup.key)
         how = sources.ReadOptions(lookup.table, lookup.view, lookup.types)
         read = _read(lookup.data, how, lookup.key)
-        listed.append(Given(name, *read, key=lookup.key, on=lookup.on or lookup.key))
+        listed.append(TableInput(name, *read, key=lookup.key, on=lookup.on or lookup.key))
     _check_chains({str(each.name): each.on for each in listed if each.person is None})
     return listed
 
 
 def _named_tables(
     tables: Mapping[str, Any], person: str | Mapping[str, str], reading: sources.ReadOptions
-) -> list[Given]:
+) -> list[TableInput]:
     if not isinstance(tables, Mapping) or not tables:
         raise ArgumentError("tables must be {name: data}, with one table or more")
     if reading != sources.ReadOptions():
         raise ArgumentError("table=, view= and types= of several tables stand in their Table(...)")
     if not isinstance(person, str) and (not isinstance(person, Mapping) or set(person) != set(tables)):
         raise ArgumentError("person must be a column's name, or {table: column} with each of the tables")
-    listed: list[Given] = []
+    listed: list[TableInput] = []
     for name, each in tables.items():
         _check_name("tables", name, listed)
         one = each if isinstance(each, Table) else Table(each)
@@ -111,11 +111,11 @@ def _named_tables(
         if isinstance(one.columns, str):
             raise ArgumentError(f"tables: {name!r}: columns={one.columns!r} must be a list of names")
         shown = None if one.columns is None else tuple(one.columns)
-        listed.append(Given(name, *_read(one.data, how, column), column, bool(one.one_row), columns=shown))
+        listed.append(TableInput(name, *_read(one.data, how, column), column, bool(one.one_row), columns=shown))
     return listed
 
 
-def _check_name(argument: str, name: object, listed: list[Given]) -> None:
+def _check_name(argument: str, name: object, listed: list[TableInput]) -> None:
     """Refuse a name that could not stand in an expression, or is another table's."""
     check_table(**{argument: name})
     if any(str(name).casefold() == str(each.name or "data").casefold() for each in listed):

@@ -11,12 +11,10 @@ from scipy.optimize import isotonic_regression
 from almoner import _check
 from almoner.errors import ArgumentError
 from almoner.queries._questions.bin_factor import BinFactor, separate_error, winning_factor
-from almoner.queries._questions.intervals import total_interval
+from almoner.queries._questions.intervals import CONFIDENCE, Interval, NoiseBand, Whole, around, total_interval
 from almoner.queries._questions.kinds.words import over_what
-from almoner.queries._questions.noise_bands import CONFIDENCE, Interval, NoiseBand, around
 from almoner.queries._questions.question import LARGEST, Question, check_column, checked_numbers, make_plain, set_fields
 from almoner.queries._questions.row_contributions import PER, Bins, Per
-from almoner.queries._questions.whole import Whole
 
 __all__ = ["Histogram", "Quantiles"]
 
@@ -49,7 +47,7 @@ class _Binned(Question):
         return None if self._per == "row" else 1.0
 
     def reported(self) -> bool:
-        """What is taken away from each bin."""
+        """True: the report is on what is taken away from each bin."""
         return True
 
     def bins(self) -> Bins:
@@ -63,7 +61,7 @@ class _Binned(Question):
 
 @dataclass(frozen=True, slots=True)
 class Histogram(_Binned):
-    """How many rows have an entry between two neighbouring edges; the outer bins also take what is beyond them.
+    """Numbers of rows with an entry between two neighbouring edges; the outer bins also take what is beyond them.
 
     ``per="row"``: each row is 1 in its bin; a clip must be given. ``per="person"``: each of a person's rows is
     1/(their number), so that each person counts once. ``per="total"``: how many people have their rows' total there.
@@ -77,7 +75,7 @@ class Histogram(_Binned):
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
+        """Noun phrase for the quantity that the answer estimates."""
         return f"how often {over_what(self.column, self.per)} is in each bin"
 
     def several(self) -> tuple[str, list[str]]:
@@ -124,7 +122,7 @@ class Quantiles(_Binned):
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
+        """Noun phrase for the quantity that the answer estimates."""
         return f"quantiles of {over_what(self.column, self.per)}"
 
     def __post_init__(self) -> None:
@@ -145,7 +143,7 @@ class Quantiles(_Binned):
             raise ArgumentError(f"step={self.step!r} must be at least the largest edge over {_MOST_STEPS:g}")
 
     def bin_factor(self) -> BinFactor | None:
-        """How bins are mixed: for people of one weight each, where each test of each level then has no more noise.
+        """The mixing of bins: for people of one weight each, where each test of each level then has no more noise.
 
         From 12 bins on for medians, 33 for quartiles. By the question alone; lengths then are sums over a group's bins.
         Not for rows, pure budgets and ``per_group``, and not where noise is above 2^17 people.

@@ -6,11 +6,9 @@ from typing import Any
 from almoner import _check
 from almoner._units import up
 from almoner.errors import ArgumentError
-from almoner.queries._questions.intervals import total_interval
-from almoner.queries._questions.noise_bands import NoiseBand, around
+from almoner.queries._questions.intervals import NoiseBand, Whole, around, total_interval
 from almoner.queries._questions.question import Question, make_plain, set_fields
 from almoner.queries._questions.row_contributions import AnyRow, Coordinate
-from almoner.queries._questions.whole import Whole
 
 __all__ = ["Count", "People"]
 
@@ -28,7 +26,7 @@ class _Counted(Question):
         return parts[0], around(parts[0], noise.margin(1))
 
     def reported(self) -> bool:
-        """What is taken away from the count."""
+        """True: the report is on what is taken away from the count."""
         return True
 
     def truth(self, whole: Whole) -> Any:
@@ -38,17 +36,17 @@ class _Counted(Question):
 
 @dataclass(frozen=True, slots=True)
 class Count(_Counted):
-    """How many rows."""
+    """Number of rows."""
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
+        """Noun phrase for the quantity that the answer estimates."""
         return "the number of rows"
 
 
 @dataclass(frozen=True, slots=True)
 class People(_Counted):
-    """How many people have at least one row, in each group.
+    """Number of people who have at least one row, in each group.
 
     With ``spare``, a price in rho: of those, how many can still pay that much afterwards. It tells an analyst when to
     stop trusting totals, and costs those who are counted what any count costs; ``pace`` is None then.
@@ -70,7 +68,7 @@ class People(_Counted):
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
+        """Noun phrase for the quantity that the answer estimates."""
         return "the number of people with at least one row" + (" who can still pay" if self.spare_units else "")
 
     def most_in_group(self) -> float:

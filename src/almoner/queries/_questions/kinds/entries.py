@@ -6,13 +6,19 @@ from typing import Any, Literal
 
 from almoner import _check
 from almoner.errors import ArgumentError
-from almoner.queries._questions.intervals import mean_interval, total_interval, variance_interval
+from almoner.queries._questions.intervals import (
+    Interval,
+    NoiseBand,
+    Whole,
+    around,
+    mean_interval,
+    total_interval,
+    variance_interval,
+)
 from almoner.queries._questions.kinds.words import over_what
-from almoner.queries._questions.noise_bands import Interval, NoiseBand, around
 from almoner.queries._questions.prices import STEPS
 from almoner.queries._questions.question import LARGEST, Question, check_column, checked_numbers, make_plain, set_fields
 from almoner.queries._questions.row_contributions import PER, AnyRow, Coordinate, CountRows, Entry, Per
-from almoner.queries._questions.whole import Whole
 
 __all__ = ["Mean", "Sum", "Variance"]
 
@@ -49,7 +55,7 @@ class _Bounded(Question):
         Question.__post_init__(self)
 
     def auto_bounds(self) -> dict[str, float]:
-        """Those that are to be chosen, with some numbers that could stand there."""
+        """The bounds that are to be chosen, with some numbers that could stand there."""
         return {
             name: end for name, end in zip(("low", "high"), self.ends, strict=True) if getattr(self, name) == "auto"
         }
@@ -67,7 +73,7 @@ class _Bounded(Question):
         return low, (low + 1.0 + abs(low) if high is None or high == "auto" else high)
 
     def reported(self) -> bool:
-        """What is taken away, if the bounds take away nothing."""
+        """True if the bounds take away nothing: the report is then on what the clip and the pace take away."""
         return self.bounds_hold
 
 
@@ -86,7 +92,7 @@ def _check_widest(asked: "Sum | Mean") -> None:
 
 
 def _beyond(asked: "Sum | Mean") -> float:
-    """How far entries may be outside the bounds, by what is declared; 0 for not at all."""
+    """Largest distance of entries from the bounds, by what is declared; 0 where none is outside."""
     if asked.widest is None:
         return 0.0
     low, high = asked.ends
@@ -97,7 +103,7 @@ def _beyond(asked: "Sum | Mean") -> float:
 
 
 def _taken(asked: "Sum | Mean", per: Per) -> tuple[Entry, ...]:
-    """What the bounds take away, where that is reported."""
+    """Coordinates of what the bounds take away, where that is reported."""
     beyond = _beyond(asked)
     return (Entry(asked.column, *asked.ends, scale=beyond, per=per, widest=asked.widest),) if beyond else ()
 
@@ -122,7 +128,7 @@ class _Averaged(_Bounded):
 
     @property
     def _over(self) -> str:
-        """What is averaged, in words."""
+        """Noun phrase for what is averaged."""
         return over_what(self.column, self.per, f", clipped to [{self.low}, {self.high}]")
 
     def _count(self) -> Coordinate:
@@ -146,12 +152,12 @@ class Sum(_Bounded):
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
+        """Noun phrase for the quantity that the answer estimates."""
         return f"{self.whole_estimand}, each entry clipped to [{self.low}, {self.high}]"
 
     @property
     def whole_estimand(self) -> str:
-        """The same without bounds."""
+        """Noun phrase for what is estimated if entries were not clamped to the bounds."""
         return f"the sum of {self.column} over rows"
 
     @property
@@ -164,7 +170,7 @@ class Sum(_Bounded):
         return Entry(self.column, *self.ends, scale=self.full), *_taken(self, "row")
 
     def reported(self) -> bool:
-        """What is taken away, if the bounds take away nothing, or what they take away is reported."""
+        """True if the bounds take away nothing, or what they take away is reported."""
         return self.bounds_hold or self.widest is not None
 
     def _steps(self) -> int:
@@ -218,12 +224,12 @@ class Mean(_Averaged):
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
+        """Noun phrase for the quantity that the answer estimates."""
         return f"the mean of {self._over}"
 
     @property
     def whole_estimand(self) -> str:
-        """The same without bounds."""
+        """Noun phrase for what is estimated if entries were not clamped to the bounds."""
         return f"the mean of {over_what(self.column, self.per)}"
 
     def row(self) -> tuple[Coordinate, ...]:
@@ -231,7 +237,7 @@ class Mean(_Averaged):
         return self._count(), self._from_middle(), *_taken(self, self.per)
 
     def reported(self) -> bool:
-        """What is taken away, if the bounds take away nothing, or what they take away is reported."""
+        """True if the bounds take away nothing, or what they take away is reported."""
         return self.bounds_hold or self.widest is not None
 
     def _steps(self) -> int:
@@ -279,7 +285,7 @@ class Variance(_Averaged):
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
+        """Noun phrase for the quantity that the answer estimates."""
         return f"the variance of {self._over}"
 
     def row(self) -> tuple[Coordinate, ...]:
@@ -288,7 +294,7 @@ class Variance(_Averaged):
 
     @property
     def whole_estimand(self) -> str:
-        """The same without bounds."""
+        """Noun phrase for what is estimated if entries were not clamped to the bounds."""
         return f"the variance of {over_what(self.column, self.per)}"
 
     def _steps(self) -> int:

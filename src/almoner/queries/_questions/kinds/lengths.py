@@ -1,4 +1,4 @@
-"""How long people's contributions are, and how large their entries: what clips and bounds are chosen by."""
+"""Lengths of people's contributions, and sizes of their entries, by which clips and bounds are chosen."""
 
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -6,7 +6,7 @@ from math import floor, sqrt
 from typing import Any
 
 from almoner.errors import ArgumentError
-from almoner.queries._questions.noise_bands import NoiseBand, around
+from almoner.queries._questions.intervals import NoiseBand, around
 from almoner.queries._questions.prices import STEPS
 from almoner.queries._questions.question import Question, check_column, set_fields
 from almoner.queries._questions.row_contributions import EntryBuckets, LengthBuckets
@@ -20,7 +20,7 @@ _EDGES = tuple(2.0 ** (place / 2) for place in range(-20, 41))
 
 @dataclass(frozen=True, slots=True)
 class Lengths(Question):
-    """How many people have a contribution to another question in each bucket of length, in full rows, before its clip.
+    """Numbers of people by the length of their contribution to another question, in full rows, before its clip.
 
     Each person is in one bucket: the outer ones also take what is beyond them, and people who contribute nothing are in
     none. The buckets are half powers of two. ``of`` is the other question; its own clip and noise do not matter.
@@ -40,7 +40,7 @@ class Lengths(Question):
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
+        """Noun phrase for the quantity that the answer estimates."""
         return f"the number of people by the length of what they contribute to {self.of.estimand}"
 
     def most_in_group(self) -> float:
@@ -70,7 +70,7 @@ class Lengths(Question):
 
 @dataclass(frozen=True, slots=True)
 class Extremes(Question):
-    """How many people have their largest entry of a column, and their smallest one, in each bucket of entries.
+    """Numbers of people who have their largest entry of a column, and their smallest one, in each bucket of entries.
 
     The buckets are half powers of two, on both sides of 0; the outer ones also take what is beyond. A person is in two
     cells, one for the largest and one for the smallest entry, with a length of 1 together.
@@ -86,7 +86,7 @@ class Extremes(Question):
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
+        """Noun phrase for the quantity that the answer estimates."""
         return f"the number of people by their largest, and by their smallest, {self.column}"
 
     def most_in_group(self) -> float:

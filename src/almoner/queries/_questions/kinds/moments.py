@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from almoner import _check
 from almoner.errors import ArgumentError
-from almoner.queries._questions.noise_bands import Interval, NoiseBand, around
+from almoner.queries._questions.intervals import Interval, NoiseBand, Whole, around
 from almoner.queries._questions.prices import STEPS
 from almoner.queries._questions.question import LARGEST, Question, check_column, checked_numbers, set_fields
 from almoner.queries._questions.row_contributions import AnyRow, Coordinate, CountRows, Entry, Per, Product
-from almoner.queries._questions.whole import Whole
 
 __all__ = ["Covariance", "Regression"]
 
@@ -24,7 +23,7 @@ Column = tuple[str, float, float]
 """A column's name and the bounds to which its entries are clipped."""
 
 _MOST_COLUMNS = 64
-_FIRM = 20  # counts so many times above their margin: products of two noises are small beside one of them
+_FIRM = 20  # a count is firm from so many margins on: products of two noises are small beside one of them
 
 
 Columns = tuple[Column, ...] | Mapping[str, tuple[float, float]]
@@ -70,7 +69,7 @@ class _Moments(Question):
         return person if self.per == "person" else "per row: who has more rows has more weight"
 
     def reported(self) -> bool:
-        """What is taken away from each number, if the bounds take away nothing."""
+        """True if the bounds take away nothing: the report is then on what is taken away from each number."""
         return self.bounds_hold
 
     def truth(self, whole: Whole) -> Any:
@@ -122,7 +121,7 @@ class Covariance(_Moments):
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
+        """Noun phrase for the quantity that the answer estimates."""
         return f"covariances of entries clipped to their bounds ({self._weights})"
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
@@ -182,7 +181,7 @@ class Regression(_Moments):
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
+        """Noun phrase for the quantity that the answer estimates."""
         return f"least squares of {self.target} on bounded entries ({self._weights})"
 
     def several(self) -> tuple[str, list[str]]:

@@ -7,11 +7,10 @@ from typing import Any
 from almoner import _check
 from almoner.errors import ArgumentError
 from almoner.queries._language.where import parse
-from almoner.queries._questions.noise_bands import Interval, NoiseBand
+from almoner.queries._questions.intervals import Interval, NoiseBand, Whole
 from almoner.queries._questions.prices import STEPS
 from almoner.queries._questions.question import LARGEST, Question, check_column, checked_numbers, set_fields
 from almoner.queries._questions.row_contributions import Coordinate, CountRows, Entry, Matching
-from almoner.queries._questions.whole import Whole
 
 __all__ = ["Ratio"]
 
@@ -52,7 +51,7 @@ class Ratio(Question):
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
+        """Noun phrase for the quantity that the answer estimates."""
         return f"{_words(self.numerator, self.numerator_where)} over {_words(self.denominator, self.denominator_where)}"
 
     def row(self) -> tuple[Coordinate, ...]:
@@ -75,7 +74,7 @@ class Ratio(Question):
         }
 
     def reported(self) -> bool:
-        """What is taken away from both parts, if the bounds take away nothing."""
+        """True if the bounds take away nothing: the report is then on what is taken away from both parts."""
         return self.bounds_hold or (self.numerator is None and self.denominator is None)
 
     def truth(self, whole: Whole) -> Any:

@@ -5,10 +5,9 @@ from typing import Any
 
 from almoner import _check
 from almoner.errors import ArgumentError
-from almoner.queries._questions.noise_bands import NoiseBand, around
+from almoner.queries._questions.intervals import NoiseBand, Whole, around
 from almoner.queries._questions.question import Key, Question, check_column, checked_keys, set_fields
 from almoner.queries._questions.row_contributions import AnyRow, Coordinate, CountRows, KeyCells
-from almoner.queries._questions.whole import Whole
 
 __all__ = ["Top"]
 
@@ -40,7 +39,7 @@ class Top(Question):
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
+        """Noun phrase for the quantity that the answer estimates."""
         return f"the {self.k} of {len(self.among)} public keys of {self.column} with the most {self.count}"
 
     def row(self) -> tuple[Coordinate, ...]:
@@ -64,7 +63,7 @@ class Top(Question):
         return {"count of each key": 1.0}
 
     def reported(self) -> bool:
-        """What is taken away from each count."""
+        """True: the report is on what is taken away from each count."""
         return True
 
     def truth(self, whole: Whole) -> Any:

@@ -1,27 +1,32 @@
-"""Questions about the values of a column: how many differ, and which ones are there although nobody listed them."""
+"""Questions about the values of a column: how many differ, and which ones are there although nobody listed them.
+
+Names and symbols
+    delta  δ    the most that the chance may be that one of a person's own keys is told
+    sigma  σ    standard deviation of the noise on each count, in whole steps, before it is rounded
+"""
 
 from dataclasses import dataclass
-from math import isqrt
+from fractions import Fraction
+from math import ceil, erfc, isqrt, sqrt
 from typing import Any
 
 from almoner import _check
 from almoner.errors import ArgumentError
-from almoner.queries._questions.key_threshold import threshold
-from almoner.queries._questions.noise_bands import NoiseBand, around
+from almoner.queries._questions.intervals import NoiseBand, Whole, around
 from almoner.queries._questions.prices import STEPS
 from almoner.queries._questions.question import Question, check_column, set_fields
 from almoner.queries._questions.row_contributions import Values
-from almoner.queries._questions.whole import Whole
 
-__all__ = ["Distinct", "Keys"]
+__all__ = ["Distinct", "Keys", "key_threshold", "tail"]
 
 _MOST_VALUES = 100_000
 _LEAST_DELTA = 1e-100
+_FIRM = 1 + 1e-9  # factor above every rounding of the tail, of its argument and of the product
 
 
 @dataclass(frozen=True, slots=True)
 class Distinct(Question):
-    """How many different values of a column people have, where each person counts for at most ``most`` of them.
+    """Number of different values of a column that people have, each person counted for at most ``most`` of them.
 
     A person with more values, over all groups together, keeps ``most`` of them, in the order of a hash of the person
     and the value. The answer is about the number of different values that at least one person keeps, in each group: at
@@ -40,7 +45,7 @@ class Distinct(Question):
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
+        """Noun phrase for the quantity that the answer estimates."""
         return f"the number of different values of {self.column} that people have, at most {self.most} of each person"
 
     def values(self) -> Values:
@@ -107,7 +112,7 @@ class Keys(Question):
 
     @property
     def estimand(self) -> str:
-        """What the answer is about, in words."""
+        """Noun phrase for the quantity that the answer estimates."""
         return f"the number of people who have each key of {self.column}, each counted for at most {self.most} keys"
 
     def values(self) -> Values:
@@ -122,11 +127,11 @@ class Keys(Question):
     @property
     def threshold_steps(self) -> int:
         """The least noisy count at which a key is told, in whole steps."""
-        return threshold(sigma=self.noise * STEPS, delta=self.delta, most=self.most, person=STEPS)
+        return key_threshold(sigma=self.noise * STEPS, delta=self.delta, most=self.most, person=STEPS)
 
     @property
     def threshold(self) -> float:
-        """The same in people."""
+        """The least noisy number of people at which a key is told."""
         return self.threshold_steps / STEPS
 
     def key_columns(self) -> tuple[str, ...]:
@@ -166,3 +171,38 @@ def _set_clip(asked: Distinct | Keys, clip: float) -> None:
     if asked.clip not in (None, clip):
         raise ArgumentError(f"clip={asked.clip!r}: most= bounds what a person counts for")
     set_fields(asked, clip=clip)
+
+
+def tail(steps: int, sigma: float) -> float:
+    """The chance that rounded Gaussian noise is at least so many whole steps, rounded up.
+
+    Guarantee: at least Pr(round(N(0, sigma**2)) >= steps), which is Pr(N(0, 1) >= (steps - 1/2) / sigma).
+    Source: docs/proofs/noise.md, Theorem 1.
+    """
+    return erfc((steps - 0.5) / sigma / sqrt(2)) / 2 * _FIRM
+
+
+def key_threshold(*, sigma: float, delta: float, most: int, person: int) -> int:
+    """Threshold for releasing a key that nobody listed: the least noisy count, in whole steps.
+
+    Args:
+        sigma: of the noise, whole steps, > 0.
+        delta: the most that the chance may be, in (0, 1).
+        most: keys of one person that count, >= 1.
+        person: what one person adds to the count of a key, whole steps, >= 1.
+
+    Guarantee: where at most ``most`` keys have a count of ``person`` steps, the chance that the noisy count of one of
+        them reaches the threshold is at most delta.
+    Source: docs/proofs/unknown-keys.md, Lemma 3.
+    """
+    _check.positive(sigma=sigma)
+    _check.between(0, 1, delta=delta)
+    _check.whole(1, most=most, person=person)
+    low, high = -1, ceil(40 * Fraction(sigma)) + 2  # of the noise: at 40 sigma the chance is below 1e-300
+    while high - low > 1:
+        middle = (low + high) // 2
+        if most * tail(middle, sigma) <= delta:
+            high = middle
+        else:
+            low = middle
+    return person + high

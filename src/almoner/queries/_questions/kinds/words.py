@@ -1,4 +1,4 @@
-"""What a question is about, in words."""
+"""Words for what questions are about."""
 
 from almoner.queries._questions.row_contributions import Per
 
@@ -6,7 +6,7 @@ __all__ = ["over_what"]
 
 
 def over_what(column: str, per: Per, clipped: str = "") -> str:
-    """What a mean, a variance or a quantile is taken over.
+    """Noun phrase for what a mean, a variance or a quantile is taken over.
 
     Args:
         column: the column's name.
