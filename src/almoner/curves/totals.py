@@ -30,7 +30,7 @@ _ADAPTIVE, _IN_ADVANCE = "within a budget, however adaptive", "fixed in advance"
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What one run costs in one notion of privacy. Every field is public.
+    """Cost of one run in one notion of privacy. Every field is public.
 
     Attributes:
         notion: the notion of privacy, and the conversion to epsilon where there are several.
@@ -48,7 +48,7 @@ class Total:
 
 
 def totals(run: mechanisms.Mechanism, *, delta: float) -> tuple[Total, ...]:
-    """What a run costs in every notion of privacy that has a price for it, side by side.
+    """Price a run in every notion of privacy that has a price for it, side by side.
 
     The first row is the exact epsilon where there is a formula for it, else that of privacy loss distributions, where
     the run has any.

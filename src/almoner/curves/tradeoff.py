@@ -258,7 +258,7 @@ def _of_mechanism(mechanism: mechanisms.Mechanism, points: int) -> Curve:
 
 
 def _smooth(mechanism: mechanisms.Mechanism) -> bool:
-    """Whether few points are far from the truth."""
+    """True if few points are far from the truth."""
     return any(isinstance(leaf, mechanisms.SampledGaussian) for leaf in mechanisms.leaves(mechanism))
 
 
@@ -266,7 +266,7 @@ def _points(curve: Curve) -> list[tuple[float, float]]:
     return list(zip(curve.epsilons, curve.deltas, strict=True))
 
 
-def _failures(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
+def _failures(mechanism: mechanisms.Mechanism, _: int) -> list[tuple[float, float]]:
     """Of rounds that tell nothing unless they fail, exactly: that one of them fails (theory 2.4)."""
     rounds = {leaf: count for leaf, count in mechanisms.leaves(mechanism).items() if count}
     if not rounds or not all(isinstance(leaf, mechanisms.Approximate) and leaf.epsilon == 0 for leaf in rounds):

@@ -89,14 +89,14 @@ class Filter(Accounts):
 
     @property
     def budget(self) -> filters.Filter:
-        """What each person may spend: a filter of its own, which charges nobody. Public."""
+        """Budget of each person: a filter of its own, which charges nobody. Public."""
         if self._shown is None:
             self._shown = self._budget.fresh()
         return self._shown
 
     @property
     def has_shares(self) -> bool:
-        """Whether people have budgets of their own. Public."""
+        """True if people have budgets of their own. Public."""
         return self._shares is not None
 
     def join(self, people: int | Sequence[Hashable], *, shares: ArrayLike | Array | None = None) -> None:
@@ -262,7 +262,7 @@ class Filter(Accounts):
         )
 
     def refundable(self, step: mechanisms.Mechanism) -> bool:
-        """Whether a step has one exact full price, so that ``refund`` can undo it. Public."""
+        """True if a step has one exact full price, so that ``refund`` can undo it. Public."""
         return self._costs(step).full is not None
 
     def refund(self, step: mechanisms.Mechanism, people: Mask) -> None:
@@ -319,7 +319,7 @@ class Filter(Accounts):
         return np.asarray(np.minimum(shares, 1.0))
 
     def statement(self, person: Hashable, *, delta: float | None = None) -> BudgetStatement:
-        """What this person may be told: private, to be disclosed to this person alone.
+        """Tell one person about that person's own budget: private, to be disclosed to this person alone.
 
         Args:
             person: a row or an id.
@@ -381,13 +381,13 @@ class Filter(Accounts):
         return accounts
 
     def _is_fast(self, given: Array) -> bool:
-        """Whether ``charge_all`` applies: one total, NumPy, and twice the budget does not overflow."""
+        """True if ``charge_all`` applies: one total, NumPy, and twice the budget does not overflow."""
         return isinstance(given, np.ndarray) and len(self._most) == 1 and self._most[0] < 2**62
 
     def _after(
         self, costs: Costs, given: Array, where: slice | Array, over: int = 0, *, keep: bool = False
     ) -> tuple[Array, Mask]:
-        """What would be spent, and who fits; a person who does not fit keeps what was spent before."""
+        """Return the totals after a charge, and who fits; a person who does not fit keeps what was spent before."""
         spent = self._totals(where)
         cost, known = costs(given, spent, self._xp)
         cost = self._xp.where(known[:, None], cost, RANGE)

@@ -131,7 +131,7 @@ def _both_directions(
     ceilings: tuple[float, float] = (0.0, 0.0),
     loss_errors: Floats | None = None,
 ) -> tuple[Law, Law]:
-    """The same pair seen from "remove" and from "add"."""
+    """Return the pair as seen from "remove" and as seen from "add"."""
     remove = _normalised(losses, p, ceilings[0], error, loss_errors)
     return remove, _normalised(-losses, q, ceilings[1], error, loss_errors)
 

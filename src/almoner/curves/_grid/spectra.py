@@ -32,7 +32,7 @@ def power(spectrum: Spectrum, count: int) -> Spectrum:
 
 
 def block_for(size: int, live: int) -> int:
-    """How many places a block may have for this many coefficients of a transform of a size: a power of two, or 0."""
+    """Size of a block for this many coefficients of a transform of a size: a power of two, or 0."""
     places = size / (4 * pi * live)
     return 1 << floor(log2(places)) if places >= SMALLEST_BLOCK else 0
 

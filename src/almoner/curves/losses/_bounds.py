@@ -246,7 +246,7 @@ def epsilons(counts: Array, rounds: Sequence[mechanisms.Mechanism], /, *, delta:
 
 
 def _added_up(made: _Composition) -> Floats:
-    """What pure rounds add up to, rounded up; inf for people who took part in others."""
+    """Sum the epsilons of pure rounds, rounded up; inf for people who took part in others."""
     each = np.array([_most(round_) for round_ in made.rounds])
     counts = np.asarray(to_host(made.counts), np.float64)
     with np.errstate(invalid="ignore"):
@@ -325,8 +325,9 @@ def _try_tilt(
 
 
 def _delta(group: Group, epsilon: float, xp: Library) -> tuple[Floats, Floats]:
-    """Certified delta of one direction, and about how far it may be above the truth; outside the window only what is
-    monotone is used.
+    """Certified delta of one direction, and about how far it may be above the truth.
+
+    Outside the window only what is monotone is used.
     """
     u = epsilon - group.centre
     inside = np.clip(u, -group.half_width, group.half_width)  # to the right of the window delta only falls

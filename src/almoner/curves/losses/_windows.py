@@ -128,7 +128,7 @@ def rows_of(counts: Array, people: Integers, xp: Library) -> Array:
 
 
 def tolerance(tilt: float, delta: float, retry: bool) -> float:
-    """What aliasing and cutoff may each add."""
+    """Error that aliasing and cutoff may each add."""
     if tilt:
         return RETRY_TOLERANCE if retry else TILTED_TOLERANCE
     return UNTILTED_TOLERANCE * delta

@@ -1,4 +1,4 @@
-"""What a round costs an account whose remainder is the planned round itself, composed as often as is left.
+"""Prices of rounds for an account whose remainder is the planned round itself, composed as often as is left.
 
 Names and symbols
     plan       the mechanisms of one planned round, and how often each runs in it
@@ -124,12 +124,12 @@ class Prices:
         return slack / (1 + self._leaks) * (1 - 2.0**-20)
 
     def units(self) -> dict[str, float | int]:
-        """What change is counted in: the same for every account that shares saved states."""
+        """Unit in which small change is counted: one for all accounts that share saved states."""
         grid = self._grid
         return {"step": grid.step, "size": grid.size, "low": grid.low, "rounds": self.rounds, "change": self.change}
 
     def delta(self, rounds: int, change: int, *, epsilon: float) -> float:
-        """What so many planned rounds and so much change promise at any epsilon.
+        """Bound delta at an epsilon for so many planned rounds and so much change.
 
         Guarantee: not below the delta of their composition, in either direction.
         Source: docs/proofs/planned-filter.md, section 4.
@@ -200,7 +200,7 @@ class Prices:
             self._grid.add(mechanism, laws(mechanism, self._grid.step, self._cut))
 
     def _start(self, target: float, epsilon: float, guess: int, most: int) -> tuple[int, float]:
-        """How many planned rounds there are at the start, and the part of delta that pays for slack.
+        """Find the number of planned rounds at the start, and the part of delta that pays for slack.
 
         All but LOST of the rounds that fit are kept: the slack is what they leave of delta, at most ``SLACK``.
         """

@@ -1,4 +1,4 @@
-"""What a block of rounds costs beside planned rounds that are left: the search for the price.
+"""Search for the price of a block of rounds beside planned rounds that are left.
 
 The search looks roughly and proves nothing: only a price that ``Grid.covers`` says yes to is given.
 
@@ -37,7 +37,7 @@ TURNS = 60  # of a rough search
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a block of rounds takes. Every field is public.
+    """Price of a block of rounds. Every field is public.
 
     Attributes:
         rounds: planned rounds that buy it; None where all that are left do not.
@@ -51,7 +51,7 @@ class Price:
 
 
 def bundle(plan: Plan, rounds: int) -> dict[Hashable, int]:
-    """How often each mechanism runs in so many planned rounds."""
+    """Count the runs of each mechanism in so many planned rounds."""
     return {mechanism: count * rounds for mechanism, count in plan}
 
 

@@ -92,7 +92,7 @@ class _Side:
         return value
 
     def without_ends(self, cut: float) -> "_Side":
-        """The same with the largest losses, up to a mass of cut each, left out, and the least ones made larger."""
+        """Return the law without its largest losses, up to a mass of cut each, and with the least ones made larger."""
         return _Side([(_without_ends(one, cut), count) for one, count in self.parts])
 
 

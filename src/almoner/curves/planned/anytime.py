@@ -152,7 +152,7 @@ class Run:
 
     @property
     def slack(self) -> float:
-        """What comparisons of curves for rounds that are not planned may use, all together."""
+        """Slack that all comparisons of curves for rounds that are not planned may use together."""
         return SLACK * self.delta / (2 * max(FACTORS)) * (1 - 2.0**-40)
 
     @property

@@ -1,4 +1,4 @@
-"""What one round costs people whose accounts hold planned rounds and change, from what each contributes and has left.
+"""Prices of a round for people whose accounts hold planned rounds and change, from what each gives and has left.
 
 Names and symbols
     norm       what a person contributes to the round; rounded up to the next of the table
@@ -142,7 +142,7 @@ def _norms(mechanism: mechanisms.Mechanism) -> list[float]:
 
 
 def _same_kind(planned: mechanisms.Mechanism, mechanism: mechanisms.Mechanism) -> bool:
-    """Whether two rounds differ in noise and sensitivity at most."""
+    """True if two rounds differ in noise and sensitivity at most."""
     match planned, mechanism:
         case mechanisms.SampledGaussian(sample_rate=one), mechanisms.SampledGaussian(sample_rate=other):
             return one == other
@@ -154,7 +154,7 @@ def _same_kind(planned: mechanisms.Mechanism, mechanism: mechanisms.Mechanism) -
 
 
 def _dominates(planned: mechanisms.Mechanism, mechanism: mechanisms.Mechanism) -> bool:
-    """Whether a planned round is at least as easy to tell apart: the same one, with at most as much relative noise."""
+    """True if a planned round is at least as easy to tell apart: the same one, with at most as much relative noise."""
     if planned == mechanism:
         return True
     one, other = _relative_noise(planned), _relative_noise(mechanism)
@@ -174,7 +174,7 @@ def _relative_noise(mechanism: mechanisms.Mechanism) -> Fraction | None:
 
 
 def _from(prices: list[int], column: int, price: int) -> list[int]:
-    """What is valid at a level is valid at all above."""
+    """Carry prices upwards: a price that is valid at a level is valid at all levels above."""
     return [*prices[:column], *(min(each, price) for each in prices[column:])]
 
 
@@ -322,7 +322,7 @@ class _Rows:
         lost = self.worth // 50
         for level in reversed(self._levels):
 
-            def converts(lost: int, surely: bool, level: int = level) -> bool:
+            def converts(lost: int, _surely: bool, level: int = level) -> bool:
                 slack = self._prices.all_slack / 2 * sum(self.unit) / self._all_units
                 less: Bundle = {CHANGE: self.worth - lost}
                 return self._covers(less, self._as_bundle(self.unit), self._bundle(level, self.unit), slack, False)

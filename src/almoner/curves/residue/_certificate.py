@@ -52,7 +52,7 @@ class Evaluated(NamedTuple):
 
 
 def certified(pair: Pair, *, square: float, cost: float, slack: float) -> bool:
-    """Whether F(e) <= H(e; b) + slack is proven for all e >= 0, for one ordered pair.
+    """True if F(e) <= H(e; b) + slack is proven for all e >= 0, for one ordered pair.
 
     Args:
         pair: one ordered dominating pair.

@@ -1,4 +1,4 @@
-"""What one round costs an account that has a Gaussian with parameter b left ("the residue").
+"""Price of one round for an account that has a Gaussian with parameter b left ("the residue").
 
 Names and symbols
     square    b squared, what is left; it is what adds up
@@ -68,7 +68,7 @@ def level(square: int) -> int:
 
 
 def cost(mechanism: mechanisms.Mechanism, *, square: int, slack: int) -> Units:
-    """What one round costs an account with ``square`` left.
+    """Price one round for an account with ``square`` left.
 
     Args:
         mechanism: one round (no Repeated, no Composed); its own failure probability (theory 2.4) is not in the cost.
