@@ -31,13 +31,13 @@ Floats = NDArray[np.float64]
 Bundle = Mapping[Hashable, int]
 
 _ULP = 2.0**-52
-_LONG = np.longdouble  # of 64 bits or more, as the machine has it
+_LONG = np.longdouble  # numbers of 64 bits or more, as the machine has it
 _PI = _LONG("3.14159265358979323846264338327950288")
 NEGLIGIBLE = 1e-28  # a Fourier coefficient whose size is below this is not worked out
-MANY_COEFFICIENTS = 500  # that matter: then rounds are few, and a search does without long precision
-FEW_LOSSES = 4  # of a law whose Fourier coefficients are worked out term by term
+MANY_COEFFICIENTS = 500  # with so many that matter rounds are few, and a search does without long precision
+FEW_LOSSES = 4  # the Fourier coefficients of a law of at most so many losses are worked out term by term
 TILTS = tuple(np.geomspace(0.02, 4000.0, 60).tolist())
-"""Of Chernoff bounds, in both directions."""
+"""Tilts of Chernoff bounds, in both directions."""
 
 
 class _Seen:

@@ -23,7 +23,7 @@ from almoner.errors import Unsupported
 
 __all__ = ["Total", "optimum", "tightest", "totals"]
 
-_MOST_ROUNDS = 10**7  # of the exact bound of pure rounds, and of the certificate of privacy loss distributions
+_MOST_ROUNDS = 10**7  # most rounds of the exact pure bound, and of the certificate of privacy loss distributions
 
 _ADAPTIVE, _IN_ADVANCE = "within a budget, however adaptive", "fixed in advance"
 

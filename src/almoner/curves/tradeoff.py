@@ -32,9 +32,9 @@ __all__ = ["Curve", "from_epsilons", "least", "of"]
 
 Floats = NDArray[np.float64]
 
-MOST_ROUNDS = 10**7  # of which loss distributions are certified
-FEW_ROUNDS, MOST_POINTS = 12, 2**14  # of which all outcomes are listed
-SMALLEST_DELTA = 1e-12  # down to which curves are worked out
+MOST_ROUNDS = 10**7  # most rounds whose loss distributions are certified
+FEW_ROUNDS, MOST_POINTS = 12, 2**14  # most rounds, and most outcomes, of which all are listed
+SMALLEST_DELTA = 1e-12  # curves are worked out down to this delta
 _ROUND_UP = 1 + 2.0**-48
 
 

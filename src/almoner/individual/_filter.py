@@ -17,7 +17,7 @@ from almoner.individual._accounts import Accounts, People
 from almoner.individual._costs import Costs, Quadratic, costs_of, search_allowance
 from almoner.individual._fast_charge import charge_all
 from almoner.individual._rests import Rests
-from almoner.individual._shares import checked_shares, guesses, opening, promised
+from almoner.individual._shares import checked_shares, guesses, promised, spent_at_start
 from almoner.individual._statements import BudgetStatement
 from almoner.notions import MOST
 
@@ -81,7 +81,7 @@ class Filter(Accounts):
         super().__init__(people, len(self._most), xp, device)
         if shares is not None:
             self._shares = checked_shares(shares, self._spent.shape[0])
-            self._spent = self._units(opening(self._notion, self._shares))
+            self._spent = self._units(spent_at_start(self._notion, self._shares))
         self._rests = Rests(self._notion, self._xp, self._device, shares=shares is not None)
 
     def __repr__(self) -> str:
@@ -115,7 +115,7 @@ class Filter(Accounts):
                 return self._join(people)
             count = int(people) if isinstance(people, int | np.integer) else len(people)
             own = checked_shares(shares, count)
-            spent = self._units(opening(self._notion, own))
+            spent = self._units(spent_at_start(self._notion, own))
             self._join(people)
             self._spent[before:, ...] = spent
             self._shares = np.concatenate([self._shares, own])
@@ -299,7 +299,7 @@ class Filter(Accounts):
             return self._notion.person_spent(chosen, self._xp.zeros_like(chosen), self._xp)
         rows = self._rows(people)
         own = self._shares if rows is None else self._shares[to_numpy(rows)]
-        return self._notion.person_spent(chosen, self._units(opening(self._notion, own)), self._xp)
+        return self._notion.person_spent(chosen, self._units(spent_at_start(self._notion, own)), self._xp)
 
     def left(self, people: People | None = None) -> Array:
         """(n,) or, with several orders, (n, m) float64, private: what is left, in the budget's measure."""

@@ -50,7 +50,7 @@ class Residue(WithFailures[float]):
         return self.after((0,) * self.columns, leaf)
 
     def price(self, mechanism: mechanisms.Mechanism) -> Totals:
-        """What a mechanism adds to the totals of a fresh account; what it adds to others is in ``after``."""
+        """Price a mechanism for a fresh account; ``after`` has what it adds to the totals of others."""
         return self.after((0,) * self.columns, mechanism)
 
     def after(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:

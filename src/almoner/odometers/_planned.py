@@ -31,10 +31,10 @@ from almoner.odometers._renyi import Orders, around_plan
 
 __all__ = ["Planned"]
 
-LEAST_DELTA = 1e-300  # of smaller ones, parts vanish
+LEAST_DELTA = 1e-300  # parts of a smaller delta would vanish
 BESIDE = 0.1  # part of delta that the mixture over orders has
-CONTEXT = 32  # planned rounds before the checkpoint at which rounds that are not planned are bought, at least,
-PART_OF_RUN = 8  # and one in so many of those that were run
+CONTEXT = 32  # least planned rounds between a purchase of other rounds and the checkpoint that it is made beside
+PART_OF_RUN = 8  # the same as one in so many of the planned rounds that were run, if that is more
 BLOCKS_IN_CONTEXT = 16  # a block takes about this part of the context at most: larger blocks have better prices
 
 

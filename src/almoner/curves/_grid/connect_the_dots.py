@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 
 ULP = 2.0**-52
 _NODES, _WEIGHTS = (np.asarray(a) for a in leggauss(8))
-_LARGEST_EXPONENT = 700.0  # of which exp is a float
+_LARGEST_EXPONENT = 700.0  # largest exponent of which exp is a float
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 SMALLEST = 1e-290  # a smaller probability counts as none
 LARGEST_LOSS = 500.0  # a larger loss counts as infinite
 ROUNDING = 1e-12  # up to here probabilities that miss one are rounding
-_RATIO = 1.01  # of neighbouring orders at which rho is bounded
+_RATIO = 1.01  # ratio of neighbouring orders at which rho is bounded
 
 
 @dataclass(frozen=True, slots=True, eq=False)

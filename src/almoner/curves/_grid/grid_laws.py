@@ -1,6 +1,6 @@
 """Laws of privacy losses on an even grid that dominate rounds.
 
-Names and symbols as in ``curves.lattice``.
+Names and symbols as in ``curves.loss_grid``.
 
 Source: docs/proofs/planned-filter.md, section 4; theory 7.2.
 """
@@ -22,7 +22,7 @@ __all__ = ["MOST_PLACES", "Law", "change", "laws", "spread"]
 Floats = NDArray[np.float64]
 
 _ULP = 2.0**-52
-MOST_PLACES = 2**22  # of a law on either side of 0; larger losses count as infinite, and lower ones are moved up
+MOST_PLACES = 2**22  # places on either side of 0; larger losses count as infinite, and lower ones are moved up
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -36,12 +36,12 @@ Floats = NDArray[np.float64]
 
 SMALLEST_NOISE = 0.02  # relative noise; the loss of a smaller one counts as infinite
 LARGEST_NOISE = 1e100  # a larger one counts as this in a worse law, and has no better law
-LARGEST_EPSILON = 500.0  # of one Laplace or pure round; the loss of a larger one counts as infinite
-CELL_WIDTH = 0.05  # in standard deviations of the noise
-FINE_PARTS = 5  # of each cell, where few rounds are composed and the shape of each is seen
+LARGEST_EPSILON = 500.0  # largest epsilon of a Laplace or pure round; the loss of a larger one counts as infinite
+CELL_WIDTH = 0.05  # width of a cell in standard deviations of the noise
+FINE_PARTS = 5  # parts of each cell, where few rounds are composed and the shape of each is seen
 REACH = 9.6  # standard deviations kept on either side: 4e-22 is left outside
-MOST_POINTS = 4096  # of a dominating pair
-SMALLEST_MASS = 1e-290  # of a tilted law
+MOST_POINTS = 4096  # most points of a dominating pair
+SMALLEST_MASS = 1e-290  # smallest mass of a tilted law
 
 
 @dataclass(frozen=True, slots=True, eq=False)

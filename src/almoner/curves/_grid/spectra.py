@@ -15,8 +15,8 @@ __all__ = ["SMALLEST_BLOCK", "Spectrum", "block_for", "first_coefficients", "pow
 Spectrum = NDArray[np.complexfloating]
 Floats = NDArray[np.floating]
 
-SMALLEST_BLOCK = 64
-TERMS = 16  # of Taylor's formula, at angles up to 1/4: the rest is below 2e-23
+SMALLEST_BLOCK = 64  # smaller blocks save nothing: the plain transform is used
+TERMS = 16  # terms of Taylor's formula, at angles up to 1/4: the rest is below 2e-23
 
 
 def power(spectrum: Spectrum, count: int) -> Spectrum:

@@ -35,13 +35,13 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 FIRST_POINTS = 64  # epsilons that a search looks at first
-SEARCH_STEPS = 24  # of bisection, at most
+SEARCH_STEPS = 24  # most steps of bisection
 SEARCH_PRECISION = 1e-5  # relative: how far above the crossing an epsilon may be found
-LARGEST_EXPONENT = 600.0
+LARGEST_EXPONENT = 600.0  # exponents of the factor are clipped to it: the factor stays a float
 TILT_RETRIES = (0, 0, -1, -2, -4, 1)  # steps along TILTS, tried in turn while the error terms are seen in the bound
-LOOSE = 4e-3  # as a part of delta: from here on the error terms are seen
-DELTA_OF_WINDOWS = 1e-8  # that windows are sized for where epsilon is given and delta is not small
-BLUR_SHARE = 1e-3  # of delta: the probability that the blur moves a loss further than lower bounds allow for
+LOOSE = 4e-3  # looseness, as a part of delta, from which on the error terms are seen
+DELTA_OF_WINDOWS = 1e-8  # delta that windows are sized for where epsilon is given and delta is not small
+BLUR_SHARE = 1e-3  # part of delta with which the blur moves a loss further than lower bounds allow for
 
 
 @dataclass(frozen=True, slots=True, eq=False)

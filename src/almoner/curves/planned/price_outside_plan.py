@@ -26,7 +26,7 @@ from almoner.curves.planned.anytime import ERRORS, Run
 __all__ = ["Exchanges", "no_louder"]
 
 OUTSIDE = 1e-18  # mass of losses that may lie outside a grid's window
-LARGEST_SIZE = 2**17  # of a grid; what needs a larger one has no price
+LARGEST_SIZE = 2**17  # largest size of a grid; what needs a larger one has no price
 
 
 def no_louder(mechanism: mechanisms.Mechanism, planned: mechanisms.Mechanism) -> bool:

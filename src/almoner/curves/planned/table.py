@@ -41,17 +41,17 @@ SHARE = 1 / 16
 """The probability with which a round of change runs: small contributions are paid to about one per cent."""
 
 RULE = 2
-"""Of what is sold at what price; saved accounts name it: those of other rules are not gone on with."""
+"""Number of the rule that says what is sold at what price. Saved accounts name it; those of other rules are refused."""
 
-LEVELS = (0.9, 0.7, 0.5, 0.35, 0.25, 0.15, 0.09, 0.05, 0.035, 0.02, 0.01)  # parts of the planned rounds
-EXCHANGE_LEVELS, PAYMENT_LEVELS = (0.7, 0.25, 0.05), (0.25, 0.02)  # of these, where single norms are looked at
-FINENESS = 0.005  # how near to the least price a search comes: of a payment, or of a planned round
-STEP = 0.001  # of a planned round: a guess is raised by so much until it is certified, and must save so much
-LARGEST_RATIO = 1.6  # of a payment to what the variance suggests: dearer rounds are exchanged
-LARGEST_PART = 0.5  # of the planned rounds that are left, for one round
-SMALLEST_PART = 0.15  # of a planned round: cheaper rounds are exchanged by way of change
-LEAST_LEVEL = 8  # planned rounds; with fewer left none but planned rounds are admitted
-CERTIFICATES = 4  # tried for one price, beginning at what looks like the least
+LEVELS = (0.9, 0.7, 0.5, 0.35, 0.25, 0.15, 0.09, 0.05, 0.035, 0.02, 0.01)  # levels, as parts of the planned rounds
+EXCHANGE_LEVELS, PAYMENT_LEVELS = (0.7, 0.25, 0.05), (0.25, 0.02)  # LEVELS at which single norms are searched
+FINENESS = 0.005  # a search comes so near to the least price, as a part of a payment or of a planned round
+STEP = 0.001  # part of a planned round by which a guess is raised until it is certified, and which it must save
+LARGEST_RATIO = 1.6  # largest ratio of a payment to what the variance suggests; dearer rounds are exchanged
+LARGEST_PART = 0.5  # largest part of the planned rounds that are left which one round may cost
+SMALLEST_PART = 0.15  # rounds cheaper than this part of a planned round are exchanged by way of change
+LEAST_LEVEL = 8  # with at most so many planned rounds left none but planned rounds are admitted
+CERTIFICATES = 4  # certificates tried for one price, beginning at what looks like the least
 CHANGE, ROW = "small change", "one norm"
 
 _BUILDING = Lock()  # of tables: all accounts of a budget share a grid, on which ROW stands for one norm at a time

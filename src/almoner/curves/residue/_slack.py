@@ -46,11 +46,11 @@ PER_OCTAVE = 8
 
 HIGHEST_SQUARE = MEASURE << 12  # units of b squared; with more left, the costs at this point are valid
 SEARCH_PRECISION = 1e-4  # relative: how near to the least cost a search comes
-TABLE_OCTAVES = 7  # of b squared in a table for people; the last part in 128 stays unspent
-TABLE_WASTE = 0.005  # of what people start with: at most so much is paid too much between two levels of a table
-LEAST_NORM = 1e-60  # in a table: mechanisms refuse smaller sensitivities
+TABLE_OCTAVES = 7  # octaves of b squared in a table for people; the last part in 128 stays unspent
+TABLE_WASTE = 0.005  # largest overpayment between two levels of a table, relative to the budget
+LEAST_NORM = 1e-60  # least norm of a table: mechanisms refuse smaller sensitivities
 LEAST_SLACK = FAILURE // 10**20
-"""Slack of a round in units of FAILURE, at least, where there is that much: with less, rounding is dear."""
+"""Least slack of a round in units of FAILURE, where there is that much: with less, rounding is dear."""
 
 
 def grid(level: int) -> int:
