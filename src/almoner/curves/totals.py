@@ -17,7 +17,7 @@ from scipy import special
 
 from almoner import _check, mechanisms
 from almoner._units import shown
-from almoner.curves import approximate, gaussian, renyi, tuning, zcdp
+from almoner.curves import approximate, gaussian, renyi, zcdp
 from almoner.curves._rdp import selection
 from almoner.errors import Unsupported
 
@@ -124,6 +124,8 @@ def _tuned(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:
     best = selection.only(run)
     if best is None:
         raise Unsupported("not the best of several runs")
+    from almoner.curves import tuning  # here: all other runs need none of it
+
     total = f"{shown(best.runs, 6)} runs expected"
     yield Total("hockey-stick curve of one run", total, tuning.epsilon(best, delta=delta), _IN_ADVANCE, "theory 8.2")
 

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from almoner import _check, mechanisms
 from almoner._units import as_float, times
-from almoner.curves import _two_outcomes, approximate, gaussian, losses, pairs, renyi, zcdp
+from almoner.curves import _two_outcomes, approximate, gaussian, pairs, renyi, zcdp
 from almoner.curves._grid import discrete
 from almoner.curves._rdp import selection
 from almoner.errors import ArgumentError, Unsupported
@@ -294,6 +294,8 @@ def _by_losses(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float
         return _points(of(gaussian.of(mechanism), points=points))
     if sum(rounds.values()) > MOST_ROUNDS:
         raise Unsupported("so many rounds are not composed")
+    from almoner.curves import losses  # here: exact curves need none of it
+
     counts, kinds = np.array([list(rounds.values())]), list(rounds)
     end = float(losses.epsilons(counts, kinds, delta=SMALLEST_DELTA)[0])
     if end == inf:  # mass at infinity: as far as epsilons go
