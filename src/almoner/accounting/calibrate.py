@@ -1,4 +1,4 @@
-"""How much noise for a budget, and how many steps for a noise: the same answer as the filter that will be charged.
+"""Noise for a budget, and steps for a noise: the answer of the very filter that will be charged.
 
 A budget is described by a fresh filter; nothing is charged to it. What is left of a used filter works as well.
 
@@ -40,7 +40,7 @@ _FILTERS: dict[str, Callable[..., Filter]] = {
 
 
 class _Asked(Protocol):
-    """What has a budget and can be asked whether a run fits."""
+    """Interface of a budget that can be asked whether a run fits."""
 
     def admits(self, mechanism: mechanisms.Mechanism, /) -> bool: ...
 
@@ -113,7 +113,7 @@ def _most(budget: Filter, step: mechanisms.Mechanism) -> int:
 
 
 def steps(budget: _Asked, mechanism: mechanisms.Mechanism) -> int:
-    """How often a mechanism fits into a budget.
+    """Count the runs of a mechanism that fit into a budget.
 
     Args:
         budget: a filter, public; asked, never charged.

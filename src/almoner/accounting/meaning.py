@@ -1,4 +1,4 @@
-"""What a promise means: how well anyone can tell, from everything that is released, whether a person was in the data.
+"""Meaning of a promise: how well anyone can tell, from everything that is released, whether a person was in the data.
 
 Names and symbols
     alpha      α    false positive rate of an attack: the share of people who are not in and are said to be in
@@ -53,7 +53,7 @@ class GaussianEquivalent:
 
 @dataclass(frozen=True)
 class Meaning:
-    """How well an attack can do against a promise. Every field is public.
+    """Limits of every attack against a promise. Every field is public.
 
     Attributes:
         promise: a trade-off curve, or a Gaussian promise, for which the formulas are exact.
@@ -97,7 +97,7 @@ class Meaning:
         return self._delta(0.0)
 
     def guess(self, *, prior: float = 0.5) -> float:
-        """How often the best guess "in" or "out" is right, at most.
+        """Largest probability that the best guess "in" or "out" is right.
 
         Args:
             prior: public, in (0, 1): how likely the person is in, before anything is released.
@@ -195,7 +195,7 @@ class Meaning:
         return sentence(self.guess())
 
     def figures(self) -> dict[str, object]:
-        """The same as numbers, for files and tables: advantage, guess and true positives at each of RATES."""
+        """Return the limits as numbers, for files and tables: advantage, guess and true positives at each of RATES."""
         found = dict(zip(map(str, RATES), self.true_positives(RATES).tolist(), strict=True))
         return {"advantage": self.advantage, "guess": self.guess(), "true_positives": found}
 
@@ -219,7 +219,7 @@ def largest_advantage(epsilon: ArrayLike, delta: ArrayLike, /) -> Floats:
 
 
 def sentence(guess: float, /) -> str:
-    """What everything that is published lets others guess, for the person whose data it was.
+    """Say to the person whose data it was what everything that is published lets others guess.
 
     Args:
         guess: in [0.5, 1]: how often a guess whether the person was in is right at most, at even odds.
@@ -233,7 +233,7 @@ def sentence(guess: float, /) -> str:
 
 
 def of(promise: object, /, *, points: int = 512) -> Meaning:
-    """What a promise means.
+    """Work out the meaning of a promise.
 
     Args:
         promise: public; a mechanism (also Repeated or Composed, with all rounds fixed in advance), a total

@@ -14,6 +14,18 @@ Each of the first four has ``cost(mechanism)``, what a mechanism adds to a total
 (epsilon, delta) in which every rounding goes against the spender.
 """
 
-from almoner.curves import approximate, gaussian, pairs, renyi, residue, totals, tuning, zcdp
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from almoner.curves import approximate, gaussian, pairs, renyi, totals, zcdp
+
+if TYPE_CHECKING:
+    from almoner.curves import residue, tuning
 
 __all__ = ["approximate", "gaussian", "pairs", "renyi", "residue", "totals", "tuning", "zcdp"]
+
+
+def __getattr__(name: str) -> object:
+    if name in ("residue", "tuning"):  # few runs need them
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -22,10 +22,10 @@ __all__ = ["of_orders", "of_zcdp"]
 
 Floats = NDArray[np.float64]
 
-_LEAST_LEVEL = -31.0  # of the rarest test: x is 3e-14
+_LEAST_LEVEL = -31.0  # level of the rarest test: x is 3e-14
 _HALVINGS = 40
 _LEAST_LAM = 1e-8
-_GUARD = 2.0**-46  # of each logarithm and of each sum that may cancel
+_GUARD = 2.0**-46  # allowance for rounding of each logarithm and of each sum that may cancel
 _UP = 1 + 2.0**-48
 
 

@@ -52,7 +52,7 @@ def of(mechanism: mechanisms.Mechanism) -> Approximate:
 
 
 def cost(mechanism: mechanisms.Mechanism) -> Pair:
-    """What a mechanism adds to both totals, exactly: (epsilon, delta).
+    """Price a mechanism: (epsilon, delta) that it adds to both totals, exactly.
 
     Guarantee: the mechanism is (epsilon, delta)-DP, whatever came before it.
     Source: theory 2.2 (Laplace), 2.3 (pure), 2.4 (approximate), 2.5 (bounded range).

@@ -79,7 +79,7 @@ def of(mechanism: mechanisms.Mechanism) -> Gaussian:
 
 
 def cost(mechanism: mechanisms.Mechanism) -> Fraction:
-    """What a mechanism adds to a Gaussian total: mu squared, exactly.
+    """Price a mechanism: mu squared that it adds to a Gaussian total, exactly.
 
     Guarantee: the mechanism is mu-GDP, whatever came before it.
     Source: theory 2.1; Koskela, Tobaben & Honkela (2023), Thm 11.

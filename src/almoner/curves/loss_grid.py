@@ -31,13 +31,13 @@ Floats = NDArray[np.float64]
 Bundle = Mapping[Hashable, int]
 
 _ULP = 2.0**-52
-_LONG = np.longdouble  # of 64 bits or more, as the machine has it
+_LONG = np.longdouble  # numbers of 64 bits or more, as the machine has it
 _PI = _LONG("3.14159265358979323846264338327950288")
 NEGLIGIBLE = 1e-28  # a Fourier coefficient whose size is below this is not worked out
-MANY_COEFFICIENTS = 500  # that matter: then rounds are few, and a search does without long precision
-FEW_LOSSES = 4  # of a law whose Fourier coefficients are worked out term by term
+MANY_COEFFICIENTS = 500  # with so many that matter rounds are few, and a search does without long precision
+FEW_LOSSES = 4  # the Fourier coefficients of a law of at most so many losses are worked out term by term
 TILTS = tuple(np.geomspace(0.02, 4000.0, 60).tolist())
-"""Of Chernoff bounds, in both directions."""
+"""Tilts of Chernoff bounds, in both directions."""
 
 
 class _Seen:
@@ -122,7 +122,7 @@ def _log_sums(exponents: Floats) -> Floats:
 
 
 def _sums_from_above(values: Floats) -> Floats:
-    """What lies at and above each place, added up in blocks: few roundings each. As many values as a power of two."""
+    """Sum the values at and above each place, in blocks, with few roundings each; their number is a power of two."""
     block = 1 << len(values).bit_length() // 2
     sums = np.cumsum(values[::-1].reshape(-1, block), axis=1)
     sums[1:] += np.cumsum(sums[:-1, -1])[:, None]
@@ -130,7 +130,7 @@ def _sums_from_above(values: Floats) -> Floats:
 
 
 def _longest_sum(size: int) -> int:
-    """How many numbers are added one after the other in such a sum, at most."""
+    """Return the most numbers that are added one after the other in such a sum."""
     block = 1 << size.bit_length() // 2
     return block + size // block + 1
 
@@ -184,7 +184,7 @@ class Grid:
         return max(self.delta_of_side(bundle, epsilon, side) for side in (0, 1))
 
     def delta_of_side(self, bundle: Bundle, epsilon: float, side: int) -> float:
-        """The same in one direction: 0 for "remove", 1 for "add".
+        """Bound delta in one direction: 0 for "remove", 1 for "add".
 
         Guarantee: not below the curve of this direction.
         Source: docs/proofs/planned-filter.md, section 4.
@@ -202,7 +202,9 @@ class Grid:
         return value * exp(errors) * (1 + 1e-12)
 
     def covers(self, less: Bundle, more: Bundle, context: Bundle, slack: float) -> bool:
-        """Whether ``less`` beside the context is nowhere easier to tell apart than ``more`` beside it, up to the slack.
+        """True if ``less`` composed with the context is proven at most as distinguishable as ``more`` composed with it.
+
+        Curves are compared at every epsilon, up to ``slack`` in delta.
 
         Args:
             less, more, context: public; how often each kind of round is composed.
@@ -219,7 +221,7 @@ class Grid:
         return max(self._gap(less, more, context, side)[1] for side in (0, 1))
 
     def seems_to_cover(self, less: Bundle, more: Bundle, context: Bundle, slack: float) -> bool:
-        """What ``covers`` is likely to say, at a fraction of its price: for searches. It proves nothing."""
+        """Predict the answer of ``covers`` at a fraction of its price: for searches. It proves nothing."""
         return all(float(self._rough_gap(less, more, context, side).min()) >= -slack for side in (0, 1))
 
     def rough_gaps(self, less: Bundle, more: Bundle, context: Bundle) -> Floats:
@@ -249,7 +251,7 @@ class Grid:
         return self._curve(fft.irfft(difference, size), stride)
 
     def _live(self, bundle: tuple[tuple[Hashable, int], ...], side: int) -> tuple[int, float]:
-        """How many Fourier coefficients of a composition matter, and a bound on the root of the squares of all others.
+        """Count the Fourier coefficients of a composition that matter, and bound the root of the squares of all others.
 
         Both are those of a smaller composition, with a power of two of each kind, times what the rest may add.
         """
@@ -272,7 +274,7 @@ class Grid:
         return np.asarray(self._product(bundle, side, live).astype(np.complex128) * np.exp(turns))
 
     def _excess_coefficients(self, epsilon: float) -> Spectrum:
-        """What to multiply the Fourier coefficients of a composition by, for its curve at epsilon to be their sum."""
+        """Factors of a composition's Fourier coefficients: the curve at epsilon is the sum of the products."""
         excess = -np.expm1(np.minimum(epsilon - self._places, 0.0))
         return np.asarray(np.conj(fft.rfft(np.roll(excess, self.low))) * (self._twice / self.size))
 

@@ -40,10 +40,10 @@ def allowed_delta(totals: Floats, lam: Floats, log_weights: Floats, epsilon: flo
     low, high = low * (1 - 1e-9), high * (1 + 1e-9)
     for _ in range(48):
         middle = np.sqrt(low * high)
-        rising = _slope(middle, *_mixture(middle, totals, lam, log_weights, epsilon)[1:])
+        rising = _slope(middle, _mixture(middle, totals, lam, log_weights, epsilon)[1])
         low, high = np.where(rising > 0, middle, low), np.where(rising > 0, high, middle)
     log_m, mean, size = _mixture(low, totals, lam, log_weights, epsilon)
-    slope = np.maximum(_slope(low, mean, size), 0.0)
+    slope = np.maximum(_slope(low, mean), 0.0)
     # 1e-15 (size + 20): an exponent log w + lam (u - S) is off by less than 4 units of 1.1e-16 of the sizes of its
     # parts; in log M these errors are averaged with the terms, as in ``size``; exp, log and sum make less than 2e-14
     log_g = np.log(-np.expm1(-low)) - log_m + slope * (high - low) + 1e-15 * (size + 20)
@@ -51,7 +51,7 @@ def allowed_delta(totals: Floats, lam: Floats, log_weights: Floats, epsilon: flo
         return np.where(np.isnan(log_g), np.inf, np.exp(log_g))
 
 
-def _slope(t: Floats, mean: Floats, size: Floats) -> Floats:
+def _slope(t: Floats, mean: Floats) -> Floats:
     return 1 / np.expm1(t) - mean
 
 

@@ -102,7 +102,7 @@ def of(mechanism: mechanisms.Mechanism, orders: ArrayLike = ORDERS) -> Renyi:
 
 
 def cost(mechanism: mechanisms.Mechanism, order: float) -> Fraction | float:
-    """What a mechanism adds to a total at one order: exact where it is rational, else rounded up.
+    """Price a mechanism at one order, as it adds to a total: exact where it is rational, else rounded up.
 
     Guarantee: in both directions, the divergence at this order is at most the cost, whatever came before.
     Source: theory 2.1 to 2.7.
@@ -114,7 +114,7 @@ def cost(mechanism: mechanisms.Mechanism, order: float) -> Fraction | float:
 
 
 def costs(mechanism: mechanisms.Mechanism, orders: Sequence[float]) -> tuple[Fraction | float, ...]:
-    """What a mechanism adds to the totals at several orders; see ``cost``.
+    """Price a mechanism at several orders; see ``cost``.
 
     Guarantee: in both directions, the divergence at every order is at most its cost, whatever came before.
     Source: theory 2.1 to 2.7.
@@ -140,7 +140,7 @@ def _costs(leaf: mechanisms.Mechanism, orders: Sequence[float]) -> list[Fraction
 
 
 def values(mechanism: mechanisms.Mechanism, orders: ArrayLike) -> Floats:
-    """What a mechanism adds to the totals at these orders, for the rounds in which it does not fail.
+    """Price a mechanism at these orders, for the rounds in which it does not fail.
 
     Args:
         mechanism: what was run.

@@ -1,4 +1,4 @@
-"""What a round adds to the two sums of Rogers, Roth, Ullman & Vadhan (2016): the square and the drift of its loss.
+"""Terms of a round in the two sums of Rogers, Roth, Ullman & Vadhan (2016): the square and the drift of its loss.
 
 Names and symbols
     V        the sum of epsilon squared (for zCDP rounds, twice the sum of rho)
@@ -18,7 +18,7 @@ __all__ = ["prices"]
 
 
 def prices(mechanism: mechanisms.Mechanism) -> tuple[Units, Units]:
-    """What one round adds to V and to the drift, in units, rounded up.
+    """Price one round: its terms of V and of the drift, in units, rounded up.
 
     Guarantee: given the past, the loss is at most the drift in the mean, and sub-Gaussian around it with variance V.
     Source: theory 6.7; Hoeffding's lemma for pure mechanisms, the definition for zCDP.

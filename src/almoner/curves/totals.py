@@ -17,20 +17,20 @@ from scipy import special
 
 from almoner import _check, mechanisms
 from almoner._units import shown
-from almoner.curves import approximate, gaussian, renyi, tuning, zcdp
+from almoner.curves import approximate, gaussian, renyi, zcdp
 from almoner.curves._rdp import selection
 from almoner.errors import Unsupported
 
 __all__ = ["Total", "optimum", "tightest", "totals"]
 
-_MOST_ROUNDS = 10**7  # of the exact bound of pure rounds, and of the certificate of privacy loss distributions
+_MOST_ROUNDS = 10**7  # most rounds of the exact pure bound, and of the certificate of privacy loss distributions
 
 _ADAPTIVE, _IN_ADVANCE = "within a budget, however adaptive", "fixed in advance"
 
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What one run costs in one notion of privacy. Every field is public.
+    """Cost of one run in one notion of privacy. Every field is public.
 
     Attributes:
         notion: the notion of privacy, and the conversion to epsilon where there are several.
@@ -48,7 +48,7 @@ class Total:
 
 
 def totals(run: mechanisms.Mechanism, *, delta: float) -> tuple[Total, ...]:
-    """What a run costs in every notion of privacy that has a price for it, side by side.
+    """Price a run in every notion of privacy that has a price for it, side by side.
 
     The first row is the exact epsilon where there is a formula for it, else that of privacy loss distributions, where
     the run has any.
@@ -124,6 +124,8 @@ def _tuned(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:
     best = selection.only(run)
     if best is None:
         raise Unsupported("not the best of several runs")
+    from almoner.curves import tuning  # here: all other runs need none of it
+
     total = f"{shown(best.runs, 6)} runs expected"
     yield Total("hockey-stick curve of one run", total, tuning.epsilon(best, delta=delta), _IN_ADVANCE, "theory 8.2")
 

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from almoner import _check, mechanisms
 from almoner._units import as_float, times
-from almoner.curves import _two_outcomes, approximate, gaussian, losses, pairs, renyi, zcdp
+from almoner.curves import _two_outcomes, approximate, gaussian, pairs, renyi, zcdp
 from almoner.curves._grid import discrete
 from almoner.curves._rdp import selection
 from almoner.errors import ArgumentError, Unsupported
@@ -32,9 +32,9 @@ __all__ = ["Curve", "from_epsilons", "least", "of"]
 
 Floats = NDArray[np.float64]
 
-MOST_ROUNDS = 10**7  # of which loss distributions are certified
-FEW_ROUNDS, MOST_POINTS = 12, 2**14  # of which all outcomes are listed
-SMALLEST_DELTA = 1e-12  # down to which curves are worked out
+MOST_ROUNDS = 10**7  # most rounds whose loss distributions are certified
+FEW_ROUNDS, MOST_POINTS = 12, 2**14  # most rounds, and most outcomes, of which all are listed
+SMALLEST_DELTA = 1e-12  # curves are worked out down to this delta
 _ROUND_UP = 1 + 2.0**-48
 
 
@@ -258,7 +258,7 @@ def _of_mechanism(mechanism: mechanisms.Mechanism, points: int) -> Curve:
 
 
 def _smooth(mechanism: mechanisms.Mechanism) -> bool:
-    """Whether few points are far from the truth."""
+    """True if few points are far from the truth."""
     return any(isinstance(leaf, mechanisms.SampledGaussian) for leaf in mechanisms.leaves(mechanism))
 
 
@@ -266,7 +266,7 @@ def _points(curve: Curve) -> list[tuple[float, float]]:
     return list(zip(curve.epsilons, curve.deltas, strict=True))
 
 
-def _failures(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
+def _failures(mechanism: mechanisms.Mechanism, _: int) -> list[tuple[float, float]]:
     """Of rounds that tell nothing unless they fail, exactly: that one of them fails (theory 2.4)."""
     rounds = {leaf: count for leaf, count in mechanisms.leaves(mechanism).items() if count}
     if not rounds or not all(isinstance(leaf, mechanisms.Approximate) and leaf.epsilon == 0 for leaf in rounds):
@@ -294,6 +294,8 @@ def _by_losses(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float
         return _points(of(gaussian.of(mechanism), points=points))
     if sum(rounds.values()) > MOST_ROUNDS:
         raise Unsupported("so many rounds are not composed")
+    from almoner.curves import losses  # here: exact curves need none of it
+
     counts, kinds = np.array([list(rounds.values())]), list(rounds)
     end = float(losses.epsilons(counts, kinds, delta=SMALLEST_DELTA)[0])
     if end == inf:  # mass at infinity: as far as epsilons go

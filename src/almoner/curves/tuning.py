@@ -131,7 +131,7 @@ def _hull(points: list[tuple[Fraction, Fraction]]) -> list[tuple[Fraction, Fract
 
 
 def draw_runs(best: mechanisms.BestOf, /, *, seed: int | None = None) -> int:
-    """How many runs to make. PRIVATE: the number stays secret, and so does everything that tells it.
+    """Draw the number of runs to make. PRIVATE: the number stays secret, and so does everything that tells it.
 
     Args:
         best: public; its shape is finite, at most 1,000 runs are expected, and few of them of numbers above 1e12:

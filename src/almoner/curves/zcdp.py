@@ -87,7 +87,7 @@ def of(mechanism: mechanisms.Mechanism) -> Zcdp:
 
 
 def cost(mechanism: mechanisms.Mechanism) -> Fraction | float:
-    """What a mechanism adds to a zCDP total: rho, exactly (inf where it has no finite rho).
+    """Price a mechanism: rho that it adds to a zCDP total, exactly (inf where it has no finite rho).
 
     Guarantee: the mechanism is rho-zCDP, whatever came before it.
     Source: theory 2.1 (Gaussian), 2.3 (pure DP), 2.5 (bounded range), 2.7 (discrete Gaussian).

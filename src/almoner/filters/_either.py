@@ -75,7 +75,7 @@ class Either(Uncopyable):
 
     @property
     def count(self) -> int:
-        """How many rounds were charged. Public."""
+        """Number of rounds charged. Public."""
         return self._count
 
     @property
@@ -85,16 +85,16 @@ class Either(Uncopyable):
 
     @property
     def spent(self) -> tuple[Any, ...]:
-        """What was spent of each filter, in its own measure; of a closed one, until it closed. Public."""
+        """Amount spent of each filter, in its own measure; of a closed one, until it closed. Public."""
         return tuple(account.spent for account in self._filters)
 
     @property
     def left(self) -> tuple[Any, ...]:
-        """What is left of each filter, in its own measure; None of a closed one. Public."""
+        """Amount left of each filter, in its own measure; None of a closed one. Public."""
         return tuple(account.left if is_open else None for account, is_open in self._pairs())
 
     def admits(self, mechanism: mechanisms.Mechanism) -> bool:
-        """Whether an open filter admits a mechanism. Asking changes nothing."""
+        """True if an open filter admits a mechanism. Asking changes nothing."""
         return any(self._admitting(mechanism))
 
     def charge(self, mechanism: mechanisms.Mechanism) -> None:

@@ -30,12 +30,12 @@ class Filter(Account[Budget[Any]]):
 
     @property
     def spent(self) -> Any:
-        """What was spent, in the filter's own measure, rounded up. Public."""
+        """Amount spent, in the filter's own measure, rounded up. Public."""
         return self._notion.spent(self._totals)
 
     @property
     def left(self) -> Any:
-        """What is left, in the filter's own measure, rounded down. Public."""
+        """Amount left, in the filter's own measure, rounded down. Public."""
         return self._notion.left(self._totals)
 
     def epsilon(self, *, delta: float | None = None) -> float:
@@ -98,7 +98,7 @@ class Filter(Account[Budget[Any]]):
             )
 
     def admits(self, mechanism: mechanisms.Mechanism, *, units: bool = False) -> bool:
-        """Whether a mechanism fits into what is left. Asking changes nothing.
+        """True if a mechanism fits into what is left. Asking changes nothing.
 
         Args:
             mechanism: what would be charged.

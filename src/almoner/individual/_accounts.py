@@ -25,7 +25,7 @@ _BLOCK = 2**15  # people at a time: temporary arrays stay in the processor's cac
 
 
 class AccountsPerPerson(Protocol):
-    """What may still be contributed, and who has paid, for each of n people: all that training needs of accounts.
+    """Interface of accounts that training needs: what each of n people may still contribute, and who has paid.
 
     :class:`almoner.individual.Filter` is one, and so is whatever stands in front of it, such as
     :class:`almoner.training.stopping.Dropouts`. Every array with one entry per person is private.

@@ -1,4 +1,4 @@
-"""What a round costs people, in units, from what each contributes.
+"""Prices of a round for people, in units, from what each contributes.
 
 Costs take a block of private contributions (n,), with what each person has spent (n, m), and give (cost, known): (n, m)
 int64 units, rounded up, and (n,) whether the contribution is known. NaN, negative contributions and those above the
@@ -39,7 +39,7 @@ def at_least(smallest: float, norms: Array, xp: Library) -> Array:
 
 
 class Costs(Protocol):
-    """What one step costs people."""
+    """Prices of one step for people."""
 
     @property
     def sensitivity(self) -> float | None:
@@ -81,7 +81,7 @@ class Quadratic:
         """1,025 contributions up to the sensitivity."""
         return np.linspace(0.0, self.sensitivity, 1025)
 
-    def __call__(self, given: Array, spent: Array, xp: Library) -> tuple[Array, Mask]:
+    def __call__(self, given: Array, spent: Array, xp: Library) -> tuple[Array, Mask]:  # noqa: ARG002 - Costs has it
         known = (given >= 0) & (given <= self.sensitivity)
         safe = at_least(self.smallest, xp.where(known, given, self.sensitivity), xp)
         factor = xp.asarray(self.factor, dtype=xp.float64, device=given.device)
@@ -105,7 +105,7 @@ class Table:
     sensitivity: float
     full: None = None
 
-    def __call__(self, given: Array, spent: Array, xp: Library) -> tuple[Array, Mask]:
+    def __call__(self, given: Array, spent: Array, xp: Library) -> tuple[Array, Mask]:  # noqa: ARG002 - Costs has it
         known = (given >= 0) & (given <= self.sensitivity)
         grid = xp.asarray(self.grid, device=given.device)
         place = xp.searchsorted(grid, xp.where(known, given, 0.0))
@@ -129,11 +129,11 @@ class TakingPart:
         """Out, or in."""
         return np.array([0.0, 1.0])
 
-    def __call__(self, given: Array, spent: Array, xp: Library) -> tuple[Array, Mask]:
+    def __call__(self, given: Array, spent: Array, xp: Library) -> tuple[Array, Mask]:  # noqa: ARG002 - Costs has it
         full = xp.asarray(self.full, dtype=xp.int64, device=given.device)
         return xp.where(given[:, None], full, xp.zeros_like(full)), cast(Mask, xp.ones_like(given))
 
-    def allowance(self, left: Array, xp: Library) -> Array | None:
+    def allowance(self, left: Array, xp: Library) -> Array | None:  # noqa: ARG002 - Costs has it
         return None
 
 
@@ -174,7 +174,7 @@ class DependingOnLeft:
             rest, todo = rest - run * price, xp.where(fits, todo - run, 0)
         return xp.where(lost, RANGE, left - rest)[:, None], known
 
-    def allowance(self, left: Array, xp: Library) -> Array | None:
+    def allowance(self, left: Array, xp: Library) -> Array | None:  # noqa: ARG002 - Costs has it
         return None
 
 
@@ -198,7 +198,7 @@ def search_allowance(costs: Costs, fits: Callable[[Array], Mask], people: int, x
 
 
 def costs_of(notion: Notion, step: mechanisms.Mechanism, most: int = 0) -> Costs:
-    """What a step costs people in a notion.
+    """Return the prices of a step for people in a notion.
 
     Args:
         notion: what rounds cost.

@@ -17,7 +17,7 @@ from almoner.individual._accounts import Accounts, People
 from almoner.individual._costs import Costs, Quadratic, costs_of, search_allowance
 from almoner.individual._fast_charge import charge_all
 from almoner.individual._rests import Rests
-from almoner.individual._shares import checked_shares, guesses, opening, promised
+from almoner.individual._shares import checked_shares, guesses, promised, spent_at_start
 from almoner.individual._statements import BudgetStatement
 from almoner.notions import MOST
 
@@ -81,7 +81,7 @@ class Filter(Accounts):
         super().__init__(people, len(self._most), xp, device)
         if shares is not None:
             self._shares = checked_shares(shares, self._spent.shape[0])
-            self._spent = self._units(opening(self._notion, self._shares))
+            self._spent = self._units(spent_at_start(self._notion, self._shares))
         self._rests = Rests(self._notion, self._xp, self._device, shares=shares is not None)
 
     def __repr__(self) -> str:
@@ -89,14 +89,14 @@ class Filter(Accounts):
 
     @property
     def budget(self) -> filters.Filter:
-        """What each person may spend: a filter of its own, which charges nobody. Public."""
+        """Budget of each person: a filter of its own, which charges nobody. Public."""
         if self._shown is None:
             self._shown = self._budget.fresh()
         return self._shown
 
     @property
     def has_shares(self) -> bool:
-        """Whether people have budgets of their own. Public."""
+        """True if people have budgets of their own. Public."""
         return self._shares is not None
 
     def join(self, people: int | Sequence[Hashable], *, shares: ArrayLike | Array | None = None) -> None:
@@ -115,7 +115,7 @@ class Filter(Accounts):
                 return self._join(people)
             count = int(people) if isinstance(people, int | np.integer) else len(people)
             own = checked_shares(shares, count)
-            spent = self._units(opening(self._notion, own))
+            spent = self._units(spent_at_start(self._notion, own))
             self._join(people)
             self._spent[before:, ...] = spent
             self._shares = np.concatenate([self._shares, own])
@@ -262,7 +262,7 @@ class Filter(Accounts):
         )
 
     def refundable(self, step: mechanisms.Mechanism) -> bool:
-        """Whether a step has one exact full price, so that ``refund`` can undo it. Public."""
+        """True if a step has one exact full price, so that ``refund`` can undo it. Public."""
         return self._costs(step).full is not None
 
     def refund(self, step: mechanisms.Mechanism, people: Mask) -> None:
@@ -299,7 +299,7 @@ class Filter(Accounts):
             return self._notion.person_spent(chosen, self._xp.zeros_like(chosen), self._xp)
         rows = self._rows(people)
         own = self._shares if rows is None else self._shares[to_numpy(rows)]
-        return self._notion.person_spent(chosen, self._units(opening(self._notion, own)), self._xp)
+        return self._notion.person_spent(chosen, self._units(spent_at_start(self._notion, own)), self._xp)
 
     def left(self, people: People | None = None) -> Array:
         """(n,) or, with several orders, (n, m) float64, private: what is left, in the budget's measure."""
@@ -319,7 +319,7 @@ class Filter(Accounts):
         return np.asarray(np.minimum(shares, 1.0))
 
     def statement(self, person: Hashable, *, delta: float | None = None) -> BudgetStatement:
-        """What this person may be told: private, to be disclosed to this person alone.
+        """Tell one person about that person's own budget: private, to be disclosed to this person alone.
 
         Args:
             person: a row or an id.
@@ -381,13 +381,13 @@ class Filter(Accounts):
         return accounts
 
     def _is_fast(self, given: Array) -> bool:
-        """Whether ``charge_all`` applies: one total, NumPy, and twice the budget does not overflow."""
+        """True if ``charge_all`` applies: one total, NumPy, and twice the budget does not overflow."""
         return isinstance(given, np.ndarray) and len(self._most) == 1 and self._most[0] < 2**62
 
     def _after(
         self, costs: Costs, given: Array, where: slice | Array, over: int = 0, *, keep: bool = False
     ) -> tuple[Array, Mask]:
-        """What would be spent, and who fits; a person who does not fit keeps what was spent before."""
+        """Return the totals after a charge, and who fits; a person who does not fit keeps what was spent before."""
         spent = self._totals(where)
         cost, known = costs(given, spent, self._xp)
         cost = self._xp.where(known[:, None], cost, RANGE)

@@ -222,7 +222,7 @@ class Losses:
 
     @property
     def n(self) -> int:
-        """How many people; as private as the caller decides."""
+        """Number of people; as private as the caller decides."""
         return self._n
 
     @property
@@ -320,7 +320,7 @@ class Losses:
         return self._read(slice(None), delta, bounds)
 
     def statement(self, row: int, *, delta: float) -> LossStatement:
-        """What the person of a row may be told: private, to be disclosed to this person alone.
+        """Tell the person of a row about that person's losses: private, to be disclosed to this person alone.
 
         Guarantee: its epsilon is that of epsilon(), with the same limits, which it states in words.
         Source: theory 7.1 to 7.3, 5.9.

@@ -26,7 +26,7 @@ _KINDS = (odometers.Renyi, odometers.Gaussian, odometers.Line, odometers.Feldman
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What one person may be told about that person's own privacy. Private: for that person alone.
+    """Statement to one person about that person's own privacy. Private: for that person alone.
 
     Attributes (private): person; epsilon, the pathwise bound; ex_post_epsilon, the ex-post bound (None if the odometer
     has none). Public: delta.
@@ -97,7 +97,7 @@ class Odometer(Accounts):
 
     @property
     def boundary(self) -> Boundary:
-        """What is read off for each person: an odometer of its own, which charges nobody. Public."""
+        """Bound that is read off for each person: an odometer of its own, which charges nobody. Public."""
         return self._boundary.fresh()
 
     def check(self, step: mechanisms.Mechanism) -> None:
@@ -166,7 +166,7 @@ class Odometer(Accounts):
         return self._xp.asarray(values[which], device=self._device)
 
     def statement(self, person: Hashable) -> Statement:
-        """What this person may be told: private, to be disclosed to this person alone."""
+        """Tell one person about that person's own privacy: private, to be disclosed to this person alone."""
         one = [person]
         ex_post = float(self.ex_post_epsilon(one)[0]) if self._notion.person_ex_post else None
         return Statement(person, float(self.epsilon(one)[0]), ex_post, self._notion.delta)

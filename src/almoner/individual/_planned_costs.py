@@ -1,4 +1,4 @@
-"""What a round costs people whose accounts hold planned rounds and change.
+"""Prices of a round for people whose accounts hold planned rounds and change.
 
 Names and symbols
     left      how often each mechanism of the plan is left; whole, planned rounds that are left
@@ -23,7 +23,7 @@ __all__ = ["FromPlan"]
 
 @dataclass(slots=True)
 class _Left:
-    """What some people have left, and what they have paid; changed in place, round by round."""
+    """Remainders of some people, and what they have paid; changed in place, round by round."""
 
     mechanisms: list[Array]
     change: Array
@@ -82,7 +82,7 @@ class FromPlan:
         cost = xp.stack([*used, left.paid, left.got], axis=1)
         return xp.where(lost[:, None], RANGE, cost), known
 
-    def allowance(self, left: Array, xp: Library) -> Array | None:
+    def allowance(self, left: Array, xp: Library) -> Array | None:  # noqa: ARG002 - Costs has it
         return None
 
     def _prices(self, row: Array, left: _Left, xp: Library) -> _Prices:

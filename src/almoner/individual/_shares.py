@@ -1,8 +1,8 @@
 """Give each person a budget of their own: a share of the budget of the accounts.
 
 Names and symbols
-    share      in (0, 1], private: the part of the budget, in its measure, that a person may spend
-    opening    units that count as spent from the start: what the share leaves out
+    share             in (0, 1], private: the part of the budget, in its measure, that a person may spend
+    spent_at_start    units that count as spent from the start: what the share leaves out
 
 Source: theory 5.10 and 5.1; docs/proofs/individual-filter.md
 """
@@ -19,10 +19,10 @@ from almoner.accounting import meaning
 from almoner.errors import ArgumentError
 from almoner.notions import Budget
 
-__all__ = ["checked_shares", "guesses", "opening", "promised", "shares"]
+__all__ = ["checked_shares", "guesses", "promised", "shares", "spent_at_start"]
 
-MOST_DIFFERENT = 100  # epsilons; more are rounded down onto a grid of so many
-PRECISION = 1e-4  # relative: of a share that is looked for
+MOST_DIFFERENT = 100  # different epsilons; more are rounded down onto a grid of so many
+PRECISION = 1e-4  # relative precision of a share that is looked for
 
 
 def checked_shares(shares: ArrayLike | Array, count: int) -> NDArray[np.float64]:
@@ -36,7 +36,7 @@ def checked_shares(shares: ArrayLike | Array, count: int) -> NDArray[np.float64]
     return values
 
 
-def opening(notion: Budget[object], shares: NDArray[np.float64]) -> NDArray[np.int64]:
+def spent_at_start(notion: Budget[object], shares: NDArray[np.float64]) -> NDArray[np.int64]:
     """(n, m) units that count as spent from the start, such that each person may spend at most the share."""
     return np.asarray(notion.person_opening(shares), np.int64)
 
@@ -64,9 +64,9 @@ def guesses(notion: Budget[object], shares: NDArray[np.float64]) -> NDArray[np.f
 def _each(
     notion: Budget[object], shares: NDArray[np.float64], of: Callable[[tuple[int, ...]], float]
 ) -> NDArray[np.float64]:
-    """(n,) of each person's opening; once for each different share."""
+    """(n,) of what each person has spent at the start; once for each different share."""
     different, places = np.unique(shares, return_inverse=True)
-    values = [of(tuple(row)) for row in opening(notion, different).tolist()]
+    values = [of(tuple(row)) for row in spent_at_start(notion, different).tolist()]
     return np.asarray(values, np.float64)[places.reshape(shares.shape)]
 
 
@@ -116,7 +116,7 @@ def _share(notion: Budget[object], epsilon: float, delta: float, whole: float) -
     low, high = 0.0, 1.0
     while high - low > PRECISION * high and high > 1e-9:
         middle = (low + high) / 2
-        units = tuple(opening(notion, np.array([middle]))[0].tolist())
+        units = tuple(spent_at_start(notion, np.array([middle]))[0].tolist())
         low, high = (
             (middle, high) if notion.person_epsilon(units, delta, at_most=epsilon) <= epsilon < inf else (low, middle)
         )

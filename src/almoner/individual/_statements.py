@@ -1,4 +1,4 @@
-"""What one person may be told about the steps that were counted, or charged, for that person."""
+"""Statements to one person about the steps that were counted, or charged, for that person."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ PRIVATE = "This statement is itself computed from your data: anyone you show it 
 
 @dataclass(frozen=True, slots=True)
 class BudgetStatement:
-    """What one person may be told about that person's own budget. Private: for that person alone.
+    """Statement to one person about that person's own budget. Private: for that person alone.
 
     Attributes (private): person; used, the share of the budget that is spent, in [0, 1], rounded up; epsilon, what the
     person's whole budget promises; guess, how often a guess whether the person's data were used is right at most, at
@@ -42,7 +42,7 @@ class BudgetStatement:
 
 @dataclass(frozen=True, slots=True)
 class LossStatement:
-    """What one person may be told from the counts of that person's steps. Private: for that person alone.
+    """Statement to one person from the counts of that person's steps. Private: for that person alone.
 
     Attributes (private): person, the row; steps, how many were counted; least and epsilon, bounds on the person's
     epsilon, had noise, rates and norms been fixed in advance. Public: delta.

@@ -38,7 +38,7 @@ _MOST = 10**30  # rounds in one Repeated; nested ones may count further
 
 
 class Mechanism:
-    """What was run. Every field of every mechanism is public."""
+    """Description of what was run. Every field of every mechanism is public."""
 
     __slots__ = ()
 
@@ -193,7 +193,7 @@ class Renyi(Mechanism):
 
 @dataclass(frozen=True, slots=True)
 class Repeated(Mechanism):
-    """The same mechanism, count times, with fresh noise each time."""
+    """One mechanism, run count times, with fresh noise each time."""
 
     mechanism: Mechanism
     count: int
@@ -241,7 +241,7 @@ def _count(mechanism: Mechanism, times: int, counts: dict[Mechanism, int]) -> No
 
 
 def repeated(mechanism: Mechanism) -> tuple[Mechanism, int]:
-    """What is repeated, and how often: nested Repeated are flattened, a Composed is not taken apart.
+    """Return the repeated mechanism and its count: nested Repeated are flattened, a Composed is not taken apart.
 
     >>> repeated(Repeated(Repeated(Pure(0.2), 3), 2))
     (Pure(epsilon=0.2), 6)
@@ -280,7 +280,7 @@ def in_order(mechanism: Mechanism) -> Iterator[tuple[Mechanism, int]]:
 
 @lru_cache(maxsize=1024)
 def rounds(mechanism: Mechanism) -> int:
-    """How many rounds a mechanism stands for: 1, or the sum over its parts."""
+    """Count the rounds that a mechanism stands for: 1, or the sum over its parts."""
     return sum(leaves(mechanism).values())
 
 

@@ -154,7 +154,7 @@ def _shift(exponents: NDArray[np.integer], law: Law) -> Words:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """What the first bits decide, for one law.
+    """Table of what the first bits decide, for one law.
 
     Fields:
         lows, highs: (cells,) uint64; C_j is in [low, high] / 2**64 for j = 1, 2, ...

@@ -62,7 +62,7 @@ class Uniform:
 
     @property
     def high(self) -> Fraction:
-        """What the number is below."""
+        """Upper bound of the number, exclusive."""
         return Fraction(self.value + 1, 1 << self.count)
 
 
@@ -122,7 +122,7 @@ def cell_of(law: Law, uniform: Uniform) -> int:
 
 
 def accepts(law: Law, cell: int, where: Uniform, uniform: Uniform) -> bool:
-    """Whether uniform < exp(-rise(cell, where)); bits of both are drawn until it is certain."""
+    """True if uniform < exp(-rise(cell, where)); bits of both are drawn until it is certain."""
     while True:
         places = uniform.count + 32
         if uniform.high * 2**places <= exp_bounds(law.rise(cell, where.high), places)[0]:

@@ -1,4 +1,4 @@
-"""What filters and odometers share: an account over a notion, with its totals, its lock and its saved state."""
+"""Base of filters and odometers: an account over a notion, with its totals, its lock and its saved state."""
 
 from collections.abc import Callable, Iterable
 from math import inf
@@ -35,12 +35,12 @@ class Account(Uncopyable, Generic[N]):
 
     @property
     def notion(self) -> N:
-        """What mechanisms cost here, and what the totals mean: a frozen value. Public."""
+        """Prices of mechanisms in this account, and the meaning of its totals: a frozen value. Public."""
         return self._notion
 
     @property
     def count(self) -> int:
-        """How many rounds were charged. Public."""
+        """Number of rounds charged. Public."""
         return self._count
 
     def fresh(self) -> Self:

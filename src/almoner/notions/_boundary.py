@@ -42,7 +42,7 @@ MOST = RANGE // 2
 
 @dataclass(frozen=True, kw_only=True)
 class PersonBound(Notion):
-    """What accounts per person need of a running bound.
+    """Interface of a running bound that accounts per person need.
 
     Attributes (public): delta of the promise.
     """
@@ -61,7 +61,7 @@ class PersonBound(Notion):
     @property
     @abstractmethod
     def person_columns(self) -> int:
-        """How many totals an account of a person holds."""
+        """Number of totals that an account of a person holds."""
 
     @abstractmethod
     def person_after(self, totals: Array, cost: Array, known: Mask, xp: Library) -> Array:
@@ -96,11 +96,11 @@ class Boundary(PersonBound):
     @property
     @abstractmethod
     def width(self) -> int:
-        """How many costs there are."""
+        """Number of costs."""
 
     @abstractmethod
     def costs(self, leaf: mechanisms.Mechanism) -> Totals:
-        """What one round that cannot fail adds to the costs, in units, rounded up."""
+        """Price one round that cannot fail: its part of each cost, in units, rounded up."""
 
     @abstractmethod
     def bound(
@@ -164,12 +164,12 @@ class Boundary(PersonBound):
         return exact(self.sum_delta) / exact(self.delta)
 
     def rest(self, delta: float, kept: Fraction) -> float:
-        """What is left of delta for the losses, rounded down."""
+        """Part of delta that is left for the losses, rounded down."""
         return delta if not kept else float(np.nextafter(float((1 - kept) * exact(delta)), 0))
 
     @property
     def known_in_advance(self) -> bool:
-        """Whether nothing about the bound is left to be fixed by the first charge."""
+        """True if nothing about the bound is left to be fixed by the first charge."""
         return True
 
     @property
@@ -202,7 +202,7 @@ def as_floats(totals: Totals) -> NDArray[np.float64]:
 def _pathwise(
     epsilon: float, delta: float, stretch: float
 ) -> tuple[tuple[mechanisms.Mechanism, ...] | None, Fraction | float]:
-    """What an (epsilon, delta)-DP round costs outside of an event of a probability that is returned as well.
+    """Price an (epsilon, delta)-DP round outside of an event, whose probability is returned as well.
 
     With e = epsilon + t: the loss is above e with probability <= b = delta / (1 - e^-t), and below -e with
     probability <= b e^-e. Of probabilistic DP this holds with t = 0 and b = delta. Outside of both, with probability

@@ -31,7 +31,7 @@ READ = 160
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a budget promises: (epsilon, delta)-DP for adding or removing one person. Every field is public."""
+    """Promise of a budget: (epsilon, delta)-DP for adding or removing one person. Every field is public."""
 
     epsilon: float
     delta: float
@@ -39,7 +39,7 @@ class Promise:
 
 
 class Notion(ABC):
-    """What mechanisms cost in a notion of privacy: one or several totals that add up, in whole units.
+    """Prices of mechanisms in a notion of privacy: one or several totals that add up, in whole units.
 
     A notion is a frozen value. It never holds what was spent: accounts do (``filters``, ``odometers``).
     """
@@ -47,14 +47,14 @@ class Notion(ABC):
     @property
     @abstractmethod
     def columns(self) -> int:
-        """How many totals there are."""
+        """Number of totals."""
 
     @abstractmethod
     def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
-        """What a single round adds to each total, in units, rounded up."""
+        """Price a single round: its part of each total, in units, rounded up."""
 
     def price(self, mechanism: mechanisms.Mechanism) -> Totals:
-        """What a mechanism adds to each total, in units, rounded up: the sum over its rounds.
+        """Price a mechanism: its part of each total, in units, rounded up, which is the sum over its rounds.
 
         Raises:
             Unsupported: no theorem gives this mechanism a price here.
@@ -67,7 +67,7 @@ class Notion(ABC):
         """The totals once a mechanism is charged as well."""
         return tuple(map(add, totals, self.price(mechanism)))
 
-    def settle(self, mechanism: mechanisms.Mechanism, after: Totals) -> tuple[Self, Totals]:
+    def settle(self, mechanism: mechanisms.Mechanism, after: Totals) -> tuple[Self, Totals]:  # noqa: ARG002 - notions below use it
         """The notion and the totals of an account once a mechanism was charged.
 
         What was left open before the first charge, such as the part of delta for failures, is fixed from then on.
@@ -86,7 +86,7 @@ class Notion(ABC):
         """For accounts per person: the round in the form in which they price it."""
         return leaf
 
-    def person_table(self, leaf: mechanisms.Mechanism) -> residue.Table | table.Table | None:
+    def person_table(self, leaf: mechanisms.Mechanism) -> residue.Table | table.Table | None:  # noqa: ARG002 - notions below use it
         """For accounts per person: charges by what is left; None where they do not depend on it."""
         return None
 
@@ -118,7 +118,7 @@ class Budget(Notion, Generic[Measure]):
 
     @abstractmethod
     def holds(self, totals: Totals) -> bool:
-        """Whether these totals still imply the promise."""
+        """True if these totals still imply the promise."""
 
     @abstractmethod
     def spent(self, totals: Totals) -> Measure:
@@ -126,10 +126,10 @@ class Budget(Notion, Generic[Measure]):
 
     @abstractmethod
     def left(self, totals: Totals) -> Measure:
-        """What is left beside these totals in the notion's measure, rounded down."""
+        """Remainder beside these totals in the notion's measure, rounded down."""
 
-    def asked(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Measure:
-        """What a mechanism would add to these totals, in the notion's measure, rounded up."""
+    def asked(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Measure:  # noqa: ARG002 - notions below use it
+        """Price of a mechanism beside these totals, in the notion's measure, rounded up."""
         return self.spent(self.price(mechanism))
 
     def refusal(self, totals: Totals, mechanism: mechanisms.Mechanism) -> str:
@@ -142,7 +142,7 @@ class Budget(Notion, Generic[Measure]):
         return f"it costs {asked!r} in {name}; {spent!r} was spent, and {left!r} is left"
 
     def statement(self, delta: float | None = None) -> Promise:
-        """What the whole budget promises.
+        """Promise of the whole budget.
 
         Args:
             delta: public, in (0, 1); by default the budget's own.
@@ -171,7 +171,7 @@ class Budget(Notion, Generic[Measure]):
             raise Unsupported(f"delta={delta!r}: the budget promises nothing below its own delta={self.delta!r}")
         return Promise(float(epsilon), float(delta), self.theorem)
 
-    def _converted(self, delta: float) -> float:
+    def _converted(self, delta: float) -> float:  # noqa: ARG002 - notions below use it
         """The epsilon that the limits of the totals imply at delta, rounded up; inf where no conversion is known."""
         return inf
 
@@ -200,7 +200,7 @@ class Budget(Notion, Generic[Measure]):
     def person_limits(self) -> tuple[int, ...]:
         """For accounts per person: the units that each total may reach."""
 
-    def person_over(self, leaf: mechanisms.Mechanism, count: int) -> int:
+    def person_over(self, leaf: mechanisms.Mechanism, count: int) -> int:  # noqa: ARG002 - notions below use it
         """For accounts per person: the fine units by which their price of so many rounds is rounded up, if known."""
         return 0
 
@@ -224,7 +224,7 @@ class Budget(Notion, Generic[Measure]):
         below = np.floor(shares[:, None] * limits.astype(np.float64) * (1 - 2.0**-50)).astype(np.int64)
         return limits - np.where(shares[:, None] == 1, limits, np.minimum(below, limits))
 
-    def person_epsilon(self, opening: tuple[int, ...], delta: float, *, at_most: float | None = None) -> float:
+    def person_epsilon(self, opening: tuple[int, ...], delta: float, *, at_most: float | None = None) -> float:  # noqa: ARG002 - notions below use it
         """For accounts per person: the epsilon at delta of an account in which so much was spent at the start.
 
         Args:
@@ -244,7 +244,7 @@ class Budget(Notion, Generic[Measure]):
     def _beside(self, opening: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(most - spent for most, spent in zip(self.person_limits(), opening, strict=True))
 
-    def _left_converted(self, left: tuple[int, ...], delta: float) -> float:
+    def _left_converted(self, left: tuple[int, ...], delta: float) -> float:  # noqa: ARG002 - notions below use it
         """The epsilon at delta that smaller limits imply, rounded up; inf where no conversion is known."""
         return inf
 
@@ -260,7 +260,7 @@ class Budget(Notion, Generic[Measure]):
         left = self._beside(opening)
         return self._with_own(self._left_curve(left)) if any(left) else tradeoff.Curve((0.0,), (0.0,))
 
-    def _left_curve(self, left: tuple[int, ...]) -> tradeoff.Curve:
+    def _left_curve(self, left: tuple[int, ...]) -> tradeoff.Curve:  # noqa: ARG002 - notions below use it
         """The curve that smaller limits imply, beside the budget's own epsilon and delta."""
         return self._curve()
 

@@ -101,7 +101,7 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
         no_failures(leaf, "an account per person")
         return coarse(tuple([times(count, units) for units in self.price(leaf)[:-2]]))
 
-    def person_opening(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+    def person_opening(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:  # noqa: ARG002 - Notion has it
         raise Unsupported(
             "a mixture of orders has no shares: take filters.RenyiOrder, RenyiCurve, Zcdp, Gaussian, Residue or Planned"
         )

@@ -1,4 +1,4 @@
-"""What is left is the planned round itself, as often as it still fits, and change.
+"""Budget whose remainder is the planned round itself, as often as it still fits, and small change.
 
 Names and symbols
     used     how often each mechanism of the plan was charged, or given for other rounds
@@ -40,7 +40,7 @@ MORE_SLACK, LARGEST_SLACK = 64, 1 / 64
 
 @dataclass(frozen=True)
 class _Left:
-    """What an account has left."""
+    """Remainder of an account."""
 
     plan: tuple[int, ...]  # of each mechanism of the plan
     change: int
@@ -78,7 +78,7 @@ class Planned(WithFailures[int]):
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How often each mechanism runs in one planned round."""
+        """Count the runs of each mechanism in one planned round."""
         return tuple(count for _, count in self.parts)
 
     @cached_property
@@ -95,7 +95,7 @@ class Planned(WithFailures[int]):
         return self.after((0,) * self.columns, leaf)
 
     def price(self, mechanism: mechanisms.Mechanism) -> Totals:
-        """What a mechanism adds to the totals of a fresh account; what it adds to others is in ``after``."""
+        """Price a mechanism for a fresh account; ``after`` has what it adds to the totals of others."""
         return self.after((0,) * self.columns, mechanism)
 
     def after(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
@@ -118,16 +118,16 @@ class Planned(WithFailures[int]):
         used = [count * self.prices.rounds - one for (_, count), one in zip(self.parts, left.plan, strict=True)]
         return (*used, paid, got, self._slack - left.slack - spent, failures)
 
-    def holds_for(self, totals: Totals, delta: Fraction) -> bool:
+    def holds_for(self, totals: Totals, delta: Fraction) -> bool:  # noqa: ARG002 - WithFailures has it
         if inf in totals:
             return False
         left = self._left(totals)
         return min(*left.plan, left.change, left.slack) >= 0
 
-    def aside(self, totals: Totals) -> Fraction:
+    def aside(self, totals: Totals) -> Fraction:  # noqa: ARG002 - WithFailures has it
         return exact(default_share(self.delta, may_fail=False) if self.sum_delta is None else self.sum_delta)
 
-    def settle(self, mechanism: mechanisms.Mechanism, after: Totals) -> tuple[Self, Totals]:
+    def settle(self, mechanism: mechanisms.Mechanism, after: Totals) -> tuple[Self, Totals]:  # noqa: ARG002 - Notion has it
         return self, after  # the planned rounds are fixed from the start, and so is what is left for failures
 
     def spent(self, totals: Totals) -> int:
@@ -156,7 +156,7 @@ class Planned(WithFailures[int]):
         )
 
     def person_limits(self) -> tuple[int, ...]:
-        """How often each mechanism of the plan is there; change is got and paid on the way."""
+        """Number of times each mechanism of the plan is there; change is got and paid on the way."""
         if self.sum_delta or self.reserve:
             raise Unsupported("accounts per person hold planned rounds alone: make Planned without reserve, sum_delta")
         return (*(count * self.prices.rounds for _, count in self.parts), 0, 0)
@@ -273,7 +273,7 @@ class Planned(WithFailures[int]):
         return min(one // count for (_, count), one in zip(self.parts, left.plan, strict=True))
 
     def _given(self, left: _Left, rounds: int) -> tuple[int, ...]:
-        """What is left of the plan's mechanisms after whole planned rounds were given."""
+        """Remainder of the plan's mechanisms after whole planned rounds were given."""
         return tuple(one - count * rounds for (_, count), one in zip(self.parts, left.plan, strict=True))
 
     def _as_planned(self, left: _Left, leaf: mechanisms.Mechanism, count: int) -> tuple[_Left, int]:
@@ -287,7 +287,7 @@ class Planned(WithFailures[int]):
         return replace(left, plan=tuple(plan)), count
 
     def _bought(self, left: _Left, leaf: mechanisms.Mechanism, count: int) -> _Left | None:
-        """What is left after a number of equal rounds; None where they do not fit.
+        """Remainder after a number of equal rounds; None where they do not fit.
 
         Equal rounds are paid in blocks, and blocks at one level are paid in one go.
         """
@@ -304,7 +304,7 @@ class Planned(WithFailures[int]):
         return left
 
     def _some_bought(self, left: _Left, leaf: mechanisms.Mechanism, block: int, most: int) -> tuple[_Left, int] | None:
-        """What is left after some equal blocks, at least one and at most so many; and how many.
+        """Remainder after some equal blocks, at least one and at most so many; and the number of blocks.
 
         Their slack is in proportion to their size; where rounding takes more than that, it is larger.
         """

@@ -1,4 +1,4 @@
-"""What is left is a Gaussian ("the residue"), and every round takes a certified part of it.
+"""Budget whose remainder is a Gaussian ("the residue"), of which every round takes a certified part.
 
 Names and symbols
     b, square   the Gaussian that is left, and b squared
@@ -50,7 +50,7 @@ class Residue(WithFailures[float]):
         return self.after((0,) * self.columns, leaf)
 
     def price(self, mechanism: mechanisms.Mechanism) -> Totals:
-        """What a mechanism adds to the totals of a fresh account; what it adds to others is in ``after``."""
+        """Price a mechanism for a fresh account; ``after`` has what it adds to the totals of others."""
         return self.after((0,) * self.columns, mechanism)
 
     def after(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
@@ -143,7 +143,7 @@ class Residue(WithFailures[float]):
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """What a round takes whatever is left, in units (``pure`` in fine ones); square is None where that decides."""
+    """Price of a round whatever is left, in units (``pure`` in fine ones); square is None where the rest decides."""
 
     leaf: mechanisms.Mechanism
     pure: Units
@@ -160,7 +160,7 @@ def _round(leaf: mechanisms.Mechanism) -> _Round:
 
 
 def _spent(mechanism: mechanisms.Mechanism, square: Units, slack: int) -> tuple[Units, int]:
-    """What is left of b squared (below 0 if it does not fit) and of the slack after a mechanism.
+    """Remainder of b squared (below 0 if it does not fit) and of the slack after a mechanism.
 
     The same as one round after the other, but equal blocks that take the same are taken in one go. (What a block takes
     where least is left is valid wherever more is left: section 6 of the proof.)
@@ -185,7 +185,7 @@ def _spent(mechanism: mechanisms.Mechanism, square: Units, slack: int) -> tuple[
 
 
 def _equal_blocks(block: mechanisms.Mechanism, square: int, slack: int, took: tuple[Units, int], most: int) -> int:
-    """How many blocks in a row take the same: at least one."""
+    """Number of blocks in a row that take the same: at least one."""
     few, many = 1, 2
     while few < most:
         at = min(many, most) - 1
@@ -204,7 +204,7 @@ def _equal_blocks(block: mechanisms.Mechanism, square: int, slack: int, took: tu
 
 
 def _run(each_round: _Round, count: int, square: Units, slack: int) -> tuple[Units, int]:
-    """What is left of b squared (below 0 if it does not fit) and of the slack after a number of rounds.
+    """Remainder of b squared (below 0 if it does not fit) and of the slack after a number of rounds.
 
     The same as one round after the other, but rounds at one grid point and with one slack are taken in one go.
     """
@@ -225,7 +225,10 @@ def _run(each_round: _Round, count: int, square: Units, slack: int) -> tuple[Uni
 
 
 def _last(size: Units, left: int, cost: int, slack: int, each: int, most: int) -> int:
-    """How many rounds in a row have the same slack: what is left of one for one of the other changes one way only."""
+    """Find by bisection how many equal rounds share one slack value.
+
+    What is left of b squared for one of what is left for slack changes one way only, round by round.
+    """
     few, many = 1, most + 1
     while many - few > 1:
         middle = (few + many) // 2

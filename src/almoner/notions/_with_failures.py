@@ -64,7 +64,7 @@ class WithFailures(Budget[Measure]):
 
     @abstractmethod
     def holds_for(self, totals: Totals, delta: Fraction) -> bool:
-        """Whether the totals of the rounds that do not fail imply (epsilon, delta)-DP for this part of delta."""
+        """True if the totals of the rounds that do not fail imply (epsilon, delta)-DP for this part of delta."""
 
     def holds(self, totals: Totals) -> bool:
         return totals[-1] <= self.aside(totals) * FAILURE and self.holds_for(totals, self.share(totals))

@@ -19,7 +19,7 @@ __all__ = ["Capped", "Rounds"]
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """What the running bound costs, in rounds of one mechanism. Every field is public.
+    """Price of the running bound, in rounds of one mechanism. Every field is public.
 
     Attributes:
         capped: rounds that the odometer with a cap admits, from the start.
@@ -81,11 +81,11 @@ class Capped(Uncopyable):
 
     @property
     def count(self) -> int:
-        """How many rounds were charged. Public."""
+        """Number of rounds charged. Public."""
         return self._odometer.count
 
     def admits(self, mechanism: mechanisms.Mechanism) -> bool:
-        """Whether the bound would still be at most the target. Asking changes nothing."""
+        """True if the bound would still be at most the target. Asking changes nothing."""
         return self._after(mechanism) <= self._epsilon
 
     def charge(self, mechanism: mechanisms.Mechanism) -> None:
@@ -116,7 +116,7 @@ class Capped(Uncopyable):
         return self._odometer.ex_post_epsilon(delta=delta)
 
     def price(self, mechanism: mechanisms.Mechanism) -> Rounds:
-        """What the running bound costs: rounds admitted from the start, with the cap and with tuned weights."""
+        """Price the running bound in rounds admitted from the start, with the cap and with tuned weights."""
         plan, share = 2 * zcdp.rho(epsilon=self._epsilon, delta=self.delta), self._odometer.notion.sum_delta
         return Rounds(
             _most(self._odometer.fresh(), mechanism, self._epsilon),
@@ -124,7 +124,7 @@ class Capped(Uncopyable):
         )
 
     def fresh(self) -> Self:
-        """The same cap over a fresh odometer: another budget, for another interaction."""
+        """Return a cap with this target over a fresh odometer: another budget, for another interaction."""
         return type(self)(self._odometer.fresh(), epsilon=self._epsilon)
 
     def state(self) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class Capped(Uncopyable):
 
     @classmethod
     def from_state(cls, state: dict[str, Any], kind: type[Odometer] = Renyi) -> Self:
-        """What ``state()`` described, to the last unit; ``kind`` is the odometer's class."""
+        """Restore an account that ``state()`` described, to the last unit; ``kind`` is the odometer's class."""
         account = cls(kind(**state["odometer"]["parameters"]), epsilon=state["target"])
         account._odometer = kind.from_state(state["odometer"])
         if not account.ex_post_epsilon() <= account.target:

@@ -31,16 +31,16 @@ from almoner.odometers._renyi import Orders, around_plan
 
 __all__ = ["Planned"]
 
-LEAST_DELTA = 1e-300  # of smaller ones, parts vanish
+LEAST_DELTA = 1e-300  # parts of a smaller delta would vanish
 BESIDE = 0.1  # part of delta that the mixture over orders has
-CONTEXT = 32  # planned rounds before the checkpoint at which rounds that are not planned are bought, at least,
-PART_OF_RUN = 8  # and one in so many of those that were run
+CONTEXT = 32  # least planned rounds between a purchase of other rounds and the checkpoint that it is made beside
+PART_OF_RUN = 8  # the same as one in so many of the planned rounds that were run, if that is more
 BLOCKS_IN_CONTEXT = 16  # a block takes about this part of the context at most: larger blocks have better prices
 
 
 @dataclass(frozen=True)
 class _Run:
-    """What an account of planned rounds holds."""
+    """Holdings of an account of planned rounds."""
 
     used: tuple[int, ...]
     ahead: int
@@ -71,7 +71,7 @@ class PlannedBound(Boundary):
 
     @cached_property
     def rounds(self) -> int:
-        """How many planned rounds the plan has."""
+        """Number of planned rounds in the plan."""
         return gcd(*(count for count in mechanisms.leaves(self.plan).values()))
 
     @property
@@ -95,7 +95,7 @@ class PlannedBound(Boundary):
         return self.after((0,) * self.columns, leaf)
 
     def price(self, mechanism: mechanisms.Mechanism) -> Totals:
-        """What a mechanism adds to the totals of a fresh account; what it adds to others is in ``after``."""
+        """Price a mechanism for a fresh account; ``after`` has what it adds to the totals of others."""
         return self.after((0,) * self.columns, mechanism)
 
     def after(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
@@ -159,7 +159,7 @@ class PlannedBound(Boundary):
     def _charged(
         self, now: _Run, leaf: mechanisms.Mechanism, count: int, prices: tuple[anytime.Run, Exchanges]
     ) -> _Run | None:
-        """What is held after a number of equal rounds; None where the plan's bounds end."""
+        """Holdings after a number of equal rounds; None where the plan's bounds end."""
         leaf = renyi.without_failures(leaf)
         try:
             alike = [place for place, (planned, _) in enumerate(self.parts) if no_louder(leaf, planned)]
@@ -189,7 +189,7 @@ class PlannedBound(Boundary):
     def _bought(
         self, now: _Run, leaf: mechanisms.Mechanism, count: int, prices: tuple[anytime.Run, Exchanges]
     ) -> tuple[_Run | None, int]:
-        """What is held after some equal blocks, and how many rounds those are."""
+        """Holdings after some equal blocks, and the number of rounds that those are."""
         run = prices[0]
         context = max(CONTEXT, self._position(now) // PART_OF_RUN)
         while (there := self._at_checkpoint(now, context, run)) is not None:
@@ -210,7 +210,10 @@ class PlannedBound(Boundary):
     def _in_context(
         self, now: _Run, context: int, leaf: mechanisms.Mechanism, count: int, prices: tuple[anytime.Run, Exchanges]
     ) -> tuple[_Run, int] | None:
-        """The same before the checkpoint ahead, or None where what is left before it does not buy the rounds."""
+        """Holdings, and the number of rounds, if the rounds are bought beside what is left before the next checkpoint.
+
+        None if that is not enough for them.
+        """
         run, exchanges = prices
         start = floor(exact(run.slack) * FAILURE)
         change, left = now.got - now.paid, start - now.slack
@@ -323,11 +326,11 @@ class Planned(Odometer):
         return notion.run(notion._kept(failing=False))
 
     def _read(self) -> list[str]:
-        """What change and the bounds that were read depend on."""
+        """Settings that small change and the bounds that were read depend on."""
         return ["step", *(name for name in ("ex_post", "pathwise") if name in vars(self._planned_run()))]
 
     def _units(self, *names: str) -> dict[str, float]:
-        """The same for every account that shares saved states."""
+        """Unit in which small change is counted: one for all accounts that share saved states."""
         run = self._planned_run()
         known = {"step": lambda: run.step, "ex_post": lambda: run.ex_post.level, "pathwise": lambda: run.pathwise.level}
         return {name: known[name]() for name in names if name in known}

@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 
 ULP = 2.0**-52
 _NODES, _WEIGHTS = (np.asarray(a) for a in leggauss(8))
-_LARGEST_EXPONENT = 700.0  # of which exp is a float
+_LARGEST_EXPONENT = 700.0  # largest exponent of which exp is a float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,7 +125,7 @@ def laplace(eps: float, cells: int) -> Dots:
 
 
 def laplace_merged(eps: float, cells: int) -> Dots:
-    """The same, optimistic: the log ratio of a whole cell is the one in its middle."""
+    """Optimistic twin of ``laplace``: the log ratio of a whole cell is the one in its middle."""
     edges = np.linspace(-eps, eps, cells + 1)
     p = np.exp((edges[1:] - eps) / 2) * -expm1(-eps / cells) / 2
     p = np.concatenate([[exp(-eps) / 2], p, [0.5]])

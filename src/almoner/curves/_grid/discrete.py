@@ -1,4 +1,4 @@
-"""What a dominating pair of one's own costs: its losses in both orders, made into laws, and what follows from them.
+"""Prices of a dominating pair of one's own: its losses in both orders, made into laws, and what follows from them.
 
 Names and symbols
     p, q      probabilities of the outcomes under the first and the second law of an ordered pair
@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 SMALLEST = 1e-290  # a smaller probability counts as none
 LARGEST_LOSS = 500.0  # a larger loss counts as infinite
 ROUNDING = 1e-12  # up to here probabilities that miss one are rounding
-_RATIO = 1.01  # of neighbouring orders at which rho is bounded
+_RATIO = 1.01  # ratio of neighbouring orders at which rho is bounded
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,7 +206,7 @@ def _sums(masses: Floats) -> tuple[Floats, Floats]:
 
 
 def coarse(one: Direction, most: int) -> Direction:
-    """The same on at most so many points, pessimistically: a mass between two of them is divided among both.
+    """Put a law on at most so many points, pessimistically: a mass between two of them is divided among both.
 
     The points lie closer together in the middle, where most of the mass is.
     """

@@ -22,7 +22,7 @@ __all__ = ["MOST_PLACES", "Law", "change", "laws", "spread"]
 Floats = NDArray[np.float64]
 
 _ULP = 2.0**-52
-MOST_PLACES = 2**22  # of a law on either side of 0; larger losses count as infinite, and lower ones are moved up
+MOST_PLACES = 2**22  # places on either side of 0; larger losses count as infinite, and lower ones are moved up
 
 
 @dataclass(frozen=True, slots=True, eq=False)

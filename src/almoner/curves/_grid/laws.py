@@ -36,12 +36,12 @@ Floats = NDArray[np.float64]
 
 SMALLEST_NOISE = 0.02  # relative noise; the loss of a smaller one counts as infinite
 LARGEST_NOISE = 1e100  # a larger one counts as this in a worse law, and has no better law
-LARGEST_EPSILON = 500.0  # of one Laplace or pure round; the loss of a larger one counts as infinite
-CELL_WIDTH = 0.05  # in standard deviations of the noise
-FINE_PARTS = 5  # of each cell, where few rounds are composed and the shape of each is seen
+LARGEST_EPSILON = 500.0  # largest epsilon of a Laplace or pure round; the loss of a larger one counts as infinite
+CELL_WIDTH = 0.05  # width of a cell in standard deviations of the noise
+FINE_PARTS = 5  # parts of each cell, where few rounds are composed and the shape of each is seen
 REACH = 9.6  # standard deviations kept on either side: 4e-22 is left outside
-MOST_POINTS = 4096  # of a dominating pair
-SMALLEST_MASS = 1e-290  # of a tilted law
+MOST_POINTS = 4096  # most points of a dominating pair
+SMALLEST_MASS = 1e-290  # smallest mass of a tilted law
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,7 +131,7 @@ def _both_directions(
     ceilings: tuple[float, float] = (0.0, 0.0),
     loss_errors: Floats | None = None,
 ) -> tuple[Law, Law]:
-    """The same pair seen from "remove" and from "add"."""
+    """Return the pair as seen from "remove" and as seen from "add"."""
     remove = _normalised(losses, p, ceilings[0], error, loss_errors)
     return remove, _normalised(-losses, q, ceilings[1], error, loss_errors)
 

@@ -15,8 +15,8 @@ __all__ = ["SMALLEST_BLOCK", "Spectrum", "block_for", "first_coefficients", "pow
 Spectrum = NDArray[np.complexfloating]
 Floats = NDArray[np.floating]
 
-SMALLEST_BLOCK = 64
-TERMS = 16  # of Taylor's formula, at angles up to 1/4: the rest is below 2e-23
+SMALLEST_BLOCK = 64  # smaller blocks save nothing: the plain transform is used
+TERMS = 16  # terms of Taylor's formula, at angles up to 1/4: the rest is below 2e-23
 
 
 def power(spectrum: Spectrum, count: int) -> Spectrum:
@@ -32,7 +32,7 @@ def power(spectrum: Spectrum, count: int) -> Spectrum:
 
 
 def block_for(size: int, live: int) -> int:
-    """How many places a block may have for this many coefficients of a transform of a size: a power of two, or 0."""
+    """Size of a block for this many coefficients of a transform of a size: a power of two, or 0."""
     places = size / (4 * pi * live)
     return 1 << floor(log2(places)) if places >= SMALLEST_BLOCK else 0
 

@@ -35,13 +35,13 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 FIRST_POINTS = 64  # epsilons that a search looks at first
-SEARCH_STEPS = 24  # of bisection, at most
+SEARCH_STEPS = 24  # most steps of bisection
 SEARCH_PRECISION = 1e-5  # relative: how far above the crossing an epsilon may be found
-LARGEST_EXPONENT = 600.0
+LARGEST_EXPONENT = 600.0  # exponents of the factor are clipped to it: the factor stays a float
 TILT_RETRIES = (0, 0, -1, -2, -4, 1)  # steps along TILTS, tried in turn while the error terms are seen in the bound
-LOOSE = 4e-3  # as a part of delta: from here on the error terms are seen
-DELTA_OF_WINDOWS = 1e-8  # that windows are sized for where epsilon is given and delta is not small
-BLUR_SHARE = 1e-3  # of delta: the probability that the blur moves a loss further than lower bounds allow for
+LOOSE = 4e-3  # looseness, as a part of delta, from which on the error terms are seen
+DELTA_OF_WINDOWS = 1e-8  # delta that windows are sized for where epsilon is given and delta is not small
+BLUR_SHARE = 1e-3  # part of delta with which the blur moves a loss further than lower bounds allow for
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -246,7 +246,7 @@ def epsilons(counts: Array, rounds: Sequence[mechanisms.Mechanism], /, *, delta:
 
 
 def _added_up(made: _Composition) -> Floats:
-    """What pure rounds add up to, rounded up; inf for people who took part in others."""
+    """Sum the epsilons of pure rounds, rounded up; inf for people who took part in others."""
     each = np.array([_most(round_) for round_ in made.rounds])
     counts = np.asarray(to_host(made.counts), np.float64)
     with np.errstate(invalid="ignore"):
@@ -325,8 +325,9 @@ def _try_tilt(
 
 
 def _delta(group: Group, epsilon: float, xp: Library) -> tuple[Floats, Floats]:
-    """Certified delta of one direction, and about how far it may be above the truth; outside the window only what is
-    monotone is used.
+    """Certified delta of one direction, and about how far it may be above the truth.
+
+    Outside the window only what is monotone is used.
     """
     u = epsilon - group.centre
     inside = np.clip(u, -group.half_width, group.half_width)  # to the right of the window delta only falls

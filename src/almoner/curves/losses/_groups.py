@@ -51,9 +51,9 @@ __all__ = ["SUM_BLOCK", "Group", "groups"]
 Floats = NDArray[np.float64]
 
 SUM_BLOCK = 1024
-"""How many terms of a sum over frequencies are added up at once."""
+"""Terms of a sum over frequencies that are added up at once."""
 
-SERIES_ENTRIES = 2**24  # numbers in one group's series, at most
+SERIES_ENTRIES = 2**24  # most numbers in one group's series
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,14 +28,14 @@ __all__ = ["BLUR", "TILTS", "Columns", "columns", "decay", "frequency_counts", "
 Floats = NDArray[np.float64]
 
 TILTS: Floats = 2.0 ** np.arange(-4, 16.5, 0.5)
-"""Chernoff tilts: where moment generating functions are known."""
+"""Chernoff tilts, at which moment generating functions are known."""
 
 BLUR = 9.0
-"""The noise added is such that its characteristic function at the cap is exp(-BLUR**2 / 2)."""
+"""Strength of the blur: the characteristic function of its noise at the cap is exp(-BLUR**2 / 2)."""
 
 LOG_FLOOR = -700.0  # no logarithm is below it
-ONE_THREAD = 2**18  # a matrix product of fewer products runs on one thread
-COLUMNS_AT_ONCE = 2**13
+ONE_THREAD = 2**18  # a matrix product of fewer multiplications runs on one thread
+COLUMNS_AT_ONCE = 2**13  # frequencies worked out together
 LONG = 2**13  # columns beyond this length are remembered for few laws only
 
 

@@ -45,15 +45,15 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Rounds = Sequence[mechanisms.Mechanism]
 
-PEOPLE_AT_ONCE = 8192
+PEOPLE_AT_ONCE = 8192  # people whose numbers are in memory together
 TILT_BELOW_DELTA = 1e-6  # a smaller delta is computed with a tilt
-UNTILTED_TOLERANCE = 1e-4  # as a part of delta
-TILTED_TOLERANCE = 1e-7
-RETRY_TOLERANCE = 1e-10  # where error terms may still be seen in a person's answer: takes longer
-FEW_ROUNDS = 100  # up to here the blur is seen: four times as many frequencies
-SOME_ROUNDS = 1000  # up to here each round's shape is seen: the fine discretisation
-FREQUENCY_CAPS = (2**11, 2**13, 2**16)
-WIDEST_WINDOW = 1024.0  # nats; people with a wider one have no certified bound
+UNTILTED_TOLERANCE = 1e-4  # tolerance without a tilt, as a part of delta
+TILTED_TOLERANCE = 1e-7  # tolerance under a tilt
+RETRY_TOLERANCE = 1e-10  # tolerance where error terms may still be seen in a person's answer; takes longer
+FEW_ROUNDS = 100  # up to so many rounds the blur is seen: four times as many frequencies are used
+SOME_ROUNDS = 1000  # up to so many rounds each one's shape is seen: the fine discretisation is used
+FREQUENCY_CAPS = (2**11, 2**13, 2**16)  # most frequencies of a person, in three classes
+WIDEST_WINDOW = 1024.0  # largest half-width, nats; people with a wider window have no certified bound
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,7 +128,7 @@ def rows_of(counts: Array, people: Integers, xp: Library) -> Array:
 
 
 def tolerance(tilt: float, delta: float, retry: bool) -> float:
-    """What aliasing and cutoff may each add."""
+    """Error that aliasing and cutoff may each add."""
     if tilt:
         return RETRY_TOLERANCE if retry else TILTED_TOLERANCE
     return UNTILTED_TOLERANCE * delta

@@ -1,4 +1,4 @@
-"""What a round costs an account whose remainder is the planned round itself, composed as often as is left.
+"""Prices of rounds for an account whose remainder is the planned round itself, composed as often as is left.
 
 Names and symbols
     plan       the mechanisms of one planned round, and how often each runs in it
@@ -22,7 +22,7 @@ from almoner import _check, mechanisms
 from almoner._units import FAILURE
 from almoner.curves.loss_grid import Grid, change, laws, spread
 from almoner.curves.planned._round_price import CHANGE, Plan, Price, bundle, exchange_of_block, payment_for_block
-from almoner.curves.planned._rounds import Guess, guess, largest
+from almoner.curves.planned._rounds import Estimate, first_estimate, largest
 from almoner.errors import ArgumentError
 
 __all__ = ["LEAST_SLACK", "MOST_ROUNDS", "SLACK", "Plan", "Price", "Prices", "level", "rounds_at"]
@@ -31,21 +31,22 @@ SLACK = 0.01
 """Part of delta that pays for slack, where that costs less than LOST of the planned rounds."""
 
 LEAST_SLACK = 1e-5
-"""Part of delta that pays for slack, at least."""
+"""Least part of delta that pays for slack."""
 
 MOST_ROUNDS = 10**7
-"""Of the plan; no more are looked for."""
+"""Most planned rounds of a plan; no more are looked for."""
 
-LOST = 0.002
-FOUND_TO = 5000  # the number of planned rounds at the start is the most to one in so many
-LEAST_DELTA = 1e-14  # numbers are worked out to about this
+LOST = 0.002  # largest part of the planned rounds that is given up for slack
+ROUNDS_PRECISION = 5000  # the number of planned rounds at the start is found to within one in so many
+LEAST_DELTA = 1e-14  # smaller deltas are refused: numbers are worked out to about this
 ERRORS = 1e-5  # relative errors that rounds outside the plan may add up to: paid in proportion with the slack
-WIDENED, FEW_WIDENED = 0.002, 0.0004  # part by which the grid may raise the variance of a planned round's loss, and of
-FEW = 400  # planned rounds, where its size allows it
-LEAK = 1e-3  # of the most slack: what counts as infinite of all planned rounds together
-SMALLEST_SIZE, FINEST_SIZE = 13, 18  # of the grid, as powers of two
+MAX_WIDENING = 0.002  # largest relative growth of the variance of a planned round's loss by the grid
+MAX_WIDENING_FEW = 0.0004  # the same for plans of at most FEW rounds
+FEW = 400  # planned rounds up to which the grid is made finer, where its largest size allows it
+LEAK = 1e-3  # mass of all planned rounds together that counts as infinite, as a part of the most slack
+SMALLEST_SIZE, FINEST_SIZE = 13, 18  # sizes of the grid, as powers of two
 OUTSIDE = 1e-17  # mass of the plan's losses that may lie outside the window
-MARGIN = 1.3  # by which the window is wider than the plan needs
+MARGIN = 1.3  # factor by which the window is wider than the plan needs
 PER_OCTAVE = 4  # levels of k between one power of two and the next
 
 
@@ -81,7 +82,7 @@ class Prices:
             )
         self._plan, self._delta = plan, delta
         leak = LEAK * SLACK * delta
-        about = guess(plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=OUTSIDE, leak=leak)
+        about = first_estimate(plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=OUTSIDE, leak=leak)
         self._grid, self._cut = self._fitted(about, leak)
         self.worth = max(1, round(sum(count * self.size(one) for one, count in plan)))
         target, most = delta * (1 - ERRORS) * (1 - 1e-12), min(MOST_ROUNDS, 2 * about.rounds + 20)
@@ -124,12 +125,12 @@ class Prices:
         return slack / (1 + self._leaks) * (1 - 2.0**-20)
 
     def units(self) -> dict[str, float | int]:
-        """What change is counted in: the same for every account that shares saved states."""
+        """Unit in which small change is counted: one for all accounts that share saved states."""
         grid = self._grid
         return {"step": grid.step, "size": grid.size, "low": grid.low, "rounds": self.rounds, "change": self.change}
 
     def delta(self, rounds: int, change: int, *, epsilon: float) -> float:
-        """What so many planned rounds and so much change promise at any epsilon.
+        """Bound delta at an epsilon for so many planned rounds and so much change.
 
         Guarantee: not below the delta of their composition, in either direction.
         Source: docs/proofs/planned-filter.md, section 4.
@@ -200,7 +201,7 @@ class Prices:
             self._grid.add(mechanism, laws(mechanism, self._grid.step, self._cut))
 
     def _start(self, target: float, epsilon: float, guess: int, most: int) -> tuple[int, float]:
-        """How many planned rounds there are at the start, and the part of delta that pays for slack.
+        """Find the number of planned rounds at the start, and the part of delta that pays for slack.
 
         All but LOST of the rounds that fit are kept: the slack is what they leave of delta, at most ``SLACK``.
         """
@@ -212,7 +213,7 @@ class Prices:
         return self._fitting(target * (1 - SLACK), epsilon, full, full, 0), SLACK
 
     def _fitting(self, target: float, epsilon: float, guess: int, most: int, change: int) -> int:
-        """The most planned rounds that fit beside so much change, to one in FOUND_TO; at most ``most``.
+        """The most planned rounds that fit beside so much change, to one in ROUNDS_PRECISION; at most ``most``.
 
         The search looks roughly; the number that it finds is certified, and smaller ones where that fails.
         """
@@ -220,18 +221,18 @@ class Prices:
         def rough(rounds: int) -> float:
             return self._grid.rough_delta({**bundle(self._plan, rounds), CHANGE: change}, epsilon)
 
-        rounds = largest(rough, target, guess=guess, most=most, to=FOUND_TO)
-        fewer = max(1, rounds // FOUND_TO)
+        rounds = largest(rough, target, guess=guess, most=most, to=ROUNDS_PRECISION)
+        fewer = max(1, rounds // ROUNDS_PRECISION)
         while rounds and self.delta(rounds, change, epsilon=epsilon) > target:
             rounds, fewer = max(0, rounds - fewer), 2 * fewer
         return rounds
 
-    def _fitted(self, about: Guess, leak: float) -> tuple[Grid, float]:
+    def _fitted(self, about: Estimate, leak: float) -> tuple[Grid, float]:
         """A grid whose window holds the planned rounds, and the mass of a law's ends that it leaves out."""
         cut = leak / (ceil(1.02 * about.rounds) + 2)
         low, high = MARGIN * about.ends[0] - 0.05, MARGIN * about.ends[1] + 0.05
         size = 2**SMALLEST_SIZE
-        widened = WIDENED if about.rounds > FEW else FEW_WIDENED
+        widened = MAX_WIDENING if about.rounds > FEW else MAX_WIDENING_FEW
         while size < 2**FINEST_SIZE and about.widened((high - low) / size) > 1 + widened:
             size *= 2
         step = (high - low) / size

@@ -1,4 +1,4 @@
-"""What a block of rounds costs beside planned rounds that are left: the search for the price.
+"""Search for the price of a block of rounds beside planned rounds that are left.
 
 The search looks roughly and proves nothing: only a price that ``Grid.covers`` says yes to is given.
 
@@ -26,18 +26,18 @@ Plan = tuple[tuple[mechanisms.Mechanism, int], ...]
 CHANGE = "change"
 """The kind of the smallest round there is, on every grid of prices."""
 
-DEAREST = 64  # times what its variance suggests: a price above that is not looked for
-LARGEST_PART = 4  # of the planned rounds that are left one in so many are given for a block of several rounds, at most
-MOST_GIVEN = 1000  # planned rounds, more than that, for one block
-FINENESS = 500  # a rough search finds the least number to one in so many
-CERTIFICATES = 5  # tried for one price, each for a gap that is larger by the errors of the one before
-TRIED = 5  # numbers of planned rounds from the least that a rough search found: 0, 1, 3, 7 ... more
-TURNS = 60  # of a rough search
+DEAREST = 64  # no price is looked for above so many times what the variance suggests
+BLOCK_DIVISOR = 4  # a block of several rounds may cost at most a quarter of the planned rounds that are left
+MOST_GIVEN = 1000  # planned rounds that one block may cost beyond DEAREST
+FINENESS = 500  # a rough search finds the least number to within one in so many
+CERTIFICATES = 5  # certificates tried for one price, each for a gap larger by the errors of the one before
+TRIED = 5  # numbers of planned rounds tried: what a rough search found, and 1, 3, 7 ... more
+TURNS = 60  # most steps of a rough search
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a block of rounds takes. Every field is public.
+    """Price of a block of rounds. Every field is public.
 
     Attributes:
         rounds: planned rounds that buy it; None where all that are left do not.
@@ -51,7 +51,7 @@ class Price:
 
 
 def bundle(plan: Plan, rounds: int) -> dict[Hashable, int]:
-    """How often each mechanism runs in so many planned rounds."""
+    """Count the runs of each mechanism in so many planned rounds."""
     return {mechanism: count * rounds for mechanism, count in plan}
 
 
@@ -136,7 +136,7 @@ def exchange_of_block(
         looked[given] = grid.rough_gaps(*bought(given, given * worth))
         return looked[given]
 
-    most = rounds if sum(block.values()) == 1 else rounds // LARGEST_PART  # smaller blocks are there otherwise
+    most = rounds if sum(block.values()) == 1 else rounds // BLOCK_DIVISOR  # smaller blocks are there otherwise
     dearest = min(most, ceil(DEAREST * size / worth) + MOST_GIVEN)
     least = _least(without_back, spare, ceil(size / worth), dearest)
     for turn in range(TRIED) if least is not None else ():

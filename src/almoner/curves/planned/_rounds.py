@@ -1,4 +1,4 @@
-"""About how many rounds of a plan fit a budget, and where their losses lie: no bounds, for the choice of a grid.
+"""Estimate how many rounds of a plan fit a budget, and where their losses lie: no bounds, for the choice of a grid.
 
 Names and symbols
     plan      the mechanisms of one planned round, and how often each runs in it
@@ -21,19 +21,19 @@ from almoner.curves._grid.laws import law
 from almoner.curves._grid.spectra import Spectrum, power
 from almoner.errors import Unsupported
 
-__all__ = ["Guess", "guess", "largest"]
+__all__ = ["Estimate", "first_estimate", "largest"]
 
 Floats = NDArray[np.float64]
 Plan = Sequence[tuple[mechanisms.Mechanism, int]]
 
-_SIZES = 2**12, 2**14  # of the grid, at first and for the result
-_TILTS = np.geomspace(0.02, 4000.0, 40)
+_SIZES = 2**12, 2**14  # sizes of the grid, at first and for the result
+_TILTS = np.geomspace(0.02, 4000.0, 40)  # tilts of Chernoff's inequality that are tried
 _NEGLIGIBLE = 60.0  # minus the logarithm of the size of a Fourier coefficient that does not matter
-_LEAST_DELTA = 1e-12  # below, rounding would be seen: the number of rounds for this much is larger
+_LEAST_DELTA = 1e-12  # smaller deltas are below double precision; this one is used instead, and gives more rounds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Guess:
+class Estimate:
     """About how many planned rounds fit, and where their losses lie. No bounds.
 
     Attributes:
@@ -92,7 +92,7 @@ class _Side:
         return value
 
     def without_ends(self, cut: float) -> "_Side":
-        """The same with the largest losses, up to a mass of cut each, left out, and the least ones made larger."""
+        """Return the law without its largest losses, up to a mass of cut each, and with the least ones made larger."""
         return _Side([(_without_ends(one, cut), count) for one, count in self.parts])
 
 
@@ -120,7 +120,7 @@ def _folded(one: Points, step: float, size: int) -> Floats:
     return np.asarray(folded + np.bincount((places + 1) % size, one.masses * share, size))
 
 
-def guess(plan: Plan, *, epsilon: float, delta: float, most: int, outside: float, leak: float) -> Guess:
+def first_estimate(plan: Plan, *, epsilon: float, delta: float, most: int, outside: float, leak: float) -> Estimate:
     """About how many planned rounds fit, at most ``most``, and where their losses lie but for a leak of all together.
 
     Raises:
@@ -138,7 +138,7 @@ def guess(plan: Plan, *, epsilon: float, delta: float, most: int, outside: float
     fit = _fitting(sides, epsilon, delta, rounds, outside, _SIZES[1])
     cut = leak / (fit + 2)
     low, high, tilts = _ends((sides[0].without_ends(cut), sides[1].without_ends(cut)), fit + 2 + fit // 50, outside)
-    return Guess(fit, deviation, (low, high), tuple(sorted(tilts | {1.2 * tilt for tilt in tilts})), sides)
+    return Estimate(fit, deviation, (low, high), tuple(sorted(tilts | {1.2 * tilt for tilt in tilts})), sides)
 
 
 def _fitting(sides: tuple[_Side, _Side], epsilon: float, delta: float, most: int, outside: float, size: int) -> int:

@@ -36,26 +36,26 @@ Floats = NDArray[np.float64]
 Values = NDArray[np.floating]
 
 MOST_ROUNDS = 10**6
-"""Of the plan."""
+"""Most planned rounds of a plan."""
 
 PER_OCTAVE = 6  # checkpoints between one power of two and the next
-END = 0.3  # part of delta that the end of the plan has for itself
-BEYOND = 0.25  # by which the last checkpoint lies beyond the plan, for rounds that are not planned
+END = 0.3  # part of delta that the end of the plan has for itself, at least
+BEYOND = 0.25  # part of the plan by which the last checkpoint lies beyond it, for rounds that are not planned
 SLACK = 0.01
 """Part of delta that pays for rounds that are not planned."""
 
 ERRORS = 1e-4
 """Relative errors that rounds that are not planned may add up to: paid in proportion with the slack."""
 
-STEP = 0.15  # of the grid, in standard deviations of one planned round's loss, where the largest size allows it
-MEDIUM_SIZE, LARGEST_SIZE = 2**15, 2**17  # of transforms; above the former the step is at least doubled
-PRECISE = np.longdouble  # of 64 bits or more, as the machine has it
+STEP = 0.15  # step of the grid in standard deviations of a planned round's loss, where the largest size allows it
+MEDIUM_SIZE, LARGEST_SIZE = 2**15, 2**17  # sizes of transforms; beyond the former the step is first doubled
+PRECISE = np.longdouble  # numbers of 64 bits or more, as the machine has it
 FACTORS = (2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0, 55.0)
-"""What c_j of the pathwise bound is chosen from."""
+"""Choice for c_j of the pathwise bound."""
 
 FINENESS = 16  # levels between one power of two and the next
-LEVELS = 12 * FINENESS
-_PARTS = np.linspace(log(1e-7), 0.0, 121)  # of delta, logarithms: at which curves are tabulated
+LEVELS = 12 * FINENESS  # levels tried, down to 2**-12
+_PARTS = np.linspace(log(1e-7), 0.0, 121)  # logarithms of the parts of delta at which curves are tabulated
 
 
 def checkpoints(rounds: int) -> tuple[int, ...]:
@@ -152,7 +152,7 @@ class Run:
 
     @property
     def slack(self) -> float:
-        """What comparisons of curves for rounds that are not planned may use, all together."""
+        """Slack that all comparisons of curves for rounds that are not planned may use together."""
         return SLACK * self.delta / (2 * max(FACTORS)) * (1 - 2.0**-40)
 
     @property

@@ -1,4 +1,4 @@
-"""What a round that is not planned costs a run of planned rounds whose bounds hold at every moment.
+"""Prices of rounds that are not planned, for a run of planned rounds whose bounds hold at every moment.
 
 Names and symbols
     context   planned rounds that are left before the next checkpoint
@@ -26,11 +26,11 @@ from almoner.curves.planned.anytime import ERRORS, Run
 __all__ = ["Exchanges", "no_louder"]
 
 OUTSIDE = 1e-18  # mass of losses that may lie outside a grid's window
-LARGEST_SIZE = 2**17  # of a grid; what needs a larger one has no price
+LARGEST_SIZE = 2**17  # largest size of a grid; what needs a larger one has no price
 
 
 def no_louder(mechanism: mechanisms.Mechanism, planned: mechanisms.Mechanism) -> bool:
-    """Whether a round is a planned one with as much noise or more, a rate as small or smaller, an epsilon as small.
+    """True if a round is a planned one with as much noise or more, a rate as small or smaller, an epsilon as small.
 
     Guarantee: True only if in both directions the curve of the round is nowhere above that of the planned one: it may
         be charged as one, without slack, whatever else is left.

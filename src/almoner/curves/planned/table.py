@@ -1,4 +1,4 @@
-"""What one round costs people whose accounts hold planned rounds and change, from what each contributes and has left.
+"""Prices of a round for people whose accounts hold planned rounds and change, from what each gives and has left.
 
 Names and symbols
     norm       what a person contributes to the round; rounded up to the next of the table
@@ -41,17 +41,17 @@ SHARE = 1 / 16
 """The probability with which a round of change runs: small contributions are paid to about one per cent."""
 
 RULE = 2
-"""Of what is sold at what price; saved accounts name it: those of other rules are not gone on with."""
+"""Number of the rule that says what is sold at what price. Saved accounts name it; those of other rules are refused."""
 
-LEVELS = (0.9, 0.7, 0.5, 0.35, 0.25, 0.15, 0.09, 0.05, 0.035, 0.02, 0.01)  # parts of the planned rounds
-EXCHANGE_LEVELS, PAYMENT_LEVELS = (0.7, 0.25, 0.05), (0.25, 0.02)  # of these, where single norms are looked at
-FINENESS = 0.005  # how near to the least price a search comes: of a payment, or of a planned round
-STEP = 0.001  # of a planned round: a guess is raised by so much until it is certified, and must save so much
-LARGEST_RATIO = 1.6  # of a payment to what the variance suggests: dearer rounds are exchanged
-LARGEST_PART = 0.5  # of the planned rounds that are left, for one round
-SMALLEST_PART = 0.15  # of a planned round: cheaper rounds are exchanged by way of change
-LEAST_LEVEL = 8  # planned rounds; with fewer left none but planned rounds are admitted
-CERTIFICATES = 4  # tried for one price, beginning at what looks like the least
+LEVELS = (0.9, 0.7, 0.5, 0.35, 0.25, 0.15, 0.09, 0.05, 0.035, 0.02, 0.01)  # levels, as parts of the planned rounds
+EXCHANGE_LEVELS, PAYMENT_LEVELS = (0.7, 0.25, 0.05), (0.25, 0.02)  # LEVELS at which single norms are searched
+FINENESS = 0.005  # a search comes so near to the least price, as a part of a payment or of a planned round
+STEP = 0.001  # part of a planned round by which a guess is raised until it is certified, and which it must save
+LARGEST_RATIO = 1.6  # largest ratio of a payment to what the variance suggests; dearer rounds are exchanged
+LARGEST_PART = 0.5  # largest part of the planned rounds that are left which one round may cost
+SMALLEST_PART = 0.15  # rounds cheaper than this part of a planned round are exchanged by way of change
+LEAST_LEVEL = 8  # with at most so many planned rounds left none but planned rounds are admitted
+CERTIFICATES = 4  # certificates tried for one price, beginning at what looks like the least
 CHANGE, ROW = "small change", "one norm"
 
 _BUILDING = Lock()  # of tables: all accounts of a budget share a grid, on which ROW stands for one norm at a time
@@ -142,7 +142,7 @@ def _norms(mechanism: mechanisms.Mechanism) -> list[float]:
 
 
 def _same_kind(planned: mechanisms.Mechanism, mechanism: mechanisms.Mechanism) -> bool:
-    """Whether two rounds differ in noise and sensitivity at most."""
+    """True if two rounds differ in noise and sensitivity at most."""
     match planned, mechanism:
         case mechanisms.SampledGaussian(sample_rate=one), mechanisms.SampledGaussian(sample_rate=other):
             return one == other
@@ -154,7 +154,7 @@ def _same_kind(planned: mechanisms.Mechanism, mechanism: mechanisms.Mechanism) -
 
 
 def _dominates(planned: mechanisms.Mechanism, mechanism: mechanisms.Mechanism) -> bool:
-    """Whether a planned round is at least as easy to tell apart: the same one, with at most as much relative noise."""
+    """True if a planned round is at least as easy to tell apart: the same one, with at most as much relative noise."""
     if planned == mechanism:
         return True
     one, other = _relative_noise(planned), _relative_noise(mechanism)
@@ -174,7 +174,7 @@ def _relative_noise(mechanism: mechanisms.Mechanism) -> Fraction | None:
 
 
 def _from(prices: list[int], column: int, price: int) -> list[int]:
-    """What is valid at a level is valid at all above."""
+    """Carry prices upwards: a price that is valid at a level is valid at all levels above."""
     return [*prices[:column], *(min(each, price) for each in prices[column:])]
 
 
@@ -322,7 +322,7 @@ class _Rows:
         lost = self.worth // 50
         for level in reversed(self._levels):
 
-            def converts(lost: int, surely: bool, level: int = level) -> bool:
+            def converts(lost: int, _surely: bool, level: int = level) -> bool:
                 slack = self._prices.all_slack / 2 * sum(self.unit) / self._all_units
                 less: Bundle = {CHANGE: self.worth - lost}
                 return self._covers(less, self._as_bundle(self.unit), self._bundle(level, self.unit), slack, False)

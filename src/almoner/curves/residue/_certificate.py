@@ -37,10 +37,10 @@ LARGEST_SHARE = 63 / 64
 """One round may take at most this part of b squared: b' stays away from 0."""
 
 ULP = 2.0**-52
-FIRST_CELLS = 64  # into which [0, end] is cut first
+FIRST_CELLS = 64  # cells into which [0, end] is cut first
 CUTS = 4  # parts into which a doubtful cell is cut
-MAX_CUTS = 7  # times
-MAX_DOUBTFUL = 800  # cells at once; with more, give up
+MAX_CUTS = 7  # rounds of cutting; then the certificate gives up
+MAX_DOUBTFUL = 800  # doubtful cells at once; with more the certificate gives up
 
 
 class Evaluated(NamedTuple):
@@ -52,7 +52,7 @@ class Evaluated(NamedTuple):
 
 
 def certified(pair: Pair, *, square: float, cost: float, slack: float) -> bool:
-    """Whether F(e) <= H(e; b) + slack is proven for all e >= 0, for one ordered pair.
+    """True if F(e) <= H(e; b) + slack is proven for all e >= 0, for one ordered pair.
 
     Args:
         pair: one ordered dominating pair.

@@ -1,4 +1,4 @@
-"""What one round costs an account that has a Gaussian with parameter b left ("the residue").
+"""Price of one round for an account that has a Gaussian with parameter b left ("the residue").
 
 Names and symbols
     square    b squared, what is left; it is what adds up
@@ -46,11 +46,11 @@ PER_OCTAVE = 8
 
 HIGHEST_SQUARE = MEASURE << 12  # units of b squared; with more left, the costs at this point are valid
 SEARCH_PRECISION = 1e-4  # relative: how near to the least cost a search comes
-TABLE_OCTAVES = 7  # of b squared in a table for people; the last part in 128 stays unspent
-TABLE_WASTE = 0.005  # of what people start with: at most so much is paid too much between two levels of a table
-LEAST_NORM = 1e-60  # in a table: mechanisms refuse smaller sensitivities
+TABLE_OCTAVES = 7  # octaves of b squared in a table for people; the last part in 128 stays unspent
+TABLE_WASTE = 0.005  # largest overpayment between two levels of a table, relative to the budget
+LEAST_NORM = 1e-60  # least norm of a table: mechanisms refuse smaller sensitivities
 LEAST_SLACK = FAILURE // 10**20
-"""Slack of a round in units of FAILURE, at least, where there is that much: with less, rounding is dear."""
+"""Least slack of a round in units of FAILURE, where there is that much: with less, rounding is dear."""
 
 
 def grid(level: int) -> int:
@@ -68,7 +68,7 @@ def level(square: int) -> int:
 
 
 def cost(mechanism: mechanisms.Mechanism, *, square: int, slack: int) -> Units:
-    """What one round costs an account with ``square`` left.
+    """Price one round for an account with ``square`` left.
 
     Args:
         mechanism: one round (no Repeated, no Composed); its own failure probability (theory 2.4) is not in the cost.

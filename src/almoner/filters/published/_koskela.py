@@ -77,7 +77,7 @@ class Koskela(Uncopyable):
         return max(0.0, self.mu**2 - self.spent**2)
 
     def admits(self, mechanism: mechanisms.Mechanism) -> bool:
-        """Whether (5.1) holds on the grid with this mechanism as well. Asking changes nothing.
+        """True if (5.1) holds on the grid with this mechanism as well. Asking changes nothing.
 
         Raises:
             Unsupported: a round has no privacy loss distribution here, or there are more than 10**7 rounds.

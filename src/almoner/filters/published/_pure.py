@@ -21,7 +21,7 @@ class Squares(notions.Scalar):
     measure: ClassVar[str] = "rho"
     theorem: ClassVar[str] = "theory 4.7; Feldman & Zrnic (2021), Thm 4.7"
 
-    def total(self, limits: tuple[int, ...]) -> approximate.Approximate:
+    def total(self, limits: tuple[int, ...]) -> approximate.Approximate:  # noqa: ARG002 - Scalar has it
         """As printed: the budget's own epsilon and delta, and nothing at other deltas."""
         return approximate.Approximate(self.epsilon, self.delta)
 

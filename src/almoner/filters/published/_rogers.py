@@ -27,7 +27,7 @@ class SquareAndDrift(notions.WithFailures[tuple[float, float]]):
     def price_of_round(self, leaf: mechanisms.Mechanism) -> notions.Totals:
         return *rogers.prices(leaf), up(renyi.failure(leaf), per=FAILURE)
 
-    def holds_for(self, totals: notions.Totals, delta: Fraction) -> bool:
+    def holds_for(self, totals: notions.Totals, delta: Fraction) -> bool:  # noqa: ARG002 - WithFailures has it
         return self.boundary(totals) <= self.epsilon  # the formula is written for the whole delta
 
     def spent(self, totals: notions.Totals) -> tuple[float, float]:

@@ -42,7 +42,14 @@ class DoublingFilters(Boundary):
         return tuple(up(float(value)) for value in renyi.values(leaf, 1 + lam))
 
     def bound(
-        self, costs: Array, /, *, delta: float, ex_post: bool = False, steps: int = STEPS, xp: Library = NUMPY
+        self,
+        costs: Array,
+        /,
+        *,
+        delta: float,
+        ex_post: bool = False,  # noqa: ARG002 - Boundary has it
+        steps: int = STEPS,  # noqa: ARG002 - Boundary has it
+        xp: Library = NUMPY,  # noqa: ARG002 - Boundary has it
     ) -> Array:
         totals, lam = np.asarray(costs), np.asarray(self.orders, np.float64) - 1
         size = self.first * (log(2 * lam.size) - log(self.delta)) / lam  # fixed with the odometer's own delta

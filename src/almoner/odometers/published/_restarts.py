@@ -127,7 +127,7 @@ class FiltersInARow(PersonBound):
         opened = xp.where(lost, MOST, opened + xp.astype((cost > 0) & ~fits, xp.int64))
         return xp.stack((opened, xp.where(lost, 0, used)), axis=1)
 
-    def person_bound(self, totals: Array, *, delta: float, ex_post: bool, xp: Library) -> Array:
+    def person_bound(self, totals: Array, *, delta: float, ex_post: bool, xp: Library) -> Array:  # noqa: ARG002 - PersonBound has it
         kinds, which = np.unique(to_numpy(totals[:, 0]), return_inverse=True)
         values = [inf if opened >= MOST else self.together(int(opened), delta=delta) for opened in kinds]
         return xp.asarray(np.asarray(values)[which], device=totals.device)
@@ -146,7 +146,7 @@ class Restarts(Account[FiltersInARow]):
 
     @property
     def filters(self) -> int:
-        """How many filters were opened. Public."""
+        """Number of filters opened. Public."""
         return int(self._totals[0])
 
     @property
@@ -181,7 +181,7 @@ class Restarts(Account[FiltersInARow]):
         _check.between(0, 1, delta=chosen)
         return self._notion.together(self.filters, delta=chosen)
 
-    def ex_post_epsilon(self, *, delta: float | None = None) -> float:
+    def ex_post_epsilon(self, *, delta: float | None = None) -> float:  # noqa: ARG002 - odometers have it
         """There is none: nothing is promised at moments chosen from the results."""
         raise Unsupported(f"{type(self).__name__} makes no ex-post promise; use odometers.Renyi")
 

@@ -39,11 +39,18 @@ class SquareAndDrift(Boundary):
     def costs(self, leaf: mechanisms.Mechanism) -> Totals:
         return rogers.prices(leaf)
 
-    def rest(self, delta: float, kept: Fraction) -> float:
+    def rest(self, delta: float, kept: Fraction) -> float:  # noqa: ARG002 - Boundary has it
         return delta  # the authors' formula is written for the whole delta
 
     def bound(
-        self, costs: Array, /, *, delta: float, ex_post: bool = False, steps: int = STEPS, xp: Library = NUMPY
+        self,
+        costs: Array,
+        /,
+        *,
+        delta: float,
+        ex_post: bool = False,  # noqa: ARG002 - Boundary has it
+        steps: int = STEPS,  # noqa: ARG002 - Boundary has it
+        xp: Library = NUMPY,  # noqa: ARG002 - Boundary has it
     ) -> Array:
         totals = np.asarray(costs)
         square, drift = totals[..., 0], totals[..., 1]

@@ -29,7 +29,7 @@ class ClosedMixture(Clock):
 
     scale: float
 
-    def at_clock(self, clock: Array, *, delta: float, ex_post: bool, steps: int, xp: Library) -> Array:
+    def at_clock(self, clock: Array, *, delta: float, ex_post: bool, steps: int, xp: Library) -> Array:  # noqa: ARG002 - Clock has it
         total = clock + self.scale
         log_ratio = 0.5 * xp.log(total / self.scale) - log(2.0) - log(delta)  # > 0, as delta < 1/2
         level = log_ratio + xp.log1p(xp.exp(-log_ratio))
@@ -57,7 +57,7 @@ class Stitches(Clock):
     def known_in_advance(self) -> bool:
         return self.start is not None
 
-    def at_clock(self, clock: Array, *, delta: float, ex_post: bool, steps: int, xp: Library) -> Array:
+    def at_clock(self, clock: Array, *, delta: float, ex_post: bool, steps: int, xp: Library) -> Array:  # noqa: ARG002 - Clock has it
         start = self.start or 1.0  # the clock has not moved then, or is infinite
         time = xp.where(clock > start, clock, start)
         level = xp.log(xp.log(2.0 * time / start)) + 0.72 * (log(5.2) - log(delta))
