@@ -116,7 +116,7 @@ class Asking(Uncopyable):
             earlier = transaction.find(key)
             if earlier is not None:  # another writer came first
                 return earlier
-            _refuse_undeclared(turn, self.datasets)
+            _refuse_undeclared(transaction, self.datasets)
             admission = transaction.admit(
                 offer,
                 key=key,
