@@ -13,7 +13,7 @@ from almoner._units import up
 from almoner.errors import ArgumentError, DataReason
 from almoner.filters import Basic, Gaussian, Zcdp
 from almoner.ledger import Dataset, Finding, Ledger, Periods, Watch, verify
-from almoner.queries._answers.analyst import Analyst
+from almoner.queries._ask.analyst import Analyst
 from almoner.queries._ask.asking import Asking
 from almoner.queries._ask.replay import replayed
 from almoner.queries._engines.duckdb_engine import DuckDB

@@ -2,17 +2,24 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from almoner.ledger import Entry, Ledger
 from almoner.queries._answers.answers import Answer, answer_of
 from almoner.queries._questions.expected_width import same_question
 from almoner.queries._questions.kinds_of import recorded
 
-__all__ = ["GIVEN", "SoFar", "answered"]
+__all__ = ["GIVEN", "AnalystId", "SoFar", "answered"]
 
 GIVEN = ("answered", "shared")
 """The kinds of entries that give an analyst an answer: the second stands for an earlier one, and charges nobody."""
+
+
+class AnalystId(NamedTuple):
+    """Who asks, and what for."""
+
+    analyst: str
+    purpose: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,6 +127,8 @@ class Question:
     """The longest that a clipped contribution with its report can be, in whole steps, rounded up."""
     price: int = field(init=False, repr=False, compare=False)
     """The most that the question costs a person, in units of rho or epsilon, rounded up; see ``price_of``."""
+    pure: bool = field(init=False, repr=False, compare=False)
+    """True if the noise is discrete Laplace noise, lengths are L1 norms, and the price is an epsilon."""
     unfilled: bool = field(init=False, repr=False, compare=False)
     """True if bounds or keys are left out, so that a session takes those that the data set declares."""
     open: bool = field(init=False, repr=False, compare=False)
@@ -138,6 +140,7 @@ class Question:
 
     def __post_init__(self) -> None:
         self._check_rows()
+        set_fields(self, pure=self.epsilon is not None)
         make_plain(self, "clip", "at_most", "report", "per_group", "sigma", "rho", "epsilon", "error", "level")
         if self.per_group is not None:
             _check.within(1e-3, MOST_CLIP, per_group=self.per_group)
@@ -215,11 +218,6 @@ class Question:
     def auto_bounds(self) -> dict[str, float]:
         """The bounds of a column that are to be chosen, with some numbers that could stand there."""
         return {}
-
-    @property
-    def pure(self) -> bool:
-        """True if the noise is discrete Laplace noise, lengths are L1 norms, and the price is an epsilon."""
-        return self.epsilon is not None
 
     def row(self) -> tuple[Coordinate, ...]:
         """Terms that a person's rows add to each coordinate of a group, or of a bin."""

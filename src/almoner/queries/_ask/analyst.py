@@ -2,43 +2,16 @@
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import NamedTuple, Protocol
 
 from almoner import _check
 from almoner._uncopyable import Uncopyable
-from almoner.ledger import Ledger
 from almoner.queries._answers.answers import Answer, Quote, answer_of
-from almoner.queries._answers.so_far import SoFar, answered
+from almoner.queries._answers.so_far import AnalystId, SoFar, answered
+from almoner.queries._ask.asking import Asking
 from almoner.queries._questions.kinds_of import recorded
 from almoner.queries._questions.question import Question
 
-__all__ = ["Analyst", "AnalystId"]
-
-
-class AnalystId(NamedTuple):
-    """Who asks, and what for."""
-
-    analyst: str
-    purpose: str | None
-
-
-class _Session(Protocol):
-    """Methods of a session that an analyst's view calls."""
-
-    @property
-    def ledger(self) -> Ledger: ...
-    def ask(
-        self,
-        asked: Question,
-        who: AnalystId,
-        *,
-        key: str,
-        reserved: str | None = None,
-        earlier_of: Collection[str] | None = None,
-    ) -> Answer: ...
-    def check(self, asked: Question, who: AnalystId, *, key: str) -> None: ...
-    def quote(self, asked: Question, who: AnalystId, so_far: SoFar | None = None) -> Quote: ...
-    def filled(self, asked: Question) -> Question: ...
+__all__ = ["Analyst"]
 
 
 class Analyst(Uncopyable):
@@ -50,7 +23,7 @@ class Analyst(Uncopyable):
 
     __slots__ = ("_session", "_who")
 
-    def __init__(self, session: _Session, name: str, purpose: str | None) -> None:
+    def __init__(self, session: Asking, name: str, purpose: str | None) -> None:
         _check.name(analyst=name)
         if purpose is not None:
             _check.name(purpose=purpose)
