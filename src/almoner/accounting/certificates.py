@@ -37,7 +37,7 @@ THEOREMS = {
     "renyi": "theory 3.2: rounds fixed in advance; 4.1: within this budget at this order, under full adaptivity",
     "losses": "theory 7.2: rounds fixed in advance; 4.11: as a filter's plan, under full adaptivity",
 }
-"""What a certificate of each kind is worth."""
+"""The worth of a certificate of each kind."""
 
 _BITS = 64
 _MOST_PLACES = 1024  # on either side of 0, so that a check takes less than a second

@@ -30,7 +30,7 @@ _BITS = 128
 _BLOCK = 64
 """Bytes in a block of SHA-256."""
 _NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}
-"""What file systems without hard links say."""
+"""Errors of file systems without hard links."""
 _CHECKED = b"\xffthe key of a ledger"
 """The text whose hash checks a key; no name in UTF-8 begins with its first byte."""
 

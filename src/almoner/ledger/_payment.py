@@ -17,13 +17,13 @@ class PaymentSql(NamedTuple):
     """Payment of one person, as SQL expressions over ``c``, a row of what was offered. Public."""
 
     units: str
-    """What the person is charged."""
+    """The charge of the person."""
     part: str
-    """What of it is for the contribution."""
+    """The part of it that is for the contribution."""
     factor: str
-    """What the person's contribution is multiplied by before it is added up."""
+    """The factor on the person's contribution before it is added up."""
     taken: str
-    """Whether the person takes part."""
+    """True if the person takes part."""
 
 
 class Payment(NamedTuple):
@@ -42,7 +42,7 @@ class Payment(NamedTuple):
     fixed: int = 0
     """Units that each person who takes part pays, whatever they contribute; who cannot pay them is left out."""
     linear: bool = False
-    """Whether the price of a contribution grows with its length (Laplace noise), not with the square of it."""
+    """True if the price of a contribution grows with its length (Laplace noise), not with the square of it."""
 
     def allowed(self, left: int) -> int:
         """The most that a person with so much left may pay, units, rounded down; 0 where nothing is left."""

@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 
 
 PrivateNote = dict[str, object]
-"""What an entry of the record says in its private part, as JSON."""
+"""The private part of an entry of the record, as JSON."""
 
 
 class Share(NamedTuple):
@@ -87,7 +87,7 @@ class Store(Protocol):
     lock: RLock
     """One thread at a time."""
     inside: bool
-    """Whether a transaction is open."""
+    """True if a transaction is open."""
 
     @property
     def closed(self) -> bool:
@@ -127,7 +127,7 @@ class Admitted(Protocol):
     """The people who take part in a question. Private; it ends with the transaction."""
 
     rows: object
-    """What was offered for these people: SQL of a table in the workspace, or what the writer of the accounts makes."""
+    """The offers of these people: SQL of a table in the workspace, or what the writer of the accounts makes."""
 
     def refused(self) -> int:
         """Count the people who were offered, and have not left, and cannot pay in full."""
@@ -185,7 +185,7 @@ class AccountStore(Protocol):
     """
 
     kind: str
-    """What the first entry of the record says of how accounts are kept."""
+    """The place of accounts, as the first entry of the record says it."""
 
     def open(self, store: Store, names: Names) -> None:
         """The ledger is open, and names people so; called once, before all else."""

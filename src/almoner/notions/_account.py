@@ -24,7 +24,7 @@ class Account(Uncopyable, Generic[N]):
     """An account that holds whole units, so its sums are exact and a charge costs the same however many there were."""
 
     KIND: ClassVar[str]
-    """What a saved state calls the class of the account."""
+    """The name of the account's class in a saved state."""
 
     def __init__(self, notion: N, **parameters: object) -> None:
         self._notion = notion

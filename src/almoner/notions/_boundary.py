@@ -28,13 +28,13 @@ from almoner.notions._with_failures import check_share, default_share
 __all__ = ["Boundary", "PersonBound", "as_floats"]
 
 STRETCH = 0.25
-"""How far the epsilon of an approximate round is stretched for the pathwise promise, as a share of it; theory 2.4."""
+"""The stretch of an approximate round's epsilon for the pathwise promise, as a share of it; theory 2.4."""
 
 STEPS = 60
 """Steps of Newton's method for one account; every iterate is a bound."""
 
 PERSON_STEPS = 4
-"""The same for accounts per person: four are within 1e-6 of the root."""
+"""Newton steps for accounts per person: four are within 1e-6 of the root."""
 
 MOST = RANGE // 2
 """Twice of it fits into int64; amounts from here on count as infinite where totals of people are stored."""
@@ -49,9 +49,9 @@ class PersonBound(Notion):
 
     delta: float
     person_ex_post: ClassVar[bool] = True
-    """Whether there is an ex-post promise."""
+    """True if there is an ex-post promise."""
     person_repeats: ClassVar[bool] = True
-    """Whether several rounds may be charged as one Repeated."""
+    """True if several rounds may be charged as one Repeated."""
 
     @property
     def person_size(self) -> int:

@@ -112,7 +112,7 @@ class Budget(Notion, Generic[Measure]):
     epsilon: float | None = None
     delta: float | None = None
     measure: ClassVar[str] = "epsilon"
-    """What adds up."""
+    """The amount that adds up."""
     theorem: ClassVar[str]
     """Why the promise holds, for cards and statements."""
 

@@ -25,7 +25,7 @@ class Line:
     key: str
     question: dict[str, Any]
     rho: float
-    """What it cost this person, in the measure of the ledger: rho, or epsilon for pure budgets."""
+    """The price for this person, in the measure of the ledger: rho, or epsilon for pure budgets."""
     dataset: str | None = None
     """Which data set it was about; None where none was declared then."""
 
@@ -43,9 +43,9 @@ class Lifetime:
     rho: float
     """Of all periods together, rounded up, in the measure of the ledger, for all of the person's records."""
     epsilon: float
-    """What has been spent means so far at the statement's delta: a running bound, which holds whenever it is read."""
+    """The epsilon of all spending so far, at the statement's delta: a running bound, which always holds."""
     at_most: float
-    """What the budgets of all periods together mean at delta; infinite where nothing is promised."""
+    """The epsilon at delta of the budgets of all periods together; infinite where nothing is promised."""
 
     def __repr__(self) -> str:
         return "Lifetime(private: for the person of the statement and for the data holder)"
@@ -77,12 +77,13 @@ class Statement:
     budget: float
     """The most that may ever be spent, rounded up."""
     epsilon: float
-    """What the budget means at delta."""
+    """The epsilon of the budget at delta."""
     delta: float
     symbol: str = "rho"
     """Of the measure: rho or epsilon."""
     guess: float = 1.0
-    """How often a guess whether the person's records were used is right at most, from all that the budget pays for."""
+    """The largest chance that a guess whether the person's records were used is right, from all that the budget
+    pays for."""
     lifetime: Lifetime | None = None
     """Over all periods; None where there is one budget for good. Then ``rho`` is that of the period that used most."""
 

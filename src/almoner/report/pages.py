@@ -39,7 +39,7 @@ _ASKED = {
     "update": "an update of a model",
     "watch": "a check whether totals can still be trusted",
 }
-"""What each kind of question asks for, in words."""
+"""Kinds of questions, in words."""
 
 _PLAIN = re.compile(r"[^\W\d_][\w.]{0,63}")
 """Names of columns and tables that stand in a sentence."""

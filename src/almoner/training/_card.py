@@ -18,7 +18,7 @@ from almoner.odometers import FeldmanZrnic, GaussianRestarts, Odometer
 __all__ = ["ADJACENCY", "Boundary", "Card", "build_card", "worst_case"]
 
 Boundary = Odometer | FeldmanZrnic | GaussianRestarts
-"""What a running bound is read off."""
+"""Odometers that a running bound is read off."""
 
 ADJACENCY = "add or remove one person, with all of that person's records"
 
@@ -61,7 +61,7 @@ UNCHECKED = {
     "caller": "That the features were made without looking at the data. The caller said so.",
     "schema": "That the schema was written without looking at the data.",
 }
-"""What the caller declares and nothing can check, by the fields of the card that say it."""
+"""Declarations of the caller that nothing can check, by the fields of the card that say it."""
 
 READER = "a reader of the model learns almost the same about you whether or not your records were in the data."
 
@@ -89,7 +89,7 @@ class Card:
     why: str = ""
     """Why this filter was recommended; empty where the caller chose it."""
     individual: bool
-    """Whether each person is charged for their own contributions, or all for the worst case."""
+    """True if each person is charged for their own contributions, False if all for the worst case."""
     spend_remainder: bool
     sample_rate: float | None
     """The probability with which each person is sampled in a step, to begin with; None: all people in every step."""
@@ -108,25 +108,25 @@ class Card:
     classes_from: Literal["caller", "schema", "data"]
     preprocessing: Literal["caller", "schema", "drawings"] = "caller"
     reproducible: bool
-    """Whether a seed was given: anybody who knows it can draw the noise again, and then nothing is private."""
+    """True if a seed was given: anybody who knows it can draw the noise again, and then nothing is private."""
     released: tuple[tuple[Mechanism, int], ...] = ()
-    """What was released, and how often, where that is not the same in every step."""
+    """Mechanisms that were released, and how often, where that is not the same in every step."""
     adjacency: str = ADJACENCY
     guess: float | None = None
-    """How often the best guess whether a person's data were used is right at most, at even odds; None: not known."""
+    """The largest chance that a guess whether a person's data were used is right, at even odds; None: not known."""
     batches: str = ""
     """The fixed batches and the factor of correlated noise, as code; empty where there are none."""
     streamed: bool = False
-    """Whether each step was on the people who came then, not on all of one table."""
+    """True if each step was on the people who came then, not on all of one table."""
     record: str = ""
     """The training's name on the ledger that it was charged to, and the entry that reserved; empty: on no ledger."""
     pace: float = 0.0
-    """How evenly each person's budget was spread over the steps that were left: 1 evenly, 0 not at all."""
+    """Evenness with which each person's budget was spread over the steps that were left: 1 evenly, 0 not at all."""
     momentum: float = 0.0
     decay: float = 0.0
     """The share of the steps, the last ones, over which the learning rate fell to zero."""
     tuned: str = ""
-    """How the settings were chosen among several runs, in words; empty where there was one run."""
+    """The choice of the settings among several runs, in words; empty where there was one run."""
 
     def to_dict(self) -> dict[str, Any]:
         """Fields by name, as plain values."""

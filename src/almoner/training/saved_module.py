@@ -34,7 +34,7 @@ with _extras.need("torch", extra="torch"):
 __all__ = ["KIND", "Saved", "load", "save"]
 
 KIND = "PyTorch module"
-"""What ``model.json`` says that the folder holds."""
+"""The kind of folder that ``model.json`` names."""
 
 _FORMAT = 1
 _NAMED = 6  # of names that differ, so many are listed
@@ -45,9 +45,9 @@ class Saved:
     """The facts that a folder states about its module. Every field is public."""
 
     card: Card
-    """What is promised about the module."""
+    """The promise about the module."""
     settings: dict[str, Any]
-    """How it was trained: class of the module and of the optimizer, its options, steps, versions."""
+    """Settings of the training: class of the module and of the optimizer, its options, steps, versions."""
 
 
 def save(

@@ -179,7 +179,7 @@ def _from(prices: list[int], column: int, price: int) -> list[int]:
 
 
 Holds = Callable[[int, bool], bool]
-"""Whether a price is enough: certainly (True), or only as far as a quick look tells."""
+"""True if a price is enough: certainly (True), or only as far as a quick look tells."""
 
 
 def _near_least(holds: Holds, low: int, guess: int, most: int, near: float) -> int | None:

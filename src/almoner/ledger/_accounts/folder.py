@@ -40,7 +40,7 @@ class Generation:
     people: int = 0
     """Rows in it."""
     units: int = 0
-    """What all people have spent together."""
+    """The sum of all people's spends."""
     most: int = 0
     """The most that one person has spent."""
     shares: dict[str, str | None] = field(default_factory=dict)

@@ -28,7 +28,7 @@ __all__ = ["Stream", "Updates", "last_update", "streams"]
 Units = NDArray[np.int64]
 
 _FREE_TRIES = 2
-"""How often an update is computed while others may write, before it is computed in their way."""
+"""The number of times that an update is computed while others may write, before it is computed in their way."""
 
 
 @dataclass(frozen=True, slots=True)

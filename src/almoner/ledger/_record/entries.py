@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 __all__ = ["START", "Entry", "Row", "digest", "filed_under", "find", "insert", "plain", "read_rows", "seal", "sealed"]
 
 START = "0" * 64
-"""What the first entry is sealed with in place of an entry before it."""
+"""The seal of the first entry, in place of an entry before it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,13 +27,13 @@ from almoner.ledger._record.periods import Periods
 __all__ = ["GAUSSIAN", "PURE", "TABLES", "ZCDP", "LedgerBudget", "Terms", "check_terms", "delta_exceeded", "exceeded"]
 
 TABLES = "tables"
-"""How accounts are kept where the terms say nothing else."""
+"""The place of accounts where the terms say nothing else."""
 
 ZCDP, GAUSSIAN, PURE = "zCDP rho", "Gaussian rho", "epsilon"
 """The measures, as first entries name them. Gaussian rho is mu squared / 2."""
 
 LedgerBudget = Zcdp | Gaussian | Basic
-"""What a ledger may be made for."""
+"""The budgets that a ledger may be made for."""
 
 _NAMES = {"BIGINT": "whole numbers", "VARCHAR": "text"}
 

@@ -41,7 +41,7 @@ class Address(NamedTuple):
 
 
 AGAIN = ("40001", "40P01")
-"""What the server says where it finds no order for transactions, and where two wait for each other."""
+"""Errors of the server where it finds no order for transactions, and where two wait for each other."""
 
 OLDEST = 130000
 _PATIENCE = 10

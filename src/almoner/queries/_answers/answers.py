@@ -33,23 +33,23 @@ class Quote:
     """Price of a question at worst, and the size of its noise."""
 
     rho: float
-    """What it costs a person who contributes the full clip, rounded up; every other person less. In a pure budget it is
+    """The price for a person who contributes the full clip, rounded up; every other person less. In a pure budget it is
     epsilon**2 / 2."""
     of_budget: float
-    """The same, as a share of each person's budget."""
+    """The price as a share of each person's budget."""
     standard_errors: dict[str, float]
     """Of each number that is released, in the units of the answer."""
     margins: dict[str, float]
     """Half the width of a 95 % interval around each."""
     epsilon: float | None = None
-    """What it costs in a pure budget; None in others."""
+    """The price in a pure budget; None in others."""
     half_width: float | None = None
     """Half the width of a 95 % interval that the answer will have, in its units, the mean over its numbers. None where
     it depends on how many rows there are, and this analyst has no earlier answer to the same question that tells."""
     fits: int | None = None
-    """How many questions of this price every person can certainly still pay, even one who paid the highest price of
-    every question so far. Most people can pay more. With periods, every question so far about the same periods, as the
-    filters say: another period can pay for more."""
+    """The number of questions of this price that every person can certainly still pay, also one who paid the highest
+    price of every question so far. Most people can pay more. With periods, every question so far about the same
+    periods, as the filters say: another period can pay for more."""
     table: str | None = None
     """The table that the question is about, where a session has several."""
 
@@ -78,9 +78,9 @@ class Answer:
     clipped, and what a pace took from people who have little budget left. They rest on what the question declares
     (``at_most``, ``bounds_hold``). None, for all or for a group, where that cannot be said: ``about`` says why."""
     about: str
-    """What the intervals are about, in a sentence."""
+    """The subject of the intervals, in a sentence."""
     rho: float
-    """What it cost a person who contributed the full clip. In a pure budget it is epsilon**2 / 2."""
+    """The price for a person who contributed the full clip. In a pure budget it is epsilon**2 / 2."""
     released: list[int] = field(repr=False)
     """The noisy sums, in whole steps, that all of the above comes from."""
     complete_clip: float | None = None

@@ -44,7 +44,7 @@ class Asking(Uncopyable):
         self._rows = rows
         self._schema, self._periods, self._pure = rows.schema, ledger.periods, ledger.symbol == "epsilon"
         self.datasets = datasets
-        """Those that the tables are, by name; none where the ledger knows none. Public."""
+        """Data sets that the tables are, by name; none where the ledger knows none. Public."""
         self._unreadable = self._closed_already = False
         self._so_far: dict[AnalystId, SoFar] = {}
 

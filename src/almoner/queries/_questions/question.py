@@ -110,7 +110,7 @@ class Question:
     keys: tuple[tuple[str, tuple[Key, ...]], ...] = field(init=False, repr=False, compare=False)
     """``by``: each column with its keys."""
     groups: int = field(init=False, repr=False, compare=False)
-    """How many groups there are: the product of the numbers of keys."""
+    """The number of groups: the product of the numbers of keys."""
     coordinates: int = field(init=False, repr=False, compare=False)
     """Numbers in each group."""
     steps: int = field(init=False, repr=False, compare=False)
@@ -122,7 +122,7 @@ class Question:
     report_steps: int = field(init=False, repr=False, compare=False)
     """The longest report on what a clip takes away from a person, in whole steps."""
     report_scale: float = field(init=False, repr=False, compare=False)
-    """What one full row that was taken away is in the report; 0 for no report."""
+    """The report's unit, one full row that was taken away; 0 for no report."""
     sensitivity_steps: int = field(init=False, repr=False, compare=False)
     """The longest that a clipped contribution with its report can be, in whole steps, rounded up."""
     price: int = field(init=False, repr=False, compare=False)
@@ -136,7 +136,7 @@ class Question:
     unclipped: bool = field(init=False, repr=False, compare=False)
     """True if nobody is longer than the clip, or per_group, by what the question is or by what was declared."""
     spare_units: int = field(init=False, repr=False, compare=False)
-    """What must be left to each person who is counted, after paying; units."""
+    """The units that each person who is counted must keep after paying."""
 
     def __post_init__(self) -> None:
         self._check_rows()

@@ -93,7 +93,7 @@ SIGNATURES: Mapping[str, tuple[Signature, ...]] = MappingProxyType(
         for name, forms in _FORMS.items()
     }
 )
-"""What each function takes and gives; ``coalesce``, ``least`` and ``greatest`` take any values of one kind."""
+"""Signatures of functions; ``coalesce``, ``least`` and ``greatest`` take any values of one kind."""
 
 _NUMBER = r"\A([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\z"
 _WHOLE = r"\A([+-]?[0-9]+)\z"

@@ -24,7 +24,7 @@ class DropoutCount:
     count: float
     standard_error: float
     price: mechanisms.Mechanism
-    """What was booked in each account for all counts."""
+    """The price that was booked in each account for all counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,14 @@ class ActiveAnswer:
 
     still: bool
     price: mechanisms.Mechanism
-    """What was booked in each account for all answers."""
+    """The price that was booked in each account for all answers."""
 
 
 class StoppingAccounts(Uncopyable, ABC):
     """Accounts that people leave for good; the price of asking about them is booked in advance."""
 
     own_samples: bool
-    """Whether drops may depend on a person's own past samples, as they do where bounds depend on them."""
+    """True if drops may depend on a person's own past samples, as they do where bounds depend on them."""
 
     def __init__(
         self,

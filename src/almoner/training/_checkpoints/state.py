@@ -35,9 +35,9 @@ class TrainingState:
     released: MappingProxyType[Mechanism, int] = field(default_factory=lambda: MappingProxyType({}))
     answers: tuple[tuple[int, str, float], ...] = ()
     history: History = field(default_factory=dict)
-    """What callbacks keep; public, and theirs to change."""
+    """Notes that callbacks keep; public, and theirs to change."""
     own_samples: bool = False
-    """Whether bounds have followed people's own sampled gradients."""
+    """True if bounds have followed people's own sampled gradients."""
     called: int = 0
     """Number of callbacks that have seen this step: a resumed run goes on with the next one."""
 

@@ -87,7 +87,7 @@ class Tuning:
     """Which settings are tried, how often, and whose labels say which is best. Every field is public."""
 
     runs: float
-    """How many runs are expected; their number is random and secret."""
+    """The expected number of runs; their number is random and secret."""
     grid: Mapping[str, Sequence[float]]
     """Settings of ``LogisticRegression`` and their values."""
     on: Path | None = None

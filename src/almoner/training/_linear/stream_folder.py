@@ -26,7 +26,7 @@ FORMAT = 1
 """Of what the folder holds. It grows when a version can't go on from what an earlier one wrote."""
 
 NAMES = {"settings", "n_features", "names", "divisor", "classes", "sigma", "ledger", "accounts"}
-"""What is kept of a model beside its numbers."""
+"""Settings that are kept of a model beside its numbers."""
 
 Floats = NDArray[np.float64]
 

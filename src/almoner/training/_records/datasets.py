@@ -22,7 +22,7 @@ from almoner.training.gradients._batches import Column, Inputs, as_inputs, as_te
 __all__ = ["Loaded", "as_records", "checked_records"]
 
 LABELS = ("labels", "label")
-"""What the target is called in a record that is a dict."""
+"""Names of the target in a record that is a dict."""
 
 FORM = "all records must have one shape, such as a public length that sequences are padded to, whatever is beside them"
 

@@ -51,7 +51,7 @@ class BatchPlan:
     most: float
     """The sensitivity of each step."""
     together: float
-    """That of the whole run."""
+    """The sensitivity of the whole run."""
 
     def describe(self) -> str:
         """Batches, noise and the factor in force: a resumed run must have the same."""

@@ -15,15 +15,15 @@ class Settings:
     """The facts that a run's card states, fixed before any private data are read. Every field is public."""
 
     budget: filters.Filter | None
-    """What each person may spend; None: there is an odometer alone."""
+    """The budget of each person; None: there is an odometer alone."""
     odometer: Boundary | None
-    """What running bounds are read off, fresh; None: there are none."""
+    """A fresh odometer that running bounds are read off; None: there are none."""
     max_grad_norm: float
     """The clip to begin with; callbacks may set another."""
     divisor: float
     noise_multiplier: float
     steps: int | None
-    """How many steps each person can pay in full; None: as many as the budget admits."""
+    """The number of steps that each person can pay in full; None: as many as the budget admits."""
     last_step: int | None
     individual: bool
     spend_remainder: bool

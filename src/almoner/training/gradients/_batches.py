@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 Batch = Tensor | Sequence[Tensor] | Mapping[str, Tensor]
-"""What a module is called with: a tensor, several in order, or by name; also arrays of NumPy, tables of pandas."""
+"""Inputs of a module: a tensor, several in order, or by name; also arrays of NumPy, tables of pandas."""
 
 MOST_PEOPLE = 2**31
 

@@ -31,7 +31,7 @@ class Calls:
         self._kinds: dict[str, list[Kinds]] = {}
         self._new_axis = new_axis
         self.without_axis = False
-        """Whether there was something without records and without a leading axis of 1."""
+        """True if there was something without records and without a leading axis of 1."""
 
     def kinds(self, name: str, number: int, tensors: Sequence[Tensor], records: int) -> Kinds:
         """The kinds of the tensors of one call: those that it takes, then those that it gives.

@@ -39,7 +39,7 @@ SMALL = 1024
 """Gradients of so few numbers cost more for each operation than for each number."""
 
 ROUNDING = 2.0**-20
-"""What rounding may take from a squared norm where g is not built, as a share of the square without cancellation."""
+"""The most that rounding takes from a squared norm where g is not built, as part of the square without cancellation."""
 
 
 class Factor(ABC):

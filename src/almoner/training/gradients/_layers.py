@@ -32,7 +32,7 @@ Factors = dict[str, Factor]
 Rule = Callable[[Any, Tensor, Tensor], Factors]
 
 CACHE = 2**21
-"""What is made only to be multiplied and added up is made for so many bytes at a time: they stay in a cache."""
+"""Bytes of intermediate products that are made at a time: so many stay in a cache."""
 
 BATCH_NORM = (
     "normalises each record with the others of its batch: use GroupNorm, LayerNorm or InstanceNorm; or, for a network "

@@ -24,7 +24,7 @@ SMALLEST = 8
 
 ENDINGS = (".png", ".jpg", ".jpeg")
 MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
-"""What Pillow turns into grey or colour of eight bits without cutting off values."""
+"""Modes that Pillow turns into grey or colour of eight bits without cutting off values."""
 
 Shape = tuple[int, int, int]
 

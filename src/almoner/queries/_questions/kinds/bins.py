@@ -113,7 +113,7 @@ class Quantiles(_Binned):
     bounds_hold: bool = field(default=False, kw_only=True)
     """A declaration: no entry, or no total of ``per="total"``, is beyond the outer edges; for ``truth_intervals``."""
     correlated: bool = field(default=True, kw_only=True)
-    """Whether noise may be correlated over the bins. It then is where, whatever the data, that gives no more noise: see
+    """True if noise may be correlated over the bins. It then is where, whatever the data, that gives no more noise: see
     ``bin_factor``. False: each bin has noise of its own, as in a ``Histogram``."""
 
     @property
