@@ -113,14 +113,14 @@ class Stream(Uncopyable):
         self._boundary = settled_odometer(odometer, individual=True)
         self._odometer = None if self._boundary is None else PersonOdometer([], self._boundary)
         refused = {"budget": budget, "seed": seed, "odometer": odometer}
-        self._book = None if ledger is None else LedgerStream(ledger, **refused, **own)
+        self._ledger = None if ledger is None else LedgerStream(ledger, **refused, **own)
         noise: dict[str, Any] = {"updates": updates, "noise_multiplier": noise_multiplier}
         noise["max_grad_norm"] = max_grad_norm
         self._budget: filters.Filter | None
-        with closed_after_errors(self._book):
-            if self._book is not None:
-                self._why, self._multiplier = settled_stream(self._book.whole, **noise)[1:]
-                self._budget, self._own = self._book.budget, None
+        with closed_after_errors(self._ledger):
+            if self._ledger is not None:
+                self._why, self._multiplier = settled_stream(self._ledger.whole, **noise)[1:]
+                self._budget, self._own = self._ledger.budget, None
             else:
                 bounded = self._boundary is not None
                 self._budget, self._why, self._multiplier = settled_stream(budget, **own, **noise, bounded=bounded)
@@ -157,8 +157,8 @@ class Stream(Uncopyable):
             fresh.refuse_if_given()  # before a folder is made
         if checkpoint is not None:
             self._open(checkpoint, resume=resume, own_accounts=not isinstance(budget, PersonFilter))
-        elif self._book is not None:
-            self._book.begin(self._settings(), None, 0)
+        elif self._ledger is not None:
+            self._ledger.begin(self._settings(), None, 0)
         if fresh is not None:
             fresh.hand_over("training.Stream")
 
@@ -184,7 +184,7 @@ class Stream(Uncopyable):
         Raises:
             Unsupported: the stream is on a ledger, which has the accounts, or has no budget.
         """
-        if self._book is not None:
+        if self._ledger is not None:
             raise Unsupported("accounts: those of a stream on a ledger are the ledger's; see Ledger.spent")
         if self._own is None:
             raise Unsupported("accounts: this stream has no budget; read its odometer")
@@ -226,14 +226,14 @@ class Stream(Uncopyable):
         def charge_and_sum(accounts: AccountsPerPerson) -> list[Tensor]:
             if not ids:
                 return [torch.zeros_like(each, dtype=torch.float64) for each in self._gradients.parameters]
-            spread = self._spread if self._book is None else 1  # a ledger's accounts have one part of what is left
+            spread = self._spread if self._ledger is None else 1  # a ledger's accounts have one part of what is left
             return self._contributions.charge_and_sum(self._gradients, records, accounts, self._step, spread)
 
         folder = (
-            self._folder if self._book is None else None
+            self._folder if self._ledger is None else None
         )  # on a ledger, the folder and the ledger agree as they are
         save = None if folder is None else partial(self._save, folder)
-        with Interruptions(self._folder or self._book) as until, Saves(save, every=1, interruptions=until):
+        with Interruptions(self._folder or self._ledger) as until, Saves(save, every=1, interruptions=until):
             self._apply(self._released(ids, charge_and_sum, divisor, until), divisor)
         return self.number
 
@@ -246,7 +246,7 @@ class Stream(Uncopyable):
     ) -> list[Tensor]:
         """The noisy sums of an update, once the people who are there have been charged for them."""
         folder = self._folder
-        if self._book is not None:
+        if self._ledger is not None:
 
             def keep(number: int, noisy: list[Tensor]) -> None:
                 if folder is not None:
@@ -257,7 +257,7 @@ class Stream(Uncopyable):
                 return Processes().noisy_total(sums, self._step.sigma, self._noise)
 
             spread = self._spread if self._spend_remainder else 1
-            return self._book.release(self._step, ids, charge_and_sum, add_noise, spread=spread, keep=keep)
+            return self._ledger.release(self._step, ids, charge_and_sum, add_noise, spread=spread, keep=keep)
         announced = None if folder is None else folder.announcing(ids)
         accounts = opened(self._own, ids, self._odometer, until.wait)
         releases = Releaser(
@@ -271,7 +271,7 @@ class Stream(Uncopyable):
 
     def _apply(self, noisy: Sequence[Tensor], divisor: float) -> None:
         """Take the step of an update that was released, and save."""
-        if self._book is not None:
+        if self._ledger is not None:
             self._current.add_release(self._step)
         apply_gradients(self._optimizer, self._gradients.parameters, noisy, divisor)
         self._current.update(step=self._current.value.step + 1)
@@ -297,8 +297,8 @@ class Stream(Uncopyable):
         """
         if self._odometer is not None:
             return self._odometer.statement(person)
-        if self._book is not None:
-            return self._book.statement(person, delta=delta)
+        if self._ledger is not None:
+            return self._ledger.statement(person, delta=delta)
         return self.accounts.statement(person, delta=delta)
 
     def card(self, *, delta: float | None = None) -> Card:
@@ -321,7 +321,7 @@ class Stream(Uncopyable):
             average=0.0,
             divisor=self._divisor,
             count_sigma=None,
-            record="" if self._book is None else self._book.record,
+            record="" if self._ledger is None else self._ledger.record,
             people_from="group",
             classes_from="caller",
             reproducible=state.seeded,
@@ -334,13 +334,13 @@ class Stream(Uncopyable):
             raise Unsupported("checkpoint: give the budget as a filter; the accounts are in the checkpoint")
         self._folder = StreamCheckpoint(folder, self._settings(), resume=resume)
         try:
-            own = None if self._book else self._budget
+            own = None if self._ledger else self._budget
             restored = self._folder.restore(self._module, self._optimizer, own, self._boundary)
             if restored is not None:
                 state, self._own, self._odometer = restored
                 self._current.value = replace(state, seeded=state.seeded or self._current.value.seeded)
             self._save(self._folder)
-            kept = None if self._book is None else self._book.begin(self._settings(), self._folder, self.number)
+            kept = None if self._ledger is None else self._ledger.begin(self._settings(), self._folder, self.number)
             if kept is not None:
                 self._apply(*kept)
         except BaseException:
@@ -350,7 +350,7 @@ class Stream(Uncopyable):
     def _settings(self) -> dict[str, Any]:
         """The settings that a stream goes on with and its ledger's record repeats. Public."""
         return {
-            "ledger": None if self._book is None else self._book.on.key,
+            "ledger": None if self._ledger is None else self._ledger.on.key,
             "max_grad_norm": self._clip,
             "noise_multiplier": self._multiplier,
             "spend_remainder": self._spend_remainder,
@@ -362,8 +362,8 @@ class Stream(Uncopyable):
         """Release the folder, and a ledger that was opened here; the stream goes on with ``resume=True``."""
         if self._folder is not None:
             self._folder.close()
-        if self._book is not None:
-            self._book.close()
+        if self._ledger is not None:
+            self._ledger.close()
 
     def __enter__(self) -> Self:
         return self

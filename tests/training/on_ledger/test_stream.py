@@ -216,7 +216,7 @@ def test_a_crash_at_every_point(place, tmp_path, monkeypatch, when):
     trained = stream(on, checkpoint=folder)
     trained.update(*records(0))
     model = flat(trained.module)
-    book = trained._book._book
+    book = trained._ledger._ledger
     paid = spent(book)
     targets = {
         "sums": (training.Gradients, "sums", crash),
@@ -230,15 +230,15 @@ def test_a_crash_at_every_point(place, tmp_path, monkeypatch, when):
         keep = trained._folder.keep
         monkeypatch.setattr(trained._folder, "keep", lambda *kept: (keep(*kept), crash()))
     else:
-        update = type(trained._book._updates).update
-        monkeypatch.setattr(type(trained._book._updates), "update", lambda *a, **k: (update(*a, **k), crash()))
+        update = type(trained._ledger._updates).update
+        monkeypatch.setattr(type(trained._ledger._updates), "update", lambda *a, **k: (update(*a, **k), crash()))
     with pytest.raises(KeyboardInterrupt):
         trained.update(*records(1))
     monkeypatch.undo()
     trained.close()
     made = when in ("committed", "applied", "saved")
     with stream(on, checkpoint=folder, resume=True) as again:
-        book = again._book._book
+        book = again._ledger._ledger
         assert again.number == (2 if made else 1)
         assert last_update(book, "news").public["update"] == again.number
         assert torch.equal(flat(again.module), model) != made
@@ -287,7 +287,7 @@ def test_an_older_copy_is_refused(tmp_path):
     on = training.OnLedger(place, "news")
     with stream(on, checkpoint=folder) as trained:
         trained.update(*records(0))
-        backup(trained._book._book, tmp_path / "old.ledger")
+        backup(trained._ledger._ledger, tmp_path / "old.ledger")
     shutil.copytree(folder, tmp_path / "copy")
     with stream(on, checkpoint=folder, resume=True) as trained:
         trained.update(*records(1))

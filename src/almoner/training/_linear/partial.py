@@ -19,7 +19,7 @@ from almoner.training._linear.gradients import LogisticGradients
 from almoner.training._linear.inputs import labels_of, validated
 from almoner.training._linear.noise_plan import Plan, check_rate, plan, rate_of
 from almoner.training._linear.stream_folder import Saved, StreamFolder
-from almoner.training._linear.stream_state import StreamedAccounts, StreamState, book_of, on_book, plain, restored
+from almoner.training._linear.stream_state import StreamedAccounts, StreamState, plain, planned_on, restored, stream_on
 from almoner.training._on_ledger.run import OnLedger
 from almoner.training._on_ledger.stream import LedgerStream
 from almoner.training._steps.ending import Interruptions
@@ -120,9 +120,9 @@ class PartialFit:
         )
         if stream is None:
             folder = None if checkpoint is None else StreamFolder(checkpoint, resume=False)
-            book, start = book_of(ledger, self._own("seed")), gradients.start
-            stream = self._stream = self._begun(planned, found, start, folder, book, self._described(expected))
-        with Interruptions(stream.folder or stream.book) as until, stream.alone():
+            on, start = stream_on(ledger, self._own("seed")), gradients.start
+            stream = self._stream = self._begun(planned, found, start, folder, on, self._described(expected))
+        with Interruptions(stream.folder or stream.ledger) as until, stream.alone():
             until.wait()  # the call is told when it is on the disk
             stream.update(ids, gradients, self._rate(stream, expected) / expected, self._described(expected))
             self._set_released(stream, expected)
@@ -163,20 +163,20 @@ class PartialFit:
             self._planned_stream(ledger is not None), step=Gaussian(fields["sigma"], self._own("max_grad_norm"))
         )
         accounts, planned = restored(saved, planned)
-        book = book_of(ledger, self._own("seed"))
+        on = stream_on(ledger, self._own("seed"))
         stream = StreamState(
             settings={name: self._own(name) for name in (*FIXED, *UNUSED)},
             classes=np.asarray(fields["classes"]),
             planned=planned,
             accounts=accounts,
-            book=book,
+            ledger=on,
             noise=self._generator(saved.number),
             parameters=saved.parameters,
             updates=saved.number,
             folder=folder,
         )
-        if book is not None:
-            stream.planned = replace(on_book(planned, book, steps=1, noise_multiplier=None), step=planned.step)
+        if on is not None:
+            stream.planned = replace(planned_on(planned, on, steps=1, noise_multiplier=None), step=planned.step)
             stream.begin(fields)
         self._stream = stream
         self._set_released(stream, fields["divisor"])
@@ -236,18 +236,18 @@ class PartialFit:
         classes: NDArray[Any],
         start: Floats,
         folder: StreamFolder | None,
-        book: LedgerStream | None,
+        ledger: LedgerStream | None,
         described: dict[str, Any],
     ) -> StreamState:
         steps, multiplier = self._own("steps"), self._own("noise_multiplier")
-        if book is not None:
-            planned = on_book(planned, book, steps=steps, noise_multiplier=multiplier)
+        if ledger is not None:
+            planned = planned_on(planned, ledger, steps=steps, noise_multiplier=multiplier)
         stream = StreamState(
             settings={name: self._own(name) for name in (*FIXED, *UNUSED)},
             classes=classes,
             planned=planned,
-            accounts=None if book is not None else individual.Filter([], planned.budget.fresh()),
-            book=book,
+            accounts=None if ledger is not None else individual.Filter([], planned.budget.fresh()),
+            ledger=ledger,
             noise=self._generator(0),
             parameters=start,
             folder=folder,
@@ -280,7 +280,7 @@ class PartialFit:
         self.learning_rate_ = self._rate(stream, divisor)
         self.coef_ = np.ascontiguousarray(weights.T)
         self.intercept_ = stream.parameters[-1].copy() if intercept else np.zeros(columns)
-        self.accounts_ = StreamedAccounts(stream.accounts, stream.planned.delta, stream.book)
+        self.accounts_ = StreamedAccounts(stream.accounts, stream.planned.delta, stream.ledger)
         self.holder_report_ = self.odometer_ = None
         step = stream.planned.step
         self.card_ = build_card(
@@ -303,6 +303,6 @@ class PartialFit:
             people_from="group",
             classes_from="caller",
             reproducible=self._own("seed") is not None,
-            record="" if stream.book is None else stream.book.record,
+            record="" if stream.ledger is None else stream.ledger.record,
             released=((step, stream.updates),),
         )

@@ -29,7 +29,7 @@ from almoner.training._linear.stream_folder import Saved, StreamFolder
 from almoner.training._on_ledger.run import OnLedger
 from almoner.training._on_ledger.stream import LedgerStream
 
-__all__ = ["StreamState", "StreamedAccounts", "book_of", "on_book", "plain", "restored"]
+__all__ = ["StreamState", "StreamedAccounts", "plain", "planned_on", "restored", "stream_on"]
 
 Floats = NDArray[np.float64]
 
@@ -44,15 +44,15 @@ class StreamedAccounts:
 
     people: individual.Filter | None
     delta: float
-    _book: LedgerStream | None = None
+    _ledger: LedgerStream | None = None
 
     def __repr__(self) -> str:
         return f"StreamedAccounts({MARK})"
 
     def statement(self, person: Hashable) -> BudgetStatement:
         """One person's statement, for nobody else."""
-        if self._book is not None:
-            return self._book.statement(person, delta=self.delta)
+        if self._ledger is not None:
+            return self._ledger.statement(person, delta=self.delta)
         return self._own.statement(person, delta=self.delta)
 
     def save(self, path: Path) -> Path:
@@ -77,7 +77,7 @@ class StreamState:
         settings: of the estimator, which the first call decides.
         classes, planned: public.
         accounts: of everybody who ever came; None on a ledger.
-        book: the stream on its ledger, or None.
+        ledger: the stream on its ledger, or None.
         noise: the generator.
         parameters, updates: what was released, public.
         folder: what it goes on from, or None.
@@ -87,7 +87,7 @@ class StreamState:
     classes: NDArray[Any]
     planned: Plan
     accounts: individual.Filter | None
-    book: LedgerStream | None
+    ledger: LedgerStream | None
     noise: np.random.Generator
     parameters: Floats
     updates: int = 0
@@ -105,11 +105,11 @@ class StreamState:
             described: public. What a folder keeps of the estimator.
         """
         self.save(described, self.parameters, self.updates)
-        if self.book is None:
+        if self.ledger is None:
             return
         public: dict[str, object] = {"model": "LogisticRegression", "max_grad_norm": self.planned.step.sensitivity}
         public["noise_multiplier"] = self.planned.step.sigma / self.planned.step.sensitivity
-        kept = self.book.begin(public, self.folder, self.updates)
+        kept = self.ledger.begin(public, self.folder, self.updates)
         if kept is not None:
             (noisy,), factor = kept
             self.parameters, self.updates = self.parameters - factor * noisy, self.updates + 1
@@ -135,8 +135,8 @@ class StreamState:
         """
         if self.folder is not None and not all(isinstance(person, int | str) for person in ids):
             raise ArgumentError("people: with a checkpoint, ids must be whole numbers or texts")
-        if self.book is not None:
-            noisy = self._on_book(self.book, ids, gradients, factor)
+        if self.ledger is not None:
+            noisy = self._charge_on_ledger(self.ledger, ids, gradients, factor)
             self.parameters, self.updates = self.parameters - factor * noisy, self.updates + 1
             self.save(described, self.parameters, self.updates)
             return
@@ -156,7 +156,7 @@ class StreamState:
             **described,
             "classes": self.classes.tolist(),
             "sigma": self.planned.step.sigma,
-            "ledger": None if self.book is None else self.book.on.key,
+            "ledger": None if self.ledger is None else self.ledger.on.key,
             "accounts": None if held is None else plain(held),
         }
         self.folder.save(Saved(number, fields, parameters, spent))
@@ -167,8 +167,8 @@ class StreamState:
             raise Unsupported("accounts: they are the ledger's")
         return self.accounts
 
-    def _on_book(
-        self, book: LedgerStream, ids: Sequence[Hashable], gradients: LogisticGradients, factor: float
+    def _charge_on_ledger(
+        self, ledger: LedgerStream, ids: Sequence[Hashable], gradients: LogisticGradients, factor: float
     ) -> Floats:
         """The noisy sum of a call that the ledger charges."""
         step, folder = self.planned.step, self.folder
@@ -183,7 +183,7 @@ class StreamState:
             if folder is not None:
                 folder.keep(number, noisy[0], factor)
 
-        (noisy,) = book.release(step, ids, charge_and_sum, add_noise, spread=1, keep=keep)
+        (noisy,) = ledger.release(step, ids, charge_and_sum, add_noise, spread=1, keep=keep)
         return np.asarray(noisy)
 
 
@@ -204,7 +204,7 @@ def plain(value: Any) -> Any:
     raise ArgumentError("checkpoint: ids, labels and settings must be whole numbers, numbers or texts to be kept")
 
 
-def book_of(ledger: OnLedger | None, seed: int | None) -> LedgerStream | None:
+def stream_on(ledger: OnLedger | None, seed: int | None) -> LedgerStream | None:
     """The stream on its ledger.
 
     Raises:
@@ -218,15 +218,15 @@ def book_of(ledger: OnLedger | None, seed: int | None) -> LedgerStream | None:
     return LedgerStream(ledger, seed=seed)
 
 
-def on_book(planned: Plan, book: LedgerStream, *, steps: int, noise_multiplier: float | None) -> Plan:
+def planned_on(planned: Plan, ledger: LedgerStream, *, steps: int, noise_multiplier: float | None) -> Plan:
     """The plan of a stream whose accounts are a ledger's: the noise for so many full contributions to its budget."""
     clip = planned.step.sensitivity
     sigma = (
-        calibrate.sigma(book.whole, steps, sensitivity=clip) if noise_multiplier is None else noise_multiplier * clip
+        calibrate.sigma(ledger.whole, steps, sensitivity=clip) if noise_multiplier is None else noise_multiplier * clip
     )
-    delta = planned.delta if book.budget.delta is None else book.budget.delta
-    reached = book.budget.epsilon(delta=delta)
-    return replace(planned, budget=book.budget, epsilon=reached, delta=delta, step=Gaussian(sigma, clip), why="")
+    delta = planned.delta if ledger.budget.delta is None else ledger.budget.delta
+    reached = ledger.budget.epsilon(delta=delta)
+    return replace(planned, budget=ledger.budget, epsilon=reached, delta=delta, step=Gaussian(sigma, clip), why="")
 
 
 def restored(saved: Saved, planned: Plan) -> tuple[individual.Filter | None, Plan]:

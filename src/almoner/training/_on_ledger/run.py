@@ -167,19 +167,19 @@ class LedgerRun(Uncopyable):
     ) -> None:
         self._budget, self._resumable = budget, claim is not None
         given = on.ledger
-        self._book = given if isinstance(given, Ledger) else Ledger.open(given)
-        self._owned = self._book is not given
+        self._ledger = given if isinstance(given, Ledger) else Ledger.open(given)
+        self._owned = self._ledger is not given
         self._accounts: HeldAccounts | None = None
         try:
-            self._units_per_ledger_unit, delta = _measured(budget, self._book)
+            self._units_per_ledger_unit, delta = _measured(budget, self._ledger)
             (self._limit,) = budget.notion.person_limits()
-            if begun and self._book.find(on.key) is None:
+            if begun and self._ledger.find(on.key) is None:
                 raise ArgumentError(
                     f"key={on.key!r}: this ledger knows of no such training, which has released something: it is "
                     "another ledger, or an older copy of it"
                 )
             self._hold = Reservation.take(
-                self._book,
+                self._ledger,
                 key=on.key,
                 people=ids,
                 units=-(-self._limit // self._units_per_ledger_unit),
@@ -203,7 +203,7 @@ class LedgerRun(Uncopyable):
     @property
     def delta(self) -> float:
         """At which the budget is stated: its own, or else the ledger's. Public."""
-        return self._budget.delta or self._book.delta or 1e-6
+        return self._budget.delta or self._ledger.delta or 1e-6
 
     def accounts(self, saved: Filter | None = None) -> Filter:
         """The accounts that the training charges: each person's budget is what was reserved for that person.
@@ -273,7 +273,7 @@ class LedgerRun(Uncopyable):
 
     def _close(self) -> None:
         if self._owned:
-            self._book.close()
+            self._ledger.close()
 
     def _shares(self) -> NDArray[np.float64]:
         """(n,) in (0, 1]: the part of the training's budget that was reserved for each person, rounded down."""

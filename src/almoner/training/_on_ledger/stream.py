@@ -63,15 +63,15 @@ class LedgerStream(Uncopyable):
     def __init__(self, on: OnLedger, **refused: object) -> None:
         on.refuse(**refused)
         self.on, given = on, on.ledger
-        self._book = given if isinstance(given, Ledger) else Ledger.open(given)
-        self._owned = self._book is not given
+        self._ledger = given if isinstance(given, Ledger) else Ledger.open(given)
+        self._owned = self._ledger is not given
         self._updates: Updates | None = None
         try:
-            self.budget = _budget(self._book)
+            self.budget = _budget(self._ledger)
         except BaseException:
             self.close()
             raise
-        self.whole = filters.Zcdp(rho=self._book.budget)  # in which accounts of one update are counted
+        self.whole = filters.Zcdp(rho=self._ledger.budget)  # in which accounts of one update are counted
 
     def begin(self, described: Mapping[str, object], folder: UpdateFolder | None, number: int) -> Kept | None:
         """Begin the stream on the ledger, or go on with it.
@@ -89,12 +89,12 @@ class LedgerStream(Uncopyable):
             ArgumentError: as ``ledger.Updates``.
         """
         on, claim = self.on, new_claim() if folder is None else folder.claim()
-        last, kept = last_update(self._book, on.key), None if folder is None else folder.kept(number + 1)
+        last, kept = last_update(self._ledger, on.key), None if folder is None else folder.kept(number + 1)
         charged = None if last is None else (last.public["update"], last.public["released"])
         if kept is not None and charged != (number + 1, digest(kept[0])):
             kept = None  # it was never charged, so it is not released
         self._updates = Updates(
-            self._book,
+            self._ledger,
             key=on.key,
             analyst=on.analyst,
             purpose=on.purpose,
@@ -153,16 +153,16 @@ class LedgerStream(Uncopyable):
 
     def statement(self, person: Hashable, *, delta: float | None) -> BudgetStatement:
         """The statement of one person's budget on the ledger. Private."""
-        book = self._book
-        stated = book.stated_delta if delta is None else delta
-        set_aside = sum(int(entry.public["units"]) for entry in book.watched())
-        used = min(1.0, nextafter((book.spent(person) + set_aside) / book.budget_units, inf))
-        return BudgetStatement(person, used, book.promise(stated), stated, book.meaning().guess())
+        ledger = self._ledger
+        stated = ledger.stated_delta if delta is None else delta
+        set_aside = sum(int(entry.public["units"]) for entry in ledger.watched())
+        used = min(1.0, nextafter((ledger.spent(person) + set_aside) / ledger.budget_units, inf))
+        return BudgetStatement(person, used, ledger.promise(stated), stated, ledger.meaning().guess())
 
     def close(self) -> None:
         """Close the ledger, if it was opened here."""
         if self._owned:
-            self._book.close()
+            self._ledger.close()
 
     @property
     def _begun(self) -> Updates:
@@ -179,7 +179,7 @@ class LedgerStream(Uncopyable):
 
     def _price(self, step: Gaussian) -> int:
         """Units, the most that a person pays for a step."""
-        accounts, before = self._accounts(np.array([self._book.budget_units]))
+        accounts, before = self._accounts(np.array([self._ledger.budget_units]))
         accounts.charge(step, accounts.allowance(step))
         return max(1, int(to_numpy(accounts.state()["spent"])[0, 0] - before[0]))
 

@@ -7,10 +7,10 @@ Names and symbols
     weights       (people,) what each person's gradient is multiplied by before it is added; private
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -21,29 +21,17 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.training.gradients import _self_check
 from almoner.training.gradients._batches import Batch, Chunk, Inputs, as_inputs, check_batch, chunks, prepared
 from almoner.training.gradients._calls import Calls
-from almoner.training.gradients._factors import Dense, Factor, combined, together
+from almoner.training.gradients._factors import Dense, Factor, combined, norms_of
 from almoner.training.gradients._hooks import layers_with_parameters, own_parameters, record_layers, refuse_changes
 from almoner.training.gradients._layers import refuse_unsupported, rule_of
 from almoner.training.gradients._precision import exact, refuse_autocast, refuse_precision
 
 __all__ = ["Gradients", "Loss", "Weigh", "check", "clipping"]
 
-ROUNDING, UNDERFLOW = 5e-6, 1e-15
-"""Norms are given larger than computed by this share and this much: more than the rounding of their sums."""
-
 
 def clipping(norms: Tensor, clip: float) -> Tensor:
     """(n,) the weights min(1, clip / norm) that make no contribution larger than the clip; zero for unknown norms."""
     return torch.where(torch.isfinite(norms), clip / norms.clamp(min=clip), 0.0)
-
-
-def norms_of(factors: Sequence[Factor | None], people: int) -> Tensor:
-    """(people,) float64; rounded up; NaN where not finite."""
-    per_parameter = (factor.squared_norms() for factor in together(factors))
-    squares: Any = sum(per_parameter, torch.zeros((), dtype=torch.float64))
-    norms = torch.sqrt(squares.expand(people) if squares.dim() == 0 else squares)
-    norms = torch.where(norms > 0, norms * (1 + ROUNDING) + UNDERFLOW, norms)
-    return torch.where(torch.isfinite(norms), norms, torch.nan)
 
 
 def checked_weights(weights: Tensor, norms: Tensor) -> Tensor:

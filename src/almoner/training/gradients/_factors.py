@@ -17,14 +17,12 @@ https://arxiv.org/abs/2210.00038 (the weighted sum from the same a and b, withou
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor
 
-from almoner.training.gradients._precision import squares
-
-__all__ = ["Dense", "Factor", "OuterProducts", "SparseRows", "combined", "products_cost_less", "together"]
+__all__ = ["Dense", "Factor", "OuterProducts", "SparseRows", "combined", "norms_of", "products_cost_less"]
 
 TRAFFIC = 32
 """Writing one number of g costs about as much as so many multiplications: where it is better not to build g."""
@@ -40,6 +38,12 @@ SMALL = 1024
 
 ROUNDING = 2.0**-20
 """The most that rounding takes from a squared norm where g is not built, as part of the square without cancellation."""
+
+PIECE = 64
+"""So many squares are added up in single precision: in any order their sum is right to a relative 64 / 2^24."""
+
+NORM_ROUNDING, NORM_UNDERFLOW = 5e-6, 1e-15
+"""Norms are given larger than computed by this share and this much: more than the rounding of their sums."""
 
 
 class Factor(ABC):
@@ -301,3 +305,30 @@ def _inner_products(x: Tensor) -> Tensor:
     """(n, t, t) float64: each person's inner products of all pairs of places."""
     x = x.double()
     return torch.bmm(x, x.mT)
+
+
+def norms_of(factors: Sequence[Factor | None], people: int) -> Tensor:
+    """(people,) float64, the norm of each person's gradient; rounded up; NaN where not finite."""
+    per_parameter = (factor.squared_norms() for factor in together(factors))
+    total: Any = sum(per_parameter, torch.zeros((), dtype=torch.float64))
+    norms = torch.sqrt(total.expand(people) if total.dim() == 0 else total)
+    norms = torch.where(norms > 0, norms * (1 + NORM_ROUNDING) + NORM_UNDERFLOW, norms)
+    return torch.where(torch.isfinite(norms), norms, torch.nan)
+
+
+def squares(x: Tensor) -> Tensor:
+    """(n,) float64: sums of squares over all axes but the first, right to a relative 4e-6, none too small by underflow.
+
+    A square below the smallest normal number may become zero: so much is added for each, where that could matter.
+    """
+    flat = x.reshape(len(x), -1)
+    even = flat.shape[1] // PIECE * PIECE
+    total: Tensor = torch.linalg.vector_norm(flat[:, even:], dim=1).double().square_()
+    if even:
+        pieces = torch.linalg.vector_norm(flat[:, :even].reshape(len(flat), -1, PIECE), dim=2)
+        total += pieces.double().square_().sum(1)
+    lost = flat.shape[1] * torch.finfo(x.dtype).tiny
+    doubtful = total < lost * 2**24
+    if doubtful.any():
+        total[doubtful] += torch.where((flat[doubtful] != 0).any(1), lost, 0.0)
+    return total

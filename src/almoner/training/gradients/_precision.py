@@ -14,10 +14,7 @@ from torch import Tensor, nn
 
 from almoner.errors import Unsupported
 
-__all__ = ["exact", "full", "refuse_autocast", "refuse_precision", "squares"]
-
-PIECE = 64
-"""So many squares are added up in single precision: in any order their sum is right to a relative 64 / 2^24."""
+__all__ = ["exact", "full", "refuse_autocast", "refuse_precision"]
 
 
 @contextmanager
@@ -38,24 +35,6 @@ def exact() -> Iterator[None]:
 def full(x: Tensor) -> Tensor:
     """Convert to single precision, where they come in half precision."""
     return x.float() if x.is_floating_point() and x.element_size() < 4 else x
-
-
-def squares(x: Tensor) -> Tensor:
-    """(n,) float64: sums of squares over all axes but the first, right to a relative 4e-6, none too small by underflow.
-
-    A square below the smallest normal number may become zero: so much is added for each, where that could matter.
-    """
-    flat = x.reshape(len(x), -1)
-    even = flat.shape[1] // PIECE * PIECE
-    total: Tensor = torch.linalg.vector_norm(flat[:, even:], dim=1).double().square_()
-    if even:
-        pieces = torch.linalg.vector_norm(flat[:, :even].reshape(len(flat), -1, PIECE), dim=2)
-        total += pieces.double().square_().sum(1)
-    lost = flat.shape[1] * torch.finfo(x.dtype).tiny
-    doubtful = total < lost * 2**24
-    if doubtful.any():
-        total[doubtful] += torch.where((flat[doubtful] != 0).any(1), lost, 0.0)
-    return total
 
 
 def refuse_precision(module: nn.Module) -> None:
