@@ -14,6 +14,7 @@ SCHEMA = 'target = "y"\nclasses = ["0", "1"]\nperson = "who"\npeople = 40\n\n[co
 STOPPED_AT_THE_FIFTH_STEP = """
 import os, signal, sys
 from almoner.training._linear import descent
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs things in the background ignores it
 real, steps, name = descent._noisy, [], sys.argv.pop()
 def noisy(*given):
     steps.append(1)

@@ -112,7 +112,7 @@ def test_files_of_questions_say_it(tmp_path):
 def test_the_service_refuses_and_takes_the_word(tmp_path):
     """A request is refused with the code "budget", whose text says the word; with it there is an answer."""
     with service(service_folder(tmp_path)) as running:
-        dear = {"ask": "people", "rho": running.desk.session.ledger.budget * 0.3}  # of a limit of half the budget
+        dear = {"ask": "people", "rho": running.api.session.ledger.budget * 0.3}  # of a limit of half the budget
         assert running.ann.ask("first", dear).status_code == 201
         refused = running.ann.ask("second", dear)
         assert (refused.status_code, refused.json()["code"]) == (403, "budget")

@@ -136,7 +136,7 @@ def test_damaged_folders_are_refused_and_nothing_in_them_runs(tmp_path):
             saved_module.load(folder, network())
     with pytest.raises(DataError):
         saved_module.load(tmp_path / "nowhere", network())
-    with pytest.raises(DataError, match=r"training\.modules\.load"):
+    with pytest.raises(DataError, match=r"training\.saved_module\.load"):
         saved_model.load(saved_module.save(job, tmp_path / "good"))
 
 
