@@ -21,7 +21,7 @@ MODULES = (
     "almoner.curves.pairs",
     "almoner.curves.planned",
     "almoner.curves.planned.anytime",
-    "almoner.curves.planned.price_outside_plan",
+    "almoner.curves.planned.anytime_prices",
     "almoner.curves.planned.table",
     "almoner.curves.residue",
     "almoner.curves.loss_grid",

@@ -3,16 +3,16 @@
 An account holds whole units of something that adds up; a boundary turns what it holds into a statement. The modules
 below are loaded when they are first used, so that ``import almoner`` is quick.
 
-mechanisms   WHAT was run
+mechanisms   descriptions of what is run
 noise        exact noise in whole numbers
-curves       WHAT it costs
-notions      WHAT a total means: prices, and what a budget promises
-filters      WHETHER it fits: a budget fixed in advance
-odometers    HOW MUCH so far: bounds that hold at every time
-individual   FOR WHOM: one account per person
+curves       costs of mechanisms, and conversions to (epsilon, delta)
+notions      notions of privacy: units that add up, prices, promises
+filters      budgets fixed in advance, which refuse what does not fit
+odometers    bounds on what was spent so far, right at every moment
+individual   an account for each person
 accounting   which epsilon holds for a run, how much noise fits, all bounds side by side, certificates
-interop      events of dp_accounting
-ledger       THE RECORD: what was asked, what it cost each person, what was answered
+interop      dp_accounting, OpenDP, Opacus, Lightning, transformers
+ledger       the record: what was asked, what it cost each person, what was answered
 queries      statistics over a table, with a durable account for every person
 training     models: private gradient descent with a budget for every person
 audit        replays without a person, attacks with canaries: does a pipeline keep its promise?

@@ -19,7 +19,8 @@ PROGRAMS = sorted(
 """Those that end in _page make pages of what others recorded, and run nothing."""
 
 OWN_TEST = {
-    "feldman_zrnic_2021/adult.py": "training/linear/test_estimator.py::test_the_adult_experiment_runs_in_its_quick_form",
+    "feldman_zrnic_2021/adult.py": "training/linear/test_estimator.py::"
+    "test_the_adult_experiment_runs_in_its_quick_form",
     "feldman_zrnic_2021/mnist.py": "experiments/test_mnist.py::test_the_quick_form_trains",
     "koskela_2023/figure1.py": "experiments/test_losses.py::test_the_quick_form_runs_and_orders_the_accountings",
     "koskela_2023/groups.py": "experiments/test_koskela.py::test_the_quick_experiment_shows_every_group",

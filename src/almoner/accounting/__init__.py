@@ -1,4 +1,4 @@
-"""Accounting alone: which epsilon holds, how much noise fits, all bounds, certificates, and what a promise means."""
+"""The accountant's answers: which epsilon holds, how much noise fits, all bounds, certificates, meaning."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""WHAT it costs, and what a total means. One module a notion; all pure functions and frozen values.
+"""Costs of mechanisms, and conversions of totals to (epsilon, delta): pure functions and frozen values.
 
 zcdp         one number, rho, that adds up
 gaussian     Gaussian differential privacy: mu squared adds up, exactly

@@ -1,4 +1,4 @@
-"""WHETHER it fits: a budget fixed in advance, and a refusal before anything runs.
+"""Filters: budgets fixed in advance, which refuse what does not fit before anything runs.
 
 Every filter promises: however the next mechanism, its noise and the moment to stop were chosen from the results so
 far, the whole interaction is (epsilon, delta)-DP (or what its own budget says) for adding or removing one person.

@@ -1,4 +1,4 @@
-"""FOR WHOM: one account per person, the same arithmetic with a leading axis.
+"""Individual accounts: a filter or an odometer for each person, as arrays with a row per person.
 
 >>> import numpy as np
 >>> from almoner import filters, mechanisms

@@ -1,4 +1,4 @@
-"""THE RECORD: what was asked, what it cost each person, what was answered; durable and append-only.
+"""The ledger: a durable, append-only record of questions, answers and each person's charges.
 
 The ledger belongs to the data holder. It is one DuckDB file, or a schema of a PostgreSQL database, with
 

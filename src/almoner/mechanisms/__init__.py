@@ -1,4 +1,4 @@
-"""WHAT was run: frozen descriptions with public parameters. What they cost is in :mod:`almoner.curves`.
+"""Mechanisms that are run: frozen descriptions with public parameters. Their costs are in :mod:`almoner.curves`.
 
 Adjacency is always "add or remove one person, with all of that person's records". What single people contribute
 (their norms) is private, and so never a field here: it is an argument beside the mechanism.

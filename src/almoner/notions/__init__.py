@@ -1,4 +1,4 @@
-"""WHAT a total means: for each notion of privacy the price of a mechanism, and what a budget in it promises.
+"""Notions of privacy: in each, the units that add up, the price of a mechanism, and the promise of a budget.
 
 Gaussian      mu squared of Gaussian mechanisms
 Zcdp          rho

@@ -1,4 +1,4 @@
-"""HOW MUCH so far: bounds on the privacy loss that hold at every moment at once.
+"""Odometers: bounds on the privacy loss so far that hold at every moment at once.
 
 Two promises, two methods (theory 6.1). ``epsilon()`` is pathwise: with probability at least 1 - delta the realised loss
 is at no time above the bound. ``ex_post_epsilon()`` is smaller, and enough for stopping: for every stopping time T and

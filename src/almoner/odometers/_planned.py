@@ -23,7 +23,7 @@ from almoner._arrays import NUMPY, Array, Library
 from almoner._units import FAILURE, budget, exact
 from almoner.curves import renyi, residue
 from almoner.curves.planned import Plan, anytime, level, rounds_at
-from almoner.curves.planned.price_outside_plan import Exchanges, no_louder
+from almoner.curves.planned.anytime_prices import Exchanges, no_louder
 from almoner.errors import ArgumentError, Unsupported
 from almoner.notions import STEPS, Boundary, State, Totals, as_floats
 from almoner.odometers._odometer import Odometer

@@ -20,8 +20,8 @@ from almoner.service._apply_policy import apply_policy, check_against_data, usua
 from almoner.service._bodies import answer_of, asked, quote_of
 from almoner.service._metrics import Metrics
 from almoner.service._padded_worker import PaddedWorker
-from almoner.service._problems import Refused
 from almoner.service._public_state import PublicState
+from almoner.service._refusals import Refused
 from almoner.service.policies import AnalystTerms, Policy, fixed_part
 
 __all__ = ["DATA_TEXTS", "AnalystApi", "Rates", "Reply"]

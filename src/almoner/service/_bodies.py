@@ -8,7 +8,7 @@ from typing import Any
 from almoner.errors import ArgumentError
 from almoner.queries import Answer, Question, Quote
 from almoner.queries.plans import described, question
-from almoner.service._problems import Refused
+from almoner.service._refusals import Refused
 
 __all__ = ["ASKS", "FIELDS", "MOST_TEXT", "answer_of", "asked", "dumps", "parsed", "quote_of"]
 

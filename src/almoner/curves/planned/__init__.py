@@ -1,4 +1,4 @@
-"""Prices of rounds for an account whose remainder is a planned round, composed as often as is left; see README.md.
+"""Prices of rounds for an account that has a number of planned rounds left; see README.md.
 
 Source: theory 4.11; docs/proofs/planned-filter.md
 """

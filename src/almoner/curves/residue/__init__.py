@@ -1,4 +1,4 @@
-"""Prices of single rounds for an account that has a Gaussian left ("the residue"); see README.md.
+"""Prices of rounds for an account that has part of a Gaussian budget left, its residue; see README.md.
 
 Source: theory.md statement 4.8; docs/proofs/residue-filter.md
 """

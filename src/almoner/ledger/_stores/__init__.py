@@ -1,1 +1,1 @@
-"""Where a ledger lives: one DuckDB file, or a schema of a PostgreSQL database; one interface."""
+"""Stores of a ledger: one DuckDB file, or a schema of a PostgreSQL database; one interface."""

@@ -1,1 +1,1 @@
-"""One question: closed, charged and answered in one transaction."""
+"""One question on its way: completed with prices, charged and answered in one transaction."""

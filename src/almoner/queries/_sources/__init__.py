@@ -1,1 +1,1 @@
-"""Where rows come from: files, frames and relations, read the same way everywhere."""
+"""Sources of rows: files, frames and relations, read the same way everywhere."""

@@ -9,7 +9,7 @@ from almoner.service._bodies import parsed
 from almoner.service._http.application import Handler, Request, Response, body_of, json_response
 from almoner.service._http.login import analyst_of, bearer
 from almoner.service._http.openapi import document
-from almoner.service._problems import Refused, problem_of, refusing
+from almoner.service._refusals import Refused, problem_of, refusing
 from almoner.service.policies import AnalystTerms
 
 __all__ = ["AnalystRoutes", "ask"]

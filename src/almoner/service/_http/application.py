@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from almoner import _extras, _html
 from almoner.service._bodies import dumps
 from almoner.service._metrics import Metrics
-from almoner.service._problems import FIXED_TEXTS, Refused
+from almoner.service._refusals import FIXED_TEXTS, Refused
 
 with _extras.need("starlette", "uvicorn", extra="service"):
     from starlette.applications import Starlette

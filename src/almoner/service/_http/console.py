@@ -10,7 +10,7 @@ from almoner.service._http.application import Handler, Request, Response, page_r
 from almoner.service._http.forms import fields_of
 from almoner.service._http.login import HOLDER, Visit, Visits
 from almoner.service._http.pages import login_page
-from almoner.service._problems import refusing
+from almoner.service._refusals import refusing
 from almoner.service._tokens import holder_of
 
 __all__ = ["Console"]

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from almoner import _html
 from almoner.service._http.application import Request, body_of
-from almoner.service._problems import Refused
+from almoner.service._refusals import Refused
 from almoner.service.policies import Column, Policy
 
 __all__ = ["Fields", "fields_of", "form_for", "key_of", "question_of"]

@@ -9,7 +9,7 @@ from almoner.service._bodies import parsed
 from almoner.service._holder_api import HolderApi, in_holder_thread
 from almoner.service._http.application import Handler, Request, Response, body_of, json_response
 from almoner.service._http.login import HOLDER, bearer
-from almoner.service._problems import Refused, problem_of
+from almoner.service._refusals import Refused, problem_of
 from almoner.service._tokens import holder_of
 
 __all__ = ["HolderRoutes"]

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from almoner.service._http.application import Request, Response
-from almoner.service._problems import Refused
+from almoner.service._refusals import Refused
 from almoner.service._tokens import holder_of
 from almoner.service.policies import AnalystTerms
 

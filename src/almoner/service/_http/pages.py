@@ -15,7 +15,7 @@ from almoner.service._http.analyst_routes import ask
 from almoner.service._http.application import Handler, Request, Response, page_response, redirect
 from almoner.service._http.forms import Fields, fields_of, form_for, key_of, question_of
 from almoner.service._http.login import Visit, Visits, analyst_of, in_force
-from almoner.service._problems import Refused, problem_of
+from almoner.service._refusals import Refused, problem_of
 from almoner.service.policies import AnalystTerms
 
 __all__ = ["AnalystPages", "login_page"]

@@ -12,9 +12,9 @@ from almoner import _check
 from almoner.errors import ArgumentError
 from almoner.queries._questions.bin_factor import BinFactor, separate_error, winning_factor
 from almoner.queries._questions.intervals import CONFIDENCE, Interval, NoiseBand, Whole, around, total_interval
-from almoner.queries._questions.kinds.words import over_what
 from almoner.queries._questions.question import LARGEST, Question, check_column, checked_numbers, make_plain, set_fields
 from almoner.queries._questions.row_contributions import PER, Bins, Per
+from almoner.queries._questions.words import over_what
 
 __all__ = ["Histogram", "Quantiles"]
 

@@ -15,10 +15,10 @@ from almoner.queries._questions.intervals import (
     total_interval,
     variance_interval,
 )
-from almoner.queries._questions.kinds.words import over_what
 from almoner.queries._questions.prices import STEPS
 from almoner.queries._questions.question import LARGEST, Question, check_column, checked_numbers, make_plain, set_fields
 from almoner.queries._questions.row_contributions import PER, AnyRow, Coordinate, CountRows, Entry, Per
+from almoner.queries._questions.words import over_what
 
 __all__ = ["Mean", "Sum", "Variance"]
 

@@ -9,7 +9,7 @@ from almoner import mechanisms as m
 from almoner._units import FAILURE
 from almoner.curves import loss_grid, planned
 from almoner.curves.planned import anytime
-from almoner.curves.planned.price_outside_plan import Exchanges, no_louder
+from almoner.curves.planned.anytime_prices import Exchanges, no_louder
 
 RUN = anytime.Run(((m.RandomizedResponse(0.1), 1),), 200, delta=1e-5)
 EXCHANGES = Exchanges(RUN)
