@@ -139,11 +139,8 @@ def api() -> str:
 
 
 def plain(docstring: str) -> str:
-    """The first paragraph of a docstring, on one line, without roles, and without capital letters for whole words."""
-    first = re.sub(r":\w+:`", "`", " ".join(docstring.split("\n\n")[0].split()))
-    return re.sub(
-        r"^(?:(?:WHAT|WHETHER|HOW|MUCH|FOR|WHOM|THE|RECORD)\b ?)+", lambda found: found[0].capitalize(), first
-    )
+    """The first paragraph of a docstring, on one line, without roles."""
+    return re.sub(r":\w+:`", "`", " ".join(docstring.split("\n\n")[0].split()))
 
 
 if __name__ == "__main__":

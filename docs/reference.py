@@ -21,15 +21,10 @@ LISTS = {"Args": "Arguments", "Fields": "Fields", "Attributes": "Fields", "Raise
 def page(module_name: str) -> str:
     """The page of one public module."""
     module = importlib.import_module(module_name)
-    lines = [f"# {module_name}", "", markdown(calm(inspect.getdoc(module) or "")), ""]
+    lines = [f"# {module_name}", "", markdown(inspect.getdoc(module) or ""), ""]
     for name in sorted(module.__all__):
         lines += [*entry(module, name), ""]
     return "\n".join(lines)
-
-
-def calm(text: str) -> str:
-    """A text whose first words are capital letters, as of a sentence."""
-    return re.sub(r"^(?:(?:WHAT|WHETHER|HOW|MUCH|FOR|WHOM|THE|RECORD)\b ?)+", lambda first: first[0].capitalize(), text)
 
 
 def entry(module: ModuleType, name: str) -> Iterator[str]:
