@@ -88,7 +88,7 @@ def run(name, way, share, data, seed, factor=LONGEST):
     which, scale, epsilon, sigma, clip, rate, steps, k_max = settings(name)
     (x, y), (x_test, y_test) = data[which]
     x, x_test, extra = x * scale, x_test * scale, (factor - 1) * steps
-    accounting = "renyi" if way == "sparse vector" else "gaussian"
+    accounting = "zcdp" if way == "sparse vector" else "gaussian"
     how = {"epsilon": epsilon, "delta": DELTA, "max_grad_norm": clip, "steps": steps}
     planned = plan(accounting, noise_multiplier=sigma, counted=False, drop_counts=extra, **how)
     asked = Asked(way, planned, extra, share, len(y), seed)
