@@ -73,6 +73,7 @@ def test_the_closed_form_is_the_integral():
             assert abs(area - side(mpf(e), z, q)) < 1e-5
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_small_compositions_never_exceed_the_bound(seed):
     """1,536 cases: one sampled step of any noise and rate with up to fourteen randomised responses. The true delta at

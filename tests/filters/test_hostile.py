@@ -169,6 +169,7 @@ def test_no_odometer_says_less_than_what_is_true(kind, asked):
             assert exact_delta(taken, said) <= mpf(DELTA)
 
 
+@pytest.mark.slow
 @given(asked=events(3), delta=st.one_of(st.floats(1e-10, 1e-2), st.sampled_from(HOSTILE[:12])))
 @example(asked=[(m.Pure, (-0.0,), 1)], delta=1e-5)
 @settings(HARD, max_examples=30)

@@ -268,6 +268,7 @@ def test_the_file_is_smaller_and_stays_itself(tmp_path):
         assert book.spent("person 7") == 81
 
 
+@pytest.mark.slow
 def test_killed_while_it_is_compacted_or_a_person_is_erased(tmp_path):
     """At steps spread over both: the file opens, is sound, and nobody's account has changed."""
 

@@ -25,6 +25,7 @@ SCRIPT = Path(__file__).parents[2] / "helpers" / "training_killed.py"
 BY_RECORD = nn.CrossEntropyLoss(reduction="none")
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_nobody_is_undercharged(tmp_path):
     """Runs killed 50 times in all at random moments: all that was released is charged to everybody, and no budget is
     exceeded."""

@@ -304,6 +304,7 @@ def test_adult_our_way_reaches_the_bar():
     assert accuracy[0] >= accuracy[1]
 
 
+@pytest.mark.slow
 @needs("adult")
 def test_the_adult_experiment_runs_in_its_quick_form(tmp_path):
     """Two seeds of the first rows: a table and numbers come out, near the paper's 83.91 % and above our 84.4 %."""
