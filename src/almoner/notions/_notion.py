@@ -15,7 +15,7 @@ from almoner import _check, mechanisms
 from almoner._arrays import Array, Library, Mask
 from almoner._units import MEASURE, RANGE, Units, times
 from almoner.curves import renyi, residue, tradeoff
-from almoner.curves.planned import table
+from almoner.curves.planned import table as planned_table
 from almoner.errors import ArgumentError, Unsupported
 
 __all__ = ["READ", "Budget", "Measure", "Notion", "Promise", "Totals", "no_failures"]
@@ -67,7 +67,7 @@ class Notion(ABC):
         """The totals once a mechanism is charged as well."""
         return tuple(map(add, totals, self.price(mechanism)))
 
-    def settle(self, mechanism: mechanisms.Mechanism, after: Totals) -> tuple[Self, Totals]:  # noqa: ARG002 - notions below use it
+    def settle(self, mechanism: mechanisms.Mechanism, after: Totals) -> tuple[Self, Totals]:  # noqa: ARG002 - others use it
         """The notion and the totals of an account once a mechanism was charged.
 
         What was left open before the first charge, such as the part of delta for failures, is fixed from then on.
@@ -86,7 +86,7 @@ class Notion(ABC):
         """For accounts per person: the round in the form in which they price it."""
         return leaf
 
-    def person_table(self, leaf: mechanisms.Mechanism) -> residue.Table | table.Table | None:  # noqa: ARG002 - notions below use it
+    def person_table(self, leaf: mechanisms.Mechanism) -> residue.Table | planned_table.Table | None:  # noqa: ARG002 - others use it
         """For accounts per person: charges by what is left; None where they do not depend on it."""
         return None
 
@@ -128,7 +128,7 @@ class Budget(Notion, Generic[Measure]):
     def left(self, totals: Totals) -> Measure:
         """Remainder beside these totals in the notion's measure, rounded down."""
 
-    def asked(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Measure:  # noqa: ARG002 - notions below use it
+    def asked(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Measure:  # noqa: ARG002 - others use it
         """Price of a mechanism beside these totals, in the notion's measure, rounded up."""
         return self.spent(self.price(mechanism))
 
@@ -171,7 +171,7 @@ class Budget(Notion, Generic[Measure]):
             raise Unsupported(f"delta={delta!r}: the budget promises nothing below its own delta={self.delta!r}")
         return Promise(float(epsilon), float(delta), self.theorem)
 
-    def _converted(self, delta: float) -> float:  # noqa: ARG002 - notions below use it
+    def _converted(self, delta: float) -> float:  # noqa: ARG002 - others use it
         """The epsilon that the limits of the totals imply at delta, rounded up; inf where no conversion is known."""
         return inf
 
@@ -200,7 +200,7 @@ class Budget(Notion, Generic[Measure]):
     def person_limits(self) -> tuple[int, ...]:
         """For accounts per person: the units that each total may reach."""
 
-    def person_over(self, leaf: mechanisms.Mechanism, count: int) -> int:  # noqa: ARG002 - notions below use it
+    def person_over(self, leaf: mechanisms.Mechanism, count: int) -> int:  # noqa: ARG002 - others use it
         """For accounts per person: the fine units by which their price of so many rounds is rounded up, if known."""
         return 0
 
@@ -224,7 +224,7 @@ class Budget(Notion, Generic[Measure]):
         below = np.floor(shares[:, None] * limits.astype(np.float64) * (1 - 2.0**-50)).astype(np.int64)
         return limits - np.where(shares[:, None] == 1, limits, np.minimum(below, limits))
 
-    def person_epsilon(self, opening: tuple[int, ...], delta: float, *, at_most: float | None = None) -> float:  # noqa: ARG002 - notions below use it
+    def person_epsilon(self, opening: tuple[int, ...], delta: float, *, at_most: float | None = None) -> float:  # noqa: ARG002 - others use it
         """For accounts per person: the epsilon at delta of an account in which so much was spent at the start.
 
         Args:
@@ -244,7 +244,7 @@ class Budget(Notion, Generic[Measure]):
     def _beside(self, opening: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(most - spent for most, spent in zip(self.person_limits(), opening, strict=True))
 
-    def _left_converted(self, left: tuple[int, ...], delta: float) -> float:  # noqa: ARG002 - notions below use it
+    def _left_converted(self, left: tuple[int, ...], delta: float) -> float:  # noqa: ARG002 - others use it
         """The epsilon at delta that smaller limits imply, rounded up; inf where no conversion is known."""
         return inf
 
@@ -260,7 +260,7 @@ class Budget(Notion, Generic[Measure]):
         left = self._beside(opening)
         return self._with_own(self._left_curve(left)) if any(left) else tradeoff.Curve((0.0,), (0.0,))
 
-    def _left_curve(self, left: tuple[int, ...]) -> tradeoff.Curve:  # noqa: ARG002 - notions below use it
+    def _left_curve(self, left: tuple[int, ...]) -> tradeoff.Curve:  # noqa: ARG002 - others use it
         """The curve that smaller limits imply, beside the budget's own epsilon and delta."""
         return self._curve()
 

@@ -21,7 +21,7 @@ from almoner import _check, mechanisms
 from almoner._arrays import Array, Library, Mask
 from almoner._units import FAILURE, RANGE, exact, up
 from almoner.curves import planned, renyi, residue, tradeoff
-from almoner.curves.planned import table
+from almoner.curves.planned import table as planned_table
 from almoner.errors import ArgumentError, Unsupported
 from almoner.notions._notion import READ, Totals, no_failures
 from almoner.notions._with_failures import WithFailures, default_share
@@ -168,11 +168,11 @@ class Planned(WithFailures[int]):
         used, paid, got = spent[:, :-2], spent[:, -2], spent[:, -1]
         start = self.person_limits()[:-2]
         units = np.max(used, axis=0, initial=0) <= np.asarray(start)
-        most_got = used @ np.asarray(table.worths(self.prices), np.int64)
+        most_got = used @ np.asarray(planned_table.worths(self.prices), np.int64)
         return bool(np.all(spent >= 0) and np.all(units) and np.all(paid <= got) and np.all(got <= most_got))
 
     def person_units(self) -> dict[str, float]:
-        return {**self.prices.units(), "share": table.SHARE, "rule": table.RULE}
+        return {**self.prices.units(), "share": planned_table.SHARE, "rule": planned_table.RULE}
 
     def person_left(self, spent: Array, xp: Library) -> Array:
         """Whole planned rounds."""
@@ -225,7 +225,7 @@ class Planned(WithFailures[int]):
                 leaf = planned_leaf if leaf == gaussian else leaf
         return leaf
 
-    def person_table(self, leaf: mechanisms.Mechanism) -> table.Table:
+    def person_table(self, leaf: mechanisms.Mechanism) -> planned_table.Table:
         """For accounts per person: the prices of one round by norm and by what is left.
 
         Guarantee: an account that spends at most ``person_limits()`` by these prices is (epsilon, delta)-DP.
@@ -234,7 +234,7 @@ class Planned(WithFailures[int]):
         if leaf not in dict(self.parts):
             no_failures(leaf, "an account per person")
         self.person_limits()
-        return table.table(self.prices, leaf)
+        return planned_table.table(self.prices, leaf)
 
     def _converted(self, delta: float) -> float:
         return self._least_epsilon(self.prices.rounds, self.prices.change, delta)

@@ -62,7 +62,7 @@ MODULES = {
     "image_classifier": "images",
     "layers": "images",
 }
-"""Modules of packages inside, which are modules of this package too: ``training.features``."""
+"""Modules of packages inside, which are attributes here too: ``from almoner.training import features``."""
 
 
 def __getattr__(name: str) -> object:

@@ -282,7 +282,7 @@ def _refuse_other(
 ) -> None:
     """Refuse a key that is not that of an open training whose claim is among the earlier ones.
 
-    And other people than it was begun with, or these in another order: its accounts go by numbers.
+    Other people than it was begun with, or these in another order, are refused too: its accounts go by numbers.
     """
     key, public = whose.key, entry.public
     if entry.kind != "training" or (public["analyst"], public["purpose"]) != whose[1:]:

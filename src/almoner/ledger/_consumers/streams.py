@@ -153,9 +153,7 @@ class Updates(Uncopyable):
                 raise ArgumentError("contribute must return whole numbers from 0 to what each person may pay")
 
             def charge(transaction: Transaction, offer: Offer) -> Entry | None:
-                if (
-                    transaction.number != before
-                ):  # somebody wrote: what each has left may be less, and is looked up again
+                if transaction.number != before:  # somebody wrote: each may have less left, and is looked up again
                     return None
                 admitted = transaction.admit(offer, **self._asked(transaction, int(price)))
                 if admitted.people.refused():
