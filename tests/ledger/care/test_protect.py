@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from almoner.cli import app
 from almoner.errors import ArgumentError, LedgerError
 from almoner.ledger import protect, verify
+from almoner.ledger._stores.connection import SCHEMA
 from ledgers import ask, opened
 
 CHANGES = (
@@ -41,7 +42,7 @@ def places(server):
     role = f"service_{schema}"
     page = (Path(__file__).parents[3] / "docs" / "ledger.md").read_text(encoding="utf-8")
     (told,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
-    told = told.replace("SCHEMA almoner", f"SCHEMA {schema}").replace("almoner.", f"{schema}.")
+    told = told.replace(SCHEMA, schema)
     granted = [each for each in told.replace("service;", f"{role};").split(";") if each.strip()]
     with opened(where) as book:
         for statement in (f"CREATE ROLE {role} LOGIN", *granted):

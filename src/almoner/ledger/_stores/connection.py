@@ -14,7 +14,10 @@ from urllib.parse import unquote
 from almoner import _extras
 from almoner.errors import ArgumentError, LedgerError, LedgerReason
 
-__all__ = ["AGAIN", "Address", "Connection", "connected", "psycopg", "read", "refusal"]
+__all__ = ["AGAIN", "SCHEMA", "Address", "Connection", "connected", "psycopg", "read", "refusal"]
+
+SCHEMA = "privacy_ledger"
+"""The schema of a ledger whose address names none."""
 
 
 class Connection(Protocol):
@@ -94,7 +97,7 @@ def read(ledger: str) -> Address:
     """Parse ``postgresql://...?schema=...``."""
     base, _, query = ledger.partition("?")
     options = [option for option in query.split("&") if option]
-    schema = "privacy_ledger"
+    schema = SCHEMA
     for option in options:
         if option.startswith("schema="):
             schema = unquote(option.removeprefix("schema="))
@@ -109,7 +112,7 @@ def read(ledger: str) -> Address:
     if parts is None or "@" in host + database or ":" in database or not re.fullmatch("[0-9,]*", port):
         raise ArgumentError("ledger: the connection string makes no sense; try postgresql://user@server/database")
     shown = f"postgresql://{host}{f':{port}' if port else ''}/{database}"
-    return Address(conninfo, schema, shown + (f"?schema={schema}" if schema != "privacy_ledger" else ""))
+    return Address(conninfo, schema, shown + (f"?schema={schema}" if schema != SCHEMA else ""))
 
 
 def connected(conninfo: str, name: str) -> Connection:
