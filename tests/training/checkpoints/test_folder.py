@@ -407,6 +407,29 @@ def test_a_journal_that_cannot_be_read_is_named(data, tmp_path):
         job().fit(*data, checkpoint=tmp_path / "run", resume=True)
 
 
+@pytest.mark.parametrize("moment", ["write", "fsync"])
+def test_a_line_that_a_signal_interrupts_is_seen_and_charged_to_nobody(data, tmp_path, monkeypatch, moment):
+    """Ctrl-C while a step is announced: nothing of it was released, and the resumed run counts each step once."""
+    real, calls = getattr(os, moment), []
+
+    def interrupted(file, *rest):
+        done = real(file, *rest)
+        if os.readlink(f"/proc/self/fd/{file}").endswith("journal.jsonl"):
+            calls.append(done)
+            if len(calls) == 4:
+                raise KeyboardInterrupt
+        return done
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, moment, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            job(max_grad_norm=1e-4).fit(*data, checkpoint=tmp_path / "run", checkpoint_every=50)
+    first, whole = job(max_grad_norm=1e-4), job(max_grad_norm=1e-4)  # all gradients are longer: all pay alike
+    resumed = first.fit(*data, checkpoint=tmp_path / "run", resume=True)
+    assert dict(resumed.released) == dict(whole.fit(*data).released)
+    assert np.array_equal(first.accounts.spent(), whole.accounts.spent())
+
+
 def test_a_forked_process_does_not_write_its_parents_journal(data, tmp_path):
     """It has no part in the lock, and announces no step; the parent goes on."""
     checkpoint = Checkpoint(tmp_path / "run", resume=False)

@@ -74,7 +74,7 @@ class Checkpoint:
         self._lock = Lock(self._folder / "lock")
         self._take_lock()
         self._confirm: Callable[[], object] = lambda: None
-        self._announced = len(self._complete_lines())
+        self._announced: int | None = len(self._complete_lines())
         self._journal = os.open(self._journal_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE_FILE)
 
     def announce(self, mechanism: Mechanism, people: Sequence[Hashable] | None = None) -> None:
@@ -88,10 +88,11 @@ class Checkpoint:
         check_ids(people or ())
         fields = mechanisms.to_fields(mechanism)
         line = (json.dumps(fields if people is None else fields | {"people": list(people)}) + "\n").encode()
+        announced, self._announced = self._lines_announced(), None  # a signal may end this after the line is written
         if os.write(self._journal, line) < len(line):
             raise DataError(f"checkpoint: {str(self._journal_file)!r} could not be written; nothing was released")
         os.fsync(self._journal)
-        self._announced += 1
+        self._announced = announced + 1
         self._confirm()
 
     def save(self, contents: dict[str, Any]) -> None:
@@ -103,7 +104,7 @@ class Checkpoint:
         self._check_process()
         try:
             with whole_file(self._state_file) as file:
-                torch.save(contents | {"format": FORMAT, "seen": self._announced}, file)
+                torch.save(contents | {"format": FORMAT, "seen": self._lines_announced()}, file)
                 file.seek(0)
                 torch.load(file, map_location="meta", weights_only=True)
         except (pickle.PickleError, TypeError, AttributeError) as refused:
@@ -114,7 +115,7 @@ class Checkpoint:
     def load(self) -> tuple[dict[str, Any], list[Announced]] | None:
         """The last checkpoint, and what was announced since; None where nothing was ever saved."""
         if not self._state_file.exists():
-            if self._announced:
+            if self._lines_announced():
                 raise DataError(
                     f"checkpoint: {str(self._state_file)!r} is missing, though a run has released something"
                 )
@@ -145,7 +146,7 @@ class Checkpoint:
         if not self._claims_file.exists():
             return []
         lines = (line.split() for line in self._claims_file.read_text(encoding="ascii").splitlines())
-        return [claim for claim, announced in lines if int(announced) <= self._announced]
+        return [claim for claim, announced in lines if int(announced) <= self._lines_announced()]
 
     def claim(self, claim: str, *, after: str | None = None) -> None:
         """Keep one more claim; returns when it is on the disk.
@@ -156,7 +157,7 @@ class Checkpoint:
         """
         kept = self.claims() if after is None else [after]
         with whole_file(self._claims_file) as file:
-            file.write("".join(f"{each} {self._announced}\n" for each in (*kept, claim)).encode())
+            file.write("".join(f"{each} {self._lines_announced()}\n" for each in (*kept, claim)).encode())
 
     def confirm_by(self, work: Callable[[], object]) -> None:
         """Have this done after each announcement is on the disk; where it raises, nothing is released."""
@@ -166,6 +167,12 @@ class Checkpoint:
         """Release the lock; nothing more can be written."""
         os.close(self._journal)
         self._lock.release()
+
+    def _lines_announced(self) -> int:
+        """Number of lines of the journal; counted anew where writing the last one was interrupted."""
+        if self._announced is None:
+            self._announced = len(self._complete_lines())
+        return self._announced
 
     def _check_process(self) -> None:
         """Refuse to write in a process that was forked: the folder is its parent's."""
