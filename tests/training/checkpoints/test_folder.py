@@ -414,7 +414,7 @@ def test_a_line_that_a_signal_interrupts_is_seen_and_charged_to_nobody(data, tmp
 
     def interrupted(file, *rest):
         done = real(file, *rest)
-        if os.readlink(f"/proc/self/fd/{file}").endswith("journal.jsonl"):
+        if Path(f"/proc/self/fd/{file}").readlink().name == "journal.jsonl":
             calls.append(done)
             if len(calls) == 4:
                 raise KeyboardInterrupt
