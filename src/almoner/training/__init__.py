@@ -18,7 +18,7 @@ from almoner.training._on_ledger.run import OnLedger
 if TYPE_CHECKING:
     from almoner.training._linear.estimator import LogisticRegression
     from almoner.training._linear.search import PrivateSearch
-    from almoner.training._steps.callback_view import CallbackView
+    from almoner.training._run.callback_view import CallbackView
     from almoner.training._stream import Stream
     from almoner.training._trainer import Trainer
     from almoner.training.gradients import Gradients, check
@@ -48,7 +48,7 @@ LATER = {
     "Gradients": ("gradients", "torch"),
     "LogisticRegression": ("_linear.estimator", "sklearn"),
     "PrivateSearch": ("_linear.search", "sklearn"),
-    "CallbackView": ("_steps.callback_view", "torch"),
+    "CallbackView": ("_run.callback_view", "torch"),
     "Stream": ("_stream", "torch"),
     "Trainer": ("_trainer", "torch"),
     "check": ("gradients", "torch"),

@@ -25,17 +25,17 @@ from almoner.individual import Odometer as PersonOdometer
 from almoner.mechanisms import Gaussian
 from almoner.training._accounts.with_ids import numbered, opened
 from almoner.training._card import Boundary, Card, build_card, worst_case
-from almoner.training._checkpoints.state import CurrentState, TrainingState
-from almoner.training._checkpoints.stream_folder import StreamCheckpoint
 from almoner.training._on_ledger.run import OnLedger
 from almoner.training._on_ledger.stream import LedgerStream, closed_after_errors
 from almoner.training._records.datasets import as_records
 from almoner.training._records.distributed import Processes, noise_generator
 from almoner.training._records.records import Records
-from almoner.training._steps.arguments import accounts_with_ids, check_optimizer, settled_odometer, settled_stream
-from almoner.training._steps.contributions import FullBatch
-from almoner.training._steps.ending import Interruptions, Saves
-from almoner.training._steps.releases import Releaser, apply_gradients
+from almoner.training._run.arguments import accounts_with_ids, check_optimizer, settled_odometer, settled_stream
+from almoner.training._run.contributions import FullBatch
+from almoner.training._run.ending import Interruptions, Saves
+from almoner.training._run.releases import Releaser, apply_gradients
+from almoner.training._run.state import CurrentState, TrainingState
+from almoner.training._run.stream_folder import StreamCheckpoint
 from almoner.training.gradients import Gradients
 from almoner.training.gradients._batches import check_batch
 from almoner.training.gradients.augmentations import Views

@@ -26,12 +26,11 @@ from almoner.training._accounts.everybody import Everybody
 from almoner.training._accounts.holder_report import HolderReport
 from almoner.training._accounts.run_accounts import TrainingAccounts, WithoutBudget
 from almoner.training._card import Boundary, Card, build_card, worst_case
-from almoner.training._checkpoints.folder import Announced, Checkpoint
 from almoner.training._on_ledger.run import LedgerRun, OnLedger, reserve_on_ledger
 from almoner.training._records.datasets import checked_records
 from almoner.training._records.distributed import Processes, noise_generator
 from almoner.training._records.records import Records
-from almoner.training._steps.arguments import (
+from almoner.training._run.arguments import (
     check_first_step,
     check_losses,
     check_optimizer,
@@ -41,13 +40,14 @@ from almoner.training._steps.arguments import (
     settled_budget,
     settled_odometer,
 )
-from almoner.training._steps.callback_view import CallbackView
-from almoner.training._steps.contributions import FullBatch, Poisson, contributions
-from almoner.training._steps.ending import Interruptions
-from almoner.training._steps.first_accounts import accounts_of_run
-from almoner.training._steps.fixed_batches import BatchContributions, Correlation, batch_plan
-from almoner.training._steps.loop import Callback, Counting, Loop
-from almoner.training._steps.settings import Settings
+from almoner.training._run.callback_view import CallbackView
+from almoner.training._run.contributions import FullBatch, Poisson, contributions
+from almoner.training._run.ending import Interruptions
+from almoner.training._run.first_accounts import accounts_of_run
+from almoner.training._run.fixed_batches import BatchContributions, Correlation, batch_plan
+from almoner.training._run.folder import Announced, Checkpoint
+from almoner.training._run.loop import Callback, Counting, Loop
+from almoner.training._run.settings import Settings
 from almoner.training.correlated import FixedBatches
 from almoner.training.gradients import Gradients
 from almoner.training.gradients.augmentations import Views

@@ -27,7 +27,7 @@ from almoner.training._linear.personal_accounts import PersonalAccounts
 from almoner.training._linear.stopping_rule import Counting
 from almoner.training._linear.wrappers import Copied
 from almoner.training._on_ledger.run import OnLedger, reserve_on_ledger
-from almoner.training._steps.ending import Interruptions
+from almoner.training._run.ending import Interruptions
 
 __all__ = ["LogisticRegression"]
 

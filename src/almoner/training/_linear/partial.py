@@ -22,7 +22,7 @@ from almoner.training._linear.stream_folder import Saved, StreamFolder
 from almoner.training._linear.stream_state import StreamedAccounts, StreamState, plain, planned_on, restored, stream_on
 from almoner.training._on_ledger.run import OnLedger
 from almoner.training._on_ledger.stream import LedgerStream
-from almoner.training._steps.ending import Interruptions
+from almoner.training._run.ending import Interruptions
 
 __all__ = ["PartialFit", "StreamedAccounts"]
 

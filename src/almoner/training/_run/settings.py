@@ -5,7 +5,7 @@ from typing import Any
 
 from almoner import filters
 from almoner.training._card import Boundary
-from almoner.training._steps.fixed_batches import BatchPlan
+from almoner.training._run.fixed_batches import BatchPlan
 
 __all__ = ["Settings"]
 

@@ -18,8 +18,8 @@ from almoner.mechanisms import Mechanism
 from almoner.training._accounts.counted import countable
 from almoner.training._accounts.run_accounts import odometer_fields, plain_numbers, restored_accounts, restored_odometer
 from almoner.training._card import Boundary
-from almoner.training._checkpoints.folder import Checkpoint, check_ids
-from almoner.training._checkpoints.state import TrainingState
+from almoner.training._run.folder import Checkpoint, check_ids
+from almoner.training._run.state import TrainingState
 
 __all__ = ["Announcement", "StreamCheckpoint"]
 

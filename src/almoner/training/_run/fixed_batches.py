@@ -25,7 +25,7 @@ from almoner.individual import AccountsPerPerson
 from almoner.mechanisms import Gaussian, Mechanism, Repeated
 from almoner.training._accounts.run_accounts import TrainingAccounts
 from almoner.training._records.records import Records
-from almoner.training._steps.recommended_budget import Recommended
+from almoner.training._run.recommended_budget import Recommended
 from almoner.training.correlated import Banded, BandedInverse, Factor, FixedBatches, Noise, PrefixSums
 from almoner.training.correlated._charges import Pattern, largest_norm, price
 from almoner.training.gradients import Gradients

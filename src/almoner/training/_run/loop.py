@@ -16,18 +16,18 @@ from almoner.training._accounts.counters import rounded
 from almoner.training._accounts.holder_report import ShareHistory
 from almoner.training._accounts.run_accounts import TrainingAccounts
 from almoner.training._accounts.stopping_accounts import StoppingAccounts
-from almoner.training._checkpoints.folder import Announced, Checkpoint
-from almoner.training._checkpoints.state import CurrentState, TrainingState
 from almoner.training._records.distributed import NoiseGenerator, Processes
 from almoner.training._records.evaluation import Values, means_by_person, values_by_record
 from almoner.training._records.records import Records
-from almoner.training._steps.callback_view import CallbackView
-from almoner.training._steps.checkpointing import Resumable
-from almoner.training._steps.contributions import FullBatch, Poisson
-from almoner.training._steps.ending import Interruptions, Saves
-from almoner.training._steps.fixed_batches import BatchContributions
-from almoner.training._steps.releases import Releaser, apply_gradients
-from almoner.training._steps.settings import Settings
+from almoner.training._run.callback_view import CallbackView
+from almoner.training._run.checkpointing import Resumable
+from almoner.training._run.contributions import FullBatch, Poisson
+from almoner.training._run.ending import Interruptions, Saves
+from almoner.training._run.fixed_batches import BatchContributions
+from almoner.training._run.folder import Announced, Checkpoint
+from almoner.training._run.releases import Releaser, apply_gradients
+from almoner.training._run.settings import Settings
+from almoner.training._run.state import CurrentState, TrainingState
 from almoner.training.gradients import Gradients
 
 __all__ = ["Callback", "Counting", "Loop"]

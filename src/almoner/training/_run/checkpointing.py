@@ -8,12 +8,12 @@ from torch import nn
 
 from almoner.errors import ArgumentError
 from almoner.training._accounts.run_accounts import TrainingAccounts
-from almoner.training._checkpoints.folder import Announced, Checkpoint
-from almoner.training._checkpoints.state import CurrentState, TrainingState
 from almoner.training._records.distributed import Processes
 from almoner.training._records.records import Records
-from almoner.training._steps.fixed_batches import BatchContributions
-from almoner.training._steps.settings import Settings
+from almoner.training._run.fixed_batches import BatchContributions
+from almoner.training._run.folder import Announced, Checkpoint
+from almoner.training._run.settings import Settings
+from almoner.training._run.state import CurrentState, TrainingState
 
 __all__ = ["Resumable"]
 

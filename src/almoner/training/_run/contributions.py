@@ -20,8 +20,8 @@ from almoner.individual import AccountsPerPerson
 from almoner.mechanisms import Gaussian, SampledGaussian
 from almoner.training._accounts.pace import paced_allowance
 from almoner.training._records.records import Records
-from almoner.training._steps.fixed_batches import BatchContributions
-from almoner.training._steps.settings import Settings
+from almoner.training._run.fixed_batches import BatchContributions
+from almoner.training._run.settings import Settings
 from almoner.training.correlated import Noise
 from almoner.training.gradients import Gradients
 

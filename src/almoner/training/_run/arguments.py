@@ -14,10 +14,10 @@ from almoner.individual import Odometer as PersonOdometer
 from almoner.mechanisms import Gaussian, SampledGaussian
 from almoner.training._accounts.counted import fresh_odometer
 from almoner.training._card import Boundary
-from almoner.training._steps.fixed_batches import BatchPlan, noise_for
-from almoner.training._steps.loop import Callback
-from almoner.training._steps.recommended_budget import Recommended, least_noise_multiplier, with_noise
-from almoner.training._steps.settings import Settings
+from almoner.training._run.fixed_batches import BatchPlan, noise_for
+from almoner.training._run.loop import Callback
+from almoner.training._run.recommended_budget import Recommended, least_noise_multiplier, with_noise
+from almoner.training._run.settings import Settings
 
 __all__ = [
     "accounts_with_ids",

@@ -16,7 +16,7 @@ from almoner.training._accounts.run_accounts import (
 )
 from almoner.training._card import Boundary
 from almoner.training._on_ledger.run import LedgerRun
-from almoner.training._steps.settings import Settings
+from almoner.training._run.settings import Settings
 
 __all__ = ["accounts_of_run"]
 

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from almoner import _audit_hook
 from almoner.errors import BudgetExceeded
 from almoner.mechanisms import Gaussian, Mechanism, SampledGaussian
-from almoner.training._checkpoints.state import CurrentState
 from almoner.training._records.distributed import NoiseGenerator, Processes
-from almoner.training._steps.fixed_batches import Rows
+from almoner.training._run.fixed_batches import Rows
+from almoner.training._run.state import CurrentState
 
 __all__ = ["Announces", "Releaser", "apply_gradients"]
 
