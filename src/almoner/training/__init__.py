@@ -14,6 +14,11 @@ from almoner.training._card import Card
 from almoner.training._linear.descent import descend
 from almoner.training._linear.gradients import LogisticGradients
 from almoner.training._on_ledger.run import OnLedger
+from almoner.training._run.budgets import Target
+from almoner.training._run.folder import RunFolder
+from almoner.training._run.samplings import FullBatch, Poisson, Sampling
+from almoner.training._run.settings import Compute
+from almoner.training.correlated import FixedBatches
 
 if TYPE_CHECKING:
     from almoner.training._linear.estimator import LogisticRegression
@@ -31,14 +36,21 @@ if TYPE_CHECKING:
 __all__ = [
     "CallbackView",
     "Card",
+    "Compute",
     "Everybody",
+    "FixedBatches",
+    "FullBatch",
     "Gradients",
     "HolderReport",
     "LogisticGradients",
     "LogisticRegression",
     "OnLedger",
+    "Poisson",
     "PrivateSearch",
+    "RunFolder",
+    "Sampling",
     "Stream",
+    "Target",
     "Trainer",
     "check",
     "descend",

@@ -36,6 +36,16 @@ class Everybody:
         self._people = people
         self._filter = public
 
+    @property
+    def budget(self) -> PublicFilter:
+        """The public filter."""
+        return self._filter
+
+    def restored(self, state: dict[str, Any]) -> "Everybody":
+        """The accounts that ``state`` describes, of as many people."""
+        kind: Any = type(self._filter)
+        return Everybody(self._people, kind.from_state(state))
+
     def admits(self, step: Mechanism) -> bool:
         """True if the public filter has room; asking changes nothing."""
         return self._filter.admits(step)

@@ -50,7 +50,7 @@ class HeldAccounts(Filter):
 
 @dataclass(frozen=True, slots=True)
 class OnLedger:
-    """The ledger that a training is charged to: ``ledger=`` of ``Trainer.fit``, ``Stream`` and estimators.
+    """The ledger that a training is charged to: the budget of a ``Trainer`` or a ``Stream``, ``ledger=`` of estimators.
 
     Args:
         ledger: open, e.g. ``session.ledger``, or where it is: then it is open while the training runs.
@@ -58,6 +58,7 @@ class OnLedger:
         analyst, purpose: whose limits on the ledger hold for the training. Public.
         dataset: which of the ledger's data sets it is about, for the record and statements. Public. Whether the records
             are those of that table is not checked: a training has arrays, and ids that say who is who.
+        at_most: what a Trainer may cost each person at most: a fresh filter, or ``Target(epsilon, delta)``. Public.
 
     Guarantee: before the training begins, the most that it can cost each person is reserved there: its own budget, or
         what this person has left. What it spends is charged at the end and the rest given back, so that all trainings
@@ -70,6 +71,7 @@ class OnLedger:
     analyst: str = "training"
     purpose: str | None = None
     dataset: str | None = None
+    at_most: Any = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.ledger, Ledger | Path | str):
@@ -77,6 +79,19 @@ class OnLedger:
         _check.name(key=self.key, analyst=self.analyst)
         if self.purpose is not None:
             _check.name(purpose=self.purpose)
+
+    def whole(self) -> Any:
+        """The budget of a Trainer on this ledger.
+
+        Raises:
+            ArgumentError: there is none.
+        """
+        if self.at_most is None:
+            raise ArgumentError(
+                "budget=OnLedger(...): say what the training may cost each person at most: "
+                f"OnLedger(ledger, {self.key!r}, at_most=filters.Gaussian(epsilon=0.5, delta=1e-6))"
+            )
+        return self.at_most
 
     def refuse(self, **refused: object) -> None:
         """Refuse what is not done together with a ledger: by name, each must be None or False."""

@@ -11,7 +11,7 @@ from almoner.mechanisms import Gaussian, Mechanism, Repeated, SampledGaussian
 from almoner.training._records.evaluation import Values
 from almoner.training._run.settings import Settings
 from almoner.training._run.state import CurrentState, History, TrainingState
-from almoner.training.stopping import ActiveAnswer, DropoutCount
+from almoner.training._accounts.stopping_accounts import ActiveAnswer, DropoutCount
 
 __all__ = ["CallbackView"]
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from almoner import mechanisms
 from almoner.mechanisms import Mechanism
-from almoner.training._accounts.run_accounts import plain_numbers
 
 __all__ = ["CurrentState", "TrainingState"]
 
@@ -45,7 +44,7 @@ class TrainingState:
         """Names and plain values, for a checkpoint."""
         return {name: getattr(self, name) for name in PLAIN} | {
             "answers": list(self.answers),
-            "history": plain_numbers(self.history),
+            "history": self.history,
             "released": [[mechanisms.to_fields(mechanism), times] for mechanism, times in self.released.items()],
         }
 
