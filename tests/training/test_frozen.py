@@ -739,7 +739,8 @@ def test_each_run_is_frozen():
 
 @pytest.mark.filterwarnings("ignore:Secure RNG", "ignore:Full backward hook is firing", "ignore:Expected mean of")
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if "ledger" in name else name for name in RUNS]
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if "ledger" in name or "error" in name else name for name in RUNS],
 )
 def test_results_are_the_frozen_ones(name):
     """Everything that a run tells is as it was, whatever was changed inside."""
