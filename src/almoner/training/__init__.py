@@ -16,7 +16,7 @@ from almoner.training._linear.gradients import LogisticGradients
 from almoner.training._on_ledger.run import OnLedger
 
 if TYPE_CHECKING:
-    from almoner.training._linear.estimator import LogisticRegression
+    from almoner.training._linear.estimator import Descent, LogisticRegression
     from almoner.training._linear.search import PrivateSearch
     from almoner.training._steps.callback_view import CallbackView
     from almoner.training._stream import Stream
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CallbackView",
     "Card",
+    "Descent",
     "Everybody",
     "Gradients",
     "HolderReport",
@@ -46,6 +47,7 @@ __all__ = [
 
 LATER = {
     "Gradients": ("gradients", "torch"),
+    "Descent": ("_linear.estimator", "sklearn"),
     "LogisticRegression": ("_linear.estimator", "sklearn"),
     "PrivateSearch": ("_linear.search", "sklearn"),
     "CallbackView": ("_steps.callback_view", "torch"),
