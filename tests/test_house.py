@@ -108,7 +108,6 @@ PARAMETERS = 12
 MANY = {
     "queries._session.open": 19,
     "training._linear.descent.descend": 15,
-    "training._linear.estimator.__init__": 18,
     "training._stream.__init__": 19,
     "training._trainer.__init__": 24,
 }

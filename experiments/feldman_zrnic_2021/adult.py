@@ -27,7 +27,7 @@ from scipy import stats
 
 from almoner import training
 from almoner.errors import DataError
-from almoner.training import LogisticRegression, tables
+from almoner.training import Descent, LogisticRegression, tables
 from almoner.training.tables import Schema
 
 HERE = Path(__file__).parent
@@ -146,8 +146,7 @@ def run(row: Row, data: dict[str, Any], seed: int, *, individual: bool) -> dict[
         max_grad_norm=row.clip,
         learning_rate=row.rate,
         steps=row.steps,
-        extra_steps=row.extra_steps,
-        pace=0.0,  # Algorithm 8
+        descent=Descent(extra_steps=row.extra_steps, pace=0.0),  # Algorithm 8
         individual=individual,
         fit_intercept=False,
         classes=[0, 1],

@@ -29,7 +29,7 @@ from scipy import stats
 from torch import nn
 
 from almoner import filters
-from almoner.training import LogisticRegression, Trainer
+from almoner.training import Descent, LogisticRegression, Trainer
 from almoner.training._linear.noise_plan import plan
 from almoner.training.stopping import ActiveAnswer, Dropouts, SquareRoot, StillActive, Tree
 
@@ -120,13 +120,10 @@ def run(name, way, share, data, seed, factor=LONGEST):
         **how,
         learning_rate=rate,
         noise_multiplier=planned.step.sigma / clip,
-        accounting=accounting,
-        extra_steps=extra,
-        pace=0.0,
         fit_intercept=False,
         classes=[0, 1],
         n_people=len(y),
-        stop_when_inactive=None if way == "sparse vector" else share,
+        descent=Descent(extra_steps=extra, pace=0.0, stop_when_inactive=None if way == "sparse vector" else share),
         seed=seed,
     )
     model.fit(x, y, counting=asked, observe=look)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from adult import SCHEMAS, data_folder, features
 
-from almoner.training import LogisticRegression
+from almoner.training import Descent, LogisticRegression
 
 
 def main() -> None:
@@ -55,8 +55,7 @@ def _score(
         max_grad_norm=clip,
         learning_rate=rate,
         steps=steps,
-        extra_steps=round(extra * steps),
-        pace=0.0,  # Algorithm 8
+        descent=Descent(extra_steps=round(extra * steps), pace=0.0),  # Algorithm 8
         individual=not given.no_filter,
         fit_intercept=False,
         classes=[0, 1],

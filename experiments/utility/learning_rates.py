@@ -23,7 +23,7 @@ import pages
 from journal import record, recorded
 from tables import Data, held_out, load, part
 
-from almoner.training import LogisticRegression, demo_tables
+from almoner.training import Descent, LogisticRegression, demo_tables
 
 PAGE = pages.DOCS / "learning-rates.md"
 
@@ -99,7 +99,7 @@ def do_missing(path: Path, folder: Path | None, only: list[str]) -> None:
         data = data_of(name, folder)
         about = {"data": name, "people": data.count, "norm": round(norm(data.x), 2)}
         for epsilon, rate, seed in left:
-            settings = {"momentum": 0.8} if rate == MOMENTUM else {}
+            settings = {"descent": Descent(momentum=0.8)} if rate == MOMENTUM else {}
             intercept = not name.endswith(WITHOUT)
             given_rate = None if isinstance(rate, str) else rate
             found = run(data, given_rate, epsilon, seed, fit_intercept=intercept, **settings)

@@ -3,10 +3,12 @@
 Use with keyword arguments, so that the message knows the name: ``_check.positive(sigma=sigma)``.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
 from math import inf
 from numbers import Integral, Rational, Real
 from sys import float_info
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,10 +26,15 @@ __all__ = [
     "number",
     "one_of",
     "positive",
+    "refuse_renamed",
+    "renamed",
     "saved",
     "whole",
     "within",
 ]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _MOST = float_info.max
 _SMALLEST, _LARGEST = 1e-60, 1e60  # squares, orders and units of what lies between still fit a float
@@ -142,3 +149,28 @@ def name(**named: object) -> None:
     for argument, value in named.items():
         if not isinstance(value, str) or not 1 <= len(value) <= 200 or not value.isprintable():
             raise ArgumentError(f"{argument}={value!r} must be 1 to 200 printable characters")
+
+
+def refuse_renamed(lines: Mapping[str, str], given: Iterable[str]) -> None:
+    """Raise TypeError where an argument has the name of an earlier version.
+
+    Args:
+        lines: the line to write now, for each name of before.
+        given: the names of the arguments that came.
+    """
+    if told := [f"{name}=: write {lines[name]}" for name in given if name in lines]:
+        raise TypeError("; ".join(told))
+
+
+def renamed(lines: Mapping[str, str]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorate a function to refuse the names of earlier versions, as ``refuse_renamed``; its signature stays."""
+
+    def decorated(function: Callable[P, T]) -> Callable[P, T]:
+        @wraps(function)
+        def checked(*args: P.args, **given: P.kwargs) -> T:
+            refuse_renamed(lines, given)
+            return function(*args, **given)
+
+        return checked
+
+    return decorated

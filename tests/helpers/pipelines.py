@@ -224,7 +224,9 @@ DOORS = {
         logistic(individual=False, n_people=PEOPLE), range(1, 1 + people), **more
     ),
     "LogisticRegression, stopping": lambda people, **more: audited(
-        logistic(extra_steps=4, pace=0.5, stop_when_inactive=0.3), range(1, 1 + people), **more
+        logistic(descent=training.Descent(extra_steps=4, pace=0.5, stop_when_inactive=0.3)),
+        range(1, 1 + people),
+        **more,
     ),
     "Session": lambda people, **more: asked_of(table(records()), session(), people, **more),
     "Session, Laplace": lambda people, **more: asked_of(

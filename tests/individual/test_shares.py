@@ -185,7 +185,7 @@ def test_training_takes_shares():
     assert np.all(people.left() >= 0)
     with pytest.raises(ArgumentError, match="shares"):
         trainer(budget=people).fit(x, y, shares=shares)
-    model = training.LogisticRegression(**BUDGET, classes=[0, 1], n_people=60, steps=5, extra_steps=0, seed=0)
+    model = training.LogisticRegression(**BUDGET, classes=[0, 1], n_people=60, steps=5, seed=0)
     used = model.fit(x.numpy(), y.numpy(), shares=shares).holder_report_.shares
     assert np.all((used >= 0) & (used <= 1))
     with pytest.raises(ArgumentError, match="shares"):

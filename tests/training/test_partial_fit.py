@@ -13,7 +13,7 @@ from torch import nn
 
 from almoner import filters, individual, mechanisms, training
 from almoner.errors import ArgumentError, DataError, UnknownPerson, Unsupported
-from almoner.training import LogisticRegression
+from almoner.training import Descent, LogisticRegression
 from almoner.training._linear import descent
 from almoner.training._linear.personal_accounts import SavedAccounts
 from almoner.training._records import distributed
@@ -134,9 +134,9 @@ def test_what_is_refused_is_refused_before_anybody_pays():
         ({"classes": None}, {}, "classes must be given"),
         ({"n_people": None}, {}, "n_people or divisor"),
         ({"individual": False}, {}, "individual=False"),
-        ({"extra_steps": 5}, {}, "extra_steps=5"),
-        ({"momentum": 0.5}, {}, "momentum"),
-        ({"stop_when_inactive": 0.5}, {}, "stop_when_inactive"),
+        ({"descent": Descent(extra_steps=5)}, {}, "extra_steps=5"),
+        ({"descent": Descent(momentum=0.5)}, {}, "momentum"),
+        ({"descent": Descent(stop_when_inactive=0.5)}, {}, "stop_when_inactive"),
         ({"epsilon": -1.0}, {}, "epsilon"),
         ({"learning_rate": float("nan")}, {}, "learning_rate"),
         ({}, {"people": None}, "people must be given"),

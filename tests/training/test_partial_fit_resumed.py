@@ -12,7 +12,7 @@ from almoner._disk import Lock
 from almoner.errors import ArgumentError, DataError, Unsupported
 from almoner.ledger import Ledger, streams, verify
 from almoner.queries import Count, Session
-from almoner.training import LogisticRegression, OnLedger
+from almoner.training import Descent, LogisticRegression, OnLedger
 from almoner.training._linear import descent, stream_folder
 
 PEOPLE = ["ann", "bob", "cat", "dan", "eve"]
@@ -93,10 +93,11 @@ def test_names_of_columns_and_settings_come_back(tmp_path):
 
     x, y, ids = rows(0)
     frame = pd.DataFrame(x, columns=["a", "b", "c"])
-    begun = model(classes=[0, 1], fit_intercept=False, accounting="zcdp", steps=np.int64(7), noise_multiplier=None)
+    further = Descent(average=np.float64(0.25))
+    begun = model(classes=[0, 1], fit_intercept=False, steps=np.int64(7), noise_multiplier=None, descent=further)
     begun.partial_fit(frame, y, ids, checkpoint=tmp_path / "m", divisor=9.0)
     again = LogisticRegression.resume(tmp_path / "m")
-    assert again.get_params() == begun.get_params()
+    assert again.get_params() | {"descent": further} == begun.get_params()
     assert again.feature_names_in_.tolist() == ["a", "b", "c"]
     assert again.card_.to_dict() == begun.card_.to_dict()
     assert again.intercept_.tolist() == [0.0]
@@ -171,7 +172,7 @@ def test_what_a_folder_cannot_hold_is_refused(tmp_path):
         LogisticRegression.resume(tmp_path / "none")
     state = tmp_path / "m" / "state.npz"
     for change in (
-        lambda fields: fields.update(format=2),
+        lambda fields: fields.update(format=1),
         lambda fields: fields.pop("sigma"),
         lambda fields: fields["accounts"].update(ids=["ann"]),
     ):
@@ -181,7 +182,7 @@ def test_what_a_folder_cannot_hold_is_refused(tmp_path):
         fields = json.loads(held["fields"].tobytes())
         change(fields)
         np.savez(state, **(held | {"fields": np.frombuffer(json.dumps(fields).encode(), np.uint8)}))
-        with pytest.raises(DataError, match=r"format 2|can't be read|damaged"):
+        with pytest.raises(DataError, match=r"format 1|can't be read|damaged"):
             LogisticRegression.resume(tmp_path / "m")
         state.write_bytes(kept)
     state.write_bytes(kept[:-40])

@@ -26,7 +26,6 @@ def test_one_call_trains_and_saves(folder):
         observe=lambda number, _: numbers.append(number),
         epsilon=4.0,
         steps=20,
-        extra_steps=0,
     )
     assert numbers == list(range(1, 21))
     loaded = saved_model.load(folder / "model")

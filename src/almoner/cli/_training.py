@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,13 +53,6 @@ _NO_SCHEMA = (
 _NO_FOLDER = "--out is missing: the folder for the model"
 
 
-class Accounting(StrEnum):
-    """Ways to count a training."""
-
-    gaussian = "gaussian"
-    zcdp = "zcdp"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableOptions:
     """A table, and what is public about its columns."""
@@ -78,14 +70,11 @@ class TableOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetOptions:
-    """A budget for every person, and how it is counted."""
+    """A budget for every person."""
 
     epsilon: Epsilon = 1.0
     delta: Delta = 1e-5
     individual: Annotated[bool, typer.Option(help="An account for each person, or one worst case.")] = True
-    accounting: Annotated[Accounting, typer.Option(help="Gaussian (exact) or zCDP: gaussian or zcdp.")] = (
-        Accounting.gaussian
-    )
     noise_multiplier: OptionalNoiseMultiplier = None
     stop_when_inactive: Annotated[
         float | None,
@@ -230,8 +219,7 @@ def train(
         trained = train_to_folder(
             out=out,
             **asdict(table),
-            **asdict(budget) | {"accounting": budget.accounting.value},
-            **asdict(descent),
+            **_settings(asdict(budget) | asdict(descent)),
             force=output.force,
             observe=None if tuning else lambda number, _: progress.update(task, completed=number),
             seed=seed,
@@ -240,6 +228,14 @@ def train(
         )
     private = draw_spends(trained.holder_report, output.picture, f"{data.name}, target {target}")
     _print_trained(trained, out, private, kept=budget.keep_accounts, as_json=as_json)
+
+
+def _settings(given: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of ``LogisticRegression``, of which some are its descent's."""
+    from almoner.training import Descent
+
+    own = {name: given.pop(name) for name in ("average", "pace", "extra_steps", "stop_when_inactive")}
+    return given | {"descent": Descent(**own)}
 
 
 def _stopped(out: Path | None, ledger: str | None, key: str | None) -> str:

@@ -21,7 +21,7 @@ from almoner.training._run.settings import Compute
 from almoner.training.correlated import FixedBatches
 
 if TYPE_CHECKING:
-    from almoner.training._linear.estimator import LogisticRegression
+    from almoner.training._linear.estimator import Descent, LogisticRegression
     from almoner.training._linear.search import PrivateSearch
     from almoner.training._run.callback_view import CallbackView
     from almoner.training._stream import Stream
@@ -37,6 +37,7 @@ __all__ = [
     "CallbackView",
     "Card",
     "Compute",
+    "Descent",
     "Everybody",
     "FixedBatches",
     "FullBatch",
@@ -58,6 +59,7 @@ __all__ = [
 
 LATER = {
     "Gradients": ("gradients", "torch"),
+    "Descent": ("_linear.estimator", "sklearn"),
     "LogisticRegression": ("_linear.estimator", "sklearn"),
     "PrivateSearch": ("_linear.search", "sklearn"),
     "CallbackView": ("_run.callback_view", "torch"),

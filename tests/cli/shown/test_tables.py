@@ -95,7 +95,6 @@ def test_completion_offers_choices():
     for words, expected in (
         ("compare --mechanism ", "randomized-response"),
         ("train --kind ", "scenes"),
-        ("train --accounting ", "zcdp"),
     ):
         env = os.environ | {"_ALMONER_COMPLETE": "complete_bash", "COMP_WORDS": f"almoner {words}", "COMP_CWORD": "3"}
         command = [sys.executable, "-c", "from almoner.cli import app; app(prog_name='almoner')"]

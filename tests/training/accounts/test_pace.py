@@ -6,7 +6,7 @@ import pytest
 from almoner import filters, individual
 from almoner.errors import ArgumentError
 from almoner.mechanisms import Gaussian
-from almoner.training import Everybody, LogisticGradients, LogisticRegression, descend
+from almoner.training import Descent, Everybody, LogisticGradients, LogisticRegression, descend
 
 CLIP, SIGMA, PLANNED = 0.6, 0.8, 20
 SQUARES = PLANNED * CLIP**2  # what each person may spend, in squared norms
@@ -96,9 +96,12 @@ def hard_to_tell():
 def test_pacing_keeps_a_model_that_algorithm_8_ruins():
     """Where people of one label pay the clip in every step they leave together, unless their budgets are paced."""
     x, y = hard_to_tell()
-    settings = {"epsilon": 2.0, "max_grad_norm": 0.45, "learning_rate": 4.0, "steps": 100, "extra_steps": 25}
-    common = {"classes": [0, 1], "n_people": len(y), "seed": 1, "fit_intercept": False, "average": 0.0}
-    scores = {pace: LogisticRegression(pace=pace, **settings, **common).fit(x, y).score(x, y) for pace in (0.0, 1.0)}
+    settings = {"epsilon": 2.0, "max_grad_norm": 0.45, "learning_rate": 4.0, "steps": 100}
+    common = {"classes": [0, 1], "n_people": len(y), "seed": 1, "fit_intercept": False}
+    scores = {}
+    for pace in (0.0, 1.0):
+        descent = Descent(average=0.0, extra_steps=25, pace=pace)
+        scores[pace] = LogisticRegression(descent=descent, **settings, **common).fit(x, y).score(x, y)
     assert scores[0.0] < 0.56
     assert scores[1.0] > 0.62
 
@@ -123,6 +126,6 @@ def test_a_card_says_how_budgets_were_spread():
         0.0: "the last contribution spends the remainder",
     }
     for pace, sentence in words.items():
-        card = LogisticRegression(pace=pace, **common).fit(x, y).card_
+        card = LogisticRegression(descent=Descent(pace=pace), **common).fit(x, y).card_
         assert card.pace == pace
         assert sentence in card.to_markdown()

@@ -1,6 +1,7 @@
 """The private estimator, its plan and its card."""
 
 import copy
+import inspect
 import json
 import pickle
 import subprocess
@@ -15,8 +16,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from almoner import filters, individual, training
 from almoner.errors import ArgumentError, BudgetExceeded, DataError
-from almoner.training import LogisticRegression
+from almoner.training import Descent, LogisticRegression
 from almoner.training._linear.noise_plan import COUNT_SHARE, plan
+from almoner.training.stopping import StillActive
 from data_folders import DATA, needs
 
 ADULT = DATA / "adult"
@@ -96,19 +98,22 @@ def test_a_noise_that_does_not_fit_is_refused_before_the_data_are_touched():
         {"learning_rate": float("nan")},
         {"steps": 0},
         {"steps": 2.5},
-        {"extra_steps": -1},
+        {"descent__extra_steps": -1},
         {"noise_multiplier": 0.0},
-        {"average": 1.5},
+        {"descent__average": 1.5},
+        {"descent__pace": -0.5},
+        {"descent__decay": 2.0},
+        {"descent__momentum": 1.0},
+        {"descent": {"average": 0.5}},
         {"n_people": 0},
-        {"accounting": "moments"},
         {"classes": [1]},
     ],
 )
 def test_parameters_that_break_a_rule_are_named(wrong):
     """The message names the parameter."""
     x, y = people_and_labels()
-    with pytest.raises(ArgumentError, match=next(iter(wrong))):
-        LogisticRegression(**wrong).fit(x, y)
+    with pytest.raises(ArgumentError, match=next(iter(wrong)).removeprefix("descent__")):
+        LogisticRegression().set_params(**wrong).fit(x, y)
 
 
 @pytest.mark.parametrize("individual_accounts", [True, False])
@@ -116,7 +121,7 @@ def test_an_unknown_number_of_people_is_counted_with_noise_that_everybody_pays(i
     """With n_people=None the divisor is not the true number, and the count costs everybody 1 % of the budget."""
     x, y = people_and_labels(rows=500)
     x[:] = 0.0  # nobody has a gradient: what is spent is the count
-    model = LogisticRegression(individual=individual_accounts, fit_intercept=False, extra_steps=0, seed=3).fit(x, y)
+    model = LogisticRegression(individual=individual_accounts, fit_intercept=False, seed=3).fit(x, y)
     assert model.card_.divisor != 500
     assert abs(model.card_.divisor - 500) < 6 * model.card_.count_sigma
     spent = COUNT_SHARE if individual_accounts else 1.0
@@ -127,7 +132,7 @@ def test_an_unknown_number_of_people_is_counted_with_noise_that_everybody_pays(i
 def test_several_rows_of_a_person_are_one_gradient_and_one_charge():
     """A person with two rows contributes their sum once: the same as one row with twice the features' gradient."""
     x, y = np.array([[0.5], [0.5], [-0.2]]), np.array([1, 1, 0])
-    common = {"n_people": 2, "seed": 0, "fit_intercept": False, "classes": [0, 1], "steps": 1, "extra_steps": 0}
+    common = {"n_people": 2, "seed": 0, "fit_intercept": False, "classes": [0, 1], "steps": 1}
     twice = LogisticRegression(**common).fit(x, y, groups=["a", "a", "b"])
     once = LogisticRegression(**common).fit(np.array([[1.0], [-0.2]]), np.array([1, 0]))
     np.testing.assert_allclose(twice.coef_, once.coef_, rtol=1e-9)
@@ -147,15 +152,43 @@ def test_groups_that_leave_a_row_to_nobody_are_refused():
         LogisticRegression().fit(x, y, groups=np.array([1, "a"] * 20, dtype=object))
 
 
-@pytest.mark.parametrize("individual_accounts", [True, False])
-def test_renyi_accounting_trains_too_with_more_noise(individual_accounts):
-    """accounting="zcdp" keeps zCDP accounts; nobody spends more than rho."""
+def test_the_budget_is_in_zcdp_where_a_yes_or_no_is_counted_and_takes_more_noise():
+    """StillActive has a price in zCDP alone, so the accounts are; nobody spends more than rho."""
     x, y = people_and_labels()
-    model = LogisticRegression(accounting="zcdp", individual=individual_accounts, steps=20, seed=0).fit(x, y)
-    exact = LogisticRegression(individual=individual_accounts, steps=20, seed=0).fit(x, y)
-    assert model.card_.measure == "rho"
+    further = Descent(pace=0.0, extra_steps=10)
+    model, exact = (LogisticRegression(steps=20, seed=0, n_people=40, descent=further) for _ in range(2))
+    exact.fit(x, y)
+    model.fit(x, y, counting=lambda people: StillActive(people, at_least=1, epsilon=0.1))
+    assert (model.card_.measure, exact.card_.measure) == ("rho", "mu squared")
     assert model.card_.sigma > exact.card_.sigma
     assert model.holder_report_.shares.max() <= 1
+
+
+@pytest.mark.parametrize("name", [*inspect.signature(Descent).parameters, "accounting"])
+def test_a_parameter_of_earlier_versions_is_refused_with_the_line_to_write(name):
+    """By the constructor and by set_params; the line is one that works."""
+    for refused in (lambda: LogisticRegression(**{name: 1}), lambda: LogisticRegression().set_params(**{name: 1})):
+        with pytest.raises(TypeError, match=f"^{name}=: write ") as told:
+            refused()
+    line = str(told.value).removeprefix(f"{name}=: write ")
+    if name == "accounting":
+        assert line.startswith("nothing")
+    else:
+        model = eval(f"LogisticRegression({line})", {"LogisticRegression": LogisticRegression, "Descent": Descent})
+        assert f"{name}=" in line
+        model.fit(*people_and_labels())
+
+
+def test_settings_of_the_descent_are_set_like_a_nested_estimators():
+    """Also where there is no Descent yet; a clone has one of its own, and the signature is the 12 parameters."""
+    model = LogisticRegression().set_params(descent__average=0.0, steps=7)
+    assert (model.descent.average, model.descent.pace, model.steps) == (0.0, 1.0, 7)
+    copied = clone(model).set_params(descent__average=1.0)
+    assert (model.descent.average, copied.descent.average) == (0.0, 1.0)
+    assert LogisticRegression(descent=None).get_params()["descent"] is None
+    assert len(inspect.signature(LogisticRegression).parameters) == 12
+    with pytest.raises(ValueError, match="averge"):
+        model.set_params(descent__averge=0.0)
 
 
 def test_an_unknown_label_is_refused_without_being_shown():
@@ -242,7 +275,8 @@ def test_the_card_is_the_same_whatever_the_data():
 def test_the_holders_report_says_who_spent_what_over_time():
     """Shares rise to at most one, and the number of active people falls."""
     x, y = people_and_labels(rows=300)
-    report = LogisticRegression(steps=50, extra_steps=100, n_people=300, seed=0).fit(5 * x, y).holder_report_
+    model = LogisticRegression(steps=50, descent=Descent(extra_steps=100), n_people=300, seed=0)
+    report = model.fit(5 * x, y).holder_report_
     assert report.steps[-1] == 150
     assert (np.diff(report.quantiles, axis=0) >= 0).all()
     assert (report.shares <= 1).all()

@@ -9,7 +9,7 @@ import pytest
 from almoner import filters, individual, mechanisms, odometers
 from almoner.accounting import meaning
 from almoner.errors import ArgumentError, DataError, UnknownPerson, Unsupported
-from almoner.training import LogisticRegression, saved_model
+from almoner.training import Descent, LogisticRegression, saved_model
 from almoner.training.stopping import Dropouts, SquareRoot, StillActive, Tree
 
 N = 400
@@ -104,7 +104,8 @@ def test_a_saved_file_says_the_same_and_its_owner_alone_can_read_it(tmp_path):
             saved_model.SavedAccounts.read(tmp_path / "broken")
 
 
-LONG = {"epsilon": 8.0, "pace": 0.0, "extra_steps": 300, "learning_rate": 1.0}
+LONG = {"epsilon": 8.0, "learning_rate": 1.0}
+FURTHER = {"pace": 0.0, "extra_steps": 300}
 
 
 def test_the_run_stops_when_the_noisy_count_is_above_the_share():
@@ -118,7 +119,7 @@ def test_the_run_stops_when_the_noisy_count_is_above_the_share():
         return counted
 
     seen = []
-    fitted = model(stop_when_inactive=0.3, **LONG).fit(
+    fitted = model(descent=Descent(stop_when_inactive=0.3, **FURTHER), **LONG).fit(
         x, y, counting=counting, observe=lambda step, _: seen.append((step, counts[0].count))
     )
     assert 12 < fitted.n_iter_ < 312
@@ -133,7 +134,7 @@ def test_the_run_stops_when_the_noisy_count_is_above_the_share():
 
 def test_the_counts_cost_a_hundredth_and_those_who_stay_get_it_back():
     """All planned steps fit beside the booked price; who never drops out pays for steps alone."""
-    fitted = model(stop_when_inactive=0.3, **LONG).fit(*task())
+    fitted = model(descent=Descent(stop_when_inactive=0.3, **FURTHER), **LONG).fit(*task())
     assert fitted.statement(0).used == 0.0
     price = fitted.counting_.price
     budget = filters.Gaussian(epsilon=8.0, delta=1e-5)
@@ -146,7 +147,7 @@ def test_the_counts_cost_a_hundredth_and_those_who_stay_get_it_back():
 
 def test_still_active_ends_the_run_by_its_own_number():
     """The sparse vector technique works likewise, with a budget that takes pure mechanisms."""
-    fitted = model(accounting="zcdp", **LONG).fit(
+    fitted = model(descent=Descent(**FURTHER), **LONG).fit(
         *task(), counting=lambda people: StillActive(people, at_least=300, epsilon=0.3)
     )
     assert not fitted.counting_.still
@@ -157,7 +158,9 @@ def test_the_average_begins_where_it_would_without_more_steps():
     """The model is the mean of all iterates after the first half of the planned steps."""
     x, y = task()
     iterates = []
-    fitted = model(stop_when_inactive=0.3, **LONG).fit(x, y, observe=lambda _, now: iterates.append(now.ravel()))
+    fitted = model(descent=Descent(stop_when_inactive=0.3, **FURTHER), **LONG).fit(
+        x, y, observe=lambda _, now: iterates.append(now.ravel())
+    )
     assert fitted.coef_.ravel() == pytest.approx(np.mean(iterates[6:], axis=0))
     assert fitted.card_.average == pytest.approx(1 - 6 / len(iterates))
 
@@ -165,11 +168,11 @@ def test_the_average_begins_where_it_would_without_more_steps():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"stop_when_inactive": 0.3, "pace": 0.0}, "extra_steps"),
-        ({"stop_when_inactive": 0.3, "extra_steps": 9}, "pace"),
-        ({"stop_when_inactive": 1.5, **LONG}, "stop_when_inactive=1.5"),
-        ({"stop_when_inactive": float("nan"), **LONG}, "stop_when_inactive"),
-        ({"stop_when_inactive": 0.3, "individual": False, **LONG}, "individual=True"),
+        ({"descent": Descent(stop_when_inactive=0.3, pace=0.0)}, "extra_steps"),
+        ({"descent": Descent(stop_when_inactive=0.3, extra_steps=9)}, "pace"),
+        ({"descent": Descent(stop_when_inactive=1.5, **FURTHER)}, "stop_when_inactive=1.5"),
+        ({"descent": Descent(stop_when_inactive=float("nan"), **FURTHER)}, "stop_when_inactive"),
+        ({"descent": Descent(stop_when_inactive=0.3, **FURTHER), "individual": False, **LONG}, "individual=True"),
     ],
 )
 def test_what_cannot_stop_is_refused_before_anything_is_read(changes, words):
@@ -188,8 +191,8 @@ def test_counting_that_does_not_fit_is_refused():
     ]
     for changes, counting, words in wrong:
         with pytest.raises(ArgumentError, match=words):
-            model(**LONG | changes).fit(x, y, counting=counting)
-    job = model(accounting="zcdp", **LONG)
+            model(descent=Descent(**FURTHER | changes), **LONG).fit(x, y, counting=counting)
+    job = model(descent=Descent(**FURTHER), **LONG)
     with pytest.raises(Unsupported, match="odometer"):
         job.fit(
             x,

@@ -411,10 +411,8 @@ def test_stopping_by_counts_is_paid_on_the_ledger_too(tmp_path):
             delta=1e-6,
             classes=[0, 1],
             steps=10,
-            extra_steps=10,
-            pace=0.0,
-            stop_when_inactive=0.5,
             n_people=N,
+            descent=training.Descent(extra_steps=10, pace=0.0, stop_when_inactive=0.5),
         )
         model.fit(x, y, np.array(IDS), ledger=training.OnLedger(session.ledger, "m"))
         cost = np.asarray(model.accounts_.people.spent()) * 1e15 / 2

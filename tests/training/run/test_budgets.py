@@ -115,10 +115,8 @@ def test_no_noise_may_be_enough(monkeypatch):
 
 
 def test_the_estimators_default_is_what_is_recommended():
-    """Logistic regression: the exact Gaussian filter, and the card says why; with "zcdp" the caller chose it."""
+    """Logistic regression: the exact Gaussian filter, and the card says why."""
     x, y = records()
-    options = {"steps": 5, "extra_steps": 0, "n_people": N, "classes": [0, 1], "seed": 1}
+    options = {"steps": 5, "n_people": N, "classes": [0, 1], "seed": 1}
     model = training.LogisticRegression(**TARGET, **options).fit(x.numpy() / 4, y.numpy())
     assert model.card_.why == filters.recommend(plan=mechanisms.Gaussian(1.0), **TARGET).why
-    chosen = training.LogisticRegression(accounting="zcdp", **TARGET, **options).fit(x.numpy() / 4, y.numpy())
-    assert chosen.card_.why == ""

@@ -29,10 +29,62 @@ from almoner.training._linear.wrappers import Copied
 from almoner.training._on_ledger.run import OnLedger, reserve_on_ledger
 from almoner.training._run.ending import Interruptions
 
-__all__ = ["LogisticRegression"]
+__all__ = ["Descent", "LogisticRegression"]
 
 Floats = NDArray[np.float64]
 Features: TypeAlias = "ArrayLike | sparse.csr_matrix"
+
+RENAMED = {
+    "average": "descent=Descent(average=0.5)",
+    "momentum": "descent=Descent(momentum=0.9)",
+    "decay": "descent=Descent(decay=0.5)",
+    "pace": "descent=Descent(pace=1.0)",
+    "extra_steps": "descent=Descent(extra_steps=50)",
+    "stop_when_inactive": "descent=Descent(stop_when_inactive=0.1, extra_steps=50, pace=0.0)",
+    "accounting": "nothing: the budget is Gaussian, and zCDP where counting= makes a StillActive",
+}
+"""Parameters of earlier versions, and the line to write in their place."""
+
+
+class Descent(BaseEstimator):  # type: ignore[misc]
+    """Course of the steps of a `LogisticRegression`: its parameter `descent`. All of it is public.
+
+    Parameters
+    ----------
+    average : share of the last iterates whose mean is the model; 0: the last iterate.
+    momentum : Nesterov's momentum, in [0, 1): each step goes on by this share of the last one.
+    decay : over this share of the steps, the last ones, the learning rate falls to zero in a line.
+    pace : how evenly what a person has left is spread over the steps that are left. 1: nobody is out before the last
+        step. 0: each person contributes up to the clip until nothing is left (Feldman & Zrnic, Algorithm 8); with
+        `extra_steps` it can ruin a model, because the people who are left at the end are the ones it already fits.
+    extra_steps : steps more than the noise is planned for; unused without individual accounting.
+    stop_when_inactive : the share of the people, in (0, 1): after the planned steps, the number of those who have used
+        up their budgets is counted with noise, and the training stops when the count is above this share of the
+        divisor. All counts together cost each person who is in them 1 % of the budget. Needs `extra_steps`, which is
+        the most, and a `pace` below 1. None: all steps are taken.
+
+    Examples:
+    --------
+    >>> LogisticRegression(descent=Descent(momentum=0.9)).get_params()["descent__momentum"]
+    0.9
+    """
+
+    def __init__(
+        self,
+        *,
+        average: float = 0.5,
+        momentum: float = 0.0,
+        decay: float = 0.0,
+        pace: float = 1.0,
+        extra_steps: int = 0,
+        stop_when_inactive: float | None = None,
+    ) -> None:
+        self.average = average
+        self.momentum = momentum
+        self.decay = decay
+        self.pace = pace
+        self.extra_steps = extra_steps
+        self.stop_when_inactive = stop_when_inactive
 
 
 class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -40,7 +92,7 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
 
     Two classes give the logistic loss, more give the softmax loss. Every step releases the sum of all people's clipped
     gradients plus Gaussian noise. With `individual=True` each person pays for what that person contributes;
-    what is not used in a step can be contributed in later ones, also in `extra_steps` further steps.
+    what is not used in a step can be contributed in later ones, also in further steps (`Descent.extra_steps`).
 
     Each call of `fit` is a new release with a budget of its own: budgets of several calls add up. The calls of
     `partial_fit` share one budget: each is an update of a stream, for which only the people in it pay.
@@ -52,24 +104,13 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
     learning_rate : step size, on the mean gradient. None: as large as the noise allows, so that the noise of all steps
         adds up to a standard deviation of 1 in each parameter; at most 4, and 16 in `fit` without an intercept.
     steps : how many steps a person who contributes the whole clip can pay for.
-    extra_steps : steps more than the noise is planned for; unused without individual accounting.
-    pace : how evenly what a person has left is spread over the steps that are left. 1: nobody is out before the last
-        step. 0: each person contributes up to the clip until nothing is left (Feldman & Zrnic, Algorithm 8); with
-        `extra_steps` it can ruin a model, because the people who are left at the end are the ones it already fits.
     individual : one account for each person, or one worst case for all (Feldman & Zrnic, Algorithm 7).
-    accounting : "gaussian" (exact) or "zcdp".
     noise_multiplier : noise over clip; None: the smallest that the budget admits.
-    average : share of the last iterates whose mean is the model; 0: the last iterate.
-    momentum : Nesterov's momentum, in [0, 1): each step goes on by this share of the last one.
-    decay : over this share of the steps, the last ones, the learning rate falls to zero in a line.
     classes : the labels, public. None: the labels found in `y` are declared public, and the card says so.
     n_people : the number of people that sums are divided by, public. None: a noisy count, paid for with 1 % of the
         budget, because the true number is private.
-    stop_when_inactive : the share of the people, in (0, 1): after the planned steps, the number of those who have used
-        up their budgets is counted with noise, and the training stops when the count is above this share of the
-        divisor. All counts together cost each person who is in them 1 % of the budget. Needs `extra_steps`, which is
-        the most, and a `pace` below 1. None: all steps are taken.
     fit_intercept : whether to add a constant 1 to every record.
+    descent : averages, momentum, further steps and how budgets are spread over them; None: ``Descent()``.
     seed : None: noise from a generator seeded by the operating system. A number makes the run reproducible and
         therefore NOT private: for tests and experiments on public data; the card says so.
 
@@ -105,7 +146,8 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
 
     card_: Card
 
-    def __init__(  # noqa: PLR0913
+    @_check.renamed(RENAMED)
+    def __init__(
         self,
         *,
         epsilon: float | None = 1.0,
@@ -113,18 +155,12 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
         max_grad_norm: float = 1.0,
         learning_rate: float | None = None,
         steps: int = 200,
-        extra_steps: int = 0,
-        pace: float = 1.0,
         individual: bool = True,
-        accounting: str = "gaussian",
         noise_multiplier: float | None = None,
-        average: float = 0.5,
-        momentum: float = 0.0,
-        decay: float = 0.0,
         classes: Sequence[Any] | NDArray[Any] | None = None,
         n_people: int | None = None,
-        stop_when_inactive: float | None = None,
         fit_intercept: bool = True,
+        descent: Descent | None = None,
         seed: int | None = None,
     ) -> None:
         self.epsilon = epsilon
@@ -132,19 +168,29 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
         self.max_grad_norm = max_grad_norm
         self.learning_rate = learning_rate
         self.steps = steps
-        self.extra_steps = extra_steps
-        self.pace = pace
         self.individual = individual
-        self.accounting = accounting
         self.noise_multiplier = noise_multiplier
-        self.average = average
-        self.momentum = momentum
-        self.decay = decay
         self.classes = classes
         self.n_people = n_people
-        self.stop_when_inactive = stop_when_inactive
         self.fit_intercept = fit_intercept
+        self.descent = descent
         self.seed = seed
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, as all estimators do; ``descent__average=0`` gives the model a ``Descent`` if it has none."""
+        _check.refuse_renamed(RENAMED, params)
+        if self.descent is None and any(name.startswith("descent__") for name in params):
+            self.descent = Descent()
+        done: Self = super().set_params(**params)
+        return done
+
+    @property
+    def _descent(self) -> Descent:
+        """The parameter, or what None stands for."""
+        chosen = Descent() if self.descent is None else self.descent
+        if not isinstance(chosen, Descent):
+            raise ArgumentError(f"descent={chosen!r} must be a Descent: descent=Descent(average=0.5)")
+        return chosen
 
     def fit(
         self,
@@ -170,8 +216,8 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
             odometer: public, fresh. Running bounds beside the budget, one for each person with individual accounting;
                 see ``statement``. With epsilon=None the budget is what all steps cost at most, and nobody is left out.
             counting: public. How the people who are still active are counted after the planned steps, in place of
-                what ``stop_when_inactive`` chooses: ``lambda people: Dropouts(people, Tree(...))``, which needs that
-                share, or ``StillActive(...)``, which has its own number.
+                what ``Descent.stop_when_inactive`` chooses: ``lambda people: Dropouts(people, Tree(...))``, which
+                needs that share, or ``StillActive(...)``, which has its own number and a budget in zCDP.
             ledger: the accounts that other trainings and questions charge too, where people are named as in ``groups``;
                 see ``training.OnLedger``.
         """
@@ -186,7 +232,7 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
         people, names = (None, None) if owners is None else (numbers_of(owners, len(codes)), np.unique(owners))
         gradients = LogisticGradients(X, codes, len(self.classes_), intercept=self.fit_intercept, people=people)
         ids = None if ledger is None or names is None else names.tolist()
-        steps = self.steps + (self.extra_steps if self.individual else 0)
+        steps = self.steps + self._extra_steps
         self._tell_of_wrappers()
         on = reserve_on_ledger(ledger, ids, planned.budget, gradients.people)
         with nullcontext() if on is None else Interruptions(), nullcontext() if on is None else on:
@@ -216,16 +262,21 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
     ) -> None:
         """Take the steps, charged to these accounts, and set the attributes of the model."""
         noise = np.random.default_rng(self.seed)
-        divisor = accounts.divisor(self.n_people, noise)
+        divisor, chosen = accounts.divisor(self.n_people, noise), self._descent
         accounts.stop_by(
             counting,
-            most_inactive=None if self.stop_when_inactive is None else self.stop_when_inactive * divisor,
+            most_inactive=None if chosen.stop_when_inactive is None else chosen.stop_when_inactive * divisor,
             planned=self.steps,
-            extra=self.extra_steps if self.individual else 0,
+            extra=self._extra_steps,
             noise=None if self.seed is None else np.random.default_rng([self.seed, 2]),
         )
         self.learning_rate_ = rate_of(
-            self.learning_rate, planned.step, self.steps, divisor, momentum=self.momentum, intercept=self.fit_intercept
+            self.learning_rate,
+            planned.step,
+            self.steps,
+            divisor,
+            momentum=chosen.momentum,
+            intercept=self.fit_intercept,
         )
         parameters = self._descend(gradients, accounts, planned, divisor, noise, observe)
         self._set_model(parameters, planned, accounts, divisor, names is not None)
@@ -250,20 +301,20 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
             if observe is not None:
                 observe(number, parameters)
 
-        rule = accounts.rule
+        rule, chosen = accounts.rule, self._descent
         return descent.descend(
             gradients,
             gradients.start,
             accounts.for_steps,
             planned.step,
-            steps=self.steps + (self.extra_steps if self.individual else 0),
+            steps=self.steps + self._extra_steps,
             learning_rate=self.learning_rate_,
             divisor=divisor,
             noise=noise,
-            average=self.average,
-            momentum=self.momentum,
-            decay=self.decay,
-            pace=self.pace,
+            average=chosen.average,
+            momentum=chosen.momentum,
+            decay=chosen.decay,
+            pace=chosen.pace,
             observe=look,
             stop=None if rule is None else lambda _number: rule.says_stop(),
             planned=None if rule is None else self.steps,
@@ -306,17 +357,19 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
 
     def _plan(self, counting: Counting | None) -> Plan:
         """The parameters checked, and the noise and budget that follow; before the data are looked at."""
-        _check.whole(0, extra_steps=self.extra_steps)
+        chosen = self._descent
+        _check.whole(0, extra_steps=chosen.extra_steps)
         check_rate(self.learning_rate)
-        _check.within(0, 1, average=self.average, decay=self.decay, pace=self.pace)
-        descent.check_momentum(self.momentum)
+        _check.within(0, 1, average=chosen.average, decay=chosen.decay, pace=chosen.pace)
+        descent.check_momentum(chosen.momentum)
         if self.n_people is not None:
             _check.whole(1, n_people=self.n_people)
         if self.seed is not None:
             _check.whole(0, seed=self.seed)
         counts = self._drop_counts(counting)
+        by_number = counting is None or chosen.stop_when_inactive is not None
         planned = plan(
-            self.accounting,
+            "gaussian" if by_number else "zcdp",  # in which a yes or no has a price, as StillActive gives
             epsilon=self.epsilon,
             delta=self.delta,
             noise_multiplier=self.noise_multiplier,
@@ -331,18 +384,24 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
 
     def _drop_counts(self, counting: Counting | None) -> int:
         """The most answers to "how many people are still active?"; 0 where nobody asks."""
-        if self.stop_when_inactive is None and counting is None:
+        chosen = self._descent
+        if chosen.stop_when_inactive is None and counting is None:
             return 0
-        if self.stop_when_inactive is not None:
-            _check.between(0, 1, stop_when_inactive=self.stop_when_inactive)
+        if chosen.stop_when_inactive is not None:
+            _check.between(0, 1, stop_when_inactive=chosen.stop_when_inactive)
         if not self.individual:
             raise ArgumentError("stop_when_inactive and counting need individual=True")
-        if self.extra_steps < 1 or self.pace >= 1:
+        if chosen.extra_steps < 1 or chosen.pace >= 1:
             raise ArgumentError(
                 f"stop_when_inactive and counting need extra_steps and a pace below 1: with extra_steps="
-                f"{self.extra_steps} and pace={self.pace:g} nobody is out before the last step"
+                f"{chosen.extra_steps} and pace={chosen.pace:g} nobody is out before the last step"
             )
-        return self.extra_steps
+        return chosen.extra_steps
+
+    @property
+    def _extra_steps(self) -> int:
+        """Steps more than the noise is planned for; none where all are charged the worst case."""
+        return self._descent.extra_steps if self.individual else 0
 
     def _set_model(
         self, parameters: Floats, planned: Plan, accounts: FitAccounts, divisor: float, grouped: bool
@@ -356,7 +415,7 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
 
     def _card(self, planned: Plan, accounts: FitAccounts, divisor: float, grouped: bool) -> Card:
         """The guarantee; public."""
-        rule = accounts.rule
+        rule, chosen = accounts.rule, self._descent
         released = () if rule is None else ((planned.step, self.n_iter_), (rule.answer.price, 1))
         return build_card(
             planned.budget.fresh(),
@@ -370,11 +429,11 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
             max_grad_norm=self.max_grad_norm,
             steps=self.steps,
             extra_steps=self.n_iter_ - self.steps,
-            pace=self.pace if self.individual else 0.0,
+            pace=chosen.pace if self.individual else 0.0,
             learning_rate=self.learning_rate_,
             average=self._averaged(rule is not None),
-            momentum=self.momentum,
-            decay=self.decay,
+            momentum=chosen.momentum,
+            decay=chosen.decay,
             divisor=divisor,
             count_sigma=None if planned.count is None else planned.count.sigma,
             people_from="group" if grouped else "record",
@@ -385,9 +444,10 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
 
     def _averaged(self, stopped: bool) -> float:
         """The share of the iterates whose mean is the model: more than planned where the run went on for longer."""
-        if not stopped or self.average == 0:
-            return self.average
-        return 1 - (self.steps - descent.averaged(self.average, self.steps)) / self.n_iter_
+        average = self._descent.average
+        if not stopped or average == 0:
+            return average
+        return 1 - (self.steps - descent.averaged(average, self.steps)) / self.n_iter_
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -29,7 +29,7 @@ __all__ = ["PartialFit", "StreamedAccounts"]
 Floats = NDArray[np.float64]
 Features: TypeAlias = "ArrayLike | sparse.csr_matrix"
 
-FIXED = ("epsilon", "delta", "accounting", "max_grad_norm", "noise_multiplier", "steps", "fit_intercept", "seed")
+FIXED = ("epsilon", "delta", "max_grad_norm", "noise_multiplier", "steps", "fit_intercept", "seed")
 """Settings that the first call decides; the others may change between calls, as long as they follow from no data."""
 
 UNUSED = {"individual": True, "extra_steps": 0, "momentum": 0.0, "decay": 0.0, "stop_when_inactive": None}
@@ -49,6 +49,7 @@ class PartialFit:
     counting_: Any
     holder_report_: Any
     odometer_: Any
+    _descent: Any
     _stream: StreamState | None
 
     def partial_fit(
@@ -67,7 +68,8 @@ class PartialFit:
         Each call is one update of a stream, as of ``training.Stream``: a person who is in three of two hundred calls
         pays for three. ``steps`` is in how many calls a person can contribute a gradient of norm ``max_grad_norm``; the
         noise follows from it, and the stream itself never ends. The model is the last iterate; ``average`` and ``pace``
-        are not used. ``learning_rate`` and ``n_people`` may change between calls; a learning rate of None is at most 4.
+        of ``descent`` are not used. ``learning_rate`` and ``n_people`` may change between calls; a learning rate of
+        None is at most 4.
 
         Args:
             X: (rows, features) array or CSR matrix, private, finite; there may be no rows, and the model is released
@@ -147,7 +149,8 @@ class PartialFit:
         folder = StreamFolder(checkpoint, resume=True)
         with folder.alone(None):
             saved = folder.load()
-            model = cls(**saved.fields["settings"])
+            model = cls()
+            model.set_params(**saved.fields["settings"])  # type: ignore[attr-defined]
             model._restore(folder, saved, ledger)
         return model
 
@@ -182,7 +185,8 @@ class PartialFit:
         self._set_released(stream, fields["divisor"])
 
     def _own(self, name: str) -> Any:
-        return getattr(self, name)
+        """A parameter of the estimator, or of its descent."""
+        return getattr(self if hasattr(self, name) else self._descent, name)
 
     def _divisor(self, divisor: float | None) -> float:
         """The number of people who are expected."""
@@ -223,7 +227,7 @@ class PartialFit:
             )
         if on_ledger and settings["noise_multiplier"] is None:
             settings["noise_multiplier"] = 1.0  # the ledger's budget decides
-        return plan(self._own("accounting"), **settings, counted=False)
+        return plan("gaussian", **settings, counted=False)
 
     def _refuse_changes(self, stream: StreamState | None) -> None:
         for name, value in ({} if stream is None else stream.settings).items():
@@ -263,9 +267,9 @@ class PartialFit:
 
     def _described(self, divisor: float) -> dict[str, Any]:
         """The parameters of the estimator that a folder keeps."""
-        names = getattr(self, "feature_names_in_", None)
+        names, settings = getattr(self, "feature_names_in_", None), self.get_params()  # type: ignore[attr-defined]
         return {
-            "settings": plain(self.get_params()),  # type: ignore[attr-defined]
+            "settings": plain({name: value for name, value in settings.items() if name != "descent"}),
             "n_features": self.n_features_in_,
             "names": None if names is None else [str(each) for each in names],
             "divisor": divisor,

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from almoner import _check, _search, mechanisms
 from almoner._units import shown
 from almoner.accounting import meaning
-from almoner.curves import gaussian, tradeoff, tuning, zcdp
+from almoner.curves import gaussian, tradeoff, tuning
 from almoner.errors import ArgumentError
 from almoner.noise import rounded_gaussian
 from almoner.training._card import Card
@@ -24,7 +24,8 @@ from almoner.training._linear.wrappers import Copied
 
 __all__ = ["PrivateSearch"]
 
-TUNABLE = ("average", "decay", "extra_steps", "learning_rate", "max_grad_norm", "momentum", "pace", "steps")
+OF_DESCENT = ("average", "decay", "extra_steps", "momentum", "pace")
+TUNABLE = (*(f"descent__{name}" for name in OF_DESCENT), "learning_rate", "max_grad_norm", "steps")
 SCORE_SHARE = 0.1
 MOST_CANDIDATES = 10_000
 
@@ -51,7 +52,8 @@ class PrivateSearch(Copied, ClassifierMixin, BaseEstimator):  # type: ignore[mis
     Parameters
     ----------
     estimator : a `LogisticRegression` with the settings that are not tuned; its epsilon, delta and seed are replaced.
-    grid : {setting: values}, public: all combinations are candidates, each as likely as the others.
+    grid : {setting: values}, public: all combinations are candidates, each as likely as the others. Settings of the
+        descent are named as in scikit-learn: `descent__momentum`.
     epsilon, delta : the guarantee for each person.
     runs : how many runs are expected, above 1, at most 1,000.
     shape : of the law of the number of runs, in [-0.9, 1000]: 1 geometric, 0 logarithmic. Smaller shapes leave each run
@@ -201,11 +203,9 @@ class PrivateSearch(Copied, ClassifierMixin, BaseEstimator):  # type: ignore[mis
             raise ArgumentError(
                 f"delta={self.delta!r} must be above {self.delta - left:.3g} at epsilon={self.epsilon!r}"
             )
-        exactly = self.estimator.accounting == "gaussian"
 
         def best(sigma: float) -> mechanisms.BestOf:
-            one = mechanisms.Gaussian(sigma) if exactly else mechanisms.Zcdp(0.5 / sigma**2 * (1 + 1e-15))
-            return mechanisms.BestOf(one, self.runs, self.shape)
+            return mechanisms.BestOf(mechanisms.Gaussian(sigma), self.runs, self.shape)
 
         def fits(sigma: float) -> bool:
             return tuning.epsilon(best(sigma), delta=left) <= self.epsilon
@@ -216,7 +216,7 @@ class PrivateSearch(Copied, ClassifierMixin, BaseEstimator):  # type: ignore[mis
             raise ArgumentError(f"epsilon={self.epsilon!r} leaves {self.runs!r} runs no budget")
         share = 0.0 if held_out else SCORE_SHARE
         score = mechanisms.Gaussian(sigma / sqrt(share or 1.0) * (1 + 1e-12))
-        return Plan(best(sigma), _epsilon(sqrt(1 - share) / sigma * (1 - 1e-12), self.delta, exactly), score)
+        return Plan(best(sigma), _epsilon(sqrt(1 - share) / sigma * (1 - 1e-12), self.delta), score)
 
     def _ready(self, candidates: Sequence[dict[str, Any]], planned: Plan) -> list[LogisticRegression]:
         """An estimator for each candidate; settings that break a rule are refused here."""
@@ -257,16 +257,10 @@ def _right(model: LogisticRegression, X: Features, y: ArrayLike, groups: ArrayLi
     return int(np.sum(2 * np.bincount(owners, right) >= np.bincount(owners)))
 
 
-def _epsilon(mu: float, delta: float, exactly: bool) -> float:
-    """An epsilon whose budget is at most this mu (or mu squared / 2 of rho)."""
-
-    def fits(epsilon: float) -> bool:
-        if exactly:
-            return gaussian.mu(epsilon=epsilon, delta=delta) <= mu
-        return zcdp.rho(epsilon=epsilon, delta=delta) <= mu**2 / 2
-
-    epsilon = float(gaussian.epsilon(mu, delta=delta) if exactly else zcdp.epsilon(mu**2 / 2, delta=delta))
-    while epsilon > 0 and not fits(epsilon):
+def _epsilon(mu: float, delta: float) -> float:
+    """An epsilon whose budget is at most this mu."""
+    epsilon = float(gaussian.epsilon(mu, delta=delta))
+    while epsilon > 0 and not gaussian.mu(epsilon=epsilon, delta=delta) <= mu:
         epsilon *= 1 - 1e-9
     if not epsilon > 0:
         raise ArgumentError(f"delta={delta!r} alone covers what one run may cost: take a smaller delta")

@@ -22,7 +22,7 @@ from almoner.ledger import new_claim
 
 __all__ = ["Saved", "StreamFolder"]
 
-FORMAT = 1
+FORMAT = 2
 """Of what the folder holds. It grows when a version can't go on from what an earlier one wrote."""
 
 NAMES = {"settings", "n_features", "names", "divisor", "classes", "sigma", "ledger", "accounts"}

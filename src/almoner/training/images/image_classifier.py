@@ -17,7 +17,7 @@ from almoner import _check
 from almoner.curves import gaussian
 from almoner.errors import ArgumentError
 from almoner.training._card import Card
-from almoner.training._linear.estimator import LogisticRegression
+from almoner.training._linear.estimator import Descent, LogisticRegression
 from almoner.training.images.drawings import Drawings, Scenes, Shapes, Strokes
 from almoner.training.images.features import Patches, Scattering, Whitened, cached
 
@@ -85,9 +85,7 @@ def settings(*, epsilon: float, delta: float, n_people: int, kind: str = "stroke
         "steps": steps,
         "max_grad_norm": 0.35,
         "learning_rate": 250.0 if kind == "scenes" and signal > 20_000 else 100.0,
-        "momentum": 0.8,
-        "decay": 0.5,
-        "average": 0.3,
+        "descent": Descent(average=0.3, momentum=0.8, decay=0.5),
         "fit_intercept": False,
     }
 
