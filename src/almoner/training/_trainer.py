@@ -322,14 +322,14 @@ class Trainer:
             count_clipped=questions.count_clipped,
         )
         self._people_of, self._shares = records, ShareHistory(book.shares, 1.0, settings.last_step or 1)
+        fixed = settings.fixed() | {"optimizer": type(self._optimizer).__name__}
         return Run(
             TorchModel(self._gradients, self._module, self._optimizer),
             sampling,
             book,
             current,
             folder=folder,
-            fixed=settings.fixed() | {"optimizer": type(self._optimizer).__name__},
-            more=None if folder is None else {"records": records.fingerprint()},
+            fixed=fixed if folder is None else fixed | {"records": records.fingerprint()},
         )
 
     def _accounts(self, count: int, shares: Any, *, resumed: bool) -> Any:

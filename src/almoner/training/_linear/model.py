@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from almoner.training._run.books import Draw
 from almoner.training._run.samplings import Clipped
 
-__all__ = ["Gradients", "LinearModel", "averaged", "independent"]
+__all__ = ["Gradients", "LinearModel", "as_coefficients", "averaged", "independent"]
 
 Array = NDArray[np.float64]
 
@@ -114,3 +114,9 @@ def averaged(average: float, steps: int) -> int:
 def independent(noise: Any) -> Draw:
     """Draws of a generator of NumPy."""
     return lambda sums, sigma, _rows: [each + noise.normal(0.0, sigma, size=np.shape(each)) for each in sums]
+
+
+def as_coefficients(parameters: Array, *, intercept: bool) -> tuple[Array, Array]:
+    """(columns, features) coefficients and (columns,) intercepts, as scikit-learn has them."""
+    weights = parameters[:-1] if intercept else parameters
+    return np.ascontiguousarray(weights.T), parameters[-1].copy() if intercept else np.zeros(parameters.shape[1])

@@ -256,6 +256,10 @@ class MemoryBook:
     def check(self, step: Mechanism, *, gated: bool = True) -> None:
         """Raise Unsupported where anybody cannot price or count a release; nobody is charged."""
         check_price(self.gate if gated and self.gate is not None else self.accounts, step)
+        self.check_observed(step)
+
+    def check_observed(self, step: Mechanism) -> None:
+        """Raise Unsupported where an observer cannot count a release."""
         for observer in self.observers:
             observer.check(step)
 

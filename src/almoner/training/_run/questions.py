@@ -92,8 +92,7 @@ def put_in_front(counting: Any, book: MemoryBook, sampling: Sampling, settings: 
             if current.value.own_samples:
                 raise ArgumentError("watch: bounds followed own samples so far, which the price of counting excludes")
             sampling.own_samples = False  # before the first step: refreshes alone
-        for observer in book.observers:
-            observer.check(stopping.price)
+        book.check_observed(stopping.price)
     except BaseException:
         if isinstance(stopping, StoppingAccounts):
             stopping.undo()

@@ -29,8 +29,7 @@ class Run:
         book: where people pay; ``release`` gives noisy sums that they have paid for.
         current: the state of the run.
         folder: where the parts are kept, or None.
-        fixed: public. What a resumed run must share with the folder's, by name.
-        more: further parts to keep, by name.
+        fixed: what a resumed run must share with the folder's, by name.
     """
 
     def __init__(
@@ -42,10 +41,11 @@ class Run:
         *,
         folder: Folder | None = None,
         fixed: Mapping[str, Any] | None = None,
-        more: Mapping[str, Any] | None = None,
     ) -> None:
         self.model, self.sampling, self.book, self.current, self.folder = model, sampling, book, current, folder
-        self._fixed, self._more = dict(fixed or {}), dict(more or {})
+        self._fixed = dict(fixed or {})
+        self.more: dict[str, Any] = {}
+        """Further parts to keep, by name."""
 
     def take(self, turnout: Turnout, step: Any) -> None:
         """One step: release the noisy sum of the people who are there, each of whom has paid, and follow it."""
@@ -114,7 +114,7 @@ class Run:
                 "book": self.book.state(),
                 "sampling": self.sampling.state(),
             }
-            self.folder.save(parts | self._more, state.step)
+            self.folder.save(parts | self.more, state.step)
 
     def check(self, parts: Mapping[str, Any]) -> None:
         """Refuse to go on from the folder of a run with other settings.
@@ -122,14 +122,12 @@ class Run:
         Raises:
             ArgumentError: names the first one that differs; nothing was charged.
         """
-        for name, value in self._more.items():
-            if parts.get(name) != value:
-                raise ArgumentError(
-                    f"resume: these are not the checkpoint's {name} of the same people in the same order"
-                )
-        for name, value in parts["fixed"].items():
+        saved = dict(parts["fixed"])
+        if saved.pop("records", None) != self._fixed.get("records"):
+            raise ArgumentError("resume: these are not the folder's records of the same people in the same order")
+        for name, value in saved.items():
             if self._fixed.get(name) != value:  # the card would not be about the steps that were done
-                raise ArgumentError(f"{name}={self._fixed.get(name)!r} must be that of the checkpoint: {value!r}")
+                raise ArgumentError(f"{name}={self._fixed.get(name)!r} must be that of the folder: {value!r}")
 
     def resume(
         self,

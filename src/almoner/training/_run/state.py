@@ -27,8 +27,8 @@ class TrainingState:
 
     max_grad_norm: float
     noise_multiplier: float
-    sample_rate: float | None
-    seeded: bool
+    sample_rate: float | None = None
+    seeded: bool = False
     step: int = 0
     reason: str | None = None
     released: MappingProxyType[Mechanism, int] = field(default_factory=lambda: MappingProxyType({}))
