@@ -170,8 +170,10 @@ def of_accounts(accounts):
 
 
 def of_card(card):
-    """All numbers of a card."""
-    return {k: v for k, v in card.to_dict().items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    """All numbers of a card, and what was released."""
+    told = card.to_dict()
+    numbers = {k: v for k, v in told.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    return numbers | {"released": told["released"]}
 
 
 def of_answer(answer):
@@ -191,20 +193,18 @@ def of_ledger(book):
     return {"spent": [book.spent(person) for person in IDS], "entries": dict(sorted(kinds.items()))}
 
 
-def of_trainer(made, run, *, budget=True, bounds=False, losses=None, card=True):
+def of_trainer(made, run, *, budget=True, bounds=False, losses=None):
     """All that a run of a trainer tells."""
     told = {
         "parameters": flat(made.module),
         "step": run.step,
         "reason": run.reason,
         "answers": [list(each) for each in run.answers],
-        "released": [mechanisms.to_fields(each) | {"times": times} for each, times in run.released.items()],
         "now": [run.max_grad_norm, run.noise_multiplier, run.sample_rate or 1.0],
     }
     if budget:
         told["spent"] = of_accounts(made.accounts)
-    if card:
-        told["card"] = of_card(made.card())
+    told["card"] = of_card(made.card())
     if bounds:
         told["bounds"] = np.asarray(made.odometer.epsilon(delta=1e-5)).ravel().tolist()
     if losses is not None:
@@ -259,7 +259,7 @@ def trained(budget=gaussian, *, optimizer=sgd, fitted=None, losses=None, budgete
 
 
 def planned():
-    """A plan of forty sampled steps."""
+    """A budget for a plan of fifteen sampled steps, of twenty that are taken."""
     return filters.Planned(
         epsilon=3.0, delta=1e-5, plan=mechanisms.Repeated(mechanisms.SampledGaussian(4 * 3.0, 3.0, 0.2), 15)
     )
