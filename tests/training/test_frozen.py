@@ -45,23 +45,82 @@ RUNS = {}
 # The doors: a later face is put in here alone.
 
 
+SAMPLINGS = {"pace", "spend_remainder", "spread", "extra_steps"}
+COMPUTES = {"views", "memory", "group"}
+
+
+def taken(options, names):
+    """Some of the options, which are left out of the others from here on."""
+    return {name: options.pop(name) for name in names & options.keys()}
+
+
+def face(options):
+    """The options of a door, with the objects that some of them stand for."""
+    options, budget = dict(options), {}
+    if "epsilon" in options:
+        budget = {"budget": training.Target(options.pop("epsilon"), options.pop("delta"))}
+    if (rate := options.pop("sample_rate", None)) is not None:
+        sampling = training.Poisson(rate, **taken(options, {"refresh_every", "slack", "extra_steps"}))
+    elif (batches := options.pop("batches", None)) is not None:
+        own = {"noise": options.pop("noise", None)} | taken(options, {"pace", "spend_remainder"})
+        sampling = dataclasses.replace(batches, **own)
+    else:
+        sampling = training.FullBatch(**taken(options, SAMPLINGS))
+    compute = training.Compute(**taken(options, COMPUTES))
+    return options | budget | {"sampling": sampling, "compute": compute}
+
+
+def kept(options):
+    """The folder that some options name."""
+    names = {"checkpoint": "path", "checkpoint_every": "every", "resume": "resume"}
+    found = {names[name]: value for name, value in taken(options, set(names)).items()}
+    return {"folder": training.RunFolder(**found)} if found.get("path") else {}
+
+
+class Made:
+    """A trainer that is made when it trains: with a ledger it is told so then."""
+
+    def __init__(self, module, optimizer, budget, options):
+        self.module, self.optimizer, self.given, self.options = module, optimizer, budget, face(options)
+        self.watch = [self.options.pop("odometer")] if "odometer" in self.options else []
+        if self.given is None and self.watch:
+            self.given, self.watch = self.watch[0], []
+
+    def fit(self, inputs, targets, people, *, ledger=None, ids=None, **options):
+        budget = self.options.pop("budget", self.given)
+        if ledger is not None:
+            budget, people = dataclasses.replace(ledger, at_most=budget), [ids[number] for number in people]
+        watch = [*self.watch, *(each for each in taken(options, {"losses", "counting"}).values() if each is not None)]
+        self.made = training.Trainer(self.module, BY_RECORD, self.optimizer, budget, **self.options)
+        return self.made.fit(inputs, targets, people, watch=watch, **kept(options), **options)
+
+    def __getattr__(self, name):
+        return getattr(self.made, name)
+
+
 def trainer(module, optimizer, budget, **options):
     settings = {"max_grad_norm": 2.0, "divisor": PEOPLE, "steps": 20, "noise_multiplier": 8.0, "seed": 7} | options
-    return training.Trainer(module, BY_RECORD, optimizer, budget, **settings)
+    return Made(module, optimizer, budget, settings)
 
 
 def fit(made, inputs, targets, people, **options):
     return made.fit(inputs, targets, people, **options)
 
 
-def stream(module, optimizer, budget=None, **options):
-    settings = {"max_grad_norm": 2.0, "divisor": 12, "noise_multiplier": 6.0, "seed": 3} | options
-    return training.Stream(module, BY_RECORD, optimizer, budget, **settings)
+def stream(module, optimizer, budget=None, *, ledger=None, **options):
+    settings = face({"max_grad_norm": 2.0, "noise_multiplier": 6.0, "seed": 3} | options)
+    watch = settings.pop("odometer", None)
+    budget = ledger or settings.pop("budget", budget)
+    if budget is None:
+        budget, watch = watch, None
+    return training.Stream(module, BY_RECORD, optimizer, budget, watch=watch, **kept(settings), **settings)
 
 
 def logistic(**options):
     settings = {"epsilon": 1.0, "steps": 20, "learning_rate": 2.0, "n_people": PEOPLE, "classes": [0, 1], "seed": 11}
-    return training.LogisticRegression(**(settings | options))
+    names = {"average", "momentum", "decay", "pace", "extra_steps", "stop_when_inactive"}
+    chosen = taken(options, names)
+    return training.LogisticRegression(**(settings | options), descent=training.Descent(**chosen) if chosen else None)
 
 
 def fit_logistic(model, inputs, targets, groups, **options):
@@ -527,7 +586,7 @@ def streamed(budget=gaussian, *, optimizer=sgd, budgeted=True, bounds=False, **o
     module = network()
     with stream(module, optimizer(module), budget and budget(), **options) as made:
         for each in updates():
-            made.update(*each)
+            made.update(*each, divisor=12)
         return of_stream(made, budget=budgeted, bounds=bounds)
 
 
@@ -553,10 +612,10 @@ def stream_resumed(place, folder):
             if not resume:
                 with crash(place, 8):
                     for each in updates():
-                        made.update(*each)
+                        made.update(*each, divisor=12)
             else:
                 for each in updates(made.number):
-                    made.update(*each)
+                    made.update(*each, divisor=12)
                 return of_stream(made, bounds=True)
     raise AssertionError
 
@@ -572,10 +631,10 @@ def stream_on_ledger(place, folder):
                 if place and not resume:
                     with crash(place, 8):
                         for each in updates():
-                            made.update(*each)
+                            made.update(*each, divisor=12)
                     continue
                 for each in updates(made.number):
-                    made.update(*each)
+                    made.update(*each, divisor=12)
                 return of_stream(made, budget=False) | {"ledger": of_ledger(book)}
     raise AssertionError
 
@@ -629,7 +688,6 @@ RUNS |= {
     "logistic regression": fitted,
     "logistic regression, three classes": lambda: fitted(classes=3, extra_steps=5),
     "logistic regression, worst case": lambda: fitted(individual=False, accounts=False),
-    "logistic regression, zcdp": lambda: fitted(accounting="zcdp"),
     "logistic regression, stopped": lambda: fitted(**INACTIVE, epsilon=2.0),
     "logistic regression, people counted": lambda: fitted(n_people=None, learning_rate=None),
     "logistic regression, momentum, decay, no intercept": lambda: fitted(
@@ -653,7 +711,7 @@ def called(folder, *, ledger=False, kept=False):
     with ExitStack() as stack:
         options, on = {}, None
         if kept:
-            options["checkpoint"] = folder / "m"
+            options["folder"] = folder / "m"
         if ledger:
             book = stack.enter_context(opened(folder))
             on = options["ledger"] = training.OnLedger(book, key="k")

@@ -33,7 +33,7 @@ from almoner.training._run.folder import Folder, RunFolder
 from almoner.training._run.models import TorchModel
 from almoner.training._run.run import Run
 from almoner.training._run.samplings import Beginning, FullBatch, Sampling, Turnout, checked_sampling
-from almoner.training._run.settings import Compute, Settings, check_optimizer, watched
+from almoner.training._run.settings import RENAMED, Compute, Settings, check_optimizer, watched
 from almoner.training._run.state import CurrentState, TrainingState
 from almoner.training.gradients import Gradients
 from almoner.training.gradients._batches import check_batch
@@ -75,6 +75,7 @@ class Stream(Uncopyable):
 
     _divisor = 1.0
 
+    @_check.renamed(RENAMED | {"divisor": "stream.update(inputs, targets, people, divisor=100)"})
     def __init__(
         self,
         module: nn.Module,

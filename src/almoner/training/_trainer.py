@@ -40,6 +40,7 @@ from almoner.training._run.questions import Questions, put_in_front
 from almoner.training._run.run import Run
 from almoner.training._run.samplings import Beginning, FullBatch, Sampling, Turnout, checked_sampling
 from almoner.training._run.settings import (
+    RENAMED,
     Compute,
     Settings,
     Watched,
@@ -91,6 +92,7 @@ class Trainer:
     _run: Run | None = None
     _held: LedgerRun | None = None
 
+    @_check.renamed(RENAMED)
     def __init__(
         self,
         module: nn.Module,
@@ -158,6 +160,7 @@ class Trainer:
         """The noise on a sum, as a multiple of the clip. Public."""
         return self._settings.noise_multiplier
 
+    @_check.renamed(RENAMED)
     def fit(
         self,
         inputs: Any,

@@ -172,6 +172,7 @@ class PartialFit:
     _descent: Any
     _stream: Stream | None
 
+    @_check.renamed({"checkpoint": "folder=path"})
     def partial_fit(
         self,
         X: Features,

@@ -14,7 +14,42 @@ from almoner.training._card import Boundary, Card, build_card, worst_case
 from almoner.training._run.books import check_price
 from almoner.training._run.budgets import fresh_odometer
 
-__all__ = ["Compute", "Settings", "Watched", "check_optimizer", "checked_callbacks", "watched"]
+__all__ = [
+    "RENAMED",
+    "Compute",
+    "Settings",
+    "Watched",
+    "check_losses",
+    "check_optimizer",
+    "checked_callbacks",
+    "watched",
+]
+
+RENAMED = {
+    "epsilon": "budget=training.Target(epsilon=1.0, delta=1e-5)",
+    "delta": "budget=training.Target(epsilon=1.0, delta=1e-5)",
+    "odometer": "watch=odometers.Gaussian(delta=1e-5), in fit or in Stream; or budget=, where there is no other",
+    "ledger": "budget=training.OnLedger(ledger, key), for a Trainer with at_most=filters.Gaussian(...)",
+    "ids": "people=, as the ledger names people",
+    "pace": "sampling=training.FullBatch(pace=0.5)",
+    "spend_remainder": "sampling=training.FullBatch(spend_remainder=False)",
+    "spread": "sampling=training.FullBatch(spread=4)",
+    "extra_steps": "sampling=training.FullBatch(extra_steps=50)",
+    "sample_rate": "sampling=training.Poisson(0.01)",
+    "refresh_every": "sampling=training.Poisson(0.01, refresh_every=100)",
+    "slack": "sampling=training.Poisson(0.01, slack=1.1)",
+    "batches": "sampling=training.FixedBatches(size)",
+    "noise": "sampling=training.FixedBatches(size, noise=correlated.Banded(4))",
+    "memory": "compute=training.Compute(memory=1e9)",
+    "views": "compute=training.Compute(views=augmentations.Views(...))",
+    "group": "compute=training.Compute(group=True)",
+    "counting": "watch=lambda people: stopping.Dropouts(people, ...)",
+    "losses": "watch=individual.Losses(...)",
+    "checkpoint": "folder=path",
+    "checkpoint_every": "folder=training.RunFolder(path, every=50)",
+    "resume": "folder=training.RunFolder(path, resume=True)",
+}
+"""Parameters of earlier versions, and the line to write in their place."""
 
 
 @dataclass(frozen=True, slots=True)
