@@ -20,13 +20,14 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import BudgetStatement, Statement
 from almoner.individual import Filter as PersonFilter
 from almoner.individual import Odometer as PersonOdometer
+from almoner.training._accounts.everybody import Everybody
 from almoner.training._card import Boundary, Card
 from almoner.training._on_ledger.run import OnLedger
 from almoner.training._on_ledger.stream import LedgerStream, closed_after_errors
 from almoner.training._records.datasets import as_records
 from almoner.training._records.distributed import Processes, noise_generator
 from almoner.training._records.records import Records, numbered
-from almoner.training._run.books import Bounds, LedgerBook, MemoryBook, WithoutBudget
+from almoner.training._run.books import Bounds, LedgerBook, MemoryBook
 from almoner.training._run.budgets import Target, picked
 from almoner.training._run.ending import Interruptions, Saves
 from almoner.training._run.folder import Folder, RunFolder
@@ -162,7 +163,7 @@ class Stream(Uncopyable):
                 given.missing([])  # refuses accounts that are rows
             fresh = None if settings.budget is None else settings.budget.fresh()
             accounts = (
-                given if isinstance(given, PersonFilter) else PersonFilter([], fresh) if fresh else WithoutBudget(0)
+                given if isinstance(given, PersonFilter) else PersonFilter([], fresh) if fresh else Everybody(0, None)
             )
             book = MemoryBook(accounts, current, draw, observers=observers, by_id=True)
         model = TorchModel(self._gradients, self._module, self._optimizer)

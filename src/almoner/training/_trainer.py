@@ -29,7 +29,7 @@ from almoner.training._on_ledger.run import LedgerRun, OnLedger, reserve_on_ledg
 from almoner.training._records.datasets import checked_records
 from almoner.training._records.distributed import Processes, noise_generator
 from almoner.training._records.records import Records
-from almoner.training._run.books import Bounds, Counts, MemoryBook, WithoutBudget
+from almoner.training._run.books import Bounds, Counts, MemoryBook
 from almoner.training._run.budgets import Target, picked
 from almoner.training._run.callback_view import CallbackView
 from almoner.training._run.ending import Interruptions, Saves
@@ -342,10 +342,8 @@ class Trainer:
             if resumed:
                 raise Unsupported("resume: give the budget as a filter; the accounts are in the folder")
             return self._people
-        if settings.budget is None:
-            return WithoutBudget(count)
-        if not settings.individual:
-            return Everybody(count, settings.budget.fresh())
+        if settings.budget is None or not settings.individual:
+            return Everybody(count, None if settings.budget is None else settings.budget.fresh())
         if self._held is not None and not resumed:
             return self._held.accounts(None)
         return PersonFilter(count, settings.budget.fresh(), shares=shares)
@@ -414,7 +412,7 @@ class Trainer:
     def accounts(self) -> PersonFilter | Everybody:
         """The accounts after the run. PRIVATE: for the data holder."""
         people = self._trained().book.accounts
-        if isinstance(people, WithoutBudget):
+        if people.budget is None:
             raise ArgumentError("accounts: this run has no budget; read trainer.odometer")
         accounts: PersonFilter | Everybody = people
         return accounts
