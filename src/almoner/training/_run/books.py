@@ -208,7 +208,7 @@ class MemoryBook:
     Args:
         accounts: private.
         current: the state of the run, where releases are counted.
-        draw: gives sums plus noise.
+        draw: gives sums plus noise; None: somebody else draws it, after ``record``.
         people: the number of people, private; by id, whoever is there.
         observers: told what each person contributes.
         folder: where a release is announced before people are charged, or None.
@@ -223,7 +223,7 @@ class MemoryBook:
         self,
         accounts: Any,
         current: CurrentState,
-        draw: Draw,
+        draw: Draw | None = None,
         *,
         people: int = 0,
         observers: Sequence[Observer] = (),
@@ -232,7 +232,8 @@ class MemoryBook:
         before: Callable[[], object] = lambda: None,
     ) -> None:
         self.accounts, self.current, self.observers, self._people = accounts, current, tuple(observers), people
-        self._draw, self._folder, self._by_id, self.before = draw, folder, by_id, before
+        self._draw: Draw = draw or _no_noise
+        self._folder, self._by_id, self.before = folder, by_id, before
         self.gate: Any = None
         """Accounts in front of these, which steps are charged through; questions are not."""
         self.refused: BudgetExceeded | None = None
@@ -459,6 +460,10 @@ class LedgerBook:
     def odometer(self) -> Any:
         """The running bounds, or None. PRIVATE."""
         return next((each.odometer for each in self.observers if isinstance(each, Bounds)), None)
+
+
+def _no_noise(_sums: Sums, _sigma: float, _rows: Any) -> Sums:
+    raise Unsupported("this book draws no noise; nothing was released")
 
 
 def load_observers(observers: Sequence[Observer], saved: Mapping[str, Any]) -> None:
