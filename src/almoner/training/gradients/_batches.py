@@ -67,8 +67,8 @@ class Inputs(tuple[Tensor, ...]):
 
     names: tuple[str, ...]
     args: tuple[Tensor, ...]
-    """What the module is called with in order; and by name:"""
     kwargs: dict[str, Tensor]
+    """The arguments of the module: ``module(*args, **kwargs)``."""
 
     @classmethod
     def of(cls, parts: Iterable[Tensor], names: Iterable[str] = ()) -> Self:
