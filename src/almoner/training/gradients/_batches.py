@@ -65,13 +65,17 @@ class Column:
 class Inputs(tuple[Tensor, ...]):
     """The inputs of a module, in order or by name; each with the records on the first axis."""
 
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...]
+    args: tuple[Tensor, ...]
+    kwargs: dict[str, Tensor]
+    """The arguments of the module: ``module(*args, **kwargs)``."""
 
     @classmethod
     def of(cls, parts: Iterable[Tensor], names: Iterable[str] = ()) -> Self:
         """Some tensors, and their names where the module is to be called by name."""
         made = cls(parts)
         made.names = tuple(names)
+        made.args, made.kwargs = ((), dict(zip(made.names, made, strict=True))) if made.names else (tuple(made), {})
         return made
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
@@ -112,7 +116,7 @@ class Inputs(tuple[Tensor, ...]):
 
     def call(self, module: nn.Module) -> Any:
         """Call the module."""
-        return module(**dict(zip(self.names, self, strict=True))) if self.names else module(*self)
+        return module(*self.args, **self.kwargs)
 
 
 def selected(part: Tensor, rows: Tensor) -> Tensor:
@@ -132,9 +136,8 @@ def as_inputs(inputs: object, dtype: torch.dtype | None = None) -> Inputs:
         if not all(isinstance(name, str) for name in inputs):
             raise ArgumentError("inputs must be named by texts, as the module's arguments are")
         return Inputs.of([as_tensor("inputs", part, dtype) for part in inputs.values()], inputs)
-    if isinstance(inputs, list | tuple):
-        return Inputs.of(as_tensor("inputs", part, dtype) for part in inputs)
-    return Inputs.of([as_tensor("inputs", inputs, dtype)])
+    parts = inputs if isinstance(inputs, list | tuple) else [inputs]
+    return Inputs.of(as_tensor("inputs", part, dtype) for part in parts)
 
 
 def as_tensor(name: str, part: object, dtype: torch.dtype | None = None) -> Tensor:

@@ -8,6 +8,7 @@ Names and symbols
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -96,7 +97,9 @@ class Gradients:
         refuse_precision(module)
         self._recorder = Recorder(module, loss)
         self._module, self._memory, self._views = module, memory, views
-        self._parameters = self._recorder.parameters
+        self._parameters, self._record = self._recorder.parameters, self._recorder.factors
+        if views is not None:
+            self._record = partial(self._record, draw=views.draw, views=views.count)
         if not self._parameters:
             raise ArgumentError("module: no parameter requires a gradient, so there is nothing to train")
         self._records_at_once: int | None = None
@@ -190,8 +193,7 @@ class Gradients:
 
     def _check_parameters(self) -> None:
         """Refuse a module that was changed: what is trained would not be what sums are made of."""
-        now = trained_parameters(self._module)
-        if len(now) != len(self._parameters) or any(a is not b for a, b in zip(now, self._parameters, strict=True)):
+        if list(map(id, trained_parameters(self._module))) != list(map(id, self._parameters)):
             raise ArgumentError(
                 "module: its trained parameters are not those it had when this was made: replace or freeze layers first"
             )
@@ -232,23 +234,14 @@ class Gradients:
         """One factor for each parameter, people first."""
         most = self._records_at_once or 1
         if chunk.place is None or isinstance(chunk.records, slice):  # each record is a person
-            return self._of_records(inputs, targets, chunk.records, observe)
+            return self._record(inputs, targets, chunk.records, observe=observe)
         if len(chunk.rows) > 1 or chunk.most <= most:
-            factors = self._of_records(inputs, targets, chunk.records, observe)
+            factors = self._record(inputs, targets, chunk.records, observe=observe)
             return grouped_by_person(factors, chunk.place, len(chunk.rows), chunk.most)
         total: Factors = [None] * len(self._parameters)  # one person with many records: a part at a time
         for part in torch.split(chunk.records, most):
-            total = of_one_person(total, self._of_records(inputs, targets, part, observe), self._parameters)
+            total = of_one_person(total, self._record(inputs, targets, part, observe=observe), self._parameters)
         return total
-
-    def _of_records(
-        self, inputs: Inputs, targets: Tensor | None, records: slice | Tensor, observe: Observe | None
-    ) -> Factors:
-        """One factor for each parameter, records first."""
-        if self._views is None:
-            return self._recorder.factors(inputs, targets, records, observe=observe)
-        draw, count = self._views.draw, self._views.count
-        return self._recorder.factors(inputs, targets, records, draw=draw, views=count, observe=observe)
 
 
 def check(module: nn.Module, batch: Batch, targets: Tensor | None = None, *, loss: Loss | None = None) -> Tensor:

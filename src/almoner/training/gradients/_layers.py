@@ -7,9 +7,8 @@ Layers whose records depend on each other have no gradient per person: they are 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +45,6 @@ BATCH_NORM = (
     "normalises each record with the others of its batch: use GroupNorm, LayerNorm or InstanceNorm; or, for a network "
     "that was trained before, call eval() on this layer, which keeps its statistics, and leave it so"
 )
-BATCH_FIRST = "must have batch_first=True: the first axis must be the record"
 
 
 def refuse_unsupported(module: nn.Module) -> None:
@@ -63,7 +61,7 @@ def refuse_unsupported(module: nn.Module) -> None:
         if getattr(layer, "proj_size", 0):
             raise Unsupported(f"{named} must not set proj_size: add a linear layer after it")
         if getattr(layer, "batch_first", True) is False:
-            raise Unsupported(f"{named} {BATCH_FIRST}")
+            raise Unsupported(f"{named} must have batch_first=True: the first axis must be the record")
         if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
             for option in ("max_norm", "scale_grad_by_freq", "sparse"):
                 if getattr(layer, option):
@@ -74,8 +72,7 @@ def refuse_unsupported(module: nn.Module) -> None:
             raise Unsupported(f"{named} is parametrised, which only layers with a rule of their own can be: remove it")
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One call of a layer: what it took, and in which form it gave what it gave."""
 
     given: list[Any]
@@ -245,7 +242,9 @@ def _of_patches(layer: _ConvNd, x: Tensor, b: Tensor, groups: int) -> Factor:
     Patches are much larger than the image: unless their inner products are wanted, some records' are made at a time,
     few enough to stay in a processor's cache, and turned into gradients.
     """
-    shape, order = _kernel_last(layer.weight.shape)
+    out, channels, *kernel = layer.weight.shape
+    shape = torch.Size((out, *kernel, channels))  # in which patches give the weight
+    order = (0, len(kernel) + 1, *range(1, len(kernel) + 1))  # of these axes, to make (out, channels, kernel)
 
     def products(rows: slice) -> OuterProducts:
         return OuterProducts(_patches(layer, x[rows]), b[rows], shape, order, groups)
@@ -257,12 +256,6 @@ def _of_patches(layer: _ConvNd, x: Tensor, b: Tensor, groups: int) -> Factor:
     for rows in _few_at_once(x, places * patch):
         products(rows).gradients_into(g[rows])
     return Dense(g, order)
-
-
-def _kernel_last(shape: torch.Size) -> tuple[torch.Size, tuple[int, ...]]:
-    """(out, kernel, in), the shape in which patches give the weight, and the order that makes it (out, in, kernel)."""
-    last = len(shape) - 1
-    return torch.Size((shape[0], *shape[2:], shape[1])), (0, last, *range(1, last))
 
 
 def _places(x: Tensor) -> Tensor:

@@ -74,8 +74,8 @@ class Recorder:
 
     def output(self, inputs: Inputs, records: slice | Tensor = slice(None)) -> Any:
         """Call the module, and nothing else."""
-        device = self.parameters[0].device
-        return inputs.copied(records, device, channels_last=self.channels_last).call(self.module)
+        chosen = inputs.copied(records, self.parameters[0].device, channels_last=self.channels_last)
+        return self.module(*chosen.args, **chosen.kwargs)
 
     def factors(
         self,
@@ -99,7 +99,7 @@ class Recorder:
         if draw is not None and goals is not None:
             goals = goals.repeat_interleave(views, 0)
         with torch.enable_grad(), self._recorded(n) as tape:
-            output = chosen.call(self.module)
+            output = self.module(*chosen.args, **chosen.kwargs)
             losses = self.loss(output) if goals is None else self.loss(output, goals)
             if not isinstance(losses, Tensor) or losses.shape != (n,):
                 raise ArgumentError("loss must give one number for each record: reduction='none'")
@@ -155,12 +155,23 @@ class Recorder:
             self.calls, count = Calls(new_axis=new_axis), len(inputs[0])
             if count > 1:
                 everything = list(_layers(self.module, kinds))
-                with _noting(everything) as first:
-                    self.output(inputs, slice(0, count))
-                with _noting(everything) as second:
-                    self.output(inputs, slice(1, count))
+                first, second = (self._noted(everything, inputs, slice(start, count)) for start in (0, 1))
                 self.calls.learn(first, second, (count, count - 1))
         return kinds
+
+    def _noted(self, layers: Sequence[tuple[str, nn.Module]], inputs: Inputs, records: slice) -> "Noted":
+        """The tensors of all calls of the layers in one pass."""
+        noted: Noted = {name: [] for name, _ in layers}
+
+        def note(name: str, _: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            found = tree_leaves((args, kwargs, output))
+            noted[name].append([part.detach().clone() for part in found if isinstance(part, Tensor)])
+
+        with ExitStack() as stack:
+            for name, layer in layers:
+                stack.callback(layer.register_forward_hook(partial(note, name), with_kwargs=True).remove)
+            self.output(inputs, records)
+        return noted
 
 
 def _own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
@@ -186,21 +197,6 @@ def _layers(
 
 Noted = dict[str, list[list[Tensor]]]
 """By name of the layer: the tensors of each of its calls."""
-
-
-@contextmanager
-def _noting(layers: Sequence[tuple[str, nn.Module]]) -> Iterator[Noted]:
-    """Within this context the tensors of all calls of the layers are kept."""
-    noted: Noted = {name: [] for name, _ in layers}
-
-    def note(name: str, _: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        found = tree_leaves((args, kwargs, output))
-        noted[name].append([part.detach().clone() for part in found if isinstance(part, Tensor)])
-
-    with ExitStack() as stack:
-        for name, layer in layers:
-            stack.callback(layer.register_forward_hook(partial(note, name), with_kwargs=True).remove)
-        yield noted
 
 
 class Calls:

@@ -157,7 +157,8 @@ def gradients(
     for number in range(inputs[0].shape[0]):
         one = slice(number, number + 1)
         with torch.enable_grad():
-            output = inputs.copied(one, device).call(module)
+            chosen = inputs.copied(one, device)
+            output = module(*chosen.args, **chosen.kwargs)
             value = (loss(output) if targets is None else loss(output, targets[one].to(device))).sum()
             slow = torch.autograd.grad(value, parameters, allow_unused=True)
         yield [torch.zeros_like(p) if g is None else g.detach() for p, g in zip(parameters, slow, strict=True)]

@@ -81,13 +81,9 @@ def _scan(layer: nn.RNNBase, x: Tensor, inner: Tensor, w: Tensor, b: Tensor | No
         (n, t, hidden) the state before each place.
     """
     kind = _LSTM if isinstance(layer, nn.LSTM) else _GRU if isinstance(layer, nn.GRU) else _RNN
-    nonlinearity = getattr(layer, "nonlinearity", "")
-    outputs: tuple[Tensor, Tensor, Tensor] = kind.apply(x, inner, w.detach(), _detached(b), nonlinearity)  # type: ignore[no-untyped-call]
+    given = (x, inner, w.detach(), None if b is None else b.detach(), getattr(layer, "nonlinearity", ""))
+    outputs: tuple[Tensor, Tensor, Tensor] = kind.apply(*given)  # type: ignore[no-untyped-call]
     return outputs
-
-
-def _detached(b: Tensor | None) -> Tensor | None:
-    return None if b is None else b.detach()
 
 
 def _time_first(x: Tensor, like: Tensor) -> Tensor:
@@ -220,21 +216,14 @@ def _gru(x: Tensor, h: Tensor, state: State) -> State:
     return ((1 - z) * n + z * state[0],)
 
 
-def _tanh(x: Tensor, h: Tensor, _state: State) -> State:
-    return (torch.tanh(x + h),)
-
-
-def _relu(x: Tensor, h: Tensor, _state: State) -> State:
-    return (torch.relu(x + h),)
-
-
 def _step(layer: nn.RNNBase | nn.RNNCellBase) -> tuple[Callable[[Tensor, Tensor, State], State], int]:
     """The function of one step, and the number of tensors in its state."""
     if isinstance(layer, nn.LSTM | nn.LSTMCell):
         return _lstm, 2
     if isinstance(layer, nn.GRU | nn.GRUCell):
         return _gru, 1
-    return (_relu if getattr(layer, "nonlinearity", None) == "relu" else _tanh), 1
+    bend = torch.relu if layer.nonlinearity == "relu" else torch.tanh
+    return lambda x, h, _state: (bend(x + h),), 1
 
 
 def recurrent(
@@ -300,8 +289,7 @@ def cell(layer: nn.RNNCellBase, record: Record, x: Tensor, hx: Tensor | State | 
     step, size = _step(layer)
     if x.dim() != 2:
         raise Unsupported(f"module: {type(layer).__name__} needs a tensor (records, features)")
-    zero = x.new_zeros(x.shape[0], layer.hidden_size)
-    state: State = (zero,) * size
+    state: State = (x.new_zeros(x.shape[0], layer.hidden_size),) * size
     if hx is not None:
         state = (hx,) if size == 1 and isinstance(hx, Tensor) else tuple(hx)
     w: Any = layer
@@ -327,7 +315,8 @@ def attention(
             "module: MultiheadAttention needs (records, time, features), no add_bias_kv, no add_zero_attn"
         )
     n, heads = query.shape[0], layer.num_heads
-    q, k, v = (_heads(part, heads) for part in _projections(layer, record, query, key, value))
+    parts = _projections(layer, record, query, key, value)
+    q, k, v = (part.view(*part.shape[:2], heads, -1).transpose(1, 2) for part in parts)  # (n, heads, time, features)
     scores = q @ k.mT * layer.head_dim**-0.5
     if attn_mask is not None:
         mask = _additive(attn_mask, scores)
@@ -346,19 +335,14 @@ def attention(
 def _projections(
     layer: nn.MultiheadAttention, record: Record, query: Tensor, key: Tensor, value: Tensor
 ) -> tuple[Tensor, ...]:
-    e = layer.embed_dim
-    if layer.in_proj_weight is not None and query is key and key is value:
-        return _linear(record, query, layer.in_proj_weight, layer.in_proj_bias).chunk(3, dim=-1)
-    parts = [slice(e * part, e * (part + 1)) for part in range(3)]
-    if layer.in_proj_weight is not None:
-        inputs = zip((query, key, value), parts, strict=True)
-        return tuple(_linear(record, x, layer.in_proj_weight, layer.in_proj_bias, rows) for x, rows in inputs)
-    raise Unsupported("module: MultiheadAttention must not set kdim or vdim: add linear layers before it")
-
-
-def _heads(x: Tensor, heads: int) -> Tensor:
-    """(n, heads, time, features of a head)."""
-    return x.view(*x.shape[:2], heads, -1).transpose(1, 2)
+    weight, bias, e = layer.in_proj_weight, layer.in_proj_bias, layer.embed_dim
+    if weight is None:
+        raise Unsupported("module: MultiheadAttention must not set kdim or vdim: add linear layers before it")
+    if query is key and key is value:
+        return _linear(record, query, weight, bias).chunk(3, dim=-1)
+    return tuple(
+        _linear(record, x, weight, bias, slice(e * part, e * (part + 1))) for part, x in enumerate((query, key, value))
+    )
 
 
 def _additive(mask: Tensor, like: Tensor) -> Tensor:
@@ -368,12 +352,8 @@ def _additive(mask: Tensor, like: Tensor) -> Tensor:
 
 
 FORWARDS: dict[type[nn.Module], Callable[..., Any]] = {
-    nn.RNN: recurrent,
-    nn.LSTM: recurrent,
-    nn.GRU: recurrent,
-    nn.RNNCell: cell,
-    nn.LSTMCell: cell,
-    nn.GRUCell: cell,
+    **dict.fromkeys((nn.RNN, nn.LSTM, nn.GRU), recurrent),
+    **dict.fromkeys((nn.RNNCell, nn.LSTMCell, nn.GRUCell), cell),
     nn.MultiheadAttention: attention,
 }
 """By exact type: a subclass may do something else."""
