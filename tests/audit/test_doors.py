@@ -11,7 +11,7 @@ from almoner import audit, filters, individual, training
 from almoner.errors import ArgumentError
 from almoner.queries import Sum
 from almoner.training._linear import gradients as logistic_gradients
-from almoner.training._steps import contributions, settings
+from almoner.training._run import contributions, settings
 from almoner.training.correlated import Banded, BandedInverse, FixedBatches
 from almoner.training.correlated._charges import Pattern
 from almoner.training.correlated._factor import Factor

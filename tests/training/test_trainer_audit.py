@@ -16,8 +16,8 @@ from almoner.curves import gaussian, renyi
 from almoner.training import stopping
 from almoner.training._records import distributed
 from almoner.training._records.evaluation import correct
-from almoner.training._steps import contributions
-from almoner.training._steps.ending import Saves
+from almoner.training._run import contributions
+from almoner.training._run.ending import Saves
 from audits import DELTA, epsilon_bound
 
 pytestmark = pytest.mark.slow

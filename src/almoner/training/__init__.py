@@ -14,11 +14,16 @@ from almoner.training._card import Card
 from almoner.training._linear.descent import descend
 from almoner.training._linear.gradients import LogisticGradients
 from almoner.training._on_ledger.run import OnLedger
+from almoner.training._run.budgets import Target
+from almoner.training._run.folder import RunFolder
+from almoner.training._run.samplings import FullBatch, Poisson, Sampling
+from almoner.training._run.settings import Compute
+from almoner.training.correlated import FixedBatches
 
 if TYPE_CHECKING:
     from almoner.training._linear.estimator import Descent, LogisticRegression
     from almoner.training._linear.search import PrivateSearch
-    from almoner.training._steps.callback_view import CallbackView
+    from almoner.training._run.callback_view import CallbackView
     from almoner.training._stream import Stream
     from almoner.training._trainer import Trainer
     from almoner.training.gradients import Gradients, check
@@ -31,15 +36,22 @@ if TYPE_CHECKING:
 __all__ = [
     "CallbackView",
     "Card",
+    "Compute",
     "Descent",
     "Everybody",
+    "FixedBatches",
+    "FullBatch",
     "Gradients",
     "HolderReport",
     "LogisticGradients",
     "LogisticRegression",
     "OnLedger",
+    "Poisson",
     "PrivateSearch",
+    "RunFolder",
+    "Sampling",
     "Stream",
+    "Target",
     "Trainer",
     "check",
     "descend",
@@ -50,7 +62,7 @@ LATER = {
     "Descent": ("_linear.estimator", "sklearn"),
     "LogisticRegression": ("_linear.estimator", "sklearn"),
     "PrivateSearch": ("_linear.search", "sklearn"),
-    "CallbackView": ("_steps.callback_view", "torch"),
+    "CallbackView": ("_run.callback_view", "torch"),
     "Stream": ("_stream", "torch"),
     "Trainer": ("_trainer", "torch"),
     "check": ("gradients", "torch"),

@@ -7,10 +7,10 @@ Names and symbols
 Source: theory.md statements 5.1 to 5.3, 5.6 and 5.7; Feldman & Zrnic (2021), Algorithms 3, 7 and 8
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,41 +18,47 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from almoner import _check, filters
-from almoner.errors import ArgumentError
-from almoner.individual import BudgetStatement, Losses, Statement
+from almoner.errors import ArgumentError, Unsupported
+from almoner.individual import BudgetStatement, Statement
 from almoner.individual import Filter as PersonFilter
 from almoner.individual import Odometer as PersonOdometer
 from almoner.training._accounts.everybody import Everybody
-from almoner.training._accounts.holder_report import HolderReport
-from almoner.training._accounts.run_accounts import TrainingAccounts, WithoutBudget
-from almoner.training._card import Boundary, Card, build_card, worst_case
-from almoner.training._checkpoints.folder import Announced, Checkpoint
+from almoner.training._accounts.holder_report import HolderReport, ShareHistory
+from almoner.training._card import Boundary, Card
 from almoner.training._on_ledger.run import LedgerRun, OnLedger, reserve_on_ledger
 from almoner.training._records.datasets import checked_records
 from almoner.training._records.distributed import Processes, noise_generator
 from almoner.training._records.records import Records
-from almoner.training._steps.arguments import (
-    check_first_step,
+from almoner.training._run.books import Bounds, Counts, MemoryBook
+from almoner.training._run.budgets import Target, picked
+from almoner.training._run.callback_view import CallbackView
+from almoner.training._run.ending import Interruptions, Saves
+from almoner.training._run.fixed_batches import BatchContributions, batch_plan, noise_for
+from almoner.training._run.folder import Folder, RunFolder
+from almoner.training._run.models import TorchModel
+from almoner.training._run.questions import Questions, put_in_front
+from almoner.training._run.run import Run
+from almoner.training._run.samplings import Beginning, FullBatch, Sampling, Turnout, checked_sampling
+from almoner.training._run.settings import (
+    RENAMED,
+    Compute,
+    Settings,
+    Watched,
     check_losses,
     check_optimizer,
-    check_options,
     checked_callbacks,
-    refresh_interval,
-    settled_budget,
-    settled_odometer,
+    watched,
 )
-from almoner.training._steps.callback_view import CallbackView
-from almoner.training._steps.contributions import FullBatch, Poisson, contributions
-from almoner.training._steps.ending import Interruptions
-from almoner.training._steps.first_accounts import accounts_of_run
-from almoner.training._steps.fixed_batches import BatchContributions, Correlation, batch_plan
-from almoner.training._steps.loop import Callback, Counting, Loop
-from almoner.training._steps.settings import Settings
+from almoner.training._run.state import CurrentState, TrainingState
 from almoner.training.correlated import FixedBatches
 from almoner.training.gradients import Gradients
-from almoner.training.gradients.augmentations import Views
 
 __all__ = ["Trainer"]
+
+OWN_SAMPLES = (filters.RenyiOrder, filters.RenyiCurve, filters.Zcdp)
+"""The budgets for which bounds may use a person's own past samples (theory 5.6)."""
+
+Callback = Callable[[CallbackView], None]
 
 
 class Trainer:
@@ -63,33 +69,19 @@ class Trainer:
         loss: public. One loss for each record: ``nn.CrossEntropyLoss(reduction="none")``.
         optimizer: public. Any optimizer of the module's parameters; it sees noisy gradients only.
         budget: public. A fresh filter: what each person may spend in this training; nothing else can spend it once
-            ``fit`` began. Or an ``individual.Filter``, private: accounts that are in use already, which are charged.
-        epsilon, delta: public, in place of a budget. The filter is then the one that ``filters.recommend`` names for
-            the noise and rate of the steps, or with accounts per person the best that these can have; the card says
-            why.
-        odometer: public. A fresh odometer: running bounds beside the budget, or in place of one (then nobody is ever
-            left out, and steps and noise_multiplier must be given). With individual accounts there is one for each
-            person; see ``Trainer.odometer``.
+            ``fit`` began. Or ``Target(epsilon, delta)``: the best filter for the steps. Or a fresh odometer: running
+            bounds and nobody is ever left out; steps and noise_multiplier must be given. Or an ``individual.Filter``,
+            private: accounts that are in use already, which are charged. Or ``OnLedger(ledger, key, at_most=filter)``:
+            the accounts that other trainings and questions charge too.
         max_grad_norm: public. The clip C on the L2 norm of each person's gradient.
+        divisor: public. The fixed number of people that sums are divided by: a public number or a noisy count.
         steps: public. How many steps; None, without individual accounts: as many as the budget admits.
         noise_multiplier: public. The noise on a sum is N(0, (z C)^2); None: the least noise with which a person who
             contributes C in each of ``steps`` steps keeps within the budget.
-        extra_steps: public. So many steps more than the noise was planned for. Only with individual accounts.
-        divisor: public. The fixed number of people that sums are divided by: a public number or a noisy count.
+        sampling: public. Who is in a step: ``FullBatch()``, everybody, by default; ``Poisson(rate)``, DP-SGD;
+            ``FixedBatches(size, noise=)``, with correlated noise; or a ``Sampling`` of your own.
         individual: public. Whether each person is charged for their own contribution, or all for the worst case.
-        spend_remainder: public. Clip a gradient to what its person can still pay (FZ Alg. 8), rather than leave that
-            person out (Alg. 3). Without sampling only.
-        pace: public, in [0, 1]. How evenly each person's budget is spread over the steps that are left: with 1
-            nobody is out before the last step; with 0 each person contributes up to the clip until nothing is left, as
-            in FZ Alg. 8, which can ruin a model (see docs/training.md). Without sampling, and with ``spend_remainder``.
-        sample_rate: public. Sample each person with this probability in each step (DP-SGD); None: all, always.
-        refresh_every: public. With sampling, after how many steps bounds are assigned anew; None: once an epoch.
-        slack: public. With sampling, how much larger than the last norm a person's bound is.
-        batches, noise: public. Fixed batches and a factor of correlated noise; see ``training.correlated``. Steps are
-            those of single batches then, and noise_multiplier is that of the noise before it is correlated.
-        memory: public, bytes. See ``training.Gradients``.
-        views: public. Several views of each record in each step; see ``training.augmentations``.
-        group: a torch.distributed process group, or True for the default one: every process holds its own people.
+        compute: public. Views of records, memory and processes: ``Compute(views=, memory=, group=)``.
         seed: public. Repeats a run on one machine: NOT private. None: noise from a generator seeded by the system.
 
     Guarantee: the module's parameters after every step, and all answers to paid questions, are together as private as
@@ -97,72 +89,64 @@ class Trainer:
     Source: theory 5.1 to 5.3, 5.6, 5.7; Feldman & Zrnic (2021), Theorem 4.5, Algorithms 3, 7 and 8.
     """
 
-    _loop: Loop | None = None
+    _run: Run | None = None
     _held: LedgerRun | None = None
 
-    def __init__(  # noqa: PLR0913
+    @_check.renamed(RENAMED)
+    def __init__(
         self,
         module: nn.Module,
         loss: Callable[..., Tensor],
         optimizer: torch.optim.Optimizer,
-        budget: filters.Filter | PersonFilter | None = None,
+        budget: filters.Filter | Target | PersonFilter | Boundary | OnLedger,
         *,
         max_grad_norm: float,
         divisor: float,
-        epsilon: float | None = None,
-        delta: float | None = None,
-        odometer: Boundary | None = None,
         steps: int | None = None,
         noise_multiplier: float | None = None,
-        extra_steps: int = 0,
+        sampling: Sampling | FixedBatches | None = None,
         individual: bool = True,
-        spend_remainder: bool = True,
-        pace: float = 1.0,
-        sample_rate: float | None = None,
-        refresh_every: int | None = None,
-        slack: float = 1.1,
-        batches: FixedBatches | None = None,
-        noise: Correlation | None = None,
-        memory: float | None = None,
-        views: Views | None = None,
-        group: "torch.distributed.ProcessGroup | Literal[True] | None" = None,
+        compute: Compute | None = None,
         seed: int | None = None,
     ) -> None:
-        check_options(max_grad_norm=max_grad_norm, divisor=divisor, slack=slack, extra_steps=extra_steps, pace=pace)
-        self._processes, self._seed, self._slack = Processes(group), seed, float(slack)
-        self._refresh_every = refresh_interval(refresh_every, sample_rate)
-        self._gradients = Gradients(module, loss, views=views, **({} if memory is None else {"memory": memory}))
+        _check.positive(max_grad_norm=max_grad_norm, divisor=divisor)
+        sampling, compute = sampling or FullBatch(), compute or Compute()
+        if not isinstance(sampling, FixedBatches):
+            checked_sampling(sampling)
+        self._seed, self._processes = seed, Processes(compute.group)
+        self._gradients = Gradients(module, loss, **compute.options())
         check_optimizer(optimizer, self._gradients.parameters)
-        self._module, self._optimizer, self._caller_budget = module, optimizer, budget
+        self._module, self._optimizer, self._given = module, optimizer, budget
         self._people = budget if isinstance(budget, PersonFilter) else None
-        others = {"sample_rate": sample_rate, "extra_steps": extra_steps, "odometer": odometer, "group": group}
-        plan = batch_plan(batches, noise, steps=steps, people=divisor, max_grad_norm=max_grad_norm, **others)
-        chosen = settled_budget(
-            budget,
-            epsilon=epsilon,
-            delta=delta,
-            steps=steps,
-            noise_multiplier=noise_multiplier,
-            max_grad_norm=max_grad_norm,
-            sample_rate=sample_rate,
-            individual=individual,
-            with_odometer=odometer is not None,
-            plan=plan,
-        )
+        self._ledger = budget if isinstance(budget, OnLedger) else None
+        if self._ledger is not None:
+            kinds = {"individual=False": not individual, "group=": not self._processes.single}
+            self._ledger.refuse(seed=seed, **kinds)
+            budget = self._ledger.whole()
+        if self._people is not None and not individual:
+            raise ArgumentError("budget: accounts per person need individual=True")
+        noise, clip = noise_multiplier, float(max_grad_norm)
+        if isinstance(sampling, FixedBatches):
+            if not self._processes.single or isinstance(budget, Boundary):
+                raise Unsupported("FixedBatches: neither a group= nor an odometer is done together with them")
+            plan = batch_plan(sampling, steps=steps, people=divisor, max_grad_norm=clip)
+            one = picked(budget, steps=1, noise_multiplier=noise, max_grad_norm=plan.together, individual=individual)
+            chosen = noise_for(plan, one, given=noise, clip=clip)
+        else:
+            plan, how = None, {"sample_rate": sampling.rate, "individual": individual}
+            chosen = picked(budget, steps=steps, noise_multiplier=noise, max_grad_norm=clip, **how)  # type: ignore[arg-type]
         self._settings = Settings(
             budget=chosen.budget,
-            odometer=settled_odometer(odometer, individual=individual),
+            odometer=chosen.odometer,
             why=chosen.why,
-            max_grad_norm=float(max_grad_norm),
+            max_grad_norm=clip,
             divisor=float(divisor) / (1 if plan is None else plan.count),
             batches=plan,
             noise_multiplier=chosen.noise_multiplier,
             steps=steps,
-            last_step=None if steps is None else steps + (extra_steps if individual else 0),
+            last_step=None if steps is None else steps + (sampling.extra_steps if individual else 0),
             individual=individual,
-            spend_remainder=spend_remainder,
-            pace=float(pace),
-            sample_rate=sample_rate,
+            sampling=sampling,
             seeded=seed is not None,
         )
 
@@ -176,6 +160,7 @@ class Trainer:
         """The noise on a sum, as a multiple of the clip. Public."""
         return self._settings.noise_multiplier
 
+    @_check.renamed(RENAMED)
     def fit(
         self,
         inputs: Any,
@@ -183,14 +168,9 @@ class Trainer:
         people: Any = None,
         *,
         callbacks: Iterable[Callback] = (),
-        counting: Counting | None = None,
-        losses: Losses | None = None,
+        watch: Any = None,
         shares: Any = None,
-        checkpoint: str | Path | None = None,
-        checkpoint_every: int | None = None,
-        resume: bool = False,
-        ledger: OnLedger | None = None,
-        ids: Sequence[object] | None = None,
+        folder: str | Path | RunFolder | None = None,
     ) -> CallbackView:
         """Train.
 
@@ -201,22 +181,19 @@ class Trainer:
             targets: (records, ...) tensor or array, private; None: they are in the records of the data set.
             people: (records,) private: whose each record is; None: each is a person. Ids of any kind, which get
                 accounts in the order in which they appear; whole numbers from 0 with few gaps are accounts' numbers.
+                On a ledger, ids as it names people.
             callbacks: each is called with the run (a ``CallbackView``) before the first step and after every step. A
                 resumed run does not call them again for a step that they have seen. One that has a method ``began`` is
                 told, with the run, before anything else, also of a resumed run; one that has ``ended``, when it is
                 over, however it ends.
-            counting: stands in front of the accounts, e.g. ``lambda people: Dropouts(people, Tree(...))``.
-            losses: private, fresh: filled with each person's steps, for epsilons that are computed afterwards. Its
-                ``least`` is at most the noise multiplier.
+            watch: one or several. A fresh odometer, public: running bounds beside the budget, one for each person with
+                individual accounts; see ``Trainer.odometer``. ``individual.Losses``, private, fresh: filled with each
+                person's steps, for epsilons that are computed afterwards; its ``least`` is at most the noise
+                multiplier. A function that puts accounts that count in front of the accounts:
+                ``lambda people: Dropouts(people, Tree(...))``.
             shares: (n,) private, in (0, 1]: the part of the budget that each person may spend; see
                 ``individual.Filter``. Not with accounts of the caller's, which have their own.
-            checkpoint: a folder, private: written before anything is released, so that a killed run can be resumed.
-            checkpoint_every: steps between two checkpoints; None: as often as writing them takes less than a twentieth
-                of the time. One is written in any case when the run ends, also by Ctrl-C, by SIGTERM or by an error.
-            resume: go on from the folder, with the same records in the same order and the same budget. Each person is
-                first charged for what may have been released since its last checkpoint.
-            ledger: the accounts that other trainings and questions charge too; see ``training.OnLedger``.
-            ids: private: who each person is on the ledger, in the order of the numbers in ``people``.
+            folder: private: a path, or ``RunFolder(path, every=, resume=)``, from which a killed run can be resumed.
 
         Returns:
             The finished run. The module is trained in place.
@@ -224,111 +201,228 @@ class Trainer:
         Raises:
             Errors in arguments or in the module are raised before anything is charged.
         """
-        if self._loop is not None:
+        if self._run is not None:
             raise ArgumentError("this trainer has trained already: another run needs another trainer and budget")
-        if checkpoint_every is not None:
-            _check.whole(1, checkpoint_every=checkpoint_every)
-        callbacks = checked_callbacks(callbacks)
-        self._refuse_on_ledger(ledger, shares)
-        records = self._records(inputs, targets, people, rows=any(each is not None for each in (losses, shares, ids)))
-        check_losses(losses, records.person_count, self._settings)
-        check_first_step(self._settings, self._people)
+        kept, watch, callbacks = RunFolder.of(folder), watched(watch), checked_callbacks(callbacks)
+        records = self._records(inputs, targets, people, watch, shares)
         # noise is drawn from generators made now, not with the trainer: processes forked since share nothing
-        chosen = self._contributions(records)
+        sampling = self._begun(records, watch)
         self._gradients.prepare(records.inputs, records.targets)
-        with Interruptions(checkpoint is not None or ledger is not None) as interruptions, ExitStack() as stack:
-            folder = None if checkpoint is None else stack.enter_context(closing(Checkpoint(checkpoint, resume=resume)))
-            loaded = None if folder is None else folder.load()
-            budget, begun = self._settings.budget, loaded is not None
-            on = reserve_on_ledger(ledger, ids, budget, records.person_count, folder=folder, begun=begun)
-            self._held = None if on is None else stack.enter_context(on)
-            accounts = accounts_of_run(
-                self._settings,
-                records.person_count,
-                given=self._people,
-                losses=losses,
-                shares=shares,
-                saved=loaded and loaded[0],
-                held=self._held,
-                before=interruptions.wait,
-            )
-            if loaded is None and self._held is None and isinstance(self._caller_budget, filters.Filter):
-                self._caller_budget.hand_over("Trainer.fit")
-            loop = self._loop = self._looped(records, chosen, accounts, folder, loaded, interruptions)
+        with Interruptions(kept is not None or self._ledger is not None) as interruptions, ExitStack() as stack:
+            opened = None if kept is None else Folder(kept.path, "Trainer", resume=kept.resume)
+            loaded = None if opened is None else stack.enter_context(closing(opened)).load()
+            on, ids, budget = self._ledger, records.ids if self._ledger else None, self._settings.budget
+            held = reserve_on_ledger(on, ids, budget, records.person_count, folder=opened, begun=loaded is not None)
+            self._held = None if held is None else stack.enter_context(held)
+            run = self._built(records, sampling, watch, shares, opened, interruptions, resumed=loaded is not None)
+            if loaded is not None:
+                run.resume(*loaded, first=self._processes.broadcast)
+                if self._held is not None:
+                    run.book.accounts = self._held.accounts(run.book.accounts)
+            elif self._ledger is None and isinstance(self._given, filters.Filter):
+                self._given.hand_over("Trainer.fit")
+            self._run = run
             self._processes.broadcast_module(self._module)
-            if counting is not None:
-                loop.count_with(counting)
-            loop.tell(callbacks, stack)
-            loop.train(callbacks, save_every=checkpoint_every)
+            if watch.counting is not None:
+                gate = put_in_front(watch.counting, run.book, sampling, self._settings, self._processes)
+                self._view.counting = gate.answer
+            self._train(run, callbacks, stack, None if kept is None else kept.every, interruptions)
             if self._held is not None:
                 self._held.settle(self.card(delta=self._held.delta), list(self._module.parameters()))
-        return loop.run
+        return self._view
 
-    def _looped(
+    def _records(self, inputs: Any, targets: Any, people: Any, watch: Watched, shares: Any) -> Records:
+        """The records, and what is asked for beside them, checked."""
+        settings, caller = self._settings, self._people
+        if self._ledger is not None:
+            self._ledger.refuse(shares=shares)
+            if people is None:
+                raise ArgumentError("people must say whose each record is, as the ledger names people")
+        if shares is not None and (caller is not None or settings.budget is None or not settings.individual):
+            raise ArgumentError("shares need individual=True and a filter as the budget")
+        if watch.odometer is not None and settings.odometer is not None:
+            raise ArgumentError("watch: the budget is an odometer already")
+        if watch.odometer is not None and settings.batches is not None:
+            raise Unsupported("an odometer is not done together with FixedBatches")
+        records = checked_records(
+            inputs,
+            targets,
+            people,
+            dtype=self._gradients.parameters[0].dtype,
+            at_least=0 if caller is None else len(caller.spent()),
+            rows=self._ledger is None and any(each is not None for each in (watch.losses, shares, caller)),
+            named=self._ledger is not None,
+        )
+        if caller is not None and len(caller.spent()) != records.person_count:
+            raise ArgumentError("people: the records must be of as many people as there are accounts, or fewer")
+        check_losses(watch.losses, records.person_count, settings)
+        settings.check_first_step(caller, watch.odometer)
+        if settings.individual and (fresh := watch.odometer or settings.odometer) is not None:
+            PersonOdometer(1, fresh)  # refuses those that cannot be kept for each person
+        return records
+
+    def _begun(self, records: Records, watch: Watched) -> Any:
+        """The sampling of this run."""
+        settings = self._settings
+        beginning = Beginning(
+            records=records,
+            people=records.person_count,
+            numbers=sum(parameter.numel() for parameter in self._gradients.parameters),
+            individual=settings.individual,
+            own_samples=isinstance(settings.budget, OWN_SAMPLES) and watch.odometer is None,
+            clip=settings.max_grad_norm,
+            plan=settings.batches,
+            seed=self._seed,
+        )
+        fixed = isinstance(settings.sampling, FixedBatches)
+        return BatchContributions(beginning) if fixed else settings.sampling.begin(beginning)
+
+    def _built(
         self,
         records: Records,
-        chosen: FullBatch | Poisson | BatchContributions,
-        accounts: TrainingAccounts,
-        folder: Checkpoint | None,
-        loaded: tuple[dict[str, Any], list[Announced]] | None,
+        sampling: Any,
+        watch: Watched,
+        shares: Any,
+        folder: Folder | None,
         interruptions: Interruptions,
-    ) -> Loop:
-        """The run, where its checkpoint was, if there is one."""
-        loop = Loop(
-            settings=self._settings,
-            module=self._module,
-            optimizer=self._optimizer,
-            gradients=self._gradients,
-            contributions=chosen,
-            records=records,
-            accounts=accounts,
-            processes=self._processes,
-            noise=noise_generator(self._gradients.parameters[0].device, self._seed),
-            checkpoint=folder,
-            interruptions=interruptions,
+        *,
+        resumed: bool,
+    ) -> Run:
+        """The run, before its first step."""
+        settings, count = self._settings, records.person_count
+        current = CurrentState(
+            TrainingState(
+                max_grad_norm=settings.max_grad_norm,
+                noise_multiplier=settings.noise_multiplier,
+                sample_rate=settings.sampling.rate,
+                seeded=settings.seeded,
+            )
         )
-        if loaded is not None:
-            loop.restore(*loaded)
-        return loop
+        odometer = watch.odometer or settings.odometer
+        observers: list[Any] = [] if odometer is None else [Bounds(odometer, count if settings.individual else None)]
+        observers += [] if watch.losses is None else [Counts(watch.losses)]
+        generator, total = (
+            noise_generator(self._gradients.parameters[0].device, self._seed),
+            self._processes.noisy_total,
+        )
+        book = MemoryBook(
+            self._accounts(count, shares, resumed=resumed),
+            current,
+            lambda sums, sigma, rows: total(sums, sigma, generator if rows is None else rows),
+            people=count,
+            observers=observers,
+            folder=folder,
+            before=interruptions.wait,
+        )
+        questions = Questions(self._module, records, book, sampling)
+        self._view = CallbackView(
+            self._module,
+            self._optimizer,
+            settings=settings,
+            current=current,
+            budget_admits=book.admits,
+            ask=questions.noisy_sum,
+            count_clipped=questions.count_clipped,
+        )
+        self._people_of, self._shares = records, ShareHistory(book.shares, 1.0, settings.last_step or 1)
+        fixed = settings.fixed() | {"optimizer": type(self._optimizer).__name__}
+        return Run(
+            TorchModel(self._gradients, self._module, self._optimizer),
+            sampling,
+            book,
+            current,
+            folder=folder,
+            fixed=fixed if folder is None else fixed | {"records": records.fingerprint()},
+        )
 
-    def _refuse_on_ledger(self, ledger: OnLedger | None, shares: object) -> None:
-        if ledger is not None:
-            kinds = {"individual=False": not self._settings.individual, "group=": not self._processes.single}
-            kinds |= {"odometer= without a budget": self._settings.budget is None, "shares=": shares is not None}
-            ledger.refuse(seed=self._seed, budget=self._people, **kinds)
+    def _accounts(self, count: int, shares: Any, *, resumed: bool) -> Any:
+        """The accounts that the run begins with."""
+        settings = self._settings
+        if self._people is not None:
+            if resumed:
+                raise Unsupported("resume: give the budget as a filter; the accounts are in the folder")
+            return self._people
+        if settings.budget is None or not settings.individual:
+            return Everybody(count, None if settings.budget is None else settings.budget.fresh())
+        if self._held is not None and not resumed:
+            return self._held.accounts(None)
+        return PersonFilter(count, settings.budget.fresh(), shares=shares)
 
-    def _records(self, inputs: Any, targets: Any, people: Any, *, rows: bool) -> Records:
-        rows, dtype = rows or self._people is not None, self._gradients.parameters[0].dtype
-        least = 0 if self._people is None else len(self._people.spent())
-        return checked_records(inputs, targets, people, dtype=dtype, at_least=least, rows=rows)
+    def _train(
+        self,
+        run: Run,
+        callbacks: Any,
+        stack: ExitStack,
+        every: int | None,
+        interruptions: Interruptions,
+    ) -> None:
+        """Take all steps, and tell callbacks that ask for it that the run begins, and that it has ended."""
+        view, current, settings, processes = self._view, run.current, self._settings, self._processes
+        for callback in callbacks:
+            if hasattr(callback, "ended"):
+                stack.callback(callback.ended, view)
+        for callback in callbacks:
+            if hasattr(callback, "began"):
+                callback.began(view)
+        current.update(own_samples=current.value.own_samples or run.sampling.own_samples)
+        done = current.value.step
 
-    def _contributions(self, records: Records) -> FullBatch | Poisson | BatchContributions:
-        how = {"refresh_every": self._refresh_every, "slack": self._slack, "seed": self._seed}
-        return contributions(self._settings, records, self._gradients, **how)  # type: ignore[arg-type]
+        def after() -> None:
+            """Look at a step that was taken, and have each callback look at it once, also in a run that goes on."""
+            if current.value.step > done:
+                self._look(run)
+            interruptions.go_on()
+            for number in range(current.value.called, len(callbacks)):
+                callbacks[number](view)
+                current.update(called=number + 1)
+                interruptions.go_on()
+
+        kept = run.folder is not None
+        together = {"agreed": processes.broadcast} if all(processes.all_gather(kept)) else {}
+        saves = Saves(run.save if kept else None, every=every, interruptions=interruptions, **together)
+        run.go(self._turnouts(settings), view.next_step, after, saves)
+
+    def _look(self, run: Run) -> None:
+        """See whether the parameters exploded, and keep people's shares."""
+        if run.book.gate is not None:
+            self._view.counting = run.book.gate.answer
+        if not run.model.sound():  # type: ignore[attr-defined]
+            run.end("the parameters have exploded: lower the learning rate; what was not spent is left")
+        if self._settings.individual and self._settings.budget is not None:
+            self._shares.add(run.current.value.step)
+
+    def _turnouts(self, settings: Settings) -> Iterator[Turnout]:
+        """Everybody, for as many steps as there are."""
+        view, records, last = self._view, self._people_of, settings.last_step
+        while last is None or view.step < last:
+            left = 1 if last is None else last - view.step
+            divisor = settings.divisor * (view.sample_rate or 1.0)
+            yield Turnout(records, records.person_count, left=left, divisor=divisor)
 
     @property
     def holder_report(self) -> HolderReport:
         """Each person's share of the budget over the run. PRIVATE: for the data holder."""
-        return self._trained().shares.report()
+        return self._shares_of_run().report()
 
     def shares(self) -> NDArray[np.float64]:
         """(n,) the share of each person's budget that is used. PRIVATE: for the data holder."""
-        return self._trained().shares.shares()
+        return self._shares_of_run().shares()
 
     @property
     def accounts(self) -> PersonFilter | Everybody:
         """The accounts after the run. PRIVATE: for the data holder."""
-        people = self._trained().accounts.people
-        if isinstance(people, WithoutBudget):
+        people = self._trained().book.accounts
+        if people.budget is None:
             raise ArgumentError("accounts: this run has no budget; read trainer.odometer")
-        return people
+        accounts: PersonFilter | Everybody = people
+        return accounts
 
     @property
     def odometer(self) -> PersonOdometer | Boundary:
         """The running bounds of this run, up to date. With individual accounts PRIVATE, one for each person."""
-        odometer = self._trained().accounts.odometer
+        odometer: PersonOdometer | Boundary | None = self._trained().book.odometer()
         if odometer is None:
-            raise ArgumentError("odometer: this trainer was made without odometer=")
+            raise ArgumentError("odometer: this run had no odometer, neither as its budget nor in watch=")
         return odometer
 
     def statement(self, person: Hashable, *, delta: float | None = None) -> BudgetStatement | Statement:
@@ -341,8 +435,7 @@ class Trainer:
         Returns:
             With an odometer, the person's own running bound; else the share of the person's budget that is used.
         """
-        odometer = self._trained().accounts.odometer
-        row = self._trained().row_of(person)
+        odometer, row = self._trained().book.odometer(), self._people_of.row_of(person)
         if isinstance(odometer, PersonOdometer):
             return odometer.statement(row)
         if not isinstance(self.accounts, PersonFilter):
@@ -355,34 +448,22 @@ class Trainer:
         Args:
             delta: in (0, 1), for budgets that have no delta of their own.
         """
-        loop, settings = self._trained(), self._settings
-        state = loop.run.state
-        return build_card(
-            settings.budget or worst_case(settings.odometer, state.released),
+        state, records = self._trained().current.value, self._people_of
+        return self._settings.card(
             delta=delta,
-            why=settings.why,
-            individual=settings.individual,
-            spend_remainder=settings.individual and settings.spend_remainder and settings.sample_rate is None,
-            pace=settings.pace if settings.individual and settings.sample_rate is None else 0.0,
-            sample_rate=settings.sample_rate,
-            sigma=settings.noise_multiplier * settings.max_grad_norm,
-            noise_multiplier=settings.noise_multiplier,
-            max_grad_norm=settings.max_grad_norm,
+            released=state.released,
             steps=state.step,
-            extra_steps=0,
             learning_rate=float(self._optimizer.param_groups[0]["lr"]),
-            average=0.0,
-            divisor=settings.divisor * (settings.sample_rate or 1.0),
-            count_sigma=None,
-            people_from="group" if loop.several_records else "record",
-            classes_from="caller",
+            people_from="record" if records.people is None else "group",
             reproducible=state.seeded,
-            batches="" if settings.batches is None else settings.batches.describe(),
             record="" if self._held is None else self._held.record,
-            released=tuple(state.released.items()),
         )
 
-    def _trained(self) -> Loop:
-        if self._loop is None:
+    def _shares_of_run(self) -> ShareHistory:
+        self._trained()
+        return self._shares
+
+    def _trained(self) -> Run:
+        if self._run is None:
             raise ArgumentError("nothing was trained yet: call fit first")
-        return self._loop
+        return self._run

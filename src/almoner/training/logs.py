@@ -13,7 +13,7 @@ from almoner import _check, _extras
 from almoner.errors import ArgumentError
 
 with _extras.need("torch", extra="torch"):
-    from almoner.training._steps.callback_view import CallbackView
+    from almoner.training._run.callback_view import CallbackView
 
 __all__ = ["Log", "TensorBoard"]
 

@@ -20,7 +20,7 @@ from almoner.errors import ArgumentError
 from almoner.mechanisms import Gaussian, Mechanism, Repeated
 from almoner.odometers import Odometer
 from almoner.training._records.evaluation import correct
-from almoner.training._steps.callback_view import CallbackView
+from almoner.training._run.callback_view import CallbackView
 
 __all__ = ["AdaptiveBatch", "AdaptiveClip", "AdaptiveNoise", "DecreasingNoise", "EarlyStopping", "ReduceNoiseOnPlateau"]
 

@@ -213,7 +213,7 @@ def _accounts(trained: Trainer | Stream, delta: float) -> PersonalAccounts:
     people = trained.accounts
     if not isinstance(people, Filter):
         raise Unsupported("keep_accounts needs accounts per person: else all are charged the same, as the card says")
-    ids = people.state()["ids"] if isinstance(trained, Stream) else trained._trained().ids
+    ids = people.state()["ids"] if isinstance(trained, Stream) else trained._people_of.ids
     return named_accounts(people, ids, delta)
 
 

@@ -22,6 +22,7 @@ from almoner import _audit_hook, _check, individual, mechanisms
 from almoner.errors import ArgumentError, Unsupported
 from almoner.training._accounts.counters import Counter, SquareRoot, Tree, rounded
 from almoner.training._accounts.stopping_accounts import ActiveAnswer, DropoutCount, StoppingAccounts
+from almoner.training._run.books import publish
 
 __all__ = ["ActiveAnswer", "DropoutCount", "Dropouts", "SquareRoot", "StillActive", "Tree"]
 
@@ -126,7 +127,7 @@ class Dropouts(StoppingAccounts):
     def _noisy_answer(self, dropped: int, active: int) -> float:  # noqa: ARG002 - StillActive needs it
         self._step += 1
         self._dropped += dropped
-        return _audit_hook.released(
+        return publish(
             lambda: rounded(self._dropped + next(self._errors), self._counter.sigma),
             exact=float(self._dropped),
             mechanism=self._price,
@@ -194,7 +195,7 @@ class StillActive(StoppingAccounts):
         return f"{self._at_least!r}, {self._price!r}"
 
     def _noisy_answer(self, dropped: int, active: int) -> bool:  # noqa: ARG002 - Dropouts needs it
-        return self._still and _audit_hook.released(
+        return self._still and publish(
             lambda: bool(active + self._noise.laplace(0.0, self._scale) >= self._threshold),
             exact=float(active),
             mechanism=self._price,

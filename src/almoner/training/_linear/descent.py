@@ -12,44 +12,26 @@ Names and symbols
 Source: theory.md statements 5.1 and 5.3; Feldman & Zrnic (2021), Algorithms 7 and 8.
 """
 
-from collections.abc import Callable
-from math import ceil
-from typing import Protocol
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from almoner import _audit_hook, _check
+from almoner import _check
 from almoner.errors import ArgumentError
 from almoner.individual import AccountsPerPerson
 from almoner.mechanisms import Gaussian
 from almoner.training._accounts.everybody import Everybody
-from almoner.training._accounts.pace import paced_allowance
+from almoner.training._linear.model import Gradients, LinearModel, independent
+from almoner.training._run.books import MemoryBook
+from almoner.training._run.ending import unsaved
+from almoner.training._run.run import Run
+from almoner.training._run.samplings import FullBatch, Turnout
+from almoner.training._run.state import CurrentState, TrainingState
 
-__all__ = ["Gradients", "descend", "release"]
+__all__ = ["check_momentum", "descend", "take_steps"]
 
 Array = NDArray[np.float64]
-
-ROUNDING, UNDERFLOW = 1e-9, 1e-300
-"""Norms are charged larger than computed by this share plus this much: more than the error of computing them."""
-
-
-class Gradients(Protocol):
-    """The gradients of some loss, one for each person."""
-
-    def norms(self, parameters: Array) -> Array:
-        """L2 norms (n,), private, of the gradients at these parameters, which become the current ones.
-
-        They must be right to a relative 1e-9: compute them in double precision. A person's records may cancel, but not
-        so far that their sum is rounding: in the weighted sum they would round away what others contribute.
-        """
-
-    def weighted_sum(self, weights: Array) -> Array:
-        """The sum over people of weight times gradient, private, at the current parameters.
-
-        Args:
-            weights: (n,), private. A person of weight zero is left out, whatever their gradient is.
-        """
 
 
 def descend(  # noqa: PLR0913
@@ -111,48 +93,47 @@ def descend(  # noqa: PLR0913
         raise ArgumentError(f"accounts={accounts!r} must be accounts per person: individual.Filter(n, budget)")
     if not hasattr(noise, "normal"):
         raise ArgumentError(f"noise={noise!r} must be a generator, such as numpy.random.default_rng()")
-    parameters = np.array(start, dtype=np.float64)
-    planned = steps if planned is None else min(planned, steps)
-    before = planned - averaged(average, planned)
-    total, count, velocity = np.zeros_like(parameters), 0, np.zeros_like(parameters)
-    for number in range(1, steps + 1):
-        left = steps - number + 1
-        ahead = parameters + momentum * velocity
-        noisy = _noisy(_contributions(gradients, ahead, accounts, step, steps_left=left, pace=pace), step, noise)
-        velocity = momentum * velocity - learning_rate * _share_of_rate(left, steps, decay) / divisor * noisy
-        parameters = parameters + velocity
-        if average == 0:  # the last iterate
-            total, count = parameters, 1
-        elif number > before:
-            total, count = total + parameters, count + 1
-        if observe is not None:
-            observe(number, parameters)
-        if stop is not None and stop(number):
-            break
-    return np.asarray(total / count)
-
-
-def release(
-    gradients: Gradients, parameters: Array, accounts: AccountsPerPerson, step: Gaussian, noise: np.random.Generator
-) -> Array:
-    """One noisy sum of the clipped gradients at these parameters, public; contributions are charged before it.
-
-    Guarantee: that of ``descend``, for one step.
-    Source: theory.md statements 2.1, 5.1, 5.2 and 5.3.
-    """
-    return _noisy(charged_sum(gradients, parameters, accounts, step), step, noise)
-
-
-def charged_sum(gradients: Gradients, parameters: Array, accounts: AccountsPerPerson, step: Gaussian) -> Array:
-    """The sum of the clipped gradients at these parameters, private, to which noise is added; all have paid for it."""
-    return _contributions(gradients, parameters, accounts, step, steps_left=1, pace=0.0)
-
-
-def _noisy(sums: Array, step: Gaussian, noise: np.random.Generator) -> Array:
-    """The sums with one draw of noise."""
-    return _audit_hook.released(
-        lambda: np.asarray(sums + noise.normal(0.0, step.sigma, size=sums.shape)), exact=sums, mechanism=step
+    model = LinearModel(
+        start, learning_rate, steps=steps, planned=planned, average=average, momentum=momentum, decay=decay
     )
+    state = TrainingState(max_grad_norm=step.sensitivity, noise_multiplier=step.sigma / step.sensitivity)
+    current = CurrentState(state)
+    run = Run(model, FullBatch(pace=pace), MemoryBook(accounts, current, independent(noise)), current)
+    take_steps(run, gradients, step, steps=steps, divisor=divisor, observe=observe, stop=stop)
+    return np.asarray(model.result)
+
+
+def take_steps(
+    run: Run,
+    gradients: Gradients,
+    step: Gaussian,
+    *,
+    steps: int,
+    divisor: float,
+    observe: Callable[[int, Array], None] | None = None,
+    stop: Callable[[int], bool] | None = None,
+) -> None:
+    """Take so many steps of a run on all people, or fewer where ``stop`` says so.
+
+    Raises:
+        BudgetExceeded: the worst case of all people does not fit.
+    """
+    state, model = run.current, run.model
+
+    def everybody() -> Iterator[Turnout]:
+        for number in range(steps):
+            yield Turnout(gradients, 0, left=steps - number, divisor=divisor)
+
+    def after() -> None:
+        number = state.value.step
+        if number and observe is not None:
+            observe(number, model.parameters)  # type: ignore[attr-defined]
+        if number and stop is not None and stop(number):
+            run.end("stopped")
+
+    run.go(everybody(), lambda: step, after, unsaved())
+    if run.book.refused is not None:
+        raise run.book.refused
 
 
 def check_momentum(momentum: float) -> None:
@@ -160,32 +141,3 @@ def check_momentum(momentum: float) -> None:
     _check.within(0, 1, momentum=momentum)
     if momentum == 1:
         raise ArgumentError("momentum=1 must be below 1: nothing would ever slow down")
-
-
-def _share_of_rate(left: int, steps: int, decay: float) -> float:
-    """The learning rate of a step, over the full one, when so many of the steps are left, this one counted."""
-    return min(1.0, left / (decay * steps)) if decay > 0 else 1.0
-
-
-def averaged(average: float, steps: int) -> int:
-    """The number of iterates, from the end, that make a share of so many; at least one."""
-    return max(1, ceil(average * steps))
-
-
-def _contributions(
-    gradients: Gradients,
-    parameters: Array,
-    accounts: AccountsPerPerson | Everybody,
-    step: Gaussian,
-    *,
-    steps_left: int,
-    pace: float,
-) -> Array:
-    """The sum of what people contribute, private; each of them has paid when it is formed."""
-    computed = gradients.norms(parameters)
-    norms = np.where(computed > 0, computed * (1 + ROUNDING) + UNDERFLOW, computed)
-    norms = np.where(np.isfinite(norms), norms, np.nan)  # a person whose norm is not a number takes no part
-    clipped = np.minimum(norms, paced_allowance(accounts, step, steps_left, pace))
-    active = np.asarray(accounts.charge(step, clipped))
-    weights = np.divide(clipped, norms, out=np.zeros_like(norms), where=active & (norms > 0))
-    return gradients.weighted_sum(weights)

@@ -13,21 +13,30 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from almoner import _check
+from almoner import _check, individual
 from almoner.errors import ArgumentError
 from almoner.individual import BudgetStatement, Statement
-from almoner.training._card import Boundary, Card, build_card
-from almoner.training._linear import descent
-from almoner.training._linear.fit_accounts import FitAccounts
+from almoner.training._accounts.counters import rounded
+from almoner.training._accounts.everybody import Everybody
+from almoner.training._accounts.holder_report import ShareHistory
+from almoner.training._accounts.stopping_accounts import StoppingAccounts
+from almoner.training._card import Boundary, Card
+from almoner.training._linear.descent import check_momentum, take_steps
 from almoner.training._linear.gradients import LogisticGradients, probabilities
 from almoner.training._linear.inputs import labels_of, numbers_of, validated
+from almoner.training._linear.model import LinearModel, as_coefficients, averaged, independent
 from almoner.training._linear.noise_plan import Plan, check_rate, check_worst_case, plan, rate_of
 from almoner.training._linear.partial import PartialFit, StreamedAccounts
 from almoner.training._linear.personal_accounts import PersonalAccounts
-from almoner.training._linear.stopping_rule import Counting
+from almoner.training._linear.stopping_rule import Counting, by_square_root, counted, says_stop
 from almoner.training._linear.wrappers import Copied
-from almoner.training._on_ledger.run import OnLedger, reserve_on_ledger
-from almoner.training._steps.ending import Interruptions
+from almoner.training._on_ledger.run import LedgerRun, OnLedger, reserve_on_ledger
+from almoner.training._run.books import Bounds, MemoryBook
+from almoner.training._run.budgets import fresh_odometer
+from almoner.training._run.ending import Interruptions
+from almoner.training._run.run import Run
+from almoner.training._run.samplings import FullBatch, Turnout
+from almoner.training._run.state import CurrentState, TrainingState
 
 __all__ = ["Descent", "LogisticRegression"]
 
@@ -232,44 +241,51 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
         people, names = (None, None) if owners is None else (numbers_of(owners, len(codes)), np.unique(owners))
         gradients = LogisticGradients(X, codes, len(self.classes_), intercept=self.fit_intercept, people=people)
         ids = None if ledger is None or names is None else names.tolist()
-        steps = self.steps + self._extra_steps
         self._tell_of_wrappers()
         on = reserve_on_ledger(ledger, ids, planned.budget, gradients.people)
         with nullcontext() if on is None else Interruptions(), nullcontext() if on is None else on:
-            accounts = FitAccounts(
-                planned,
-                gradients.people,
-                per_person=self.individual,
-                shares=shares,
-                odometer=odometer,
-                steps=steps,
-                held=on,
-            )
-            self._train(gradients, accounts, planned, counting, names, observe)
+            book = self._book(planned, gradients.people, shares=shares, odometer=odometer, held=on)
+            self._train(gradients, book, planned, counting, names, observe)
             if on is not None:
                 self.card_ = replace(self.card_, record=on.record)
                 on.settle(self.card_, [self.coef_, self.intercept_])
         return self
 
+    def _book(
+        self, planned: Plan, count: int, *, shares: ArrayLike | None, odometer: Boundary | None, held: LedgerRun | None
+    ) -> MemoryBook:
+        """Fresh accounts for so many people, and what runs beside them. Private."""
+        if shares is not None and not self.individual:
+            raise ArgumentError("shares need individual=True")
+        accounts: individual.Filter | Everybody
+        if not self.individual:
+            accounts = Everybody(count, planned.budget.fresh())
+        elif held is not None:
+            accounts = held.accounts()
+        else:
+            accounts = individual.Filter(count, planned.budget.fresh(), shares=shares)
+        observers = [] if odometer is None else [Bounds(fresh_odometer(odometer), count if self.individual else None)]
+        self._noise = np.random.default_rng(self.seed)
+        state = TrainingState(
+            max_grad_norm=planned.step.sensitivity, noise_multiplier=planned.step.sigma / planned.step.sensitivity
+        )
+        return MemoryBook(accounts, CurrentState(state), independent(self._noise), people=count, observers=observers)
+
     def _train(
         self,
         gradients: LogisticGradients,
-        accounts: FitAccounts,
+        book: MemoryBook,
         planned: Plan,
         counting: Counting | None,
         names: NDArray[Any] | None,
         observe: Callable[[int, Floats], None] | None,
     ) -> None:
-        """Take the steps, charged to these accounts, and set the attributes of the model."""
-        noise = np.random.default_rng(self.seed)
-        divisor, chosen = accounts.divisor(self.n_people, noise), self._descent
-        accounts.stop_by(
-            counting,
-            most_inactive=None if chosen.stop_when_inactive is None else chosen.stop_when_inactive * divisor,
-            planned=self.steps,
-            extra=self._extra_steps,
-            noise=None if self.seed is None else np.random.default_rng([self.seed, 2]),
-        )
+        """Take the steps, charged to this book, and set the attributes of the model."""
+        chosen, accounts, steps = self._descent, book.accounts, self.steps + self._extra_steps
+        divisor = self._divisor_of(book, gradients, planned)
+        share = chosen.stop_when_inactive
+        most = None if share is None else share * divisor
+        rule = self._rule(book, counting, planned, most)
         self.learning_rate_ = rate_of(
             self.learning_rate,
             planned.step,
@@ -278,47 +294,66 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
             momentum=chosen.momentum,
             intercept=self.fit_intercept,
         )
-        parameters = self._descend(gradients, accounts, planned, divisor, noise, observe)
-        self._set_model(parameters, planned, accounts, divisor, names is not None)
-        self.accounts_ = accounts.kept(names)
-        self.odometer_ = accounts.odometer
-        self.holder_report_ = accounts.history.report()
-
-    def _descend(
-        self,
-        gradients: LogisticGradients,
-        accounts: FitAccounts,
-        planned: Plan,
-        divisor: float,
-        noise: np.random.Generator,
-        observe: Callable[[int, Floats], None] | None,
-    ) -> Floats:
-        """Take the steps; the parameters of the model."""
+        personal = isinstance(accounts, individual.Filter)
+        spent = accounts.used if personal else lambda: np.full(gradients.people, accounts.budget.spent)
+        history = ShareHistory(spent, 1.0 if personal else planned.total, steps)
 
         def look(number: int, parameters: Floats) -> None:
             self.n_iter_ = number
-            accounts.history.add(number)
+            history.add(number)
             if observe is not None:
                 observe(number, parameters)
 
-        rule, chosen = accounts.rule, self._descent
-        return descent.descend(
-            gradients,
+        model = LinearModel(
             gradients.start,
-            accounts.for_steps,
-            planned.step,
-            steps=self.steps + self._extra_steps,
-            learning_rate=self.learning_rate_,
-            divisor=divisor,
-            noise=noise,
+            self.learning_rate_,
+            steps=steps,
+            planned=None if rule is None else self.steps,
             average=chosen.average,
             momentum=chosen.momentum,
             decay=chosen.decay,
-            pace=chosen.pace,
-            observe=look,
-            stop=None if rule is None else lambda _number: rule.says_stop(),
-            planned=None if rule is None else self.steps,
         )
+        stop = None if rule is None else lambda _number: says_stop(rule, most)
+        run = Run(model, FullBatch(pace=chosen.pace), book, book.current)
+        take_steps(run, gradients, planned.step, steps=steps, divisor=divisor, observe=look, stop=stop)
+        self._set_model(model.result, planned, rule, divisor, names is not None)
+        if rule is not None:
+            rule.close()
+        self.odometer_, self.holder_report_ = book.odometer(), history.report()
+        bounds = self.odometer_ if isinstance(self.odometer_, individual.Odometer) else None
+        self.accounts_ = PersonalAccounts(accounts, bounds, names, planned.delta) if personal else None
+
+    def _divisor_of(self, book: MemoryBook, gradients: LogisticGradients, planned: Plan) -> float:
+        """The public number of people: given, or counted with noise that each person pays for."""
+        count = planned.count
+        if self.n_people is not None or count is None:
+            return float(self.n_people or 1)
+
+        def contribute(accounts: Any) -> list[Any]:
+            return [float(np.count_nonzero(np.asarray(accounts.charge(count, np.ones(gradients.people)))))]
+
+        (noisy,) = book.release(count, Turnout(gradients, gradients.people), contribute, gated=False)
+        return max(1.0, rounded(float(noisy), count.sigma))
+
+    def _rule(
+        self, book: MemoryBook, counting: Counting | None, planned: Plan, most: float | None
+    ) -> StoppingAccounts | None:
+        """The accounts that count, in front of the others from the step after the planned ones on; None: none do."""
+        if counting is None and planned.drops is None:
+            return None
+        if counting is None:
+            noise = None if self.seed is None else np.random.default_rng([self.seed, 2])
+            counting = by_square_root(planned.drops, noise)  # type: ignore[arg-type]
+        rule = counted(
+            book.accounts,
+            counting,
+            planned=self.steps,
+            most_inactive=most,
+            counts=self._extra_steps,
+            check=book.check_observed,
+        )
+        book.put_in_front(rule, rule.answer.price)
+        return rule
 
     def statement(self, person: object) -> BudgetStatement | Statement:
         """One person's statement. PRIVATE: to be disclosed to this person alone.
@@ -361,7 +396,7 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
         _check.whole(0, extra_steps=chosen.extra_steps)
         check_rate(self.learning_rate)
         _check.within(0, 1, average=chosen.average, decay=chosen.decay, pace=chosen.pace)
-        descent.check_momentum(chosen.momentum)
+        check_momentum(chosen.momentum)
         if self.n_people is not None:
             _check.whole(1, n_people=self.n_people)
         if self.seed is not None:
@@ -404,42 +439,28 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
         return self._descent.extra_steps if self.individual else 0
 
     def _set_model(
-        self, parameters: Floats, planned: Plan, accounts: FitAccounts, divisor: float, grouped: bool
+        self, parameters: Floats, planned: Plan, rule: StoppingAccounts | None, divisor: float, grouped: bool
     ) -> None:
         """The public attributes of the model."""
-        weights = parameters[:-1] if self.fit_intercept else parameters
-        self.coef_ = np.ascontiguousarray(weights.T)
-        self.intercept_ = parameters[-1].copy() if self.fit_intercept else np.zeros(parameters.shape[1])
-        self.counting_ = None if accounts.rule is None else accounts.rule.answer
-        self.card_ = self._card(planned, accounts, divisor, grouped)
-
-    def _card(self, planned: Plan, accounts: FitAccounts, divisor: float, grouped: bool) -> Card:
-        """The guarantee; public."""
-        rule, chosen = accounts.rule, self._descent
-        released = () if rule is None else ((planned.step, self.n_iter_), (rule.answer.price, 1))
-        return build_card(
-            planned.budget.fresh(),
+        self.coef_, self.intercept_ = as_coefficients(parameters, intercept=self.fit_intercept)
+        self.counting_ = None if rule is None else rule.answer
+        chosen = self._descent
+        self.card_ = planned.settings(
+            FullBatch(pace=chosen.pace), divisor=divisor, individual=self.individual, seeded=self.seed is not None
+        ).card(
             delta=planned.delta,
-            why=planned.why,
-            individual=self.individual,
-            spend_remainder=self.individual,
-            sample_rate=None,
             sigma=planned.step.sigma,
-            noise_multiplier=planned.step.sigma / planned.step.sensitivity,
-            max_grad_norm=self.max_grad_norm,
+            released={} if rule is None else {planned.step: self.n_iter_, rule.answer.price: 1},
             steps=self.steps,
             extra_steps=self.n_iter_ - self.steps,
-            pace=chosen.pace if self.individual else 0.0,
             learning_rate=self.learning_rate_,
             average=self._averaged(rule is not None),
             momentum=chosen.momentum,
             decay=chosen.decay,
-            divisor=divisor,
             count_sigma=None if planned.count is None else planned.count.sigma,
             people_from="group" if grouped else "record",
             classes_from="data" if self.classes is None else "caller",
             reproducible=self.seed is not None or (rule is not None and rule.reproducible),
-            released=released,
         )
 
     def _averaged(self, stopped: bool) -> float:
@@ -447,7 +468,7 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
         average = self._descent.average
         if not stopped or average == 0:
             return average
-        return 1 - (self.steps - descent.averaged(average, self.steps)) / self.n_iter_
+        return 1 - (self.steps - averaged(average, self.steps)) / self.n_iter_
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

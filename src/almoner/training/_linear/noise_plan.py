@@ -10,6 +10,8 @@ from almoner.accounting import calibrate
 from almoner.errors import ArgumentError
 from almoner.mechanisms import Gaussian, Repeated
 from almoner.training._accounts.counters import SquareRoot
+from almoner.training._run.samplings import Sampling
+from almoner.training._run.settings import Settings
 
 __all__ = ["COUNT_SHARE", "Plan", "check_rate", "check_worst_case", "plan", "rate_of"]
 
@@ -49,6 +51,20 @@ class Plan:
         """The amount that each person may spend, in the budget's measure: mu squared, or rho."""
         total: float = self.budget.left
         return total
+
+    def settings(self, sampling: Sampling, *, divisor: float, individual: bool = True, seeded: bool) -> Settings:
+        """The facts that the card states."""
+        return Settings(
+            budget=self.budget.fresh(),
+            why=self.why,
+            max_grad_norm=self.step.sensitivity,
+            noise_multiplier=self.step.sigma / self.step.sensitivity,
+            divisor=divisor,
+            steps=None,
+            individual=individual,
+            sampling=sampling,
+            seeded=seeded,
+        )
 
 
 def plan(

@@ -1,7 +1,8 @@
 """``LogisticRegression.partial_fit``: a linear model that is released again and again, while people come."""
 
-from collections.abc import Hashable, Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -11,29 +12,148 @@ from scipy import sparse
 from sklearn.utils.multiclass import check_classification_targets
 
 from almoner import _check, individual
-from almoner.errors import ArgumentError, Unsupported
+from almoner._private import MARK
+from almoner._uncopyable import OwnProcess
+from almoner.accounting import calibrate
+from almoner.errors import ArgumentError, DataError, Unsupported
+from almoner.individual import BudgetStatement
+from almoner.ledger import Ledger
 from almoner.mechanisms import Gaussian
-from almoner.training._accounts.present_people import ids_and_rows
-from almoner.training._card import Card, build_card
+from almoner.training._accounts.ids import ids_and_rows
+from almoner.training._card import Card
 from almoner.training._linear.gradients import LogisticGradients
 from almoner.training._linear.inputs import labels_of, validated
+from almoner.training._linear.model import LinearModel, as_coefficients, independent
 from almoner.training._linear.noise_plan import Plan, check_rate, plan, rate_of
-from almoner.training._linear.stream_folder import Saved, StreamFolder
-from almoner.training._linear.stream_state import StreamedAccounts, StreamState, plain, planned_on, restored, stream_on
+from almoner.training._linear.personal_accounts import PersonalAccounts, named_accounts
 from almoner.training._on_ledger.run import OnLedger
 from almoner.training._on_ledger.stream import LedgerStream
-from almoner.training._steps.ending import Interruptions
+from almoner.training._run.books import LedgerBook, MemoryBook
+from almoner.training._run.ending import Interruptions
+from almoner.training._run.folder import Folder, check_ids
+from almoner.training._run.run import Run
+from almoner.training._run.samplings import FullBatch, Turnout
+from almoner.training._run.state import CurrentState, TrainingState
 
 __all__ = ["PartialFit", "StreamedAccounts"]
 
 Floats = NDArray[np.float64]
 Features: TypeAlias = "ArrayLike | sparse.csr_matrix"
 
+KIND = "LogisticRegression"
+"""What the folder of a stream says that it holds."""
+
 FIXED = ("epsilon", "delta", "max_grad_norm", "noise_multiplier", "steps", "fit_intercept", "seed")
 """Settings that the first call decides; the others may change between calls, as long as they follow from no data."""
 
 UNUSED = {"individual": True, "extra_steps": 0, "momentum": 0.0, "decay": 0.0, "stop_when_inactive": None}
 """Settings that must be as they are by default: a stream has an account for each person, and no last step."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class StreamedAccounts:
+    """The accounts of everybody who ever came. PRIVATE: for the data holder.
+
+    Attributes: people, the accounts, by id; None where a ledger has them. Public: delta, at which the budgets are
+    stated.
+    """
+
+    people: individual.Filter | None
+    delta: float
+    _ledger: LedgerStream | None = None
+
+    def __repr__(self) -> str:
+        return f"StreamedAccounts({MARK})"
+
+    def statement(self, person: Hashable) -> BudgetStatement:
+        """One person's statement, for nobody else."""
+        if self._ledger is not None:
+            return self._ledger.statement(person, delta=self.delta)
+        return self._own.statement(person, delta=self.delta)
+
+    def save(self, path: Path) -> Path:
+        """Write what ``SavedAccounts`` reads: a file that its owner alone can read; PRIVATE."""
+        return self._named().save(path)
+
+    def _named(self) -> PersonalAccounts:
+        return named_accounts(self._own, self._own.state()["ids"], self.delta)
+
+    @property
+    def _own(self) -> individual.Filter:
+        if self.people is None:
+            raise Unsupported("accounts: they are the ledger's; see Ledger.spent")
+        return self.people
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Stream:
+    """The run that goes on from one call to the next.
+
+    Attributes:
+        run: its parts; the folder is open during a call alone.
+        settings: of the estimator, which the first call decides.
+        classes, planned: public.
+        ledger: the stream on its ledger, or None.
+        path: of the folder that it goes on from, or None.
+    """
+
+    run: Run
+    settings: dict[str, Any]
+    classes: NDArray[Any]
+    planned: Plan
+    ledger: LedgerStream | None
+    path: Path | None
+    process: OwnProcess = field(default_factory=OwnProcess)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Open the folder, if there is one, and keep others out of it; it must be where this model is."""
+        if self.path is None:
+            yield
+            return
+        with closing(Folder(self.path, KIND, resume=True)) as folder:
+            made, found = self.run.current.value.step, folder.number()
+            if found != made:
+                raise ArgumentError(
+                    f"folder={str(self.path)!r} has seen {found} calls of partial_fit, and this model {made}: "
+                    "another process went on from it. Go on by LogisticRegression.resume"
+                )
+            with self.within(folder):
+                yield
+
+    @contextmanager
+    def within(self, folder: Folder | None) -> Iterator[None]:
+        """Keep what is done in a folder that is open."""
+        self.run.folder = folder
+        if self.ledger is not None:
+            self.run.book.keep_in(folder)
+        try:
+            yield
+        finally:
+            self.run.folder = None
+
+    def begin(self) -> None:
+        """Keep what there is, begin on the ledger or go on there, and take the step that a crash left in the folder."""
+        run, step = self.run, self.planned.step
+        run.save()
+        if self.ledger is not None:
+            public = {"model": KIND, "max_grad_norm": step.sensitivity}
+            public["noise_multiplier"] = step.sigma / step.sensitivity
+            kept = self.ledger.begin(public, run.folder, run.current.value.step)
+            if kept is not None:
+                run.follow_kept(kept, step)
+
+    def update(self, turnout: Turnout) -> None:
+        """Charge the people who are there, take the step, and keep it before anybody is told."""
+        run = self.run
+        before: tuple[Any, TrainingState] = run.model.parameters, run.current.value  # type: ignore[attr-defined]
+        try:
+            run.take(turnout, self.planned.step)
+            run.save()
+        except BaseException:
+            if self.ledger is None:  # what is not kept is told to nobody
+                run.model.parameters, run.current.value = before  # type: ignore[attr-defined]
+            raise
 
 
 class PartialFit:
@@ -50,8 +170,9 @@ class PartialFit:
     holder_report_: Any
     odometer_: Any
     _descent: Any
-    _stream: StreamState | None
+    _stream: Stream | None
 
+    @_check.renamed({"checkpoint": "folder=path"})
     def partial_fit(
         self,
         X: Features,
@@ -60,7 +181,7 @@ class PartialFit:
         *,
         classes: Sequence[Any] | NDArray[Any] | None = None,
         divisor: float | None = None,
-        checkpoint: str | Path | None = None,
+        folder: str | Path | None = None,
         ledger: OnLedger | None = None,
     ) -> Self:
         """Take one step on the people who are there, charge them alone, and release the model.
@@ -79,7 +200,7 @@ class PartialFit:
                 texts, or anything hashable. All rows of a person in a call are one contribution.
             classes: public. The labels; at the first call, here or as a parameter of the estimator.
             divisor: public. How many people are expected in this call; None: ``n_people``.
-            checkpoint: at the first call. A folder, private: each call is on the disk before the model shows it, and
+            folder: at the first call. A folder, private: each call is on the disk before the model shows it, and
                 ``resume`` goes on from there, in another process too. It holds the accounts of all people, and is
                 written in full each time: with millions of people, charge a ledger.
             ledger: at the first call, with epsilon=None. The accounts that questions and trainings charge too, in an
@@ -93,7 +214,7 @@ class PartialFit:
             models, if each person's rows depend on nothing of anybody else's but these.
         Source: theory 5.1 to 5.3, 5.7; Feldman & Zrnic (2021), Theorem 4.5.
         """
-        stream: StreamState | None = getattr(self, "_stream", None)
+        stream: Stream | None = getattr(self, "_stream", None)
         if stream is None and hasattr(self, "coef_"):
             raise ArgumentError(
                 "partial_fit: this model was made by fit, or is a copy: it has no accounts to go on with. Go on with "
@@ -101,8 +222,8 @@ class PartialFit:
             )
         if stream is not None:
             stream.process.check("this model")
-            if checkpoint is not None or ledger is not None:
-                raise ArgumentError("checkpoint and ledger are given at the first call of partial_fit, or to resume")
+            if folder is not None or ledger is not None:
+                raise ArgumentError("folder and ledger are given at the first call of partial_fit, or to resume")
         check_rate(self._own("learning_rate"))
         expected = self._divisor(divisor)
         declared = self._declared(classes, None if stream is None else stream.classes)
@@ -120,23 +241,41 @@ class PartialFit:
         gradients = LogisticGradients(
             X, codes, len(found), intercept=intercept, people=np.asarray(rows, dtype=np.int64)
         )
+        if folder is not None or (stream is not None and stream.path is not None):
+            check_ids(ids)  # before anybody is charged
         if stream is None:
-            folder = None if checkpoint is None else StreamFolder(checkpoint, resume=False)
-            on, start = stream_on(ledger, self._own("seed")), gradients.start
-            stream = self._stream = self._begun(planned, found, start, folder, on, self._described(expected))
-        with Interruptions(stream.folder or stream.ledger) as until, stream.alone():
+            stream = self._begun(planned, found, gradients.start, folder, ledger)
+            stream.run.more = {"estimator": self._described(stream, expected)}
+            with stream.within(None) if folder is None else self._opened(stream):
+                stream.begin()
+            self._stream = stream
+        rate = self._rate(stream, expected)
+        turnout = Turnout(gradients, gradients.people, ids, divisor=expected, rate=rate)
+        with Interruptions(stream.path or stream.ledger) as until, stream.alone():
             until.wait()  # the call is told when it is on the disk
-            stream.update(ids, gradients, self._rate(stream, expected) / expected, self._described(expected))
+            stream.run.more = {"estimator": self._described(stream, expected)}
+            stream.update(turnout)
             self._set_released(stream, expected)
         return self
 
+    @staticmethod
+    @contextmanager
+    def _opened(stream: Stream) -> Iterator[None]:
+        """A new folder of a stream."""
+        if stream.path is not None and (stream.path / "state.npz").exists():
+            raise ArgumentError(
+                f"folder={str(stream.path)!r} holds a model already: go on with it by LogisticRegression.resume"
+            )
+        with closing(Folder(stream.path or "", KIND, resume=False)) as folder, stream.within(folder):
+            yield
+
     @classmethod
-    def resume(cls, checkpoint: str | Path, *, ledger: OnLedger | None = None) -> Self:
-        """Go on from the folder of a model that ``partial_fit`` began with ``checkpoint=``.
+    def resume(cls, folder: str | Path, *, ledger: OnLedger | None = None) -> Self:
+        """Go on from the folder of a model that ``partial_fit`` began with ``folder=``.
 
         Args:
-            checkpoint: the folder, private. To go on from two copies of it is to spend the same budget twice; on a
-                ledger the older copy is refused.
+            folder: private. To go on from two copies of it is to spend the same budget twice; on a ledger the older
+                copy is refused.
             ledger: the one that the model was charged to, open; None where it has a budget of its own.
 
         Returns:
@@ -146,41 +285,38 @@ class PartialFit:
             ArgumentError: there is no such folder, it is in use, or the ledger is not the one that it began on.
             DataError: what is in the folder can't be read; nothing was changed.
         """
-        folder = StreamFolder(checkpoint, resume=True)
-        with folder.alone(None):
-            saved = folder.load()
+        if not (Path(folder) / "state.npz").exists():
+            raise ArgumentError(f"folder={str(folder)!r} holds no model that partial_fit began")
+        with closing(Folder(folder, KIND, resume=True)) as opened:
+            parts, _ = opened.load() or ({}, [])
             model = cls()
-            model.set_params(**saved.fields["settings"])  # type: ignore[attr-defined]
-            model._restore(folder, saved, ledger)
+            try:
+                model.set_params(**parts["estimator"]["settings"])  # type: ignore[attr-defined]
+                model._restore(opened, parts, ledger)
+            except (TypeError, KeyError, ValueError, AttributeError, IndexError) as damaged:
+                raise DataError(f"folder: {str(folder)!r} is damaged; nothing was changed") from damaged
         return model
 
-    def _restore(self, folder: StreamFolder, saved: Saved, ledger: OnLedger | None) -> None:
+    def _restore(self, folder: Folder, parts: Mapping[str, Any], ledger: OnLedger | None) -> None:
         """Take over what a folder holds."""
-        fields = saved.fields
+        fields = parts["estimator"]
         if fields["ledger"] != (None if ledger is None else ledger.key):
             raise ArgumentError(f"ledger: this model began with the stream {fields['ledger']!r}, and goes on with it")
-        self.n_features_in_ = fields["n_features"]
+        self.n_features_in_ = int(fields["n_features"])
         if fields["names"] is not None:
             self.feature_names_in_ = np.array(fields["names"], dtype=object)
-        planned = replace(
-            self._planned_stream(ledger is not None), step=Gaussian(fields["sigma"], self._own("max_grad_norm"))
-        )
-        accounts, planned = restored(saved, planned)
-        on = stream_on(ledger, self._own("seed"))
-        stream = StreamState(
-            settings={name: self._own(name) for name in (*FIXED, *UNUSED)},
-            classes=np.asarray(fields["classes"]),
-            planned=planned,
-            accounts=accounts,
-            ledger=on,
-            noise=self._generator(saved.number),
-            parameters=saved.parameters,
-            updates=saved.number,
-            folder=folder,
-        )
-        if on is not None:
-            stream.planned = replace(planned_on(planned, on, steps=1, noise_multiplier=None), step=planned.step)
-            stream.begin(fields)
+        step = Gaussian(fields["sigma"], self._own("max_grad_norm"))
+        planned = replace(self._planned_stream(ledger is not None), step=step)
+        start = np.asarray(parts["model"]["parameters"], dtype=np.float64)
+        if start.ndim != 2 or not np.all(np.isfinite(start)):
+            raise DataError(f"folder: {str(folder.path)!r} is damaged; nothing was changed")
+        calls = int(parts["run"]["step"])
+        stream = self._begun(planned, np.asarray(fields["classes"]), start, folder.path, ledger, calls=calls)
+        stream.planned = replace(stream.planned, step=step)
+        stream.run.more = {"estimator": fields}
+        with stream.within(folder):
+            stream.run.resume(parts, [])
+            stream.begin()
         self._stream = stream
         self._set_released(stream, fields["divisor"])
 
@@ -196,7 +332,7 @@ class PartialFit:
         _check.positive(divisor=expected)
         return float(expected)
 
-    def _rate(self, stream: StreamState, divisor: float) -> float:
+    def _rate(self, stream: Stream, divisor: float) -> float:
         """The learning rate of a call."""
         given, step = self._own("learning_rate"), stream.planned.step
         return rate_of(given, step, self._own("steps"), divisor)
@@ -229,7 +365,7 @@ class PartialFit:
             settings["noise_multiplier"] = 1.0  # the ledger's budget decides
         return plan("gaussian", **settings, counted=False)
 
-    def _refuse_changes(self, stream: StreamState | None) -> None:
+    def _refuse_changes(self, stream: Stream | None) -> None:
         for name, value in ({} if stream is None else stream.settings).items():
             if self._own(name) != value:
                 raise ArgumentError(f"{name}={self._own(name)!r} must be as at the first call: {value!r}")
@@ -239,74 +375,93 @@ class PartialFit:
         planned: Plan,
         classes: NDArray[Any],
         start: Floats,
-        folder: StreamFolder | None,
-        ledger: LedgerStream | None,
-        described: dict[str, Any],
-    ) -> StreamState:
-        steps, multiplier = self._own("steps"), self._own("noise_multiplier")
-        if ledger is not None:
-            planned = planned_on(planned, ledger, steps=steps, noise_multiplier=multiplier)
-        stream = StreamState(
+        folder: str | Path | None,
+        ledger: OnLedger | None,
+        *,
+        calls: int = 0,
+    ) -> Stream:
+        """The stream, before its first call or the next."""
+        on = _on_ledger(ledger, self._own("seed"))
+        if on is not None:
+            steps, multiplier = self._own("steps"), self._own("noise_multiplier")
+            planned = _planned_on(planned, on, steps=steps, noise_multiplier=multiplier)
+        clip, sigma = planned.step.sensitivity, planned.step.sigma
+        current = CurrentState(TrainingState(max_grad_norm=clip, noise_multiplier=sigma / clip))
+        draw = independent(self._generator(calls))
+        book: LedgerBook | MemoryBook
+        if on is not None:
+            book = LedgerBook(on, current, draw)
+        else:
+            book = MemoryBook(individual.Filter([], planned.budget.fresh()), current, draw, by_id=True)
+        return Stream(
+            run=Run(LinearModel(start), FullBatch(), book, current),
             settings={name: self._own(name) for name in (*FIXED, *UNUSED)},
             classes=classes,
             planned=planned,
-            accounts=None if ledger is not None else individual.Filter([], planned.budget.fresh()),
-            ledger=ledger,
-            noise=self._generator(0),
-            parameters=start,
-            folder=folder,
+            ledger=on,
+            path=None if folder is None else Path(folder),
         )
-        with stream.alone():
-            stream.begin(described)
-        return stream
 
     def _generator(self, calls: int) -> np.random.Generator:
         """Of the noise; with a seed, another one after each time that the stream was resumed."""
         seed = self._own("seed")
         return np.random.default_rng(None if seed is None else [seed, 1, calls] if calls else [seed, 1])
 
-    def _described(self, divisor: float) -> dict[str, Any]:
+    def _described(self, stream: Stream, divisor: float) -> dict[str, Any]:
         """The parameters of the estimator that a folder keeps."""
         names, settings = getattr(self, "feature_names_in_", None), self.get_params()  # type: ignore[attr-defined]
         return {
-            "settings": plain({name: value for name, value in settings.items() if name != "descent"}),
+            "settings": {name: value for name, value in settings.items() if name != "descent"},
             "n_features": self.n_features_in_,
             "names": None if names is None else [str(each) for each in names],
             "divisor": divisor,
+            "classes": stream.classes.tolist(),
+            "sigma": stream.planned.step.sigma,
+            "ledger": None if stream.ledger is None else stream.ledger.on.key,
         }
 
-    def _set_released(self, stream: StreamState, divisor: float) -> None:
+    def _set_released(self, stream: Stream, divisor: float) -> None:
         """The public attributes of the model, and its accounts."""
-        intercept = bool(self._own("fit_intercept"))
-        weights = stream.parameters[:-1] if intercept else stream.parameters
-        columns = stream.parameters.shape[1]
-        self.classes_, self.n_iter_, self.counting_ = stream.classes, stream.updates, None
+        run, planned, seeded = stream.run, stream.planned, self._own("seed") is not None
+        self.classes_, self.n_iter_, self.counting_ = stream.classes, run.current.value.step, None
         self.learning_rate_ = self._rate(stream, divisor)
-        self.coef_ = np.ascontiguousarray(weights.T)
-        self.intercept_ = stream.parameters[-1].copy() if intercept else np.zeros(columns)
-        self.accounts_ = StreamedAccounts(stream.accounts, stream.planned.delta, stream.ledger)
+        parameters: Floats = run.model.parameters  # type: ignore[attr-defined]
+        self.coef_, self.intercept_ = as_coefficients(parameters, intercept=bool(self._own("fit_intercept")))
+        self.accounts_ = StreamedAccounts(run.book.accounts, planned.delta, stream.ledger)
         self.holder_report_ = self.odometer_ = None
-        step = stream.planned.step
-        self.card_ = build_card(
-            stream.planned.budget.fresh(),
-            delta=stream.planned.delta,
-            why=stream.planned.why,
-            individual=True,
-            spend_remainder=True,
-            sample_rate=None,
+        self.card_ = planned.settings(FullBatch(), divisor=divisor, seeded=seeded).card(
+            delta=planned.delta,
+            sigma=planned.step.sigma,
+            released=run.current.value.released,
             streamed=True,
-            sigma=step.sigma,
-            noise_multiplier=step.sigma / step.sensitivity,
-            max_grad_norm=step.sensitivity,
-            steps=stream.updates,
-            extra_steps=0,
+            pace=0.0,
+            steps=self.n_iter_,
             learning_rate=self.learning_rate_,
-            average=0.0,
-            divisor=divisor,
-            count_sigma=None,
-            people_from="group",
-            classes_from="caller",
-            reproducible=self._own("seed") is not None,
+            reproducible=seeded,
             record="" if stream.ledger is None else stream.ledger.record,
-            released=((step, stream.updates),),
         )
+
+
+def _on_ledger(ledger: OnLedger | None, seed: int | None) -> LedgerStream | None:
+    """The stream on its ledger.
+
+    Raises:
+        ArgumentError: the ledger is not open.
+        Unsupported: there is a seed, or the ledger counts what has no price for Gaussian noise.
+    """
+    if ledger is None:
+        return None
+    if not isinstance(ledger.ledger, Ledger):
+        raise ArgumentError("ledger: partial_fit needs one that stays open between calls: OnLedger(Ledger.open(...))")
+    return LedgerStream(ledger, seed=seed)
+
+
+def _planned_on(planned: Plan, ledger: LedgerStream, *, steps: int, noise_multiplier: float | None) -> Plan:
+    """The plan of a stream whose accounts are a ledger's: the noise for so many full contributions to its budget."""
+    clip = planned.step.sensitivity
+    sigma = (
+        calibrate.sigma(ledger.whole, steps, sensitivity=clip) if noise_multiplier is None else noise_multiplier * clip
+    )
+    delta = planned.delta if ledger.budget.delta is None else ledger.budget.delta
+    reached = ledger.budget.epsilon(delta=delta)
+    return replace(planned, budget=ledger.budget, epsilon=reached, delta=delta, step=Gaussian(sigma, clip), why="")

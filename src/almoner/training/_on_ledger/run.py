@@ -19,38 +19,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from almoner import _check, filters, notions
-from almoner._arrays import Array, Mask, to_numpy
+from almoner._arrays import to_numpy
 from almoner._uncopyable import Uncopyable
 from almoner.errors import AlmonerError, ArgumentError, Unsupported
 from almoner.individual import Filter
 from almoner.ledger import Ledger, Reservation, new_claim
-from almoner.mechanisms import Mechanism
 from almoner.training._card import Card
 
-__all__ = ["HeldAccounts", "LedgerRun", "OnLedger", "digest", "reserve_on_ledger"]
-
-
-class HeldAccounts(Filter):
-    """Accounts of a training on a ledger: they charge nobody once the training is settled, or went on elsewhere."""
-
-    hold: Reservation | None = None
-
-    def charge(self, step: Mechanism, norms: Array, people: Any = None) -> Mask:
-        """(n,) bool: who takes part; as ``individual.Filter.charge``.
-
-        Raises:
-            LedgerError: what these accounts had was given back, or is another process's.
-        """
-        if self.hold is None:
-            return super().charge(step, norms, people)
-        with self.hold.lock:  # what is charged while a run is being settled would be forgotten
-            self.hold.check()
-            return super().charge(step, norms, people)
+__all__ = ["LedgerRun", "OnLedger", "digest", "reserve_on_ledger"]
 
 
 @dataclass(frozen=True, slots=True)
 class OnLedger:
-    """The ledger that a training is charged to: ``ledger=`` of ``Trainer.fit``, ``Stream`` and estimators.
+    """The ledger that a training is charged to: the budget of a ``Trainer`` or a ``Stream``, ``ledger=`` of estimators.
 
     Args:
         ledger: open, e.g. ``session.ledger``, or where it is: then it is open while the training runs.
@@ -58,6 +39,7 @@ class OnLedger:
         analyst, purpose: whose limits on the ledger hold for the training. Public.
         dataset: which of the ledger's data sets it is about, for the record and statements. Public. Whether the records
             are those of that table is not checked: a training has arrays, and ids that say who is who.
+        at_most: what a Trainer may cost each person at most: a fresh filter, or ``Target(epsilon, delta)``. Public.
 
     Guarantee: before the training begins, the most that it can cost each person is reserved there: its own budget, or
         what this person has left. What it spends is charged at the end and the rest given back, so that all trainings
@@ -70,6 +52,7 @@ class OnLedger:
     analyst: str = "training"
     purpose: str | None = None
     dataset: str | None = None
+    at_most: Any = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.ledger, Ledger | Path | str):
@@ -77,6 +60,19 @@ class OnLedger:
         _check.name(key=self.key, analyst=self.analyst)
         if self.purpose is not None:
             _check.name(purpose=self.purpose)
+
+    def whole(self) -> Any:
+        """The budget of a Trainer on this ledger.
+
+        Raises:
+            ArgumentError: there is none.
+        """
+        if self.at_most is None:
+            raise ArgumentError(
+                "budget=OnLedger(...): say what the training may cost each person at most: "
+                f"OnLedger(ledger, {self.key!r}, at_most=filters.Gaussian(epsilon=0.5, delta=1e-6))"
+            )
+        return self.at_most
 
     def refuse(self, **refused: object) -> None:
         """Refuse what is not done together with a ledger: by name, each must be None or False."""
@@ -169,7 +165,7 @@ class LedgerRun(Uncopyable):
         given = on.ledger
         self._ledger = given if isinstance(given, Ledger) else Ledger.open(given)
         self._owned = self._ledger is not given
-        self._accounts: HeldAccounts | None = None
+        self._accounts: Filter | None = None
         try:
             self._units_per_ledger_unit, delta = _measured(budget, self._ledger)
             (self._limit,) = budget.notion.person_limits()
@@ -216,14 +212,14 @@ class LedgerRun(Uncopyable):
         """
         shares = self._shares()
         if saved is None:
-            self._accounts = HeldAccounts(len(shares), self._budget.fresh(), shares=shares)
+            self._accounts = Filter(len(shares), self._budget.fresh(), shares=shares)
         else:
             state = saved.state()
             kept = state.get("shares")
             if kept is None or not np.array_equal(np.asarray(to_numpy(kept)), shares):
                 raise ArgumentError("ledger: it reserved other budgets than the checkpoint's")
-            self._accounts = HeldAccounts.from_state(state)
-        self._accounts.hold = self._hold
+            self._accounts = Filter.from_state(state)
+        self._accounts.charge_within(self._hold)
         return self._accounts
 
     def renew(self, folder: ClaimsFolder) -> None:

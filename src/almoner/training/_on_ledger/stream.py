@@ -14,12 +14,12 @@ Source: theory 5.1 to 5.3, 5.12; docs/proofs/one-account.md, "Streams"
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf, nextafter, sqrt
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from almoner import _audit_hook, filters
+from almoner import filters
 from almoner._arrays import to_numpy
 from almoner._uncopyable import Uncopyable
 from almoner._units import to_float
@@ -29,20 +29,9 @@ from almoner.ledger import Ledger, Updates, last_update, new_claim
 from almoner.mechanisms import Gaussian
 from almoner.training._on_ledger.run import OnLedger, digest
 
-__all__ = ["LedgerStream", "UpdateFolder", "closed_after_errors"]
+__all__ = ["LedgerStream", "closed_after_errors"]
 
-Kept = tuple[list[Any], float]
 Units = NDArray[np.int64]
-
-
-class UpdateFolder(Protocol):
-    """The folder that a stream goes on from."""
-
-    def claim(self) -> str:
-        """The secret by which this folder's stream shows a ledger that it is the one of its name. Private."""
-
-    def kept(self, number: int) -> Kept | None:
-        """The noisy sums of the update of this number, and what they are divided by, if they were kept. Private."""
 
 
 class LedgerStream(Uncopyable):
@@ -73,7 +62,7 @@ class LedgerStream(Uncopyable):
             raise
         self.whole = filters.Zcdp(rho=self._ledger.budget)  # in which accounts of one update are counted
 
-    def begin(self, described: Mapping[str, object], folder: UpdateFolder | None, number: int) -> Kept | None:
+    def begin(self, described: Mapping[str, object], folder: Any, number: int) -> dict[str, Any] | None:
         """Begin the stream on the ledger, or go on with it.
 
         Args:
@@ -82,16 +71,16 @@ class LedgerStream(Uncopyable):
             number: how many updates the folder's state has seen.
 
         Returns:
-            The one update more that the folder keeps and the ledger charged before a crash, as noisy sums and divisor:
-            apply it first. None where there is none. Private.
+            The one update more that the folder keeps and the ledger charged before a crash: follow it first. None where
+            there is none. Private.
 
         Raises:
             ArgumentError: as ``ledger.Updates``.
         """
-        on, claim = self.on, new_claim() if folder is None else folder.claim()
+        on, claim = self.on, new_claim() if folder is None else folder.own_claim()
         last, kept = last_update(self._ledger, on.key), None if folder is None else folder.kept(number + 1)
         charged = None if last is None else (last.public["update"], last.public["released"])
-        if kept is not None and charged != (number + 1, digest(kept[0])):
+        if kept is not None and charged != (number + 1, digest(kept["noisy"])):
             kept = None  # it was never charged, so it is not released
         self._updates = Updates(
             self._ledger,
@@ -114,8 +103,8 @@ class LedgerStream(Uncopyable):
         self,
         step: Gaussian,
         ids: Sequence[Hashable],
-        charge_and_sum: Callable[[Filter], list[Any]],
-        add_noise: Callable[[Sequence[Any]], list[Any]],
+        contribute: Callable[[Filter], list[Any]],
+        publish: Callable[[list[Any]], list[Any]],
         *,
         spread: int,
         keep: Callable[[int, list[Any]], None],
@@ -125,8 +114,9 @@ class LedgerStream(Uncopyable):
         Args:
             step: what is released, public.
             ids: (n,) who is there, private.
-            charge_and_sum: gets accounts of these people, charges them, and gives the private sums: arrays or tensors.
-            add_noise: the sums with fresh noise.
+            contribute: gets accounts of these people, charges them, and gives the private sums: arrays or tensors. It
+                is called again where somebody else charged the ledger meanwhile.
+            publish: the sums with fresh noise.
             spread: public: each person pays one part in so many of what that person has left, at most.
             keep: keeps the noisy sums under the number of the update, before the ledger's transaction is completed.
 
@@ -137,18 +127,18 @@ class LedgerStream(Uncopyable):
         sums: list[Any] = []
         noisy: list[Any] = []
 
-        def contribute(most: Units) -> Units:
+        def charged(most: Units) -> Units:
             accounts, before = self._accounts(most)
-            sums[:] = charge_and_sum(accounts)
+            sums[:] = contribute(accounts)
             return np.asarray(to_numpy(accounts.state()["spent"]), np.int64)[:, 0] - before
 
         def drawn() -> dict[str, object]:
-            noisy[:] = _audit_hook.released(lambda: add_noise(sums), exact=list(sums), mechanism=step)
+            noisy[:] = publish(list(sums))
             keep(self._begun.number + 1, noisy)
             return {"sigma": step.sigma, "sensitivity": step.sensitivity, "released": digest(noisy)}
 
         people: Sequence[Any] = ids
-        self._begun.update(people, self._price(step), pace=spread, contribute=contribute, release=drawn)
+        self._begun.update(people, self._price(step), pace=spread, contribute=charged, release=drawn)
         return noisy
 
     def statement(self, person: Hashable, *, delta: float | None) -> BudgetStatement:

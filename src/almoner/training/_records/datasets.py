@@ -15,8 +15,7 @@ from torch.utils.data import (
 )
 
 from almoner.errors import ArgumentError, DataError, Unsupported
-from almoner.training._accounts.with_ids import as_rows
-from almoner.training._records.records import Records
+from almoner.training._records.records import Records, as_rows
 from almoner.training.gradients._batches import Column, Inputs, as_inputs, as_tensor, check_batch
 
 __all__ = ["Loaded", "as_records", "checked_records"]
@@ -153,7 +152,14 @@ def as_records(inputs: object, targets: object, dtype: torch.dtype) -> tuple[Inp
 
 
 def checked_records(
-    inputs: object, targets: object, people: object, *, dtype: torch.dtype, at_least: int, rows: bool
+    inputs: object,
+    targets: object,
+    people: object,
+    *,
+    dtype: torch.dtype,
+    at_least: int = 0,
+    rows: bool = False,
+    named: bool = False,
 ) -> Records:
     """The records of a run, of which there is at least one.
 
@@ -162,11 +168,12 @@ def checked_records(
         dtype: of the module.
         at_least: there are accounts of so many people already.
         rows: whether people must be the numbers of rows, because something else has these rows.
+        named: whether people are named by ids in any case, because a ledger names them.
     """
     columns, goals = as_records(inputs, targets, dtype)
     if not check_batch(columns, goals, None):
         raise ArgumentError("inputs must hold at least one record: the module is tried on it first")
-    numbers, ids = as_rows(people, len(columns[0]), rows=rows)
+    numbers, ids = as_rows(people, len(columns[0]), rows=rows, named=named)
     check_batch(columns, goals, numbers)
     return Records(columns, goals, numbers, at_least, ids)
 

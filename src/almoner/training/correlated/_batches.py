@@ -1,15 +1,16 @@
 """Fixed batches: who takes part in which steps, by a public rule and the person's own data."""
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from almoner import _check
 from almoner.errors import ArgumentError
+from almoner.training.correlated._kinds import Banded, BandedInverse, PrefixSums
 
 __all__ = ["FixedBatches"]
 
@@ -25,6 +26,9 @@ class FixedBatches:
         size: >= 1. How many people are expected in a batch.
         order: "hash": a batch is the keyed hash of a person's id, or of the person's own records.
         key: makes another division into batches; not secret: nothing in the guarantee is random but the noise.
+        noise: in training, the factor of the noise, Banded, BandedInverse or PrefixSums; None: independent noise. Steps
+            are those of single batches, and the noise multiplier is that of the noise before it is correlated.
+        pace, spend_remainder: in training, as for ``training.FullBatch``.
 
     Guarantee: a person's batch is a function of that person's own id or records and of public numbers.
     Source: theory 5.2, 5.11
@@ -33,8 +37,21 @@ class FixedBatches:
     size: int
     order: Literal["hash"] = "hash"
     key: str = "fixed batches"
+    noise: Banded | BandedInverse | PrefixSums | None = field(default=None, kw_only=True)
+    pace: float = field(default=1.0, kw_only=True)
+    spend_remainder: bool = field(default=True, kw_only=True)
+
+    extra_steps: ClassVar[int] = 0
+    rate: ClassVar[None] = None
+
+    def described(self) -> dict[str, Any]:
+        """The settings that a resumed run must share. Public."""
+        return {"pace": self.pace, "spend_remainder": self.spend_remainder}
 
     def __post_init__(self) -> None:
+        _check.within(0, 1, pace=self.pace)
+        if self.noise is not None and not isinstance(self.noise, Banded | BandedInverse | PrefixSums):
+            raise ArgumentError(f"noise={self.noise!r} must be Banded, BandedInverse or PrefixSums")
         _check.whole(1, size=self.size)
         _check.one_of(("hash",), order=self.order)
         _check.name(key=self.key)

@@ -19,7 +19,6 @@ __all__ = [
     "as_tensor",
     "check_batch",
     "chunks",
-    "prepared",
     "selected",
 ]
 
@@ -82,6 +81,30 @@ class Inputs(tuple[Tensor, ...]):
     def rows(self, records: slice | Tensor) -> "Inputs":
         """Select some records."""
         return Inputs.of((part[records] for part in self), self.names)
+
+    def copied(
+        self,
+        records: slice | Tensor,
+        device: torch.device,
+        *,
+        channels_last: bool = False,
+        change: "Callable[[Inputs], Inputs] | None" = None,
+    ) -> "Inputs":
+        """Copy some records to the module's device: a module may change them in place.
+
+        Args:
+            channels_last: of images, which convolutions on a processor are faster with.
+            change: called with the copies before they are moved.
+        """
+        own = self.rows(records).map(torch.clone) if isinstance(records, slice) else self.rows(records)
+        own = own if change is None else change(own)
+
+        def moved(part: Tensor) -> Tensor:
+            if channels_last and part.dim() == 4 and part.is_floating_point():
+                return part.to(device, memory_format=torch.channels_last, non_blocking=True)
+            return part.to(device, non_blocking=True)
+
+        return own.map(moved)
 
     def select(self, rows: Tensor) -> "Inputs":
         """Select records; of a column that is loaded when it is asked for, nothing is loaded."""
@@ -150,13 +173,6 @@ def check_batch(inputs: Sequence[Tensor], targets: Tensor | None, people: Tensor
         if count and int(people.max()) >= MOST_PEOPLE:
             raise ArgumentError("people: a number is too large: number the people from 0 to n - 1")
     return count
-
-
-def prepared(part: Tensor, device: torch.device, *, channels_last: bool) -> Tensor:
-    """On the module's device; images with the channels last, which convolutions on a processor are faster with."""
-    if channels_last and part.dim() == 4 and part.is_floating_point():
-        return part.to(device, memory_format=torch.channels_last, non_blocking=True)
-    return part.to(device, non_blocking=True)
 
 
 def chunks(count: int, people: Tensor | None, most: int) -> list[Chunk]:

@@ -15,12 +15,13 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from almoner import _audit_hook, _check, _disk
+from almoner import _check, _disk
 from almoner._arrays import to_numpy
 from almoner.errors import ArgumentError
 from almoner.individual import AccountsPerPerson
 from almoner.mechanisms import Gaussian
 from almoner.training._records.distributed import Processes, noise_generator
+from almoner.training._run.books import publish
 from almoner.training.images._patches import Patches
 from almoner.training.images._wavelets import filters, thinned
 from almoner.training.images.drawings import Drawings
@@ -299,9 +300,7 @@ def noisy_mean(
     for part, factor in zip(torch.split(flat, _BATCH), torch.split(factors, _BATCH), strict=True):
         total += factor @ part.double()
     generator = noise_generator(total.device, None)
-    noisy = _audit_hook.released(
-        lambda: Processes().noisy_total([total], step.sigma, generator)[0], exact=total, mechanism=step
-    )
+    noisy = publish(lambda: Processes().noisy_total([total], step.sigma, generator)[0], exact=total, mechanism=step)
     return (noisy / divisor).to(features.dtype).reshape(features.shape[1:])
 
 

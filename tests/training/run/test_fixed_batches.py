@@ -8,8 +8,8 @@ import torch
 
 from almoner import errors, filters, individual, mechanisms, odometers, training
 from almoner.training import stopping
-from almoner.training._steps.fixed_batches import Rows, _bytes_of
-from almoner.training._steps.releases import Releaser
+from almoner.training._run.fixed_batches import Rows, _bytes_of
+from almoner.training._run.releases import Releaser
 from almoner.training.correlated import Banded, BandedInverse, FixedBatches, Noise, PrefixSums
 from almoner.training.gradients import _self_check
 from training_runs import BY_RECORD, N, dies, network, trainer
@@ -262,7 +262,7 @@ def test_lost_steps_use_no_noise_again(data, tmp_path):
             return super().normal(mean, sigma, size)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("almoner.training._steps.fixed_batches.Rows", Spy)
+        patch.setattr("almoner.training._run.fixed_batches.Rows", Spy)
         first = made(Banded(4), filters.Gaussian(mu=30.0), noise_multiplier=1.0, seed=9)
         with dies(Killed):
             first.fit(x, y, checkpoint=tmp_path, checkpoint_every=5, callbacks=[killed_at(9)])

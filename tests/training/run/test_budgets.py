@@ -7,7 +7,7 @@ from torch import nn
 from almoner import filters, individual, mechanisms, training
 from almoner.accounting import calibrate
 from almoner.errors import ArgumentError, CalibrationFailed
-from almoner.training._steps import recommended_budget
+from almoner.training._run import recommended_budget
 from training_runs import BY_RECORD
 
 N = 200

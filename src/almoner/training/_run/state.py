@@ -8,7 +8,6 @@ from typing import Any
 
 from almoner import mechanisms
 from almoner.mechanisms import Mechanism
-from almoner.training._accounts.run_accounts import plain_numbers
 
 __all__ = ["CurrentState", "TrainingState"]
 
@@ -28,8 +27,8 @@ class TrainingState:
 
     max_grad_norm: float
     noise_multiplier: float
-    sample_rate: float | None
-    seeded: bool
+    sample_rate: float | None = None
+    seeded: bool = False
     step: int = 0
     reason: str | None = None
     released: MappingProxyType[Mechanism, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -45,7 +44,7 @@ class TrainingState:
         """Names and plain values, for a checkpoint."""
         return {name: getattr(self, name) for name in PLAIN} | {
             "answers": list(self.answers),
-            "history": plain_numbers(self.history),
+            "history": self.history,
             "released": [[mechanisms.to_fields(mechanism), times] for mechanism, times in self.released.items()],
         }
 

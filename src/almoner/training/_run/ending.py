@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from almoner.errors import AlmonerError
 
-__all__ = ["Interruptions", "Killed", "Saves"]
+__all__ = ["Interruptions", "Killed", "Saves", "unsaved"]
 
 PART = 20
 """By default saving takes at most one part in so many of the time."""
@@ -142,3 +142,8 @@ class Saves:
             self._write()
         except (AlmonerError, OSError) as failed:
             error.add_note(f"What was done since the last checkpoint could not be kept: {failed}")
+
+
+def unsaved() -> Saves:
+    """Saving where there is nothing to keep."""
+    return Saves(None, every=None, interruptions=Interruptions(None))

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from almoner import errors, filters, individual, mechanisms, training
-from almoner.training._checkpoints.folder import Checkpoint
+from almoner.training._run.folder import Checkpoint
 from almoner.training.stopping import StillActive
 from training_runs import N, dies, trainer
 from training_runs import records as people_and_labels

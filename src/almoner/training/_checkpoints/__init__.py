@@ -1,1 +1,0 @@
-"""Checkpoints: the state of a run, and the folders that keep it."""

@@ -1,0 +1,496 @@
+"""The books of a run: where people pay, and the one place where noisy values are released.
+
+A book checks a release, announces it in the run's folder, has people charged, tells the observers what each person
+contributed, counts the release and draws the noise; in this order, so that at every moment the accounts or the folder
+know of all that was released.
+
+Source: theory 5.1; what was announced counts as spent
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from almoner import _audit_hook
+from almoner._arrays import Array, Mask
+from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
+from almoner.individual import AccountsPerPerson, Filter, Losses
+from almoner.individual import Odometer as PersonOdometer
+from almoner.mechanisms import Gaussian, Mechanism, SampledGaussian
+from almoner.training._accounts.everybody import Everybody
+from almoner.training._accounts.ids import join_new
+from almoner.training._card import Boundary
+from almoner.training._on_ledger.stream import LedgerStream
+from almoner.training._run.samplings import Sums, Turnout
+from almoner.training._run.state import CurrentState
+
+__all__ = [
+    "Bounds",
+    "Counts",
+    "Draw",
+    "LedgerBook",
+    "MemoryBook",
+    "Observer",
+    "Opened",
+    "countable",
+    "publish",
+]
+
+T = TypeVar("T")
+Floats = NDArray[np.float64]
+Contribute = Callable[[AccountsPerPerson], Sums]
+Draw = Callable[[Sums, float, Any], Sums]
+"""Gives private sums plus one draw of noise of a standard deviation, from rows of correlated noise where there are."""
+
+
+def publish(release: Callable[[], T], *, exact: object, mechanism: object, part: _audit_hook.Part | None = None) -> T:
+    """Release an exact private value with noise. Whatever a training releases passes here, where an audit can see it.
+
+    Args:
+        release: draws the noise and adds it.
+        exact: private. What the noise is added to.
+        mechanism: public.
+        part: public. Where the call is one of several that are one mechanism.
+    """
+    return _audit_hook.released(release, exact=exact, mechanism=mechanism, part=part)
+
+
+class Observer(Protocol):
+    """Is told by a book what people contribute. PRIVATE where it is per person."""
+
+    name: str
+    """Under which its state is kept."""
+
+    def check(self, step: Mechanism) -> None:
+        """Raise Unsupported where the step cannot be counted; changes nothing."""
+
+    def most(self, step: Mechanism) -> float:
+        """The most that a person can have contributed to a step; raises Unsupported as ``check``."""
+
+    def count(self, step: Mechanism, given: Floats, ids: Sequence[Hashable] | None) -> None:
+        """Count what each person contributed, (n,); 0 for those who were left out. May not raise."""
+
+    def state(self) -> dict[str, Any]:
+        """State that a resumed run goes on from."""
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+
+
+class Counts:
+    """Losses that count each person's contributions, for epsilons that are computed afterwards."""
+
+    name = "losses"
+
+    def __init__(self, losses: Losses) -> None:
+        self.losses = losses
+
+    def check(self, step: Mechanism) -> None:
+        """Refuse what is not Gaussian."""
+        countable(step)
+
+    def most(self, step: Mechanism) -> float:
+        """The sensitivity of a step."""
+        return countable(step).sensitivity
+
+    def count(self, step: Mechanism, given: Floats, ids: Sequence[Hashable] | None) -> None:  # noqa: ARG002 - by row
+        """Count one step."""
+        self.losses.record(countable(step), given)
+
+    def state(self) -> dict[str, Any]:
+        """The counts so far."""
+        return self.losses.state()
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Add the counts of a folder to the fresh ones of this run."""
+        self.losses.merge(Losses.from_state(dict(state)))
+
+
+class Bounds:
+    """Running bounds: one for each person, charged for what that person contributes; or one for the worst case.
+
+    Args:
+        odometer: fresh.
+        people: the number of people, or their ids; None: one public bound for all.
+    """
+
+    name = "odometer"
+
+    def __init__(self, odometer: Boundary, people: int | Sequence[Hashable] | None) -> None:
+        self._fresh = odometer.fresh()
+        self.odometer: PersonOdometer | Boundary
+        self.odometer = odometer.fresh() if people is None else PersonOdometer(people, self._fresh)
+
+    def check(self, step: Mechanism) -> None:
+        """Refuse what has no price in the odometer."""
+        self.most(step)
+        self.odometer.check(step)
+
+    def most(self, step: Mechanism) -> float:
+        """The sensitivity of a step, where there is a bound for each person."""
+        return countable(step, by="odometer").sensitivity if isinstance(self.odometer, PersonOdometer) else 0.0
+
+    def count(self, step: Mechanism, given: Floats, ids: Sequence[Hashable] | None) -> None:
+        """Count one step."""
+        if not isinstance(self.odometer, PersonOdometer):
+            self.odometer.charge(step)
+            return
+        if ids is not None:
+            self.odometer.join(self.odometer.missing(ids))
+        self.odometer.charge(step, given, ids)
+
+    def state(self) -> dict[str, Any]:
+        """The bounds so far."""
+        return self.odometer.state()
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from the bounds of a folder.
+
+        Raises:
+            ArgumentError: they are not those of the same odometer.
+        """
+        personal = isinstance(self.odometer, PersonOdometer)
+        if ("boundary" in state) != personal or not _same(state.get("boundary", state), self._fresh.state()):
+            raise ArgumentError(f"resume: the checkpoint's bounds are not those of odometer={self._fresh!r}")
+        self.odometer = type(self.odometer).from_state(dict(state))
+
+
+class Opened:
+    """The accounts of those who are in one release, until it is recorded. Private.
+
+    Args:
+        accounts: those that are charged.
+        ids: (n,) of those who are there, where accounts go by id; nobody else is charged or looked at.
+        observers: none of them may refuse what is charged.
+        before: called before anybody is charged.
+    """
+
+    def __init__(
+        self,
+        accounts: Any,
+        *,
+        ids: Sequence[Hashable] | None = None,
+        observers: Sequence[Observer] = (),
+        before: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._accounts, self._observers, self._before = accounts, observers, before
+        self._ids: tuple[Sequence[Hashable], ...] = () if ids is None else (ids,)
+        self.given: list[tuple[Mechanism, Floats]] = []
+        """The charges, and what each who was admitted contributed, (n,), else 0; where somebody observes."""
+
+    def allowance(self, step: Mechanism) -> Array:
+        """(n,) the largest norm that each person may still contribute."""
+        most: Array = self._accounts.allowance(step, *self._ids)
+        return most
+
+    def charge(self, step: Mechanism, norms: Array) -> Mask:
+        """(n,) bool: charge each person; who takes part.
+
+        Raises:
+            Unsupported: the step cannot be priced or counted; nobody was charged.
+        """
+        check_price(self._accounts, step)
+        for observer in self._observers:
+            observer.check(step)
+        self._before()
+        active: Mask = self._accounts.charge(step, norms, *self._ids)
+        if self._observers:
+            self.given.append((step, np.where(np.asarray(active), np.asarray(norms, dtype=np.float64), 0.0)))
+        return active
+
+
+class MemoryBook:
+    """Accounts in memory, by row or by id: a run's own, the caller's, one worst case for all, none, or held ones.
+
+    Args:
+        accounts: private.
+        current: the state of the run, where releases are counted.
+        draw: gives sums plus noise.
+        people: the number of people, private; by id, whoever is there.
+        observers: told what each person contributes.
+        folder: where a release is announced before people are charged, or None.
+        by_id: whether each release says by ids who is in it; people who never came before get an account.
+        before: called before anybody is charged, and before noise is drawn.
+
+    Guarantee: when a release returns or raises, the folder or the accounts know of all that was released.
+    Source: theory 5.1; what was announced counts as spent.
+    """
+
+    def __init__(
+        self,
+        accounts: Any,
+        current: CurrentState,
+        draw: Draw,
+        *,
+        people: int = 0,
+        observers: Sequence[Observer] = (),
+        folder: Any = None,
+        by_id: bool = False,
+        before: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.accounts, self.current, self.observers, self._people = accounts, current, tuple(observers), people
+        self._draw, self._folder, self._by_id, self.before = draw, folder, by_id, before
+        self.gate: Any = None
+        """Accounts in front of these, which steps are charged through; questions are not."""
+        self.refused: BudgetExceeded | None = None
+        """The refusal of this run's own budget, if there was one."""
+
+    def check(self, step: Mechanism, *, gated: bool = True) -> None:
+        """Raise Unsupported where anybody cannot price or count a release; nobody is charged."""
+        check_price(self.gate if gated and self.gate is not None else self.accounts, step)
+        self.check_observed(step)
+
+    def check_observed(self, step: Mechanism) -> None:
+        """Raise Unsupported where an observer cannot count a release."""
+        for observer in self.observers:
+            observer.check(step)
+
+    def open(self, step: Mechanism, ids: Sequence[Hashable] | None = None, *, gated: bool = True) -> Opened:
+        """Check and announce a release; the accounts of those who are there, to be charged.
+
+        For loops that are not ours; then ``record``, before the noise is shown.
+        """
+        self.check(step, gated=gated)
+        accounts = self.gate if gated and self.gate is not None else self.accounts
+        named = ids if self._by_id else None
+        if named is not None:
+            if self._folder is not None:
+                self._folder.check_ids(named)
+            if isinstance(accounts, Filter):
+                join_new(accounts, named)
+            else:  # there is no budget
+                accounts, named = Everybody(len(named), None), None
+        if self._folder is not None:
+            self._folder.announce(step, ids)
+        return Opened(accounts, ids=named, observers=self.observers, before=self.before)
+
+    def record(self, step: Mechanism, opened: Opened, ids: Sequence[Hashable] | None = None) -> None:
+        """Tell the observers, and count the release."""
+        for charged, given in opened.given:
+            for observer in self.observers:
+                observer.count(charged, given, ids)
+        self.current.add_release(step)
+
+    def release(
+        self, step: Any, turnout: Turnout, contribute: Contribute, *, rows: Any = None, gated: bool = True
+    ) -> Sums:
+        """Check a release, announce it, have people charged for it, and give the noisy sums, which are public.
+
+        Args:
+            step: public. Its sigma is the noise on each entry of the sums.
+            turnout: who is there.
+            contribute: charges the accounts that it is given, and gives the private sums.
+            rows: the noise of this release; None: fresh and independent.
+            gated: whether it is a step, not a question.
+        """
+        opened = self.open(step, turnout.ids, gated=gated)
+        try:
+            sums = contribute(opened)
+        except BudgetExceeded as refused:
+            self.refused = refused
+            raise
+        self.before()
+        self.record(step, opened, turnout.ids)
+        part = None if rows is None else rows.part()
+        return publish(lambda: self._draw(sums, step.sigma, rows), exact=sums, mechanism=step, part=part)
+
+    def keep_in(self, folder: Any) -> None:
+        """Announce releases in a folder from now on."""
+        self._folder = folder
+
+    def put_in_front(self, gate: Any, price: Mechanism) -> None:
+        """Charge steps through these accounts, whose price is booked in each account already."""
+        self.gate = gate
+        self.current.add_release(price)
+        self.count_worst_case(price)
+
+    def admits(self, mechanism: Mechanism) -> bool:
+        """True if the public filter has room; with accounts per person always, because each is judged by itself."""
+        return not isinstance(self.accounts, Everybody) or self.accounts.admits(mechanism)
+
+    def count_worst_case(self, mechanism: Mechanism, ids: Sequence[Hashable] | None = None) -> None:
+        """Have the observers count as much for each person as the mechanism allows."""
+        many = len(ids) if ids is not None else self._people
+        for observer in self.observers:
+            observer.count(mechanism, np.full(many, observer.most(mechanism)), ids)
+
+    def write_off(
+        self, mechanism: Mechanism, ids: Sequence[Hashable] | None = None, norms: Floats | None = None
+    ) -> None:
+        """Charge people as much as a mechanism can have cost, or all that is left, after a crash.
+
+        Args:
+            mechanism: what may have been released.
+            ids: who was in it; None: everybody.
+            norms: (n,) the most that each can have contributed; None: the sensitivity.
+        """
+        self.count_worst_case(mechanism, ids)
+        if isinstance(self.accounts, Everybody):
+            with suppress(BudgetExceeded):  # then it was refused before the crash, too
+                self.accounts.charge(mechanism, np.zeros(1))  # type: ignore[arg-type]  # it was a step
+        elif isinstance(self.accounts, Filter):
+            if ids is not None:
+                self.accounts.join(self.accounts.missing(ids))
+            self.accounts.write_off(mechanism, norms, people=ids)
+
+    def state(self) -> dict[str, Any]:
+        """The accounts, and what the observers counted. PRIVATE."""
+        return {"accounts": self.accounts.state(), "observers": {each.name: each.state() for each in self.observers}}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from the accounts and counts of a folder.
+
+        Raises:
+            ArgumentError: they are of another budget, or something else was counted.
+        """
+        saved, own = state["accounts"], self.accounts
+        if (own.budget is None) != (saved is None):
+            raise ArgumentError("budget: what began with a budget of its own goes on with it, and nothing else does")
+        if saved is not None:
+            personal = isinstance(own, Filter)
+            budget = own.budget.state() if personal else own.state()
+            if ("budget" in saved) != personal or not _same(saved.get("budget", saved), budget):
+                raise ArgumentError(f"resume: the checkpoint's accounts do not hold the budget {own.budget!r}")
+            self.accounts = Filter.from_state(saved) if personal else own.restored(saved)
+        load_observers(self.observers, state["observers"])
+
+    def shares(self) -> Floats:
+        """(n,) the share of each person's budget that is used. PRIVATE."""
+        if self.accounts.budget is None:
+            raise ArgumentError("shares: this run has no budget; read trainer.odometer")
+        if isinstance(self.accounts, Everybody):
+            raise ArgumentError("individual=False: all are charged the worst case, so there are no shares to show")
+        used: Floats = self.accounts.used()
+        return used
+
+    def odometer(self) -> Any:
+        """The running bounds, or None. PRIVATE where they are per person."""
+        return next((each.odometer for each in self.observers if isinstance(each, Bounds)), None)
+
+
+class LedgerBook:
+    """The accounts of a stream on a ledger: each release is one transaction there.
+
+    Args:
+        stream: on the ledger.
+        current: the state of the run, where releases are counted.
+        draw: gives sums plus noise.
+        observers: told once the ledger has charged.
+        folder: where the noisy sums are kept before the ledger charges them, or None.
+        before: called before noise is drawn.
+        spread: public. Each person pays one part in so many of what that person has left, at most.
+
+    Guarantee: that of ``LedgerStream.release``.
+    Source: theory 5.1; docs/proofs/one-account.md, "Streams".
+    """
+
+    accounts = None
+    refused = None
+
+    def __init__(
+        self,
+        stream: LedgerStream,
+        current: CurrentState,
+        draw: Draw,
+        *,
+        observers: Sequence[Observer] = (),
+        folder: Any = None,
+        before: Callable[[], object] = lambda: None,
+        spread: int = 1,
+    ) -> None:
+        self._stream, self.current, self._draw, self._folder = stream, current, draw, folder
+        self.observers, self.before, self._spread = tuple(observers), before, spread
+
+    def check(self, step: Mechanism) -> None:
+        """Raise Unsupported where an observer cannot count a release; nobody is charged."""
+        for observer in self.observers:
+            observer.check(step)
+
+    def release(self, step: Any, turnout: Turnout, contribute: Contribute, *, rows: Any = None) -> Sums:
+        """Charge the people who are there on the ledger, and give the noisy sums once it has charged them."""
+        self.check(step)
+        last: list[Opened] = []
+
+        def again(accounts: Filter) -> Sums:
+            last[:] = [Opened(accounts, observers=self.observers)]
+            return contribute(last[0])
+
+        def drawn(sums: Sums) -> Sums:
+            self.before()
+            return publish(lambda: self._draw(sums, step.sigma, rows), exact=sums, mechanism=step)
+
+        def keep(number: int, noisy: Sums) -> None:
+            if self._folder is not None:
+                update = {"noisy": noisy, "divisor": turnout.divisor, "rate": turnout.rate}
+                given = [each for _, each in last[0].given]
+                self._folder.keep(update | {"given": given, "ids": list(turnout.ids or ())}, number)
+
+        noisy = self._stream.release(step, turnout.ids or (), again, drawn, spread=self._spread, keep=keep)
+        self.record(step, last[0].given, turnout.ids)
+        return noisy
+
+    def record(self, step: Mechanism, given: Sequence[tuple[Mechanism, Floats]], ids: Any) -> None:
+        """Tell the observers, and count the release."""
+        for charged, each in given:
+            for observer in self.observers:
+                observer.count(charged, each, ids)
+        self.current.add_release(step)
+
+    def keep_in(self, folder: Any) -> None:
+        """Keep updates in a folder from now on."""
+        self._folder = folder
+
+    def state(self) -> dict[str, Any]:
+        """The observers' counts; the accounts are the ledger's. PRIVATE."""
+        return {"accounts": None, "observers": {each.name: each.state() for each in self.observers}}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from the counts of a folder."""
+        if state["accounts"] is not None:
+            raise ArgumentError("budget: what began with a budget of its own goes on with it, and nothing else does")
+        load_observers(self.observers, state["observers"])
+
+    def write_off(self, mechanism: Mechanism, ids: Any = None, norms: Any = None) -> None:
+        """Nothing is announced in the folder of a stream on a ledger, which knows what was charged."""
+
+    def odometer(self) -> Any:
+        """The running bounds, or None. PRIVATE."""
+        return next((each.odometer for each in self.observers if isinstance(each, Bounds)), None)
+
+
+def load_observers(observers: Sequence[Observer], saved: Mapping[str, Any]) -> None:
+    """Have observers go on from their states, by name.
+
+    Raises:
+        ArgumentError: something else was counted.
+    """
+    for name in {each.name for each in observers} ^ set(saved):
+        raise ArgumentError(f"{name}: as the checkpoint's run did, watch it or do not")
+    for each in observers:
+        each.load(saved[each.name])
+
+
+def check_price(accounts: object, step: Mechanism) -> None:
+    """Raise Unsupported where a step has no price in accounts; nobody is charged."""
+    if callable(check := getattr(accounts, "check", None)):
+        check(step)
+
+
+def countable(mechanism: Mechanism, *, by: str = "losses") -> Gaussian | SampledGaussian:
+    """The mechanism; what losses, or an odometer, cannot count is refused."""
+    if not isinstance(mechanism, Gaussian | SampledGaussian):
+        raise Unsupported(f"{by}: {mechanism!r} can't be counted beside Gaussian steps; nothing was released")
+    return mechanism
+
+
+def _same(saved: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
+    """True if a saved filter or odometer makes the promise of this one."""
+    return _parameters(saved) == _parameters(own)
+
+
+def _parameters(state: Mapping[str, Any]) -> tuple[object, ...]:
+    """The class and parameters in a saved state, but for the share for failures: the first charge may have set it."""
+    return state.get("filter"), state.get("odometer"), {**state["parameters"], "sum_delta": None}

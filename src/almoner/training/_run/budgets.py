@@ -1,0 +1,175 @@
+"""The budget of each person and the noise of the steps: as given, or chosen before any data are read."""
+
+from dataclasses import dataclass
+from math import inf, nextafter
+from typing import Any
+
+from almoner import _check, filters, individual, mechanisms
+from almoner._search import least
+from almoner.accounting import calibrate
+from almoner.errors import ArgumentError, CalibrationFailed, Unsupported
+from almoner.individual import Filter as PersonFilter
+from almoner.training._card import Boundary
+
+__all__ = ["Picked", "Target", "fresh_odometer", "least_noise_multiplier", "picked", "recommended"]
+
+TOLERANCE = 1e-3  # relative: how finely the noise is searched, from above
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A promise to each person, for which the best filter is chosen: ``filters.recommend`` names it for the steps.
+
+    With accounts per person it is the best that these can have; the card says why. Public.
+
+    Args:
+        epsilon: > 0.
+        delta: in (0, 1).
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        _check.positive(epsilon=self.epsilon)
+        _check.between(0, 1, delta=self.delta)
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """A budget (None: there is an odometer alone), the reason for it, and the noise. Every field is public."""
+
+    budget: filters.Filter | None
+    why: str
+    noise_multiplier: float
+    odometer: Boundary | None = None
+    """A fresh odometer, where it stands in place of a budget."""
+
+
+def picked(
+    given: Any,
+    *,
+    steps: int | None,
+    noise_multiplier: float | None,
+    max_grad_norm: float,
+    sample_rate: float | None = None,
+    individual: bool = True,
+) -> Picked:
+    """The public budget of each person, a filter of its own, and the noise.
+
+    Args:
+        given: public, but for accounts: a fresh filter, accounts per person, a ``Target``, or a fresh odometer.
+        steps: public. How many must fit, where no noise is given; None: as many as the budget admits.
+        noise_multiplier: public. The noise of a step over the clip; None: the least with which so many steps fit.
+        max_grad_norm: public. The clip.
+        sample_rate: public. None: all people in every step.
+        individual: public. Whether each person has an account.
+
+    Guarantee: that of the budget; with noise that was searched, it admits so many steps.
+    Source: the filter's own.
+
+    Raises:
+        ArgumentError: an argument is missing or breaks a rule.
+        CalibrationFailed: no noise is enough.
+    """
+    _check.positive(max_grad_norm=max_grad_norm)
+    if noise_multiplier is not None:
+        _check.positive(noise_multiplier=noise_multiplier)
+        noise_multiplier = float(noise_multiplier)
+    if steps is not None:
+        _check.whole(1, steps=steps)
+    elif individual or noise_multiplier is None:
+        raise ArgumentError("steps=None needs individual=False and a noise_multiplier")
+    if isinstance(given, Boundary):
+        if noise_multiplier is None or steps is None:
+            raise ArgumentError("steps and noise_multiplier must be given where there is an odometer and no budget")
+        return Picked(None, "", noise_multiplier, fresh_odometer(given))
+    if isinstance(given, Target):
+        return _for_target(given, steps or 1, noise_multiplier, max_grad_norm, sample_rate, individual)
+    budget = given.budget if isinstance(given, PersonFilter) else given
+    if not isinstance(budget, filters.Filter) or budget.count:
+        raise ArgumentError(
+            f"budget={given!r} must be a fresh filter, training.Target(epsilon, delta), accounts per person, a fresh "
+            "odometer, or training.OnLedger(...)"
+        )
+    own = budget.fresh()  # a resumed run may be given the filter that the run before it took
+    if noise_multiplier is None:
+        noise_multiplier = least_noise_multiplier(own, steps or 1, max_grad_norm, sample_rate=sample_rate or 1.0)
+    return Picked(own, "", noise_multiplier)
+
+
+def _for_target(
+    target: Target,
+    steps: int,
+    noise_multiplier: float | None,
+    max_grad_norm: float,
+    sample_rate: float | None,
+    per_person: bool,
+) -> Picked:
+    """The recommended budget, and the given noise or the least with which so many steps fit."""
+    both, rate = (target.epsilon, target.delta), 1.0 if sample_rate is None else sample_rate
+    if noise_multiplier is None and rate == 1:  # the filter does not depend on the noise
+        budget, why = recommended(*both, mechanisms.Gaussian(1.0), per_person=per_person)
+        return Picked(budget, why, least_noise_multiplier(budget, steps, max_grad_norm))
+    if noise_multiplier is None:
+        noise_multiplier = _least_sampled(*both, steps, max_grad_norm, rate, per_person)
+    step = mechanisms.gaussian_step(noise_multiplier * max_grad_norm, max_grad_norm, rate)
+    budget, why = recommended(*both, step, per_person=per_person)
+    return Picked(budget, why, float(noise_multiplier))
+
+
+def fresh_odometer(odometer: Boundary) -> Boundary:
+    """An odometer of one's own, with the settings of one that was charged for nothing."""
+    if not isinstance(odometer, Boundary) or odometer.count:
+        raise ArgumentError(f"odometer={odometer!r} must be a fresh odometer")
+    return odometer.fresh()
+
+
+def least_noise_multiplier(
+    budget: filters.Filter, steps: int, max_grad_norm: float, *, sample_rate: float = 1.0
+) -> float:
+    """The least noise multiplier with which so many steps fit a budget."""
+    sigma = calibrate.sigma(budget, steps, sensitivity=max_grad_norm, sample_rate=sample_rate)
+    multiplier = sigma / max_grad_norm
+    while multiplier * max_grad_norm < sigma:  # rounded down: then the last step would not fit
+        multiplier = nextafter(multiplier, inf)
+    return multiplier
+
+
+def recommended(
+    epsilon: float, delta: float, step: mechanisms.Mechanism, *, per_person: bool
+) -> tuple[filters.Filter, str]:
+    """The filter that ``filters.recommend`` names for a step, or the best one that accounts per person can have."""
+    chosen = filters.recommend(epsilon=epsilon, delta=delta, plan=step)
+    if not per_person or _can_be_personal(chosen.budget):
+        return chosen.budget, chosen.why
+    others = filters.Residue(epsilon=epsilon, delta=delta), filters.Renyi(epsilon=epsilon, delta=delta, plan=step)
+    best, count = max(((each, calibrate.steps(each, step)) for each in others), key=lambda pair: pair[1])
+    return (
+        best,
+        f"{type(best).__name__}: of the filters that accounts per person can have, it admits the most, {count:,}.",
+    )
+
+
+def _can_be_personal(budget: filters.Filter) -> bool:
+    try:
+        individual.Filter(1, budget)
+    except Unsupported:
+        return False
+    return True
+
+
+def _least_sampled(
+    epsilon: float, delta: float, steps: int, max_grad_norm: float, rate: float, per_person: bool
+) -> float:
+    near = calibrate.in_advance(epsilon=epsilon, delta=delta, steps=steps, sample_rate=rate).noise_multiplier
+
+    def fits(noise_multiplier: float) -> bool:
+        step = mechanisms.gaussian_step(noise_multiplier * max_grad_norm, max_grad_norm, rate)
+        budget, _ = recommended(epsilon, delta, step, per_person=per_person)
+        return budget.admits(mechanisms.Repeated(step, steps))
+
+    multiplier = inf if near is None else least(fits, near=near, tolerance=TOLERANCE, low=1e-2, high=1e6)
+    if multiplier == inf:
+        raise CalibrationFailed(f"epsilon={epsilon!r}, delta={delta!r}: {steps} steps do not fit with any noise")
+    return multiplier

@@ -1,0 +1,80 @@
+"""A PyTorch module as a run trains it: clipped sums of its gradients, and steps of its optimizer."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from almoner.training._records.records import Records
+from almoner.training._run.samplings import Clipped
+from almoner.training.gradients import Gradients
+
+__all__ = ["TorchModel"]
+
+EXPLODED = 1e12
+"""Parameters whose norm is so many times that of the first ones are of no use to anybody."""
+
+Array = NDArray[np.float64]
+
+
+class TorchModel:
+    """A module with its optimizer, which sees noisy gradients only.
+
+    Args:
+        gradients: of the module.
+        module, optimizer: public; trained in place.
+    """
+
+    def __init__(self, gradients: Gradients, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self._gradients, self._module, self._optimizer = gradients, module, optimizer
+        self._largest = EXPLODED * (1.0 + _norm(gradients.parameters))
+
+    def norms(self, records: Records) -> Array:
+        """(n,) private: the norm of each person's gradient now."""
+        found: Array = self._gradients.norms(records.inputs, records.targets, people=records.people).numpy()
+        return found
+
+    def clipped_sum(self, records: Records, clip: Array, most: Array | None) -> Clipped:
+        """The sum of gradients clipped to ``clip``, (n,); who would still be above ``most``, (n,), has weight 0."""
+        n = len(clip)
+        norms, clipped, weights = np.full(n, np.nan), np.full(n, np.nan), np.zeros(n)
+
+        def weigh(rows: Tensor, lengths: Tensor) -> Tensor:
+            people, norm = rows.numpy(), lengths.numpy()
+            norms[people], own = norm, np.minimum(norm, clip[people])  # NaN stays NaN
+            taken = norm > 0 if most is None else (norm > 0) & (own <= most[people])
+            weight = np.divide(own, norm, out=np.zeros_like(norm), where=taken)
+            clipped[people], weights[people] = own, weight
+            return torch.from_numpy(weight)
+
+        sums, _ = self._gradients.sums(records.inputs, records.targets, weigh, people=records.people)
+        return Clipped(norms, clipped, weights, sums)
+
+    def step(self, noisy: Sequence[Tensor], divisor: float, rate: float | None = None) -> None:  # noqa: ARG002 - linear models have it
+        """One step along the noisy sums over the divisor, and along no gradient that was left in the module."""
+        self._optimizer.zero_grad(set_to_none=True)  # also of frozen parameters
+        for parameter, total in zip(self._gradients.parameters, noisy, strict=True):
+            parameter.grad = (total / divisor).to(parameter.dtype)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def sound(self) -> bool:
+        """True if the parameters, which are public, are finite and not far beyond where they began."""
+        return _norm(self._gradients.parameters) <= self._largest  # False where it is not a number
+
+    def state(self) -> dict[str, Any]:
+        """The module's state and the optimizer's. Public."""
+        return {"module": self._module.state_dict(), "optimizer": self._optimizer.state_dict()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, in place."""
+        self._module.load_state_dict(state["module"])
+        self._optimizer.load_state_dict(state["optimizer"])
+
+
+def _norm(parameters: Sequence[Tensor]) -> float:
+    """The norm of all parameters together; NaN or infinite where one is."""
+    return float(torch.stack([each.detach().double().norm().cpu() for each in parameters]).norm())

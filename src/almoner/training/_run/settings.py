@@ -1,0 +1,228 @@
+"""The settings of a run, which its card states, and the options that say how it is computed and watched."""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from almoner import filters
+from almoner.errors import ArgumentError, Unsupported
+from almoner.individual import Filter as PersonFilter
+from almoner.individual import Losses
+from almoner.mechanisms import Gaussian, Mechanism, SampledGaussian
+from almoner.training._card import Boundary, Card, build_card, worst_case
+from almoner.training._run.books import check_price
+from almoner.training._run.budgets import fresh_odometer
+
+__all__ = [
+    "RENAMED",
+    "Compute",
+    "Settings",
+    "Watched",
+    "check_losses",
+    "check_optimizer",
+    "checked_callbacks",
+    "watched",
+]
+
+RENAMED = {
+    "epsilon": "budget=training.Target(epsilon=1.0, delta=1e-5)",
+    "delta": "budget=training.Target(epsilon=1.0, delta=1e-5)",
+    "odometer": "watch=odometers.Gaussian(delta=1e-5), in fit or in Stream; or budget=, where there is no other",
+    "ledger": "budget=training.OnLedger(ledger, key), for a Trainer with at_most=filters.Gaussian(...)",
+    "ids": "people=, as the ledger names people",
+    "pace": "sampling=training.FullBatch(pace=0.5)",
+    "spend_remainder": "sampling=training.FullBatch(spend_remainder=False)",
+    "spread": "sampling=training.FullBatch(spread=4)",
+    "extra_steps": "sampling=training.FullBatch(extra_steps=50)",
+    "sample_rate": "sampling=training.Poisson(0.01)",
+    "refresh_every": "sampling=training.Poisson(0.01, refresh_every=100)",
+    "slack": "sampling=training.Poisson(0.01, slack=1.1)",
+    "batches": "sampling=training.FixedBatches(size)",
+    "noise": "sampling=training.FixedBatches(size, noise=correlated.Banded(4))",
+    "memory": "compute=training.Compute(memory=1e9)",
+    "views": "compute=training.Compute(views=augmentations.Views(...))",
+    "group": "compute=training.Compute(group=True)",
+    "counting": "watch=lambda people: stopping.Dropouts(people, ...)",
+    "losses": "watch=individual.Losses(...)",
+    "checkpoint": "folder=path",
+    "checkpoint_every": "folder=training.RunFolder(path, every=50)",
+    "resume": "folder=training.RunFolder(path, resume=True)",
+}
+"""Parameters of earlier versions, and the line to write in their place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """How gradients are computed, and by whom. Public.
+
+    Args:
+        views: several views of each record in each step; see ``training.augmentations``.
+        memory: bytes; see ``training.Gradients``.
+        group: a torch.distributed process group, or True for the default one: every process holds its own people.
+    """
+
+    views: Any = None
+    memory: float | None = None
+    group: Any = None
+
+    def options(self) -> dict[str, Any]:
+        """The options of ``training.Gradients``."""
+        return {"views": self.views} | ({} if self.memory is None else {"memory": self.memory})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The facts that a run's card states, fixed before any private data are read. Every field is public."""
+
+    budget: filters.Filter | None
+    """The budget of each person; None: there is an odometer alone."""
+    odometer: Boundary | None = None
+    """A fresh odometer that stands in place of a budget."""
+    max_grad_norm: float
+    """The clip to begin with; callbacks may set another."""
+    divisor: float
+    noise_multiplier: float
+    steps: int | None
+    """The number of steps that each person can pay in full; None: as many as the budget admits."""
+    last_step: int | None = None
+    individual: bool = True
+    sampling: Any
+    seeded: bool
+    batches: Any = None
+    """The plan of fixed batches with correlated noise; None: all people, or Poisson samples of them, in every step."""
+    why: str = ""
+    """Why the budget is this filter, where it was recommended."""
+
+    def fixed(self) -> dict[str, Any]:
+        """The settings that a resumed run must share with its folder, because its card states them."""
+        names = ("max_grad_norm", "noise_multiplier", "divisor")
+        fixed = {name: getattr(self, name) for name in names} | dict(self.sampling.described())
+        return fixed | {"batches": "" if self.batches is None else self.batches.describe()}
+
+    def sensitivity(self, clip: float) -> float:
+        """The most that a person can contribute to what a step with this clip releases, and is charged for."""
+        most: float = clip if self.batches is None else self.batches.most
+        return most
+
+    def step(self) -> Gaussian | SampledGaussian:
+        """The first step."""
+        sigma, clip, rate = self.noise_multiplier * self.max_grad_norm, self.max_grad_norm, self.sampling.rate
+        return Gaussian(sigma, self.sensitivity(clip)) if rate is None else SampledGaussian(sigma, clip, rate)
+
+    def check_first_step(self, *priced: object) -> None:
+        """Refuse a budget, accounts or an odometer that has no price for the steps, before anything else is done.
+
+        Raises:
+            Unsupported: names the step.
+        """
+        step = self.step()
+        if self.budget is not None and not any(isinstance(each, PersonFilter) for each in priced):
+            self.budget.admits(step)
+        for each in (self.odometer, *priced):
+            check_price(each, step)
+
+    def card(self, *, delta: float | None, released: Mapping[Mechanism, int], **others: Any) -> Card:
+        """The promise about what was trained, and its price. Public.
+
+        Args:
+            delta: in (0, 1), for budgets that have no delta of their own.
+            released: what was released, and how often.
+            others: further fields of the card, or others than follow from these settings.
+        """
+        sampling, paces = self.sampling, self.individual and self.sampling.rate is None
+        fields: dict[str, Any] = {
+            "why": self.why,
+            "individual": self.individual,
+            "spend_remainder": paces and getattr(sampling, "spend_remainder", False),
+            "pace": getattr(sampling, "pace", 0.0) if paces else 0.0,
+            "sample_rate": sampling.rate,
+            "sigma": self.noise_multiplier * self.max_grad_norm,
+            "noise_multiplier": self.noise_multiplier,
+            "max_grad_norm": self.max_grad_norm,
+            "extra_steps": 0,
+            "average": 0.0,
+            "divisor": self.divisor * (sampling.rate or 1.0),
+            "count_sigma": None,
+            "people_from": "group",
+            "classes_from": "caller",
+            "batches": "" if self.batches is None else self.batches.describe(),
+            "released": tuple(released.items()),
+        }
+        return build_card(self.budget or worst_case(self.odometer, released), delta=delta, **(fields | others))
+
+
+class Watched(NamedTuple):
+    """What runs beside the accounts: a fresh odometer, counts of losses, and accounts that count drops; or None."""
+
+    odometer: Boundary | None = None
+    losses: Losses | None = None
+    counting: Callable[[PersonFilter], Any] | None = None
+
+
+def watched(given: Any) -> Watched:
+    """What ``watch=`` asks for: one object, or several in a list.
+
+    Raises:
+        ArgumentError: something that can't watch, or two of a kind.
+    """
+    found: dict[str, Any] = {}
+    for each in given if isinstance(given, list | tuple) else () if given is None else (given,):
+        if isinstance(each, Boundary):
+            name, each = "odometer", fresh_odometer(each)
+        elif isinstance(each, Losses):
+            name = "losses"
+        elif callable(each) and not isinstance(each, type):
+            name = "counting"
+        else:
+            raise ArgumentError(
+                f"watch={each!r} must be a fresh odometer, individual.Losses, or a function of the accounts that gives "
+                "Dropouts or StillActive: watch=[odometers.Gaussian(delta=1e-5)]"
+            )
+        if name in found:
+            raise ArgumentError(f"watch must have one {name} at most")
+        found[name] = each
+    return Watched(**found)
+
+
+def check_losses(losses: Losses | None, count: int, settings: Settings) -> None:
+    """Refuse counts of losses that are not fresh, not of so many people, or too coarse for the noise."""
+    if losses is None:
+        return
+    if settings.batches is not None:
+        raise Unsupported("losses are not counted together with FixedBatches")
+    if losses.n != count or losses.rates:
+        raise ArgumentError("losses must be fresh individual.Losses of as many people as the records are of")
+    if losses.noise[0] > settings.noise_multiplier:
+        raise ArgumentError(
+            f"losses: its least={losses.noise[0]:g} must be at most the noise multiplier {settings.noise_multiplier:g}"
+        )
+
+
+def checked_callbacks(callbacks: Iterable[Any]) -> Sequence[Any]:
+    """The callbacks in a tuple; each must be a function of the run."""
+    listed = tuple(callbacks) if isinstance(callbacks, Iterable) else (None,)
+    if not all(map(callable, listed)):
+        raise ArgumentError("callbacks must be a list of functions of the run")
+    return listed
+
+
+def check_optimizer(optimizer: Any, parameters: list[Any]) -> None:
+    """Refuse an optimizer that would leave a parameter where it is: its noisy gradients would be paid for in vain."""
+    if not callable(getattr(optimizer, "step", None)) or not hasattr(optimizer, "param_groups"):
+        raise ArgumentError(f"optimizer={optimizer!r} must be a torch.optim.Optimizer of the module's parameters")
+    if type(optimizer).__name__ == "SparseAdam":
+        raise ArgumentError("optimizer=SparseAdam takes sparse gradients only, and noise is in every coordinate")
+    asked = inspect.signature(optimizer.step).parameters.get("closure")
+    if asked is not None and asked.default is inspect.Parameter.empty:
+        raise ArgumentError(
+            f"optimizer={type(optimizer).__name__} computes the loss again within a step, which nobody has paid for: "
+            "use one whose step needs no closure"
+        )
+    moved = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    missing = sum(id(parameter) not in moved for parameter in parameters)
+    if missing:
+        raise ArgumentError(
+            f"optimizer: {missing} of the module's {len(parameters)} trained parameters are not among those it moves; "
+            "make it of module.parameters(), or call requires_grad_(False) on what must stay as it is"
+        )
