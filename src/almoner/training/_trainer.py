@@ -49,7 +49,6 @@ from almoner.training._run.settings import (
     checked_callbacks,
     watched,
 )
-from almoner.training._run.state import CurrentState, TrainingState
 from almoner.training.correlated import FixedBatches
 from almoner.training.gradients import Gradients
 
@@ -290,21 +289,12 @@ class Trainer:
     ) -> Run:
         """The run, before its first step."""
         settings, count = self._settings, records.person_count
-        current = CurrentState(
-            TrainingState(
-                max_grad_norm=settings.max_grad_norm,
-                noise_multiplier=settings.noise_multiplier,
-                sample_rate=settings.sampling.rate,
-                seeded=settings.seeded,
-            )
-        )
+        current = settings.current()
         odometer = watch.odometer or settings.odometer
         observers: list[Any] = [] if odometer is None else [Bounds(odometer, count if settings.individual else None)]
         observers += [] if watch.losses is None else [Counts(watch.losses)]
-        generator, total = (
-            noise_generator(self._gradients.parameters[0].device, self._seed),
-            self._processes.noisy_total,
-        )
+        device, total = self._gradients.parameters[0].device, self._processes.noisy_total
+        generator = noise_generator(device, self._seed)
         book = MemoryBook(
             self._accounts(count, shares, resumed=resumed),
             current,

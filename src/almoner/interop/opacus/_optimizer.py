@@ -12,7 +12,7 @@ from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processe
 from opacus.utils.uniform_sampler import UniformWithReplacementSampler
 from torch.utils.data import DataLoader, default_collate
 
-from almoner import _check, filters, mechanisms
+from almoner import _check, filters, mechanisms, odometers
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import Filter
 from almoner.individual import Odometer as PersonOdometer
@@ -26,10 +26,7 @@ from almoner.interop.opacus._rules import (
     refuse_accumulation,
     steps_that_fit,
 )
-from almoner.training._card import Boundary
-from almoner.training._run.books import Bounds, MemoryBook
-from almoner.training._run.budgets import fresh_odometer
-from almoner.training._run.state import CurrentState, TrainingState
+from almoner.training.books import Bounds, MemoryBook
 
 __all__ = ["IndividualOptimizer", "individual"]
 
@@ -48,7 +45,7 @@ def individual(
     slack: float = 1.1,
     collate_keeps_order: bool = False,
     max_physical_batch_size: int | None = None,
-    watch: Boundary | None = None,
+    watch: odometers.Odometer | None = None,
 ) -> tuple["IndividualOptimizer", DataLoader[Any]]:
     """Charge each person's account for that person's clipping bound.
 
@@ -94,12 +91,8 @@ def individual(
     step = mechanisms.gaussian_step(optimizer.noise_multiplier, 1.0, rate(data_loader.batch_sampler.sample_rate))
     steps_that_fit(people.budget, step, len(data_loader))  # for a person who is always clipped
     loader = Loader(data_loader, max_physical_batch_size)
-    book = MemoryBook(
-        people,
-        CurrentState(TrainingState(max_grad_norm=optimizer.max_grad_norm, noise_multiplier=optimizer.noise_multiplier)),
-        people=len(people.spent()),
-        observers=[] if watch is None else [Bounds(fresh_odometer(watch), len(people.spent()))],
-    )
+    count = len(people.spent())
+    book = MemoryBook(people, people=count, observers=[] if watch is None else [Bounds(watch, count)])
     book.check(step)
     return IndividualOptimizer(optimizer, loader, book, slack), loader
 

@@ -295,8 +295,7 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
             intercept=self.fit_intercept,
         )
         personal = isinstance(accounts, individual.Filter)
-        spent = accounts.used if personal else lambda: np.full(gradients.people, accounts.budget.spent)
-        history = ShareHistory(spent, 1.0 if personal else planned.total, steps)
+        history = _history(accounts, gradients.people, planned, steps)
 
         def look(number: int, parameters: Floats) -> None:
             self.n_iter_ = number
@@ -476,3 +475,11 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
         tags.non_deterministic = True
         tags.classifier_tags.poor_score = True
         return tags
+
+
+def _history(accounts: Any, people: int, planned: Plan, steps: int) -> ShareHistory:
+    """The shares of people's budgets that are used, as the training goes on. Private."""
+    if isinstance(accounts, Everybody):
+        public: Any = accounts.budget
+        return ShareHistory(lambda: np.full(people, public.spent), planned.total, steps)
+    return ShareHistory(accounts.used, 1.0, steps)

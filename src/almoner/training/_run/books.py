@@ -24,8 +24,9 @@ from almoner.training._accounts.everybody import Everybody
 from almoner.training._accounts.ids import join_new
 from almoner.training._card import Boundary
 from almoner.training._on_ledger.stream import LedgerStream
+from almoner.training._run.budgets import fresh_odometer
 from almoner.training._run.samplings import Sums, Turnout
-from almoner.training._run.state import CurrentState
+from almoner.training._run.state import CurrentState, TrainingState
 
 __all__ = [
     "Bounds",
@@ -120,7 +121,7 @@ class Bounds:
     name = "odometer"
 
     def __init__(self, odometer: Boundary, people: int | Sequence[Hashable] | None) -> None:
-        self._fresh = odometer.fresh()
+        self._fresh = fresh_odometer(odometer)
         self.odometer: PersonOdometer | Boundary
         self.odometer = odometer.fresh() if people is None else PersonOdometer(people, self._fresh)
 
@@ -207,7 +208,7 @@ class MemoryBook:
 
     Args:
         accounts: private.
-        current: the state of the run, where releases are counted.
+        current: the state of the run, where releases are counted; None: one of its own.
         draw: gives sums plus noise; None: somebody else draws it, after ``record``.
         people: the number of people, private; by id, whoever is there.
         observers: told what each person contributes.
@@ -222,7 +223,7 @@ class MemoryBook:
     def __init__(
         self,
         accounts: Any,
-        current: CurrentState,
+        current: CurrentState | None = None,
         draw: Draw | None = None,
         *,
         people: int = 0,
@@ -231,7 +232,8 @@ class MemoryBook:
         by_id: bool = False,
         before: Callable[[], object] = lambda: None,
     ) -> None:
-        self.accounts, self.current, self.observers, self._people = accounts, current, tuple(observers), people
+        self.accounts, self.observers, self._people = accounts, tuple(observers), people
+        self.current = current or CurrentState(TrainingState(max_grad_norm=0.0, noise_multiplier=0.0))
         self._draw: Draw = draw or _no_noise
         self._folder, self._by_id, self.before = folder, by_id, before
         self.gate: Any = None
