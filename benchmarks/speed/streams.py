@@ -27,7 +27,7 @@ def stream(accounts: int) -> Stream:
     people = individual.Filter(list(range(accounts)), filters.Gaussian(mu=1.0))
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
     loss = nn.CrossEntropyLoss(reduction="none")
-    return Stream(module, loss, optimizer, people, max_grad_norm=1.0, divisor=PEOPLE, noise_multiplier=100.0)
+    return Stream(module, loss, optimizer, people, max_grad_norm=1.0, noise_multiplier=100.0)
 
 
 def main() -> None:
@@ -48,7 +48,7 @@ def main() -> None:
             old = rng.choice(size, PEOPLE // 2, replace=False).tolist()
             new = list(range(size + number * PEOPLE, size + number * PEOPLE + PEOPLE // 2))
             began = process_time()
-            streams[which].update(x, y, old + new)
+            streams[which].update(x, y, old + new, divisor=PEOPLE)
             seconds[which].append(process_time() - began)
     few, many = (median(each[5:]) for each in seconds)
     print(

@@ -19,7 +19,7 @@ from torch import nn
 from training import mnist
 
 from almoner import filters
-from almoner.training import Trainer
+from almoner.training import Poisson, Trainer
 
 RATE = 0.015
 
@@ -60,7 +60,7 @@ def sampled(records, epochs, rounds):
     for _ in range(rounds):
         for individual, times in best.items():
             budget = filters.RenyiOrder(alpha=8, epsilon=8.0, delta=1e-5)
-            at = stamps(records, individual, every * epochs, budget, noise_multiplier=1.5, sample_rate=RATE)
+            at = stamps(records, individual, every * epochs, budget, noise_multiplier=1.5, sampling=Poisson(RATE))
             for epoch in range(epochs):
                 times[epoch] = min(times[epoch], at[every * (epoch + 1)] - at[every * epoch])
     return best[True], best[False]

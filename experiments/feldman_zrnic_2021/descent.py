@@ -27,7 +27,7 @@ from mnist import images
 from scipy import stats
 from torch import nn
 
-from almoner.training import Trainer
+from almoner.training import Poisson, Target, Trainer
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
@@ -67,14 +67,13 @@ def _trainer(module, epsilon, rate, steps, noise_multiplier, clip, learning_rate
         module,
         nn.CrossEntropyLoss(reduction="none"),
         torch.optim.SGD(module.parameters(), lr=learning_rate),
-        epsilon=epsilon,
-        delta=DELTA,
+        Target(epsilon, DELTA),
         max_grad_norm=clip,
         noise_multiplier=noise_multiplier,
         divisor=n,
         steps=steps,
         individual=False,
-        sample_rate=rate,
+        sampling=None if rate is None else Poisson(rate),
         seed=seed,
     )
 

@@ -11,7 +11,7 @@ steps, so filtering is plain descent until step k, with the same noise; it then 
 budget left. The rows 0.3 also carry the paper's odometer for each person (Algorithm 6, figure 2).
 
 Each finished run is appended to experiments/results/mnist.jsonl, and is not run again. A run that was killed goes on
-from its checkpoint in ``--work``. The noise is seeded, so the models are not private. A seed repeats a run on the same
+from its folder in ``--work``. The noise is seeded, so the models are not private. A seed repeats a run on the same
 machine with the same versions; elsewhere roundings differ, and numbers do within the spread of the seeds. The figures
 show counts of people by their privacy loss, which may not be published for data that are not public.
 """
@@ -30,7 +30,7 @@ from torch import nn
 from torch.func import functional_call
 
 from almoner import filters, mechanisms, odometers
-from almoner.training import Trainer
+from almoner.training import FullBatch, RunFolder, Trainer
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
@@ -108,7 +108,7 @@ def accuracy(module, values, x, y):
 
 
 class Watch:
-    """A callback that notes accuracy and people with budget left; notes live in the run's history, with checkpoints."""
+    """A callback that notes accuracy and people with budget left; notes live in the run's history, in its folder."""
 
     def __init__(self, setting, module, test):
         self.setting, self.module, self.test = setting, module, test
@@ -168,17 +168,16 @@ def run(train, test, setting, seed, *, budget, work):
         nn.CrossEntropyLoss(reduction="none"),
         torch.optim.SGD(module.parameters(), lr=setting.learning_rate, momentum=setting.momentum),
         budget,
-        odometer=odometer if watch.has_odometer else None,
         max_grad_norm=setting.clip,
         noise_multiplier=setting.noise_multiplier,
         divisor=len(train[0]),
         steps=setting.steps,
-        extra_steps=setting.k_max - setting.steps,
-        pace=0.0,  # Algorithm 8
+        sampling=FullBatch(pace=0.0, extra_steps=setting.k_max - setting.steps),  # Algorithm 8
         seed=seed + 1000 * announced,  # other noise than before the kill
     )
     watch.trainer = trainer
-    done = trainer.fit(*train, callbacks=[watch], checkpoint=work, checkpoint_every=1, resume=True)
+    bounds, place = odometer if watch.has_odometer else None, RunFolder(work, every=1, resume=True)
+    done = trainer.fit(*train, callbacks=[watch], watch=bounds, folder=place)
     notes = done.history
     charged = sum(count for one, count in done.released.items() if isinstance(one, mechanisms.Gaussian))
     return (

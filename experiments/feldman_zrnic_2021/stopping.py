@@ -29,7 +29,7 @@ from scipy import stats
 from torch import nn
 
 from almoner import filters
-from almoner.training import Descent, LogisticRegression, Trainer
+from almoner.training import Descent, FullBatch, LogisticRegression, Trainer
 from almoner.training._linear.noise_plan import plan
 from almoner.training.stopping import ActiveAnswer, Dropouts, SquareRoot, StillActive, Tree
 
@@ -192,11 +192,10 @@ def run_mnist(images, seed, *, factor=2, steps=None):
         noise_multiplier=sigma,
         divisor=len(y),
         steps=steps,
-        extra_steps=counts - steps,
-        pace=0.0,
+        sampling=FullBatch(pace=0.0, extra_steps=counts - steps),
         seed=seed,
     )
-    done = trainer.fit(x, y, callbacks=[look], counting=count)
+    done = trainer.fit(x, y, callbacks=[look], watch=count)
     price = made[0].price
     return {
         "setting": "MNIST, as printed",

@@ -35,7 +35,7 @@ from torch import nn
 
 from almoner import filters, individual
 from almoner.curves import gaussian
-from almoner.training import CallbackView, Trainer
+from almoner.training import CallbackView, FullBatch, Trainer
 
 DELTA, DECAY = 1e-5, 9.4e-4  # the weight decay of the authors' program
 BUDGETS, MULTIPLES = (2.75, 0.5, 10.0), (5.0, 0.5, 3.0, 2.0, 1.5, 0.75)  # besides 1
@@ -155,9 +155,7 @@ def trained(task: Data, chosen: Settings, *, curves: bool) -> dict[str, Any]:
         divisor=task.count,
         noise_multiplier=noise,
         steps=chosen.epochs,
-        extra_steps=chosen.more,
-        spend_remainder=False,
-        pace=0.0,
+        sampling=FullBatch(pace=0.0, spend_remainder=False, extra_steps=chosen.more),
         seed=chosen.seed,
     )
     people = None if task.people is None else torch.from_numpy(task.people)
@@ -178,7 +176,7 @@ def trained(task: Data, chosen: Settings, *, curves: bool) -> dict[str, Any]:
         epsilons=lambda: counted.epsilon(delta=DELTA),
         start=chosen.epochs,
     )
-    trainer.fit(x, y, people, losses=counted, callbacks=[seen, lambda run: watch.look(run.step, run.module)])
+    trainer.fit(x, y, people, watch=counted, callbacks=[seen, lambda run: watch.look(run.step, run.module)])
     bars = np.histogram(np.minimum(seen.epsilons, chosen.epsilon), bins=EDGES, range=(0.0, chosen.epsilon))[0]
     return record | {
         **seen.rows,

@@ -186,7 +186,7 @@ def run(
         steps=size.epochs * size.epoch,
         individual=False,
         noise_multiplier=size.first if falling else size.least,
-        sample_rate=size.rate,
+        sampling=training.Poisson(size.rate),
         seed=seed,
     )
     begun = time.perf_counter()

@@ -234,7 +234,7 @@ def run(name: str, size: Size, known: tuple[Tensor, Tensor, Tensor, Tensor], see
         divisor=size.people,
         individual=False,
         noise_multiplier=size.noise_multiplier,
-        sample_rate=size.rate,
+        sampling=training.Poisson(size.rate),
         seed=seed,
     )
     start = time.perf_counter()

@@ -125,20 +125,20 @@ def run(data: Data, clip: float, rule: str, chosen: Setting, epsilon: float, peo
 
 def sampled(trainer: Make, epsilon: float, count: int, share: float) -> training.Trainer:
     """DP-SGD with exact accounting: the noise that all people's epsilon needs, times the share of them."""
-    how = {"sample_rate": 1 / count, "individual": False}
-    planned = trainer(epsilon=epsilon, delta=DELTA, **how)
+    how = {"sampling": training.Poisson(1 / count), "individual": False}
+    planned = trainer(budget=training.Target(epsilon, DELTA), **how)
     if share == 1:
         return planned
     noise = planned.noise_multiplier * share
-    return trainer(odometer=odometers.Renyi(delta=DELTA), noise_multiplier=noise, **how)
+    return trainer(budget=odometers.Renyi(delta=DELTA), noise_multiplier=noise, **how)
 
 
 def fixed(trainer: Make, rule: str, louder: float, epsilon: float, share: float) -> training.Trainer:
     """Fixed batches: the budget divided by the share of people, so that the noise is multiplied by it."""
     mu = float(gaussian.mu(epsilon=epsilon, delta=DELTA)) / share
+    noise = BandedInverse(band=BAND) if "banded" in rule else None
     how = {
-        "batches": FixedBatches(round(SIZE * share)),
-        "noise": BandedInverse(band=BAND) if "banded" in rule else None,
+        "sampling": FixedBatches(round(SIZE * share), noise=noise),
         "individual": rule.startswith("accounts"),
     }
     planned = trainer(budget=filters.Gaussian(mu=mu), **how)

@@ -139,12 +139,11 @@ def run(periods: Periods, rule: str, chosen: Chosen, epsilon: float, seed: int) 
         filters.Gaussian(epsilon=epsilon, delta=DELTA),
         max_grad_norm=chosen.clip,
         noise_multiplier=sqrt(chosen.releases) / gaussian.mu(epsilon=epsilon, delta=DELTA) * (1 + 1e-9),
-        divisor=expected,
         seed=seed,
     )
     total, half = torch.zeros_like(module.weights.weight), len(parts) // 2
     for part in parts:
-        if models.update(*part) > half:
+        if models.update(*part, divisor=expected) > half:
             total += module.weights.weight.detach()
     with torch.no_grad():
         module.weights.weight.copy_(total / (len(parts) - half))
