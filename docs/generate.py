@@ -64,6 +64,7 @@ MODULES = (
     "almoner.training.images.features",
     "almoner.training.images.drawings",
     "almoner.training.images.image_classifier",
+    "almoner.training.books",
     "almoner.training.tables",
     "almoner.training.demo_tables",
     "almoner.report.spends",

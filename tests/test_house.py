@@ -41,7 +41,7 @@ FLOORS = {
     "odometers": 4,
     "accounting": 5,
     "individual": 6,
-    "interop": 7,
+    "interop": 9,
     "ledger": 7,
     "queries": 8,
     "training": 8,
@@ -99,6 +99,7 @@ ALONE = {
     "ledger._care.erase": "one task of upkeep",
     "ledger._care.protect": "one task of upkeep",
     "report.odometers": "public: a picture",
+    "training.books": "public: the names that loops of users' own charge by",
     "training.images.layers": "public: layers for users' own modules",
     "training.tables": "public: the names that users read tables with",
 }
@@ -108,8 +109,6 @@ PARAMETERS = 12
 MANY = {
     "queries._session.open": 19,
     "training._linear.descent.descend": 15,
-    "training._stream.__init__": 19,
-    "training._trainer.__init__": 24,
 }
 """Functions that take more parameters, and how many; these numbers may only fall."""
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef

@@ -132,7 +132,7 @@ def test_planted_errors_of_training_are_found(plant, monkeypatch):
     assert rule in audited(make(), **QUICK, data=records(2)).rules
 
 
-CORRELATED = {"batches": FixedBatches(10), "steps": 12}
+CORRELATED = {"sampling": FixedBatches(10), "steps": 12}
 
 
 def first_row_alone(self, places):
@@ -149,13 +149,22 @@ def rows_in_place_of_columns(self, places):
 def test_later_rows_that_are_not_paid_are_found(wrong, monkeypatch):
     """Correlated noise: a contribution is in all later rows, and the whole column must be paid."""
     monkeypatch.setattr(Factor, "inner_products", wrong)
-    assert "account" in audited(trainer(noise=Banded(3), pace=0.0, **CORRELATED), **QUICK | {"people": range(8)}).rules
+    assert (
+        "account"
+        in audited(
+            trainer(noise=Banded(3), sampling=training.FullBatch(pace=0.0), **CORRELATED),
+            **QUICK | {"people": range(8)},
+        ).rules
+    )
 
 
 def test_overlaps_that_are_not_paid_are_found(monkeypatch):
     """Correlated noise that never ends: earlier contributions overlap with later ones."""
     monkeypatch.setattr(Pattern, "cross", lambda self, turn, past: np.zeros(len(past)))
-    assert "account" in audited(trainer(noise=BandedInverse(3), pace=0.0, **CORRELATED), **QUICK).rules
+    assert (
+        "account"
+        in audited(trainer(noise=BandedInverse(3), sampling=training.FullBatch(pace=0.0), **CORRELATED), **QUICK).rules
+    )
 
 
 def test_who_is_not_sampled_must_pay(monkeypatch):
@@ -170,7 +179,7 @@ def test_who_is_not_sampled_must_pay(monkeypatch):
 
     monkeypatch.setattr(contributions.Poisson, "charge_and_sum", charge_and_sum)
     budget = lambda: filters.RenyiOrder(alpha=8, rho=0.5)  # noqa: E731
-    assert "account" in audited(trainer(budget, sample_rate=0.3), **QUICK).rules
+    assert "account" in audited(trainer(budget, sampling=training.Poisson(0.3)), **QUICK).rules
 
 
 def test_a_stream_with_a_fresh_account_in_each_update_is_found():

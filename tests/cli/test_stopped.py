@@ -40,7 +40,8 @@ def test_a_training_that_is_stopped_says_how_to_go_on(tmp_path, name, charged):
         pa.table({"who": who}), person="who", budget=filters.Gaussian(mu=1.0), ledger=book, create=True
     ).close()
     command = ["train", "people.csv", "--target", "y", "--schema", "schema.toml", "--person", "who", "--out", "model"]
-    command += ["--epsilon", "0.1", "--steps", "20"]
+    (tmp_path / "train.toml").write_text("steps = 20\n")
+    command += ["--epsilon", "0.1", "--settings", "train.toml"]
     on = ["--ledger", str(book), "--key", "one"] if charged else []
     stopped = subprocess.run(
         [sys.executable, "-c", STOPPED_AT_THE_FIFTH_STEP, *command, *on, name],

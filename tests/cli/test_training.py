@@ -1,4 +1,4 @@
-"""`almoner train`, `almoner predict` and `almoner demo`."""
+"""`almoner schema`, `almoner train`, `almoner score`, `almoner predict` and `almoner demo`."""
 
 import csv
 import json
@@ -21,6 +21,13 @@ def call(*arguments, code=0):
     return result.stdout if code == 0 else " ".join(result.stderr.split())
 
 
+def settings(folder, **given):
+    """The option that names a file with these settings."""
+    path = folder / "train.toml"
+    path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in given.items()), encoding="utf-8")
+    return ["--settings", path]
+
+
 @pytest.fixture
 def folder(tmp_path):
     """A file of made-up people, and its schema."""
@@ -30,10 +37,9 @@ def folder(tmp_path):
 def test_train_writes_a_model_and_predict_uses_it(folder):
     """The main job from end to end: model, card, metrics, and predictions that are right for most."""
     arguments = ["train", folder / "data.csv", "--target", "bought", "--schema", folder / "schema.toml"]
-    arguments += ["--epsilon", 4, "--test", folder / "data.csv", "--out", folder / "model"]
-    told = json.loads(call(*arguments, "--picture", folder / "spends.png", "--json"))
+    arguments += ["--epsilon", 4, "--out", folder / "model"]
+    told = json.loads(call(*arguments, *settings(folder, picture="spends.png"), "--json"))
     assert told["card"]["epsilon"] == 4.0
-    assert told["metrics"]["accuracy"] > 0.9
     assert (folder / "spends.png").stat().st_size > 0
     assert json.loads((folder / "spends.json").read_text(encoding="utf-8"))["mark"] == "private: for the data holder"
     for card in ("card.md", "card.html"):
@@ -43,9 +49,30 @@ def test_train_writes_a_model_and_predict_uses_it(folder):
     assert float(rows[0]["no"]) + float(rows[0]["yes"]) == pytest.approx(1.0)
     call("predict", folder / "model", folder / "data.csv", "--out", folder / "answers.csv")
     assert (folder / "answers.csv").read_text(encoding="utf-8").startswith("predicted,no,yes")
-    text = call(*arguments, "--force")
-    assert "What this model promises" in text
-    assert "Held-out file" in text
+    assert "What this model promises" in call(*arguments, "--force")
+
+
+def test_score_judges_a_model_by_other_people(folder):
+    """metrics.json is written into the folder, with its warning, and replaced with --force alone."""
+    model, data = folder / "model", folder / "data.csv"
+    arguments = ["train", data, "--target", "bought", "--schema", folder / "schema.toml", "--epsilon", 4]
+    call(*arguments, "--out", model)
+    assert not (model / "metrics.json").exists()
+    told = json.loads(call("score", model, data, "--json"))
+    assert told["accuracy"] > 0.9
+    assert told["rows"] == 500
+    assert "does not cover the people in that file" in told["note"]
+    assert json.loads((model / "metrics.json").read_text(encoding="utf-8")) == told
+    assert "exists already" in call("score", model, data, code=2)
+    (folder / "late.csv").write_text("no table\n" + data.read_text(encoding="utf-8"), encoding="utf-8")
+    assert "Held-out file: accuracy" in call("score", model, folder / "late.csv", "--skip-rows", 1, "--force")
+    (folder / "ages.csv").write_text("age\n50\n", encoding="utf-8")
+    (folder / "none.csv").write_text("age,bought\n", encoding="utf-8")
+    assert "'bought'" in call("score", model, folder / "ages.csv", "--force", code=2)
+    assert "no rows" in call("score", model, folder / "none.csv", "--force", code=2)
+    assert "does not hold a model" in call("score", folder, data, code=2)
+    assert json.loads((model / "metrics.json").read_text(encoding="utf-8")) == told
+    call("predict", model, data)
 
 
 def test_a_delta_that_allows_to_show_a_person_is_told(folder):
@@ -69,14 +96,19 @@ def test_without_a_schema_the_reason_is_told_and_a_template_can_be_had(folder):
     """Data-dependent preprocessing is refused with an explanation; the template holds the names of the columns."""
     told = call("train", folder / "data.csv", "--target", "bought", "--out", folder / "model", code=2)
     assert "must be public" in told
-    assert "--init-schema" in told
-    made = folder / "mine.toml"
-    call("train", folder / "data.csv", "--target", "bought", "--init-schema", made)
-    assert set(tomllib.loads(made.read_text(encoding="utf-8"))["columns"]) == {"age"}
-    arguments = ["train", folder / "data.csv", "--target"]
-    assert "exists already" in call(*arguments, "bought", "--init-schema", made, code=2)
-    assert "no column 'sold'" in call(*arguments, "sold", "--init-schema", folder / "other.toml", code=2)
-    assert "--out is missing" in call(*arguments, "bought", "--schema", folder / "schema.toml", code=2)
+    assert "`almoner schema DATA --target COLUMN --out schema.toml`" in told
+    made, arguments = folder / "mine.toml", ["schema", folder / "data.csv", "--target"]
+    call(*arguments, "bought", "--out", made)
+    written = made.read_text(encoding="utf-8")
+    assert set(tomllib.loads(written)["columns"]) == {"age"}
+    assert call(*arguments, "bought") == written
+    assert json.loads(call(*arguments, "bought", "--json")) == {"schema": written}
+    assert "exists already" in call(*arguments, "bought", "--out", made, code=2)
+    assert "is what is read" in call(*arguments, "bought", "--out", folder / "data.csv", "--force", code=2)
+    assert "no column 'sold'" in call(*arguments, "sold", "--out", folder / "other.toml", code=2)
+    assert "give either" in call(*arguments, "bought", "--out", made, "--check", made, code=2)
+    model = ["train", folder / "data.csv", "--target", "bought", "--schema", folder / "schema.toml"]
+    assert "--out is missing" in call(*model, code=2)
 
 
 @pytest.mark.slow
@@ -107,17 +139,16 @@ def test_the_demo_falls_back_to_digits(folder, monkeypatch):
 
 
 def test_what_cannot_be_finished_is_refused_before_any_training(folder):
-    """A held-out file without labels, a picture of no known kind, a file without rows: one line, and no model."""
+    """A picture of no known kind, a file without rows: one line, and no model."""
     data, out = folder / "data.csv", folder / "model"
-    (folder / "ages.csv").write_text("age\n50\n", encoding="utf-8")
     (folder / "none.csv").write_text("age,bought\n", encoding="utf-8")
     options = ["--target", "bought", "--schema", folder / "schema.toml", "--out", out]
-    assert "'bought'" in call("train", data, *options, "--test", folder / "ages.csv", code=2)
-    assert "must end in" in call("train", data, *options, "--picture", folder / "spends.doc", code=2)
+    assert "must end in" in call("train", data, *options, *settings(folder, picture="spends.doc"), code=2)
     assert "no rows" in call("train", folder / "none.csv", *options, code=2)
-    assert "is private" in call("train", data, *options, "--picture", out / "card.png", code=2)
+    assert "is private" in call("train", data, *options, *settings(folder, picture="model/card.png"), code=2)
     (folder / "notes.json").write_text("mine", encoding="utf-8")
-    assert "notes.json exists already" in call("train", data, *options, "--picture", folder / "notes.png", code=2)
+    told = call("train", data, *options, *settings(folder, picture="notes.png"), code=2)
+    assert "notes.json exists already" in told
     assert not out.exists()
     assert "can't be written" in call("train", data, *options[:-1], data / "model", code=2)
 
@@ -125,7 +156,8 @@ def test_what_cannot_be_finished_is_refused_before_any_training(folder):
 def test_answers_overwrite_nothing(folder):
     """Predictions replace no file without --force, and never the people's data."""
     data, model = folder / "data.csv", folder / "model"
-    call("train", data, "--target", "bought", "--schema", folder / "schema.toml", "--out", model, "--steps", 5)
+    schema = ["--target", "bought", "--schema", folder / "schema.toml"]
+    call("train", data, *schema, "--out", model, *settings(folder, steps=5))
     before = data.read_bytes()
     assert "is what is read" in call("predict", model, data, "--out", data, "--force", code=2)
     assert data.read_bytes() == before
@@ -135,10 +167,11 @@ def test_answers_overwrite_nothing(folder):
 
 
 def test_a_model_with_kept_accounts_has_a_statement_for_each_person(folder):
-    """`almoner train --keep-accounts` writes a private file beside the model, which `almoner statement` reads."""
+    """With keep_accounts `almoner train` writes a private file beside the model, which `almoner statement` reads."""
     arguments = ["train", folder / "data.csv", "--target", "bought", "--schema", folder / "schema.toml"]
     arguments += ["--out", folder / "model", "--epsilon", 2]
-    told = json.loads(call(*arguments, "--keep-accounts", "--json"))
+    keep = settings(folder, keep_accounts=True)
+    told = json.loads(call(*arguments, *keep, "--json"))
     kept = folder / "model.accounts"
     assert told["private"] == [str(kept)]
     assert kept.stat().st_mode & 0o777 == 0o600
@@ -151,16 +184,18 @@ def test_a_model_with_kept_accounts_has_a_statement_for_each_person(folder):
     assert "--delta" in call("statement", kept, "--person", "17", "--delta", "1e-6", code=2)
     assert "exists already" in call(*arguments, "--force", code=2)  # they would seem to be those of the new model
     kept.unlink()
-    assert "--keep-accounts" in call("statement", folder / "model", "--person", "17", code=2)
-    assert "individual" in call(*arguments, "--force", "--keep-accounts", "--no-individual", code=2)
+    assert "keep_accounts = true" in call("statement", folder / "model", "--person", "17", code=2)
+    refused = settings(folder, keep_accounts=True, individual=False)
+    assert "individual" in call(*arguments, "--force", *refused, code=2)
 
 
 def test_train_stops_when_too_many_people_are_out(folder):
-    """--stop-when-inactive reaches the noisy counts, and the card lists what they cost."""
+    """The setting stop_when_inactive reaches the noisy counts, and the card lists what they cost."""
     arguments = ["train", folder / "data.csv", "--target", "bought", "--schema", folder / "schema.toml"]
-    arguments += ["--out", folder / "model", "--stop-when-inactive", 0.2, "--steps", 20, "--json"]
-    assert "pace" in call(*arguments, "--extra-steps", 2000, code=2)
-    card = json.loads(call(*arguments, "--extra-steps", 2000, "--pace", 0))["card"]
+    arguments += ["--out", folder / "model", "--json"]
+    stopping = {"stop_when_inactive": 0.2, "steps": 20, "extra_steps": 2000}
+    assert "pace" in call(*arguments, *settings(folder, **stopping), code=2)
+    card = json.loads(call(*arguments, *settings(folder, **stopping, pace=0)))["card"]
     assert len(card["released"]) == 2
     assert card["released"][0]["times"] == card["steps"] + card["extra_steps"]
 
@@ -174,7 +209,8 @@ def test_a_training_on_a_ledger_that_questions_charge_too(tmp_path):
     budget = filters.Gaussian(epsilon=4.0, delta=1e-6)
     Ledger.open(folder / "l", budget=budget, person="VARCHAR", create=True).close()
     arguments = ["train", folder / "data.csv", "--target", "bought", "--schema", folder / "schema.toml"]
-    arguments += ["--person", "who", "--epsilon", 2, "--delta", 1e-6, "--steps", 20, "--ledger", folder / "l"]
+    arguments += ["--person", "who", "--epsilon", 2, "--delta", 1e-6, "--ledger", folder / "l"]
+    arguments += settings(folder, steps=20)
     assert "belong together" in call(*arguments, "--out", folder / "model", code=2)
     call(*arguments, "--key", "first", "--out", folder / "model")
     assert "training 'first', entry 1:" in (folder / "model" / "card.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`almoner train --tune`."""
+"""`almoner tune`."""
 
 import json
 
@@ -23,10 +23,11 @@ def folder(tmp_path):
 
 
 def test_train_tunes_and_pays_for_it(folder):
-    """--tune keeps the best of a random number of runs; the card states the search; other people can pay for scores."""
-    arguments = ["train", folder / "data.csv", "--target", "bought", "--schema", folder / "schema.toml", "--steps", 5]
-    tuned = [*arguments, "--tune", 4, "--tune-learning-rate", "1,8", "--tune-max-grad-norm", "1"]
-    told = call(*tuned, "--out", folder / "tuned")
+    """The best of a random number of runs is kept; the card states the search; other people can pay for scores."""
+    tried = folder / "tune.toml"
+    tried.write_text("steps = 5\nlearning_rate = [1, 8]\nmax_grad_norm = [1]\n", encoding="utf-8")
+    tuned = ["tune", folder / "data.csv", "--target", "bought", "--schema", folder / "schema.toml", "--runs", 4]
+    told = call(*tuned, "--settings", tried, "--out", folder / "tuned")
     assert "Tuning" in told
     assert "training" not in told.split("What this model promises")[0]
     card = json.loads((folder / "tuned" / "card.json").read_text(encoding="utf-8"))
@@ -34,20 +35,29 @@ def test_train_tunes_and_pays_for_it(folder):
     assert "4 expected" in card["tuned"]
     assert "the same people pay" in card["tuned"]
     (folder / "others.csv").write_text((folder / "data.csv").read_text(encoding="utf-8"), encoding="utf-8")
-    call(*tuned, "--tune-on", folder / "others.csv", "--out", folder / "judged")
+    call(*tuned, "--settings", tried, "--on", folder / "others.csv", "--out", folder / "judged")
     card = json.loads((folder / "judged" / "card.json").read_text(encoding="utf-8"))
     assert "other people pay" in card["tuned"]
     out = ["--out", folder / "refused"]
     for more, why in (
-        (["--tune-on", folder / "data.csv"], "trained on"),
-        (["--keep-accounts"], "keep_accounts"),
-        (["--tune-learning-rate", "1;8"], "numbers with commas"),
-        (["--noise-multiplier", 3], "noise_multiplier"),
+        (["--on", folder / "data.csv"], "trained on"),
+        (["--runs", 0.5], "runs"),
+        (["--keep-accounts"], "the best run alone would understate"),
+        (["--noise-multiplier", 3], "follows from the budget of the search"),
         (["--picture", folder / "spends.png"], "best run alone"),
-        (["--learning-rate", 2], "--tune-learning-rate"),
-        (["--max-grad-norm", 2], "--tune-max-grad-norm"),
+        (["--learning-rate", 2], "`learning_rate = [2]`, in tune.toml"),
+        (["--max-grad-norm", 2], "`max_grad_norm = [2]`, in tune.toml"),
+        (["--ledger", folder / "l"], "no price on a ledger"),
     ):
         assert why in call(*tuned, *more, *out, code=2)
+    for line, why in (
+        ("keep_accounts = true", "no setting of `almoner tune`: accounts of the best run alone"),
+        ("noise_multiplier = 3", "no setting of `almoner tune`: each run's noise follows"),
+        ('picture = "a.png"', "no setting of `almoner tune`: what people spent"),
+        ("learning_rate = 2", "must be a list of numbers: the values to try, learning_rate = [1, 4, 16, 64]"),
+        ("max_grad_norm = []", "must be a list of numbers: the values to try, max_grad_norm = [0.25, 1]"),
+        ("learning_rate = [1, -8]", "learning_rate=-8"),
+    ):
+        (folder / "wrong.toml").write_text(line + "\n", encoding="utf-8")
+        assert why in call(*tuned, "--settings", folder / "wrong.toml", *out, code=2)
     assert not (folder / "refused").exists()
-    for alone in (["--tune-on", folder / "others.csv"], ["--tune-learning-rate", "1"], ["--tune-max-grad-norm", "1"]):
-        assert f"{alone[0]} needs --tune" in call(*arguments, *alone, *out, code=2)

@@ -73,7 +73,7 @@ def train(session, folder, key):
             steps=STEPS,
         )
         on = training.OnLedger(session.ledger, key)
-        options = {"checkpoint": folder / key, "checkpoint_every": 5, "resume": True}
+        options = {"folder": training.RunFolder(folder / key, every=5, resume=True)}
         job.fit(x, (x[:, 0] > 0).long(), ledger=on, ids=NAMES, callbacks=[publish], **options)
     finally:
         training.Gradients.sums = original

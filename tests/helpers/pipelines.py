@@ -87,7 +87,7 @@ def trainer(budget=None, *, ask=False, counting=None, policy=None, **options):
             if ask and state.step == 3:
                 seen.append(state.noisy_sum(right, sigma=20.0))
 
-        done = run.fit(*tensors(data), callbacks=[look, *([] if policy is None else [policy])], counting=counting)
+        done = run.fit(*tensors(data), callbacks=[look, *([] if policy is None else [policy])], watch=counting)
         accounts = run.accounts if own.get("odometer") is None else None
         return audit.Outcome([seen, done.reason, list(done.released.items())], accounts)
 
@@ -201,7 +201,7 @@ def _trained(**options):
     return lambda people, **more: audited(trainer(**options), range(1, 1 + people), **more)
 
 
-FIXED = {"batches": FixedBatches(10), "steps": 12}
+FIXED = {"sampling": FixedBatches(10), "steps": 12}
 LAPLACE = {"budget": lambda: filters.Basic(epsilon=3.0), "keys_delta": None}
 
 DOORS = {

@@ -44,8 +44,8 @@ def train(rank: int, world: int, rate: float | None):
         noise_multiplier=3.0,
         divisor=N,
         steps=STEPS,
-        sample_rate=rate,
-        group=True if world > 1 else None,
+        sampling=training.Poisson(rate),
+        compute=training.Compute(group=True if world > 1 else None),
         seed=4,
     )
 
@@ -57,7 +57,7 @@ def train(rank: int, world: int, rate: float | None):
     def counting(accounts):
         return Dropouts(accounts, Tree(steps=STEPS, sigma=6.0), noise=np.random.default_rng(rank))
 
-    run = job.fit(x[mine], y[mine], callbacks=[ask], counting=counting)
+    run = job.fit(x[mine], y[mine], callbacks=[ask], watch=counting)
     weights = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
     return (
         weights.numpy(),

@@ -36,7 +36,12 @@ def train(folder: Path) -> None:
         divisor=40,
         steps=STEPS,
     )
-    job.fit(x, (x[:, 0] > 0).long(), checkpoint=folder, resume=True, callbacks=[lambda run: time.sleep(1e-3)])
+    job.fit(
+        x,
+        (x[:, 0] > 0).long(),
+        folder=training.RunFolder(folder, resume=True),
+        callbacks=[lambda run: time.sleep(1e-3)],
+    )
 
 
 def main(folder: Path) -> None:

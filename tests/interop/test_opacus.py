@@ -480,11 +480,11 @@ def naive(module, x, y, row):
     return torch.cat([p.grad.flatten() for p in module.parameters()]).double()
 
 
-def run(accounts, *, steps=30, noise=NOISE, slack=1.1, each=lambda *_: None, **options):
+def run(accounts, *, steps=30, noise=NOISE, slack=1.1, each=lambda *_: None, watch=None, **options):
     """Training with accounts per person; ``each`` sees every step."""
     torch.manual_seed(3)
     module, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"), noise=noise, **options)
-    optimizer, loader = ours.individual(optimizer, loader, accounts, slack=slack)
+    optimizer, loader = ours.individual(optimizer, loader, accounts, slack=slack, watch=watch)
     done = 0
     while done < steps:
         for x, y in loader:
@@ -578,6 +578,23 @@ def test_small_gradients_cost_less_and_nobody_exceeds_the_budget():
     run(people, steps=60)
     assert np.all(people.spent() <= 0.5)
     assert people.left()[:10].mean() > 2 * people.left()[-10:].mean()
+
+
+def test_running_bounds_count_what_each_person_was_charged():
+    """An odometer beside the accounts is told the bounds of those who paid, and nothing of those who could not."""
+    people, spent, bounds = accounts(0.3), [np.zeros(N)], []
+    by_hand = individual.Odometer(N, odometers.Renyi(delta=1e-5))
+
+    def each(rows, given, at, optimizer, people):
+        spent.append(np.asarray(people.spent()).copy())
+        by_hand.charge(ROUND, np.where(spent[-1] > spent[-2], given, 0.0))
+        bounds.append(np.array_equal(optimizer.odometer.epsilon(), by_hand.epsilon()))
+
+    run(people, steps=25, each=each, watch=odometers.Renyi(delta=1e-5))
+    assert all(bounds)
+    assert np.any(spent[-1] == spent[-2])
+    with pytest.raises(ArgumentError, match="without watch="):
+        run(accounts(), steps=1)[1].odometer  # noqa: B018 - it is a property
 
 
 def test_refused_people_contribute_nothing():

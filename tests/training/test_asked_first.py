@@ -17,14 +17,16 @@ def test_trainer_asks_the_odometer_first(tmp_path, own):
     """A budget that takes sampled steps beside an odometer that does not: nothing is charged, written or taken."""
     people = individual.Filter(N, filters.Renyi(epsilon=1.0, delta=1e-5)) if own else None
     budget = people or filters.Renyi(epsilon=1.0, delta=1e-5)
-    job = trainer(budget, odometer=SAMPLED, sample_rate=0.2, noise_multiplier=9.0, individual=own)
+    job = trainer(budget, odometer=SAMPLED, sampling=training.Poisson(0.2), noise_multiplier=9.0, individual=own)
     with pytest.raises(errors.Unsupported):
-        job.fit(*records(), checkpoint=None if own else tmp_path / "run")
+        job.fit(*records(), folder=None if own else tmp_path / "run")
     assert not (tmp_path / "run").exists()
     if people is not None:
         assert not people.spent().any()
     else:
-        trainer(budget, individual=False, steps=1, sample_rate=0.2, noise_multiplier=9.0).fit(*records())  # not taken
+        trainer(budget, individual=False, steps=1, sampling=training.Poisson(0.2), noise_multiplier=9.0).fit(
+            *records()
+        )  # not taken
 
 
 def test_accounts_are_asked_before_a_step_whatever_is_set_in_between(tmp_path):
@@ -38,7 +40,7 @@ def test_accounts_are_asked_before_a_step_whatever_is_set_in_between(tmp_path):
 
     job = trainer(filters.RenyiOrder(alpha=8.0, rho=5.0), odometer=odometer, noise_multiplier=20.0, individual=False)
     with pytest.raises(errors.BudgetExceeded):
-        job.fit(*records(), callbacks=[louder], checkpoint=tmp_path / "run")
+        job.fit(*records(), callbacks=[louder], folder=tmp_path / "run")
     assert len((tmp_path / "run" / "journal.jsonl").read_text().splitlines()) == 1
     assert job.accounts.state()["count"] == 1
     assert not people.spent().any()
@@ -47,12 +49,12 @@ def test_accounts_are_asked_before_a_step_whatever_is_set_in_between(tmp_path):
 def test_counting_gives_back_its_price_where_losses_or_bounds_cannot_count_it():
     """A pure question beside Gaussian counts: the caller's accounts are as they were."""
     people = individual.Filter(N, filters.Zcdp(rho=2.0))
-    for beside in ({"losses": individual.Losses(N, least=4.0, most=400.0)}, {}):
+    for beside in ({"watch": individual.Losses(N, least=4.0, most=400.0)}, {}):
         odometer = None if beside else odometers.Renyi(delta=1e-5)
         job = trainer(people, noise_multiplier=40.0, odometer=odometer)
         with pytest.raises(errors.Unsupported, match="can't be counted"):
             job.fit(
-                *records(), counting=lambda accounts: stopping.StillActive(accounts, at_least=9, epsilon=0.1), **beside
+                *records(), watch=lambda accounts: stopping.StillActive(accounts, at_least=9, epsilon=0.1), **beside
             )
         assert not people.spent().any()
 
@@ -82,7 +84,7 @@ def test_early_stopping_asks_its_odometer_before_the_first_step():
     people = individual.Filter(N, filters.Renyi(epsilon=1.0, delta=1e-5))
     stop = policies.EarlyStopping(target=10, every=5, odometer=SAMPLED.fresh())
     with pytest.raises(errors.Unsupported):
-        trainer(people, sample_rate=0.2, noise_multiplier=9.0).fit(*records(), callbacks=[stop])
+        trainer(people, sampling=training.Poisson(0.2), noise_multiplier=9.0).fit(*records(), callbacks=[stop])
     assert not people.spent().any()
 
 

@@ -54,7 +54,7 @@ def test_a_schedule_takes_a_step_after_each_step_also_in_a_resumed_run(data, tmp
             if run.step == stop and stop < 6:
                 raise KeyboardInterrupt
 
-        made.fit(*data, callbacks=[rates, note], checkpoint=tmp_path, checkpoint_every=1, resume=resume)
+        made.fit(*data, callbacks=[rates, note], folder=training.RunFolder(tmp_path, every=1, resume=resume))
 
     with pytest.raises(KeyboardInterrupt):
         run_on(3, resume=False)

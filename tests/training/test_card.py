@@ -20,7 +20,7 @@ from training_runs import N, trainer
 def test_the_card_says_what_was_promised_and_released(data):
     """Epsilon, delta, theorem, noise, and every mechanism with its count; nothing about single people."""
     x, y = data
-    job = trainer(filters.RenyiOrder(alpha=8.0, rho=0.3), sample_rate=0.1, noise_multiplier=2.0)
+    job = trainer(filters.RenyiOrder(alpha=8.0, rho=0.3), sampling=training.Poisson(0.1), noise_multiplier=2.0)
     job.fit(x, y)
     with pytest.raises(errors.ArgumentError, match="delta=None"):
         job.card()
@@ -68,7 +68,7 @@ def test_the_card_says_who_counts_as_a_person(data):
 def test_the_card_of_a_run_that_changed_its_noise_does_not_speak_of_every_step(data):
     """It lists what was released; with samples nobody's remainder is spent."""
     x, y = data
-    job = trainer(filters.RenyiOrder(alpha=8.0, rho=1.0), sample_rate=0.5, noise_multiplier=8.0, steps=4)
+    job = trainer(filters.RenyiOrder(alpha=8.0, rho=1.0), sampling=training.Poisson(0.5), noise_multiplier=8.0, steps=4)
 
     def louder(run):
         run.noise_multiplier = 8.0 if run.step < 2 else 16.0
@@ -98,7 +98,7 @@ def test_a_seed_of_the_counts_is_on_the_card(data):
     for noise, words in ((np.random.default_rng(0), "not private"), (None, "operating system")):
         job = trainer(filters.Zcdp(rho=1.0))
         tree = stopping.Tree(steps=20, sigma=50.0)
-        job.fit(*data, counting=lambda people, n=noise, t=tree: stopping.Dropouts(people, t, noise=n))
+        job.fit(*data, watch=lambda people, n=noise, t=tree: stopping.Dropouts(people, t, noise=n))
         assert words in job.card(delta=1e-5).to_markdown()
 
 

@@ -62,7 +62,7 @@ def test_a_data_set_trains_as_its_tensors_do(form, rate):
         "loader": lambda: DataLoader(Files(), batch_size=17, shuffle=True),
         "tensors": lambda: TensorDataset(x, y),
     }[form]()
-    options = {"sample_rate": rate, "people": people, "refresh_every": 2 if rate else None}
+    options = {"sampling": training.Poisson(rate, refresh_every=2 if rate else None), "people": people}
     if rate is None:
         options.pop("refresh_every")
     assert torch.equal(fitted(x, y, **options)[0], fitted(data, **options)[0])
@@ -78,7 +78,14 @@ def test_a_data_set_larger_than_memory_is_never_held():
 
     data = Large(size=30_000)
     tracemalloc.start()
-    made = trainer(SAMPLED.fresh(), steps=2, sample_rate=0.01, individual=False, divisor=30_000, memory=2**16)
+    made = trainer(
+        SAMPLED.fresh(),
+        steps=2,
+        sampling=training.Poisson(0.01),
+        compute=training.Compute(memory=2**16),
+        individual=False,
+        divisor=30_000,
+    )
     made.fit(data)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -207,7 +214,7 @@ def test_ids_where_accounts_are_rows_are_refused():
 
 def test_fixed_batches_of_a_data_set_go_by_ids():
     """Records that are not in memory are not hashed."""
-    options = {"steps": 4, "batches": FixedBatches(100), "divisor": N}
+    options = {"steps": 4, "sampling": FixedBatches(100), "divisor": N}
     with pytest.raises(errors.Unsupported, match="go by people's ids"):
         trainer(BUDGET.fresh(), **options).fit(Files())
     made = trainer(BUDGET.fresh(), **options)
@@ -223,10 +230,12 @@ def test_a_run_on_a_data_set_resumes_with_the_same_records_only(tmp_path):
         if run.step == 2:
             run.stop()
 
-    trainer(BUDGET.fresh(), steps=4).fit(Files(), people=ids, checkpoint=tmp_path, callbacks=[stop])
+    trainer(BUDGET.fresh(), steps=4).fit(Files(), people=ids, folder=tmp_path, callbacks=[stop])
     with pytest.raises(errors.AlmonerError):
-        trainer(BUDGET.fresh(), steps=4).fit(x, y, people=ids[::-1], checkpoint=tmp_path, resume=True)
-    assert trainer(BUDGET.fresh(), steps=4).fit(x, y, people=ids, checkpoint=tmp_path, resume=True).step in (2, 4)
+        trainer(BUDGET.fresh(), steps=4).fit(x, y, people=ids[::-1], folder=training.RunFolder(tmp_path, resume=True))
+    assert trainer(BUDGET.fresh(), steps=4).fit(
+        x, y, people=ids, folder=training.RunFolder(tmp_path, resume=True)
+    ).step in (2, 4)
 
 
 def test_a_stream_takes_data_sets_too():

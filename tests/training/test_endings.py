@@ -42,17 +42,20 @@ class Once:
 KINDS = {
     "full batch": {"budget": filters.Gaussian(mu=2.0), "noise_multiplier": 40.0},
     "worst case": {"budget": filters.Gaussian(mu=2.0), "noise_multiplier": 40.0, "individual": False},
-    "poisson": {"budget": filters.Residue(epsilon=1.0, delta=1e-5), "noise_multiplier": 20.0, "sample_rate": 0.05},
+    "poisson": {
+        "budget": filters.Residue(epsilon=1.0, delta=1e-5),
+        "noise_multiplier": 20.0,
+        "sampling": training.Poisson(0.05),
+    },
     "poisson, one order": {
         "budget": filters.RenyiOrder(alpha=8.0, rho=1.0),
         "noise_multiplier": 20.0,
-        "sample_rate": 0.05,
+        "sampling": training.Poisson(0.05),
     },
-    "batches": {
+    "sampling": {
         "budget": filters.Gaussian(mu=2.0),
         "noise_multiplier": 40.0,
-        "batches": FixedBatches(100),
-        "noise": Banded(4),
+        "sampling": FixedBatches(100, noise=Banded(4)),
     },
     "odometer": {"budget": None, "odometer": odometers.Renyi(delta=1e-5), "noise_multiplier": 40.0},
 }
@@ -95,9 +98,9 @@ def test_an_interrupted_run_pays_for_no_step_twice(kind, error, tmp_path):
     whole.fit(x, y)
     first, end = made(kind), Once(45, error)
     with pytest.raises(error):
-        first.fit(x, y, checkpoint=tmp_path, checkpoint_every=50, callbacks=[end])
+        first.fit(x, y, folder=training.RunFolder(tmp_path, every=50), callbacks=[end])
     second = made(kind)
-    run = second.fit(x, y, checkpoint=tmp_path, resume=True, callbacks=[end])
+    run = second.fit(x, y, folder=training.RunFolder(tmp_path, resume=True), callbacks=[end])
     assert run.step == 60
     assert sum(run.released.values()) == 60
     assert end.steps == [*range(61)]  # each step was seen once
@@ -120,10 +123,10 @@ def test_an_error_in_the_middle_of_a_step_costs_that_step_at_most(kind, tmp_path
     steps, real = [], first._optimizer.step
     monkeypatch.setattr(first._optimizer, "step", broken)
     with pytest.raises(RuntimeError, match="broken"):
-        first.fit(x, y, checkpoint=tmp_path, checkpoint_every=50)
+        first.fit(x, y, folder=training.RunFolder(tmp_path, every=50))
     before = spent(first, kind)
     second = made(kind, steps=60)
-    run = second.fit(x, y, checkpoint=tmp_path, resume=True)
+    run = second.fit(x, y, folder=training.RunFolder(tmp_path, resume=True))
     assert run.step == 60
     assert sum(run.released.values()) == 61
     assert (spent(second, kind) >= before).all()
@@ -147,10 +150,10 @@ def test_noise_of_batches_is_not_used_again_after_an_error_in_a_step(tmp_path, m
 
     monkeypatch.setattr(first._optimizer, "step", broken)
     with pytest.raises(RuntimeError, match="broken"):
-        first.fit(x, y, checkpoint=tmp_path)
+        first.fit(x, y, folder=tmp_path)
     saved = torch.load(tmp_path / "state.pt", weights_only=True)
     assert (saved["batches"]["afresh"], saved["batches"]["step"], saved["public"]["step"]) == (True, 29, 29)
-    made("batches").fit(x, y, checkpoint=tmp_path, resume=True)
+    made("batches").fit(x, y, folder=training.RunFolder(tmp_path, resume=True))
     keys = torch.load(tmp_path / "state.pt", weights_only=True)["batches"]["keys"]
     assert keys[0] == [0, None]
     assert [start for start, _ in keys] == [0, 29]
@@ -171,9 +174,9 @@ def test_an_error_in_the_model_costs_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(first._gradients, "sums", broken)
     with pytest.raises(RuntimeError, match="out of memory"):
-        first.fit(x, y, checkpoint=tmp_path)
+        first.fit(x, y, folder=tmp_path)
     second = made("full batch")
-    assert second.fit(x, y, checkpoint=tmp_path, resume=True).step == 60
+    assert second.fit(x, y, folder=training.RunFolder(tmp_path, resume=True)).step == 60
     assert np.array_equal(spent(second, "full batch"), spent(whole, "full batch"))
 
 
@@ -200,7 +203,7 @@ def test_callbacks_see_each_step_once_and_ask_once(tmp_path):
                 lambda run: run.noisy_sum(correct, sigma=200.0) if run.step % 5 == 0 else None,
             ]
             try:
-                found = job.fit(*records(), callbacks=seen, checkpoint=folder, resume=attempt > 0)
+                found = job.fit(*records(), callbacks=seen, folder=training.RunFolder(folder, resume=attempt > 0))
             except KeyboardInterrupt:
                 continue
             return found, optimizer.param_groups[0]["lr"], average
@@ -229,7 +232,7 @@ def test_a_step_is_finished_before_ctrl_c_ends_the_run(tmp_path, monkeypatch):
 
     monkeypatch.setattr(first._optimizer, "step", pressed)
     with pytest.raises(KeyboardInterrupt):
-        first.fit(x, y, checkpoint=tmp_path)
+        first.fit(x, y, folder=tmp_path)
     assert "went on" in steps
     state = torch.load(tmp_path / "state.pt", weights_only=True)["public"]
     assert (state["step"], [times for _, times in state["released"]]) == (7, [7])
@@ -311,7 +314,7 @@ def test_a_forked_process_saves_nothing_and_dies_by_sigterm(tmp_path):
         ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
     try:
-        run = made("full batch").fit(x, y, checkpoint=tmp_path, checkpoint_every=100, callbacks=[forks])
+        run = made("full batch").fit(x, y, folder=training.RunFolder(tmp_path, every=100), callbacks=[forks])
     except SystemExit as error:
         assert os.getpid() != parent
         seen = torch.load(tmp_path / "state.pt", weights_only=True)["public"]["step"]
@@ -347,7 +350,7 @@ def test_a_full_disk_does_not_hide_the_error(tmp_path, monkeypatch):
 
     monkeypatch.setattr(torch, "save", full)
     with pytest.raises(ZeroDivisionError) as ended:
-        job.fit(x, y, checkpoint=tmp_path, checkpoint_every=100, callbacks=[Once(5, ZeroDivisionError)])
+        job.fit(x, y, folder=training.RunFolder(tmp_path, every=100), callbacks=[Once(5, ZeroDivisionError)])
     assert "could not be kept" in ended.value.__notes__[0]
     assert torch.load(tmp_path / "state.pt", weights_only=True)["public"]["step"] == 0
 
@@ -405,7 +408,7 @@ def updated(folder, **options):
         max_grad_norm=TINY,
         divisor=50,
         noise_multiplier=4.0,
-        checkpoint=folder,
+        folder=folder,
         **options,
     )
 

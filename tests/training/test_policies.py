@@ -250,11 +250,13 @@ def test_the_clip_of_a_sampled_run_may_be_set_but_is_not_counted(data):
         run.max_grad_norm = 1.0 / (1 + run.step)
 
     budget = filters.RenyiOrder(alpha=8.0, rho=5.0)
-    job = trainer(budget, sample_rate=0.2, noise_multiplier=2.0, steps=5, refresh_every=10)
+    job = trainer(budget, sampling=training.Poisson(0.2, refresh_every=10), noise_multiplier=2.0, steps=5)
     run = job.fit(x, y, callbacks=[schedule])
     assert [step.sensitivity for step in run.released] == [1 / (1 + number) for number in range(5)]
     assert np.all(job.accounts.left() > 0)
-    again = trainer(filters.RenyiOrder(alpha=8.0, rho=5.0), sample_rate=0.2, noise_multiplier=2.0, steps=5)
+    again = trainer(
+        filters.RenyiOrder(alpha=8.0, rho=5.0), sampling=training.Poisson(0.2), noise_multiplier=2.0, steps=5
+    )
     with pytest.raises(errors.ArgumentError, match="without sample_rate"):
         again.fit(x, y, callbacks=[policies.AdaptiveClip()])
     assert not again._loop.run.released
@@ -291,15 +293,14 @@ def test_a_resumed_run_keeps_its_clip(data, tmp_path):
 
     first = job()
     with dies(Killed):
-        first.fit(x, y, callbacks=[policies.AdaptiveClip(rate=1.0), kill], checkpoint=tmp_path, checkpoint_every=1)
+        first.fit(x, y, callbacks=[policies.AdaptiveClip(rate=1.0), kill], folder=training.RunFolder(tmp_path, every=1))
     clip = first._loop.run.max_grad_norm  # the clip at the kill; the last checkpoint is of the step before
     second, seen = job(), []
     second.fit(
         x,
         y,
         callbacks=[lambda run: seen.append(run.max_grad_norm), policies.AdaptiveClip(rate=1.0)],
-        checkpoint=tmp_path,
-        resume=True,
+        folder=training.RunFolder(tmp_path, resume=True),
     )
     assert seen[0] not in (1.0, clip)
     assert len(second._loop.run.answers) == 3 + 4
@@ -320,9 +321,9 @@ def test_a_run_resumed_at_a_look_goes_on_with_what_it_remembers(data, tmp_path):
         return trainer(filters.Gaussian(mu=90.0), noise_multiplier=4.0, steps=8)
 
     first = job()
-    first.fit(x, y, callbacks=[*noise_and_stopping(), lambda run: run.step == 4 and run.stop()], checkpoint=tmp_path)
+    first.fit(x, y, callbacks=[*noise_and_stopping(), lambda run: run.step == 4 and run.stop()], folder=tmp_path)
     remembered, asked = first._loop.run.history, len(first._loop.run.answers)
     assert asked == 4
     second = job()
-    second.fit(x, y, callbacks=noise_and_stopping(), checkpoint=tmp_path, resume=True)
+    second.fit(x, y, callbacks=noise_and_stopping(), folder=training.RunFolder(tmp_path, resume=True))
     assert (second._loop.run.history, len(second._loop.run.answers)) == (remembered, asked)

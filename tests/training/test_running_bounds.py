@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from almoner import errors, filters, individual, mechanisms, odometers
+from almoner import errors, filters, individual, mechanisms, odometers, training
 from training_runs import BY_RECORD, N, dies, network, records, trainer
 
 PLAN = mechanisms.Repeated(mechanisms.Gaussian(20.0), 12)
@@ -36,7 +36,7 @@ def test_each_persons_bound_is_that_of_their_own_clipped_gradients():
             own = naive.setdefault(person, boundary())
             own.charge(mechanisms.Gaussian(20.0, min(1.0, norm_of(twin, x[person], y[person]))))
 
-    job = trainer(None, module, odometer=boundary(), steps=6, noise_multiplier=20.0)
+    job = trainer(boundary(), module, steps=6, noise_multiplier=20.0)
     # the sensitivity of a person's own round is their norm; the noise is the same
     run = job.fit(x, y, callbacks=[follow])
     assert run.step == 6
@@ -50,7 +50,7 @@ def test_each_persons_bound_is_that_of_their_own_clipped_gradients():
 def test_without_a_budget_nobody_is_left_out_and_the_card_has_the_worst_case():
     """The public bound is that of every step at the full clip; no person's bound is above it."""
     x, y = records()
-    job = trainer(None, odometer=boundary(), steps=12, noise_multiplier=20.0)
+    job = trainer(boundary(), steps=12, noise_multiplier=20.0)
     job.fit(x, y)
     worst = boundary()
     worst.charge(mechanisms.Repeated(mechanisms.Gaussian(20.0), 12))
@@ -66,12 +66,12 @@ def test_without_a_budget_nobody_is_left_out_and_the_card_has_the_worst_case():
 def test_an_odometer_beside_a_budget_counts_what_was_admitted():
     """The run is that of the budget alone, and people who ran out stop paying."""
     x, y = records()
-    settings = {"steps": 20, "noise_multiplier": 5.0, "seed": 1, "pace": 0.0}
+    settings = {"steps": 20, "noise_multiplier": 5.0, "seed": 1, "sampling": training.FullBatch(pace=0.0)}
     budget = filters.Gaussian(mu=0.5)
     alone = trainer(budget, **settings)
     alone.fit(x, y)
-    both = trainer(budget.fresh(), odometer=odometers.Gaussian(delta=1e-5, plan=1.0), **settings)
-    both.fit(x, y)
+    both = trainer(budget.fresh(), **settings)
+    both.fit(x, y, watch=odometers.Gaussian(delta=1e-5, plan=1.0))
     assert np.array_equal(alone.accounts.spent(), both.accounts.spent())
     again = individual.Odometer(1, odometers.Gaussian(delta=1e-5, plan=1.0))
     again.charge(mechanisms.Gaussian(2.0), np.array([1.0]))  # mu squared of 1/4: all that the budget has
@@ -82,7 +82,7 @@ def test_an_odometer_beside_a_budget_counts_what_was_admitted():
 
 def test_the_worst_case_alone():
     """With individual=False there is one public odometer."""
-    job = trainer(None, odometer=boundary(), individual=False, steps=3, noise_multiplier=20.0)
+    job = trainer(boundary(), individual=False, steps=3, noise_multiplier=20.0)
     job.fit(*records())
     worst = boundary()
     worst.charge(mechanisms.Repeated(mechanisms.Gaussian(20.0), 3))
@@ -92,7 +92,7 @@ def test_the_worst_case_alone():
 def test_a_statement_for_a_person_of_a_trained_model():
     """The running bound with an odometer, the used share of the budget without; none where all are charged the same."""
     x, y = records()
-    bounded = trainer(None, odometer=boundary(), steps=3, noise_multiplier=20.0)
+    bounded = trainer(boundary(), steps=3, noise_multiplier=20.0)
     bounded.fit(x, y)
     assert bounded.statement(7).epsilon == bounded.odometer.epsilon([7])[0]
     budgeted = trainer(filters.Gaussian(mu=0.5), steps=3)
@@ -108,24 +108,24 @@ def test_a_statement_for_a_person_of_a_trained_model():
 def test_a_resumed_run_has_paid_for_every_step(tmp_path, own):
     """After a stop between checkpoints each bound holds what was counted, and the worst case of what was not."""
     x, y = records()
-    settings = {"odometer": boundary(), "individual": own, "noise_multiplier": 20.0}
+    settings = {"steps": 12, "individual": own, "noise_multiplier": 20.0}
 
     def stop(run):
         if run.step == 5:
             raise KeyboardInterrupt
 
-    first = trainer(None, steps=12, **settings)
+    first = trainer(boundary(), **settings)
     with dies(KeyboardInterrupt):
-        first.fit(x, y, checkpoint=tmp_path / "run", checkpoint_every=3, callbacks=[stop])
+        first.fit(x, y, folder=training.RunFolder(tmp_path / "run", every=3), callbacks=[stop])
     counted = np.atleast_1d(first.odometer.epsilon())
-    second = trainer(None, steps=12, **settings)
-    run = second.fit(x, y, checkpoint=tmp_path / "run", checkpoint_every=3, resume=True)
+    second = trainer(boundary(), **settings)
+    run = second.fit(x, y, folder=training.RunFolder(tmp_path / "run", every=3, resume=True))
     assert sum(run.released.values()) == 12 + 2  # two steps after the last checkpoint were paid for twice
     assert np.all(np.atleast_1d(second.odometer.epsilon()) > counted)
     assert second.card().epsilon >= np.max(second.odometer.epsilon())
-    other = trainer(None, steps=12, **settings | {"odometer": odometers.Gaussian(delta=1e-5)})
+    other = trainer(odometers.Gaussian(delta=1e-5), **settings)
     with pytest.raises(errors.ArgumentError, match="odometer="):
-        other.fit(x, y, checkpoint=tmp_path / "run", resume=True)
+        other.fit(x, y, folder=training.RunFolder(tmp_path / "run", resume=True))
 
 
 @pytest.mark.parametrize(

@@ -244,9 +244,8 @@ def test_a_trainer_stops_because_of_a_noisy_count(sample_rate):
         max_grad_norm=0.3,
         divisor=300,
         steps=40,
-        extra_steps=60,
-        sample_rate=sample_rate,
-        pace=0.0,
+        sampling=training.Poisson(sample_rate, extra_steps=60),
+        sampling=training.FullBatch(pace=0.0),
     )
     noise, seen = np.random.default_rng(4), []
 
@@ -255,9 +254,7 @@ def test_a_trainer_stops_because_of_a_noisy_count(sample_rate):
         if run.step and run.counting.count > 100 + 2 * run.counting.standard_error:
             run.stop("many have dropped out")
 
-    run = trainer.fit(
-        x, y, callbacks=[enough], counting=lambda people: Dropouts(people, SquareRoot(100, 5), noise=noise)
-    )
+    run = trainer.fit(x, y, callbacks=[enough], watch=lambda people: Dropouts(people, SquareRoot(100, 5), noise=noise))
     assert run.reason == "many have dropped out"
     assert seen[0] == 0
     assert len(seen) == run.step + 1

@@ -74,7 +74,7 @@ def step_by_hand(module, noise, update, given):
 @pytest.mark.parametrize("remainder", [True, False])
 def test_updates_are_the_algorithm_on_those_who_are_there(remainder):
     """The model and what everybody has left are those of the algorithm written out; some run out, some do not."""
-    trained = stream(spend_remainder=remainder)
+    trained = stream(sampling=training.FullBatch(spend_remainder=remainder))
     for update in range(9):
         assert trained.update(*records(update)) == update + 1
     expected, left = by_hand(range(9), squares=(0.5 * SIGMA) ** 2, remainder=remainder)
@@ -116,7 +116,9 @@ def test_an_update_without_people_looks_like_one_of_people_who_add_nothing():
     """To the last bit: sums of another precision would tell that nobody came, whatever the noise."""
     models = []
     for count in (0, 3):
-        trained = stream(budget=filters.Gaussian(mu=1e-9), spend_remainder=False, divisor=3.0)
+        trained = stream(
+            budget=filters.Gaussian(mu=1e-9), sampling=training.FullBatch(spend_remainder=False), divisor=3.0
+        )
         x, y, ids = records(0)
         trained.update(x[:count], y[:count], ids[:count])
         models.append(flat(trained.module))
@@ -189,7 +191,7 @@ def test_noise_for_a_number_of_updates():
 
 def test_spread_keeps_some_for_later():
     """With spread=4 nobody's first contribution takes more than a quarter of the budget."""
-    trained = stream(noise_multiplier=0.5, spread=4)
+    trained = stream(noise_multiplier=0.5, sampling=training.FullBatch(spread=4))
     trained.update(*records(0))
     assert (trained.accounts.used() <= 0.25 + 1e-9).all()
     assert trained.accounts.used().max() > 0.2
@@ -197,28 +199,28 @@ def test_spread_keeps_some_for_later():
 
 def test_it_goes_on_from_its_folder(tmp_path):
     """In another process: the same accounts, module and count, and people who come back are known."""
-    with stream(checkpoint=tmp_path / "s") as first:
+    with stream(folder=tmp_path / "s") as first:
         for update in range(3):
             first.update(*records(update))
-    with stream(network(), checkpoint=tmp_path / "s", resume=True) as second:
+    with stream(network(), folder=training.RunFolder(tmp_path / "s", resume=True)) as second:
         assert second.number == 3
         assert torch.equal(flat(second.module), flat(first.module))
         assert (second.accounts.spent(PEOPLE) == first.accounts.spent(PEOPLE)).all()
         second.update(*records(3))
         assert second.card(delta=1e-6).released == ((mechanisms.Gaussian(SIGMA, 1.0), 4),)
     with pytest.raises(errors.ArgumentError, match="resume=True"):
-        stream(checkpoint=tmp_path / "s")
+        stream(folder=tmp_path / "s")
     with pytest.raises(errors.ArgumentError, match="noise_multiplier"):
-        stream(checkpoint=tmp_path / "s", resume=True, noise_multiplier=5.0)
+        stream(folder=training.RunFolder(tmp_path / "s", resume=True), noise_multiplier=5.0)
     with pytest.raises(errors.ArgumentError, match="budget"):
-        stream(checkpoint=tmp_path / "s", resume=True, budget=filters.Gaussian(mu=0.7))
+        stream(folder=training.RunFolder(tmp_path / "s", resume=True), budget=filters.Gaussian(mu=0.7))
 
 
 @pytest.mark.parametrize("when", ["announced", "charged"])
 def test_who_was_in_an_update_that_broke_pays_its_worst_case(tmp_path, monkeypatch, when):
     """A crash between announcement and checkpoint: after the restart those who were in it, also somebody new, have paid
     the most that it can cost; others have paid nothing more."""
-    first = stream(checkpoint=tmp_path / "s", noise_multiplier=3.0)
+    first = stream(folder=tmp_path / "s", noise_multiplier=3.0)
     first.update(*records(0))
     there = ["ann", "bob", "cat", "eve"]
     spent = first.accounts.spent(there)
@@ -234,7 +236,7 @@ def test_who_was_in_an_update_that_broke_pays_its_worst_case(tmp_path, monkeypat
     with dies(KeyboardInterrupt):
         first.update(x[:3], y[:3], ["bob", "new", "bob"])
     first.close()
-    with stream(checkpoint=tmp_path / "s", resume=True, noise_multiplier=3.0) as second:
+    with stream(folder=training.RunFolder(tmp_path / "s", resume=True), noise_multiplier=3.0) as second:
         assert second.number == 1
         after = second.accounts.spent(there)
         step = 1 / 9
@@ -246,7 +248,7 @@ def test_who_was_in_an_update_that_broke_pays_its_worst_case(tmp_path, monkeypat
 
 def test_ids_of_a_checkpoint_can_be_written_down(tmp_path):
     """Ids that a checkpoint cannot hold are refused."""
-    with stream(checkpoint=tmp_path / "s") as trained:
+    with stream(folder=tmp_path / "s") as trained:
         x, y, _ = records(0)
         for person in (frozenset([1]), ("a", 1)):  # a tuple would come back as a list, which is no id
             with pytest.raises(errors.ArgumentError, match="whole numbers or texts"):
@@ -283,12 +285,12 @@ def test_few_people_among_many_cost_little():
 def test_a_budget_is_given_to_one_stream(tmp_path):
     """A second stream is refused before it makes a folder; one that goes on from its folder may have the same one."""
     budget = filters.Gaussian(mu=0.5)
-    with stream(budget=budget, checkpoint=tmp_path / "s") as first:
+    with stream(budget=budget, folder=tmp_path / "s") as first:
         first.update(*records(0))
     with pytest.raises(errors.BudgetExceeded, match="Stream"):
-        stream(budget=budget, checkpoint=tmp_path / "other")
+        stream(budget=budget, folder=tmp_path / "other")
     assert not (tmp_path / "other").exists()
-    with stream(budget=budget, checkpoint=tmp_path / "s", resume=True) as again:
+    with stream(budget=budget, folder=training.RunFolder(tmp_path / "s", resume=True)) as again:
         assert again.number == 1
 
 

@@ -49,8 +49,7 @@ def test_full_batches_are_feldman_and_zrnics_algorithms(data, remainder):
         noise_multiplier=sigma,
         steps=steps,
         seed=7,
-        spend_remainder=remainder,
-        pace=0.0,
+        sampling=training.FullBatch(pace=0.0, spend_remainder=remainder),
     )
     run.fit(x, y)
     expected, left = by_hand(network(), x, y, squares, sigma=sigma, steps=steps, seed=7, remainder=remainder)
@@ -127,7 +126,7 @@ def test_poisson_samples_charge_everybody_at_every_step(data, budget):
             return active
 
     accounts = Spy(N, budget)
-    run = trainer(accounts, noise_multiplier=1.5, sample_rate=0.1, refresh_every=5, steps=23).fit(x, y)
+    run = trainer(accounts, noise_multiplier=1.5, sampling=training.Poisson(0.1, refresh_every=5), steps=23).fit(x, y)
     assert len(seen) == run.step == 23
     again = individual.Filter(N, type(budget).from_state(budget.state()))
     for step, bounds, active in seen:
@@ -167,9 +166,7 @@ def test_contributions_of_samples_keep_to_the_bounds_that_were_charged(data, mon
         Spy(N, filters.RenyiOrder(alpha=8.0, rho=5.0)),
         lr=30.0,
         noise_multiplier=1.0,
-        sample_rate=0.2,
-        refresh_every=8,
-        slack=1.0,
+        sampling=training.Poisson(0.2, refresh_every=8, slack=1.0),
     )
     run.fit(x, y)
     row_of = {tuple(row): number for number, row in enumerate(x.tolist())}
@@ -185,7 +182,7 @@ def test_several_records_of_a_person_are_sampled_together(data):
     """With people given, accounts are per person, and the run works with and without sampling."""
     x, y = data
     people = torch.arange(N) % 150
-    for options in ({}, {"sample_rate": 0.2, "noise_multiplier": 1.0}):
+    for options in ({}, {"sampling": training.Poisson(0.2), "noise_multiplier": 1.0}):
         budget = filters.RenyiOrder(alpha=8.0, rho=0.3)
         job = trainer(budget, divisor=150, **options)
         job.fit(x, y, people)
@@ -195,8 +192,8 @@ def test_several_records_of_a_person_are_sampled_together(data):
 def test_dropouts_stand_in_front_of_the_accounts(data):
     """A noisy count of the people who dropped out is public during the run."""
     x, y = data
-    job = trainer(filters.Gaussian(mu=0.6), noise_multiplier=4.0, extra_steps=10, pace=0.0)
-    run = job.fit(x, y, counting=lambda people: stopping.Dropouts(people, stopping.Tree(steps=30, sigma=20.0)))
+    job = trainer(filters.Gaussian(mu=0.6), noise_multiplier=4.0, sampling=training.FullBatch(pace=0.0, extra_steps=10))
+    run = job.fit(x, y, watch=lambda people: stopping.Dropouts(people, stopping.Tree(steps=30, sigma=20.0)))
     assert run.step == 30
     gone = int((np.asarray(job.accounts.allowance(mechanisms.Gaussian(4.0))) < 0.01).sum())
     assert gone > 6 * run.counting.standard_error
@@ -211,9 +208,9 @@ def test_dropouts_stand_in_front_of_the_accounts(data):
         ({"steps": None}, "steps=None"),
         ({"steps": 0}, "steps=0"),
         ({"noise_multiplier": -1.0}, "noise_multiplier=-1"),
-        ({"sample_rate": 1.5}, "sample_rate=1.5"),
-        ({"sample_rate": 0.1, "refresh_every": 0}, "refresh_every=0"),
-        ({"extra_steps": -1}, "extra_steps=-1"),
+        ({"sampling": training.Poisson(1.5)}, "sample_rate=1.5"),
+        ({"sampling": training.Poisson(0.1, refresh_every=0)}, "refresh_every=0"),
+        ({"sampling": training.FullBatch(extra_steps=-1)}, "extra_steps=-1"),
     ],
 )
 def test_bad_arguments_are_refused_by_name(options, words):
@@ -247,7 +244,7 @@ def test_people_whose_gradients_are_not_numbers_do_not_stop_the_others(data):
     x, y = data
     x = x.clone()
     x[3] = torch.nan
-    for options in ({}, {"sample_rate": 0.3, "noise_multiplier": 1.0}):
+    for options in ({}, {"sampling": training.Poisson(0.3), "noise_multiplier": 1.0}):
         job = trainer(filters.RenyiOrder(alpha=8.0, rho=0.5), **options)
         run = job.fit(x, y)
         assert all(bool(torch.isfinite(p).all()) for p in run.module.parameters())
@@ -302,7 +299,9 @@ def test_people_without_records_do_not_stop_a_run(data):
     x, y = data
     people = torch.arange(N)
     people[N - 3 : N - 1] = N - 4
-    job = trainer(filters.RenyiOrder(alpha=8.0, rho=0.3), sample_rate=0.5, noise_multiplier=1.0, refresh_every=2)
+    job = trainer(
+        filters.RenyiOrder(alpha=8.0, rho=0.3), sampling=training.Poisson(0.5, refresh_every=2), noise_multiplier=1.0
+    )
     assert job.fit(x, y, people).step == 20
     assert (job.accounts.spent()[N - 3 : N - 1] == 0).all()
 
@@ -348,10 +347,10 @@ def test_what_stands_in_front_of_the_accounts_is_theirs(data):
     elsewhere = stopping.Dropouts(individual.Filter(N, filters.Zcdp(rho=1.0)), stopping.Tree(steps=20, sigma=50.0))
     for counting in (lambda _: elsewhere, lambda people: people):
         with pytest.raises(errors.ArgumentError, match="of the accounts that it is given"):
-            trainer(filters.Zcdp(rho=1.0)).fit(*data, counting=counting)
+            trainer(filters.Zcdp(rho=1.0)).fit(*data, watch=counting)
     with pytest.raises(errors.ArgumentError, match="10 counts are fewer"):
         trainer(filters.Zcdp(rho=1.0)).fit(
-            *data, counting=lambda people: stopping.Dropouts(people, stopping.Tree(steps=10, sigma=50.0))
+            *data, watch=lambda people: stopping.Dropouts(people, stopping.Tree(steps=10, sigma=50.0))
         )
 
 
@@ -373,7 +372,7 @@ def test_the_last_accounts_may_be_of_people_without_records(data):
     assert run.step == 20
     assert (accounts.spent()[N:] == 0).all()
     sampled = individual.Filter(N + 3, filters.RenyiOrder(alpha=8.0, rho=0.3))
-    assert trainer(sampled, sample_rate=0.1, noise_multiplier=2.0).fit(x, y, torch.arange(N)).step == 20
+    assert trainer(sampled, sampling=training.Poisson(0.1), noise_multiplier=2.0).fit(x, y, torch.arange(N)).step == 20
     assert (sampled.spent()[N:] == 0).all()
 
 
@@ -413,8 +412,8 @@ def test_a_resumed_run_may_be_given_the_same_budget(data, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        trainer(budget, steps=2).fit(*data, checkpoint=tmp_path / "run", callbacks=[stop])
+        trainer(budget, steps=2).fit(*data, folder=tmp_path / "run", callbacks=[stop])
     again = trainer(budget, steps=2)
-    assert again.fit(*data, checkpoint=tmp_path / "run", resume=True).step == 2
+    assert again.fit(*data, folder=training.RunFolder(tmp_path / "run", resume=True)).step == 2
     with pytest.raises(errors.BudgetExceeded):
         trainer(budget, steps=2).fit(*data)

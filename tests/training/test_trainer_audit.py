@@ -85,11 +85,11 @@ def experiment(
                 divisor=1.0,
                 steps=steps,
                 seed=100 * seed + attempt,  # the same verdict each time; what a planted error gives is far from it
-                **({"pace": 0.0} | options),
+                **({"sampling": training.FullBatch(pace=0.0)} | options),
             )
-            saved = {} if folder is None else {"checkpoint": folder / str(seed), "checkpoint_every": 3, "resume": True}
+            saved = {} if folder is None else {"folder": training.RunFolder(folder / str(seed), every=3, resume=True)}
             try:
-                job.fit(x, torch.zeros(len(x), dtype=torch.long), callbacks=[Look()], counting=counting, **saved)
+                job.fit(x, torch.zeros(len(x), dtype=torch.long), callbacks=[Look()], watch=counting, **saved)
             except Crash:
                 continue
         there.append(seen[present])

@@ -67,8 +67,8 @@ def schema_file(folder, text=SCHEMA):
     return path
 
 
-def call(*arguments, code=0):
-    told = CliRunner().invoke(app, ["train", *map(str, arguments)])
+def call(*arguments, command="train", code=0):
+    told = CliRunner().invoke(app, [command, *map(str, arguments)])
     assert told.exit_code == code, told.output
     return told
 
@@ -121,7 +121,7 @@ def test_where_some_entries_cannot_be_read_the_holder_is_told(tmp_path, bad, cap
     (line,) = caplog.messages
     assert "column 'age', column 'income'" in line
     assert not re.search(r"\d", line)
-    told = call(data, "--target", "label", "--schema", schema, "--check").stdout
+    told = call(data, "--target", "label", "--check", schema, command="schema").stdout
     assert told.startswith(PRIVATE)
     assert re.search(rf"age.*number.*{ROWS}.*\b{bad}\b.*line 2, line 3", told)
     found = tables.misfits(data, tables.Schema.read(schema))

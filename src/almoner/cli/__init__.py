@@ -22,11 +22,13 @@ from almoner.cli._init import init
 from almoner.cli._ledger import ledger_commands
 from almoner.cli._losses import losses
 from almoner.cli._options.common import flattened
-from almoner.cli._options.groups import Commands
+from almoner.cli._options.groups import Commands, refusing
 from almoner.cli._queries import query
 from almoner.cli._serve import serve
 from almoner.cli._statements import statement
-from almoner.cli._training import predict, train
+from almoner.cli._training.images import OF_TRAIN_IMAGES, train_images
+from almoner.cli._training.models import predict, score
+from almoner.cli._training.tables import OF_TRAIN, OF_TUNE, schema, train, tune
 
 __all__ = ["app"]
 
@@ -48,8 +50,10 @@ app = typer.Typer(
     ),
 )
 _PLAN, _PUBLISH = "Plan the budget", "Publish statistics"
-_TABLES = "almoner train people.csv --target income --schema schema.toml --epsilon 1 --out model"
-_IMAGES = "almoner train --images bars.npz --classes level,upright --people 200 --kind strokes --drawings 99 --out bars"
+_TABLE = "people.csv --target income --schema schema.toml --epsilon 1"
+_IMAGES = "almoner train-images bars.npz --classes level,upright --people 200 --kind strokes --drawings 99 --out bars"
+_OLD = {train: OF_TRAIN, tune: OF_TUNE, train_images: OF_TRAIN_IMAGES}
+"""Options of other commands, and of earlier versions."""
 
 for _command, _panel, *_examples in (
     (demo, "Start", "almoner demo --runs 1 --out demo"),
@@ -57,13 +61,17 @@ for _command, _panel, *_examples in (
     (calibrate, _PLAN, "almoner calibrate --epsilon 1 --delta 1e-6 --steps 100"),
     (compare, _PLAN, "almoner compare --mechanism gaussian --noise-multiplier 20 --steps 100"),
     (losses, _PLAN, "almoner losses norms.npy --noise-multiplier 2 --sample-rate 0.005 --steps 1000"),
-    (train, "Train", _TABLES, _IMAGES),
+    (schema, "Train", "almoner schema people.csv --target income --out template.toml"),
+    (train, "Train", f"almoner train {_TABLE} --out model"),
+    (tune, "Train", f"almoner tune {_TABLE} --runs 2 --out tuned"),
+    (train_images, "Train", _IMAGES),
+    (score, "Train", "almoner score model others.csv"),
     (predict, "Train", "almoner predict model others.csv --out answers.csv"),
     (statement, _PUBLISH, "almoner statement people.ledger --person 17"),
     (serve, _PUBLISH, "almoner serve policy.toml --check", "almoner serve --new-token"),
 ):
     _epilog = "\n\n".join(f"Example: {example}" for example in _examples)
-    app.command(epilog=_epilog, rich_help_panel=_panel)(flattened(_command))
+    app.command(epilog=_epilog, rich_help_panel=_panel, cls=refusing(_OLD.get(_command, {})))(flattened(_command))
 for _group, _name, _panel in (
     (init, "init", "Start"),
     (query, "query", _PUBLISH),

@@ -12,6 +12,7 @@ import typer
 from almoner.cli._options.common import Force
 from almoner.cli._options.files import check_free
 from almoner.cli._options.groups import Group
+from almoner.cli._training.settings import settings_template
 
 __all__ = ["init"]
 
@@ -27,17 +28,24 @@ init = typer.Typer(
 
 @init.command("train", epilog="Example: almoner init train first-model --example")
 def train(folder: Folder = Path(), example: Example = False, force: Force = False) -> None:
-    """Write a schema and a script that train a private model on a CSV file, and predict with it."""
+    """Write a schema, settings and a script that train a private model on a CSV file, and predict with it."""
     tables = {"people.csv": _patients(3000, 0), "heldout.csv": _patients(500, 1)} if example else {}
-    _write(folder, ("schema.toml", "train.sh"), tables, force=force)
+    texts = {"schema.toml": _template("schema.toml"), "train.toml": settings_template(steps=100)}
+    _write(folder, texts | {"train.sh": _template("train.sh")}, tables, force=force)
     _say(example, "people.csv and heldout.csv", f"sh {folder / 'train.sh'}")
+
+
+@init.command("settings", epilog="Example: almoner init settings")
+def settings(folder: Folder = Path(), force: Force = False) -> None:
+    """Write train.toml: every setting of a training, with a comment, for --settings of `almoner train`."""
+    _write(folder, {"train.toml": settings_template()}, {}, force=force)
 
 
 @init.command("query", epilog="Example: almoner init query clinic --example")
 def query(folder: Folder = Path(), example: Example = False, force: Force = False) -> None:
     """Write a file of questions: how many people came in each week, with a budget for each of them."""
     tables = {"visits.csv": _visits()} if example else {}
-    _write(folder, ("questions.toml",), tables, force=force)
+    _write(folder, {"questions.toml": _template("questions.toml")}, tables, force=force)
     plan = folder / "questions.toml"
     commands = (
         f"almoner query check {plan}    # are days read as days?",
@@ -48,18 +56,22 @@ def query(folder: Folder = Path(), example: Example = False, force: Force = Fals
     _say(example, "visits.csv", *commands[0 if not example else -2 :])
 
 
-def _write(folder: Path, templates: tuple[str, ...], tables: Mapping[str, Rows], *, force: bool) -> None:
+def _template(name: str) -> str:
+    """A commented file to begin with."""
+    return files("almoner.cli").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _write(folder: Path, texts: Mapping[str, str], tables: Mapping[str, Rows], *, force: bool) -> None:
     """Write all files, or none if one of them is there already."""
-    for name in (*templates, *tables):
+    for name in (*texts, *tables):
         check_free(folder / name, force=force)
     folder.mkdir(parents=True, exist_ok=True)
-    for name in templates:
-        text = files("almoner.cli").joinpath("templates", name).read_text(encoding="utf-8")
+    for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     for name, rows in tables.items():
         with (folder / name).open("w", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(rows)
-    for name in (*templates, *tables):
+    for name in (*texts, *tables):
         print(folder / name)
 
 

@@ -35,7 +35,8 @@ def statement(
     """Print one person's account (PRIVATE): every question that charged them, the total, and what it means.
 
     Without --delta the epsilon of the budget is stated at the ledger's own delta. For a model that was trained with
-    --keep-accounts, print how much of their budget its training used; a person without a name is the number of a row.
+    the setting keep_accounts, print how much of their budget its training used; a person without a name is the number
+    of a row.
     """
     check_page(html, force=force, read=(path,))
     if html is not None and as_json:

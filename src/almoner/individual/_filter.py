@@ -1,6 +1,7 @@
 """Give each person a filter: a person with budget left takes part, a person without is left out."""
 
 from collections.abc import Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, lru_cache
 from types import ModuleType
 from typing import Any, Self, cast
@@ -71,6 +72,7 @@ class Filter(Accounts):
             raise ArgumentError(f"budget={budget!r} must be fresh, not charged {budget.count} times")
         self._budget = budget.fresh()  # the caller's may be charged elsewhere
         self._shown: filters.Filter | None = None
+        self._guard: AbstractContextManager[object] = nullcontext()
         self._notion = self._budget.notion
         self._most: tuple[int, ...] = self._notion.person_limits()
         if max(self._most) >= (range_ := RANGE if len(self._most) == 1 else MOST):
@@ -180,7 +182,7 @@ class Filter(Accounts):
         Source: theory 5.1; Feldman & Zrnic (2021), Thm 4.5.
         """
         costs, over = self._costs(step), self._over(step)
-        with self._lock:
+        with self._guard, self._lock:
             rows = self._rows(people)
             given = self._contributions(costs, norms, self._spent.shape[0] if rows is None else rows.shape[0])
             active = cast(Mask, self._xp.empty(given.shape, dtype=self._xp.bool, device=self._device))
@@ -194,6 +196,10 @@ class Filter(Accounts):
                 after, active[block] = self._after(costs, given[block], where, over, keep=True)
                 self._set_totals(where, after)
         return self._like(active, norms)
+
+    def charge_within(self, guard: AbstractContextManager[object]) -> None:
+        """Charge nobody from now on but within this context, which may refuse: a ledger reserved what is charged."""
+        self._guard = guard
 
     def check(self, step: mechanisms.Mechanism) -> None:
         """Raise what ``charge`` would raise for a step, whoever is in it; nobody is charged."""

@@ -20,21 +20,21 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import BudgetStatement, Statement
 from almoner.individual import Filter as PersonFilter
 from almoner.individual import Odometer as PersonOdometer
+from almoner.training._accounts.everybody import Everybody
 from almoner.training._card import Boundary, Card
 from almoner.training._on_ledger.run import OnLedger
 from almoner.training._on_ledger.stream import LedgerStream, closed_after_errors
 from almoner.training._records.datasets import as_records
 from almoner.training._records.distributed import Processes, noise_generator
 from almoner.training._records.records import Records, numbered
-from almoner.training._run.books import Bounds, LedgerBook, MemoryBook, WithoutBudget
+from almoner.training._run.books import Bounds, LedgerBook, MemoryBook
 from almoner.training._run.budgets import Target, picked
 from almoner.training._run.ending import Interruptions, Saves
 from almoner.training._run.folder import Folder, RunFolder
 from almoner.training._run.models import TorchModel
 from almoner.training._run.run import Run
 from almoner.training._run.samplings import Beginning, FullBatch, Sampling, Turnout, checked_sampling
-from almoner.training._run.settings import RENAMED, Compute, Settings, check_optimizer, watched
-from almoner.training._run.state import CurrentState, TrainingState
+from almoner.training._run.settings import RENAMED, Compute, Settings, Watched, check_optimizer, watched
 from almoner.training.gradients import Gradients
 from almoner.training.gradients._batches import check_batch
 
@@ -92,19 +92,9 @@ class Stream(Uncopyable):
         compute: Compute | None = None,
         seed: int | None = None,
     ) -> None:
-        sampling, compute, beside, kept = (
-            sampling or FullBatch(),
-            compute or Compute(),
-            watched(watch),
-            RunFolder.of(folder),
-        )
-        checked_sampling(sampling)
-        if sampling.rate is not None or sampling.extra_steps or compute.group is not None:
-            raise Unsupported(
-                f"sampling={sampling!r}, compute={compute!r}: a stream takes everybody who is there, alone"
-            )
-        if beside.losses is not None or beside.counting is not None:
-            raise Unsupported("watch: a stream is watched by an odometer alone")
+        sampling, compute, beside = sampling or FullBatch(), compute or Compute(), watched(watch)
+        _check_for_stream(sampling, compute, beside)
+        kept = RunFolder.of(folder)
         self._gradients = Gradients(module, loss, **compute.options())
         check_optimizer(optimizer, self._gradients.parameters)
         if not isinstance(budget, Boundary) and (updates is None) == (noise_multiplier is None):
@@ -138,13 +128,7 @@ class Stream(Uncopyable):
         """The run, without its folder."""
         settings, given = self._settings, self._given
         sampling = settings.sampling.begin(Beginning(clip=settings.max_grad_norm, seed=seed))
-        state = TrainingState(
-            max_grad_norm=settings.max_grad_norm,
-            noise_multiplier=settings.noise_multiplier,
-            sample_rate=None,
-            seeded=settings.seeded,
-        )
-        current, generator = CurrentState(state), noise_generator(self._gradients.parameters[0].device, seed)
+        current, generator = settings.current(), noise_generator(self._gradients.parameters[0].device, seed)
         observers = [] if odometer is None else [Bounds(odometer, [])]
 
         def draw(sums: list[Any], sigma: float, _rows: None) -> list[Any]:
@@ -162,7 +146,7 @@ class Stream(Uncopyable):
                 given.missing([])  # refuses accounts that are rows
             fresh = None if settings.budget is None else settings.budget.fresh()
             accounts = (
-                given if isinstance(given, PersonFilter) else PersonFilter([], fresh) if fresh else WithoutBudget(0)
+                given if isinstance(given, PersonFilter) else PersonFilter([], fresh) if fresh else Everybody(0, None)
             )
             book = MemoryBook(accounts, current, draw, observers=observers, by_id=True)
         model = TorchModel(self._gradients, self._module, self._optimizer)
@@ -323,3 +307,12 @@ class Stream(Uncopyable):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _check_for_stream(sampling: Sampling, compute: Compute, beside: Watched) -> None:
+    """Refuse what is for trainings on one table."""
+    checked_sampling(sampling)
+    if sampling.rate is not None or sampling.extra_steps or compute.group is not None:
+        raise Unsupported(f"sampling={sampling!r}, compute={compute!r}: a stream takes everybody who is there, alone")
+    if beside.losses is not None or beside.counting is not None:
+        raise Unsupported("watch: a stream is watched by an odometer alone")

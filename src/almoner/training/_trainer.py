@@ -29,7 +29,7 @@ from almoner.training._on_ledger.run import LedgerRun, OnLedger, reserve_on_ledg
 from almoner.training._records.datasets import checked_records
 from almoner.training._records.distributed import Processes, noise_generator
 from almoner.training._records.records import Records
-from almoner.training._run.books import Bounds, Counts, MemoryBook, WithoutBudget
+from almoner.training._run.books import Bounds, Counts, MemoryBook
 from almoner.training._run.budgets import Target, picked
 from almoner.training._run.callback_view import CallbackView
 from almoner.training._run.ending import Interruptions, Saves
@@ -49,7 +49,6 @@ from almoner.training._run.settings import (
     checked_callbacks,
     watched,
 )
-from almoner.training._run.state import CurrentState, TrainingState
 from almoner.training.correlated import FixedBatches
 from almoner.training.gradients import Gradients
 
@@ -290,21 +289,12 @@ class Trainer:
     ) -> Run:
         """The run, before its first step."""
         settings, count = self._settings, records.person_count
-        current = CurrentState(
-            TrainingState(
-                max_grad_norm=settings.max_grad_norm,
-                noise_multiplier=settings.noise_multiplier,
-                sample_rate=settings.sampling.rate,
-                seeded=settings.seeded,
-            )
-        )
+        current = settings.current()
         odometer = watch.odometer or settings.odometer
         observers: list[Any] = [] if odometer is None else [Bounds(odometer, count if settings.individual else None)]
         observers += [] if watch.losses is None else [Counts(watch.losses)]
-        generator, total = (
-            noise_generator(self._gradients.parameters[0].device, self._seed),
-            self._processes.noisy_total,
-        )
+        device, total = self._gradients.parameters[0].device, self._processes.noisy_total
+        generator = noise_generator(device, self._seed)
         book = MemoryBook(
             self._accounts(count, shares, resumed=resumed),
             current,
@@ -342,10 +332,8 @@ class Trainer:
             if resumed:
                 raise Unsupported("resume: give the budget as a filter; the accounts are in the folder")
             return self._people
-        if settings.budget is None:
-            return WithoutBudget(count)
-        if not settings.individual:
-            return Everybody(count, settings.budget.fresh())
+        if settings.budget is None or not settings.individual:
+            return Everybody(count, None if settings.budget is None else settings.budget.fresh())
         if self._held is not None and not resumed:
             return self._held.accounts(None)
         return PersonFilter(count, settings.budget.fresh(), shares=shares)
@@ -414,7 +402,7 @@ class Trainer:
     def accounts(self) -> PersonFilter | Everybody:
         """The accounts after the run. PRIVATE: for the data holder."""
         people = self._trained().book.accounts
-        if isinstance(people, WithoutBudget):
+        if people.budget is None:
             raise ArgumentError("accounts: this run has no budget; read trainer.odometer")
         accounts: PersonFilter | Everybody = people
         return accounts

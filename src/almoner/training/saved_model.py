@@ -13,12 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from almoner import _extras
+from almoner._disk import whole_file
 from almoner.errors import ArgumentError, DataError
 from almoner.individual import BudgetStatement
 from almoner.training._linear import model_folder, tables
-from almoner.training._linear.model_folder import Model, Trained, Tuning, check_free, save, train
+from almoner.training._linear.gradients import probabilities
+from almoner.training._linear.model_folder import NOT_COVERED, Model, Trained, Tuning, check_free, save, train
 from almoner.training._linear.personal_accounts import PersonalAccounts, SavedAccounts, accounts_file
 from almoner.training._linear.schema import Schema, template
+from almoner.training.images import _image_files
 from almoner.training.images._image_files import shape_of as image_shape
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ __all__ = [
     "load",
     "save",
     "schema_template",
+    "score",
     "statement",
     "train",
     "train_images_to_folder",
@@ -179,7 +183,7 @@ def statement(model: Path, person: str) -> BudgetStatement:
     model = Path(model)
     kept = accounts_file(model.resolve()) if model.is_dir() else model
     if not kept.is_file():
-        raise DataError(f"{kept} is not there: accounts are kept where training was asked to, by --keep-accounts")
+        raise DataError(f"{kept} is not there: accounts are kept where training was asked to, by keep_accounts = true")
     return SavedAccounts.read(kept).statement(person)
 
 
@@ -190,3 +194,62 @@ def schema_template(data: Path, *, target: str, person: str | None = None) -> st
         if name not in names:
             raise ArgumentError(f"{data} has no column {name!r}")
     return template(names, target, person)
+
+
+def score(
+    folder: Path, data: Path, *, skip_rows: int = 0, features: Path | None = None, force: bool = False
+) -> dict[str, Any]:
+    """Judge a saved model by other people, and write ``metrics.json`` into its folder. PRIVATE, as the data are.
+
+    Args:
+        folder: the model's.
+        data: a held-out file with labels, or images in folders by class; its people are covered by no guarantee.
+        skip_rows: lines to leave out at the start of a table.
+        features: a private folder where the features of images are kept; None: nowhere.
+        force: replace metrics that are there already.
+
+    Returns:
+        Accuracy and log loss, without noise, the number of rows, and the warning.
+
+    Raises:
+        ArgumentError: there are metrics already.
+        DataError: there is no model, or no row, or a label that the model does not know.
+    """
+    written = Path(folder) / "metrics.json"
+    if written.exists() and not force:
+        raise ArgumentError(f"{written} exists already: --force replaces it")
+    model = load(folder)
+    if isinstance(model, Model):
+        chances, codes = _judged_table(model, data, skip_rows)
+    elif skip_rows:
+        raise ArgumentError(f"skip_rows={skip_rows} must be 0: images have no lines")
+    else:
+        chances, codes = _judged_images(model, data, features)
+    if not len(codes):
+        raise DataError(f"{data} has no rows")
+    own = np.maximum(chances[np.arange(len(codes)), codes], 1e-300)
+    right, loss = np.mean(chances.argmax(axis=1) == codes), -np.log(own).mean()
+    metrics = {"rows": len(codes), "accuracy": float(right), "log_loss": float(loss), "note": NOT_COVERED}
+    with whole_file(written) as file:
+        file.write((json.dumps(metrics, indent=2) + "\n").encode("utf-8"))
+    return metrics
+
+
+def _judged_table(model: Model, data: Path, skip_rows: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Probabilities of the classes, and the true ones, for each row; private."""
+    table = tables.read(data, model.schema, skip_rows=skip_rows)
+    scores = np.asarray(tables.encode(table, model.schema) @ model.coef.T) + model.intercept
+    return probabilities(scores), tables.labels(table, model.schema)
+
+
+def _judged_images(
+    model: "ImageModel", data: Path, features: Path | None
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Probabilities of the classes, and the true ones, for each image; private."""
+    from almoner.training.images.image_classifier import features_of
+
+    found = _image_files.read(data, classes=model.classes, shape=model.shape)
+    if found.labels is None:
+        raise DataError(f"{data}: labels are missing")
+    computed = features_of(model.transform, found.images, features)
+    return probabilities(computed.astype(np.float64) @ model.coef.T), found.labels

@@ -94,7 +94,7 @@ def test_completion_offers_choices():
     """What --mechanism and --kind can be is offered by the shell."""
     for words, expected in (
         ("compare --mechanism ", "randomized-response"),
-        ("train --kind ", "scenes"),
+        ("train-images --kind ", "scenes"),
     ):
         env = os.environ | {"_ALMONER_COMPLETE": "complete_bash", "COMP_WORDS": f"almoner {words}", "COMP_CWORD": "3"}
         command = [sys.executable, "-c", "from almoner.cli import app; app(prog_name='almoner')"]

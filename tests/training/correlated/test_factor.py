@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 
 from almoner import errors
 from almoner.training.correlated import Banded, BandedInverse, PrefixSums, Workload
-from almoner.training.correlated._banded import BandedFactor
+from almoner.training.correlated._kinds import BandedFactor
 
 STEPS = 12
 

@@ -140,7 +140,10 @@ def test_what_cannot_be_charged_is_refused_before_anything_is(place):
             (trainer(ONE, seed=1), "seed"),
             (trainer(ONE, individual=False), "individual=False"),
             (trainer(zcdp), "counts Gaussian rho"),
-            (trainer(filters.Renyi(epsilon=1.0, delta=1e-6), sample_rate=0.5), "filters.Residue for sampled"),
+            (
+                trainer(filters.Renyi(epsilon=1.0, delta=1e-6), sampling=training.Poisson(0.5)),
+                "filters.Residue for sampled",
+            ),
         ):
             with pytest.raises(Unsupported, match=what):
                 job.fit(x, y, ledger=on, ids=IDS)
@@ -178,7 +181,7 @@ def test_fixed_batches_and_correlated_noise(tmp_path, noise):
     """The rows that a contribution commits are charged before, and settled to the unit."""
     x, y = records()
     with opened(tmp_path / "l") as session:
-        job = trainer(ONE, batches=FixedBatches(50), noise=noise, steps=16)
+        job = trainer(ONE, sampling=FixedBatches(50, noise=noise), steps=16)
         job.fit(x, y, ledger=training.OnLedger(session.ledger, "m"), ids=IDS)
         assert [int(-(-each // 1)) for each in units(job.accounts)] <= spent(session.ledger).tolist()
         assert 0 < spent(session.ledger).max() <= session.ledger.budget_units
@@ -192,15 +195,15 @@ def test_poisson_samples_by_the_residue(tmp_path):
     budget = filters.Residue(epsilon=1.0, delta=1e-6)
     with opened(tmp_path / "l", keys_delta=1.5e-8) as session:
         on = training.OnLedger(session.ledger, "m")
-        job = trainer(budget, sample_rate=0.1, noise_multiplier=3.0, steps=20)
+        job = trainer(budget, sampling=training.Poisson(0.1), noise_multiplier=3.0, steps=20)
         job.fit(x, y, ledger=on, ids=IDS)
         assert 0 < spent(session.ledger).max() <= session.ledger.budget_units
         assert clean(session.ledger)
-        again = trainer(budget, sample_rate=0.1, noise_multiplier=3.0, steps=20)
+        again = trainer(budget, sampling=training.Poisson(0.1), noise_multiplier=3.0, steps=20)
         with pytest.raises(BudgetExceeded, match="keys_delta"):
             again.fit(x, y, ledger=training.OnLedger(session.ledger, "n"), ids=IDS)
     with opened(tmp_path / "undeclared") as session, pytest.raises(ArgumentError, match="keys_delta"):
-        trainer(budget, sample_rate=0.1, noise_multiplier=3.0).fit(
+        trainer(budget, sampling=training.Poisson(0.1), noise_multiplier=3.0).fit(
             x, y, ledger=training.OnLedger(session.ledger, "m"), ids=IDS
         )
 
@@ -251,11 +254,11 @@ def backed_up(place, tmp_path):
 
     options = {"ledger": on, "ids": IDS, "checkpoint_every": 50}
     with dies(Killed):
-        trainer(ONE).fit(x, y, checkpoint=folder, callbacks=[steps], **options)
+        trainer(ONE).fit(x, y, folder=folder, callbacks=[steps], **options)
 
     def resume(where):
         job = trainer(ONE)
-        return job, job.fit(x, y, checkpoint=where, resume=True, **options)
+        return job, job.fit(x, y, folder=training.RunFolder(where, resume=True), **options)
 
     return folder, copy, resume
 
@@ -314,7 +317,7 @@ def test_no_round_is_released_in_a_transaction_that_may_be_undone(tmp_path):
                 y,
                 ledger=training.OnLedger(book, "m"),
                 ids=IDS,
-                checkpoint=tmp_path / "run",
+                folder=tmp_path / "run",
                 callbacks=[within],
             )
         assert clean(book)
@@ -328,22 +331,22 @@ def test_a_killed_run_is_resumed_once(place, tmp_path):
         on = training.OnLedger(session.ledger, "m")
         with pytest.raises(Killed):
             trainer(ONE).fit(
-                x, y, ledger=on, ids=IDS, checkpoint=folder, checkpoint_every=4, callbacks=[interrupted(6)]
+                x, y, ledger=on, ids=IDS, folder=training.RunFolder(folder, every=4), callbacks=[interrupted(6)]
             )
         held = spent(session.ledger)
         copied(folder, copy)
         with pytest.raises(ArgumentError, match="goes on there"):
-            trainer(ONE).fit(x, y, checkpoint=folder, resume=True)
+            trainer(ONE).fit(x, y, folder=training.RunFolder(folder, resume=True))
         with pytest.raises(ArgumentError, match="elsewhere"):
             trainer(ONE).fit(x, y, ledger=on, ids=IDS)
         job = trainer(ONE)
-        run = job.fit(x, y, ledger=on, ids=IDS, checkpoint=folder, resume=True)
+        run = job.fit(x, y, ledger=on, ids=IDS, folder=training.RunFolder(folder, resume=True))
         assert run.step >= 20 - 2
         assert np.all(spent(session.ledger) <= held)
         assert np.all(np.asarray(job.accounts.spent()) > 0)
         for stale in (copy, folder):
             with pytest.raises(ArgumentError, match=r"settled|elsewhere"):
-                trainer(ONE).fit(x, y, ledger=on, ids=IDS, checkpoint=stale, resume=True)
+                trainer(ONE).fit(x, y, ledger=on, ids=IDS, folder=training.RunFolder(stale, resume=True))
         assert clean(session.ledger)
 
 
@@ -359,10 +362,12 @@ def test_a_run_whose_checkpoint_went_on_elsewhere_releases_nothing_more(server, 
             steps.append(run.step)
             if run.step == 8:
                 copied(folder, copy)
-                trainer(ONE).fit(x, y, ledger=training.OnLedger(other, "m"), ids=IDS, checkpoint=copy, resume=True)
+                trainer(ONE).fit(
+                    x, y, ledger=training.OnLedger(other, "m"), ids=IDS, folder=training.RunFolder(copy, resume=True)
+                )
 
         with pytest.raises(LedgerError, match=r"went on elsewhere|was settled"):
-            trainer(ONE).fit(x, y, ledger=on, ids=IDS, checkpoint=folder, checkpoint_every=2, callbacks=[stolen])
+            trainer(ONE).fit(x, y, ledger=on, ids=IDS, folder=training.RunFolder(folder, every=2), callbacks=[stolen])
         assert steps[-1] == 8
         assert clean(session.ledger)
 
@@ -374,14 +379,14 @@ def test_a_checkpoint_on_another_ledger_is_refused(tmp_path):
         opened(tmp_path / name).close()
     on = training.OnLedger(tmp_path / "l", "m")
     with pytest.raises(Killed):
-        trainer(ONE).fit(x, y, ledger=on, ids=IDS, checkpoint=tmp_path / "run", callbacks=[interrupted(3)])
+        trainer(ONE).fit(x, y, ledger=on, ids=IDS, folder=tmp_path / "run", callbacks=[interrupted(3)])
     other = training.OnLedger(tmp_path / "other", "m")
     with pytest.raises(ArgumentError, match="older copy"):
-        trainer(ONE).fit(x, y, ledger=other, ids=IDS, checkpoint=tmp_path / "run", resume=True)
+        trainer(ONE).fit(x, y, ledger=other, ids=IDS, folder=training.RunFolder(tmp_path / "run", resume=True))
     with Ledger.open(tmp_path / "l") as book:
         write_off(book, "m")
     with pytest.raises(ArgumentError, match="written off"):
-        trainer(ONE).fit(x, y, ledger=on, ids=IDS, checkpoint=tmp_path / "run", resume=True)
+        trainer(ONE).fit(x, y, ledger=on, ids=IDS, folder=training.RunFolder(tmp_path / "run", resume=True))
 
 
 def test_logistic_regression_on_a_ledger(place):
@@ -458,10 +463,10 @@ def test_a_run_goes_on_with_the_same_people_in_the_same_order(tmp_path):
     with opened(tmp_path / "l") as session:
         on, folder = training.OnLedger(session.ledger, "m"), tmp_path / "run"
         with pytest.raises(Killed):
-            trainer(ONE).fit(x, y, ledger=on, ids=IDS, checkpoint=folder, callbacks=[interrupted(3)])
+            trainer(ONE).fit(x, y, ledger=on, ids=IDS, folder=folder, callbacks=[interrupted(3)])
         with pytest.raises(ArgumentError, match="same order"):
-            trainer(ONE).fit(x, y, ledger=on, ids=IDS[::-1], checkpoint=folder, resume=True)
-        trainer(ONE).fit(x, y, ledger=on, ids=IDS, checkpoint=folder, resume=True)
+            trainer(ONE).fit(x, y, ledger=on, ids=IDS[::-1], folder=training.RunFolder(folder, resume=True))
+        trainer(ONE).fit(x, y, ledger=on, ids=IDS, folder=training.RunFolder(folder, resume=True))
         assert clean(session.ledger)
 
 

@@ -92,7 +92,9 @@ def test_stream_and_questions_keep_one_budget(place, monkeypatch, remainder, spr
     with opened(place) as session:
         book = session.ledger
         on = training.OnLedger(book, "news", purpose="care")
-        trained = stream(on, noise_multiplier=2.0, spend_remainder=remainder, spread=spread)
+        trained = stream(
+            on, noise_multiplier=2.0, sampling=training.FullBatch(spend_remainder=remainder, spread=spread)
+        )
         before = spent(book)
         for update in range(7):
             assert seen.update(trained, update) == update + 1
@@ -213,7 +215,7 @@ def test_a_crash_at_every_point(place, tmp_path, monkeypatch, when):
     that was drawn, and everybody paid once."""
     opened(place).close()
     on, folder = training.OnLedger(place, "news"), tmp_path / "s"
-    trained = stream(on, checkpoint=folder)
+    trained = stream(on, folder=folder)
     trained.update(*records(0))
     model = flat(trained.module)
     book = trained._ledger._ledger
@@ -237,7 +239,7 @@ def test_a_crash_at_every_point(place, tmp_path, monkeypatch, when):
     monkeypatch.undo()
     trained.close()
     made = when in ("committed", "applied", "saved")
-    with stream(on, checkpoint=folder, resume=True) as again:
+    with stream(on, folder=training.RunFolder(folder, resume=True)) as again:
         book = again._ledger._ledger
         assert again.number == (2 if made else 1)
         assert last_update(book, "news").public["update"] == again.number
@@ -259,7 +261,7 @@ def test_what_is_applied_after_a_crash_is_what_was_compared(tmp_path, monkeypatc
     place, folder = tmp_path / "people.ledger", tmp_path / "s"
     opened(place).close()
     on = training.OnLedger(place, "news")
-    trained = stream(on, checkpoint=folder)
+    trained = stream(on, folder=folder)
     model = flat(trained.module)
     monkeypatch.setattr(torch.optim.SGD, "step", crash)
     with pytest.raises(KeyboardInterrupt):
@@ -274,7 +276,7 @@ def test_what_is_applied_after_a_crash_is_what_was_compared(tmp_path, monkeypatc
         return (noisy if len(reads) == 1 else [part + 1 for part in noisy]), divisor
 
     monkeypatch.setattr(type(trained._folder), "kept", changing)
-    with stream(on, checkpoint=folder, resume=True) as again:
+    with stream(on, folder=training.RunFolder(folder, resume=True)) as again:
         right = torch.cat([part.reshape(-1) for part in torch.load(folder / "update.pt", weights_only=True)["noisy"]])
         assert torch.allclose(flat(again.module), model - 0.5 * (right / 4.0).float())
         assert (again.number, reads) == (1, [1])
@@ -285,22 +287,22 @@ def test_an_older_copy_is_refused(tmp_path):
     place, folder = tmp_path / "people.ledger", tmp_path / "s"
     opened(place).close()
     on = training.OnLedger(place, "news")
-    with stream(on, checkpoint=folder) as trained:
+    with stream(on, folder=folder) as trained:
         trained.update(*records(0))
         backup(trained._ledger._ledger, tmp_path / "old.ledger")
     shutil.copytree(folder, tmp_path / "copy")
-    with stream(on, checkpoint=folder, resume=True) as trained:
+    with stream(on, folder=training.RunFolder(folder, resume=True)) as trained:
         trained.update(*records(1))
     with pytest.raises(ArgumentError, match="made 2 updates on this ledger, and 1 here"):
-        stream(on, checkpoint=tmp_path / "copy", resume=True)
+        stream(on, folder=training.RunFolder(tmp_path / "copy", resume=True))
     with pytest.raises(ArgumentError, match="made 1 updates on this ledger, and 2 here"):
-        stream(training.OnLedger(tmp_path / "old.ledger", "news"), checkpoint=folder, resume=True)
+        stream(training.OnLedger(tmp_path / "old.ledger", "news"), folder=training.RunFolder(folder, resume=True))
     Ledger.open(tmp_path / "other", budget=filters.Gaussian(mu=0.5), person="VARCHAR", create=True).close()
     with pytest.raises(ArgumentError, match="knows of no such stream"):
-        stream(training.OnLedger(tmp_path / "other", "news"), checkpoint=folder, resume=True)
+        stream(training.OnLedger(tmp_path / "other", "news"), folder=training.RunFolder(folder, resume=True))
     with pytest.raises(ArgumentError, match="ledger"):
-        stream(training.OnLedger(place, "old news"), checkpoint=folder, resume=True)
-    with stream(on, checkpoint=folder, resume=True) as trained:  # nothing of this closed its way
+        stream(training.OnLedger(place, "old news"), folder=training.RunFolder(folder, resume=True))
+    with stream(on, folder=training.RunFolder(folder, resume=True)) as trained:  # nothing of this closed its way
         assert trained.number == 2
 
 
@@ -309,12 +311,12 @@ def test_a_stream_stays_where_it_began(tmp_path):
     opened(tmp_path / "l").close()
     on = training.OnLedger(tmp_path / "l", "news")
     own = {"budget": filters.Gaussian(mu=0.5)}
-    stream(None, checkpoint=tmp_path / "own", **own).close()
+    stream(None, folder=tmp_path / "own", **own).close()
     with pytest.raises(ArgumentError, match="ledger"):
-        stream(on, checkpoint=tmp_path / "own", resume=True)
-    stream(on, checkpoint=tmp_path / "held").close()
+        stream(on, folder=training.RunFolder(tmp_path / "own", resume=True))
+    stream(on, folder=tmp_path / "held").close()
     with pytest.raises(ArgumentError, match="ledger"):
-        stream(None, checkpoint=tmp_path / "held", resume=True, **own)
+        stream(None, folder=training.RunFolder(tmp_path / "held", resume=True), **own)
 
 
 def test_a_name_that_was_taken_leaves_a_folder_that_can_be_used(tmp_path):
@@ -324,10 +326,10 @@ def test_a_name_that_was_taken_leaves_a_folder_that_can_be_used(tmp_path):
     _ledger_stream.Updates = crash
     try:
         with pytest.raises(KeyboardInterrupt):
-            stream(on, checkpoint=tmp_path / "s")
+            stream(on, folder=tmp_path / "s")
     finally:
         _ledger_stream.Updates = begin
-    with stream(on, checkpoint=tmp_path / "s", resume=True) as trained:
+    with stream(on, folder=training.RunFolder(tmp_path / "s", resume=True)) as trained:
         assert trained.update(*records(0)) == 1
 
 

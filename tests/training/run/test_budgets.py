@@ -30,7 +30,7 @@ def records():
 @pytest.mark.slow
 def test_sampled_steps_are_as_many_as_if_they_were_fixed():
     """DP-SGD at noise 1.1 and rate 0.01: the filter is planned for these very steps, and admits what is possible."""
-    job = trainer(noise_multiplier=1.1, sample_rate=0.01, individual=False, **TARGET)
+    job = trainer(noise_multiplier=1.1, sampling=training.Poisson(0.01), individual=False, **TARGET)
     run = job.fit(*records())
     fixed = calibrate.in_advance(noise_multiplier=1.1, sample_rate=0.01, **TARGET).steps
     assert 0.99 * fixed <= run.step <= fixed
@@ -45,7 +45,7 @@ def test_sampled_steps_are_as_many_as_if_they_were_fixed():
 @pytest.mark.slow
 def test_the_least_noise_is_that_of_a_plan():
     """Without noise, the least with which the steps fit: all are taken, and the noise is hardly above a fixed run's."""
-    job = trainer(steps=30, sample_rate=0.05, individual=False, **TARGET)
+    job = trainer(steps=30, sampling=training.Poisson(0.05), individual=False, **TARGET)
     fixed = calibrate.in_advance(steps=30, sample_rate=0.05, **TARGET).noise_multiplier
     assert fixed <= job.noise_multiplier * (1 + 1e-4) <= 1.01 * fixed
     assert job.fit(*records()).step == 30
@@ -78,14 +78,14 @@ def test_accounts_per_person_have_the_best_filter_that_they_can_have():
 @pytest.mark.slow
 def test_a_resumed_run_has_the_same_recommended_budget(tmp_path):
     """The filter and its plan are chosen anew from the same public facts; another epsilon is refused."""
-    options = {"noise_multiplier": 1.5, "sample_rate": 0.1, "individual": False, "steps": 4, "seed": 1}
+    options = {"noise_multiplier": 1.5, "sampling": training.Poisson(0.1), "individual": False, "steps": 4, "seed": 1}
     x, y = records()
-    trainer(**options, **TARGET).fit(x, y, checkpoint=tmp_path, checkpoint_every=1)
+    trainer(**options, **TARGET).fit(x, y, folder=training.RunFolder(tmp_path, every=1))
     again = trainer(**options, **TARGET)
-    assert again.fit(x, y, checkpoint=tmp_path, resume=True).step == 4
+    assert again.fit(x, y, folder=training.RunFolder(tmp_path, resume=True)).step == 4
     assert again.card().notion == "Planned"
     with pytest.raises(ArgumentError, match="do not hold the budget"):
-        trainer(**options, epsilon=2.0, delta=1e-5).fit(x, y, checkpoint=tmp_path, resume=True)
+        trainer(**options, epsilon=2.0, delta=1e-5).fit(x, y, folder=training.RunFolder(tmp_path, resume=True))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_no_noise_may_be_enough(monkeypatch):
     """Where no noise is enough the search ends in an error that names the target."""
     monkeypatch.setattr(recommended_budget, "least", lambda *_, **__: float("inf"))
     with pytest.raises(CalibrationFailed, match=r"epsilon=1\.0.*5 steps"):
-        trainer(steps=5, sample_rate=0.1, individual=False, **TARGET)
+        trainer(steps=5, sampling=training.Poisson(0.1), individual=False, **TARGET)
 
 
 def test_the_estimators_default_is_what_is_recommended():

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 import torch
+from almoner.training._accounts.run_accounts import TrainingAccounts
 from torch import nn
 
 from almoner import errors, filters, individual, mechanisms
 from almoner.training import stopping
-from almoner.training._accounts.run_accounts import TrainingAccounts
 from almoner.training._records.evaluation import correct
 from almoner.training._records.records import Records
 from training_runs import N, trainer
@@ -97,7 +97,7 @@ def test_callbacks_find_nothing_private_in_a_run(data):
 
     tree = stopping.Tree(steps=20, sigma=20.0)
     job = trainer(filters.Gaussian(mu=2.0))
-    job.fit(*data, callbacks=[look], counting=lambda people: stopping.Dropouts(people, tree))
+    job.fit(*data, callbacks=[look], watch=lambda people: stopping.Dropouts(people, tree))
 
 
 def test_the_state_of_a_run_is_one_frozen_value(data):

@@ -5,11 +5,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from almoner.training._run.releases import Releaser
 
 from almoner import errors, filters, individual, mechanisms, odometers, training
 from almoner.training import stopping
 from almoner.training._run.fixed_batches import Rows, _bytes_of
-from almoner.training._run.releases import Releaser
 from almoner.training.correlated import Banded, BandedInverse, FixedBatches, Noise, PrefixSums
 from almoner.training.gradients import _self_check
 from training_runs import BY_RECORD, N, dies, network, trainer
@@ -33,7 +33,7 @@ def rows_of(module, x, y):
 
 def made(noise, budget=None, module=None, **options):
     budget = filters.Gaussian(mu=1.0) if budget is None else budget
-    return trainer(budget, module, **({"batches": BATCHES, "noise": noise, "steps": STEPS} | options))
+    return trainer(budget, module, **({"sampling": replace(BATCHES, noise=noise), "steps": STEPS} | options))
 
 
 def by_hand(description, x, y, *, sigma, mu, key):
@@ -201,9 +201,9 @@ def test_a_run_that_lost_nothing_goes_on(data, noise, tmp_path):
 
         patch.setattr(Releaser, "release", release)
         with pytest.raises(Killed):
-            first.fit(x, y, checkpoint=tmp_path, checkpoint_every=1)
+            first.fit(x, y, folder=training.RunFolder(tmp_path, every=1))
     again = made(noise, max_grad_norm=0.01, seed=5)
-    run = again.fit(x, y, checkpoint=tmp_path, resume=True)
+    run = again.fit(x, y, folder=training.RunFolder(tmp_path, resume=True))
     whole = made(noise, max_grad_norm=0.01, seed=5)
     whole.fit(x, y)
     assert run.step == run.released[run.next_step()] == STEPS
@@ -227,7 +227,7 @@ def test_lost_steps_are_paid_by_their_people_and_noise_begins_anew(data, noise, 
     mu = 30.0
     first = made(noise, filters.Gaussian(mu=mu), noise_multiplier=1.0)
     with dies(Killed):
-        first.fit(x, y, checkpoint=tmp_path, checkpoint_every=5, callbacks=[killed_at(9)])
+        first.fit(x, y, folder=training.RunFolder(tmp_path, every=5), callbacks=[killed_at(9)])
     before = spent_at(tmp_path)
     again = made(noise, filters.Gaussian(mu=mu), noise_multiplier=1.0)
     seen = {}
@@ -239,7 +239,7 @@ def test_lost_steps_are_paid_by_their_people_and_noise_begins_anew(data, noise, 
         def __call__(self, run):
             pass
 
-    run = again.fit(x, y, checkpoint=tmp_path, resume=True, callbacks=[Look()])
+    run = again.fit(x, y, folder=training.RunFolder(tmp_path, resume=True), callbacks=[Look()])
     paid = seen["spent"] - before
     most = run.next_step().sensitivity ** 2 * 1e15
     batch = batches_of(x, y)
@@ -265,9 +265,9 @@ def test_lost_steps_use_no_noise_again(data, tmp_path):
         patch.setattr("almoner.training._run.fixed_batches.Rows", Spy)
         first = made(Banded(4), filters.Gaussian(mu=30.0), noise_multiplier=1.0, seed=9)
         with dies(Killed):
-            first.fit(x, y, checkpoint=tmp_path, checkpoint_every=5, callbacks=[killed_at(9)])
+            first.fit(x, y, folder=training.RunFolder(tmp_path, every=5), callbacks=[killed_at(9)])
         again = made(Banded(4), filters.Gaussian(mu=30.0), noise_multiplier=1.0, seed=9)
-        again.fit(x, y, checkpoint=tmp_path, resume=True)
+        again.fit(x, y, folder=training.RunFolder(tmp_path, resume=True))
     assert [step for step, _ in kept] == [*range(9), *range(5, STEPS)]
     values = np.concatenate([draw for _, draw in kept])
     assert len(np.unique(values)) == len(values)
@@ -276,14 +276,14 @@ def test_lost_steps_use_no_noise_again(data, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"batches": None}, "noise needs batches"),
-        ({"batches": 80}, "batches=80 must be"),
+        ({"sampling": None}, "noise needs batches"),
+        ({"sampling": 80}, "batches=80 must be"),
         ({"noise": 4}, "noise=4 must be"),
         ({"noise": Banded(6)}, "band=6 must be at most 5, the number of batches"),
-        ({"batches": FixedBatches(401)}, "size=401 must be at most"),
+        ({"sampling": FixedBatches(401)}, "size=401 must be at most"),
         ({"steps": None, "individual": False, "noise_multiplier": 1.0}, "steps=None"),
-        ({"sample_rate": 0.1}, "sample_rate is not done"),
-        ({"extra_steps": 3}, "extra_steps is not done"),
+        ({"sampling": training.Poisson(0.1)}, "sample_rate is not done"),
+        ({"sampling": training.FullBatch(extra_steps=3)}, "extra_steps is not done"),
         ({"odometer": odometers.Renyi(delta=1e-5)}, "odometer is not done"),
         ({"budget": filters.Residue(epsilon=1.0, delta=1e-5)}, "batches= needs a filters.Gaussian"),
     ],
@@ -306,16 +306,16 @@ def test_what_would_break_the_account_is_refused_before_it_is_charged(data, tmp_
         run.fit(x, y, callbacks=[quieter])
     assert not run.accounts.spent().any()
     with pytest.raises(errors.Unsupported, match="counting is not done"):
-        made(Banded(4)).fit(x, y, counting=lambda people: stopping.Dropouts(people, stopping.Tree(STEPS, 5.0)))
+        made(Banded(4)).fit(x, y, watch=lambda people: stopping.Dropouts(people, stopping.Tree(STEPS, 5.0)))
     with pytest.raises(errors.Unsupported, match="losses are not counted"):
-        made(Banded(4)).fit(x, y, losses=individual.Losses(N, least=1.0, most=50.0))
+        made(Banded(4)).fit(x, y, watch=individual.Losses(N, least=1.0, most=50.0))
     first = made(Banded(4))
     with pytest.raises(Killed):
-        first.fit(x, y, checkpoint=tmp_path, checkpoint_every=1, callbacks=[killed_at(5)])
+        first.fit(x, y, folder=training.RunFolder(tmp_path, every=1), callbacks=[killed_at(5)])
     with pytest.raises(errors.ArgumentError, match="batches="):
-        made(Banded(3)).fit(x, y, checkpoint=tmp_path, resume=True)
+        made(Banded(3)).fit(x, y, folder=training.RunFolder(tmp_path, resume=True))
     with pytest.raises(errors.ArgumentError, match="must be that of the checkpoint"):
-        made(None, batches=None).fit(x, y, checkpoint=tmp_path, resume=True)
+        made(None, batches=None).fit(x, y, folder=training.RunFolder(tmp_path, resume=True))
 
 
 def test_empty_batches_and_half_precision_records(data):

@@ -78,17 +78,17 @@ def crash_at(step):
     [
         {},
         {"individual": False},
-        {"budget": filters.RenyiOrder(alpha=8.0, rho=1.0), "sample_rate": 0.3},
-        {"budget": filters.Renyi(epsilon=3.0, delta=1e-5), "sample_rate": 0.3},
+        {"budget": filters.RenyiOrder(alpha=8.0, rho=1.0), "sampling": training.Poisson(0.3)},
+        {"budget": filters.Renyi(epsilon=3.0, delta=1e-5), "sampling": training.Poisson(0.3)},
     ],
 )
 def test_what_the_checkpoint_has_not_seen_is_charged_in_full(data, tmp_path, options):
     """Steps after the last checkpoint are paid at their worst case on resuming, then the run is finished."""
     first = job(**options)
     with dies(Crash):
-        first.fit(*data, callbacks=[crash_at(5)], checkpoint=tmp_path / "run", checkpoint_every=3)
+        first.fit(*data, callbacks=[crash_at(5)], folder=training.RunFolder(tmp_path / "run", every=3))
     second = job(**options)
-    run = second.fit(*data, callbacks=[], checkpoint=tmp_path / "run", checkpoint_every=3, resume=True)
+    run = second.fit(*data, callbacks=[], folder=training.RunFolder(tmp_path / "run", every=3, resume=True))
     assert run.step == 10 or run.reason == "the budget is spent"
     step = next(iter(run.released))
     assert run.released[step] == run.step + 2  # steps 4 and 5 were lost and taken again
@@ -107,18 +107,18 @@ def test_momentum_and_public_state_are_restored(data, tmp_path):
             raise Crash
 
     with dies(Crash):
-        first.fit(*data, callbacks=[note], checkpoint=tmp_path / "run", checkpoint_every=6)
+        first.fit(*data, callbacks=[note], folder=training.RunFolder(tmp_path / "run", every=6))
     second = job()
     state, unseen = Checkpoint(tmp_path / "run", resume=True).load()
     assert [type(each.mechanism) for each in unseen] == [
         mechanisms.Gaussian
     ] * 6  # the crash came before step 6 was saved
     assert state["public"]["step"] == 0
-    run = second.fit(*data, checkpoint=tmp_path / "other", checkpoint_every=1)
+    run = second.fit(*data, folder=training.RunFolder(tmp_path / "other", every=1))
     with pytest.raises(errors.ArgumentError, match="holds a run already"):
-        job().fit(*data, checkpoint=tmp_path / "other")
+        job().fit(*data, folder=tmp_path / "other")
     third = job()
-    again = third.fit(*data, checkpoint=tmp_path / "other", resume=True)
+    again = third.fit(*data, folder=training.RunFolder(tmp_path / "other", resume=True))
     assert again.step == run.step == 10
     assert all(
         torch.equal(a, b)
@@ -131,24 +131,24 @@ def test_momentum_and_public_state_are_restored(data, tmp_path):
 def test_broken_checkpoints_are_refused_and_left_alone(data, tmp_path):
     """A damaged file, a journal that is too short, a second process: a clear error, nothing changed."""
     folder = tmp_path / "run"
-    job().fit(*data, checkpoint=folder, checkpoint_every=2)
+    job().fit(*data, folder=training.RunFolder(folder, every=2))
     held = Checkpoint(folder, resume=True)
     with pytest.raises(errors.ArgumentError, match="in use by another"):
-        job().fit(*data, checkpoint=folder, resume=True)
+        job().fit(*data, folder=training.RunFolder(folder, resume=True))
     held.close()
     lines, state = folder / "journal.jsonl", folder / "state.pt"
     whole = lines.read_bytes(), state.read_bytes()
     lines.write_bytes(whole[0][: len(whole[0]) // 2])
     with pytest.raises(errors.DataError, match="journal is shorter"):
-        job().fit(*data, checkpoint=folder, resume=True)
+        job().fit(*data, folder=training.RunFolder(folder, resume=True))
     lines.write_bytes(whole[0] + b'{"kind": "Gau')  # a line that was being written: nothing of it was released
-    job().fit(*data, checkpoint=folder, resume=True)
+    job().fit(*data, folder=training.RunFolder(folder, resume=True))
     torch.save(torch.load(state, weights_only=True) | {"format": 0}, state)
     with pytest.raises(errors.DataError, match="has format 0, of another version"):
-        job().fit(*data, checkpoint=folder, resume=True)
+        job().fit(*data, folder=training.RunFolder(folder, resume=True))
     state.write_bytes(whole[1][:100])
     with pytest.raises(errors.DataError, match="can't be read"):
-        job().fit(*data, checkpoint=folder, resume=True)
+        job().fit(*data, folder=training.RunFolder(folder, resume=True))
     assert (folder.stat().st_mode & 0o777, lines.stat().st_mode & 0o777) == (0o700, 0o600)
 
 
@@ -164,39 +164,39 @@ def test_broken_checkpoints_are_refused_and_left_alone(data, tmp_path):
 def test_a_run_goes_on_with_the_budget_it_began_with(data, tmp_path, budget, options):
     """Another budget is refused on resuming: the card would promise what the checkpoint's accounts do not keep."""
     with dies(Crash):
-        job().fit(*data, callbacks=[crash_at(5)], checkpoint=tmp_path / "run", checkpoint_every=3)
+        job().fit(*data, callbacks=[crash_at(5)], folder=training.RunFolder(tmp_path / "run", every=3))
     before = (tmp_path / "run" / "state.pt").read_bytes()
     with pytest.raises(errors.ArgumentError, match="checkpoint"):
-        job(budget, **options).fit(*data, checkpoint=tmp_path / "run", resume=True)
+        job(budget, **options).fit(*data, folder=training.RunFolder(tmp_path / "run", resume=True))
     assert (tmp_path / "run" / "state.pt").read_bytes() == before
     again = job(filters.Gaussian(mu=2))  # the same, written differently
-    again.fit(*data, checkpoint=tmp_path / "run", resume=True)
+    again.fit(*data, folder=training.RunFolder(tmp_path / "run", resume=True))
     assert again.card(delta=1e-5).total == 4.0
 
 
 def test_a_run_goes_on_with_as_many_people(data, tmp_path):
     """Fewer or more people than the checkpoint has accounts: refused before anybody is charged."""
-    job().fit(*data, checkpoint=tmp_path / "run")
+    job().fit(*data, folder=tmp_path / "run")
     for people in (torch.arange(30) // 2, torch.arange(30) * 2):
         with pytest.raises(errors.ArgumentError, match="same people in the same order"):
-            job().fit(*data, people, checkpoint=tmp_path / "run", resume=True)
+            job().fit(*data, people, folder=training.RunFolder(tmp_path / "run", resume=True))
 
 
 def interrupted(data, folder, **options):
     """A run that was killed after five steps of ten."""
     with dies(Crash):
-        job(**options).fit(*data, callbacks=[crash_at(5)], checkpoint=folder, checkpoint_every=3)
+        job(**options).fit(*data, callbacks=[crash_at(5)], folder=training.RunFolder(folder, every=3))
 
 
 def test_a_card_never_promises_less_than_the_resumed_accounts_hold(data, tmp_path):
     """A checkpoint whose accounts hold another budget is refused: the card would say the new one's epsilon."""
     interrupted(data, tmp_path / "run")
     with pytest.raises(errors.ArgumentError, match="do not hold the budget"):
-        job(filters.Gaussian(mu=0.1)).fit(*data, checkpoint=tmp_path / "run", resume=True)
+        job(filters.Gaussian(mu=0.1)).fit(*data, folder=training.RunFolder(tmp_path / "run", resume=True))
     with pytest.raises(errors.ArgumentError, match="do not hold the budget"):
-        job(individual=False).fit(*data, checkpoint=tmp_path / "run", resume=True)
+        job(individual=False).fit(*data, folder=training.RunFolder(tmp_path / "run", resume=True))
     again = job()
-    assert again.fit(*data, checkpoint=tmp_path / "run", resume=True).step == 10
+    assert again.fit(*data, folder=training.RunFolder(tmp_path / "run", resume=True)).step == 10
     assert again.card(delta=1e-5).total == pytest.approx(again.accounts.budget.mu**2)
 
 
@@ -207,15 +207,15 @@ def test_accounts_are_resumed_with_the_same_records_in_the_same_order_only(data,
     order = torch.randperm(30, generator=torch.Generator().manual_seed(1))
     for records in ((x[order], y[order]), (x[:20], y[:20]), (x, 1 - y), (x, y, torch.arange(30))):
         with pytest.raises(errors.ArgumentError, match="same people in the same order"):
-            job().fit(*records, checkpoint=tmp_path / "run", resume=True)
-    assert job().fit(x.clone(), y.clone(), checkpoint=tmp_path / "run", resume=True).step == 10
+            job().fit(*records, folder=training.RunFolder(tmp_path / "run", resume=True))
+    assert job().fit(x.clone(), y.clone(), folder=training.RunFolder(tmp_path / "run", resume=True)).step == 10
 
 
 def test_a_seed_of_any_part_of_a_run_is_on_the_card(data, tmp_path):
     """Noise that was drawn from a seed stays reproducible, whatever the rest of the run was drawn from."""
     interrupted(data, tmp_path / "run", seed=1)
     again = job()
-    again.fit(*data, checkpoint=tmp_path / "run", resume=True)
+    again.fit(*data, folder=training.RunFolder(tmp_path / "run", resume=True))
     assert again.card(delta=1e-5).reproducible
 
 
@@ -225,7 +225,7 @@ def test_what_was_released_is_not_forgotten_with_the_checkpoint(data, tmp_path):
     (tmp_path / "run" / "state.pt").unlink()
     for resume in (True, False):
         with pytest.raises(errors.DataError, match="is missing"):
-            job().fit(*data, checkpoint=tmp_path / "run", resume=resume)
+            job().fit(*data, folder=training.RunFolder(tmp_path / "run", resume=resume))
 
 
 def test_numpys_numbers_in_the_history_do_not_make_a_checkpoint_unreadable(data, tmp_path):
@@ -235,8 +235,8 @@ def test_numpys_numbers_in_the_history_do_not_make_a_checkpoint_unreadable(data,
         run.history.setdefault("means", []).append(np.float64(0.5))
 
     with dies(Crash):
-        job().fit(*data, callbacks=[keep, crash_at(5)], checkpoint=tmp_path / "run", checkpoint_every=3)
-    assert job().fit(*data, checkpoint=tmp_path / "run", resume=True).history == {"means": [0.5] * 4}
+        job().fit(*data, callbacks=[keep, crash_at(5)], folder=training.RunFolder(tmp_path / "run", every=3))
+    assert job().fit(*data, folder=training.RunFolder(tmp_path / "run", resume=True)).history == {"means": [0.5] * 4}
 
 
 def fresh_losses():
@@ -245,18 +245,21 @@ def fresh_losses():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "options", [{}, {"individual": False}, {"budget": filters.RenyiOrder(alpha=8.0, rho=2.0), "sample_rate": 0.5}]
+    "options",
+    [{}, {"individual": False}, {"budget": filters.RenyiOrder(alpha=8.0, rho=2.0), "sampling": training.Poisson(0.5)}],
 )
 def test_losses_are_filled_and_survive_a_crash(data, tmp_path, options):
     """Everybody's epsilon is at most the budget's; after a crash the steps that were lost count in full, never less."""
     whole, lost = fresh_losses(), fresh_losses()
-    job(seed=1, **options).fit(*data, losses=whole)
+    job(seed=1, **options).fit(*data, watch=whole)
     options = options | {"seed": 1}
     with dies(Crash):
-        job(**options).fit(*data, callbacks=[crash_at(5)], losses=lost, checkpoint=tmp_path / "run", checkpoint_every=3)
+        job(**options).fit(
+            *data, callbacks=[crash_at(5)], folder=training.RunFolder(tmp_path / "run", every=3), watch=lost
+        )
     again = fresh_losses()
     second = job(**options)
-    second.fit(*data, losses=again, checkpoint=tmp_path / "run", resume=True)
+    second.fit(*data, folder=training.RunFolder(tmp_path / "run", resume=True), watch=again)
     steps = [sum(kept.counts(rate).sum(axis=1) for rate in kept.rates) for kept in (whole, lost, again)]
     assert (steps[0] <= 10).all()
     assert (steps[0] > 0).all()
@@ -275,10 +278,10 @@ def test_losses_that_cannot_be_filled_are_refused_before_anybody_is_charged(data
     used.record(mechanisms.Gaussian(4.0), np.ones(30))
     for losses in (3, individual.Losses(29, least=4.0, most=40.0), used, individual.Losses(30, least=4.1, most=40.0)):
         with pytest.raises(errors.ArgumentError, match="losses"):
-            job().fit(*data, losses=losses)
-    job().fit(*data, checkpoint=tmp_path / "run")
+            job().fit(*data, watch=losses)
+    job().fit(*data, folder=tmp_path / "run")
     with pytest.raises(errors.ArgumentError, match="as the checkpoint's run did"):
-        job().fit(*data, losses=fresh_losses(), checkpoint=tmp_path / "run", resume=True)
+        job().fit(*data, folder=training.RunFolder(tmp_path / "run", resume=True), watch=fresh_losses())
 
 
 @pytest.mark.parametrize("change", [{"noise_multiplier": 5.0}, {"max_grad_norm": 0.5}])
@@ -286,14 +289,14 @@ def test_a_run_goes_on_with_its_own_noise_and_clip(data, tmp_path, change):
     """Others are refused on resuming: the card would not be about the steps that were done."""
     interrupted(data, tmp_path / "run")
     with pytest.raises(errors.ArgumentError, match=f"{next(iter(change))}=.*checkpoint"):
-        job(**change).fit(*data, checkpoint=tmp_path / "run", resume=True)
+        job(**change).fit(*data, folder=training.RunFolder(tmp_path / "run", resume=True))
 
 
 def test_losses_refuse_a_price_that_is_not_gaussian(data):
     """A question about who is still active is paid by a pure mechanism: named, before anything is released."""
     ask = functools.partial(StillActive, at_least=10, epsilon=0.1)
     with pytest.raises(errors.Unsupported, match="losses: Pure"):
-        job(filters.Zcdp(rho=2.0)).fit(*data, counting=ask, losses=fresh_losses())
+        job(filters.Zcdp(rho=2.0)).fit(*data, watch=[ask, fresh_losses()])
 
 
 @pytest.mark.parametrize("kept", [np.ones(2), datetime.date(2026, 1, 1), lambda: 0])
@@ -305,8 +308,8 @@ def test_a_checkpoint_that_could_not_be_read_is_refused_and_the_last_one_kept(da
             run.history["kept"] = [kept]
 
     with pytest.raises(errors.DataError, match=r"run\.history"):
-        job().fit(*data, callbacks=[note], checkpoint=tmp_path / "run", checkpoint_every=1)
-    assert job().fit(*data, checkpoint=tmp_path / "run", resume=True).step == 10
+        job().fit(*data, callbacks=[note], folder=training.RunFolder(tmp_path / "run", every=1))
+    assert job().fit(*data, folder=training.RunFolder(tmp_path / "run", resume=True)).step == 10
 
 
 def test_named_tuples_are_kept_as_tuples(data, tmp_path):
@@ -316,24 +319,23 @@ def test_named_tuples_are_kept_as_tuples(data, tmp_path):
         job().fit(
             *data,
             callbacks=[lambda run: run.history.update(kept=[pair(1, 2)]), crash_at(4)],
-            checkpoint=tmp_path / "run",
-            checkpoint_every=2,
+            folder=training.RunFolder(tmp_path / "run", every=2),
         )
-    assert job().fit(*data, checkpoint=tmp_path / "run", resume=True).history["kept"] == [(1, 2)]
+    assert job().fit(*data, folder=training.RunFolder(tmp_path / "run", resume=True)).history["kept"] == [(1, 2)]
 
 
 def test_accounts_with_ids_can_be_resumed_or_are_refused_at_once(data, tmp_path):
     """NumPy's numbers are numbers; what PyTorch's reader does not take is named before anything is released."""
     with dies(Crash):
         job(individual.Filter(np.arange(30) + 100, filters.Gaussian(mu=2.0))).fit(
-            *data, callbacks=[crash_at(5)], checkpoint=tmp_path / "numbers", checkpoint_every=2
+            *data, callbacks=[crash_at(5)], folder=training.RunFolder(tmp_path / "numbers", every=2)
         )
     again = job()
-    assert again.fit(*data, checkpoint=tmp_path / "numbers", resume=True).step == 10
+    assert again.fit(*data, folder=training.RunFolder(tmp_path / "numbers", resume=True)).step == 10
     assert again.accounts.spent([100])[0] > 0
     accounts = individual.Filter([uuid.uuid4() for _ in range(30)], filters.Gaussian(mu=2.0))
     with pytest.raises(errors.DataError, match="people's ids"):
-        job(accounts).fit(*data, checkpoint=tmp_path / "uuids")
+        job(accounts).fit(*data, folder=tmp_path / "uuids")
     assert not accounts.spent().any()
 
 
@@ -341,13 +343,13 @@ def test_a_run_goes_on_as_it_began(data, tmp_path):
     """Another divisor, another way of spending the remainder, another optimizer, losses that are left out: refused
     before anything is charged."""
     with dies(Crash):
-        job().fit(*data, losses=fresh_losses(), callbacks=[crash_at(5)], checkpoint=tmp_path / "run")
+        job().fit(*data, folder=tmp_path / "run", watch=fresh_losses(), callbacks=[crash_at(5)])
     before = (tmp_path / "run" / "state.pt").read_bytes()
-    for change in ({"divisor": 60}, {"spend_remainder": False}):
+    for change in ({"divisor": 60}, {"sampling": training.FullBatch(spend_remainder=False)}):
         with pytest.raises(errors.ArgumentError, match=f"{next(iter(change))}=.*checkpoint"):
-            job(**change).fit(*data, losses=fresh_losses(), checkpoint=tmp_path / "run", resume=True)
+            job(**change).fit(*data, folder=training.RunFolder(tmp_path / "run", resume=True), watch=fresh_losses())
     with pytest.raises(errors.ArgumentError, match="losses"):
-        job().fit(*data, checkpoint=tmp_path / "run", resume=True)
+        job().fit(*data, folder=training.RunFolder(tmp_path / "run", resume=True))
     module = nn.Linear(3, 2)
     other = training.Trainer(
         module,
@@ -360,9 +362,9 @@ def test_a_run_goes_on_as_it_began(data, tmp_path):
         steps=10,
     )
     with pytest.raises(errors.ArgumentError, match="optimizer='Adam' must be"):
-        other.fit(*data, losses=fresh_losses(), checkpoint=tmp_path / "run", resume=True)
+        other.fit(*data, folder=training.RunFolder(tmp_path / "run", resume=True), watch=fresh_losses())
     assert (tmp_path / "run" / "state.pt").read_bytes() == before
-    job().fit(*data, losses=fresh_losses(), checkpoint=tmp_path / "run", resume=True)
+    job().fit(*data, folder=training.RunFolder(tmp_path / "run", resume=True), watch=fresh_losses())
 
 
 def sampled(**options):
@@ -374,11 +376,11 @@ def test_own_samples_and_answers_about_who_is_active_do_not_mix_over_a_crash(dat
     ask = functools.partial(StillActive, at_least=10, epsilon=0.05)
     for name, counting in (("plain", None), ("asked", ask)):
         with dies(Crash):
-            sampled().fit(*data, counting=counting, callbacks=[crash_at(5)], checkpoint=tmp_path / name)
+            sampled().fit(*data, folder=tmp_path / name, watch=counting, callbacks=[crash_at(5)])
     with pytest.raises(errors.ArgumentError, match="followed own samples"):
-        sampled().fit(*data, counting=ask, checkpoint=tmp_path / "plain", resume=True)
-    assert sampled().fit(*data, checkpoint=tmp_path / "plain", resume=True).step == 10
-    assert sampled().fit(*data, counting=ask, checkpoint=tmp_path / "asked", resume=True).step == 10
+        sampled().fit(*data, folder=training.RunFolder(tmp_path / "plain", resume=True), watch=ask)
+    assert sampled().fit(*data, folder=training.RunFolder(tmp_path / "plain", resume=True)).step == 10
+    assert sampled().fit(*data, folder=training.RunFolder(tmp_path / "asked", resume=True), watch=ask).step == 10
 
 
 def test_a_disk_that_is_full_is_called_so(data, tmp_path, monkeypatch):
@@ -388,23 +390,23 @@ def test_a_disk_that_is_full_is_called_so(data, tmp_path, monkeypatch):
         raise OSError("No space left on device")
 
     with dies(Crash):
-        job().fit(*data, callbacks=[crash_at(5)], checkpoint=tmp_path / "run", checkpoint_every=2)
+        job().fit(*data, callbacks=[crash_at(5)], folder=training.RunFolder(tmp_path / "run", every=2))
     with monkeypatch.context() as patched:
         patched.setattr(torch, "save", full)
         with pytest.raises(errors.DataError, match="can't be written"):
-            job().fit(*data, checkpoint=tmp_path / "run", resume=True)
+            job().fit(*data, folder=training.RunFolder(tmp_path / "run", resume=True))
     assert not (tmp_path / "run" / "state.pt.new").exists()
-    job().fit(*data, checkpoint=tmp_path / "run", resume=True)
+    job().fit(*data, folder=training.RunFolder(tmp_path / "run", resume=True))
 
 
 def test_a_journal_that_cannot_be_read_is_named(data, tmp_path):
     """Nothing is guessed from it."""
     with dies(Crash):
-        job().fit(*data, callbacks=[crash_at(5)], checkpoint=tmp_path / "run", checkpoint_every=3)
+        job().fit(*data, callbacks=[crash_at(5)], folder=training.RunFolder(tmp_path / "run", every=3))
     lines = tmp_path / "run" / "journal.jsonl"
     lines.write_text(lines.read_text() + "[3]\n")
     with pytest.raises(errors.DataError, match=r"journal\.jsonl.*can't be read"):
-        job().fit(*data, checkpoint=tmp_path / "run", resume=True)
+        job().fit(*data, folder=training.RunFolder(tmp_path / "run", resume=True))
 
 
 @pytest.mark.parametrize("moment", ["write", "fsync"])
@@ -423,9 +425,9 @@ def test_a_line_that_a_signal_interrupts_is_seen_and_charged_to_nobody(data, tmp
     with monkeypatch.context() as patched:
         patched.setattr(os, moment, interrupted)
         with pytest.raises(KeyboardInterrupt):
-            job(max_grad_norm=1e-4).fit(*data, checkpoint=tmp_path / "run", checkpoint_every=50)
+            job(max_grad_norm=1e-4).fit(*data, folder=training.RunFolder(tmp_path / "run", every=50))
     first, whole = job(max_grad_norm=1e-4), job(max_grad_norm=1e-4)  # all gradients are longer: all pay alike
-    resumed = first.fit(*data, checkpoint=tmp_path / "run", resume=True)
+    resumed = first.fit(*data, folder=training.RunFolder(tmp_path / "run", resume=True))
     assert dict(resumed.released) == dict(whole.fit(*data).released)
     assert np.array_equal(first.accounts.spent(), whole.accounts.spent())
 
@@ -467,13 +469,13 @@ def test_own_shares_survive_a_crash(tmp_path):
         if run.step == 7:
             raise KeyboardInterrupt
 
-    settings = {"noise_multiplier": 4.0, "pace": 0.0}
+    settings = {"noise_multiplier": 4.0, "sampling": training.FullBatch(pace=0.0)}
     with pytest.raises(KeyboardInterrupt):
         trainer(filters.Gaussian(mu=1.0), **settings).fit(
-            x, y, shares=shares, checkpoint=tmp_path / "run", checkpoint_every=3, callbacks=[stop]
+            x, y, shares=shares, folder=training.RunFolder(tmp_path / "run", every=3), callbacks=[stop]
         )
     again = trainer(filters.Gaussian(mu=1.0), **settings)
-    again.fit(x, y, checkpoint=tmp_path / "run", checkpoint_every=3, resume=True)
+    again.fit(x, y, folder=training.RunFolder(tmp_path / "run", every=3, resume=True))
     spent = again.accounts.spent()
     assert np.all(spent <= shares)
     assert np.max(spent[shares == 0.25]) > 0.24

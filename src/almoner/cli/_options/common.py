@@ -33,7 +33,6 @@ __all__ = [
     "PrivatePicture",
     "SampleRate",
     "Sampling",
-    "Steps",
     "flattened",
 ]
 
@@ -49,7 +48,6 @@ Delta = Annotated[float, _DELTA]
 OptionalDelta = Annotated[float | None, _DELTA]
 NoiseMultiplier = Annotated[float, _NOISE_MULTIPLIER]
 OptionalNoiseMultiplier = Annotated[float | None, _NOISE_MULTIPLIER]
-Steps = Annotated[int, _STEPS]
 OptionalSteps = Annotated[int | None, _STEPS]
 SampleRate = Annotated[float, _SAMPLE_RATE]
 MaxGradNorm = Annotated[

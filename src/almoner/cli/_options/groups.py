@@ -1,16 +1,17 @@
-"""Groups of commands: alone they print their help, and errors of the library become one line and an exit code."""
+"""Groups of commands: alone they print their help, and errors become one line and an exit code; options of before."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import typer
 from rich.console import Console
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from almoner.cli._shown.tables import use_letters_of_the_terminal
 from almoner.errors import AlmonerError, ArgumentError, DataError, MissingExtra
 
-__all__ = ["Commands", "Group"]
+__all__ = ["Commands", "Group", "refusing"]
 
 _COMMAND = "almoner.command"
 
@@ -56,6 +57,28 @@ class Commands(Group):
                 f"{type(error).__name__}: {error}", markup=False, highlight=False, soft_wrap=True
             )
             raise typer.Exit(2) from None
+
+
+def refusing(lines: Mapping[str, str]) -> type[TyperCommand]:
+    """A command that refuses options of earlier versions, or of other commands, and says the line to write.
+
+    Args:
+        lines: the line for each option; ``{}`` stands for the value that came, if one did.
+    """
+
+    class Refusing(TyperCommand):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            for place, word in enumerate(args):
+                option, given, value = word.partition("=")
+                if option == "--":
+                    break
+                if option in lines:
+                    following = args[place + 1 : place + 2]
+                    value = value if given else following[0] if following and following[0][:2] != "--" else "..."
+                    raise ArgumentError(f"{option}: {lines[option].replace('{}', value)}")
+            return super().parse_args(ctx, args)
+
+    return Refusing
 
 
 def _options_named(words: str, command: Any) -> str:

@@ -1,4 +1,4 @@
-"""Entries that cannot be read, as a table for the data holder: of `almoner query check` and `almoner train --check`."""
+"""Entries that cannot be read, as the data holder's table: of `almoner query check` and `almoner schema --check`."""
 
 from collections.abc import Sequence
 

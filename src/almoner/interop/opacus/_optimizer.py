@@ -12,9 +12,10 @@ from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processe
 from opacus.utils.uniform_sampler import UniformWithReplacementSampler
 from torch.utils.data import DataLoader, default_collate
 
-from almoner import _check, filters, mechanisms
+from almoner import _check, filters, mechanisms, odometers
 from almoner.errors import ArgumentError, Unsupported
-from almoner.individual import AccountsPerPerson, Filter
+from almoner.individual import Filter
+from almoner.individual import Odometer as PersonOdometer
 from almoner.interop.opacus._accounts import Hook
 from almoner.interop.opacus._loader import SPLIT, Loader
 from almoner.interop.opacus._rules import (
@@ -25,6 +26,7 @@ from almoner.interop.opacus._rules import (
     refuse_accumulation,
     steps_that_fit,
 )
+from almoner.training.books import Bounds, MemoryBook
 
 __all__ = ["IndividualOptimizer", "individual"]
 
@@ -43,6 +45,7 @@ def individual(
     slack: float = 1.1,
     collate_keeps_order: bool = False,
     max_physical_batch_size: int | None = None,
+    watch: odometers.Odometer | None = None,
 ) -> tuple["IndividualOptimizer", DataLoader[Any]]:
     """Charge each person's account for that person's clipping bound.
 
@@ -56,6 +59,7 @@ def individual(
         max_physical_batch_size: public. The loader splits larger batches into pieces of so many records, for memory;
             the optimizer steps after the last piece, as with Opacus's BatchMemoryManager. The number of pieces is
             private: a scheduler must not count them.
+        watch: public. A fresh odometer: each person's running bound, read at ``optimizer.odometer``.
 
     Returns:
         The optimizer and the loader to use from here on, in place of the arguments.
@@ -87,7 +91,10 @@ def individual(
     step = mechanisms.gaussian_step(optimizer.noise_multiplier, 1.0, rate(data_loader.batch_sampler.sample_rate))
     steps_that_fit(people.budget, step, len(data_loader))  # for a person who is always clipped
     loader = Loader(data_loader, max_physical_batch_size)
-    return IndividualOptimizer(optimizer, loader, people, slack), loader
+    count = len(people.spent())
+    book = MemoryBook(people, people=count, observers=[] if watch is None else [Bounds(watch, count)])
+    book.check(step)
+    return IndividualOptimizer(optimizer, loader, book, slack), loader
 
 
 def _check_loader(data_loader: DPDataLoader, *, collate_keeps_order: bool) -> None:
@@ -104,7 +111,7 @@ def _check_loader(data_loader: DPDataLoader, *, collate_keeps_order: bool) -> No
 class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
     """Opacus's optimizer with a clipping bound for each person in place of one clip. ``individual`` makes it."""
 
-    def __init__(self, optimizer: DPOptimizer, loader: Loader, people: Filter, slack: float) -> None:
+    def __init__(self, optimizer: DPOptimizer, loader: Loader, book: MemoryBook, slack: float) -> None:
         if any(p.dtype not in (torch.float32, torch.float64) for p in optimizer.params):
             raise Unsupported("optimizer: parameters must be float32 or float64, for sums that keep to their bounds")
         super().__init__(
@@ -118,11 +125,19 @@ class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
         )
         self.step_hook, optimizer.step_hook = optimizer.step_hook, _refuse_replaced
         self._loader, self._slack = loader, slack
-        self._people: AccountsPerPerson = people
-        self._own_past = isinstance(people.budget, OWN_PAST)
-        self._bounds = np.full(len(people.spent()), inf)
+        self._book = book
+        self._own_past = isinstance(book.accounts.budget, OWN_PAST) and not book.observers
+        self._bounds = np.full(len(book.accounts.spent()), inf)
         self._paid = np.zeros(len(self._bounds))
         self._sigma: float | None = None
+
+    @property
+    def odometer(self) -> PersonOdometer:
+        """Everybody's running bound. PRIVATE: for the data holder."""
+        odometer: PersonOdometer | None = self._book.odometer()
+        if odometer is None:
+            raise ArgumentError("odometer: this optimizer was made without watch=")
+        return odometer
 
     @property
     def bounds(self) -> NDArray[np.float64]:
@@ -180,7 +195,9 @@ class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
         step = mechanisms.gaussian_step(sigma, self.max_grad_norm, rate(self._loader.sample_rate))
         if isinstance(self.step_hook, Hook):
             self.step_hook.refuse(self)
-        active = np.asarray(self._people.charge(step, bounds))
+        opened = self._book.open(step)
+        active = np.asarray(opened.charge(step, bounds))
+        self._book.record(step, opened)  # before the noise of the last piece is shown
         self._paid, self._sigma = np.where(active, bounds, 0.0), sigma
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from threading import RLock
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,6 +138,19 @@ class Reservation(Uncopyable):
 
         entry = _with_people(ledger, names, int(units), work)
         return cls(ledger, key, names, claim, entry)
+
+    def __enter__(self) -> Self:
+        """Begin a charge of the training, where ``check`` has nothing to refuse."""
+        self.lock.acquire()  # what is charged while a run is being settled would be forgotten
+        try:
+            self.check()
+        except BaseException:
+            self.lock.release()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
 
     def check(self) -> None:
         """Refuse to go on where another process has gone on with this training, or it was settled or written off.

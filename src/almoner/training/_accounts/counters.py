@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from almoner import _check, mechanisms
-from almoner.training.correlated._toeplitz import square_root_series
+from almoner.training.correlated._kinds import square_root_series
 
 __all__ = ["Counter", "SquareRoot", "Tree", "rounded"]
 

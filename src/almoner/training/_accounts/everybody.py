@@ -5,6 +5,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from almoner.errors import Unsupported
 from almoner.mechanisms import Gaussian, Mechanism, SampledGaussian, repeated
 
 __all__ = ["Everybody", "PublicFilter"]
@@ -28,17 +29,21 @@ class PublicFilter(Protocol):
 class Everybody:
     """Accounts without individual accounting: a step costs its worst case, charged to one public filter.
 
+    Args:
+        people: how many there are.
+        public: the filter; None: nobody is charged and nobody refused, because something else counts.
+
     Guarantee: each person is charged the full sensitivity of every step, so the filter's guarantee holds for all.
     Source: theory.md statements 4.1 to 4.3; Feldman & Zrnic (2021), Algorithm 7.
     """
 
-    def __init__(self, people: int, public: PublicFilter) -> None:
+    def __init__(self, people: int, public: PublicFilter | None) -> None:
         self._people = people
         self._filter = public
 
     @property
-    def budget(self) -> PublicFilter:
-        """The public filter."""
+    def budget(self) -> PublicFilter | None:
+        """The public filter, or None."""
         return self._filter
 
     def restored(self, state: dict[str, Any]) -> "Everybody":
@@ -48,15 +53,18 @@ class Everybody:
 
     def admits(self, step: Mechanism) -> bool:
         """True if the public filter has room; asking changes nothing."""
-        return self._filter.admits(step)
+        return self._filter is None or self._filter.admits(step)
 
     def check(self, step: Mechanism) -> None:
         """Raise Unsupported where a step has no price; nothing is charged."""
-        self._filter.admits(step)
+        if self._filter is not None:
+            self._filter.admits(step)
+        elif not isinstance(step, Gaussian | SampledGaussian):
+            raise Unsupported(f"{step!r} can't be counted beside Gaussian steps; nothing was released")
 
-    def state(self) -> dict[str, Any]:
-        """The state of the public filter."""
-        return self._filter.state()
+    def state(self) -> dict[str, Any] | None:
+        """The state of the public filter; None without one."""
+        return None if self._filter is None else self._filter.state()
 
     def allowance(self, step: Mechanism) -> Array:
         """(n,) the sensitivity of the step, for each person; it is the same for several steps."""
@@ -64,5 +72,6 @@ class Everybody:
 
     def charge(self, step: Gaussian | SampledGaussian, norms: Array) -> NDArray[np.bool_]:
         """Charge the worst case once, or raise BudgetExceeded; (n,) private: who keeps to the sensitivity."""
-        self._filter.charge(step)
+        if self._filter is not None:
+            self._filter.charge(step)
         return np.asarray((norms >= 0) & (norms <= step.sensitivity))

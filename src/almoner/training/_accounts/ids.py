@@ -1,17 +1,12 @@
-"""Who is there in one update of a stream, and the accounts of those people; people are named by ids. Private."""
+"""People who are named by ids: who is there, and accounts for those who never came before. Private."""
 
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from almoner._arrays import Array, Mask
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import Filter
-from almoner.mechanisms import Mechanism
 
-__all__ = ["Present", "ids_and_rows", "join_new"]
+__all__ = ["ids_and_rows", "join_new"]
 
 
 def ids_and_rows(people: object, records: int) -> tuple[list[Hashable], list[int]]:
@@ -48,37 +43,9 @@ def _plain(person: Any) -> Any:
     return None if person.shape else person.item()  # several numbers are no id
 
 
-class Present:
-    """The accounts of some people, in the order of their ids, as a step of training charges them.
-
-    Args:
-        accounts: of all people who ever came; those who are new get an account.
-        ids: (m,) who is there.
-
-    Guarantee: nobody else is charged or looked at.
-    Source: theory 5.1: a person who is absent contributes nothing.
-    """
-
-    def __init__(self, accounts: Filter, ids: Sequence[Hashable]) -> None:
-        self._accounts, self._ids = accounts, ids
-
-    def allowance(self, step: Mechanism) -> NDArray[np.float64]:
-        """(m,) the largest norm that each of them may still contribute."""
-        return np.asarray(self._accounts.allowance(step, self._ids), dtype=np.float64)
-
-    def check(self, step: Mechanism) -> None:
-        """Raise Unsupported where a step has no price; nobody is charged."""
-        self._accounts.check(step)
-
-    def charge(self, step: Mechanism, norms: Array) -> Mask:
-        """(m,) bool: charge each of them; who takes part."""
-        return self._accounts.charge(step, norms, self._ids)
-
-
-def join_new(accounts: Filter, ids: Sequence[Hashable]) -> Present:
-    """The accounts of those who are there; people who never came before get one."""
+def join_new(accounts: Filter, ids: Sequence[Hashable]) -> None:
+    """Open accounts for those who never came before."""
     new = accounts.missing(ids)
     if new and accounts.has_shares:
         raise Unsupported("people: accounts with shares are opened by join(), with the share of each person who joins")
     accounts.join(new)
-    return Present(accounts, ids)

@@ -64,6 +64,7 @@ class StoppingAccounts(Uncopyable, ABC):
         norms = self._xp.full((spent.shape[0],), norm, dtype=dtype, device=self._device)
         # a person who cannot pay is not counted, and never takes part; all others have paid before the first release
         self._inside: Mask = people.charge(price, norms)
+        self._before_first = 0
         self._all_gather: Callable[[Any], list[Any]] = lambda value: [value]
         self._process = OwnProcess()
         self._lock = Lock()  # one step after another: a drop is counted once
@@ -95,6 +96,19 @@ class StoppingAccounts(Uncopyable, ABC):
         """The accounts, for other uses."""
         return self._people
 
+    def begin_after(self, steps: int) -> None:
+        """Charge so many steps to the accounts directly before the first one that is counted; before any charge.
+
+        Args:
+            steps: public. A person who is out after them is in the first count.
+        """
+        self._before_first = steps
+
+    @property
+    def begun(self) -> bool:
+        """True if a step was counted. Public."""
+        return self._before_first < 0
+
     def undo(self) -> None:
         """Give back what was booked, before the first charge: nothing was asked, and nothing will be."""
         with self._lock:
@@ -120,6 +134,8 @@ class StoppingAccounts(Uncopyable, ABC):
 
         Several steps, ``Repeated``, are allowed who can still contribute to one of them.
         """
+        if self._before_first > 0:
+            return self._people.allowance(step)
         one = mechanisms.repeated(step)[0]
         sensitivity, room = _sensitivity(one), self._people.allowance(one)
         staying = self._staying(sensitivity, room)
@@ -128,8 +144,9 @@ class StoppingAccounts(Uncopyable, ABC):
 
     def check(self, step: mechanisms.Mechanism) -> None:
         """Raise what ``charge`` would raise for a step, whoever is in it; nobody is charged."""
-        self._refuse_more()
-        _sensitivity(step)
+        if self._before_first <= 0:
+            self._refuse_more()
+            _sensitivity(step)
         self._people.check(step)
 
     def charge(self, step: mechanisms.Mechanism, norms: Array) -> Mask:
@@ -149,6 +166,11 @@ class StoppingAccounts(Uncopyable, ABC):
         """
         self._process.check(f"this {type(self).__name__}")
         with self._lock:
+            if self._before_first > 0:
+                active = self._people.charge(step, norms)
+                self._before_first -= 1
+                return active
+            self._before_first = -1
             return self._charge(step, norms)
 
     def _charge(self, step: mechanisms.Mechanism, norms: Array) -> Mask:

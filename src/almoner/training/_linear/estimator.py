@@ -19,6 +19,7 @@ from almoner.individual import BudgetStatement, Statement
 from almoner.training._accounts.counters import rounded
 from almoner.training._accounts.everybody import Everybody
 from almoner.training._accounts.holder_report import ShareHistory
+from almoner.training._accounts.stopping_accounts import StoppingAccounts
 from almoner.training._card import Boundary, Card
 from almoner.training._linear.descent import check_momentum, take_steps
 from almoner.training._linear.gradients import LogisticGradients, probabilities
@@ -27,7 +28,7 @@ from almoner.training._linear.model import LinearModel, as_coefficients, average
 from almoner.training._linear.noise_plan import Plan, check_rate, check_worst_case, plan, rate_of
 from almoner.training._linear.partial import PartialFit, StreamedAccounts
 from almoner.training._linear.personal_accounts import PersonalAccounts
-from almoner.training._linear.stopping_rule import Counting, StoppingRule, by_square_root
+from almoner.training._linear.stopping_rule import Counting, by_square_root, counted, says_stop
 from almoner.training._linear.wrappers import Copied
 from almoner.training._on_ledger.run import LedgerRun, OnLedger, reserve_on_ledger
 from almoner.training._run.books import Bounds, MemoryBook
@@ -282,7 +283,9 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
         """Take the steps, charged to this book, and set the attributes of the model."""
         chosen, accounts, steps = self._descent, book.accounts, self.steps + self._extra_steps
         divisor = self._divisor_of(book, gradients, planned)
-        rule = self._rule(book, counting, planned, divisor)
+        share = chosen.stop_when_inactive
+        most = None if share is None else share * divisor
+        rule = self._rule(book, counting, planned, most)
         self.learning_rate_ = rate_of(
             self.learning_rate,
             planned.step,
@@ -292,8 +295,7 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
             intercept=self.fit_intercept,
         )
         personal = isinstance(accounts, individual.Filter)
-        spent = accounts.used if personal else lambda: np.full(gradients.people, accounts.budget.spent)
-        history = ShareHistory(spent, 1.0 if personal else planned.total, steps)
+        history = _history(accounts, gradients.people, planned, steps)
 
         def look(number: int, parameters: Floats) -> None:
             self.n_iter_ = number
@@ -310,7 +312,7 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
             momentum=chosen.momentum,
             decay=chosen.decay,
         )
-        stop = None if rule is None else lambda _number: rule.says_stop()
+        stop = None if rule is None else lambda _number: says_stop(rule, most)
         run = Run(model, FullBatch(pace=chosen.pace), book, book.current)
         take_steps(run, gradients, planned.step, steps=steps, divisor=divisor, observe=look, stop=stop)
         self._set_model(model.result, planned, rule, divisor, names is not None)
@@ -332,19 +334,20 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
         (noisy,) = book.release(count, Turnout(gradients, gradients.people), contribute, gated=False)
         return max(1.0, rounded(float(noisy), count.sigma))
 
-    def _rule(self, book: MemoryBook, counting: Counting | None, planned: Plan, divisor: float) -> StoppingRule | None:
+    def _rule(
+        self, book: MemoryBook, counting: Counting | None, planned: Plan, most: float | None
+    ) -> StoppingAccounts | None:
         """The accounts that count, in front of the others from the step after the planned ones on; None: none do."""
         if counting is None and planned.drops is None:
             return None
-        share = self._descent.stop_when_inactive
         if counting is None:
             noise = None if self.seed is None else np.random.default_rng([self.seed, 2])
             counting = by_square_root(planned.drops, noise)  # type: ignore[arg-type]
-        rule = StoppingRule(
+        rule = counted(
             book.accounts,
             counting,
             planned=self.steps,
-            most_inactive=None if share is None else share * divisor,
+            most_inactive=most,
             counts=self._extra_steps,
             check=book.check_observed,
         )
@@ -435,7 +438,7 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
         return self._descent.extra_steps if self.individual else 0
 
     def _set_model(
-        self, parameters: Floats, planned: Plan, rule: StoppingRule | None, divisor: float, grouped: bool
+        self, parameters: Floats, planned: Plan, rule: StoppingAccounts | None, divisor: float, grouped: bool
     ) -> None:
         """The public attributes of the model."""
         self.coef_, self.intercept_ = as_coefficients(parameters, intercept=self.fit_intercept)
@@ -472,3 +475,11 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
         tags.non_deterministic = True
         tags.classifier_tags.poor_score = True
         return tags
+
+
+def _history(accounts: Any, people: int, planned: Plan, steps: int) -> ShareHistory:
+    """The shares of people's budgets that are used, as the training goes on. Private."""
+    if isinstance(accounts, Everybody):
+        public: Any = accounts.budget
+        return ShareHistory(lambda: np.full(people, public.spent), planned.total, steps)
+    return ShareHistory(accounts.used, 1.0, steps)

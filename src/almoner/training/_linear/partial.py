@@ -41,7 +41,7 @@ Floats = NDArray[np.float64]
 Features: TypeAlias = "ArrayLike | sparse.csr_matrix"
 
 KIND = "LogisticRegression"
-"""What the folder of a stream says that it holds."""
+"""Kind of run, as the folder of a stream says."""
 
 FIXED = ("epsilon", "delta", "max_grad_norm", "noise_multiplier", "steps", "fit_intercept", "seed")
 """Settings that the first call decides; the others may change between calls, as long as they follow from no data."""
@@ -215,15 +215,7 @@ class PartialFit:
         Source: theory 5.1 to 5.3, 5.7; Feldman & Zrnic (2021), Theorem 4.5.
         """
         stream: Stream | None = getattr(self, "_stream", None)
-        if stream is None and hasattr(self, "coef_"):
-            raise ArgumentError(
-                "partial_fit: this model was made by fit, or is a copy: it has no accounts to go on with. Go on with "
-                "the model itself, or begin another"
-            )
-        if stream is not None:
-            stream.process.check("this model")
-            if folder is not None or ledger is not None:
-                raise ArgumentError("folder and ledger are given at the first call of partial_fit, or to resume")
+        self._check_call(stream, folder, ledger)
         check_rate(self._own("learning_rate"))
         expected = self._divisor(divisor)
         declared = self._declared(classes, None if stream is None else stream.classes)
@@ -257,6 +249,18 @@ class PartialFit:
             stream.update(turnout)
             self._set_released(stream, expected)
         return self
+
+    def _check_call(self, stream: Stream | None, folder: object, ledger: object) -> None:
+        """Refuse a call that no stream can take."""
+        if stream is None and hasattr(self, "coef_"):
+            raise ArgumentError(
+                "partial_fit: this model was made by fit, or is a copy: it has no accounts to go on with. Go on with "
+                "the model itself, or begin another"
+            )
+        if stream is not None:
+            stream.process.check("this model")
+            if folder is not None or ledger is not None:
+                raise ArgumentError("folder and ledger are given at the first call of partial_fit, or to resume")
 
     @staticmethod
     @contextmanager

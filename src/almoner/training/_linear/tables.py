@@ -80,7 +80,7 @@ def read(path: Path, schema: Schema, *, target: bool = True, skip_rows: int = 0,
         cures = [*map(_CURES.__getitem__, kinds), "delete the section of a column that the model shall not use"]
         _misfits.refuse(found, "; ".join(cures))
     numbers = [each for each in found if each.kind == "number"]  # that a category is not listed may be meant
-    _misfits.tell(LOG, numbers, "training.tables.misfits, as `almoner train --check`,")
+    _misfits.tell(LOG, numbers, "training.tables.misfits, as `almoner schema --check`,")
     return table
 
 

@@ -19,33 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from almoner import _check, filters, notions
-from almoner._arrays import Array, Mask, to_numpy
+from almoner._arrays import to_numpy
 from almoner._uncopyable import Uncopyable
 from almoner.errors import AlmonerError, ArgumentError, Unsupported
 from almoner.individual import Filter
 from almoner.ledger import Ledger, Reservation, new_claim
-from almoner.mechanisms import Mechanism
 from almoner.training._card import Card
 
-__all__ = ["HeldAccounts", "LedgerRun", "OnLedger", "digest", "reserve_on_ledger"]
-
-
-class HeldAccounts(Filter):
-    """Accounts of a training on a ledger: they charge nobody once the training is settled, or went on elsewhere."""
-
-    hold: Reservation | None = None
-
-    def charge(self, step: Mechanism, norms: Array, people: Any = None) -> Mask:
-        """(n,) bool: who takes part; as ``individual.Filter.charge``.
-
-        Raises:
-            LedgerError: what these accounts had was given back, or is another process's.
-        """
-        if self.hold is None:
-            return super().charge(step, norms, people)
-        with self.hold.lock:  # what is charged while a run is being settled would be forgotten
-            self.hold.check()
-            return super().charge(step, norms, people)
+__all__ = ["LedgerRun", "OnLedger", "digest", "reserve_on_ledger"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +165,7 @@ class LedgerRun(Uncopyable):
         given = on.ledger
         self._ledger = given if isinstance(given, Ledger) else Ledger.open(given)
         self._owned = self._ledger is not given
-        self._accounts: HeldAccounts | None = None
+        self._accounts: Filter | None = None
         try:
             self._units_per_ledger_unit, delta = _measured(budget, self._ledger)
             (self._limit,) = budget.notion.person_limits()
@@ -231,14 +212,14 @@ class LedgerRun(Uncopyable):
         """
         shares = self._shares()
         if saved is None:
-            self._accounts = HeldAccounts(len(shares), self._budget.fresh(), shares=shares)
+            self._accounts = Filter(len(shares), self._budget.fresh(), shares=shares)
         else:
             state = saved.state()
             kept = state.get("shares")
             if kept is None or not np.array_equal(np.asarray(to_numpy(kept)), shares):
                 raise ArgumentError("ledger: it reserved other budgets than the checkpoint's")
-            self._accounts = HeldAccounts.from_state(state)
-        self._accounts.hold = self._hold
+            self._accounts = Filter.from_state(state)
+        self._accounts.charge_within(self._hold)
         return self._accounts
 
     def renew(self, folder: ClaimsFolder) -> None:

@@ -19,13 +19,14 @@ from almoner._arrays import Array, Mask
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 from almoner.individual import AccountsPerPerson, Filter, Losses
 from almoner.individual import Odometer as PersonOdometer
-from almoner.mechanisms import Gaussian, Mechanism, SampledGaussian, repeated
+from almoner.mechanisms import Gaussian, Mechanism, SampledGaussian
 from almoner.training._accounts.everybody import Everybody
 from almoner.training._accounts.ids import join_new
 from almoner.training._card import Boundary
 from almoner.training._on_ledger.stream import LedgerStream
+from almoner.training._run.budgets import fresh_odometer
 from almoner.training._run.samplings import Sums, Turnout
-from almoner.training._run.state import CurrentState
+from almoner.training._run.state import CurrentState, TrainingState
 
 __all__ = [
     "Bounds",
@@ -35,7 +36,6 @@ __all__ = [
     "MemoryBook",
     "Observer",
     "Opened",
-    "WithoutBudget",
     "countable",
     "publish",
 ]
@@ -121,7 +121,7 @@ class Bounds:
     name = "odometer"
 
     def __init__(self, odometer: Boundary, people: int | Sequence[Hashable] | None) -> None:
-        self._fresh = odometer.fresh()
+        self._fresh = fresh_odometer(odometer)
         self.odometer: PersonOdometer | Boundary
         self.odometer = odometer.fresh() if people is None else PersonOdometer(people, self._fresh)
 
@@ -159,47 +159,33 @@ class Bounds:
         self.odometer = type(self.odometer).from_state(dict(state))
 
 
-class WithoutBudget:
-    """Accounts that refuse nobody: every person may contribute up to the clip, in every step; private throughout."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def allowance(self, step: Mechanism) -> Array:
-        """(n,) the sensitivity of the step, for each person; it is the same for several steps."""
-        return np.full(self._count, countable(repeated(step)[0]).sensitivity)
-
-    def check(self, step: Mechanism) -> None:
-        """Refuse what is not Gaussian; nobody is charged."""
-        countable(step)
-
-    def charge(self, step: Mechanism, norms: Array) -> Mask:
-        """(n,) bool: who keeps to the sensitivity."""
-        return np.asarray((norms >= 0) & (norms <= countable(step).sensitivity))
-
-
 class Opened:
     """The accounts of those who are in one release, until it is recorded. Private.
 
     Args:
         accounts: those that are charged.
+        ids: (n,) of those who are there, where accounts go by id; nobody else is charged or looked at.
         observers: none of them may refuse what is charged.
         before: called before anybody is charged.
     """
 
     def __init__(
         self,
-        accounts: AccountsPerPerson,
+        accounts: Any,
+        *,
+        ids: Sequence[Hashable] | None = None,
         observers: Sequence[Observer] = (),
         before: Callable[[], object] = lambda: None,
     ) -> None:
         self._accounts, self._observers, self._before = accounts, observers, before
+        self._ids: tuple[Sequence[Hashable], ...] = () if ids is None else (ids,)
         self.given: list[tuple[Mechanism, Floats]] = []
-        """The charges, and what each who was admitted contributed, (n,), else 0."""
+        """The charges, and what each who was admitted contributed, (n,), else 0; where somebody observes."""
 
     def allowance(self, step: Mechanism) -> Array:
         """(n,) the largest norm that each person may still contribute."""
-        return self._accounts.allowance(step)
+        most: Array = self._accounts.allowance(step, *self._ids)
+        return most
 
     def charge(self, step: Mechanism, norms: Array) -> Mask:
         """(n,) bool: charge each person; who takes part.
@@ -211,7 +197,7 @@ class Opened:
         for observer in self._observers:
             observer.check(step)
         self._before()
-        active = self._accounts.charge(step, norms)
+        active: Mask = self._accounts.charge(step, norms, *self._ids)
         if self._observers:
             self.given.append((step, np.where(np.asarray(active), np.asarray(norms, dtype=np.float64), 0.0)))
         return active
@@ -222,8 +208,8 @@ class MemoryBook:
 
     Args:
         accounts: private.
-        current: the state of the run, where releases are counted.
-        draw: gives sums plus noise.
+        current: the state of the run, where releases are counted; None: one of its own.
+        draw: gives sums plus noise; None: somebody else draws it, after ``record``.
         people: the number of people, private; by id, whoever is there.
         observers: told what each person contributes.
         folder: where a release is announced before people are charged, or None.
@@ -237,8 +223,8 @@ class MemoryBook:
     def __init__(
         self,
         accounts: Any,
-        current: CurrentState,
-        draw: Draw,
+        current: CurrentState | None = None,
+        draw: Draw | None = None,
         *,
         people: int = 0,
         observers: Sequence[Observer] = (),
@@ -246,8 +232,10 @@ class MemoryBook:
         by_id: bool = False,
         before: Callable[[], object] = lambda: None,
     ) -> None:
-        self.accounts, self.current, self.observers, self._people = accounts, current, tuple(observers), people
-        self._draw, self._folder, self._by_id, self.before = draw, folder, by_id, before
+        self.accounts, self.observers, self._people = accounts, tuple(observers), people
+        self.current = current or CurrentState(TrainingState(max_grad_norm=0.0, noise_multiplier=0.0))
+        self._draw: Draw = draw or _no_noise
+        self._folder, self._by_id, self.before = folder, by_id, before
         self.gate: Any = None
         """Accounts in front of these, which steps are charged through; questions are not."""
         self.refused: BudgetExceeded | None = None
@@ -270,13 +258,17 @@ class MemoryBook:
         """
         self.check(step, gated=gated)
         accounts = self.gate if gated and self.gate is not None else self.accounts
-        if self._by_id and ids is not None:
+        named = ids if self._by_id else None
+        if named is not None:
             if self._folder is not None:
-                self._folder.check_ids(ids)
-            accounts = WithoutBudget(len(ids)) if isinstance(accounts, WithoutBudget) else join_new(accounts, ids)
+                self._folder.check_ids(named)
+            if isinstance(accounts, Filter):
+                join_new(accounts, named)
+            else:  # there is no budget
+                accounts, named = Everybody(len(named), None), None
         if self._folder is not None:
             self._folder.announce(step, ids)
-        return Opened(accounts, self.observers, self.before)
+        return Opened(accounts, ids=named, observers=self.observers, before=self.before)
 
     def record(self, step: Mechanism, opened: Opened, ids: Sequence[Hashable] | None = None) -> None:
         """Tell the observers, and count the release."""
@@ -349,8 +341,7 @@ class MemoryBook:
 
     def state(self) -> dict[str, Any]:
         """The accounts, and what the observers counted. PRIVATE."""
-        accounts = None if isinstance(self.accounts, WithoutBudget) else self.accounts.state()
-        return {"accounts": accounts, "observers": {each.name: each.state() for each in self.observers}}
+        return {"accounts": self.accounts.state(), "observers": {each.name: each.state() for each in self.observers}}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from the accounts and counts of a folder.
@@ -359,7 +350,7 @@ class MemoryBook:
             ArgumentError: they are of another budget, or something else was counted.
         """
         saved, own = state["accounts"], self.accounts
-        if isinstance(own, WithoutBudget) != (saved is None):
+        if (own.budget is None) != (saved is None):
             raise ArgumentError("budget: what began with a budget of its own goes on with it, and nothing else does")
         if saved is not None:
             personal = isinstance(own, Filter)
@@ -371,10 +362,10 @@ class MemoryBook:
 
     def shares(self) -> Floats:
         """(n,) the share of each person's budget that is used. PRIVATE."""
+        if self.accounts.budget is None:
+            raise ArgumentError("shares: this run has no budget; read trainer.odometer")
         if isinstance(self.accounts, Everybody):
             raise ArgumentError("individual=False: all are charged the worst case, so there are no shares to show")
-        if isinstance(self.accounts, WithoutBudget):
-            raise ArgumentError("shares: this run has no budget; read trainer.odometer")
         used: Floats = self.accounts.used()
         return used
 
@@ -427,7 +418,7 @@ class LedgerBook:
         last: list[Opened] = []
 
         def again(accounts: Filter) -> Sums:
-            last[:] = [Opened(accounts, self.observers)]
+            last[:] = [Opened(accounts, observers=self.observers)]
             return contribute(last[0])
 
         def drawn(sums: Sums) -> Sums:
@@ -471,6 +462,10 @@ class LedgerBook:
     def odometer(self) -> Any:
         """The running bounds, or None. PRIVATE."""
         return next((each.odometer for each in self.observers if isinstance(each, Bounds)), None)
+
+
+def _no_noise(_sums: Sums, _sigma: float, _rows: Any) -> Sums:
+    raise Unsupported("this book draws no noise; nothing was released")
 
 
 def load_observers(observers: Sequence[Observer], saved: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ from almoner.mechanisms import Gaussian, Mechanism, SampledGaussian
 from almoner.training._card import Boundary, Card, build_card, worst_case
 from almoner.training._run.books import check_price
 from almoner.training._run.budgets import fresh_odometer
+from almoner.training._run.state import CurrentState, TrainingState
 
 __all__ = [
     "RENAMED",
@@ -54,7 +55,7 @@ RENAMED = {
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """How gradients are computed, and by whom. Public.
+    """The way gradients are computed, and by whom. Public.
 
     Args:
         views: several views of each record in each step; see ``training.augmentations``.
@@ -105,6 +106,17 @@ class Settings:
         most: float = clip if self.batches is None else self.batches.most
         return most
 
+    def current(self) -> CurrentState:
+        """The state that a run begins with."""
+        return CurrentState(
+            TrainingState(
+                max_grad_norm=self.max_grad_norm,
+                noise_multiplier=self.noise_multiplier,
+                sample_rate=self.sampling.rate,
+                seeded=self.seeded,
+            )
+        )
+
     def step(self) -> Gaussian | SampledGaussian:
         """The first step."""
         sigma, clip, rate = self.noise_multiplier * self.max_grad_norm, self.max_grad_norm, self.sampling.rate
@@ -153,7 +165,7 @@ class Settings:
 
 
 class Watched(NamedTuple):
-    """What runs beside the accounts: a fresh odometer, counts of losses, and accounts that count drops; or None."""
+    """Observers beside the accounts: a fresh odometer, counts of losses, and accounts that count drops; or None."""
 
     odometer: Boundary | None = None
     losses: Losses | None = None
@@ -161,7 +173,7 @@ class Watched(NamedTuple):
 
 
 def watched(given: Any) -> Watched:
-    """What ``watch=`` asks for: one object, or several in a list.
+    """The observers that ``watch=`` asks for: one object, or several in a list.
 
     Raises:
         ArgumentError: something that can't watch, or two of a kind.

@@ -8,11 +8,9 @@
 True
 """
 
-from almoner.training.correlated._banded import Banded
 from almoner.training.correlated._batches import FixedBatches
-from almoner.training.correlated._factor import Factor
+from almoner.training.correlated._factor import Factor, Workload
+from almoner.training.correlated._kinds import Banded, BandedInverse, PrefixSums
 from almoner.training.correlated._noise import Noise
-from almoner.training.correlated._toeplitz import BandedInverse, PrefixSums
-from almoner.training.correlated._workload import Workload
 
 __all__ = ["Banded", "BandedInverse", "Factor", "FixedBatches", "Noise", "PrefixSums", "Workload"]

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from almoner import _check
 from almoner.errors import ArgumentError
-from almoner.training.correlated._banded import Banded
-from almoner.training.correlated._toeplitz import BandedInverse, PrefixSums
+from almoner.training.correlated._kinds import Banded, BandedInverse, PrefixSums
 
 __all__ = ["FixedBatches"]
 

@@ -13,6 +13,7 @@ Source: theory 5.11; docs/proofs/correlated-noise.md
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
 
@@ -21,9 +22,8 @@ from numpy.typing import NDArray
 
 from almoner import _check
 from almoner.errors import ArgumentError
-from almoner.training.correlated._workload import Workload
 
-__all__ = ["Array", "Draw", "Factor", "above"]
+__all__ = ["Array", "Draw", "Factor", "Window", "Workload", "above"]
 
 Array = NDArray[np.float64]
 Draw = Callable[[int], Array]
@@ -35,27 +35,75 @@ def above(value: float, terms: int = 1) -> float:
     return value * (1 + (terms + 8) * 2.0**-52)
 
 
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Gradient descent with momentum and a schedule of learning rates. Public.
+
+    It is what a factor is made good for, and nothing that the guarantee depends on: training may differ from it.
+
+    Args:
+        momentum: in [0, 1). The buffer is momentum times itself plus the gradient.
+        rates: the learning rate of each step, each > 0; None: 1 in every step.
+    """
+
+    momentum: float = 0.0
+    rates: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        _check.within(0, 1, momentum=self.momentum)
+        if self.momentum == 1:
+            raise ArgumentError("momentum=1 must be below 1")
+        if self.rates is not None:
+            object.__setattr__(self, "rates", tuple(self.rates))
+            for rate in self.rates:
+                _check.positive(rates=rate)
+
+    def matrix(self, steps: int) -> Array:
+        """(steps, steps) A, lower triangular: entry (t, s) is how far a unit in the sum of step s moves iterate t.
+
+        Raises:
+            ArgumentError: there are fewer rates than steps.
+        """
+        _check.whole(1, steps=steps)
+        if self.rates is not None and len(self.rates) < steps:
+            raise ArgumentError(f"rates: {len(self.rates)} learning rates must be at least steps={steps!r}")
+        rates = np.ones(steps) if self.rates is None else np.asarray(self.rates[:steps], dtype=np.float64)
+        moves, decay = np.zeros((steps, steps)), np.zeros(steps)
+        for step in range(steps):
+            decay *= self.momentum
+            decay[step] = 1.0
+            moves[step] = rates[step] * decay
+        return np.cumsum(moves, axis=0)
+
+
 class Factor(ABC):
     """A factor C for a number of steps. Public."""
 
     steps: int
+    vectors: int
+    """The number of vectors, each as long as the parameters, that ``noise`` keeps."""
 
     @abstractmethod
+    def column(self, place: int) -> Array:
+        """(k,) the first entries of a column of C, from the diagonal down; those below are 0."""
+
     def columns(self, places: Sequence[int]) -> Array:
         """(T, len(places)) the columns of C at these places.
 
         Guarantee: C is exactly as given, or every entry of C is >= 0 and at most the entry given.
         Source: each factor's own.
         """
+        if len(set(places)) < len(places) or any(not 0 <= place < self.steps for place in places):
+            raise ArgumentError(f"places={list(places)!r} must be different steps, from 0 to {self.steps - 1}")
+        found = np.zeros((self.steps, len(places)))
+        for number, place in enumerate(places):
+            entries = self.column(place)
+            found[place : place + len(entries), number] = entries
+        return found
 
     @abstractmethod
     def noise(self, draw: Draw) -> Iterator[Array]:
         """Rows 0, 1, ... of C^-1 z, in order, where ``draw(s)`` is z_s."""
-
-    @property
-    @abstractmethod
-    def vectors(self) -> int:
-        """The number of vectors, each as long as the parameters, that ``noise`` keeps."""
 
     def parameters(self) -> Array:
         """The numbers that noise is made with: factors of a kind that have the same ones are the same."""
@@ -67,7 +115,6 @@ class Factor(ABC):
         Guarantee: entry (r, s) is at least the absolute value of the inner product of the two columns.
         Source: Higham (2002), section 3.1, on the rounding of inner products.
         """
-        self._check_places(places)
         columns = self.columns(places)
         lengths = np.abs(columns).T @ np.abs(columns)
         products: Array = np.abs(columns.T @ columns) + lengths * ((self.steps + 8) * 2.0**-52)
@@ -102,8 +149,7 @@ class Factor(ABC):
         Source: docs/proofs/correlated-noise.md; Choquette-Choo et al. (2023), https://arxiv.org/abs/2306.08153
         """
         _check.whole(1, separation=separation, participations=participations)
-        products = self._all_products
-        return above(sqrt(above(largest_pattern(products, separation, participations), self.steps)))
+        return above(sqrt(above(largest_pattern(self._all_products, separation, participations), self.steps)))
 
     @cached_property
     def _all_products(self) -> Array:
@@ -128,10 +174,6 @@ class Factor(ABC):
         """
         moves = (Workload() if workload is None else workload).matrix(self.steps)
         return float(np.linalg.norm(moves @ self._inverse)) / sqrt(self.steps)
-
-    def _check_places(self, places: Sequence[int]) -> None:
-        if len(set(places)) < len(places) or any(not 0 <= place < self.steps for place in places):
-            raise ArgumentError(f"places={list(places)!r} must be different steps, from 0 to {self.steps - 1}")
 
 
 def largest_pattern(products: Array, separation: int, participations: int) -> float:
@@ -161,3 +203,29 @@ def heaviest_places(weights: Array, separation: int, participations: int) -> Arr
         taken[:, separation:] += best[:, 1 : weights.shape[1] - separation + 1]
         best = np.concatenate([np.zeros((weights.shape[0], 1)), np.maximum.accumulate(taken, axis=1)], axis=1)
     return best[:, -1]
+
+
+class Window:
+    """So many vectors, of which each new one takes the place of the oldest; zeros where there was none yet."""
+
+    def __init__(self, length: int) -> None:
+        self._length, self._added = length, 0
+        self._vectors: Array | None = None
+
+    def add(self, vector: Array) -> None:
+        """Keep a vector."""
+        if not self._length:
+            return
+        if self._vectors is None:
+            self._vectors = np.zeros((self._length, len(vector)))
+        self._vectors[self._added % self._length] = vector
+        self._added += 1
+
+    def weighted(self, weights: Sequence[float] | Array) -> Array | float:
+        """The sum of weight k times the vector that was added k + 1 ago; as many weights as vectors are kept."""
+        if self._vectors is None:
+            return 0.0
+        placed = np.empty(self._length)
+        placed[(self._added - 1 - np.arange(self._length)) % self._length] = weights
+        found: Array = placed @ self._vectors
+        return found

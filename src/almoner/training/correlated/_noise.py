@@ -29,7 +29,8 @@ class Noise:
 
     def __init__(self, factor: Factor, size: int, *, key: int | None = None) -> None:
         _check.whole(1, size=size)
-        self._factor, self._size = factor, int(size)
+        self.factor, self._size = factor, int(size)
+        """C. Public."""
         self._keys: list[tuple[int, int | None]] = [(0, _checked(key))]
         self._rows: Iterator[Array] = factor.noise(self.draw)
         self.step = 0
@@ -37,11 +38,6 @@ class Noise:
 
     def __repr__(self) -> str:
         return f"Noise(size={self._size}, step={self.step})"
-
-    @property
-    def factor(self) -> Factor:
-        """C. Public."""
-        return self._factor
 
     @property
     def keys(self) -> list[tuple[int, int | None]]:
@@ -63,8 +59,8 @@ class Noise:
         Raises:
             ArgumentError: there is no noise for more steps than the factor has.
         """
-        if self.step >= self._factor.steps:
-            raise ArgumentError(f"steps={self._factor.steps!r} are all that the factor has noise for")
+        if self.step >= self.factor.steps:
+            raise ArgumentError(f"steps={self.factor.steps!r} are all that the factor has noise for")
         row = next(self._rows)
         self.step += 1
         return row
@@ -88,7 +84,7 @@ class Noise:
         """
         before: list[tuple[int, int | None]] = [(0, None)] if afresh else [pair for pair in keys if pair[0] < step]
         self._keys = [*before, (step, _checked(key))]
-        self._rows, self.step = self._factor.noise(self.draw), 0
+        self._rows, self.step = self.factor.noise(self.draw), 0
         while self.step < step:
             self.next()
 

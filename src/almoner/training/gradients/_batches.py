@@ -19,7 +19,6 @@ __all__ = [
     "as_tensor",
     "check_batch",
     "chunks",
-    "prepared",
     "selected",
 ]
 
@@ -66,13 +65,17 @@ class Column:
 class Inputs(tuple[Tensor, ...]):
     """The inputs of a module, in order or by name; each with the records on the first axis."""
 
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...]
+    args: tuple[Tensor, ...]
+    kwargs: dict[str, Tensor]
+    """The arguments of the module: ``module(*args, **kwargs)``."""
 
     @classmethod
     def of(cls, parts: Iterable[Tensor], names: Iterable[str] = ()) -> Self:
         """Some tensors, and their names where the module is to be called by name."""
         made = cls(parts)
         made.names = tuple(names)
+        made.args, made.kwargs = ((), dict(zip(made.names, made, strict=True))) if made.names else (tuple(made), {})
         return made
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
@@ -83,13 +86,37 @@ class Inputs(tuple[Tensor, ...]):
         """Select some records."""
         return Inputs.of((part[records] for part in self), self.names)
 
+    def copied(
+        self,
+        records: slice | Tensor,
+        device: torch.device,
+        *,
+        channels_last: bool = False,
+        change: "Callable[[Inputs], Inputs] | None" = None,
+    ) -> "Inputs":
+        """Copy some records to the module's device: a module may change them in place.
+
+        Args:
+            channels_last: of images, which convolutions on a processor are faster with.
+            change: called with the copies before they are moved.
+        """
+        own = self.rows(records).map(torch.clone) if isinstance(records, slice) else self.rows(records)
+        own = own if change is None else change(own)
+
+        def moved(part: Tensor) -> Tensor:
+            if channels_last and part.dim() == 4 and part.is_floating_point():
+                return part.to(device, memory_format=torch.channels_last, non_blocking=True)
+            return part.to(device, non_blocking=True)
+
+        return own.map(moved)
+
     def select(self, rows: Tensor) -> "Inputs":
         """Select records; of a column that is loaded when it is asked for, nothing is loaded."""
         return Inputs.of((selected(part, rows) for part in self), self.names)
 
     def call(self, module: nn.Module) -> Any:
         """Call the module."""
-        return module(**dict(zip(self.names, self, strict=True))) if self.names else module(*self)
+        return module(*self.args, **self.kwargs)
 
 
 def selected(part: Tensor, rows: Tensor) -> Tensor:
@@ -109,9 +136,8 @@ def as_inputs(inputs: object, dtype: torch.dtype | None = None) -> Inputs:
         if not all(isinstance(name, str) for name in inputs):
             raise ArgumentError("inputs must be named by texts, as the module's arguments are")
         return Inputs.of([as_tensor("inputs", part, dtype) for part in inputs.values()], inputs)
-    if isinstance(inputs, list | tuple):
-        return Inputs.of(as_tensor("inputs", part, dtype) for part in inputs)
-    return Inputs.of([as_tensor("inputs", inputs, dtype)])
+    parts = inputs if isinstance(inputs, list | tuple) else [inputs]
+    return Inputs.of(as_tensor("inputs", part, dtype) for part in parts)
 
 
 def as_tensor(name: str, part: object, dtype: torch.dtype | None = None) -> Tensor:
@@ -150,13 +176,6 @@ def check_batch(inputs: Sequence[Tensor], targets: Tensor | None, people: Tensor
         if count and int(people.max()) >= MOST_PEOPLE:
             raise ArgumentError("people: a number is too large: number the people from 0 to n - 1")
     return count
-
-
-def prepared(part: Tensor, device: torch.device, *, channels_last: bool) -> Tensor:
-    """On the module's device; images with the channels last, which convolutions on a processor are faster with."""
-    if channels_last and part.dim() == 4 and part.is_floating_point():
-        return part.to(device, memory_format=torch.channels_last, non_blocking=True)
-    return part.to(device, non_blocking=True)
 
 
 def chunks(count: int, people: Tensor | None, most: int) -> list[Chunk]:

@@ -7,31 +7,45 @@ Names and symbols
     weights       (people,) what each person's gradient is multiplied by before it is added; private
 """
 
-from collections.abc import Callable, Collection
-from contextlib import suppress
-from copy import deepcopy
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
 from almoner import _check
 from almoner.errors import ArgumentError, Unsupported
 from almoner.training.gradients import _self_check
-from almoner.training.gradients._batches import Batch, Chunk, Inputs, as_inputs, check_batch, chunks, prepared
-from almoner.training.gradients._calls import Calls
-from almoner.training.gradients._factors import Dense, Factor, combined, norms_of
-from almoner.training.gradients._hooks import layers_with_parameters, own_parameters, record_layers, refuse_changes
-from almoner.training.gradients._layers import refuse_unsupported, rule_of
-from almoner.training.gradients._precision import exact, refuse_autocast, refuse_precision
+from almoner.training.gradients._batches import Batch, Chunk, Inputs, as_inputs, check_batch, chunks
+from almoner.training.gradients._factors import (
+    Factors,
+    add_weighted_sums,
+    grouped_by_person,
+    norms_of,
+    of_one_person,
+)
+from almoner.training.gradients._layers import refuse_unsupported
+from almoner.training.gradients._recorder import Loss, Observe, Recorder, trained_parameters
 
-__all__ = ["Gradients", "Loss", "Weigh", "check", "clipping"]
+__all__ = ["Gradients", "Weigh", "check", "clipping"]
 
 
 def clipping(norms: Tensor, clip: float) -> Tensor:
     """(n,) the weights min(1, clip / norm) that make no contribution larger than the clip; zero for unknown norms."""
     return torch.where(torch.isfinite(norms), clip / norms.clamp(min=clip), 0.0)
+
+
+def refuse_precision(module: nn.Module) -> None:
+    """Raise Unsupported where sums over people would be made in half precision, or can't be in double precision."""
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad and parameter.dtype not in (torch.float32, torch.float64):
+            raise Unsupported(
+                f"module: parameter {name!r} is {parameter.dtype}: train in float32 or float64, by module.float()"
+            )
+        if parameter.device.type == "mps":
+            raise Unsupported(f"module: parameter {name!r} is on mps, without double precision: train module.cpu()")
 
 
 def checked_weights(weights: Tensor, norms: Tensor) -> Tensor:
@@ -48,8 +62,6 @@ if TYPE_CHECKING:
 
 
 Weigh = Callable[[Tensor, Tensor], Tensor]
-Observe = Callable[[slice | Tensor, Tensor, Tensor], None]
-Loss = Callable[..., Tensor]
 
 MEMORY = 2**26
 MOST_RECORDS = 2**12
@@ -83,16 +95,16 @@ class Gradients:
         _check.positive(memory=memory)
         refuse_unsupported(module)
         refuse_precision(module)
-        self._module, self._loss, self._memory, self._views = module, loss, memory, views
-        self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self._recorder = Recorder(module, loss)
+        self._module, self._memory, self._views = module, memory, views
+        self._parameters, self._record = self._recorder.parameters, self._recorder.factors
+        if views is not None:
+            self._record = partial(self._record, draw=views.draw, views=views.count)
         if not self._parameters:
             raise ArgumentError("module: no parameter requires a gradient, so there is nothing to train")
         self._records_at_once: int | None = None
         self._modes: list[bool] = []
         self._compared = 0
-        self._channels_last = True
-        self._calls = Calls()
-        self._spread: Collection[type[nn.Module]] = ()
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -142,91 +154,11 @@ class Gradients:
         inputs = self.as_inputs(inputs)
         check_batch(inputs, targets, None)
         refuse_unsupported(self._module)
-        with refuse_changes(self._module):
-            self._look(inputs, targets, Calls())
-            try:
-                return self._compare(inputs, targets)
-            except Unsupported:
-                if not self._calls.without_axis:
-                    raise
-            self._look(inputs, targets, Calls(new_axis=True))
-            return self._compare(inputs, targets)
+        return _self_check.check(self._recorder, inputs, targets)
 
     def as_inputs(self, inputs: Batch) -> Inputs:
         """The inputs of the module, as tensors; numbers of NumPy and pandas in the module's precision."""
         return as_inputs(inputs, self._parameters[0].dtype)
-
-    def _look(self, inputs: Inputs, targets: Tensor | None, calls: Calls) -> None:
-        """Find out how the module is called and what its layers give: see ``Calls`` and ``record_layers``."""
-        device = self._parameters[0].device
-
-        def run(rows: slice) -> None:
-            part = inputs.rows(rows).map(lambda x: prepared(x.clone(), device, channels_last=self._channels_last))
-            part.call(self._module)
-
-        with _self_check.evaluation_mode(self._module), torch.random.fork_rng(devices=[]):
-            self._channels_last = True
-            try:
-                with torch.no_grad():
-                    run(slice(None))
-            except RuntimeError:  # of a view of what is no longer in order
-                self._channels_last = False
-            own = (layer for layer in self._module.modules() if own_parameters(layer) and rule_of(layer) is None)
-            kinds = {type(layer) for layer in own if not type(layer).__module__.startswith("torch.nn.")}
-            everything = list(layers_with_parameters(self._module, kinds))
-            self._calls = calls
-            if len(inputs[0]) > 1:
-                calls.learn(everything, run, len(inputs[0]))
-        self._spread = ()
-        for some in (kinds, *({kind} for kind in kinds if len(kinds) > 1)):
-            if some and self._agrees(inputs, targets, {*self._spread, *some}):
-                self._spread = {*self._spread, *some}
-
-    def _agrees(self, inputs: Inputs, targets: Tensor | None, spread: Collection[type[nn.Module]]) -> bool:
-        """True if gradients are those of a naive loop with the parameters of these kinds of layers spread out."""
-        before, self._spread = self._spread, spread
-        try:
-            _self_check.compare(self._module, self._loss, inputs, targets, self._all_at_once)
-            return True
-        except (Unsupported, RuntimeError, ValueError, IndexError):
-            return False
-        finally:
-            self._spread = before
-
-    def _all_at_once(self, inputs: Inputs, targets: Tensor | None) -> list[Factor | None]:
-        return self._of_records(inputs, targets, slice(None), None)
-
-    def _compare(self, inputs: Inputs, targets: Tensor | None) -> Tensor:
-        try:
-            norms = _self_check.compare(self._module, self._loss, inputs, targets, self._all_at_once)
-            _self_check.independent(self._module, inputs, targets, self._all_at_once)
-            self._on_a_copy(inputs, targets)
-            return norms
-        except Unsupported:  # or the rounding of a gradient that is nearly zero, which is gone in double precision
-            if all(parameter.dtype == torch.float64 for parameter in self._parameters):
-                raise
-            with suppress(RuntimeError):  # of a module that cannot be computed in double precision
-                exact = self._copied(deepcopy(self._module).double(), self._loss)
-                goals = None if targets is None else _double(targets)
-                return exact._compare(inputs.map(_double), goals)
-            raise
-
-    def _copied(self, module: nn.Module, loss: Loss) -> "Gradients":
-        """Make the same engine for a copy of the module, which is called alike."""
-        copy = Gradients(module, loss, memory=self._memory)
-        copy._calls, copy._spread, copy._channels_last = self._calls, self._spread, self._channels_last
-        return copy
-
-    def _on_a_copy(self, inputs: Inputs, targets: Tensor | None) -> None:
-        """Do on a copy what could leave traces in the module, or end it, on a device."""
-        try:
-            loss = deepcopy(self._loss)
-            loss = loss.cpu() if isinstance(loss, nn.Module) else loss
-            copy = self._copied(deepcopy(self._module).cpu(), loss)
-        except Exception:  # what cannot be copied
-            return
-        few = inputs.map(lambda part: part.cpu())
-        _self_check.untainted(copy._module, few, None if targets is None else targets.cpu(), copy._all_at_once)
 
     def ready(self, records: int) -> bool:
         """True if the module, as it is now, was compared already on as many records as are needed for so many."""
@@ -252,19 +184,16 @@ class Gradients:
                 memory += saved.numel() * saved.element_size()
             return saved
 
-        device = self._parameters[0].device
         with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved):
-            few.map(lambda part: prepared(part, device, channels_last=self._channels_last)).call(self._module)
-        factors = self._of_records(few, goals, slice(None), None)
-        memory += sum(factor.nbytes for factor in factors if factor is not None)
+            self._recorder.output(few)
+        memory += sum(factor.nbytes for factor in self._recorder.factors(few, goals) if factor is not None)
         views = 1 if self._views is None else self._views.count
         self._modes, self._compared = self._modes_now(), len(few[0])
         self._records_at_once = max(1, min(MOST_RECORDS, int(self._memory * len(few[0]) / (memory * views + 1))))
 
     def _check_parameters(self) -> None:
         """Refuse a module that was changed: what is trained would not be what sums are made of."""
-        now = [parameter for parameter in self._module.parameters() if parameter.requires_grad]
-        if len(now) != len(self._parameters) or any(a is not b for a, b in zip(now, self._parameters, strict=True)):
+        if list(map(id, trained_parameters(self._module))) != list(map(id, self._parameters)):
             raise ArgumentError(
                 "module: its trained parameters are not those it had when this was made: replace or freeze layers first"
             )
@@ -278,7 +207,10 @@ class Gradients:
     ) -> tuple[list[Tensor], Tensor]:
         inputs = self.as_inputs(inputs)
         count = check_batch(inputs, targets, people)
-        refuse_autocast(self._parameters[0].device)
+        if torch.is_autocast_enabled(
+            self._parameters[0].device.type
+        ):  # it keeps old copies of the parameters until it ends
+            raise Unsupported("module: train outside torch.autocast; the module's own forward may use it")
         sums = [
             torch.zeros_like(parameter, dtype=torch.float64, memory_format=torch.contiguous_format)
             for parameter in self._parameters
@@ -292,86 +224,24 @@ class Gradients:
         norms = torch.zeros(count if people is None else int(people.max()) + 1, dtype=torch.float64)
         for chunk in parts:
             factors = self._of_people(inputs, targets, chunk, observe)
-            with exact():
-                norms[chunk.rows] = chunk_norms = norms_of(factors, len(chunk.rows)).cpu()
+            norms[chunk.rows] = chunk_norms = norms_of(factors, len(chunk.rows))
             if weigh is not None:
-                self._add(sums, factors, chunk_norms, checked_weights(weigh(chunk.rows, chunk_norms), chunk_norms))
+                weights = checked_weights(weigh(chunk.rows, chunk_norms), chunk_norms)
+                add_weighted_sums(sums, factors, chunk_norms, weights)
         return sums, norms
 
-    def _of_people(
-        self, inputs: Inputs, targets: Tensor | None, chunk: Chunk, observe: Observe | None
-    ) -> list[Factor | None]:
-        """One factor for each parameter, people first; None for a parameter that was not used."""
+    def _of_people(self, inputs: Inputs, targets: Tensor | None, chunk: Chunk, observe: Observe | None) -> Factors:
+        """One factor for each parameter, people first."""
         most = self._records_at_once or 1
         if chunk.place is None or isinstance(chunk.records, slice):  # each record is a person
-            return self._of_records(inputs, targets, chunk.records, observe, self._views)
+            return self._record(inputs, targets, chunk.records, observe=observe)
         if len(chunk.rows) > 1 or chunk.most <= most:
-            factors = self._of_records(inputs, targets, chunk.records, observe, self._views)
-            with exact():
-                return [
-                    factor and factor.grouped_by_person(chunk.place, len(chunk.rows), chunk.most).cheapest()
-                    for factor in factors
-                ]
-        total: list[Factor | None] = [None] * len(self._parameters)  # one person with many records: a part at a time
+            factors = self._record(inputs, targets, chunk.records, observe=observe)
+            return grouped_by_person(factors, chunk.place, len(chunk.rows), chunk.most)
+        total: Factors = [None] * len(self._parameters)  # one person with many records: a part at a time
         for part in torch.split(chunk.records, most):
-            for number, factor in enumerate(self._of_records(inputs, targets, part, observe, self._views)):
-                if factor is not None:
-                    before, ones = total[number], torch.ones(len(part), device=factor.device, dtype=factor.dtype)
-                    g = torch.zeros_like(
-                        self._parameters[number], dtype=factor.dtype, memory_format=torch.contiguous_format
-                    )
-                    with exact():
-                        factor.add_weighted_sum(g, ones)
-                    total[number] = Dense(g.unsqueeze(0) if before is None else before.gradients() + g)
+            total = of_one_person(total, self._record(inputs, targets, part, observe=observe), self._parameters)
         return total
-
-    def _of_records(
-        self,
-        inputs: Inputs,
-        targets: Tensor | None,
-        records: slice | Tensor,
-        observe: Observe | None,
-        views: "Views | None" = None,
-    ) -> list[Factor | None]:
-        """One factor for each parameter, records first; of several views of a record it is their mean."""
-        device = self._parameters[0].device
-        own = inputs.rows(records)
-        own = own.map(torch.clone) if isinstance(records, slice) else own  # a module may change it in place
-        goals = None if targets is None else targets[records].to(device)
-        each = 1 if views is None else views.count
-        if views is not None:
-            own, goals = views.draw(own), None if goals is None else goals.repeat_interleave(each, 0)
-        chosen = own.map(lambda part: prepared(part, device, channels_last=self._channels_last))
-        n = chosen[0].shape[0]
-        with torch.enable_grad(), record_layers(self._module, n, self._calls, self._spread) as tape:
-            output = chosen.call(self._module)
-            losses = self._loss(output) if goals is None else self._loss(output, goals)
-            if not isinstance(losses, Tensor) or losses.shape != (n,):
-                raise ArgumentError("loss must give one number for each record: reduction='none'")
-            total = losses.sum() / each
-        factors = tape.factors(total)
-        if observe is not None:
-            observe(records, tree_map(_detached, output), losses.detach().view(-1, each).mean(1))
-        with exact():
-            found = [combined(factors[parameter]) if parameter in factors else None for parameter in self._parameters]
-            if views is not None:
-                found = [
-                    factor and factor.grouped_by_person(torch.arange(n, device=device), n // each, each).cheapest()
-                    for factor in found
-                ]
-        return found
-
-    def _add(self, sums: list[Tensor], factors: list[Factor | None], norms: Tensor, weights: Tensor) -> None:
-        broken = ~torch.isfinite(norms)
-        any_broken = bool(broken.any())
-        rounded = {(factor.device, factor.dtype) for factor in factors if factor is not None}
-        shares = {kind: weights.to(*kind) for kind in rounded}
-        with exact():
-            for total, factor in zip(sums, factors, strict=True):
-                if factor is not None:
-                    if any_broken:  # zero times infinity is not zero
-                        factor.set_zero(broken.to(total.device))
-                    factor.add_weighted_sum(total, shares[factor.device, factor.dtype])
 
 
 def check(module: nn.Module, batch: Batch, targets: Tensor | None = None, *, loss: Loss | None = None) -> Tensor:
@@ -395,11 +265,6 @@ def check(module: nn.Module, batch: Batch, targets: Tensor | None = None, *, los
     return Gradients(module, _mixture if loss is None else loss).check(batch, targets)
 
 
-def _double(value: Tensor) -> Tensor:
-    """Floating-point numbers in double precision; all else as it is."""
-    return value.double() if value.is_floating_point() else value
-
-
 def _mixture(output: object) -> Tensor:
     """(records,) the same weighted sum of what comes out for each record."""
     parts = [part for part in tree_leaves(output) if isinstance(part, Tensor) and part.is_floating_point()]
@@ -407,7 +272,3 @@ def _mixture(output: object) -> Tensor:
     weights = torch.cos(torch.arange(1, flat.shape[1] + 1, device=flat.device, dtype=flat.dtype))
     mixed: Tensor = flat @ weights
     return mixed
-
-
-def _detached(part: object) -> object:
-    return part.detach() if isinstance(part, Tensor) else part

@@ -1,5 +1,10 @@
 """Factors of each person's gradient, from one use of a parameter: its norm, and a weighted sum over people.
 
+All of it is computed in single precision at least, whatever the caller allows for the rest of a training: PyTorch may
+be told to multiply float32 matrices with fewer digits (TF32, bfloat16), and torch.autocast computes in half precision.
+That is allowed in a forward pass: a contribution may be computed with few digits. But the norm that is charged and the
+contribution that is added must not be rounded differently.
+
 Names and symbols
     a      what went into the layer: (n, t, i), n people, t places where each of them used the parameter
     b      the gradient of the loss with respect to what came out: (n, t, o)
@@ -15,14 +20,31 @@ https://arxiv.org/abs/2210.00038 (the weighted sum from the same a and b, withou
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-__all__ = ["Dense", "Factor", "OuterProducts", "SparseRows", "combined", "norms_of", "products_cost_less"]
+__all__ = [
+    "Dense",
+    "Factor",
+    "Factors",
+    "Make",
+    "OuterProducts",
+    "ParameterFactors",
+    "SparseRows",
+    "add_weighted_sums",
+    "full",
+    "gradients_of",
+    "grouped_by_person",
+    "norms_of",
+    "of_one_person",
+    "of_parameters",
+    "products_cost_less",
+]
 
 TRAFFIC = 32
 """Writing one number of g costs about as much as so many multiplications: where it is better not to build g."""
@@ -46,30 +68,50 @@ NORM_ROUNDING, NORM_UNDERFLOW = 5e-6, 1e-15
 """Norms are given larger than computed by this share and this much: more than the rounding of their sums."""
 
 
+@contextmanager
+def exact() -> Iterator[None]:
+    """Within this context products of float32 matrices keep all of their digits."""
+    backends: Any = torch.backends
+    places = (backends.cuda.matmul, backends.mkldnn.matmul)
+    before = [place.fp32_precision for place in places]
+    try:
+        for place in places:
+            place.fp32_precision = "ieee"
+        yield
+    finally:
+        for place, precision in zip(places, before, strict=True):
+            place.fp32_precision = precision
+
+
+def full(x: Tensor) -> Tensor:
+    """Convert to single precision, where they come in half precision."""
+    return x.float() if x.is_floating_point() and x.element_size() < 4 else x
+
+
+@dataclass(slots=True)
 class Factor(ABC):
     """The numbers that each person's gradient of one parameter is computed from, people (or records) first."""
 
-    __slots__ = ()
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors that it consists of, by the names of their fields."""
+        parts = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return {name: part for name, part in parts if isinstance(part, Tensor)}
 
     @property
-    @abstractmethod
-    def values(self) -> tuple[Tensor, ...]:
-        """The tensors of real numbers that it consists of."""
+    def values(self) -> dict[str, Tensor]:
+        """Its tensors of real numbers, all of one precision and on one device."""
+        return {name: part for name, part in self.tensors.items() if part.is_floating_point()}
 
     @property
-    def device(self) -> torch.device:
-        """The device of all its tensors."""
-        return self.values[0].device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The precision of its numbers."""
-        return self.values[0].dtype
+    def first(self) -> Tensor:
+        """The first of them."""
+        return next(iter(self.values.values()))
 
     @property
     def nbytes(self) -> int:
         """The memory that its numbers take."""
-        return sum(part.numel() * part.element_size() for part in self.values)
+        return sum(part.numel() * part.element_size() for part in self.values.values())
 
     @abstractmethod
     def squared_norms(self) -> Tensor:
@@ -79,21 +121,31 @@ class Factor(ABC):
     def gradients(self) -> Tensor:
         """(n, *shape) each person's g."""
 
-    @abstractmethod
     def gradient_of(self, person: int) -> Tensor:
         """(*shape) one person's g."""
+        return replace(self, **{name: part[person : person + 1] for name, part in self.tensors.items()}).gradients()[0]
 
     @abstractmethod
     def add_weighted_sum(self, total: Tensor, weights: Tensor) -> None:
         """Add the sum over people of weight times g to the total."""
 
-    @abstractmethod
     def set_zero(self, people: Tensor) -> None:
         """Set g to zero for these people, (n,) bool."""
+        for name, part in self.values.items():
+            setattr(self, name, part.masked_fill(people.view(-1, *(1,) * (part.dim() - 1)), 0.0))
 
-    @abstractmethod
     def grouped_by_person(self, place: Tensor, people: int, most: int) -> Self:
-        """Group the factors of records by person: record r is at ``place[r]`` among people times most places."""
+        """Group the factors of records by person: record r is at ``place[r]`` among people times most places.
+
+        The places of a person's records stand side by side; those that are empty count nothing.
+        """
+        found = {}
+        for name, part in self.tensors.items():
+            empty = 0 if part.is_floating_point() else -1
+            found[name] = part.new_full((people * most, *part.shape[1:]), empty)
+            found[name][place] = part
+            found[name] = found[name].view(people, most * part.shape[1], *part.shape[2:])
+        return replace(self, **found)
 
     def cheapest(self) -> "Factor":
         """Choose the form in which norm and sum together cost least."""
@@ -109,10 +161,6 @@ class OuterProducts(Factor):
     shape: torch.Size
     order: tuple[int, ...] | None = None  # of the axes of shape, to make the parameter's
     groups: int = 1
-
-    @property
-    def values(self) -> tuple[Tensor, ...]:
-        return self.a, self.b
 
     def squared_norms(self) -> Tensor:
         n, places = self.a.shape[:2]
@@ -131,10 +179,6 @@ class OuterProducts(Factor):
     def _keep_products(self) -> bool:
         """True if products of places, in double precision, cost less than building g."""
         return products_cost_less(self.a.shape[1], self.a.shape[2], self.b.shape[2], self.groups)
-
-    def gradient_of(self, person: int) -> Tensor:
-        one = slice(person, person + 1)
-        return OuterProducts(self.a[one], self.b[one], self.shape, self.order, self.groups).gradients()[0]
 
     def gradients(self) -> Tensor:
         return self._dense().gradients()
@@ -166,14 +210,6 @@ class OuterProducts(Factor):
         for rows, part in zip(rows_of_total, torch.split(b, ROWS_AT_ONCE, dim=1), strict=True):
             rows += part.mT @ a
 
-    def set_zero(self, people: Tensor) -> None:
-        self.a = self.a.masked_fill(people[:, None, None], 0.0)
-        self.b = self.b.masked_fill(people[:, None, None], 0.0)
-
-    def grouped_by_person(self, place: Tensor, people: int, most: int) -> "OuterProducts":
-        a, b = _side_by_side(self.a, place, people, most), _side_by_side(self.b, place, people, most)
-        return OuterProducts(a, b, self.shape, self.order, self.groups)
-
 
 @dataclass(slots=True)
 class SparseRows(Factor):
@@ -182,10 +218,6 @@ class SparseRows(Factor):
     entries: Tensor  # (n, t) whole numbers; negative where nothing counts
     b: Tensor  # (n, t, o)
     shape: torch.Size
-
-    @property
-    def values(self) -> tuple[Tensor, ...]:
-        return (self.b,)
 
     def squared_norms(self) -> Tensor:
         n, places = self.entries.shape
@@ -200,10 +232,6 @@ class SparseRows(Factor):
         largest = (self.b.norm(dim=2).double() * (self.entries >= 0)).sum(1).square_()  # as if nothing cancelled
         return total.add_(largest, alpha=ROUNDING)
 
-    def gradient_of(self, person: int) -> Tensor:
-        one = slice(person, person + 1)
-        return SparseRows(self.entries[one], self.b[one], self.shape).gradients()[0]
-
     def gradients(self) -> Tensor:
         n = self.entries.shape[0]
         total = self.b.new_zeros(n, *self.shape)
@@ -215,15 +243,6 @@ class SparseRows(Factor):
         b = self.b * (weights[:, None] * (self.entries >= 0))[:, :, None]
         total.index_add_(0, self.entries.clamp(min=0).reshape(-1), b.flatten(0, 1).to(total.dtype))
 
-    def set_zero(self, people: Tensor) -> None:
-        self.b = self.b.masked_fill(people[:, None, None], 0.0)
-
-    def grouped_by_person(self, place: Tensor, people: int, most: int) -> "SparseRows":
-        places = self.entries.shape[1]
-        entries = self.entries.new_full((people * most, places), -1)
-        entries[place] = self.entries
-        return SparseRows(entries.view(people, most * places), _side_by_side(self.b, place, people, most), self.shape)
-
 
 @dataclass(slots=True)
 class Dense(Factor):
@@ -232,16 +251,8 @@ class Dense(Factor):
     g: Tensor  # (n, *axes)
     order: tuple[int, ...] | None = None  # of these axes, to make the parameter's
 
-    @property
-    def values(self) -> tuple[Tensor, ...]:
-        return (self.g,)
-
     def squared_norms(self) -> Tensor:
         return squares(self.g)
-
-    def gradient_of(self, person: int) -> Tensor:
-        g = self.g[person]
-        return g if self.order is None else g.permute(self.order)
 
     def gradients(self) -> Tensor:
         return self.g if self.order is None else self.g.permute(0, *(1 + axis for axis in self.order))
@@ -249,9 +260,6 @@ class Dense(Factor):
     def add_weighted_sum(self, total: Tensor, weights: Tensor) -> None:
         g = (weights @ self.g.reshape(len(self.g), -1)).view(self.g.shape[1:])
         total += g if self.order is None else g.permute(self.order)
-
-    def set_zero(self, people: Tensor) -> None:
-        self.g = self.g.masked_fill(people.view(-1, *(1,) * (self.g.dim() - 1)), 0.0)
 
     def grouped_by_person(self, place: Tensor, people: int, most: int) -> "Dense":
         g = self.g.new_zeros(people, *self.g.shape[1:])
@@ -267,7 +275,26 @@ def products_cost_less(places: int, i: int, o: int, groups: int) -> bool:
     return groups == 1 and (places == 1 or DOUBLE * places * places * (i + o + TRAFFIC) < TRAFFIC * i * o)
 
 
-def combined(factors: Sequence[Factor]) -> Factor:
+Factors = list[Factor | None]
+"""One for each parameter; None for a parameter that was not used."""
+
+ParameterFactors = list[tuple[nn.Parameter, Factor]]
+
+Make = Callable[..., ParameterFactors]
+"""From the gradients of what one use of parameters gave, None where nothing depends on it, to the factors."""
+
+
+def of_parameters(parameters: Sequence[nn.Parameter], uses: Iterable[tuple[Make, Sequence[Tensor | None]]]) -> Factors:
+    """The factor of each parameter, from all of its uses: their functions, and the gradients of what they gave."""
+    found: dict[nn.Parameter, list[Factor]] = {}
+    with torch.no_grad(), exact():
+        for make, bs in uses:
+            for parameter, factor in make(*(None if b is None else full(b) for b in bs)):
+                found.setdefault(parameter, []).append(factor)
+        return [_combined(found[parameter]) if parameter in found else None for parameter in parameters]
+
+
+def _combined(factors: Sequence[Factor]) -> Factor:
     """One factor of a parameter that was used several times: its gradient is the sum of all."""
     if len(factors) == 1:
         return factors[0].cheapest()
@@ -282,23 +309,56 @@ def combined(factors: Sequence[Factor]) -> Factor:
     return Dense(total)
 
 
-def together(factors: Sequence[Factor | None]) -> list[Factor]:
+def grouped_by_person(factors: Factors, place: Tensor, people: int, most: int) -> Factors:
+    """Group the factors of records by person, as ``Factor.grouped_by_person``."""
+    with exact():
+        return [factor and factor.grouped_by_person(place, people, most).cheapest() for factor in factors]
+
+
+def of_one_person(before: Factors, factors: Factors, parameters: Sequence[nn.Parameter]) -> Factors:
+    """Add up the factors of records that all are one person's, and what was added up of that person before."""
+    total = list(before)
+    with exact():
+        for number, (factor, parameter) in enumerate(zip(factors, parameters, strict=True)):
+            if factor is not None:
+                first, old = factor.first, total[number]
+                g = torch.zeros_like(parameter, dtype=first.dtype, memory_format=torch.contiguous_format)
+                factor.add_weighted_sum(g, first.new_ones(len(first)))
+                total[number] = Dense(g.unsqueeze(0) if old is None else old.gradients() + g)
+    return total
+
+
+def gradients_of(factors: Factors, person: int) -> list[Tensor | None]:
+    """One person's gradient of each parameter."""
+    return [factor if factor is None else factor.gradient_of(person) for factor in factors]
+
+
+def add_weighted_sums(sums: Sequence[Tensor], factors: Factors, norms: Tensor, weights: Tensor) -> None:
+    """Add to each parameter's sum its people's gradients times their weights, which are zero for unknown norms."""
+    broken = ~torch.isfinite(norms)
+    any_broken = bool(broken.any())
+    shares: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+    with exact():
+        for total, factor in zip(sums, factors, strict=True):
+            if factor is not None:
+                if any_broken:  # zero times infinity is not zero
+                    factor.set_zero(broken.to(total.device))
+                kind = factor.first.device, factor.first.dtype
+                if kind not in shares:
+                    shares[kind] = weights.to(*kind)
+                factor.add_weighted_sum(total, shares[kind])
+
+
+def _together(factors: Factors) -> list[Factor]:
     """Factors with the same sum of squared norms, fewer of them: small gradients of all parameters side by side."""
     small: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
     others: list[Factor] = []
     for factor in factors:
         if isinstance(factor, Dense) and factor.g[:1].numel() <= SMALL:
-            small.setdefault((factor.device, factor.dtype), []).append(factor.g.reshape(len(factor.g), -1))
+            small.setdefault((factor.g.device, factor.g.dtype), []).append(factor.g.reshape(len(factor.g), -1))
         elif factor is not None:
             others.append(factor)
     return others + [Dense(torch.cat(parts, dim=1)) for parts in small.values()]
-
-
-def _side_by_side(x: Tensor, place: Tensor, people: int, most: int) -> Tensor:
-    """(people, most * t, i) the records of each person as places of that person; empty places count nothing."""
-    grouped = x.new_zeros(people * most, *x.shape[1:])
-    grouped[place] = x
-    return grouped.view(people, most * x.shape[1], -1)
 
 
 def _inner_products(x: Tensor) -> Tensor:
@@ -307,13 +367,14 @@ def _inner_products(x: Tensor) -> Tensor:
     return torch.bmm(x, x.mT)
 
 
-def norms_of(factors: Sequence[Factor | None], people: int) -> Tensor:
-    """(people,) float64, the norm of each person's gradient; rounded up; NaN where not finite."""
-    per_parameter = (factor.squared_norms() for factor in together(factors))
-    total: Any = sum(per_parameter, torch.zeros((), dtype=torch.float64))
+def norms_of(factors: Factors, people: int) -> Tensor:
+    """(people,) float64, the norm of each person's gradient, on the processor; rounded up; NaN where not finite."""
+    with exact():
+        per_parameter = (factor.squared_norms() for factor in _together(factors))
+        total: Any = sum(per_parameter, torch.zeros((), dtype=torch.float64))
     norms = torch.sqrt(total.expand(people) if total.dim() == 0 else total)
     norms = torch.where(norms > 0, norms * (1 + NORM_ROUNDING) + NORM_UNDERFLOW, norms)
-    return torch.where(torch.isfinite(norms), norms, torch.nan)
+    return torch.where(torch.isfinite(norms), norms, torch.nan).cpu()
 
 
 def squares(x: Tensor) -> Tensor:

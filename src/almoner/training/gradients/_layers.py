@@ -7,29 +7,36 @@ Layers whose records depend on each other have no gradient per person: they are 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
 from torch.nn import functional
 from torch.nn.modules.conv import _ConvNd
-from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.parametrize import is_parametrized
-from torch.utils._pytree import TreeSpec, tree_leaves, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
 from almoner.errors import Unsupported
-from almoner.training.gradients._calls import Kinds, spread_out
-from almoner.training.gradients._factors import Dense, Factor, OuterProducts, SparseRows, products_cost_less
-from almoner.training.gradients._precision import full
+from almoner.training.gradients._factors import (
+    Dense,
+    Factor,
+    OuterProducts,
+    ParameterFactors,
+    SparseRows,
+    full,
+    products_cost_less,
+)
 
-__all__ = ["RULES", "Call", "Rule", "factors_of", "refuse_unsupported", "rule_of"]
+__all__ = ["RULES", "Call", "Kinds", "Rule", "factors_of", "refuse_unsupported", "rule_of", "spread_out"]
 
-Factors = dict[str, Factor]
-Rule = Callable[[Any, Tensor, Tensor], Factors]
+ByName = dict[str, Factor]
+Rule = Callable[[Any, Tensor, Tensor], ByName]
+
+Kinds = tuple[bool | None, ...]
+"""For each tensor: True, a row for each record; False, no records; None, not understood."""
 
 CACHE = 2**21
 """Bytes of intermediate products that are made at a time: so many stay in a cache."""
@@ -38,19 +45,14 @@ BATCH_NORM = (
     "normalises each record with the others of its batch: use GroupNorm, LayerNorm or InstanceNorm; or, for a network "
     "that was trained before, call eval() on this layer, which keeps its statistics, and leave it so"
 )
-BATCH_FIRST = "must have batch_first=True: the first axis must be the record"
-REFUSED: tuple[tuple[Any, str], ...] = (
-    (nn.modules.lazy.LazyModuleMixin, "has no parameters yet: run it on one batch first"),
-)
 
 
 def refuse_unsupported(module: nn.Module) -> None:
     """Raise Unsupported, naming the layer and what to use instead, where no gradient per person exists."""
     for name, layer in module.named_modules():
         named = f"module: layer {name or 'itself'!r} ({type(layer).__name__})"
-        for kind, reason in REFUSED:
-            if isinstance(layer, kind):
-                raise Unsupported(f"{named} {reason}")
+        if isinstance(layer, nn.modules.lazy.LazyModuleMixin):
+            raise Unsupported(f"{named} has no parameters yet: run it on one batch first")
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
             if layer.training or layer.running_mean is None:
                 raise Unsupported(f"{named} {BATCH_NORM}")
@@ -59,7 +61,7 @@ def refuse_unsupported(module: nn.Module) -> None:
         if getattr(layer, "proj_size", 0):
             raise Unsupported(f"{named} must not set proj_size: add a linear layer after it")
         if getattr(layer, "batch_first", True) is False:
-            raise Unsupported(f"{named} {BATCH_FIRST}")
+            raise Unsupported(f"{named} must have batch_first=True: the first axis must be the record")
         if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
             for option in ("max_norm", "scale_grad_by_freq", "sparse"):
                 if getattr(layer, option):
@@ -70,8 +72,7 @@ def refuse_unsupported(module: nn.Module) -> None:
             raise Unsupported(f"{named} is parametrised, which only layers with a rule of their own can be: remove it")
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One call of a layer: what it took, and in which form it gave what it gave."""
 
     given: list[Any]
@@ -91,30 +92,43 @@ class Call:
         return full(some[0] if self.kinds[0] else spread_out(some[0], self.records))
 
 
+def spread_out(part: Tensor, records: int) -> Tensor:
+    """A tensor without records, once for each record: a leading axis of 1 becomes theirs, else they get a new one."""
+    one = part if part.dim() and part.shape[0] == 1 else part.unsqueeze(0)
+    return one.expand(records, *one.shape[1:])
+
+
 def rule_of(layer: nn.Module) -> Rule | None:
     """The rule for exactly this kind of layer, also where its parameters are parametrised."""
-    kind = type(layer).__mro__[1] if is_parametrized(layer) else type(layer)
+    kind = _kind(layer)
     if (kind.__module__, kind.__name__) == ("transformers.pytorch_utils", "Conv1D"):
         return linear_transposed
     return RULES.get(kind)
 
 
-def factors_of(name: str, layer: nn.Module, rule: Rule | None, call: Call, bs: Sequence[Tensor | None]) -> Factors:
-    """The factors of a layer's parameters, by name, from the gradients of what it gave."""
-    x = call.one_input()
+def _kind(layer: nn.Module) -> type[nn.Module]:
+    """The class of a layer, or the one that it had before its parameters were parametrised."""
+    return type(layer).__mro__[1] if is_parametrized(layer) else type(layer)
+
+
+def factors_of(name: str, layer: nn.Module, call: Call, *bs: Tensor | None) -> ParameterFactors:
+    """The factors of a layer's parameters, from the gradients of what it gave in one call."""
+    x, rule = call.one_input(), rule_of(layer)
     if rule is None or x is None or len(bs) != 1 or bs[0] is None:
         if is_parametrized(layer):
             raise Unsupported(f"module: layer {name!r} is parametrised and must be called with one tensor alone")
-        return general(name, layer, call, bs)
-    factors = rule(layer, x, bs[0])
-    if is_parametrized(layer):
-        for each, parts in dict(layer.parametrizations).items():  # type: ignore[arg-type]
+        factors = general(name, layer, call, bs)
+    else:
+        factors = rule(layer, x, bs[0])
+        parametrised: Any = layer.parametrizations if is_parametrized(layer) else {}
+        for each, parts in parametrised.items():
             if each in factors:
                 factors |= _through(name, f"parametrizations.{each}", parts, factors.pop(each).gradients())
-    return factors
+    parameters = dict(layer.named_parameters())
+    return [(parameters[each], factor) for each, factor in factors.items() if parameters[each].requires_grad]
 
 
-def _through(name: str, prefix: str, parts: nn.Module, gradients: Tensor) -> Factors:
+def _through(name: str, prefix: str, parts: nn.Module, gradients: Tensor) -> ByName:
     """From each person's gradient of a parametrised weight to those of what it is computed from."""
     values = {each: parameter.detach() for each, parameter in parts.named_parameters()}
     made_by: list[Any] = list(parts.children())
@@ -137,38 +151,35 @@ def _through(name: str, prefix: str, parts: nn.Module, gradients: Tensor) -> Fac
     return {f"{prefix}.{each}": Dense(g) for each, g in found.items()}
 
 
-def linear(layer: nn.Linear, x: Tensor, b: Tensor) -> Factors:
+def linear(layer: nn.Linear, x: Tensor, b: Tensor) -> ByName:
     """Places are all axes between the first and the last."""
     a, b = _places(x), _places(b)
     return {"weight": OuterProducts(a, b, layer.weight.shape)} | _bias(layer, b)
 
 
-def linear_transposed(_layer: nn.Module, x: Tensor, b: Tensor) -> Factors:
+def linear_transposed(_layer: nn.Module, x: Tensor, b: Tensor) -> ByName:
     """A linear layer whose weight is (in, out), as in GPT-2."""
     a, b = _places(x), _places(b)
     shape = torch.Size((a.shape[2], b.shape[2]))
     return {"weight": OuterProducts(b, a, shape), "bias": Dense(b.sum(1))}
 
 
-def convolution(layer: _ConvNd, x: Tensor, b: Tensor) -> Factors:
+def convolution(layer: _ConvNd, x: Tensor, b: Tensor) -> ByName:
     """Places are the positions of the output; what went in is the patch below each of them."""
     b = b.movedim(1, -1).reshape(b.shape[0], -1, b.shape[1])
     return {"weight": _of_patches(layer, x, b, layer.groups)} | _bias(layer, b)
 
 
-def transposed(layer: _ConvNd, x: Tensor, b: Tensor) -> Factors:
+def transposed(layer: _ConvNd, x: Tensor, b: Tensor) -> ByName:
     """A transposed convolution is a convolution backwards: what went in and what came out change places."""
     if layer.groups != 1 or any(layer.output_padding):
-
-        def forward(values: dict[str, Tensor], parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            return (functional_call(layer, values, (parts[0].unsqueeze(0),)),)
-
-        return _differentiated(type(layer).__name__, layer, forward, (True,), [x], [b])
+        given, given_tree = tree_flatten(((x,), {}))
+        return general(type(layer).__name__, layer, Call(given, given_tree, (True, True), [True], len(x)), [b])
     x = x.movedim(1, -1).reshape(x.shape[0], -1, x.shape[1])
     return {"weight": _of_patches(layer, b, x, 1)} | _bias(layer, b.movedim(1, -1).flatten(1, -2))
 
 
-def embedding(layer: nn.Embedding, x: Tensor, b: Tensor) -> Factors:
+def embedding(layer: nn.Embedding, x: Tensor, b: Tensor) -> ByName:
     """The gradient has a row for each entry that occurs."""
     entries = x.reshape(x.shape[0], -1)
     if layer.padding_idx is not None:
@@ -176,83 +187,47 @@ def embedding(layer: nn.Embedding, x: Tensor, b: Tensor) -> Factors:
     return {"weight": SparseRows(entries, b.reshape(*entries.shape, -1), layer.weight.shape)}
 
 
-def layer_norm(layer: nn.LayerNorm, x: Tensor, b: Tensor) -> Factors:
-    """Scale and shift of each position."""
-    return _scale(
-        layer,
-        lambda x: functional.layer_norm(x, layer.normalized_shape, eps=layer.eps),
-        (x, b),
-        lambda t: t.reshape(t.shape[0], -1, *layer.normalized_shape).sum(1),
-    )
+def normalisation(layer: nn.Module, x: Tensor, b: Tensor) -> ByName:
+    """Scale and shift, of each position or each channel: sums of b times the normalised x, and of b."""
+    normalised = NORMALISED[_kind(layer)]
+
+    def total(t: Tensor) -> Tensor:
+        if isinstance(layer, nn.LayerNorm | nn.RMSNorm):
+            return t.reshape(t.shape[0], -1, *layer.normalized_shape).sum(1)
+        return t.sum(dim=tuple(range(2, t.dim()))) if t.dim() > 2 else t
+
+    factors: ByName = {}
+    if getattr(layer, "weight", None) is not None:
+        parts = _few_at_once(x, x[:1].numel())
+        factors["weight"] = Dense(torch.cat([total(normalised(layer, x[rows]).mul_(b[rows])) for rows in parts]))
+    if getattr(layer, "bias", None) is not None:
+        factors["bias"] = Dense(total(b))
+    return factors
 
 
-def rms_norm(layer: nn.RMSNorm, x: Tensor, b: Tensor) -> Factors:
-    """Scale of each position."""
-    return _scale(
-        layer,
-        lambda x: functional.rms_norm(x, list(layer.normalized_shape), eps=layer.eps),
-        (x, b),
-        lambda t: t.reshape(t.shape[0], -1, *layer.normalized_shape).sum(1),
-    )
-
-
-def group_norm(layer: nn.GroupNorm, x: Tensor, b: Tensor) -> Factors:
-    """Scale and shift of each channel."""
-    return _scale(layer, lambda x: functional.group_norm(x, layer.num_groups, eps=layer.eps), (x, b), _by_channel)
-
-
-def instance_norm(layer: _InstanceNorm, x: Tensor, b: Tensor) -> Factors:
-    """Scale and shift of each channel."""
-    return _scale(layer, lambda x: functional.instance_norm(x, eps=layer.eps), (x, b), _by_channel)
-
-
-def batch_norm(layer: nn.modules.batchnorm._BatchNorm, x: Tensor, b: Tensor) -> Factors:
-    """Scale and shift of each channel, after statistics that stay as they are."""
-    return _scale(
-        layer,
-        lambda x: functional.batch_norm(x, layer.running_mean, layer.running_var, eps=layer.eps),
-        (x, b),
-        _by_channel,
-    )
-
-
-def general(name: str, layer: nn.Module, call: Call, bs: Sequence[Tensor | None]) -> Factors:
-    """Any module, person by person: slower, and each person's gradient is built."""
-    taken = [full(part) for part in call.given if isinstance(part, Tensor)]
+def general(name: str, layer: nn.Module, call: Call, bs: Sequence[Tensor | None]) -> ByName:
+    """Any module, by one differentiation a person: slower, and each person's gradient is built."""
+    taken = tuple(full(part) for part in call.given if isinstance(part, Tensor))
     rows = call.kinds[: len(taken)]
-    wanted = [number for number, has_gradient in enumerate(call.trained) if has_gradient]
-    used = [number for number, b in zip(wanted, bs, strict=True) if b is not None]
+    trained = [number for number, has_gradient in enumerate(call.trained) if has_gradient]
+    used = [number for number, b in zip(trained, bs, strict=True) if b is not None]
+    values = {each: part.detach() for each, part in layer.named_parameters() if part.requires_grad}
 
-    def forward(values: dict[str, Tensor], parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def forward(values: dict[str, Tensor], parts: tuple[Tensor, ...]) -> list[Tensor]:
         whole = iter(part.unsqueeze(0) if row else part for part, row in zip(parts, rows, strict=True))
         given = [next(whole) if isinstance(part, Tensor) else part for part in call.given]
         args, kwargs = tree_unflatten(given, call.given_tree)
         found = [part for part in tree_leaves(functional_call(layer, values, args, kwargs)) if torch.is_tensor(part)]
-        return tuple(found[number] for number in used)
+        return [found[number] for number in used]
 
-    return _differentiated(name, layer, forward, rows, taken, [b for b in bs if b is not None])
-
-
-def _differentiated(
-    name: str,
-    layer: nn.Module,
-    forward: Callable[[dict[str, Tensor], tuple[Tensor, ...]], tuple[Tensor, ...]],
-    rows: Kinds,
-    taken: list[Tensor],
-    bs: list[Tensor],
-) -> Factors:
-    """Each person's gradients of all parameters of a layer, by one differentiation a person."""
-    names = [each for each, parameter in layer.named_parameters() if parameter.requires_grad]
-    values = {each: layer.get_parameter(each).detach() for each in names}
-
-    def backward(parts: tuple[Tensor, ...], bs: tuple[Tensor, ...]) -> dict[str, Tensor]:
+    def backward(parts: tuple[Tensor, ...], bs: list[Tensor]) -> dict[str, Tensor]:
         found, back = vjp(lambda values: forward(values, parts), values)[:2]
-        gradients: dict[str, Tensor] = back(tuple(b.reshape(part.shape) for b, part in zip(bs, found, strict=True)))[0]
+        gradients: dict[str, Tensor] = back([b.reshape(part.shape) for b, part in zip(bs, found, strict=True)])[0]
         return gradients
 
     axes = tuple(0 if row else None for row in rows)
     try:
-        gradients = vmap(backward, in_dims=(axes, 0), randomness="error")(tuple(taken), tuple(bs))
+        gradients = vmap(backward, in_dims=(axes, 0), randomness="error")(taken, [b for b in bs if b is not None])
     except (RuntimeError, ValueError) as failure:
         raise Unsupported(
             f"module: layer {name!r} ({type(layer).__name__}) has parameters of its own and can't be differentiated "
@@ -267,7 +242,9 @@ def _of_patches(layer: _ConvNd, x: Tensor, b: Tensor, groups: int) -> Factor:
     Patches are much larger than the image: unless their inner products are wanted, some records' are made at a time,
     few enough to stay in a processor's cache, and turned into gradients.
     """
-    shape, order = _kernel_last(layer.weight.shape)
+    out, channels, *kernel = layer.weight.shape
+    shape = torch.Size((out, *kernel, channels))  # in which patches give the weight
+    order = (0, len(kernel) + 1, *range(1, len(kernel) + 1))  # of these axes, to make (out, channels, kernel)
 
     def products(rows: slice) -> OuterProducts:
         return OuterProducts(_patches(layer, x[rows]), b[rows], shape, order, groups)
@@ -281,40 +258,12 @@ def _of_patches(layer: _ConvNd, x: Tensor, b: Tensor, groups: int) -> Factor:
     return Dense(g, order)
 
 
-def _kernel_last(shape: torch.Size) -> tuple[torch.Size, tuple[int, ...]]:
-    """(out, kernel, in), the shape in which patches give the weight, and the order that makes it (out, in, kernel)."""
-    last = len(shape) - 1
-    return torch.Size((shape[0], *shape[2:], shape[1])), (0, last, *range(1, last))
-
-
 def _places(x: Tensor) -> Tensor:
     return x.reshape(x.shape[0], -1, x.shape[-1])
 
 
-def _bias(layer: nn.Linear | _ConvNd, b: Tensor) -> Factors:
+def _bias(layer: nn.Linear | _ConvNd, b: Tensor) -> ByName:
     return {} if layer.bias is None else {"bias": Dense(b.sum(1))}
-
-
-def _scale(
-    layer: nn.Module,
-    standard: Callable[[Tensor], Tensor],
-    xb: tuple[Tensor, Tensor],
-    total: Callable[[Tensor], Tensor],
-) -> Factors:
-    """The factors of a normalisation's scale and shift: sums of b times the normalised x, and of b."""
-    factors: Factors = {}
-    x, b = xb
-    if getattr(layer, "weight", None) is not None:
-        parts = _few_at_once(x, x[:1].numel())
-        factors["weight"] = Dense(torch.cat([total(standard(x[rows]).mul_(b[rows])) for rows in parts]))
-    if getattr(layer, "bias", None) is not None:
-        factors["bias"] = Dense(total(b))
-    return factors
-
-
-def _by_channel(x: Tensor) -> Tensor:
-    """(n, channels) sums over all places."""
-    return x.sum(dim=tuple(range(2, x.dim()))) if x.dim() > 2 else x
 
 
 def _few_at_once(x: Tensor, numbers: int) -> list[slice]:
@@ -349,23 +298,26 @@ def _padded(layer: _ConvNd, x: Tensor) -> Tensor:
     return functional.pad(x, widths) if any(widths) else x
 
 
+NORMALISED: dict[type[nn.Module], Callable[[Any, Tensor], Tensor]] = {
+    nn.LayerNorm: lambda layer, x: functional.layer_norm(x, layer.normalized_shape, eps=layer.eps),
+    nn.RMSNorm: lambda layer, x: functional.rms_norm(x, list(layer.normalized_shape), eps=layer.eps),
+    nn.GroupNorm: lambda layer, x: functional.group_norm(x, layer.num_groups, eps=layer.eps),
+    **dict.fromkeys(
+        (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
+        lambda layer, x: functional.instance_norm(x, eps=layer.eps),
+    ),
+    **dict.fromkeys(
+        (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),  # whose statistics stay as they are
+        lambda layer, x: functional.batch_norm(x, layer.running_mean, layer.running_var, eps=layer.eps),
+    ),
+}
+"""Each kind of normalisation without its scale and shift."""
+
 RULES: dict[type[nn.Module], Rule] = {
     nn.Linear: linear,
-    nn.Conv1d: convolution,
-    nn.Conv2d: convolution,
-    nn.Conv3d: convolution,
-    nn.ConvTranspose1d: transposed,
-    nn.ConvTranspose2d: transposed,
-    nn.ConvTranspose3d: transposed,
+    **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d), convolution),
+    **dict.fromkeys((nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), transposed),
     nn.Embedding: embedding,
-    nn.LayerNorm: layer_norm,
-    nn.RMSNorm: rms_norm,
-    nn.GroupNorm: group_norm,
-    nn.InstanceNorm1d: instance_norm,
-    nn.InstanceNorm2d: instance_norm,
-    nn.InstanceNorm3d: instance_norm,
-    nn.BatchNorm1d: batch_norm,
-    nn.BatchNorm2d: batch_norm,
-    nn.BatchNorm3d: batch_norm,
+    **dict.fromkeys(NORMALISED, normalisation),
 }
 """By exact type: a subclass may do something else, so it is differentiated as a whole."""

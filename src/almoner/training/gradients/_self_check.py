@@ -4,7 +4,8 @@ Once in evaluation mode, where nothing is random, and once as the module is, whe
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from copy import deepcopy
 from typing import TypeVar, cast
 
 import torch
@@ -13,11 +14,10 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 from almoner.errors import Unsupported
 from almoner.training.gradients._batches import Batch, Column, Inputs, as_inputs
-from almoner.training.gradients._factors import Factor
+from almoner.training.gradients._factors import Factors, gradients_of
+from almoner.training.gradients._recorder import Recorder, changed, trained_parameters
 
-__all__ = ["compare", "evaluation_mode", "gradients", "independent", "spread", "untainted"]
-
-Fast = Callable[[Inputs, Tensor | None], Iterable[Factor | None]]
+__all__ = ["check", "evaluation_mode", "gradients", "spread"]
 
 Value = TypeVar("Value")
 
@@ -76,51 +76,112 @@ def _unlike(parts: list[Tensor]) -> list[int]:
     return list(dict.fromkeys(found))[:UNLIKE]
 
 
-def gradients(
-    module: nn.Module, loss: Callable[..., Tensor], inputs: Batch, targets: Tensor | None
-) -> Iterator[list[Tensor]]:
-    """Each record's gradient, by itself, of every trained parameter; one list a record."""
-    inputs = as_inputs(inputs)
-    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    device = parameters[0].device
-    for number in range(inputs[0].shape[0]):
-        one = slice(number, number + 1)
-        with torch.enable_grad():
-            output = inputs.rows(one).map(lambda part: part.clone().to(device)).call(module)
-            value = (loss(output) if targets is None else loss(output, targets[one].to(device))).sum()
-            slow = torch.autograd.grad(value, parameters, allow_unused=True)
-        yield [torch.zeros_like(p) if g is None else g.detach() for p, g in zip(parameters, slow, strict=True)]
-
-
-def compare(
-    module: nn.Module,
-    loss: Callable[..., Tensor],
-    inputs: Inputs,
-    targets: Tensor | None,
-    fast: Fast,
-) -> Tensor:
-    """Compare all gradients with the naive loop, dropout switched off.
-
-    Args:
-        fast: gives the factor of each trained parameter, records first, for the same inputs and targets.
+def check(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tensor:
+    """Find out how the module is called, and compare all gradients with a naive loop.
 
     Returns:
         (records,) the norms in the naive loop, private.
 
     Raises:
-        Unsupported: they differ, so records depend on each other, or a parameter is used outside its layer.
+        Unsupported: they differ, so this module has no gradient per record, or none that can be computed here; or the
+            forward pass changes what is saved with the module.
     """
+    with _unchanged(recorder.module):
+        _look(recorder, inputs, targets, new_axis=False)
+        try:
+            return _compare(recorder, inputs, targets)
+        except Unsupported:
+            if not recorder.calls.without_axis:
+                raise
+        _look(recorder, inputs, targets, new_axis=True)
+        return _compare(recorder, inputs, targets)
+
+
+def _look(recorder: Recorder, inputs: Inputs, targets: Tensor | None, *, new_axis: bool) -> None:
+    """Have the recorder look; spread the parameters of those kinds of layers with which gradients are right."""
+    with evaluation_mode(recorder.module), torch.random.fork_rng(devices=[]):
+        kinds = recorder.look(inputs, new_axis=new_axis)
+    good: frozenset[type[nn.Module]] = frozenset()
+    for some in (kinds, *({kind} for kind in kinds if len(kinds) > 1)):
+        if some:
+            recorder.spread = good | some
+            with suppress(Unsupported, RuntimeError, ValueError, IndexError):
+                _by_themselves(recorder, inputs, targets)
+                good = recorder.spread
+    recorder.spread = good
+
+
+def _compare(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tensor:
+    try:
+        norms = _by_themselves(recorder, inputs, targets)
+        _independent(recorder, inputs, targets)
+        _untainted(recorder, inputs, targets)
+        return norms
+    except Unsupported:  # or the rounding of a gradient that is nearly zero, which is gone in double precision
+        if all(parameter.dtype == torch.float64 for parameter in recorder.parameters):
+            raise
+        with suppress(RuntimeError):  # of a module that cannot be computed in double precision
+            exact = recorder.of_copy(deepcopy(recorder.module).double(), recorder.loss)
+            return _compare(exact, inputs.map(_double), None if targets is None else _double(targets))
+        raise
+
+
+def _double(value: Tensor) -> Tensor:
+    """Floating-point numbers in double precision; all else as it is."""
+    return value.double() if value.is_floating_point() else value
+
+
+@contextmanager
+def _unchanged(module: nn.Module) -> Iterator[None]:
+    """Raise Unsupported where this context changes anything that is saved with the module."""
+
+    def comparable(tensor: Tensor) -> Tensor:
+        tensor = tensor.detach()
+        tensor = tensor.dequantize() if tensor.is_quantized else tensor
+        return tensor if tensor.layout is torch.strided else tensor.to_dense()
+
+    saved = [*module.named_parameters(), *module.named_buffers()]
+    before = [comparable(tensor).clone() for _, tensor in saved]
+    yield
+    for (name, tensor), old in zip(saved, before, strict=True):
+        if not torch.allclose(comparable(tensor), old, rtol=0.0, atol=0.0, equal_nan=True):
+            raise changed(repr(name))
+
+
+def gradients(
+    module: nn.Module, loss: Callable[..., Tensor], inputs: Batch, targets: Tensor | None
+) -> Iterator[list[Tensor]]:
+    """Each record's gradient, by itself, of every trained parameter; one list a record."""
+    inputs, parameters = as_inputs(inputs), trained_parameters(module)
+    device = parameters[0].device
+    for number in range(inputs[0].shape[0]):
+        one = slice(number, number + 1)
+        with torch.enable_grad():
+            chosen = inputs.copied(one, device)
+            output = module(*chosen.args, **chosen.kwargs)
+            value = (loss(output) if targets is None else loss(output, targets[one].to(device))).sum()
+            slow = torch.autograd.grad(value, parameters, allow_unused=True)
+        yield [torch.zeros_like(p) if g is None else g.detach() for p, g in zip(parameters, slow, strict=True)]
+
+
+def _lengths(pairs: Iterable[tuple[Tensor, Tensor | None]]) -> tuple[float, float]:
+    """The length of a gradient, all parameters together, and that of its difference from another."""
+    squares, apart = 0.0, 0.0
+    for part, other in pairs:
+        squares += float(part.norm()) ** 2
+        apart += float((part if other is None else other.reshape(part.shape) - part).norm()) ** 2
+    return squares**0.5, apart**0.5
+
+
+def _by_themselves(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tensor:
+    """(records,) the norms in the naive loop, if its gradients are those of the recorder, dropout switched off."""
     norms = []
-    with evaluation_mode(module):
-        factors = list(fast(inputs, targets))
-        for number, slow in enumerate(gradients(module, loss, inputs, targets)):
-            squares, apart = 0.0, 0.0
-            for factor, part in zip(factors, slow, strict=True):
-                squares += float(part.norm()) ** 2
-                difference = part if factor is None else factor.gradient_of(number).reshape(part.shape) - part
-                apart += float(difference.norm()) ** 2
-            norms.append(squares**0.5)
-            if apart**0.5 > RELATIVE * squares**0.5 + ABSOLUTE:  # False where one is not a number
+    with evaluation_mode(recorder.module):
+        factors = recorder.factors(inputs, targets)
+        for number, slow in enumerate(gradients(recorder.module, recorder.loss, inputs, targets)):
+            norm, apart = _lengths(zip(slow, gradients_of(factors, number), strict=True))
+            norms.append(norm)
+            if apart > RELATIVE * norm + ABSOLUTE:  # False where one is not a number
                 raise Unsupported(
                     "module: gradients per record differ from those of each record by itself. Either records depend "
                     "on each other, or a layer's parameter is also used outside that layer, or the records are not on "
@@ -129,58 +190,60 @@ def compare(
     return torch.tensor(norms, dtype=torch.float64)
 
 
-def independent(module: nn.Module, inputs: Inputs, targets: Tensor | None, fast: Fast) -> None:
+def _independent(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> None:
     """Compare a record's gradient among the others with its gradient among copies of itself, the same coins for both.
 
     Raises:
         Unsupported: they differ, so this module or its loss mixes records.
     """
-    device = next(module.parameters()).device
     for seed in COINS:
-        among = _drawn_alike(fast, inputs, targets, device, seed)
-        for number in {0, inputs[0].shape[0] - 1} if inputs[0].shape[0] > 1 else ():
-            copies = torch.full((inputs[0].shape[0],), number)
+        among = _drawn_alike(recorder, inputs, targets, seed)
+        for number in _ends(inputs):
+            copies = torch.full((len(inputs[0]),), number)
             goals = None if targets is None else targets[copies]
-            alone = _drawn_alike(fast, inputs.rows(copies), goals, device, seed)
-            _refuse_mixture(module, among, alone, number)
+            _refuse_mixture(recorder, among, _drawn_alike(recorder, inputs.rows(copies), goals, seed), number)
 
 
-def untainted(module: nn.Module, inputs: Inputs, targets: Tensor | None, fast: Fast) -> None:
+def _untainted(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> None:
     """Compare a record's gradient among the others with its gradient among others that are huge or not numbers.
 
     Others that are a million times larger, or not numbers, show where they are added in, however small their weight.
-
-    Args:
-        module: a copy on the processor: it may keep something of this, or end in an error.
+    It is done with a copy on the processor, which may keep something of this, or end in an error.
 
     Raises:
         Unsupported: they differ, so this module or its loss mixes records.
     """
-    device = torch.device("cpu")
+    inputs, targets = inputs.map(torch.Tensor.cpu), None if targets is None else targets.cpu()
     try:
-        among = _drawn_alike(fast, inputs, targets, device)
-    except Exception:  # of a module that knows other devices only
+        loss = deepcopy(recorder.loss)
+        loss = loss.cpu() if isinstance(loss, nn.Module) else loss
+        recorder = recorder.of_copy(deepcopy(recorder.module).cpu(), loss)
+        among = _drawn_alike(recorder, inputs, targets)
+    except Exception:  # of what cannot be copied, or knows other devices only
         return
-    for number in {0, inputs[0].shape[0] - 1} if inputs[0].shape[0] > 1 else ():
-        only = torch.arange(inputs[0].shape[0]) == number
+    for number in _ends(inputs):
+        only = torch.arange(len(inputs[0])) == number
         for factor in (HUGE, torch.nan):
             try:
-                with _times(module, only, factor):
+                with _times(recorder.module, only, factor):
                     others = inputs.map(lambda part: _but(part, only, factor))  # noqa: B023
-                    tainted = _drawn_alike(fast, others, _but(targets, only, factor), device)
+                    tainted = _drawn_alike(recorder, others, _but(targets, only, factor))
             except Exception:  # of a module that refuses such numbers, in its own words
                 continue
-            _refuse_mixture(module, among, tainted, number)
+            _refuse_mixture(recorder, among, tainted, number)
 
 
-def _refuse_mixture(module: nn.Module, among: list[Factor | None], other: list[Factor | None], number: int) -> None:
-    squares, apart = 0.0, 0.0
-    for factor, changed in zip(among, other, strict=True):
-        if factor is not None and changed is not None and torch.isfinite(factor.gradient_of(number)).all():
-            squares += float(factor.gradient_of(number).norm()) ** 2
-            apart += float((changed.gradient_of(number) - factor.gradient_of(number)).norm()) ** 2
-    if not apart**0.5 <= RELATIVE * squares**0.5 + ABSOLUTE:
-        mode = "training" if module.training else "evaluation"
+def _ends(inputs: Inputs) -> tuple[int, ...]:
+    """The numbers of the first record and of the last, if there are two."""
+    return (0, len(inputs[0]) - 1) if len(inputs[0]) > 1 else ()
+
+
+def _refuse_mixture(recorder: Recorder, among: Factors, other: Factors, number: int) -> None:
+    pairs = zip(gradients_of(among, number), gradients_of(other, number), strict=True)
+    both = ((own, changed) for own, changed in pairs if own is not None and changed is not None)
+    norm, apart = _lengths((own, changed) for own, changed in both if torch.isfinite(own).all())
+    if not apart <= RELATIVE * norm + ABSOLUTE:
+        mode = "training" if recorder.module.training else "evaluation"
         raise Unsupported(
             f"module: in {mode} mode gradients per record depend on the other records, in the module or in the loss, "
             "or on coins that are not PyTorch's"
@@ -207,16 +270,15 @@ def _times(module: nn.Module, only: Tensor, factor: float) -> Iterator[None]:
         yield
 
 
-def _drawn_alike(
-    fast: Fast, inputs: Inputs, targets: Tensor | None, device: torch.device, seed: int = 0
-) -> list[Factor | None]:
+def _drawn_alike(recorder: Recorder, inputs: Inputs, targets: Tensor | None, seed: int = 0) -> Factors:
     """Gradients with coins that are always the same; the generators of the caller are left as they were."""
+    device = recorder.parameters[0].device
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.default_generator.manual_seed(seed)
         if device.type == "cuda":
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(seed)
-        return list(fast(inputs, targets))
+        return recorder.factors(inputs, targets)
 
 
 @contextmanager

@@ -73,7 +73,11 @@ class Views:
                 whole = not part.is_floating_point()
                 for others in (part.flip(0), torch.zeros_like(part)) if whole else (part * torch.nan, part * HUGE):
                     alone = self._made(torch.where(only, part, others), torch.Generator(part.device).manual_seed(seed))
-                    _refuse_mixture(among[own], alone[own])
+                    if not torch.allclose(among[own], alone[own], rtol=0.0, atol=0.0, equal_nan=True):
+                        raise Unsupported(
+                            "views: the views of a record depend on other records, or on coins that are not the "
+                            "generator's: transform each row by itself"
+                        )
 
     def _number(self, inputs: Inputs) -> int:
         places: list[int | str] = [*range(len(inputs)), *inputs.names]
@@ -93,14 +97,6 @@ class Views:
             made = self._generators[device] = torch.Generator(device)
             made.seed() if self._seed is None else made.manual_seed(self._seed)
         return self._generators[device]
-
-
-def _refuse_mixture(among: Tensor, alone: Tensor) -> None:
-    if not torch.allclose(among, alone, rtol=0.0, atol=0.0, equal_nan=True):
-        raise Unsupported(
-            "views: the views of a record depend on other records, or on coins that are not the generator's: "
-            "transform each row by itself"
-        )
 
 
 def shifted_and_flipped(padding: int = 4, *, flip: bool = True) -> Transform:

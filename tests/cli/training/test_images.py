@@ -1,4 +1,4 @@
-"""`almoner train --images` and `almoner predict` with its models."""
+"""`almoner train-images`, and `almoner predict` and `almoner score` with its models."""
 
 import csv
 import json
@@ -24,14 +24,19 @@ def call(*arguments, code=0):
 def test_images_become_a_model_that_predicts_and_has_statements(tmp_path):
     """From a folder of PNG files to a model with its card; answers for other images; what a person may be told."""
     folder = folder_of(tmp_path / "bars", *drawn(120))
-    arguments = ["train", "--images", folder, "--shape", "16x16", *STATED, "--out", tmp_path / "m", "--epsilon", 4]
-    arguments += ["--features", tmp_path / "features", "--picture", tmp_path / "spends.png", "--keep-accounts"]
-    told = json.loads(call(*arguments, "--test", folder, "--json"))
+    arguments = ["train-images", folder, "--shape", "16x16", *STATED, "--out", tmp_path / "m", "--epsilon", 4]
+    kept = 'features = "features"\npicture = "spends.png"\nkeep_accounts = true\n'
+    (tmp_path / "kept.toml").write_text(kept, encoding="utf-8")
+    arguments += ["--settings", tmp_path / "kept.toml"]
+    told = json.loads(call(*arguments, "--json"))
     assert told["card"]["epsilon"] == 4.0
     assert told["card"]["preprocessing"] == "drawings"
-    assert told["metrics"]["accuracy"] > 0.8
     assert len(told["private"]) == 3
     assert len(list((tmp_path / "features").iterdir())) == 1
+    metrics = json.loads(call("score", tmp_path / "m", folder, "--features", tmp_path / "features", "--json"))
+    assert metrics["accuracy"] > 0.8
+    assert json.loads((tmp_path / "m" / "metrics.json").read_text(encoding="utf-8")) == metrics
+    assert len(list((tmp_path / "features").iterdir())) == 1  # the same images: not computed again
     images, labels = drawn(40, seed=1)
     np.savez(tmp_path / "others.npz", images=images)
     rows = list(csv.DictReader(call("predict", tmp_path / "m", tmp_path / "others.npz").splitlines()))
@@ -62,25 +67,32 @@ def without(option):
         ([*STATED, "--shape", "16"], "HEIGHTxWIDTH"),
         ([*STATED, "--shape", "28x28"], "28x28"),
         ([*STATED, "--epsilon", "nan"], "epsilon"),
-        ([*STATED, "--steps", 3], "--steps is about tables"),
-        ([*STATED, "--schema", "s.toml"], "--schema is about tables"),
-        ([*STATED, "--target", "x"], "--target is about tables"),
-        ([*STATED, "--picture", "m/spends.png"], "is private"),
-        ([*STATED, "people.csv"], "DATA is about tables"),
+        ([*STATED, "--steps", 3], "--steps: it is about tables"),
+        ([*STATED, "--schema", "s.toml"], "--schema: it is about tables"),
+        ([*STATED, "--target", "x"], "--target: it is about tables"),
+        ([*STATED, "--features", "f"], '`features = "f"` in train-images.toml'),
+        ([*STATED, "--settings", "steps.toml"], "steps.toml, line 1: steps is no setting of `almoner train-images`"),
+        ([*STATED, "--settings", "inside.toml"], "is private"),
+        ([*STATED, "people.csv"], "unexpected extra argument"),
     ],
 )
 def test_what_must_be_stated_or_does_not_fit_is_refused_before_training(tmp_path, monkeypatch, options, word):
     """One line names the option; there is no model."""
     monkeypatch.chdir(tmp_path)
     bars(tmp_path / "a.npz")
-    assert word in call("train", "--images", "a.npz", "--out", "m", *options, code=2)
+    (tmp_path / "steps.toml").write_text("steps = 3\n", encoding="utf-8")
+    (tmp_path / "inside.toml").write_text('picture = "m/spends.png"\n', encoding="utf-8")
+    assert word in call("train-images", "a.npz", "--out", "m", *options, code=2)
     assert not (tmp_path / "m").exists()
 
 
 def test_options_of_images_need_images(tmp_path):
-    """Without --images they are refused, and so is a command without data."""
-    assert "--kind needs --images" in call("train", "people.csv", "--target", "x", "--kind", "strokes", code=2)
-    assert "or give --images" in call("train", code=2)
-    assert "--out is missing" in call("train", "--images", tmp_path, *STATED, code=2)
+    """`almoner train` refuses them with the line to write, and so is a command without images or a folder refused."""
+    line = "almoner train-images IMAGES"
+    assert line in call("train", "people.csv", "--target", "x", "--kind", "strokes", code=2)
+    assert line in call("train", "--images", tmp_path, code=2)
+    assert "train-images" in call("train", "people.csv", "--target", "x", "--dimensions", 30, code=2)
+    assert "images" in call("train-images", code=2)
+    assert "--out is missing" in call("train-images", tmp_path, *STATED, code=2)
     (tmp_path / "m").mkdir()
-    assert "--force" in call("train", "--images", tmp_path, *STATED, "--out", tmp_path / "m", code=2)
+    assert "--force" in call("train-images", tmp_path, *STATED, "--out", tmp_path / "m", code=2)

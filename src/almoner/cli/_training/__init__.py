@@ -1,0 +1,1 @@
+"""Commands that train private models, and that use them."""

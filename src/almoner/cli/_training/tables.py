@@ -1,0 +1,201 @@
+"""`almoner schema`, `almoner train` and `almoner tune`: from a table to a private model in a folder."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from almoner.cli._options.common import Delta, Epsilon, Force, Json, OutFile
+from almoner.cli._options.files import check_new_file
+from almoner.cli._shown.json import dumps
+from almoner.cli._shown.misfits import print_misfits
+from almoner.cli._shown.spends import progress_bar
+from almoner.cli._training.outcome import RunOptions, print_trained, stopped_in_order
+from almoner.cli._training.settings import TRAIN, TUNE, as_settings, read_settings
+from almoner.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from almoner.training import OnLedger
+
+__all__ = ["OF_TRAIN", "OF_TUNE", "schema", "train", "tune"]
+
+Data = Annotated[Path, typer.Argument(help="A CSV or Parquet file with the people's data.")]
+Target = Annotated[str, typer.Option(help="The column to predict.")]
+Person = Annotated[
+    str | None, typer.Option(help="The column that names the person of a row; else each row is a person.")
+]
+
+_NO_SCHEMA = (
+    "--schema is missing. The bounds of numbers, the categories and the labels must be public: read off the data, they "
+    "would tell something about the people in them (the richest person's income is the largest entry). "
+    "`almoner schema DATA --target COLUMN --out schema.toml` writes a schema to fill in, with the names of the "
+    "columns only; `almoner init train --example` writes a schema with comments, and data that it fits"
+)
+_IMAGES, _TUNE = "almoner train-images IMAGES --classes a,b --people N --kind KIND --out OUT", "almoner tune DATA ..."
+OF_TRAIN = as_settings(
+    TRAIN,
+    accounting="leave it out: the budget is Gaussian, which is exact",
+    test="after the training, `almoner score OUT {}`",
+    test_skip_rows="after the training, `almoner score OUT FILE --skip-rows {}`",
+    init_schema="write `almoner schema DATA --target COLUMN --out {}`",
+    check="write `almoner schema DATA --target COLUMN --check schema.toml`",
+    tune=f"write `{_TUNE} --runs {{}}`",
+    tune_on=f"write `{_TUNE} --on {{}}`",
+    tune_learning_rate=f"write `learning_rate = [{{}}]` in tune.toml, and `{_TUNE} --settings tune.toml`",
+    tune_max_grad_norm=f"write `max_grad_norm = [{{}}]` in tune.toml, and `{_TUNE} --settings tune.toml`",
+    images=f"write `{_IMAGES}`",
+    **dict.fromkeys(
+        ("classes", "people", "kind", "shape", "drawings"),
+        f"it is about images: write `{_IMAGES}`",
+    ),
+)
+"""Options that `almoner train` once had, or other commands have: the line to write."""
+OF_TUNE = as_settings(
+    TUNE,
+    learning_rate="write the values to try, `learning_rate = [{}]`, in tune.toml, and --settings tune.toml",
+    max_grad_norm="write the values to try, `max_grad_norm = [{}]`, in tune.toml, and --settings tune.toml",
+    ledger="a search has no price on a ledger: `almoner train` one setting there",
+    key="a search has no price on a ledger: `almoner train` one setting there",
+    test="after the search, `almoner score OUT {}`",
+)
+"""Options that `almoner train` has, or had, and `almoner tune` lacks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions:
+    """A table, what is public about its columns, and a budget for every person in it."""
+
+    data: Data
+    target: Target
+    schema: Annotated[Path | None, typer.Option(help="What is public about the columns: a TOML file.")] = None
+    person: Person = None
+    epsilon: Epsilon = 1.0
+    delta: Delta = 1e-5
+
+    def given(self) -> dict[str, Any]:
+        """Arguments of ``train_to_folder``."""
+        if self.schema is None:
+            raise ArgumentError(_NO_SCHEMA)
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerOptions:
+    """A ledger that is charged in place of budgets of this training's own."""
+
+    ledger: Annotated[
+        str | None, typer.Option(help="Charge this ledger, which questions charge too; needs --key and --person.")
+    ] = None
+    key: Annotated[str | None, typer.Option(help="A name for this training on the ledger.")] = None
+
+    def on_ledger(self, analyst: str, purpose: str | None) -> "OnLedger | None":
+        """Where the training is charged; None where it has a budget of its own."""
+        from almoner.training import OnLedger
+
+        if (self.ledger is None) != (self.key is None):
+            raise ArgumentError("--ledger and --key belong together: a training is charged once, under its name")
+        if self.ledger is None or self.key is None:
+            return None
+        return OnLedger(self.ledger, self.key, analyst, purpose)
+
+
+def schema(
+    data: Data,
+    target: Target,
+    person: Person = None,
+    out: OutFile = None,
+    check: Annotated[
+        Path | None, typer.Option(help="PRIVATE: only count the entries that cannot be read by this schema.")
+    ] = None,
+    skip_rows: Annotated[int, typer.Option(help="Lines to leave out at the start of DATA, with --check.")] = 0,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write a schema to fill in: the names of the columns, and nothing else of the data.
+
+    With --check a schema that is filled in is compared with the data, for the data holder.
+    """
+    from almoner.training import tables
+    from almoner.training.saved_model import schema_template
+
+    if check is not None:
+        if out is not None:
+            raise ArgumentError("give either --out, for a schema to fill in, or --check, for one that is filled in")
+        known = tables.Schema.read(check, target=target, person=person)
+        print_misfits(tables.misfits(data, known, skip_rows=skip_rows), as_json=as_json)
+        return
+    text = schema_template(data, target=target, person=person)
+    if out is None:
+        typer.echo(dumps({"schema": text}) if as_json else text, nl=as_json)
+        return
+    check_new_file(out, force=force, read=(data,))
+    out.write_text(text, encoding="utf-8")
+    told = f"{out}: fill in what is publicly known about the columns"
+    typer.echo(dumps({"schema": str(out)}) if as_json else told)
+
+
+def train(*, table: TableOptions, charged: LedgerOptions, run: RunOptions) -> None:
+    """Train a private logistic regression on a table, with a privacy budget for every person in it.
+
+    The folder --out gets the model and its card. Steps, clip, learning rate and all else stand in the file that
+    --settings names: `almoner init settings` writes one with a comment for each. `almoner score` judges the model by
+    other people, `almoner tune` chooses settings within one budget, and `almoner train-images` trains on images.
+    """
+    given, settings = table.given(), read_settings(run.settings, TRAIN)
+    picture, keep = settings.pop("picture"), settings["keep_accounts"]
+    out = run.folder(picture)
+    on_ledger = charged.on_ledger(settings.pop("analyst"), settings.pop("purpose"))
+    settings = _parameters(settings)
+    from almoner.training.saved_model import train_to_folder
+
+    total = settings["steps"] + settings["descent"].extra_steps * settings["individual"]
+    with stopped_in_order(out, charged.ledger, charged.key), progress_bar(quiet=run.as_json) as progress:
+        task = progress.add_task("training", total=total)
+        trained = train_to_folder(
+            out=out,
+            **given,
+            **settings,
+            force=run.force,
+            observe=lambda number, _: progress.update(task, completed=number),
+            seed=run.seed,
+            ledger=on_ledger,
+        )
+    title = f"{table.data.name}, target {table.target}"
+    print_trained(trained, run, title=title, picture=picture, keep_accounts=keep)
+
+
+def tune(
+    *,
+    table: TableOptions,
+    runs: Annotated[float, typer.Option(help="The expected number of runs, of which the best is kept.")] = 10.0,
+    on: Annotated[
+        Path | None, typer.Option(help="A file of other people, who pay for the scores in place of those in DATA.")
+    ] = None,
+    run: RunOptions,
+) -> None:
+    """Try settings within one budget: the best of a random number of trainings is kept, and all of them are paid for.
+
+    The learning rates and clips to try are lists in the file of --settings: learning_rate = [1, 4, 16, 64] and
+    max_grad_norm = [0.25, 1] by default. The number of runs must stay secret, and so must the time that the command
+    takes.
+    """
+    given, settings = table.given(), read_settings(run.settings, TUNE)
+    out = run.folder()
+    from almoner.training.saved_model import Tuning, train_to_folder
+
+    grid = {name: list(map(float, settings.pop(name))) for name in ("learning_rate", "max_grad_norm")}
+    with stopped_in_order(out):
+        trained = train_to_folder(
+            out=out, **given, **_parameters(settings), force=run.force, seed=run.seed, tune=Tuning(runs, grid, on)
+        )
+    print_trained(trained, run)
+
+
+def _parameters(settings: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of ``LogisticRegression``, of which some are its descent's."""
+    from almoner.training import Descent
+
+    names = ("average", "momentum", "decay", "pace", "extra_steps", "stop_when_inactive")
+    descent = Descent(**{name: settings[name] for name in names})
+    return {name: value for name, value in settings.items() if name not in names} | {"descent": descent}

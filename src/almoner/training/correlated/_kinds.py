@@ -1,0 +1,260 @@
+"""Kinds of factors: the square root of running sums, the one with a banded inverse, and banded ones (BandMF).
+
+Names and symbols
+    A, C, b       workload and factor, (T, T); b is the band: entries more than b - 1 below the diagonal are 0
+    f             |A C^-1|^2, the noise of all iterates together; minimised over C with columns of length 1
+    diagonals     (b, T): diagonal d of C, column by column; 0 where the column has ended
+    c, r          first columns of C and of its inverse; for the square root, series of (1 - x)^(-1/2), (1 - x)^(1/2)
+    u             2^-53, the rounding of one operation
+
+Source: Choquette-Choo et al. (2023), https://arxiv.org/abs/2306.08153, section 4; theory 5.11;
+docs/proofs/correlated-noise.md
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from scipy.linalg import solve_banded
+from scipy.optimize import minimize
+
+from almoner import _check
+from almoner.errors import ArgumentError
+from almoner.training.correlated._factor import Array, Draw, Factor, Window, Workload
+
+__all__ = ["Banded", "BandedFactor", "BandedInverse", "PrefixSums", "square_root_series"]
+
+MOST_STEPS = 4096
+ITERATIONS = 300
+BITS = 192
+ROUNDING = 2.0**-53
+
+
+def square_root_series(steps: int) -> Array:
+    """(steps,) binomial(2k, k) / 4^k, k = 0, 1, ...: each the nearest float, or its neighbour."""
+    series, value = np.empty(steps), 1 << BITS
+    for k in range(steps):
+        series[k] = value / (1 << BITS)
+        value = value * (2 * k + 1) // (2 * k + 2)
+    return series
+
+
+class Toeplitz(Factor):
+    """A factor with the same entries along each diagonal; none is negative, and none is larger than the one before."""
+
+    def __init__(self, steps: int, band: int) -> None:
+        self.steps, self.vectors = steps, min(band, steps)
+        self._series = square_root_series(self.vectors)
+        self._inverse_column = np.concatenate([[1.0], -self._series[1:] / (2 * np.arange(1, self.vectors) - 1)])
+
+    @cached_property
+    @abstractmethod
+    def first_column(self) -> Array:
+        """(T,) entries that are at least those of the first column of C, which fall and are >= 0."""
+
+    def column(self, place: int) -> Array:
+        return self.first_column[: self.steps - place]
+
+    def sensitivity(self, *, separation: int, participations: int) -> float:
+        """As in ``Factor``: exact but for rounding, because the earliest and densest pattern moves the rows the most.
+
+        Guarantee: at least ``sensitivity_at`` of every such pattern, also where a person chooses places from outputs.
+        Source: docs/proofs/correlated-noise.md; Kalinin & Lampert (2024), https://arxiv.org/abs/2405.13763, Thm 2
+        """
+        _check.whole(1, separation=separation, participations=participations)
+        return self.sensitivity_at(range(0, self.steps, separation)[:participations])
+
+
+class SquareRootFactor(Toeplitz):
+    """The square root of running sums: C C = A."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__(steps, steps)
+        self.vectors = 1
+
+    @cached_property
+    def first_column(self) -> Array:
+        # the entries of the inverse are off by 3 u of themselves, those of its inverse by less than 12 u
+        return np.asarray((self._series + 16 * ROUNDING) * (1 + 4 * ROUNDING))
+
+    def noise(self, draw: Draw) -> Iterator[Array]:
+        for step in range(self.steps):
+            yield sum((self._inverse_column[step - s] * draw(s) for s in range(step)), draw(step))
+
+
+class BandedInverseFactor(Toeplitz):
+    """The factor whose inverse has the first entries of that of the square root, and zeros below them."""
+
+    @cached_property
+    def first_column(self) -> Array:
+        back = -self._inverse_column[:0:-1]  # > 0: so every entry is a sum of positive terms
+        column = np.zeros(self.steps)
+        column[0] = 1.0
+        for k in range(1, self.steps):
+            low = max(0, k - len(back))
+            column[k] = column[low:k] @ back[len(back) - (k - low) :]
+        # each entry adds the rounding of at most band + 2 operations to that of the entries before it
+        bound = column * (1 + (self.vectors + 2) * np.arange(self.steps) * 2 * ROUNDING)
+        return np.asarray(np.maximum.accumulate(bound[::-1])[::-1])  # falls, whatever rounding did
+
+    def noise(self, draw: Draw) -> Iterator[Array]:
+        past = Window(self.vectors - 1)
+        for step in range(self.steps):
+            fresh = draw(step)
+            total = fresh + past.weighted(self._inverse_column[1:])
+            past.add(fresh)
+            yield total
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixSums:
+    """The square root of running sums, in closed form: the best Toeplitz factor for one participation. Public.
+
+    Its inverse is not banded: noise is drawn again from its key for all earlier steps in every step, so memory is
+    small and the time of T steps grows as T squared.
+
+    Source: Fichtenberger, Henzinger & Upadhyay (2023), https://arxiv.org/abs/2202.11205; theory 5.11
+    """
+
+    def factor(self, steps: int) -> Factor:
+        """The factor for so many steps."""
+        _check.whole(1, steps=steps)
+        return SquareRootFactor(int(steps))
+
+
+@dataclass(frozen=True, slots=True)
+class BandedInverse:
+    """The banded inverse square root (BISR): the inverse of the square root of running sums, cut to a band. Public.
+
+    Args:
+        band: >= 1. How many steps one draw of noise is used in; 1 is independent noise.
+
+    Source: Kalinin, McKenna, Upadhyay & Lampert (2025), https://arxiv.org/abs/2505.12128; theory 5.11
+    """
+
+    band: int
+
+    def __post_init__(self) -> None:
+        _check.whole(1, band=self.band)
+
+    def factor(self, steps: int) -> Factor:
+        """The factor for so many steps."""
+        _check.whole(1, steps=steps)
+        return BandedInverseFactor(int(steps), int(self.band))
+
+
+class BandedFactor(Factor):
+    """A banded factor, given by its diagonals; columns that are ``band`` steps apart do not overlap.
+
+    Args:
+        diagonals: (b, T), public: diagonal d of C, column by column. The first is > 0.
+    """
+
+    def __init__(self, diagonals: Array) -> None:
+        self.band, self.steps = diagonals.shape
+        self.vectors = self.band
+        self._diagonals = np.where(_inside(*diagonals.shape), np.asarray(diagonals, dtype=np.float64), 0.0)
+        if not (np.isfinite(self._diagonals).all() and (self._diagonals[0] > 0).all()):
+            raise ArgumentError("diagonals must be finite, the first of them above 0")
+
+    def parameters(self) -> Array:
+        return self._diagonals.copy()
+
+    def column(self, place: int) -> Array:
+        return self._diagonals[: min(self.band, self.steps - place), place]
+
+    def noise(self, draw: Draw) -> Iterator[Array]:
+        past, back = Window(self.band - 1), np.arange(1, self.band)
+        for step in range(self.steps):
+            entries = np.where(back <= step, self._diagonals[back, step - back], 0.0)  # of this row
+            total = (draw(step) - past.weighted(entries)) / self._diagonals[0, step]
+            past.add(total)
+            yield total
+
+
+@dataclass(frozen=True, slots=True)
+class Banded:
+    """A banded factor with columns of length 1 and the least noise for a workload (BandMF). Public.
+
+    Args:
+        band: >= 1. Rows of the mechanism have so many entries; 1 is independent noise. Where people take part at
+            places at least ``band`` apart, their places do not overlap, and each costs them by itself.
+        workload: momentum and learning rates of the optimizer; None: running sums.
+
+    The optimisation is deterministic, over (band, steps) numbers, and the result is kept; 1,000 steps take seconds to
+    a minute. Where it stops early, noise is larger and the guarantee is the same.
+
+    Source: Choquette-Choo et al. (2023), https://arxiv.org/abs/2306.08153; theory 5.11
+    """
+
+    band: int
+    workload: Workload | None = None
+
+    def __post_init__(self) -> None:
+        _check.whole(1, band=self.band)
+        if self.workload is not None and not isinstance(self.workload, Workload):
+            raise ArgumentError(f"workload={self.workload!r} must be a Workload, or None for running sums")
+
+    def factor(self, steps: int) -> Factor:
+        """The factor for so many steps: at most 4,096, but for band 1. A band above the steps is one of as many."""
+        _check.whole(1, steps=steps)
+        if self.band == 1:
+            return BandedFactor(np.ones((1, int(steps))))
+        if steps > MOST_STEPS:
+            raise ArgumentError(f"steps={steps!r} must be at most {MOST_STEPS:,} with Banded: use BandedInverse")
+        return _optimised(min(self.band, steps), int(steps), Workload() if self.workload is None else self.workload)
+
+
+@lru_cache(maxsize=16)
+def _optimised(band: int, steps: int, workload: Workload) -> BandedFactor:
+    """The factor of the least noise that the optimisation finds, from the square root of running sums, cut."""
+    moves = workload.matrix(steps)
+    start = np.repeat(square_root_series(band)[:, None], steps, axis=1)
+    inside = _inside(band, steps)
+    scale = _noise_and_slope(_unit_columns(start * inside), moves)[0]
+
+    def objective(flat: Array) -> tuple[float, Array]:
+        raw = flat.reshape(band, steps) * inside
+        lengths = np.sqrt((raw**2).sum(axis=0))
+        unit = raw / lengths
+        noise, slope = _noise_and_slope(unit, moves)
+        along = (slope * unit).sum(axis=0)  # the part of the slope that changes lengths alone
+        return noise / scale, ((slope - along * unit) / lengths * inside / scale).ravel()
+
+    found = minimize(
+        objective,
+        start.ravel(),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": ITERATIONS, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-9},
+    )
+    unit = _unit_columns(found.x.reshape(band, steps) * inside)
+    return BandedFactor(unit * np.sign(unit[0]))  # a column may have any sign
+
+
+def _noise_and_slope(diagonals: Array, moves: Array) -> tuple[float, Array]:
+    """F and its derivative by each entry of the band."""
+    band, steps = diagonals.shape
+    inverse = _solve(diagonals, np.eye(steps))  # scipy's form for lower bands is the same: diagonals by columns
+    product = moves @ inverse  # A C^-1
+    turned = np.ascontiguousarray(product.T)
+    twice = np.ascontiguousarray(_solve(diagonals, turned))  # C^-1 (A C^-1)', whose transpose is A C^-1 C^-T
+    slope = np.zeros((band, steps))
+    for d in range(band):
+        slope[d, : steps - d] = -2 * np.einsum("jk,jk->j", turned[d:], twice[: steps - d])
+    return float((product**2).sum()), slope
+
+
+def _solve(diagonals: Array, right: Array) -> Array:
+    return np.asarray(solve_banded((diagonals.shape[0] - 1, 0), diagonals, right, check_finite=False))
+
+
+def _unit_columns(diagonals: Array) -> Array:
+    return np.asarray(diagonals / np.sqrt((diagonals**2).sum(axis=0)))
+
+
+def _inside(band: int, steps: int) -> Array:
+    """(band, steps) 1 where the entry lies in the matrix, else 0."""
+    return np.where(np.arange(band)[:, None] + np.arange(steps)[None, :] < steps, 1.0, 0.0)

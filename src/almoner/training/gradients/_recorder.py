@@ -1,0 +1,342 @@
+"""Run a module and its loss, and give the factors of every record's gradient.
+
+Every layer with trainable parameters puts on a tape how each record's gradient follows from that of what it gave. The
+gradients of what came out of each layer are asked for and nothing else: the backward pass computes no gradient of a
+parameter, and all norms and the weighted sum of gradients are then made from the same numbers.
+
+A tensor that a layer is called with, or gives, has one row for each record, or none at all: position embeddings, for
+example, are looked up once for all records, with a leading axis of 1, or with none. Two passes over different numbers
+of different records tell: a tensor whose first axis is the record is as long as there are records, and one without
+records is the same in both. Everything else is not understood.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+
+from almoner.errors import ArgumentError, Unsupported
+from almoner.training.gradients._batches import Inputs
+from almoner.training.gradients._factors import (
+    Dense,
+    Factors,
+    Make,
+    ParameterFactors,
+    grouped_by_person,
+    of_parameters,
+)
+from almoner.training.gradients._layers import Call, Kinds, factors_of, rule_of, spread_out
+from almoner.training.gradients._sequences import FORWARDS
+
+__all__ = ["Loss", "Observe", "Recorder", "changed", "trained_parameters"]
+
+Loss = Callable[..., Tensor]
+Observe = Callable[[slice | Tensor, Tensor, Tensor], None]
+Kind = type[nn.Module]
+
+
+def trained_parameters(module: nn.Module) -> list[nn.Parameter]:
+    """The parameters that require a gradient, in the module's order."""
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
+
+
+def changed(named: str) -> Unsupported:
+    """The error where a pass changes something that is saved with the module."""
+    return Unsupported(
+        f"module: {named} is changed by the forward pass: what it keeps of the records would be in the model, and "
+        "nobody is charged for it"
+    )
+
+
+class Recorder:
+    """A module, its loss, and how they are called; without ``look`` all tensors must have a row for each record."""
+
+    def __init__(self, module: nn.Module, loss: Loss) -> None:
+        self.module, self.loss, self.parameters = module, loss, trained_parameters(module)
+        self.calls = Calls()
+        """Which tensors of the layers' calls have a row for each record."""
+        self.spread: frozenset[Kind] = frozenset()
+        """Kinds of layers whose own parameters are given to them once for each record, while the layers in them are
+        recorded by themselves; all others with parameters of their own are taken as a whole."""
+        self.channels_last = True
+
+    def of_copy(self, module: nn.Module, loss: Loss) -> "Recorder":
+        """Make a recorder of a copy of the module, which is called alike."""
+        copy = Recorder(module, loss)
+        copy.calls, copy.spread, copy.channels_last = self.calls, self.spread, self.channels_last
+        return copy
+
+    def output(self, inputs: Inputs, records: slice | Tensor = slice(None)) -> Any:
+        """Call the module, and nothing else."""
+        chosen = inputs.copied(records, self.parameters[0].device, channels_last=self.channels_last)
+        return self.module(*chosen.args, **chosen.kwargs)
+
+    def factors(
+        self,
+        inputs: Inputs,
+        targets: Tensor | None,
+        records: slice | Tensor = slice(None),
+        *,
+        draw: Callable[[Inputs], Inputs] | None = None,
+        views: int = 1,
+        observe: Observe | None = None,
+    ) -> Factors:
+        """One factor for each parameter, records first, in one pass; of several views of a record it is their mean.
+
+        Args:
+            draw: gives so many views of each record, side by side; None: the records themselves.
+            observe: called with the records, the module's output and the losses.
+        """
+        device = self.parameters[0].device
+        chosen = inputs.copied(records, device, channels_last=self.channels_last, change=draw)
+        goals, n = None if targets is None else targets[records].to(device), chosen[0].shape[0]
+        if draw is not None and goals is not None:
+            goals = goals.repeat_interleave(views, 0)
+        with torch.enable_grad(), self._recorded(n) as tape:
+            output = self.module(*chosen.args, **chosen.kwargs)
+            losses = self.loss(output) if goals is None else self.loss(output, goals)
+            if not isinstance(losses, Tensor) or losses.shape != (n,):
+                raise ArgumentError("loss must give one number for each record: reduction='none'")
+            total = losses.sum() / views
+        factors = tape.factors(total, self.parameters)
+        if observe is not None:
+            detached = tree_map(lambda part: part.detach() if isinstance(part, Tensor) else part, output)
+            observe(records, detached, losses.detach().view(-1, views).mean(1))
+        if draw is None:
+            return factors
+        return grouped_by_person(factors, torch.arange(n, device=device), n // views, views)
+
+    @contextmanager
+    def _recorded(self, records: int) -> Iterator["Tape"]:
+        """Record the forward pass inside this context; it must leave the module's buffers alone."""
+        tape, before = Tape(records, self.calls), self._buffers()
+        with ExitStack() as stack:
+            for name, layer in _layers(self.module, self.spread):
+                forward = FORWARDS.get(type(layer))
+                if type(layer) in self.spread:
+                    stack.callback(layer._parameters.update, dict(layer._parameters))
+                    tape.spread_out(name, layer)
+                elif forward is None:
+                    stack.callback(layer.register_forward_hook(partial(tape.layer, name), with_kwargs=True).remove)
+                else:
+                    stack.callback(delattr, layer, "forward")  # then it is the method of the class again
+                    layer.forward = partial(forward, layer, tape.record)
+            yield tape
+        for name, (buffer, version) in self._buffers().items():
+            if name not in before or before[name][0] is not buffer or before[name][1] != version:
+                raise changed(f"buffer {name!r}")
+
+    def _buffers(self) -> dict[str, tuple[Tensor, int]]:
+        return {name: (buffer, buffer._version) for name, buffer in self.module.named_buffers()}
+
+    def look(self, inputs: Inputs, *, new_axis: bool) -> frozenset[Kind]:
+        """Find out how the module is called and what its layers give; nothing may be random in it.
+
+        Args:
+            new_axis: as in ``Calls``.
+
+        Returns:
+            The kinds of layers whose own parameters may be spread out.
+        """
+        self.channels_last = True
+        with torch.no_grad():
+            try:
+                self.output(inputs)
+            except RuntimeError:  # of a view of what is no longer in order
+                self.channels_last = False
+            own = (layer for layer in self.module.modules() if _own_parameters(layer) and rule_of(layer) is None)
+            kinds = frozenset(type(layer) for layer in own if not type(layer).__module__.startswith("torch.nn."))
+            self.calls, count = Calls(new_axis=new_axis), len(inputs[0])
+            if count > 1:
+                everything = list(_layers(self.module, kinds))
+                first, second = (self._noted(everything, inputs, slice(start, count)) for start in (0, 1))
+                self.calls.learn(first, second, (count, count - 1))
+        return kinds
+
+    def _noted(self, layers: Sequence[tuple[str, nn.Module]], inputs: Inputs, records: slice) -> "Noted":
+        """The tensors of all calls of the layers in one pass."""
+        noted: Noted = {name: [] for name, _ in layers}
+
+        def note(name: str, _: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            found = tree_leaves((args, kwargs, output))
+            noted[name].append([part.detach().clone() for part in found if isinstance(part, Tensor)])
+
+        with ExitStack() as stack:
+            for name, layer in layers:
+                stack.callback(layer.register_forward_hook(partial(note, name), with_kwargs=True).remove)
+            self.output(inputs, records)
+        return noted
+
+
+def _own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that are trained and belong to the module itself, not to a layer in it."""
+    return {name: each for name, each in module.named_parameters(recurse=False) if each.requires_grad}
+
+
+def _layers(
+    module: nn.Module, spread: Collection[Kind], name: str = "", seen: set[int] | None = None
+) -> Iterator[tuple[str, nn.Module]]:
+    """The layers that use trainable parameters, from the outside in; what has parameters of its own is taken whole."""
+    seen = set() if seen is None else seen
+    if id(module) in seen or not any(parameter.requires_grad for parameter in module.parameters()):
+        return
+    seen.add(id(module))
+    if _own_parameters(module) or hasattr(module, "parametrizations"):
+        yield name or type(module).__name__, module
+        if type(module) not in spread:
+            return
+    for child_name, child in module.named_children():
+        yield from _layers(child, spread, f"{name}.{child_name}".lstrip("."), seen)
+
+
+Noted = dict[str, list[list[Tensor]]]
+"""By name of the layer: the tensors of each of its calls."""
+
+
+class Calls:
+    """The kinds of the tensors of each call of each layer; without ``learn`` all must have a row for each record.
+
+    Args:
+        new_axis: whether what a layer gives without records gets a new leading axis for them where it has none of 1;
+            else its gradient is refused, if it has one.
+    """
+
+    def __init__(self, *, new_axis: bool = False) -> None:
+        self._kinds: dict[str, list[Kinds]] = {}
+        self._new_axis = new_axis
+        self.without_axis = False
+        """True if there was something without records and without a leading axis of 1."""
+
+    def learn(self, first: Noted, second: Noted, records: tuple[int, int]) -> None:
+        """Compare the calls of two passes over so many records each."""
+
+        def kind(one: Tensor, other: Tensor) -> bool | None:
+            if one.dim() and one.dim() == other.dim() and (one.shape[0], other.shape[0]) == records:
+                return True
+            same = one.shape == other.shape and torch.allclose(one, other, rtol=0.0, atol=0.0, equal_nan=True)
+            return False if same else None
+
+        def kinds(ones: list[Tensor], others: list[Tensor]) -> Kinds:
+            return tuple(map(kind, ones, others)) if len(ones) == len(others) else (None,) * len(ones)
+
+        self._kinds = {name: list(map(kinds, calls, second[name])) for name, calls in first.items()}
+
+    def kinds(self, name: str, number: int, tensors: Sequence[Tensor], records: int) -> Kinds:
+        """The kinds of the tensors of one call: those that it takes, then those that it gives.
+
+        Args:
+            number: which call of this layer it is, from 0.
+            records: how many there are now.
+        """
+        known: Kinds = (True,) * len(tensors)
+        seen = self._kinds.get(name)
+        if seen:
+            alike = len(set(seen)) == 1
+            known = seen[number] if number < len(seen) else seen[0] if alike else (None,) * len(tensors)
+        if len(known) != len(tensors):
+            known = (None,) * len(tensors)
+        return tuple(self._now(kind, part, records) for kind, part in zip(known, tensors, strict=True))
+
+    def _now(self, kind: bool | None, part: Tensor, records: int) -> bool | None:
+        """The kind of a tensor, or None where it does not look like it."""
+        leading = part.shape[0] if part.dim() else 0
+        if kind is False and leading != 1 and part.requires_grad:
+            self.without_axis = True
+            return False if self._new_axis else None
+        return None if kind and leading != records else kind
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One use of parameters: what it gave, how gradients of that become factors, what must not be changed till then."""
+
+    name: str
+    edges: list[GradientEdge]
+    make: Make
+    read: Sequence[Tensor]
+    versions: list[int]
+
+
+class Tape:
+    """Record of one forward pass over some records.
+
+    Args:
+        records: how many there are.
+        calls: which tensors of the layers' calls have a row for each record.
+    """
+
+    def __init__(self, records: int, calls: Calls) -> None:
+        self._records, self._calls = records, calls
+        self._counts: dict[str, int] = {}
+        self._uses: list[Use] = []
+
+    def record(self, name: str, output: Tensor, make: Make, *read: Tensor) -> None:
+        """Record what a layer gave: ``make`` turns the gradient of it into the factors of its parameters.
+
+        Args:
+            read: what was computed with, and must not be changed until then.
+        """
+        if output.requires_grad:
+            self._add(name, [output], make, read, refused=output.dim() == 0 or output.shape[0] != self._records)
+
+    def layer(self, name: str, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> object:
+        """Record a call of a layer; gives its output, spread out where it has no row for each record."""
+        number = self._counts[name] = self._counts.get(name, -1) + 1
+        given, given_tree = tree_flatten((args, kwargs))
+        found, found_tree = tree_flatten(output)
+        into = [part for part in given if isinstance(part, Tensor)]
+        out = [part for part in found if isinstance(part, Tensor)]
+        kinds = self._calls.kinds(name, number, [*into, *out], self._records)
+        shared = [part for part, kind in zip(out, kinds[len(into) :], strict=True) if kind is False]
+        for place, part in enumerate(found):
+            if isinstance(part, Tensor) and part.requires_grad and any(part is each for each in shared):
+                found[place] = spread_out(part, self._records).clone()
+        recorded = [part for part in found if isinstance(part, Tensor) and part.requires_grad]
+        if recorded:
+            given = [part.detach() if isinstance(part, Tensor) else part for part in given]
+            call = Call(given, given_tree, kinds, [part.requires_grad for part in out], self._records)
+            self._add(name, recorded, partial(factors_of, name, layer, call), into, refused=None in kinds)
+        return tree_unflatten(found, found_tree) if shared else output
+
+    def spread_out(self, name: str, layer: nn.Module) -> None:
+        """Give a layer its own parameters once for each record, on a leading axis, so that gradients come apart."""
+        for each, parameter in _own_parameters(layer).items():
+            copies = spread_out(parameter, self._records).clone()
+
+            def make(b: Tensor, parameter: nn.Parameter = parameter) -> ParameterFactors:
+                return [(parameter, Dense(b.reshape(self._records, *parameter.shape)))]
+
+            self.record(f"{name}.{each}", copies, make)
+            layer._parameters[each] = copies  # type: ignore[assignment]
+
+    def _add(self, name: str, outputs: Sequence[Tensor], make: Make, read: Sequence[Tensor], *, refused: bool) -> None:
+        def refuse(*_: Tensor | None) -> ParameterFactors:
+            raise Unsupported(
+                f"module: layer {name!r} has an input or output that is not one row for each record, "
+                "but the first axis must be the record, as in the inputs: reshape or transpose before this layer; what "
+                "is the same for all records needs a leading axis of 1"
+            )
+
+        edges, read = [get_gradient_edge(part) for part in outputs], () if refused else read
+        self._uses.append(Use(name, edges, refuse if refused else make, read, [part._version for part in read]))
+
+    def factors(self, loss: Tensor, parameters: Sequence[nn.Parameter]) -> Factors:
+        """The factor of each parameter, after a backward pass from the loss."""
+        edges = [edge for use in self._uses for edge in use.edges]
+        gradients = iter(torch.autograd.grad(loss, edges, allow_unused=True) if edges else ())
+        needed = []
+        for use in self._uses:
+            bs = [next(gradients) for _ in use.edges]
+            if any(b is not None for b in bs):
+                if use.versions != [part._version for part in use.read]:
+                    raise Unsupported(
+                        f"module: the input of layer {use.name!r} is changed in place afterwards: use a copy"
+                    )
+                needed.append((use.make, bs))
+        return of_parameters(parameters, needed)

@@ -1,0 +1,160 @@
+"""The file of --settings: what it may say, where a mistake is, and the line that replaces an option of before."""
+
+import json
+import re
+import tomllib
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from age_files import age_folder
+from almoner.cli import app
+from almoner.cli._training.settings import IMAGES, SETTINGS, TRAIN, TRIED, TUNE, read_settings, settings_template
+from almoner.errors import DataError
+from almoner.training import Descent, LogisticRegression
+
+COMMANDS = (TRAIN, TUNE, IMAGES)
+
+
+def call(*arguments, code=0):
+    """Run one command; what it prints, or what it complains about when another exit code is expected."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    return result.stdout if code == 0 else " ".join(result.stderr.split())
+
+
+def written(folder, text):
+    path = folder / "train.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def examples(command):
+    """The lines of the template that are for a command, each taken out of its comment."""
+    for line in settings_template().splitlines():
+        if (found := re.fullmatch(r"# (\w+) = (.*)", line)) and command in SETTINGS[found[1]].commands:
+            tried = found[2].startswith("[")
+            if tried == (command == TUNE and found[1] in TRIED):
+                yield line.removeprefix("# ")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_template_says_nothing_and_each_of_its_lines_can_be_taken(tmp_path, command):
+    """As it is written, all is by default; with every line of a command in force, it is read too."""
+    plain = read_settings(None, command)
+    assert read_settings(written(tmp_path, settings_template()), command) == plain
+    lines = list(examples(command))
+    assert len(lines) == len(plain)
+    found = read_settings(written(tmp_path, "\n".join(lines)), command)
+    assert found.keys() == plain.keys()
+    for name, value in plain.items():
+        if value is not None:
+            assert found[name] == value
+
+
+def test_defaults_are_those_of_the_library():
+    """A training without a file of settings is one of LogisticRegression's defaults."""
+    known = LogisticRegression().get_params() | Descent().get_params()
+    own = {name: each.default for name, each in SETTINGS.items() if name in known}
+    assert own == {name: known[name] for name in own}
+    assert own.keys() >= Descent().get_params().keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("# first\navergae = 0.5\n", "train.toml, line 2: avergae is not known; write average"),
+        ("qqq = 1\n", "line 1: qqq is not known; known are steps, max_grad_norm"),
+        ("steps = 5\n[descent]\naverage = 0.5\n", "line 2: descent is not known"),
+        ("steps = 2.5\n", "line 1: steps=2.5 must be a whole number"),
+        ("steps = true\n", "steps=True must be a whole number"),
+        ('pace = "even"\n', "pace='even' must be a number"),
+        ("pace = nan\n", "pace=nan must be a number"),
+        ("individual = 1\n", "individual=1 must be true or false"),
+        ('purpose = ""\n', "purpose='' must be a text"),
+        ("picture = 3\n", "picture=3 must be a path"),
+        ("learning_rate = [1, 4]\n", "must be a number: `almoner tune` tries the values of a list"),
+        ('features = "f"\n', "features is no setting of `almoner train`: it is about images"),
+        ("steps = \n", "is not a TOML file"),
+    ],
+)
+def test_a_mistake_is_refused_with_its_place_and_the_cure(tmp_path, text, words):
+    """The file, the line, and the nearest name or the kind that is wanted."""
+    with pytest.raises(DataError) as refused:
+        read_settings(written(tmp_path, text), TRAIN)
+    assert words in str(refused.value)
+
+
+def test_no_such_file_and_no_text(tmp_path):
+    """A file that is not there says what writes one; one that is no text is refused."""
+    with pytest.raises(DataError, match="`almoner init settings` writes one"):
+        read_settings(tmp_path / "none.toml", TRAIN)
+    (tmp_path / "train.toml").write_bytes(b"\xff")
+    with pytest.raises(DataError, match="not a TOML file"):
+        read_settings(tmp_path / "train.toml", TRAIN)
+
+
+def test_paths_begin_at_the_folder_of_the_file(tmp_path):
+    """As those of a file of questions do; a whole number is a number too."""
+    found = read_settings(written(tmp_path, 'picture = "spends.png"\npace = 0\n'), TRAIN)
+    assert found["picture"] == tmp_path / "spends.png"
+    assert isinstance(found["pace"], float)
+
+
+def test_init_writes_the_file(tmp_path):
+    """`almoner init settings` writes the template; `init train` the same with its own steps."""
+    call("init", "settings", tmp_path)
+    assert (tmp_path / "train.toml").read_text(encoding="utf-8") == settings_template()
+    assert "exists already" in call("init", "settings", tmp_path, code=2)
+    call("init", "train", tmp_path / "new")
+    assert tomllib.loads((tmp_path / "new" / "train.toml").read_text(encoding="utf-8")) == {"steps": 100}
+
+
+def test_settings_reach_the_training(tmp_path):
+    """Steps, clip, rate and what is of the descent stand on the card."""
+    folder = age_folder(tmp_path)
+    chosen = {"steps": 7, "max_grad_norm": 0.5, "learning_rate": 2, "average": 0.3, "momentum": 0.4, "decay": 0.2}
+    text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in chosen.items())
+    arguments = ["train", folder / "data.csv", "--target", "bought", "--schema", folder / "schema.toml"]
+    arguments += ["--settings", written(folder, text), "--out", folder / "model"]
+    card = json.loads(call(*arguments, "--json"))["card"]
+    assert {name: card[name] for name in chosen} == chosen
+    assert "average=1.5" in call(*arguments[:-3], written(folder, "average = 1.5\n"), "--out", folder / "m", code=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--average", "0.3"], "--average: write `average = 0.3` in train.toml, and --settings train.toml"),
+        (["--extra-steps=9"], "write `extra_steps = 9` in train.toml"),
+        (["--no-individual"], "--no-individual: write `individual = false` in train.toml"),
+        (["--keep-accounts"], "write `keep_accounts = true` in train.toml"),
+        (["--picture", "a.png"], '`picture = "a.png"`'),
+        (["--purpose", "tests"], '`purpose = "tests"`'),
+        (["--steps"], "`steps = ...`"),
+        (["--accounting", "zcdp"], "--accounting: leave it out"),
+        (["--test", "held.csv"], "`almoner score OUT held.csv`"),
+        (["--test-skip-rows", "1"], "`almoner score OUT FILE --skip-rows 1`"),
+        (["--init-schema", "s.toml"], "`almoner schema DATA --target COLUMN --out s.toml`"),
+        (["--check"], "`almoner schema DATA --target COLUMN --check schema.toml`"),
+        (["--tune", "4"], "`almoner tune DATA ... --runs 4`"),
+        (["--tune-on", "o.csv"], "`almoner tune DATA ... --on o.csv`"),
+        (["--tune-learning-rate", "1,8"], "`learning_rate = [1,8]` in tune.toml"),
+        (["--tune-max-grad-norm", "1"], "`max_grad_norm = [1]` in tune.toml"),
+        (["--images", "a.npz"], "`almoner train-images IMAGES"),
+        (["--drawings", "9"], "`almoner train-images IMAGES"),
+    ],
+)
+def test_an_option_of_before_is_refused_with_the_line_to_write(words, line):
+    """Whatever else is given or missing; the value that came stands in the line."""
+    told = call("train", "people.csv", *words, code=2)
+    assert told.startswith("ArgumentError: ")
+    assert line in told
+
+
+@pytest.mark.parametrize("name", ["train", "tune", "train-images", "score", "predict", "schema"])
+def test_a_command_has_twelve_options_at_most(name):
+    """Beside its arguments and --help."""
+    command = typer.main.get_command(app).commands[name]
+    assert sum(each.param_type_name == "option" and each.name != "help" for each in command.params) <= 12
