@@ -1,4 +1,4 @@
-"""Writes docs/cli.md and docs/api.md from the package. A test checks that they are up to date."""
+"""Writes docs/cli.md, docs/api.md and docs/training/step.svg from the package. Tests check that they are up to date."""
 
 import importlib
 import inspect
@@ -145,6 +145,9 @@ def plain(docstring: str) -> str:
 
 
 if __name__ == "__main__":
+    from step import svg
+
     folder = Path(__file__).parent
     (folder / "cli.md").write_text(cli(), encoding="utf-8")
     (folder / "api.md").write_text(api(), encoding="utf-8")
+    (folder / "training" / "step.svg").write_text(svg(), encoding="utf-8")
