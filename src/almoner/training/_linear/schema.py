@@ -37,7 +37,7 @@ column with entries none of which is a number, or listed, is refused: the schema
 
 import re
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -73,11 +73,6 @@ class Numeric:
         """The number of indicators: one for each bin and one for missing; 0 where the column is scaled instead."""
         return len(self.bins) + 2 if self.bins else 0
 
-    @property
-    def width(self) -> int:
-        """The number of features that the column makes."""
-        return self.codes or 2
-
 
 @dataclass(frozen=True, slots=True)
 class Categorical:
@@ -101,11 +96,6 @@ class Categorical:
     def codes(self) -> int:
         """The number of indicators of the column: one for each category and one for missing."""
         return len(self.categories) + 1
-
-    @property
-    def width(self) -> int:
-        """The number of features that the column makes."""
-        return self.codes
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,31 +178,13 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """The schema as `parse` takes it."""
-        columns: dict[str, Any] = {}
-        for column in self.columns:
-            source = {"source": column.source} if column.source else {}
-            if isinstance(column, Numeric):
-                bins = {"bins": list(column.bins)} if column.bins else {}
-                bounds = {"low": column.low, "high": column.high, "missing": column.missing}
-                columns[column.name] = bounds | bins | source
-            else:
-                columns[column.name] = source | {
-                    "categories": [list(group) for group in column.categories],
-                    "missing": column.missing,
-                    "unseen": column.unseen,
-                }
-        described: dict[str, Any] = {
-            "target": self.target,
-            "classes": list(self.classes),
-            "missing": list(self.missing),
-            "aliases": dict(self.aliases),
-            "columns": columns,
-            "crosses": [{"columns": list(pair)} for pair in self.crosses],
+        named = ("target", "classes", "person", "people", "missing", "aliases", "decimal")
+        described = {name: getattr(self, name) for name in named} | {
+            "columns": {column.name: _described(column) for column in self.columns},
+            "crosses": [{"columns": pair} for pair in self.crosses],
+            "file": {"names": self.names},
         }
-        described |= {"person": self.person} if self.person else {}
-        described |= {"people": self.people} if self.people else {}
-        described |= {"decimal": self.decimal} if self.decimal else {}
-        return described | ({"file": {"names": list(self.names)}} if self.names else {})
+        return {name: value for name, value in described.items() if value is not None}
 
 
 def template(names: list[str], target: str, person: str | None = None) -> str:
@@ -236,6 +208,11 @@ def template(names: list[str], target: str, person: str | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _described(column: Numeric | Categorical) -> dict[str, Any]:
+    """A column as ``_column`` takes it."""
+    return {name: value for name, value in asdict(column).items() if name != "name" and value not in ("", ())}
+
+
 def _column(name: str, entry: object) -> Numeric | Categorical:
     if not isinstance(entry, dict):
         raise DataError(f"column {name!r} must have low and high, or categories")
@@ -243,7 +220,7 @@ def _column(name: str, entry: object) -> Numeric | Categorical:
     if {"low", "high"} <= set(entry) <= {"low", "high", "bins", "missing", "source"}:
         return Numeric(name, entry["low"], entry["high"], tuple(entry.get("bins", ())), **options)
     if "categories" in entry and set(entry) <= {"categories", "missing", "unseen", "source"}:
-        groups = (group if isinstance(group, list) else [group] for group in entry["categories"])
+        groups = (group if isinstance(group, list | tuple) else [group] for group in entry["categories"])
         return Categorical(name, tuple(tuple(map(str, group)) for group in groups), **options)
     raise DataError(
         f"column {name!r} must have low and high (beside them: bins, missing, source), or categories (beside them: "

@@ -131,12 +131,9 @@ def _misfit(
     unfit = compute.and_not(there, fit)
     entries, many = compute.sum(there).as_py() or 0, compute.sum(unfit).as_py() or 0
     rows = np.flatnonzero(unfit.to_numpy(zero_copy_only=False))[:FIRST].tolist() if many else []
-    if path.suffix in _PARQUET:
-        places = [f"row {row + 1}" for row in rows]
-    else:
-        places = (
-            [f"line {n}" for n in lines_of(form(path, names=schema.names, skip_rows=skip_rows), rows)] if rows else []
-        )
+    places = [f"row {row + 1}" for row in rows]
+    if rows and path.suffix not in _PARQUET:
+        places = [f"line {n}" for n in lines_of(form(path, names=schema.names, skip_rows=skip_rows), rows)]
     kind = "category" if isinstance(column, Categorical) else "number"
     return Misfit(None, column.source or column.name, kind, entries, many, tuple(places))
 
@@ -195,18 +192,18 @@ def encode(table: Table, schema: Schema) -> sparse.csr_matrix:
     rows = len(next(iter(table.values()))) if table else 0
     blocks = len(schema.columns) + len(schema.crosses) + 1
     indices, values = np.full((rows, blocks), -1, dtype=np.int64), np.ones((rows, blocks))
-    codes: dict[str, tuple[NDArray[np.int64], int]] = {}
+    codes: dict[str, NDArray[np.int64]] = {}
+    widths = {column.name: column.codes for column in schema.columns}
     offset = 0
     for block, column in enumerate(schema.columns):
-        code, value = _block(table[column.source or column.name], column)
-        codes[column.name] = (code, column.codes)
+        code, values[:, block] = _block(table[column.source or column.name], column)
+        codes[column.name] = code
         indices[:, block] = np.where(code < 0, -1, offset + code)
-        values[:, block] = value
-        offset += column.width
+        offset += column.codes or 2
     for block, (first, second) in enumerate(schema.crosses, start=len(schema.columns)):
-        (a, _), (b, width) = codes[first], codes[second]
+        a, b, width = codes[first], codes[second], widths[second]
         indices[:, block] = np.where((a < 0) | (b < 0), -1, offset + a * width + b)
-        offset += codes[first][1] * width
+        offset += widths[first] * width
     indices[:, -1] = offset
     there = indices >= 0
     starts = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
