@@ -5,7 +5,7 @@ which are public, and no pickle; see :func:`save`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from almoner import _extras
-from almoner.errors import ArgumentError, DataError
+from almoner import _check, _extras
+from almoner.errors import AlmonerError, ArgumentError, DataError
 from almoner.individual import BudgetStatement
 from almoner.training._card import Card
 from almoner.training._linear import tables
@@ -23,10 +23,11 @@ from almoner.training._linear.model_folder import IMAGES, TABLE, ModelFolder, Tr
 from almoner.training._linear.personal_accounts import PersonalAccounts, SavedAccounts, accounts_file
 from almoner.training._linear.schema import Schema, template
 from almoner.training._on_ledger.run import OnLedger
+from almoner.training.images import _image_files
 from almoner.training.images._image_files import shape_of as image_shape
 
 if TYPE_CHECKING:
-    from almoner.training.images._image_model import ImageModel, TrainedOnImages
+    from almoner.training.images.features import Whitened
 
 __all__ = [
     "ImageModel",
@@ -49,19 +50,6 @@ __all__ = [
 ]
 
 Observe = Callable[[int, NDArray[np.float64]], None]
-
-
-def __getattr__(name: str) -> object:
-    if name not in ("ImageModel", "TrainedOnImages"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(_images(), name)
-
-
-def _images() -> Any:
-    """Load the part that needs PyTorch when it is first asked for."""
-    with _extras.need("torch", "sklearn", extra="images"):
-        from almoner.training.images import _image_model
-    return _image_model
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,6 +94,82 @@ class Model:
         columns = 1 if len(schema.classes) == 2 else len(schema.classes)
         held.check(path, coef=(columns, len(tables.feature_names(schema))), intercept=(columns,))
         return cls(schema, held.arrays["coef"], held.arrays["intercept"])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ImageModel:
+    """A trained model of images. Every field is public.
+
+    Attributes: classes, the names of the labels; shape, (channels, height, width) of the images; transform, what turns
+    them into features; coef, (classes, or 1 for two; features).
+    """
+
+    classes: tuple[str, ...]
+    shape: tuple[int, int, int]
+    transform: "Whitened"
+    coef: NDArray[np.float64]
+
+    def predict_proba(self, path: Path, *, skip_rows: int = 0, features: Path | None = None) -> NDArray[np.float64]:
+        """Probabilities of the classes, (records, classes), private, for an .npz file or a folder of image files.
+
+        A folder is read in the order of the names of its files. ``features``: where features are kept, private.
+        """
+        if skip_rows:
+            raise ArgumentError(f"skip_rows={skip_rows} must be 0: images have no lines")
+        return self.probabilities(_image_files.read(path, classes=None, shape=self.shape), features)
+
+    def predict(self, path: Path) -> list[str]:
+        """The most likely class of each image, private."""
+        return [self.classes[code] for code in self.predict_proba(path).argmax(axis=1)]
+
+    def probabilities(self, found: _image_files.Pictures, folder: Path | None) -> NDArray[np.float64]:
+        """Probabilities of the classes, (records, classes), for images; both private, as the folder of features."""
+        _, image_classifier = _for_images()
+        features = image_classifier.features_of(self.transform, found.images, folder)
+        return probabilities(features.astype(np.float64) @ self.coef.T)
+
+    def to_folder(self, card: Card) -> ModelFolder:
+        """The model as a folder holds it."""
+        drawn = self.transform.drawings
+        fields = {
+            "classes": list(self.classes),
+            "shape": list(self.shape),
+            "drawings": {"name": type(drawn).__name__, **asdict(drawn)},
+            "dimensions": self.transform.dimensions,
+            "features": repr(self.transform),
+        }
+        arrays = {"coef": self.coef, "centre": self.transform.centre.numpy(), "axes": self.transform.axes.numpy()}
+        return ModelFolder(IMAGES, fields, arrays, card)
+
+    @classmethod
+    def from_folder(cls, path: Path, held: ModelFolder) -> Self:
+        """The model that a folder holds.
+
+        Raises:
+            DataError: its parts do not fit each other, or its features are not those of this version.
+        """
+        torch, image_classifier = _for_images()
+        rules = {each.__name__: each for each in image_classifier.DRAWINGS.values()}
+        try:
+            drawn = dict(held.fields["drawings"])
+            rule = rules[drawn.pop("name")](**drawn)
+            channels, height, width = (int(side) for side in held.fields["shape"])
+            transform = image_classifier.features_for(rule, (height, width), dimensions=held.fields["dimensions"])
+            size = transform.transform(torch.zeros(1, channels, height, width)).numel()
+            names, own = _class_names(held.fields["classes"]), held.fields["features"]
+        except (ValueError, KeyError, TypeError, RuntimeError, AlmonerError) as error:
+            raise DataError(f"{path} does not hold a model that almoner saved") from error
+        if own != repr(transform):
+            raise DataError(f"{path}: its features are not those that this version computes: train the model again")
+        rows, kept = 1 if len(names) == 2 else len(names), transform.dimensions
+        held.check(path, coef=(rows, kept), centre=(size,), axes=(size, kept))
+        centre, axes = (torch.from_numpy(held.arrays[name].astype(np.float32)) for name in ("centre", "axes"))
+        transform.centre, transform.axes = centre, axes
+        return cls(names, (channels, height, width), transform, held.arrays["coef"].astype(np.float64))
+
+
+class TrainedOnImages(Trained):
+    """A trained model of images: the model and its card are public, the rest is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +300,20 @@ def train_to_folder(
 
 
 def train_images_to_folder(
-    images: Path, out: Path, *, force: bool = False, keep_accounts: bool = False, **options: Any
-) -> "TrainedOnImages":
+    images: Path,
+    out: Path,
+    *,
+    classes: Sequence[str],
+    people: int,
+    kind: str,
+    drawings: int | None = None,
+    shape: tuple[int, int, int] | None = None,
+    features: Path | None = None,
+    test: Path | None = None,
+    force: bool = False,
+    keep_accounts: bool = False,
+    **options: Any,
+) -> TrainedOnImages:
     """Train on images and save the model in a folder; what could not be saved is refused before training.
 
     Args:
@@ -246,13 +322,17 @@ def train_images_to_folder(
             ``people``, images with the same entry are one person's. Or a folder with a folder of PNG or JPEG files for
             each class: each image is then a person.
         out: the folder to write.
+        classes: public. The names of the labels.
+        people: public. About how many people there are, which sums are divided by.
+        kind: public. What the images look like: "strokes", "objects" or "scenes".
+        drawings: public. How many drawings features are whitened by; None: as in ``image_classifier.ImageClassifier``.
+        shape: public. (channels, height, width), which images of a folder are scaled to; needed for a folder.
+        features: private. A folder where features are kept, so that they are computed once; None: nowhere.
+        test: held-out images with labels; their people are not covered by the guarantee.
         force: overwrite a model that is there already.
         keep_accounts: also write ``accounts_file(out)``, PRIVATE, which ``statement`` reads.
-        **options: all public but the first two. ``features``, a private folder where features are kept; ``test``,
-            held-out images with labels; ``classes``, the names of the labels; ``people``, about how many there are;
-            ``kind`` of images, "strokes", "objects" or "scenes"; ``drawings``, by how many features are whitened;
-            ``shape``, (channels, height, width), which images of a folder are scaled to; ``epsilon``, ``delta``,
-            ``dimensions``, ``seed`` and ``observe`` as in ``image_classifier.ImageClassifier``.
+        **options: public: ``epsilon``, ``delta``, ``dimensions`` and ``seed`` of ``image_classifier.ImageClassifier``,
+            and ``observe`` of its ``fit``.
 
     Raises:
         ArgumentError, DataError: before anything is charged.
@@ -261,11 +341,42 @@ def train_images_to_folder(
         public arguments were not chosen by looking at the data, and no seed was given.
     Source: theory 4.3, 5.1 and 5.3.
     """
-    train_on = _images().train
+    torch, image_classifier = _for_images()
     check_places(out, force=force, keep_accounts=keep_accounts)
-    trained: TrainedOnImages = train_on(images, **options)
+    observe, names = options.pop("observe", None), _class_names(classes)
+    _check.one_of(list(image_classifier.DRAWINGS), kind=kind)
+    rule = image_classifier.DRAWINGS[kind](**({} if drawings is None else {"count": drawings}))
+    estimator = image_classifier.ImageClassifier(
+        classes=range(len(names)), n_people=people, kind=rule, folder=features, **options
+    )
+    found = _image_files.read(images, classes=names, shape=shape)
+    held_out = None if test is None else _image_files.read(test, classes=names, shape=found.shape)
+    estimator.fit(found.images, found.labels, found.people, observe=observe)
+    estimator.transform_.learn(torch.zeros(1, *found.shape))  # where all features were kept, they were not needed yet
+    linear = estimator.model_
+    model = ImageModel(names, found.shape, estimator.transform_, linear.coef_)
+    metrics = None if held_out is None else metrics_of(model.probabilities(held_out, features), held_out.labels)
+    trained = TrainedOnImages(model, estimator.card_, metrics, linear.holder_report_, linear.accounts_)
     save(trained, out, force=force, keep_accounts=keep_accounts)
     return trained
+
+
+def _for_images() -> tuple[Any, Any]:
+    """PyTorch and ``image_classifier``, which are loaded when they are first asked for."""
+    with _extras.need("torch", "sklearn", extra="images"):
+        import torch
+
+        from almoner.training.images import image_classifier
+    return torch, image_classifier
+
+
+def _class_names(classes: Sequence[str]) -> tuple[str, ...]:
+    names = tuple(classes)
+    if len(names) < 2 or len(set(names)) != len(names):
+        raise ArgumentError("classes must name at least two labels, each once")
+    if any(not isinstance(name, str) or not name or name != name.strip() or "/" in name for name in names):
+        raise ArgumentError("classes must be names without blanks around them and without a slash")
+    return names
 
 
 def save(trained: Trained, out: Path, *, force: bool = False, keep_accounts: bool = False) -> Path:
@@ -282,14 +393,14 @@ def save(trained: Trained, out: Path, *, force: bool = False, keep_accounts: boo
     return held.write(out, force=force, metrics=trained.metrics, accounts=accounts)
 
 
-def load(folder: Path) -> "Model | ImageModel":
+def load(folder: Path) -> Model | ImageModel:
     """The model in a folder: of tables, or of images.
 
     Raises:
         DataError: it holds none, or is damaged.
     """
     held = ModelFolder.read(folder, TABLE, IMAGES)
-    kind: type[Model | ImageModel] = _images().ImageModel if held.kind == IMAGES else Model
+    kind: type[Model | ImageModel] = ImageModel if held.kind == IMAGES else Model
     return kind.from_folder(folder, held)
 
 
