@@ -99,10 +99,10 @@ def misfits(path: Path, schema: Schema, *, skip_rows: int = 0) -> list[Misfit]:
 
 def _read(path: Path, schema: Schema, target: bool, skip_rows: int, blanks: bool) -> tuple[Table, list[Misfit]]:
     """(The columns that a schema needs, which of their entries cannot be read); private."""
-    there = column_names(path, names=schema.names, skip_rows=skip_rows)
+    listed = column_names(path, names=schema.names, skip_rows=skip_rows)
     wanted = [*schema.wanted, schema.target] if target else [n for n in schema.wanted if n != schema.person]
     for name in wanted:
-        if name not in there:
+        if name not in listed:
             raise DataError(f"column {name!r} is in the schema but not in {path}")
     table = _load(path, wanted, schema, skip_rows)
     if not blanks and schema.person is not None:
@@ -110,32 +110,22 @@ def _read(path: Path, schema: Schema, target: bool, skip_rows: int, blanks: bool
         if any(isinstance(name, str) and name != name.strip() for name in names):
             raise DataError(f"column {schema.person!r}: names of people must not begin or end with blanks")
     clean = {name: _clean(name, table.column(name), schema) for name in wanted}
-    found = []
+    found, (arrow, compute) = [], (_arrow(), _arrow("compute"))
     for column in schema.columns:
-        entries, there = clean[column.source or column.name]
-        fit = _listed(entries, column) if isinstance(column, Categorical) else entries.is_valid()
-        found.append(_misfit(path, schema, skip_rows, column, there, fit))
+        name = column.source or column.name
+        entries, there = clean[name]
+        kind, fit = "number", entries.is_valid()
+        if isinstance(column, Categorical):
+            known = arrow.array([entry for group in column.categories for entry in group], arrow.string())
+            kind, fit = "category", compute.is_in(entries.cast(arrow.string()), value_set=known)
+        unfit = compute.and_not(there, fit)
+        many = compute.sum(unfit).as_py() or 0
+        rows = np.flatnonzero(unfit.to_numpy(zero_copy_only=False))[:FIRST].tolist() if many else []
+        places = [f"row {row + 1}" for row in rows]
+        if rows and path.suffix not in _PARQUET:
+            places = [f"line {n}" for n in lines_of(form(path, names=schema.names, skip_rows=skip_rows), rows)]
+        found.append(Misfit(None, name, kind, compute.sum(there).as_py() or 0, many, tuple(places)))
     return {name: entries for name, (entries, _) in clean.items()}, found
-
-
-def _misfit(
-    path: Path,
-    schema: Schema,
-    skip_rows: int,
-    column: Numeric | Categorical,
-    there: "pyarrow.Array",
-    fit: "pyarrow.Array",
-) -> Misfit:
-    """Count the entries of a column, by which of them are there and which can be read; private."""
-    compute = _arrow("compute")
-    unfit = compute.and_not(there, fit)
-    entries, many = compute.sum(there).as_py() or 0, compute.sum(unfit).as_py() or 0
-    rows = np.flatnonzero(unfit.to_numpy(zero_copy_only=False))[:FIRST].tolist() if many else []
-    places = [f"row {row + 1}" for row in rows]
-    if rows and path.suffix not in _PARQUET:
-        places = [f"line {n}" for n in lines_of(form(path, names=schema.names, skip_rows=skip_rows), rows)]
-    kind = "category" if isinstance(column, Categorical) else "number"
-    return Misfit(None, column.source or column.name, kind, entries, many, tuple(places))
 
 
 def labels(table: Table, schema: Schema) -> NDArray[np.int64]:
@@ -278,13 +268,6 @@ def _numbers(entries: "pyarrow.Array", schema: Schema) -> "pyarrow.Array":
             entries = compute.replace_substring(digits, schema.decimal, ".")
     entries = entries.cast(arrow.float64())
     return compute.if_else(compute.is_finite(entries), entries, None)
-
-
-def _listed(entries: "pyarrow.Array", column: Categorical) -> "pyarrow.Array":
-    """Which entries are among the categories of a column."""
-    arrow, compute = _arrow(), _arrow("compute")
-    known = arrow.array([entry for group in column.categories for entry in group], arrow.string())
-    return compute.is_in(entries.cast(arrow.string()), value_set=known)
 
 
 def _arrow(part: str = "") -> ModuleType:

@@ -13,7 +13,7 @@ from almoner import _check
 from almoner.errors import ArgumentError
 from almoner.training.images.drawings import Drawings
 
-__all__ = ["Patches"]
+__all__ = ["Patches", "with_channels"]
 
 CONTRAST = 10 / 255
 """Added, as a square, to the variance of a patch that it is divided by: what is nearly even stays small."""
@@ -92,11 +92,7 @@ class Patches(nn.Module):
         Raises:
             ArgumentError: images of another shape, or not of floats.
         """
-        if images.ndim not in (3, 4) or tuple(images.shape[-2:]) != self.shape:
-            raise ArgumentError(f"images must have the shape (records, channels, {self.shape[0]}, {self.shape[1]})")
-        if images.dtype not in (torch.float32, torch.float64):
-            raise ArgumentError(f"images must be float32 or float64, not {images.dtype}: divide whole numbers by 255")
-        images = images.unsqueeze(1) if images.ndim == 3 else images
+        images = with_channels(images, self.shape)
         if self.products is None:
             self._learn(images)
         return torch.cat([self._features(part) for part in torch.split(images, TOGETHER)])
@@ -140,6 +136,15 @@ class Patches(nn.Module):
 
     def _mirrored(self, patches: Tensor, channels: int) -> Tensor:
         return patches.reshape(-1, channels, self.size, self.size).flip(3).reshape(len(patches), -1)
+
+
+def with_channels(images: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Images as (records, channels, height, width); refuses those of another shape, or not of floats."""
+    if images.ndim not in (3, 4) or tuple(images.shape[-2:]) != shape:
+        raise ArgumentError(f"images must have the shape (records, channels, {shape[0]}, {shape[1]})")
+    if images.dtype not in (torch.float32, torch.float64):
+        raise ArgumentError(f"images must be float32 or float64, not {images.dtype}: divide whole numbers by 255")
+    return images.unsqueeze(1) if images.ndim == 3 else images
 
 
 def _windows(positions: int, cells: int) -> Tensor:

@@ -21,7 +21,7 @@ from almoner.errors import ArgumentError
 from almoner.individual import AccountsPerPerson
 from almoner.mechanisms import Gaussian
 from almoner.training._records.distributed import Processes, noise_generator
-from almoner.training.images._patches import Patches
+from almoner.training.images._patches import Patches, with_channels
 from almoner.training.images._wavelets import filters, thinned
 from almoner.training.images.drawings import Drawings
 
@@ -87,23 +87,16 @@ class Scattering(nn.Module):
         Raises:
             ArgumentError: images of another shape, or not of floats.
         """
-        if images.ndim not in (3, 4) or tuple(images.shape[-2:]) != self.shape:
-            raise ArgumentError(f"images must have the shape (records, channels, {self.shape[0]}, {self.shape[1]})")
-        if images.dtype not in (torch.float32, torch.float64):
-            raise ArgumentError(f"images must be float32 or float64, not {images.dtype}: divide whole numbers by 255")
-        images = images.unsqueeze(1) if images.ndim == 3 else images
+        images = with_channels(images, self.shape)
         flat = images.reshape(-1, 1, *self.shape)
         top, bottom, left, right = self._padding
         padded = nn.functional.pad(flat, (left, right, top, bottom), mode="reflect")
         spectrum = torch.fft.fft2(padded)
-        orders: tuple[list[Tensor], ...] = ([self._averaged(padded, 0)], [], [])
-        for scale in range(self.scales):
-            first = self._modulus(spectrum, scale, 0)
-            orders[1].append(self._averaged(first, scale))
-            if self.order == 2 and scale < self.scales - 1:
-                orders[2].append(self._second_order(first, scale))
-        parts = torch.cat([part for parts in orders for part in parts], dim=1)
-        return parts.reshape(images.shape[0], -1, *self.output_shape[1:])
+        firsts = [self._modulus(spectrum, scale, 0) for scale in range(self.scales)]
+        parts = [self._averaged(padded, 0), *(self._averaged(first, scale) for scale, first in enumerate(firsts))]
+        if self.order == 2:
+            parts += [self._second_order(first, scale) for scale, first in enumerate(firsts[:-1])]
+        return torch.cat(parts, dim=1).reshape(images.shape[0], -1, *self.output_shape[1:])
 
     def _second_order(self, first: Tensor, scale: int) -> Tensor:
         """(n, L * rest, h, w): for each angle of the first wavelet all larger scales and all angles of the second."""
@@ -212,11 +205,10 @@ class Whitened(nn.Module):
         squares, vectors = torch.linalg.eigh(features.double() @ features.double().mT / len(features))
         squares, vectors = squares.flip(0)[: self.dimensions], vectors.flip(1)[:, : self.dimensions]
         largest = vectors.gather(0, vectors.abs().argmax(dim=0, keepdim=True))
-        vectors = vectors * torch.sign(
-            largest
-        )  # an axis has two directions, and no library promises which one it gives
-        # of the features along each axis, over all pictures
-        lengths = (len(features) * squares.clamp(min=1e-12)).sqrt()
+        vectors = vectors * torch.sign(largest)  # an axis has two directions, and no library promises which it gives
+        lengths = (
+            len(features) * squares.clamp(min=1e-12)
+        ).sqrt()  # of the features along each axis, over all pictures
         scales = (squares.clamp(min=0) + self.floor) ** (-self.power / 2)
         self.axes = features.mT @ (vectors / lengths * scales).to(features)
 
