@@ -100,7 +100,6 @@ ALONE = {
     "ledger._care.protect": "one task of upkeep",
     "report.odometers": "public: a picture",
     "training.images.layers": "public: layers for users' own modules",
-    "training.tables": "public: the names that users read tables with",
 }
 """Modules that are small and imported by one other module, and why they are files of their own."""
 PARAMETERS = 12

@@ -13,9 +13,9 @@ from pyarrow import parquet
 
 from almoner import training
 from almoner.errors import ArgumentError, DataError
-from almoner.training import saved_model
-from almoner.training._linear import model_folder, tables
-from almoner.training._linear.schema import Schema, template
+from almoner.training import saved_model, tables
+from almoner.training._linear import model_folder
+from almoner.training.tables import Schema, template
 from data_folders import DATA, needs
 from model_folders import rewrite, weights
 

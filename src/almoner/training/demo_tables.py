@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from almoner import _extras
-from almoner.training._linear import tables
-from almoner.training._linear.schema import Schema
+from almoner.training import tables
+from almoner.training.tables import Schema
 
 __all__ = ["Example", "accuracy_without_privacy", "adult", "adult_folder", "digits"]
 
