@@ -112,25 +112,19 @@ def load(folder: str | Path, module: nn.Module) -> Saved:
 def _refuse_another(module: nn.Module, saved: Mapping[str, Tensor]) -> None:
     """Refuse a module whose state has other names, shapes or types than these tensors."""
     own = _state(module)
-    differ = [
-        f"{name!r} is {_words(own[name])}, and {_words(saved[name])} in the folder"
-        for name in saved
-        if name in own and _words(own[name]) != _words(saved[name])
-    ]
-    reasons = [
-        *_listed("it lacks", [repr(name) for name in saved if name not in own]),
-        *_listed("the folder lacks", [repr(name) for name in own if name not in saved]),
-        *_listed("", differ),
-    ]
+    found = {
+        "it lacks ": [repr(name) for name in saved if name not in own],
+        "the folder lacks ": [repr(name) for name in own if name not in saved],
+        "": [
+            f"{name!r} is {_words(own[name])}, and {_words(saved[name])} in the folder"
+            for name in saved
+            if name in own and _words(own[name]) != _words(saved[name])
+        ],
+    }
+    more = {what: [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else [] for what, names in found.items()}
+    reasons = [what + ", ".join([*names[:_NAMED], *more[what]]) for what, names in found.items() if names]
     if reasons:
         raise ArgumentError(f"module={type(module).__name__} is not the one that was saved: {'; '.join(reasons)}")
-
-
-def _listed(what: str, names: list[str]) -> list[str]:
-    if not names:
-        return []
-    more = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
-    return [f"{what} {', '.join([*names[:_NAMED], *more])}".strip()]
 
 
 def _words(tensor: Tensor) -> str:
@@ -158,9 +152,7 @@ def _held(module: nn.Module, card: Card, fields: Mapping[str, Any]) -> ModelFold
                 arrays[name] = dense.view(_WORDS[dense.element_size()]).numpy()
                 types[name] = str(dense.dtype).removeprefix("torch.")
         except (TypeError, KeyError, RuntimeError) as error:
-            raise Unsupported(
-                f"module: its state {name!r} is no dense tensor of numbers that an array holds"
-            ) from error
+            raise Unsupported(f"module: its state {name!r} is no dense tensor that an array holds") from error
     return ModelFolder(KIND, fields, arrays, card, types)
 
 
@@ -171,16 +163,16 @@ def _tensor(array: NDArray[Any], torch_type: str | None) -> Tensor:
 
 def _settings(trained: Trainer | Stream) -> dict[str, Any]:
     """The public settings of a training that are not on the card."""
-    optimizer, card_of = trained._optimizer, "Stream" if isinstance(trained, Stream) else "Trainer"
-    plain = {
+    optimizer = trained._optimizer
+    options = {
         name: value
         for name, value in optimizer.param_groups[0].items()
         if name != "params" and (value is None or isinstance(value, bool | int | float | str))
     }
     return {
-        "trained_by": card_of,
+        "trained_by": "Stream" if isinstance(trained, Stream) else "Trainer",
         "module": type(trained.module).__name__,
-        "optimizer": {"name": type(optimizer).__name__, **plain},
+        "optimizer": {"name": type(optimizer).__name__, **options},
         "versions": {"library": __version__, "torch": torch.__version__},
     }
 
