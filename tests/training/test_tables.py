@@ -379,7 +379,9 @@ def test_a_crash_while_saving_leaves_nothing_half_written(people_file, tmp_path,
     assert saved_model.load(old).schema == result.model.schema
 
 
-@pytest.mark.parametrize("damage", ["model.json", "weights.npz", "pickle", "format", "list", "bytes", "nan", "shape"])
+@pytest.mark.parametrize(
+    "damage", ["model.json", "weights.npz", "pickle", "format", "list", "bytes", "nan", "shape", "schema", "columns"]
+)
 def test_damaged_models_are_refused(people_file, tmp_path, damage):
     """A missing file, a pickle in place of the weights, another format: DataError, and nothing is unpickled."""
     out = saved_model.save(trained(people_file, steps=2), tmp_path / "model")
@@ -395,6 +397,10 @@ def test_damaged_models_are_refused(people_file, tmp_path, damage):
     elif damage == "shape":
         found = weights(out)
         rewrite(out, found | {"coef": found["coef"][:, 1:]})
+    elif damage == "schema":
+        rewrite(out, schema=[3])
+    elif damage == "columns":
+        rewrite(out, schema={"target": "bought", "classes": ["no", "yes"], "columns": 3})
     elif damage == "format":
         rewrite(out, format=99)
     else:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from almoner import _check, _extras
-from almoner.errors import AlmonerError, ArgumentError, DataError
+from almoner.errors import ArgumentError, DataError
 from almoner.individual import BudgetStatement
 from almoner.training import tables
 from almoner.training._card import Card
@@ -90,7 +90,7 @@ class Model:
         Raises:
             DataError: its parts do not fit each other.
         """
-        schema = Schema.parse(held.fields.get("schema", {}))
+        schema = Schema.parse(held.fields["schema"])
         columns = 1 if len(schema.classes) == 2 else len(schema.classes)
         held.check(path, coef=(columns, len(tables.feature_names(schema))), intercept=(columns,))
         return cls(schema, held.arrays["coef"], held.arrays["intercept"])
@@ -150,16 +150,13 @@ class ImageModel:
         """
         torch, image_classifier = _for_images()
         rules = {each.__name__: each for each in image_classifier.DRAWINGS.values()}
-        try:
-            drawn = dict(held.fields["drawings"])
-            rule = rules[drawn.pop("name")](**drawn)
-            channels, height, width = (int(side) for side in held.fields["shape"])
-            transform = image_classifier.features_for(rule, (height, width), dimensions=held.fields["dimensions"])
-            size = transform.transform(torch.zeros(1, channels, height, width)).numel()
-            names, own = _class_names(held.fields["classes"]), held.fields["features"]
-        except (ValueError, KeyError, TypeError, RuntimeError, AlmonerError) as error:
-            raise DataError(f"{path} does not hold a model that almoner saved") from error
-        if own != repr(transform):
+        drawn = dict(held.fields["drawings"])
+        rule = rules[drawn.pop("name")](**drawn)
+        channels, height, width = (int(side) for side in held.fields["shape"])
+        transform = image_classifier.features_for(rule, (height, width), dimensions=held.fields["dimensions"])
+        size = transform.transform(torch.zeros(1, channels, height, width)).numel()
+        names = _class_names(held.fields["classes"])
+        if held.fields["features"] != repr(transform):
             raise DataError(f"{path}: its features are not those that this version computes: train the model again")
         rows, kept = 1 if len(names) == 2 else len(names), transform.dimensions
         held.check(path, coef=(rows, kept), centre=(size,), axes=(size, kept))
@@ -401,7 +398,12 @@ def load(folder: Path) -> Model | ImageModel:
     """
     held = ModelFolder.read(folder, TABLE, IMAGES)
     kind: type[Model | ImageModel] = ImageModel if held.kind == IMAGES else Model
-    return kind.from_folder(folder, held)
+    try:
+        return kind.from_folder(folder, held)
+    except (ArgumentError, AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{folder} does not hold a model that almoner saved") from error
 
 
 def statement(model: Path, person: str) -> BudgetStatement:

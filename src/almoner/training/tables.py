@@ -211,13 +211,10 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """The schema as `parse` takes it."""
-        named = ("target", "classes", "person", "people", "missing", "aliases", "decimal")
-        described = {name: getattr(self, name) for name in named} | {
-            "columns": {column.name: _described(column) for column in self.columns},
-            "crosses": [{"columns": pair} for pair in self.crosses],
-            "file": {"names": self.names},
-        }
-        return {name: value for name, value in described.items() if value is not None}
+        columns = {column.name: _described(column) for column in self.columns}
+        crosses, file = [{"columns": pair} for pair in self.crosses], {"names": self.names}
+        described = {**asdict(self), "columns": columns, "crosses": crosses, "file": file}
+        return {name: value for name, value in described.items() if name in _TOP and value is not None}
 
 
 def template(names: list[str], target: str, person: str | None = None) -> str:
