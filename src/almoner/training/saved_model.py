@@ -1,4 +1,3 @@
-import json
 
 """Private logistic regression from a file with a table to a folder with a model, and back (extra ``sklearn``).
 
@@ -6,6 +5,7 @@ The same from images, see :func:`train_images_to_folder` (extra ``images``). The
 which are public, and no pickle; see :func:`save`.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
