@@ -109,8 +109,8 @@ class Campaign:
             self._write({"run": number, "door": name, "releases": 0, "again": 0, "problems": [f"it ended by {found}"]})
             return
         verdict = judged(DOORS[name], folder, [str(line["ended"]) for line in mine])
-        (folder / "released.jsonl").rename(self._work / f"{number:05}.jsonl")
         self._write({"run": number, "door": name, "kills": len(mine), **verdict})
+        (folder / "released.jsonl").rename(self._work / f"{number:05}.jsonl")
         if not verdict["problems"]:
             shutil.rmtree(folder)
 

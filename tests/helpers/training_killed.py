@@ -378,7 +378,8 @@ def started(door: Door, folder: Path, attempt: int, *, processor: float = 0.0, b
     if child:
         return child
     try:
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # it dies with its parent
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # it dies with its parent
         if os.getppid() == parent:
             signal.setitimer(signal.ITIMER_PROF, processor)
             logging.disable(logging.WARNING)  # of records that are longer than they should be
