@@ -23,7 +23,7 @@ GROUPS = {
 """The rooms of each part of the reference; all others are in the first part."""
 
 STATEMENT = re.compile(r"theory ((?:\d+\.\d+(?:, | and | to | or )?)+)")
-PROOF = re.compile(r"docs/((?:proofs/|experiments/)?[\w-]+)\.md")
+PROOF = re.compile(r"docs/((?:proofs/|experiments/|training/)?[\w-]+)\.md")
 PLACES: dict[str, tuple[str, str]] = {}
 
 

@@ -19,7 +19,11 @@ PROSE = [*PAGES, ROOT / "CONTRIBUTING.md"]
 TUTORIALS = sorted(ROOT.glob("docs/tutorials/*.md"))
 SLOW = {"spark.md": pytest.mark.server} | {
     f"{name}.md": pytest.mark.slow
-    for name in ("individual", "interop", "ledger", "losses", "moving", "odometers", "queries", "training")
+    for name in (
+        *("individual", "interop", "ledger", "losses", "moving", "odometers", "queries"),
+        *("budgets-and-samplings", "folders", "images", "ledgers", "linear-models", "people-and-records", "pytorch"),
+        *("streams", "tuning", "watch-and-stop"),
+    )
 }
 """Pages whose examples take more than a second, or need Spark."""
 

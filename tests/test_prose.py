@@ -18,7 +18,7 @@ FIRST_PAGES = [
     *sorted(ROOT.glob("docs/tutorials/*.md")),
 ]
 GUIDES = sorted(
-    {*ROOT.glob("docs/*.md")}
+    {*ROOT.glob("docs/*.md"), *ROOT.glob("docs/training/*.md")}
     - {*FIRST_PAGES}
     - {ROOT / f"docs/{name}.md" for name in ("api", "benchmarks", "cli", "theory")}
 )

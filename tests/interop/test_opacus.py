@@ -893,7 +893,7 @@ def test_without_opacus_the_extra_is_named(monkeypatch):
 
 # --- the documentation's scripts ------------------------------------------------------------------------------------
 
-DIFFS = re.findall(r"```diff\n(.*?)```", (Path(__file__).parents[2] / "docs/training.md").read_text(), re.DOTALL)
+DIFFS = re.findall(r"```diff\n(.*?)```", (Path(__file__).parents[2] / "docs/training/from-opacus.md").read_text(), re.DOTALL)
 
 
 @pytest.mark.slow

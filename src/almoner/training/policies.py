@@ -2,7 +2,7 @@
 
 A policy reads what is public in the run, sets ``noise_multiplier`` or ``sample_rate`` for the next step, asks a
 question that is paid for (``run.noisy_sum``), or stops. The guarantee holds whatever a policy does: that is what
-filters are for. What it remembers it keeps in ``run.history`` by its class's name, and so in checkpoints: a run has one
+filters are for. What it remembers it keeps in ``run.history`` by its class's name, and so in the folder: a run has one
 of each class at most. A policy of your own is a function:
 
     def halve_at_the_end(run):

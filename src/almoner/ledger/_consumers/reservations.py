@@ -184,7 +184,7 @@ class Reservation(Uncopyable):
         """Put another claim in force: whoever knows only earlier ones can't go on with the training from now on.
 
         Args:
-            claim: new, and written down beside the training's checkpoint.
+            claim: new, and written down in the training's folder.
 
         Raises:
             ArgumentError: the ledger has a transaction open, which may be undone. Nothing may be released.
@@ -246,7 +246,7 @@ class Reservation(Uncopyable):
 
 
 def new_claim() -> str:
-    """A secret by which a process shows that a training is its own; keep it where the training's checkpoint is."""
+    """A secret by which a process shows that a training is its own; keep it in the training's folder."""
     return secrets.token_hex(16)
 
 

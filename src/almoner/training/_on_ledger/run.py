@@ -205,10 +205,10 @@ class LedgerRun(Uncopyable):
         """The accounts that the training charges: each person's budget is what was reserved for that person.
 
         Args:
-            saved: those of a checkpoint, to go on with.
+            saved: those of a folder, to go on with.
 
         Raises:
-            ArgumentError: the checkpoint's budgets are not what the ledger reserved.
+            ArgumentError: the folder's budgets are not what the ledger reserved.
         """
         shares = self._shares()
         if saved is None:

@@ -1,1 +1,1 @@
-"""Steps of a training: contributions, noise, releases, checkpoints, callbacks."""
+"""One run: samplings, books, models, folders, questions, callbacks."""

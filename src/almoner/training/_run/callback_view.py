@@ -126,7 +126,7 @@ class CallbackView:
 
     @property
     def history(self) -> History:
-        """For callbacks to keep public things in, by name; saved with checkpoints."""
+        """For callbacks to keep public things in, by name; saved in the folder."""
         return self.state.history
 
     @property

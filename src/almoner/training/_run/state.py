@@ -1,4 +1,4 @@
-"""The state of a training run: one frozen value, replaced at each change, and what a checkpoint keeps of it."""
+"""The state of a training run: one frozen value, replaced at each change, and what a folder keeps of it."""
 
 import sys
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ __all__ = ["CurrentState", "TrainingState"]
 History = dict[str, Any]
 
 PLAIN = ("step", "reason", "max_grad_norm", "noise_multiplier", "sample_rate", "seeded", "own_samples", "called")
-"""The fields that a checkpoint keeps as they are."""
+"""The fields that a folder keeps as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class TrainingState:
     """Number of callbacks that have seen this step: a resumed run goes on with the next one."""
 
     def to_fields(self) -> dict[str, Any]:
-        """Names and plain values, for a checkpoint."""
+        """Names and plain values, for a folder."""
         return {name: getattr(self, name) for name in PLAIN} | {
             "answers": list(self.answers),
             "history": self.history,
