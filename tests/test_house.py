@@ -101,7 +101,6 @@ ALONE = {
     "report.odometers": "public: a picture",
     "training.books": "public: the names that loops of users' own charge by",
     "training.images.layers": "public: layers for users' own modules",
-    "training.tables": "public: the names that users read tables with",
 }
 """Modules that are small and imported by one other module, and why they are files of their own."""
 PARAMETERS = 12

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import training_cards
-from almoner import errors, filters, individual, mechanisms
+from almoner import errors, filters, individual, mechanisms, training
 from almoner.training import stopping
 from training_runs import N, trainer
 

@@ -1,5 +1,6 @@
 """How a training ends: Ctrl-C, SIGTERM and errors leave a folder from which it goes on as if nothing had happened."""
 
+import json
 import os
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from almoner.training._run.ending import Interruptions, Killed, Saves
 from almoner.training.correlated import Banded, FixedBatches
 from training_runs import BY_RECORD, N, network, records, trainer
 
-SCRIPT = Path(__file__).parents[1] / "helpers" / "training_told_to_end.py"
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "crashes" / "training.py"
 TINY = 1e-4  # every gradient is longer, so that everybody pays the same in every step
 
 
@@ -324,17 +325,13 @@ def test_a_forked_process_saves_nothing_and_dies_by_sigterm(tmp_path):
 
 
 @pytest.mark.slow
-def test_sigterm_ends_the_process_and_the_run_goes_on_from_its_folder(tmp_path):
+def test_sigterm_ends_the_process_and_the_run_goes_on_from_its_folder():
     """Told to end at random moments, a process dies by SIGTERM; in the end everybody has paid once for each step."""
-    ends = subprocess.run(
-        [sys.executable, SCRIPT, tmp_path], check=True, timeout=300, capture_output=True, text=True
-    ).stdout.split()
-    assert ends.count(str(-signal.SIGTERM)) >= 3
-    assert ends[-1] == "0"
-    run = torch.load(tmp_path / "state.pt", weights_only=True)
-    assert run["public"]["step"] == 400
-    assert [times for _, times in run["public"]["released"]] == [400]
-    assert len(set(run["accounts"]["spent"].ravel().tolist())) == 1
+    signals = ["--signals", "SIGTERM", "--kills", "20", "--doors", "full;full, watched", "--seed", "3"]
+    command = [sys.executable, "-W", "ignore", SCRIPT, *signals]
+    found = json.loads(subprocess.run(command, check=True, timeout=300, stdout=subprocess.PIPE).stdout)
+    assert found["by signal"] == {"SIGTERM": 20}
+    assert (found["steps taken again"], found["problems"]) == (0, {})
 
 
 def test_a_full_disk_does_not_hide_the_error(tmp_path, monkeypatch):

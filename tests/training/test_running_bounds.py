@@ -133,14 +133,14 @@ def test_a_resumed_run_has_paid_for_every_step(tmp_path, own):
     [
         ({"steps": None, "noise_multiplier": 2.0}, "steps=None"),
         ({"noise_multiplier": None}, "steps and noise_multiplier must be given"),
-        ({"odometer": "renyi"}, "fresh odometer"),
-        ({"odometer": odometers.Planned(PLAN, delta=1e-5)}, "per person"),
+        ({"budget": "renyi"}, "fresh odometer"),
+        ({"budget": odometers.Planned(PLAN, delta=1e-5)}, "per person"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_read(options, message):
     """Steps, noise and the odometer are checked when the trainer is made."""
     with pytest.raises((errors.ArgumentError, errors.Unsupported), match=message):
-        trainer(None, **{"odometer": boundary(), "noise_multiplier": 20.0} | options)
+        trainer(**{"budget": boundary(), "noise_multiplier": 20.0} | options)
 
 
 def test_an_odometer_in_use_is_refused():
@@ -148,4 +148,4 @@ def test_an_odometer_in_use_is_refused():
     used = boundary()
     used.charge(mechanisms.Gaussian(20.0))
     with pytest.raises(errors.ArgumentError, match="fresh"):
-        trainer(None, odometer=used, noise_multiplier=20.0)
+        trainer(used, noise_multiplier=20.0)

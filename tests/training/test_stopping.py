@@ -230,7 +230,7 @@ def test_descend_takes_the_accounts_and_shows_a_count_after_each_step():
 def test_a_trainer_stops_because_of_a_noisy_count(sample_rate):
     """In front of a trainer's accounts: a callback reads the count and stops; everybody keeps within the budget."""
     torch = pytest.importorskip("torch")
-    from almoner.training._trainer import Trainer
+    from almoner.training import FullBatch, Poisson, Trainer
 
     torch.manual_seed(1)
     x, y = torch.randn(300, 3), torch.randint(0, 2, (300,))
@@ -244,8 +244,7 @@ def test_a_trainer_stops_because_of_a_noisy_count(sample_rate):
         max_grad_norm=0.3,
         divisor=300,
         steps=40,
-        sampling=training.Poisson(sample_rate, extra_steps=60),
-        sampling=training.FullBatch(pace=0.0),
+        sampling=FullBatch(pace=0.0, extra_steps=60) if sample_rate is None else Poisson(sample_rate, extra_steps=60),
     )
     noise, seen = np.random.default_rng(4), []
 

@@ -10,6 +10,7 @@ import torch
 
 from almoner import errors, filters, individual, mechanisms, odometers, training
 from almoner.training._records.distributed import noise_generator
+from almoner.training._run import models
 from almoner.training.gradients import _self_check
 from forks import needs_fork, raises_in_fork
 from training_runs import BY_RECORD, dies, network
@@ -30,8 +31,8 @@ def records(update, *, people=PEOPLE):
 def stream(module=None, budget=None, **options):
     module = network() if module is None else module
     optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
-    budget = filters.Gaussian(mu=0.5) if budget is None and "epsilon" not in options else budget
-    settings = {"max_grad_norm": 1.0, "divisor": 4.0, "noise_multiplier": SIGMA, "seed": 3} | options
+    budget = filters.Gaussian(mu=0.5) if budget is None else budget
+    settings = {"max_grad_norm": 1.0, "noise_multiplier": SIGMA, "seed": 3} | options
     return training.Stream(module, BY_RECORD, optimizer, budget, **settings)
 
 
@@ -76,7 +77,7 @@ def test_updates_are_the_algorithm_on_those_who_are_there(remainder):
     """The model and what everybody has left are those of the algorithm written out; some run out, some do not."""
     trained = stream(sampling=training.FullBatch(spend_remainder=remainder))
     for update in range(9):
-        assert trained.update(*records(update)) == update + 1
+        assert trained.update(*records(update), divisor=4.0) == update + 1
     expected, left = by_hand(range(9), squares=(0.5 * SIGMA) ** 2, remainder=remainder)
     assert torch.allclose(flat(trained.module), expected, atol=2e-4)
     assert trained.accounts.left(list(left)) * SIGMA**2 == pytest.approx(list(left.values()), abs=1e-4)
@@ -89,14 +90,14 @@ def test_nobody_exceeds_the_budget_and_the_absent_pay_nothing():
     trained = stream(noise_multiplier=2.0)
     for update in range(12):
         x, y, ids = records(update)
-        trained.update(x, y, ids)
+        trained.update(x, y, ids, divisor=4.0)
         assert set(trained.accounts.missing(PEOPLE)).isdisjoint(ids)
     spent = trained.accounts.spent(PEOPLE)
     assert (spent <= 0.25).all()
     assert Fraction(float(spent.max())) <= Fraction(1, 4)
     held = trained.accounts.spent(["ann"])
     x, y, _ = records(1)
-    trained.update(x[:2], y[:2], ["new", "newer"])
+    trained.update(x[:2], y[:2], ["new", "newer"], divisor=4.0)
     assert trained.accounts.spent(["ann"]) == held
     with pytest.raises(errors.UnknownPerson):
         trained.statement("nobody")
@@ -107,7 +108,7 @@ def test_an_update_without_records_is_noise():
     trained = stream()
     before = flat(trained.module)
     x, y, _ = records(0)
-    assert trained.update(x[:0], y[:0], []) == 1
+    assert trained.update(x[:0], y[:0], [], divisor=4.0) == 1
     assert not torch.equal(before, flat(trained.module))
     assert trained.card(delta=1e-6).steps == 1
 
@@ -116,11 +117,9 @@ def test_an_update_without_people_looks_like_one_of_people_who_add_nothing():
     """To the last bit: sums of another precision would tell that nobody came, whatever the noise."""
     models = []
     for count in (0, 3):
-        trained = stream(
-            budget=filters.Gaussian(mu=1e-9), sampling=training.FullBatch(spend_remainder=False), divisor=3.0
-        )
+        trained = stream(budget=filters.Gaussian(mu=1e-9), sampling=training.FullBatch(spend_remainder=False))
         x, y, ids = records(0)
-        trained.update(x[:count], y[:count], ids[:count])
+        trained.update(x[:count], y[:count], ids[:count], divisor=3.0)
         models.append(flat(trained.module))
     assert torch.equal(*models)
 
@@ -130,8 +129,10 @@ def test_ids_of_any_kind():
     trained = stream()
     x, y, _ = records(0)
     for ids in ([10**15, 7, 7], np.array([10**15, 7, 9]), torch.tensor([7, 7, 9]), ["a", "b", "a"], [("x", 1)] * 3):
-        trained.update(x[:3], y[:3], ids)
-    trained.update(x[:3], y[:3], [torch.tensor(7), torch.tensor(7), np.int64(7)])  # one person to PyTorch, too
+        trained.update(x[:3], y[:3], ids, divisor=4.0)
+    trained.update(
+        x[:3], y[:3], [torch.tensor(7), torch.tensor(7), np.int64(7)], divisor=4.0
+    )  # one person to PyTorch, too
     assert trained.accounts.missing([10**15, 7, 9, "a", "b", ("x", 1)]) == []
     assert len(trained.accounts.spent()) == 6
 
@@ -156,7 +157,7 @@ def test_ids_that_are_refused(people):
     trained = stream()
     x, y, _ = records(0)
     with pytest.raises(errors.ArgumentError, match="people"):
-        trained.update(x[:3], y[:3], people)
+        trained.update(x[:3], y[:3], people, divisor=4.0)
     assert trained.number == 0
     assert len(trained.accounts.spent()) == 0
 
@@ -168,12 +169,12 @@ def test_two_models_share_accounts():
     x, y, _ = records(0)
     ids = ["ann"] * 3
     for _ in range(6):
-        first.update(x[:3], y[:3], ids)
-        second.update(x[:3], y[:3], ids)
+        first.update(x[:3], y[:3], ids, divisor=4.0)
+        second.update(x[:3], y[:3], ids, divisor=4.0)
     assert accounts.spent(["ann"])[0] <= 0.25
     alone = stream()
     for _ in range(6):
-        alone.update(x[:3], y[:3], ids)
+        alone.update(x[:3], y[:3], ids, divisor=4.0)
     assert accounts.spent(["ann"])[0] > alone.accounts.spent(["ann"])[0] or accounts.left(["ann"])[0] < 1e-9
     with pytest.raises(errors.ArgumentError, match="rows, not ids"):
         stream(budget=individual.Filter(5, filters.Gaussian(mu=0.5)))
@@ -181,7 +182,7 @@ def test_two_models_share_accounts():
 
 def test_noise_for_a_number_of_updates():
     """With updates=m somebody at the clip can be in m updates in full, and not in more."""
-    trained = stream(epsilon=1.0, delta=1e-6, noise_multiplier=None, updates=5)
+    trained = stream(budget=training.Target(1.0, 1e-6), noise_multiplier=None, updates=5)
     step = mechanisms.Gaussian(trained.noise_multiplier, 1.0)
     accounts = individual.Filter(["a"], filters.Gaussian(epsilon=1.0, delta=1e-6))
     assert [bool(accounts.charge(step, np.ones(1))[0]) for _ in range(7)] == [True] * 5 + [False] * 2
@@ -192,7 +193,7 @@ def test_noise_for_a_number_of_updates():
 def test_spread_keeps_some_for_later():
     """With spread=4 nobody's first contribution takes more than a quarter of the budget."""
     trained = stream(noise_multiplier=0.5, sampling=training.FullBatch(spread=4))
-    trained.update(*records(0))
+    trained.update(*records(0), divisor=4.0)
     assert (trained.accounts.used() <= 0.25 + 1e-9).all()
     assert trained.accounts.used().max() > 0.2
 
@@ -201,12 +202,12 @@ def test_it_goes_on_from_its_folder(tmp_path):
     """In another process: the same accounts, module and count, and people who come back are known."""
     with stream(folder=tmp_path / "s") as first:
         for update in range(3):
-            first.update(*records(update))
+            first.update(*records(update), divisor=4.0)
     with stream(network(), folder=training.RunFolder(tmp_path / "s", resume=True)) as second:
         assert second.number == 3
         assert torch.equal(flat(second.module), flat(first.module))
         assert (second.accounts.spent(PEOPLE) == first.accounts.spent(PEOPLE)).all()
-        second.update(*records(3))
+        second.update(*records(3), divisor=4.0)
         assert second.card(delta=1e-6).released == ((mechanisms.Gaussian(SIGMA, 1.0), 4),)
     with pytest.raises(errors.ArgumentError, match="resume=True"):
         stream(folder=tmp_path / "s")
@@ -221,7 +222,7 @@ def test_who_was_in_an_update_that_broke_pays_its_worst_case(tmp_path, monkeypat
     """A crash between announcement and checkpoint: after the restart those who were in it, also somebody new, have paid
     the most that it can cost; others have paid nothing more."""
     first = stream(folder=tmp_path / "s", noise_multiplier=3.0)
-    first.update(*records(0))
+    first.update(*records(0), divisor=4.0)
     there = ["ann", "bob", "cat", "eve"]
     spent = first.accounts.spent(there)
     x, y, _ = records(1)
@@ -232,9 +233,9 @@ def test_who_was_in_an_update_that_broke_pays_its_worst_case(tmp_path, monkeypat
     if when == "announced":
         monkeypatch.setattr(first._gradients, "sums", crash)
     else:
-        monkeypatch.setattr(training._stream, "apply_gradients", crash)
+        monkeypatch.setattr(models.TorchModel, "step", crash)
     with dies(KeyboardInterrupt):
-        first.update(x[:3], y[:3], ["bob", "new", "bob"])
+        first.update(x[:3], y[:3], ["bob", "new", "bob"], divisor=4.0)
     first.close()
     with stream(folder=training.RunFolder(tmp_path / "s", resume=True), noise_multiplier=3.0) as second:
         assert second.number == 1
@@ -252,7 +253,7 @@ def test_ids_of_a_checkpoint_can_be_written_down(tmp_path):
         x, y, _ = records(0)
         for person in (frozenset([1]), ("a", 1)):  # a tuple would come back as a list, which is no id
             with pytest.raises(errors.ArgumentError, match="whole numbers or texts"):
-                trained.update(x[:1], y[:1], [person])
+                trained.update(x[:1], y[:1], [person], divisor=4.0)
         assert trained.number == 0
     lines = (tmp_path / "s" / "journal.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == []
@@ -262,7 +263,7 @@ def test_statement_and_card():
     """Statements and the card of a stream say what was released."""
     trained = stream()
     for update in range(4):
-        trained.update(*records(update))
+        trained.update(*records(update), divisor=4.0)
     assert "your budget is used" in str(trained.statement("bob", delta=1e-6))
     words = trained.card(delta=1e-6).to_markdown()
     assert "each step on the people who came then" in words
@@ -286,7 +287,7 @@ def test_a_budget_is_given_to_one_stream(tmp_path):
     """A second stream is refused before it makes a folder; one that goes on from its folder may have the same one."""
     budget = filters.Gaussian(mu=0.5)
     with stream(budget=budget, folder=tmp_path / "s") as first:
-        first.update(*records(0))
+        first.update(*records(0), divisor=4.0)
     with pytest.raises(errors.BudgetExceeded, match="Stream"):
         stream(budget=budget, folder=tmp_path / "other")
     assert not (tmp_path / "other").exists()
@@ -294,13 +295,13 @@ def test_a_budget_is_given_to_one_stream(tmp_path):
         assert again.number == 1
 
 
-def bounded(**options):
-    """A stream without a budget, with running bounds."""
-    module = network()
+def bounded(budget=None, odometer=None, **options):
+    """A stream with running bounds, beside a budget or in place of one."""
+    module, odometer = network(), odometers.Gaussian(delta=1e-5, plan=1.0) if odometer is None else odometer
     optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
-    settings = {"max_grad_norm": 1.0, "divisor": 4.0, "noise_multiplier": SIGMA, "seed": 3}
-    settings |= {"odometer": odometers.Gaussian(delta=1e-5, plan=1.0)} | options
-    return training.Stream(module, BY_RECORD, optimizer, **settings)
+    settings = {"max_grad_norm": 1.0, "noise_multiplier": SIGMA, "seed": 3} | options
+    settings |= {} if budget is None else {"watch": odometer}
+    return training.Stream(module, BY_RECORD, optimizer, odometer if budget is None else budget, **settings)
 
 
 def test_running_bounds_are_those_of_the_norms_that_were_summed():
@@ -318,7 +319,7 @@ def test_running_bounds_are_those_of_the_norms_that_were_summed():
 
     for update in range(5):
         step_by_hand(module, noise, update, charged)
-        assert trained.update(*records(update)) == update + 1
+        assert trained.update(*records(update), divisor=4.0) == update + 1
         there = [person for person in PEOPLE if person not in trained.odometer.missing(PEOPLE)]
         np.testing.assert_allclose(trained.odometer.epsilon(there), by_hand.epsilon(there), rtol=1e-5)
     assert torch.allclose(flat(trained.module), flat(module), atol=2e-4)
@@ -338,7 +339,7 @@ def test_bounds_beside_a_budget_follow_what_was_admitted():
     x, y, _ = records(0)
     bounds = []
     for _ in range(8):
-        trained.update(x[:3], y[:3], ["ann"] * 3)
+        trained.update(x[:3], y[:3], ["ann"] * 3, divisor=4.0)
         bounds.append(float(trained.odometer.epsilon(["ann"])[0]))
     assert bounds[0] < bounds[1]
     assert bounds[-1] == bounds[-2]
@@ -348,15 +349,17 @@ def test_bounds_beside_a_budget_follow_what_was_admitted():
 
 def test_running_bounds_go_on_from_a_folder(tmp_path, monkeypatch):
     """To the last unit; who was in an update that broke is charged the most that it can cost."""
-    with bounded(checkpoint=tmp_path / "s") as first:
+    with bounded(folder=tmp_path / "s") as first:
         for update in range(3):
-            first.update(*records(update))
+            first.update(*records(update), divisor=4.0)
         before = first.odometer.state()["totals"]
     with pytest.raises(errors.ArgumentError, match="odometer"):
-        bounded(checkpoint=tmp_path / "s", resume=True, odometer=odometers.Gaussian(delta=1e-6, plan=1.0))
+        bounded(
+            folder=training.RunFolder(tmp_path / "s", resume=True), odometer=odometers.Gaussian(delta=1e-6, plan=1.0)
+        )
     with pytest.raises(errors.ArgumentError, match="budget"):
-        bounded(checkpoint=tmp_path / "s", resume=True, budget=filters.Gaussian(mu=0.3))
-    with bounded(checkpoint=tmp_path / "s", resume=True) as second:
+        bounded(folder=training.RunFolder(tmp_path / "s", resume=True), budget=filters.Gaussian(mu=0.3))
+    with bounded(folder=training.RunFolder(tmp_path / "s", resume=True)) as second:
         assert (second.odometer.state()["totals"] == before).all()
 
         def crash(*_, **__):
@@ -365,8 +368,8 @@ def test_running_bounds_go_on_from_a_folder(tmp_path, monkeypatch):
         monkeypatch.setattr(second._gradients, "sums", crash)
         x, y, _ = records(1)
         with dies(KeyboardInterrupt):
-            second.update(x[:2], y[:2], ["bob", "new"])
-    with bounded(checkpoint=tmp_path / "s", resume=True) as third:
+            second.update(x[:2], y[:2], ["bob", "new"], divisor=4.0)
+    with bounded(folder=training.RunFolder(tmp_path / "s", resume=True)) as third:
         fresh = individual.Odometer(["new"], odometers.Gaussian(delta=1e-5, plan=1.0))
         fresh.charge(mechanisms.Gaussian(SIGMA, 1.0), np.ones(1))
         assert third.odometer.epsilon(["new"])[0] == fresh.epsilon()[0]
@@ -378,13 +381,13 @@ def test_running_bounds_go_on_from_a_folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"noise_multiplier": None, "updates": 3}, "^noise_multiplier must be given"),
+        ({"noise_multiplier": None, "updates": 3}, "noise_multiplier must be given"),
         ({"odometer": odometers.Stitched(delta=1e-5)}, "boundary"),
-        ({"odometer": "so far"}, "odometer"),
-        ({"ledger": training.OnLedger("no such ledger", "key"), "seed": None}, "odometer is not done together"),
-        ({"odometer": None}, "give a budget"),
+        ({"odometer": "so far"}, "fresh odometer"),
+        ({"budget": filters.Gaussian(mu=0.5), "odometer": "so far"}, "watch='so far'"),
+        ({"watch": odometers.Gaussian(delta=1e-5)}, "the budget is an odometer already"),
     ],
-    ids=["no noise", "not for people", "no odometer", "a ledger", "neither"],
+    ids=["no noise", "not for people", "no odometer", "no watch", "two odometers"],
 )
 def test_running_bounds_that_are_refused(options, why):
     """Before anything is made, with the argument and the reason."""
@@ -393,13 +396,13 @@ def test_running_bounds_that_are_refused(options, why):
 
 
 @needs_fork
-@pytest.mark.parametrize("options", [{}, {"odometer": odometers.Gaussian(delta=1e-5, plan=1.0)}])
+@pytest.mark.parametrize("options", [{}, {"watch": odometers.Gaussian(delta=1e-5, plan=1.0)}])
 def test_streams_stay_in_their_process_and_are_not_copied(options):
     """A fork and a copy would draw the same noise again, and spend the same accounts."""
     trained = stream(seed=None, **options)
-    assert raises_in_fork(errors.ArgumentError, lambda: trained.update(*records(0)))
+    assert raises_in_fork(errors.ArgumentError, lambda: trained.update(*records(0), divisor=4.0))
     with pytest.raises(errors.CopyRefused):
         copy.deepcopy(trained)
-    trained.update(*records(0))
-    assert raises_in_fork(errors.ArgumentError, lambda: trained.update(*records(1)))
-    assert trained.update(*records(1)) == 2
+    trained.update(*records(0), divisor=4.0)
+    assert raises_in_fork(errors.ArgumentError, lambda: trained.update(*records(1), divisor=4.0))
+    assert trained.update(*records(1), divisor=4.0) == 2

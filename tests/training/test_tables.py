@@ -13,9 +13,11 @@ from pyarrow import parquet
 
 from almoner import training
 from almoner.errors import ArgumentError, DataError
-from almoner.training._linear import model_folder, tables
-from almoner.training._linear.schema import Schema, template
+from almoner.training import saved_model, tables
+from almoner.training._linear import model_folder
+from almoner.training.tables import Schema, template
 from data_folders import DATA, needs
+from model_folders import rewrite, weights
 
 SCHEMA = """
 target = "bought"
@@ -301,14 +303,14 @@ def trained(path, **options):
     """A model from that file."""
     known = schema(person="id", people=400)
     options = {"epsilon": 3.0, "learning_rate": 16.0, "steps": 50, "seed": 0} | options
-    return model_folder.train(path, known, test=path, **options)
+    return saved_model.train(path, known, test=path, **options)
 
 
 def test_a_trained_model_is_saved_whole_loaded_and_predicts_the_same(people_file, tmp_path):
     """The folder holds model, card and metrics, no pickle and no private report; loading gives the same answers."""
     result = trained(people_file)
     assert result.metrics["accuracy"] > 0.85
-    out = model_folder.save(result, tmp_path / "model")
+    out = saved_model.save(result, tmp_path / "model")
     assert sorted(path.name for path in out.iterdir()) == [
         "card.html",
         "card.json",
@@ -317,7 +319,7 @@ def test_a_trained_model_is_saved_whole_loaded_and_predicts_the_same(people_file
         "model.json",
         "weights.npz",
     ]
-    model = model_folder.load(out)
+    model = saved_model.load(out)
     np.testing.assert_array_equal(model.coef, result.model.coef)
     np.testing.assert_allclose(model.predict_proba(people_file), result.model.predict_proba(people_file))
     labels = [line.rsplit(",", 1)[1] for line in people_file.read_text(encoding="utf-8").splitlines()[1:]]
@@ -337,8 +339,8 @@ def test_a_trained_model_is_saved_whole_loaded_and_predicts_the_same(people_file
 def test_softmax_models_are_saved_too(people_file, tmp_path):
     """Three labels: three columns of weights, there and back."""
     known = schema(classes=["no", "perhaps", "yes"], person="id", people=400)
-    result = model_folder.train(people_file, known, epsilon=3.0, learning_rate=16.0, steps=50, seed=0)
-    assert model_folder.load(model_folder.save(result, tmp_path / "m")).predict(people_file) == result.model.predict(
+    result = saved_model.train(people_file, known, epsilon=3.0, learning_rate=16.0, steps=50, seed=0)
+    assert saved_model.load(saved_model.save(result, tmp_path / "m")).predict(people_file) == result.model.predict(
         people_file
     )
     assert result.model.coef.shape[0] == 3
@@ -348,53 +350,63 @@ def test_softmax_models_are_saved_too(people_file, tmp_path):
 def test_a_folder_is_not_overwritten_unless_forced_and_never_if_it_is_no_model(people_file, tmp_path):
     """What is there is kept; --force replaces a model, and nothing but a model."""
     result = trained(people_file, steps=2)
-    out = model_folder.save(result, tmp_path / "model")
+    out = saved_model.save(result, tmp_path / "model")
     before = (out / "card.json").read_bytes()
     with pytest.raises(ArgumentError, match="--force"):
-        model_folder.save(trained(people_file, steps=3), out)
+        saved_model.save(trained(people_file, steps=3), out)
     assert (out / "card.json").read_bytes() == before
-    model_folder.save(trained(people_file, steps=3), out, force=True)
+    saved_model.save(trained(people_file, steps=3), out, force=True)
     assert json.loads((out / "card.json").read_text(encoding="utf-8"))["steps"] == 3
     photographs = tmp_path / "photographs"
     photographs.mkdir()
     (photographs / "cat.jpg").write_text("meow", encoding="utf-8")
     with pytest.raises(ArgumentError, match="not a model"):
-        model_folder.save(result, photographs, force=True)
+        saved_model.save(result, photographs, force=True)
     assert (photographs / "cat.jpg").exists()
 
 
 def test_a_crash_while_saving_leaves_nothing_half_written(people_file, tmp_path, monkeypatch):
     """If writing fails, neither a folder nor a temporary one is left, and an old model is still there."""
     result = trained(people_file, steps=2)
-    old = model_folder.save(result, tmp_path / "old")
-    monkeypatch.setattr(model_folder.np, "savez", lambda *a, **k: (_ for _ in ()).throw(OSError("disk full")))
+    old = saved_model.save(result, tmp_path / "old")
+    monkeypatch.setattr(
+        model_folder.np.lib.format, "write_array", lambda *a, **k: (_ for _ in ()).throw(OSError("disk full"))
+    )
     for name, force in (("new", False), ("old", True)):
         with pytest.raises(OSError, match="disk full"):
-            model_folder.save(result, tmp_path / name, force=force)
+            saved_model.save(result, tmp_path / name, force=force)
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["old"]
-    assert model_folder.load(old).schema == result.model.schema
+    assert saved_model.load(old).schema == result.model.schema
 
 
-@pytest.mark.parametrize("damage", ["model.json", "weights.npz", "pickle", "format", "list", "bytes", "nan"])
+@pytest.mark.parametrize(
+    "damage", ["model.json", "weights.npz", "pickle", "format", "list", "bytes", "nan", "shape", "schema", "columns"]
+)
 def test_damaged_models_are_refused(people_file, tmp_path, damage):
     """A missing file, a pickle in place of the weights, another format: DataError, and nothing is unpickled."""
-    out = model_folder.save(trained(people_file, steps=2), tmp_path / "model")
+    out = saved_model.save(trained(people_file, steps=2), tmp_path / "model")
     if damage == "pickle":
-        np.savez(out / "weights.npz", coef=np.array([{"a": 1}], dtype=object), intercept=np.zeros(1))
+        rewrite(out, {"coef": np.array([{"a": 1}], dtype=object), "intercept": np.zeros(1)})
     elif damage == "list":
         (out / "model.json").write_text("[]", encoding="utf-8")
     elif damage == "bytes":
         (out / "weights.npz").write_bytes(b"PK\x03\x04 something else")
     elif damage == "nan":
-        found = dict(np.load(out / "weights.npz"))
-        np.savez(out / "weights.npz", coef=found["coef"] * np.nan, intercept=found["intercept"])
+        found = weights(out)
+        rewrite(out, found | {"coef": found["coef"] * np.nan})
+    elif damage == "shape":
+        found = weights(out)
+        rewrite(out, found | {"coef": found["coef"][:, 1:]})
+    elif damage == "schema":
+        rewrite(out, schema=[3])
+    elif damage == "columns":
+        rewrite(out, schema={"target": "bought", "classes": ["no", "yes"], "columns": 3})
     elif damage == "format":
-        described = json.loads((out / "model.json").read_text(encoding="utf-8"))
-        (out / "model.json").write_text(json.dumps(described | {"format": 99}), encoding="utf-8")
+        rewrite(out, format=99)
     else:
         (out / damage).unlink()
     with pytest.raises(DataError):
-        model_folder.load(out)
+        saved_model.load(out)
 
 
 def test_a_person_who_is_in_the_file_more_often_is_still_one_person(people_file, tmp_path):

@@ -208,15 +208,26 @@ def test_dropouts_stand_in_front_of_the_accounts(data):
         ({"steps": None}, "steps=None"),
         ({"steps": 0}, "steps=0"),
         ({"noise_multiplier": -1.0}, "noise_multiplier=-1"),
-        ({"sampling": training.Poisson(1.5)}, "sample_rate=1.5"),
-        ({"sampling": training.Poisson(0.1, refresh_every=0)}, "refresh_every=0"),
-        ({"sampling": training.FullBatch(extra_steps=-1)}, "extra_steps=-1"),
     ],
 )
 def test_bad_arguments_are_refused_by_name(options, words):
     """The message names the argument and its value."""
     with pytest.raises(errors.ArgumentError, match=words):
         trainer(filters.Gaussian(mu=1.0), **options)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "options", "words"),
+    [
+        (training.Poisson, {"rate": 1.5}, "rate=1.5"),
+        (training.Poisson, {"rate": 0.1, "refresh_every": 0}, "refresh_every=0"),
+        (training.FullBatch, {"extra_steps": -1}, "extra_steps=-1"),
+    ],
+)
+def test_bad_arguments_of_a_sampling_are_refused_by_name(sampling, options, words):
+    """Before there is a trainer."""
+    with pytest.raises(errors.ArgumentError, match=words):
+        sampling(**options)
 
 
 def test_nothing_is_charged_when_a_batch_or_module_is_wrong(data):

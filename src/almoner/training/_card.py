@@ -1,7 +1,7 @@
 """The guarantee of a trained model, as data; ``to_markdown`` and ``to_html`` put it into words. All of it is public."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -70,6 +70,25 @@ MEANING = "In other words"
 NOT_PRIVATE = "A seed was given: anybody who knows it can take the noise off. This model is not private."
 
 SCOPE = "the model and every iterate; nothing that the data holder sees about single people"
+
+SECTIONS = {
+    "What is protected": (
+        "Between which data sets",
+        "Who counts as a person",
+        "What is covered",
+        "Labels",
+        "Preprocessing",
+    ),
+    "The training": ("How it was trained", "Tuning", "Noise", "Divisor of the sums", "Randomness"),
+    "The price": ("Who was charged what", "Ledger", "Released"),
+    "The proof": ("Notion", "Why this filter", "Why it holds"),
+}
+"""The headings of the page, and which facts of the card stand below each, in the order of the facts."""
+
+ACCURACY = (
+    "How well it predicts. Accuracy that is measured on people's data is not covered by the promise, "
+    "unless it was paid for."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +200,7 @@ class Card:
 
     def to_html(self) -> str:
         """The card as a page that stands alone: public, for whoever judges the model."""
+        told = self._facts()
         tiles = [
             ("Epsilon", shown(self.epsilon, 6)),
             ("Delta", shown(self.delta, 6)),
@@ -188,36 +208,41 @@ class Card:
             ("Noise, in clips", shown(self.noise_multiplier, 6, down=True)),
             ("People in a step", "all") if self.sample_rate is None else ("Sampling rate", f"{self.sample_rate:.6g}"),
         ]
-        return card_page(
-            f"{self._promise}-differential privacy: {READER}",
-            self._facts(),
-            tiles=tiles,
-            warning=NOT_PRIVATE if self.reproducible else "",
-            guess=self.guess,
-            unchecked=[UNCHECKED[each] for each in (self.people_from, self.preprocessing) if each in UNCHECKED],
-        )
+        body = [_html.notice(NOT_PRIVATE, alert=True)] if self.reproducible else []
+        body += [_html.paragraph(f"{self._promise}-differential privacy: {READER}", large=True), _html.tiles(tiles)]
+        if self.guess is not None:
+            words = sentence(self.guess)
+            body += [_html.heading(MEANING), _html.bar(self.guess, words, tick=0.5), _html.paragraph(words)]
+        for heading, names in SECTIONS.items():
+            below = [(name, _html.text(f"{said}.")) for name, said in told if name in names]
+            body += [_html.heading(heading), _html.facts(below)]
+        unchecked = [UNCHECKED[each] for each in (self.people_from, self.preprocessing) if each in UNCHECKED]
+        body += [_html.heading("What this card cannot show"), _html.points((*unchecked, ACCURACY))]
+        return _html.page("What this model promises", body)
 
     def _facts(self) -> list[tuple[str, str]]:
         """The facts of the card, in order, by name."""
-        return [
-            *([] if self.guess is None else [(MEANING, sentence(self.guess).removesuffix("."))]),
+        system = "noise from a generator seeded by the operating system"
+        told = (
+            (MEANING, "" if self.guess is None else sentence(self.guess).removesuffix(".")),
             ("Between which data sets", self.adjacency),
             ("Who counts as a person", PEOPLE[self.people_from]),
             ("What is covered", SCOPE),
             ("Notion", self._notion()),
-            *([("Why this filter", self.why.removesuffix("."))] if self.why else []),
+            ("Why this filter", self.why.removesuffix(".")),
             ("Why it holds", self._theorems()),
             ("How it was trained", self._training()),
-            *([("Tuning", self.tuned)] if self.tuned else []),
+            ("Tuning", self.tuned),
             ("Noise", self._noise()),
             ("Divisor of the sums", self._divisor()),
             ("Who was charged what", self.charged_at_most),
-            *([("Ledger", f"{self.record}: what people have there paid for this model")] if self.record else []),
+            ("Ledger", f"{self.record}: what people have there paid for this model" if self.record else ""),
             ("Labels", CLASSES[self.classes_from]),
             ("Preprocessing", PREPROCESSING[self.preprocessing]),
-            ("Randomness", self._randomness()),
+            ("Randomness", "reproducible: not private" if self.reproducible else system),
             *(("Released", said) for said in _in_words(self.released)),
-        ]
+        )
+        return [(name, said) for name, said in told if said]
 
     @property
     def _promise(self) -> str:
@@ -237,16 +262,11 @@ class Card:
         sampling = "all people in every step" if self.sample_rate is None else "Poisson sampling of people, DP-SGD"
         if self.batches:
             sampling = f"fixed batches by people's own records, nobody sampled: {self.batches}"
-        accounts = "all people charged the worst case"
-        if self.individual:
-            remainder = "the last contribution spends the remainder"
-            if self.pace:
-                share = "evenly" if self.pace == 1 else f"with pace {self.pace:g}"
-                remainder = f"what a person has left is spread {share} over the steps that are left"
-            left_out = "a person who cannot pay is left out"
-            accounts = f"an account for each person, {remainder if self.spend_remainder else left_out}"
         if self.streamed:
             sampling = "each step on the people who came then"
+        accounts = "all people charged the worst case"
+        if self.individual:
+            accounts = f"an account for each person, {self._remainder()}"
         more = f" and {self.extra_steps} more" if self.individual and self.extra_steps else ""
         model = f"the mean of the last {self.average:.0%} of the iterates" if self.average > 0 else "the last iterate"
         rate = f"learning rate {self.learning_rate:g}"
@@ -255,6 +275,14 @@ class Card:
         return (
             f"private gradient descent, {sampling}; {accounts}; {self.steps} steps{more}, {rate}; the model is {model}"
         )
+
+    def _remainder(self) -> str:
+        if not self.spend_remainder:
+            return "a person who cannot pay is left out"
+        if not self.pace:
+            return "the last contribution spends the remainder"
+        share = "evenly" if self.pace == 1 else f"with pace {self.pace:g}"
+        return f"what a person has left is spread {share} over the steps that are left"
 
     def _noise(self) -> str:
         when = "to begin with; what was released is listed below" if self.released else "in every step"
@@ -273,10 +301,6 @@ class Card:
                 f"(noise of standard deviation {self.count_sigma:.4g} on the count)"
             )
         return f"{self.divisor:.10g}, {source}"
-
-    def _randomness(self) -> str:
-        system = "noise from a generator seeded by the operating system"
-        return "reproducible: not private" if self.reproducible else system
 
 
 def _in_words(released: tuple[tuple[Mechanism, int], ...]) -> list[str]:
@@ -326,81 +350,21 @@ def build_card(budget: filters.Filter | Boundary, *, delta: float | None, **trai
     """
     if budget.delta is not None and delta not in (None, budget.delta):
         raise ArgumentError(f"delta={delta!r}: the budget {budget!r} is stated at its own delta={budget.delta:g}")
-    if not isinstance(budget, filters.Filter):
-        epsilon = budget.epsilon()
-        return Card(
-            epsilon=epsilon,
-            delta=budget.delta,
-            notion=f"odometers.{type(budget).__name__}",
-            budget=repr(budget),
-            measure="epsilon",
-            total=epsilon,
-            theorem="theory 6.1 to 6.3, 6.8",
-            **training,
-        )
-    promise = budget.notion.statement(delta)
-    left: Any = budget.left
-    measure = budget.notion.measure if np.ndim(left) == 0 else "epsilon"
-    return Card(
-        epsilon=promise.epsilon,
-        delta=promise.delta,
-        notion=type(budget).__name__,
-        budget=repr(budget),
-        measure=measure,
-        total=promise.epsilon if measure == "epsilon" else float(left),
-        theorem=promise.theorem,
-        guess=meaning.of(budget.tradeoff()).guess(),
-        **training,
-    )
-
-
-SECTIONS = (
-    (
-        "What is protected",
-        ("Between which data sets", "Who counts as a person", "What is covered", "Labels", "Preprocessing"),
-    ),
-    ("The training", ("How it was trained", "Tuning", "Noise", "Divisor of the sums", "Randomness")),
-    ("The price", ("Who was charged what", "Ledger", "Released")),
-    ("The proof", ("Notion", "Why this filter", "Why it holds")),
-)
-"""The headings of the page, and which facts of the card stand below each."""
-
-ACCURACY = (
-    "How well it predicts. Accuracy that is measured on people's data is not covered by the promise, "
-    "unless it was paid for."
-)
-
-
-def card_page(
-    promise: str,
-    facts: Iterable[tuple[str, str]],
-    *,
-    tiles: Iterable[tuple[str, str]],
-    warning: str,
-    guess: float | None,
-    unchecked: Sequence[str],
-) -> str:
-    """The page. Everything on it is public.
-
-    Args:
-        promise: the guarantee, in a sentence.
-        facts: what the card says, by name, without full stops.
-        tiles: the most important numbers by name.
-        warning: above everything; empty for none.
-        guess: how often the best guess is right at most; None: not known.
-        unchecked: what the caller said and nothing can check.
-    """
-    told = list(facts)
-    body = [
-        *([_html.notice(warning, alert=True)] if warning else []),
-        _html.paragraph(promise, large=True),
-        _html.tiles(tiles),
-    ]
-    if guess is not None:
-        words = sentence(guess)
-        body += [_html.heading("In other words"), _html.bar(guess, words, tick=0.5), _html.paragraph(words)]
-    for heading, names in SECTIONS:
-        below = [(name, _html.text(f"{said}.")) for name, said in told if name in names]
-        body += [_html.heading(heading), _html.facts(sorted(below, key=lambda each: names.index(each[0])))]
-    body += [_html.heading("What this card cannot show"), _html.points((*unchecked, ACCURACY))]
-    return _html.page("What this model promises", body)
+    if isinstance(budget, filters.Filter):
+        promise = budget.notion.statement(delta)
+        left: Any = budget.left
+        measure = budget.notion.measure if np.ndim(left) == 0 else "epsilon"
+        stated: dict[str, Any] = {
+            "epsilon": promise.epsilon,
+            "delta": promise.delta,
+            "notion": type(budget).__name__,
+            "measure": measure,
+            "total": promise.epsilon if measure == "epsilon" else float(left),
+            "theorem": promise.theorem,
+            "guess": meaning.of(budget.tradeoff()).guess(),
+        }
+    else:
+        epsilon, theorem = budget.epsilon(), "theory 6.1 to 6.3, 6.8"
+        stated = {"epsilon": epsilon, "delta": budget.delta, "notion": f"odometers.{type(budget).__name__}"}
+        stated |= {"measure": "epsilon", "total": epsilon, "theorem": theorem}
+    return Card(budget=repr(budget), **stated, **training)

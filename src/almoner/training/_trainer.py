@@ -256,8 +256,8 @@ class Trainer:
             raise ArgumentError("people: the records must be of as many people as there are accounts, or fewer")
         check_losses(watch.losses, records.person_count, settings)
         settings.check_first_step(caller, watch.odometer)
-        if settings.individual and (fresh := watch.odometer or settings.odometer) is not None:
-            PersonOdometer(1, fresh)  # refuses those that cannot be kept for each person
+        if settings.individual and watch.odometer is not None:
+            PersonOdometer(1, watch.odometer)  # refuses those that cannot be kept for each person
         return records
 
     def _begun(self, records: Records, watch: Watched) -> Any:

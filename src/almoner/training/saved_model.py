@@ -1,3 +1,4 @@
+
 """Private logistic regression from a file with a table to a folder with a model, and back (extra ``sklearn``).
 
 The same from images, see :func:`train_images_to_folder` (extra ``images``). The folder holds the model and its card,
@@ -5,27 +6,31 @@ which are public, and no pickle; see :func:`save`.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
-from almoner import _extras
+from almoner import _check, _extras
 from almoner._disk import whole_file
 from almoner.errors import ArgumentError, DataError
 from almoner.individual import BudgetStatement
-from almoner.training._linear import model_folder, tables
+from almoner.training import tables
+from almoner.training._card import Card
 from almoner.training._linear.gradients import probabilities
-from almoner.training._linear.model_folder import NOT_COVERED, Model, Trained, Tuning, check_free, save, train
+from almoner.training._linear.model_folder import IMAGES, TABLE, ModelFolder, Trained, check_places, metrics_of
 from almoner.training._linear.personal_accounts import PersonalAccounts, SavedAccounts, accounts_file
-from almoner.training._linear.schema import Schema, template
+from almoner.training._on_ledger.run import OnLedger
 from almoner.training.images import _image_files
 from almoner.training.images._image_files import shape_of as image_shape
+from almoner.training.tables import Schema, template
 
 if TYPE_CHECKING:
-    from almoner.training.images._model_folder import ImageModel, TrainedOnImages
+    from almoner.training.images.features import Whitened
 
 __all__ = [
     "ImageModel",
@@ -48,20 +53,213 @@ __all__ = [
     "train_to_folder",
 ]
 
-ON_IMAGES, MODULE = "logistic regression on images", "PyTorch module"
+Observe = Callable[[int, NDArray[np.float64]], None]
 
 
-def __getattr__(name: str) -> object:
-    if name not in ("ImageModel", "TrainedOnImages"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(_images(), name)
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """A trained model and the public schema of its tables. Every field is public."""
+
+    schema: Schema
+    coef: NDArray[np.float64]
+    intercept: NDArray[np.float64]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The labels, in the order of the probabilities."""
+        return tuple(self.schema.classes)
+
+    def predict_proba(self, path: Path, *, skip_rows: int = 0) -> NDArray[np.float64]:
+        """Probabilities of the classes, in the schema's order, for each row of a file: (rows, classes), private."""
+        table = tables.read(path, self.schema, target=False, skip_rows=skip_rows)
+        return self.probabilities(tables.encode(table, self.schema))
+
+    def predict(self, path: Path, *, skip_rows: int = 0) -> list[str]:
+        """The most likely class for each row of a file, private."""
+        return [self.classes[code] for code in self.predict_proba(path, skip_rows=skip_rows).argmax(axis=1)]
+
+    def probabilities(self, features: sparse.csr_matrix) -> NDArray[np.float64]:
+        """Probabilities of the classes, (rows, classes), for features of rows by the schema; both private."""
+        return probabilities(np.asarray(features @ self.coef.T) + self.intercept)
+
+    def to_folder(self, card: Card) -> ModelFolder:
+        """The model as a folder holds it."""
+        fields = {"schema": self.schema.to_dict(), "features": tables.feature_names(self.schema)}
+        return ModelFolder(TABLE, fields, {"coef": self.coef, "intercept": self.intercept}, card)
+
+    @classmethod
+    def from_folder(cls, path: Path, held: ModelFolder) -> Self:
+        """The model that a folder holds.
+
+        Raises:
+            DataError: its parts do not fit each other.
+        """
+        schema = Schema.parse(held.fields["schema"])
+        columns = 1 if len(schema.classes) == 2 else len(schema.classes)
+        held.check(path, coef=(columns, len(tables.feature_names(schema))), intercept=(columns,))
+        return cls(schema, held.arrays["coef"], held.arrays["intercept"])
 
 
-def _images() -> Any:
-    """Load the part that needs PyTorch when it is first asked for."""
-    with _extras.need("torch", "sklearn", extra="images"):
-        from almoner.training.images import _model_folder
-    return _model_folder
+@dataclass(frozen=True, slots=True, eq=False)
+class ImageModel:
+    """A trained model of images. Every field is public.
+
+    Attributes: classes, the names of the labels; shape, (channels, height, width) of the images; transform, what turns
+    them into features; coef, (classes, or 1 for two; features).
+    """
+
+    classes: tuple[str, ...]
+    shape: tuple[int, int, int]
+    transform: "Whitened"
+    coef: NDArray[np.float64]
+
+    def predict_proba(self, path: Path, *, skip_rows: int = 0, features: Path | None = None) -> NDArray[np.float64]:
+        """Probabilities of the classes, (records, classes), private, for an .npz file or a folder of image files.
+
+        A folder is read in the order of the names of its files. ``features``: where features are kept, private.
+        """
+        if skip_rows:
+            raise ArgumentError(f"skip_rows={skip_rows} must be 0: images have no lines")
+        return self.probabilities(_image_files.read(path, classes=None, shape=self.shape), features)
+
+    def predict(self, path: Path) -> list[str]:
+        """The most likely class of each image, private."""
+        return [self.classes[code] for code in self.predict_proba(path).argmax(axis=1)]
+
+    def probabilities(self, found: _image_files.Pictures, folder: Path | None) -> NDArray[np.float64]:
+        """Probabilities of the classes, (records, classes), for images; both private, as the folder of features."""
+        _, image_classifier = _for_images()
+        features = image_classifier.features_of(self.transform, found.images, folder)
+        return probabilities(features.astype(np.float64) @ self.coef.T)
+
+    def to_folder(self, card: Card) -> ModelFolder:
+        """The model as a folder holds it."""
+        drawn = self.transform.drawings
+        fields = {
+            "classes": list(self.classes),
+            "shape": list(self.shape),
+            "drawings": {"name": type(drawn).__name__, **asdict(drawn)},
+            "dimensions": self.transform.dimensions,
+            "features": repr(self.transform),
+        }
+        arrays = {"coef": self.coef, "centre": self.transform.centre.numpy(), "axes": self.transform.axes.numpy()}
+        return ModelFolder(IMAGES, fields, arrays, card)
+
+    @classmethod
+    def from_folder(cls, path: Path, held: ModelFolder) -> Self:
+        """The model that a folder holds.
+
+        Raises:
+            DataError: its parts do not fit each other, or its features are not those of this version.
+        """
+        torch, image_classifier = _for_images()
+        rules = {each.__name__: each for each in image_classifier.DRAWINGS.values()}
+        drawn = dict(held.fields["drawings"])
+        rule = rules[drawn.pop("name")](**drawn)
+        channels, height, width = (int(side) for side in held.fields["shape"])
+        transform = image_classifier.features_for(rule, (height, width), dimensions=held.fields["dimensions"])
+        size = transform.transform(torch.zeros(1, channels, height, width)).numel()
+        names = _class_names(held.fields["classes"])
+        if held.fields["features"] != repr(transform):
+            raise DataError(f"{path}: its features are not those that this version computes: train the model again")
+        rows, kept = 1 if len(names) == 2 else len(names), transform.dimensions
+        held.check(path, coef=(rows, kept), centre=(size,), axes=(size, kept))
+        centre, axes = (torch.from_numpy(held.arrays[name].astype(np.float32)) for name in ("centre", "axes"))
+        transform.centre, transform.axes = centre, axes
+        return cls(names, (channels, height, width), transform, held.arrays["coef"].astype(np.float64))
+
+
+class TrainedOnImages(Trained):
+    """A trained model of images: the model and its card are public, the rest is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Which settings are tried, how often, and whose labels say which is best. Every field is public."""
+
+    runs: float
+    """The expected number of runs; their number is random and secret."""
+    grid: Mapping[str, Sequence[float]]
+    """Settings of ``LogisticRegression`` and their values."""
+    on: Path | None = None
+    """A file of other people with labels, PRIVATE, who pay for the scores; None: the people who are trained on."""
+    skip_rows: int = 0
+
+
+def train(
+    data: Path,
+    schema: Schema,
+    *,
+    test: Path | None = None,
+    skip_rows: int = 0,
+    test_skip_rows: int = 0,
+    observe: Observe | None = None,
+    ledger: OnLedger | None = None,
+    tune: Tuning | None = None,
+    **options: Any,
+) -> Trained:
+    """Train a private logistic regression on a file.
+
+    Args:
+        data: a CSV or Parquet file, private.
+        schema: public.
+        test: a held-out file with labels; its people are not covered by the guarantee.
+        skip_rows, test_skip_rows: lines to leave out at the start of the files.
+        observe: called after each step with the step's number and the parameters, which are public.
+        ledger: the accounts that other trainings and questions charge too, where people are named as in the schema's
+            column of people.
+        tune: which settings are tried; see ``training.PrivateSearch``. Not with ``observe`` or ``ledger``.
+        **options: parameters of `LogisticRegression`.
+
+    Guarantee: model and card are (epsilon, delta)-differentially private for the people in `data`, whatever is said in
+        the schema, as long as the schema was not made by looking at the data.
+    Source: theory 4.3, 5.1, 5.3, 5.7 and 8.2.
+    """
+    from almoner.training._linear.estimator import LogisticRegression
+
+    if tune is not None and (observe is not None or ledger is not None):
+        raise ArgumentError(
+            "tune: no observe, which would tell the number of runs, and no ledger, which has no such price"
+        )
+    features, codes, table = _labelled(data, schema, skip_rows, blanks=ledger is None)
+    held_out = None if test is None else _labelled(test, schema, test_skip_rows)  # refused before anything is trained
+    judges = None if tune is None or tune.on is None else _judges(tune.on, schema, tune.skip_rows, data)
+    owners = tables.owners(table, schema)
+    estimator = LogisticRegression(
+        classes=range(len(schema.classes)), n_people=schema.people, fit_intercept=False, **options
+    )
+    if tune is None:
+        estimator.fit(features, codes, groups=owners, observe=observe, ledger=ledger)
+    else:
+        from almoner.training._linear.search import PrivateSearch
+
+        budget = {name: getattr(estimator, name) for name in ("epsilon", "delta", "seed")}
+        search = PrivateSearch(estimator, tune.grid, runs=tune.runs, **budget)
+        estimator = search.fit(features, codes, owners, held_out=judges).best_estimator_
+    model = Model(schema, estimator.coef_, estimator.intercept_)
+    card = replace(estimator.card_, classes_from="schema", preprocessing="schema")
+    metrics = None if held_out is None else metrics_of(model.probabilities(held_out[0]), held_out[1])
+    return Trained(model, card, metrics, estimator.holder_report_, estimator.accounts_)
+
+
+def _labelled(
+    path: Path, schema: Schema, skip_rows: int, *, blanks: bool = True
+) -> tuple[sparse.csr_matrix, NDArray[np.int64], tables.Table]:
+    """Features of a labelled file's rows, the numbers of their classes, and the columns that were read; private."""
+    table = tables.read(path, schema, skip_rows=skip_rows, blanks=blanks)
+    features, codes = tables.encode(table, schema), tables.labels(table, schema)
+    if not len(codes):
+        raise DataError(f"{path} has no rows")
+    return features, codes, table
+
+
+def _judges(path: Path, schema: Schema, skip_rows: int, data: Path) -> tuple[Any, ...]:
+    """The people of another file: features, classes, and whose row it is where the schema says so; private."""
+    if Path(path).resolve() == Path(data).resolve():
+        raise ArgumentError(f"{path} is the file that is trained on: without it the same people pay for the scores")
+    features, codes, table = _labelled(path, schema, skip_rows)
+    owners = tables.owners(table, schema)
+    return (features, codes, *([] if owners is None else [owners]))
 
 
 def train_to_folder(
@@ -73,7 +271,6 @@ def train_to_folder(
     person: str | None = None,
     force: bool = False,
     keep_accounts: bool = False,
-    observe: Callable[[int, NDArray[np.float64]], None] | None = None,
     **options: Any,
 ) -> Trained:
     """Train on a file and save the model in a folder; what could not be saved is refused before training.
@@ -86,7 +283,6 @@ def train_to_folder(
         person: the column that names the person of a row; None: each row is a person.
         force: overwrite a model that is there already.
         keep_accounts: also write ``accounts_file(out)``, PRIVATE, which ``statement`` reads.
-        observe: called after each step with the step's number and the parameters, which are public.
         **options: arguments of ``train`` and parameters of ``LogisticRegression``.
 
     Guarantee: that of ``train``.
@@ -98,17 +294,27 @@ def train_to_folder(
         )
     if keep_accounts and not options.get("individual", True):
         raise ArgumentError("keep_accounts needs individual=True: else all are charged the same, as the card says")
-    kept = _check_places(out, force=force, keep_accounts=keep_accounts)
-    trained = train(data, Schema.read(schema, target=target, person=person), observe=observe, **options)
-    save(trained, out, force=force)
-    if keep_accounts and trained.accounts is not None:
-        trained.accounts.save(kept)
+    check_places(out, force=force, keep_accounts=keep_accounts)
+    trained = train(data, Schema.read(schema, target=target, person=person), **options)
+    save(trained, out, force=force, keep_accounts=keep_accounts)
     return trained
 
 
 def train_images_to_folder(
-    images: Path, out: Path, *, force: bool = False, keep_accounts: bool = False, **options: Any
-) -> "TrainedOnImages":
+    images: Path,
+    out: Path,
+    *,
+    classes: Sequence[str],
+    people: int,
+    kind: str,
+    drawings: int | None = None,
+    shape: tuple[int, int, int] | None = None,
+    features: Path | None = None,
+    test: Path | None = None,
+    force: bool = False,
+    keep_accounts: bool = False,
+    **options: Any,
+) -> TrainedOnImages:
     """Train on images and save the model in a folder; what could not be saved is refused before training.
 
     Args:
@@ -117,13 +323,17 @@ def train_images_to_folder(
             ``people``, images with the same entry are one person's. Or a folder with a folder of PNG or JPEG files for
             each class: each image is then a person.
         out: the folder to write.
+        classes: public. The names of the labels.
+        people: public. About how many people there are, which sums are divided by.
+        kind: public. What the images look like: "strokes", "objects" or "scenes".
+        drawings: public. How many drawings features are whitened by; None: as in ``image_classifier.ImageClassifier``.
+        shape: public. (channels, height, width), which images of a folder are scaled to; needed for a folder.
+        features: private. A folder where features are kept, so that they are computed once; None: nowhere.
+        test: held-out images with labels; their people are not covered by the guarantee.
         force: overwrite a model that is there already.
         keep_accounts: also write ``accounts_file(out)``, PRIVATE, which ``statement`` reads.
-        **options: all public but the first two. ``features``, a private folder where features are kept; ``test``,
-            held-out images with labels; ``classes``, the names of the labels; ``people``, about how many there are;
-            ``kind`` of images, "strokes", "objects" or "scenes"; ``drawings``, by how many features are whitened;
-            ``shape``, (channels, height, width), which images of a folder are scaled to; ``epsilon``, ``delta``,
-            ``dimensions``, ``seed`` and ``observe`` as in ``image_classifier.ImageClassifier``.
+        **options: public: ``epsilon``, ``delta``, ``dimensions`` and ``seed`` of ``image_classifier.ImageClassifier``,
+            and ``observe`` of its ``fit``.
 
     Raises:
         ArgumentError, DataError: before anything is charged.
@@ -132,41 +342,72 @@ def train_images_to_folder(
         public arguments were not chosen by looking at the data, and no seed was given.
     Source: theory 4.3, 5.1 and 5.3.
     """
-    _model_folder = _images()
-    kept = _check_places(out, force=force, keep_accounts=keep_accounts)
-    trained: TrainedOnImages = _model_folder.train(images, **options)
-    _model_folder.save(trained, out, force=force)
-    if keep_accounts and trained.accounts is not None:
-        trained.accounts.save(kept)
+    torch, image_classifier = _for_images()
+    check_places(out, force=force, keep_accounts=keep_accounts)
+    observe, names = options.pop("observe", None), _class_names(classes)
+    _check.one_of(list(image_classifier.DRAWINGS), kind=kind)
+    rule = image_classifier.DRAWINGS[kind](**({} if drawings is None else {"count": drawings}))
+    estimator = image_classifier.ImageClassifier(
+        classes=range(len(names)), n_people=people, kind=rule, folder=features, **options
+    )
+    found = _image_files.read(images, classes=names, shape=shape)
+    held_out = None if test is None else _image_files.read(test, classes=names, shape=found.shape)
+    estimator.fit(found.images, found.labels, found.people, observe=observe)
+    estimator.transform_.learn(torch.zeros(1, *found.shape))  # where all features were kept, they were not needed yet
+    linear = estimator.model_
+    model = ImageModel(names, found.shape, estimator.transform_, linear.coef_)
+    metrics = None if held_out is None else metrics_of(model.probabilities(held_out, features), held_out.labels)
+    trained = TrainedOnImages(model, estimator.card_, metrics, linear.holder_report_, linear.accounts_)
+    save(trained, out, force=force, keep_accounts=keep_accounts)
     return trained
 
 
-def load(folder: Path) -> "Model | ImageModel":
+def _for_images() -> tuple[Any, Any]:
+    """PyTorch and ``image_classifier``, which are loaded when they are first asked for."""
+    with _extras.need("torch", "sklearn", extra="images"):
+        import torch
+
+        from almoner.training.images import image_classifier
+    return torch, image_classifier
+
+
+def _class_names(classes: Sequence[str]) -> tuple[str, ...]:
+    names = tuple(classes)
+    if len(names) < 2 or len(set(names)) != len(names):
+        raise ArgumentError("classes must name at least two labels, each once")
+    if any(not isinstance(name, str) or not name or name != name.strip() or "/" in name for name in names):
+        raise ArgumentError("classes must be names without blanks around them and without a slash")
+    return names
+
+
+def save(trained: Trained, out: Path, *, force: bool = False, keep_accounts: bool = False) -> Path:
+    """Write the folder, whole or not at all; what is there already is kept unless force says otherwise.
+
+    Args:
+        trained: a model of a table, or of images.
+        out: the folder to write.
+        force: overwrite a model that is there already.
+        keep_accounts: also write ``accounts_file(out)``, PRIVATE, if each person had an account.
+    """
+    held: ModelFolder = trained.model.to_folder(trained.card)
+    accounts = trained.accounts if keep_accounts else None
+    return held.write(out, force=force, metrics=trained.metrics, accounts=accounts)
+
+
+def load(folder: Path) -> Model | ImageModel:
     """The model in a folder: of tables, or of images.
 
     Raises:
         DataError: it holds none, or is damaged.
     """
-    folder = Path(folder)
+    held = ModelFolder.read(folder, TABLE, IMAGES)
+    kind: type[Model | ImageModel] = ImageModel if held.kind == IMAGES else Model
     try:
-        kind = json.loads((folder / "model.json").read_text(encoding="utf-8"))["kind"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return kind.from_folder(folder, held)
+    except (ArgumentError, AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
         raise DataError(f"{folder} does not hold a model that almoner saved") from error
-    if kind == MODULE:
-        raise DataError(f"{folder} holds a {MODULE}: load it with training.saved_module.load(folder, module)")
-    if kind != ON_IMAGES:
-        return model_folder.load(folder)
-    model: ImageModel = _images().load(folder)
-    return model
-
-
-def _check_places(out: Path, *, force: bool, keep_accounts: bool) -> Path:
-    """Refuse what could not be written; where the accounts of the model go, PRIVATE."""
-    check_free(out, force=force)
-    kept = accounts_file(out)
-    if kept.exists() and not (keep_accounts and force):
-        raise ArgumentError(f"{kept} exists already: the accounts of another model; choose another folder for this one")
-    return kept
 
 
 def statement(model: Path, person: str) -> BudgetStatement:
@@ -227,9 +468,7 @@ def score(
         chances, codes = _judged_images(model, data, features)
     if not len(codes):
         raise DataError(f"{data} has no rows")
-    own = np.maximum(chances[np.arange(len(codes)), codes], 1e-300)
-    right, loss = np.mean(chances.argmax(axis=1) == codes), -np.log(own).mean()
-    metrics = {"rows": len(codes), "accuracy": float(right), "log_loss": float(loss), "note": NOT_COVERED}
+    metrics = metrics_of(chances, codes)
     with whole_file(written) as file:
         file.write((json.dumps(metrics, indent=2) + "\n").encode("utf-8"))
     return metrics

@@ -1,27 +1,21 @@
 """Save a trained PyTorch module in a folder with its card, and load it again.
 
-The folder holds no pickle of code, and nothing that the guarantee does not cover:
-
-    model.json      the parameters' names, shapes and types, and how it was trained; public
-    weights.pt      parameters and buffers, tensors alone; public
-    card.json       the guarantee, in fields
-    card.md         the guarantee, in words
-    card.html       the same as a page
+The folder holds no pickle, and nothing that the guarantee does not cover: parameters and buffers, the card, and how the
+module was trained; no state of the optimizer.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from almoner import __version__, _extras
-from almoner._disk import whole_folder
 from almoner.errors import ArgumentError, DataError, Unsupported
 from almoner.training._card import Card
-from almoner.training._linear.model_folder import check_free, write_card
-from almoner.training._linear.personal_accounts import PersonalAccounts, accounts_file, named_accounts
+from almoner.training._linear.model_folder import MODULE, ModelFolder, check_places
+from almoner.training._linear.personal_accounts import PersonalAccounts, named_accounts
 
 with _extras.need("torch", extra="torch"):
     import torch
@@ -33,11 +27,12 @@ with _extras.need("torch", extra="torch"):
 
 __all__ = ["KIND", "Saved", "load", "save"]
 
-KIND = "PyTorch module"
+KIND = MODULE
 """The kind of folder that ``model.json`` names."""
 
-_FORMAT = 1
 _NAMED = 6  # of names that differ, so many are listed
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
+"""Words that hold a number of so many bytes of a type that NumPy lacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,27 +76,12 @@ def save(
     folder = Path(folder)
     if not isinstance(trained, Trainer | Stream):
         raise ArgumentError(f"trained={type(trained).__name__} must be a training.Trainer or a training.Stream")
-    card, tensors, beside = trained.card(delta=delta), _tensors(trained.module), accounts_file(folder.resolve())
-    check_free(folder, force=force)
-    if keep_accounts and card.record:
+    held = _held(trained.module, trained.card(delta=delta), {"settings": _settings(trained)})
+    check_places(folder, force=force, keep_accounts=keep_accounts)
+    if keep_accounts and held.card.record:
         raise Unsupported("keep_accounts: the accounts of this training are the ledger's; see `almoner statement`")
-    accounts = _accounts(trained, card.delta) if keep_accounts else None
-    if beside.exists() and not (keep_accounts and force):
-        raise ArgumentError(f"{beside} exists already: the accounts of another model; choose another folder")
-    with whole_folder(folder, mode=0o755) as fresh:
-        torch.save(tensors, fresh / "weights.pt")
-        described = {
-            "format": _FORMAT,
-            "kind": KIND,
-            "state": _shapes(tensors),
-            "settings": _settings(trained),
-            "weights": _digest(fresh / "weights.pt"),
-        }
-        (fresh / "model.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-        write_card(fresh, card)
-    if accounts is not None:
-        accounts.save(beside)
-    return folder
+    accounts = _accounts(trained, held.card.delta) if keep_accounts else None
+    return held.write(folder, force=force, accounts=accounts)
 
 
 def load(folder: str | Path, module: nn.Module) -> Saved:
@@ -118,92 +98,81 @@ def load(folder: str | Path, module: nn.Module) -> Saved:
         ArgumentError: the module is another one; the message names what differs.
         DataError: the folder holds no such module, or is damaged.
     """
-    folder = Path(folder)
+    held = ModelFolder.read(Path(folder), KIND)
     try:
-        described = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-        kind, written, settings = described["kind"], described["format"], described["settings"]
-        card = Card.from_dict(json.loads((folder / "card.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        tensors = {name: _tensor(array, held.torch_types.get(name)) for name, array in held.arrays.items()}
+        saved = Saved(held.card, held.fields["settings"])
+    except (AttributeError, TypeError, ValueError, KeyError, RuntimeError) as error:
         raise DataError(f"{folder} does not hold a module that almoner saved") from error
-    if kind != KIND:
-        raise DataError(f"{folder} holds {kind!r}, not a {KIND}: load it with training.saved_model.load")
-    if written != _FORMAT:
-        raise DataError(f"{folder}: format {written!r} is not {_FORMAT}, the one this version reads")
-    tensors = _read(folder, described)
     _refuse_another(module, tensors)
     module.load_state_dict(tensors)
-    return Saved(card, settings)
+    return saved
 
 
-def _read(folder: Path, described: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors in a folder, which are those that it describes."""
-    try:
-        sound = _digest(folder / "weights.pt") == described["weights"]
-        tensors = torch.load(folder / "weights.pt", weights_only=True, map_location="cpu") if sound else {}
-        sound = sound and _shapes(tensors) == described["state"]
-    except Exception as error:  # torch raises many kinds for a broken file
-        raise DataError(f"{folder / 'weights.pt'} cannot be read as tensors") from error
-    if not sound:
-        raise DataError(f"{folder / 'weights.pt'} is damaged: it is not what model.json describes")
-    return tensors
-
-
-def _refuse_another(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+def _refuse_another(module: nn.Module, saved: Mapping[str, Tensor]) -> None:
     """Refuse a module whose state has other names, shapes or types than these tensors."""
-    own, saved = _shapes(_tensors(module)), _shapes(tensors)
-    differ = [
-        f"{name!r} is {_words(own[name])}, and {_words(saved[name])} in the folder"
-        for name in saved
-        if name in own and own[name] != saved[name]
-    ]
-    reasons = [
-        *_listed("it lacks", [repr(name) for name in saved if name not in own]),
-        *_listed("the folder lacks", [repr(name) for name in own if name not in saved]),
-        *_listed("", differ),
-    ]
+    own = _state(module)
+    found = {
+        "it lacks ": [repr(name) for name in saved if name not in own],
+        "the folder lacks ": [repr(name) for name in own if name not in saved],
+        "": [
+            f"{name!r} is {_words(own[name])}, and {_words(saved[name])} in the folder"
+            for name in saved
+            if name in own and _words(own[name]) != _words(saved[name])
+        ],
+    }
+    more = {what: [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else [] for what, names in found.items()}
+    reasons = [what + ", ".join([*names[:_NAMED], *more[what]]) for what, names in found.items() if names]
     if reasons:
         raise ArgumentError(f"module={type(module).__name__} is not the one that was saved: {'; '.join(reasons)}")
 
 
-def _listed(what: str, names: list[str]) -> list[str]:
-    if not names:
-        return []
-    more = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
-    return [f"{what} {', '.join([*names[:_NAMED], *more])}".strip()]
+def _words(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
 
 
-def _words(described: Mapping[str, Any]) -> str:
-    return f"{described['dtype']} {tuple(described['shape'])}"
-
-
-def _tensors(module: nn.Module) -> dict[str, Tensor]:
-    """A module's state, each tensor apart from the module."""
+def _state(module: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a module's state."""
     state = module.state_dict()
     for name, value in state.items():
         if not isinstance(value, Tensor):
             raise Unsupported(f"module: its state {name!r} is no tensor, and nothing else is saved")
-    return {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
+    return state
 
 
-def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Any]]:
-    return {
-        name: {"shape": list(value.shape), "dtype": str(value.dtype).removeprefix("torch.")}
-        for name, value in tensors.items()
-    }
+def _held(module: nn.Module, card: Card, fields: Mapping[str, Any]) -> ModelFolder:
+    """A module as a folder holds it, each array apart from the module."""
+    arrays, types = {}, {}
+    for name, value in _state(module).items():
+        try:
+            dense = value.detach().cpu().contiguous().clone()
+            try:
+                arrays[name] = dense.numpy()
+            except TypeError:
+                arrays[name] = dense.view(_WORDS[dense.element_size()]).numpy()
+                types[name] = str(dense.dtype).removeprefix("torch.")
+        except (TypeError, KeyError, RuntimeError) as error:
+            raise Unsupported(f"module: its state {name!r} is no dense tensor that an array holds") from error
+    return ModelFolder(KIND, fields, arrays, card, types)
+
+
+def _tensor(array: NDArray[Any], torch_type: str | None) -> Tensor:
+    tensor = torch.from_numpy(array)
+    return tensor if torch_type is None else tensor.view(getattr(torch, torch_type))
 
 
 def _settings(trained: Trainer | Stream) -> dict[str, Any]:
     """The public settings of a training that are not on the card."""
-    optimizer, card_of = trained._optimizer, "Stream" if isinstance(trained, Stream) else "Trainer"
-    plain = {
+    optimizer = trained._optimizer
+    options = {
         name: value
         for name, value in optimizer.param_groups[0].items()
         if name != "params" and (value is None or isinstance(value, bool | int | float | str))
     }
     return {
-        "trained_by": card_of,
+        "trained_by": "Stream" if isinstance(trained, Stream) else "Trainer",
         "module": type(trained.module).__name__,
-        "optimizer": {"name": type(optimizer).__name__, **plain},
+        "optimizer": {"name": type(optimizer).__name__, **options},
         "versions": {"library": __version__, "torch": torch.__version__},
     }
 
@@ -215,7 +184,3 @@ def _accounts(trained: Trainer | Stream, delta: float) -> PersonalAccounts:
         raise Unsupported("keep_accounts needs accounts per person: else all are charged the same, as the card says")
     ids = people.state()["ids"] if isinstance(trained, Stream) else trained._people_of.ids
     return named_accounts(people, ids, delta)
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -321,8 +321,8 @@ def test_importing_the_wing_does_not_load_scikit_learn():
 @needs("adult")
 def test_adult_our_way_reaches_the_bar():
     """UCI Adult at (0.3, 1e-5), our features and settings, one seed: above 84.4 % and above plain private GD."""
-    from almoner.training._linear import tables
-    from almoner.training._linear.schema import Schema
+    from almoner.training import tables
+    from almoner.training.tables import Schema
 
     schema = Schema.read(Path(training.__file__).parent / "adult.toml")
     learn, judge = (tables.read(ADULT / f"adult.{part}", schema, skip_rows=part == "test") for part in ("data", "test"))

@@ -1,5 +1,6 @@
 """Trainings and questions that charge one ledger: each person has one budget, whatever is done with their data."""
 
+from dataclasses import replace
 from fractions import Fraction
 from threading import Thread
 
@@ -26,6 +27,11 @@ ONE = filters.Gaussian(epsilon=1.0, delta=1e-6)
 def place(request, tmp_path):
     """A ledger's file, or a schema on a server."""
     return tmp_path / "people.ledger" if request.param == "file" else request.getfixturevalue("server").place()
+
+
+def on_ledger(on, budget, module=None, **options):
+    """A trainer whose people pay on a ledger, with this budget at most."""
+    return trainer(replace(on, at_most=budget), module, **options)
 
 
 def opened(place, budget=WHOLE, **options):
@@ -77,9 +83,9 @@ def test_two_trainings_and_questions_keep_one_budget(place, monkeypatch):
     with opened(place) as session:
         book = session.ledger
         for number in range(2):
-            job = trainer(ONE)
+            job = on_ledger(training.OnLedger(book, f"model {number}"), ONE)
             before, squares = spent(book), seen.squares.copy()
-            job.fit(x, y, ledger=training.OnLedger(book, f"model {number}"), ids=IDS)
+            job.fit(x, y, IDS)
             cost = (seen.squares - squares) / (2 * job.noise_multiplier**2)
             really += cost
             assert np.all(cost * 1e15 <= (spent(book) - before) * (1 + 1e-9))
@@ -102,8 +108,8 @@ def test_card_and_record_point_at_each_other(place):
     x, y = records()
     with opened(place) as session:
         session.ledger.dataset("visits", person="who")
-        job, on = trainer(ONE), training.OnLedger(session.ledger, "churn", purpose="care", dataset="visits")
-        job.fit(x, y, ledger=on, ids=IDS)
+        job = on_ledger(training.OnLedger(session.ledger, "churn", purpose="care", dataset="visits"), ONE)
+        job.fit(x, y, IDS)
         (listed,) = trainings(session.ledger)
         entry = session.ledger.entries("training")[0]
         assert entry.public["dataset"] == "visits"
@@ -119,8 +125,8 @@ def test_a_settled_run_charges_nobody_any_more(place):
     """After the rest was given back neither the run's questions nor its accounts can spend it again."""
     x, y = records()
     with opened(place) as session:
-        job = trainer(ONE)
-        run = job.fit(x, y, ledger=training.OnLedger(session.ledger, "m"), ids=IDS)
+        job = on_ledger(training.OnLedger(session.ledger, "m"), ONE)
+        run = job.fit(x, y, IDS)
         before = spent(session.ledger)
         with pytest.raises(LedgerError, match="settled"):
             run.noisy_sum(lambda output, target: (output.argmax(1) == target).double(), sigma=10.0)
@@ -136,27 +142,27 @@ def test_what_cannot_be_charged_is_refused_before_anything_is(place):
     with opened(place) as session:
         on = training.OnLedger(session.ledger, "m")
         zcdp, planned = filters.Zcdp(rho=0.01), filters.recommend(epsilon=1.0, delta=1e-6).budget
-        for job, what in (
-            (trainer(ONE, seed=1), "seed"),
-            (trainer(ONE, individual=False), "individual=False"),
-            (trainer(zcdp), "counts Gaussian rho"),
+        for made, what in (
+            (lambda: on_ledger(on, ONE, seed=1), "seed"),
+            (lambda: on_ledger(on, ONE, individual=False), "individual=False"),
+            (lambda: on_ledger(on, zcdp), "counts Gaussian rho"),
             (
-                trainer(filters.Renyi(epsilon=1.0, delta=1e-6), sampling=training.Poisson(0.5)),
+                lambda: on_ledger(on, filters.Renyi(epsilon=1.0, delta=1e-6), sampling=training.Poisson(0.5)),
                 "filters.Residue for sampled",
             ),
         ):
             with pytest.raises(Unsupported, match=what):
-                job.fit(x, y, ledger=on, ids=IDS)
-        for ids in (None, IDS[:-1], [*IDS[:-1], IDS[0]]):
-            with pytest.raises(ArgumentError, match=r"ids|two of them"):
-                trainer(ONE).fit(x, y, ledger=on, ids=ids)
-        with pytest.raises(ArgumentError, match="ids name people on a ledger"):
-            trainer(ONE).fit(x, y, ids=IDS)
+                made().fit(x, y, IDS)
+        for ids in (None, IDS[:-1], [None, *IDS[1:]]):
+            with pytest.raises(ArgumentError, match="people must"):
+                on_ledger(on, ONE).fit(x, y, ids)
+        with pytest.raises(ArgumentError, match="at_most=filters"):
+            trainer(on)
         assert planned is not None
         assert not spent(session.ledger).any()
         session.analyst("ann").ask(Count(clip=3, rho=0.001), key="taken")
         with pytest.raises(ArgumentError, match="used for another"):
-            trainer(ONE).fit(x, y, ledger=training.OnLedger(session.ledger, "taken"), ids=IDS)
+            on_ledger(training.OnLedger(session.ledger, "taken"), ONE).fit(x, y, IDS)
 
 
 def test_who_has_nothing_left_is_not_in_the_model(place, monkeypatch):
@@ -169,8 +175,8 @@ def test_who_has_nothing_left_is_not_in_the_model(place, monkeypatch):
             number = len(session.ledger.entries())
             session.analyst("ann").ask(Count(clip=3, rho=everything * 0.9, pace=1), key=str(number), anyway=True)
         left = session.ledger.budget_units - spent(session.ledger)
-        job = trainer(filters.Gaussian(mu=1.0))
-        job.fit(x, y, ledger=training.OnLedger(session.ledger, "m"), ids=IDS)
+        job = on_ledger(training.OnLedger(session.ledger, "m"), filters.Gaussian(mu=1.0))
+        job.fit(x, y, IDS)
         cost = seen.squares / (2 * job.noise_multiplier**2)
         assert np.all(cost * 1e15 <= left * (1 + 1e-9) + 1)
         assert spent(session.ledger).max() <= session.ledger.budget_units
@@ -181,8 +187,8 @@ def test_fixed_batches_and_correlated_noise(tmp_path, noise):
     """The rows that a contribution commits are charged before, and settled to the unit."""
     x, y = records()
     with opened(tmp_path / "l") as session:
-        job = trainer(ONE, sampling=FixedBatches(50, noise=noise), steps=16)
-        job.fit(x, y, ledger=training.OnLedger(session.ledger, "m"), ids=IDS)
+        job = on_ledger(training.OnLedger(session.ledger, "m"), ONE, sampling=FixedBatches(50, noise=noise), steps=16)
+        job.fit(x, y, IDS)
         assert [int(-(-each // 1)) for each in units(job.accounts)] <= spent(session.ledger).tolist()
         assert 0 < spent(session.ledger).max() <= session.ledger.budget_units
         assert clean(session.ledger)
@@ -195,17 +201,23 @@ def test_poisson_samples_by_the_residue(tmp_path):
     budget = filters.Residue(epsilon=1.0, delta=1e-6)
     with opened(tmp_path / "l", keys_delta=1.5e-8) as session:
         on = training.OnLedger(session.ledger, "m")
-        job = trainer(budget, sampling=training.Poisson(0.1), noise_multiplier=3.0, steps=20)
-        job.fit(x, y, ledger=on, ids=IDS)
+        job = on_ledger(on, budget, sampling=training.Poisson(0.1), noise_multiplier=3.0, steps=20)
+        job.fit(x, y, IDS)
         assert 0 < spent(session.ledger).max() <= session.ledger.budget_units
         assert clean(session.ledger)
-        again = trainer(budget, sampling=training.Poisson(0.1), noise_multiplier=3.0, steps=20)
-        with pytest.raises(BudgetExceeded, match="keys_delta"):
-            again.fit(x, y, ledger=training.OnLedger(session.ledger, "n"), ids=IDS)
-    with opened(tmp_path / "undeclared") as session, pytest.raises(ArgumentError, match="keys_delta"):
-        trainer(budget, sampling=training.Poisson(0.1), noise_multiplier=3.0).fit(
-            x, y, ledger=training.OnLedger(session.ledger, "m"), ids=IDS
+        again = on_ledger(
+            training.OnLedger(session.ledger, "n"),
+            budget,
+            sampling=training.Poisson(0.1),
+            noise_multiplier=3.0,
+            steps=20,
         )
+        with pytest.raises(BudgetExceeded, match="keys_delta"):
+            again.fit(x, y, IDS)
+    with opened(tmp_path / "undeclared") as session, pytest.raises(ArgumentError, match="keys_delta"):
+        on_ledger(
+            training.OnLedger(session.ledger, "m"), budget, sampling=training.Poisson(0.1), noise_multiplier=3.0
+        ).fit(x, y, IDS)
 
 
 class Killed(BaseException):
@@ -224,9 +236,9 @@ def test_a_run_that_ends_by_an_error_is_settled_for_what_it_released(tmp_path):
     """Without a checkpoint nobody can go on: what was charged stays, the rest comes back."""
     x, y = records()
     with opened(tmp_path / "l") as session:
-        job = trainer(ONE)
+        job = on_ledger(training.OnLedger(session.ledger, "m"), ONE)
         with pytest.raises(Killed):
-            job.fit(x, y, ledger=training.OnLedger(session.ledger, "m"), ids=IDS, callbacks=[interrupted(5)])
+            job.fit(x, y, IDS, callbacks=[interrupted(5)])
         assert np.all(np.asarray(job.accounts.spent()) * 1e15 / 2 <= spent(session.ledger) + 1)
         assert 0 < spent(session.ledger).max() < session.ledger.budget_units / 4
         assert trainings(session.ledger)[0].state == "settled"
@@ -252,13 +264,12 @@ def backed_up(place, tmp_path):
         if run.step == 6:
             raise Killed
 
-    options = {"ledger": on, "ids": IDS, "checkpoint_every": 50}
     with dies(Killed):
-        trainer(ONE).fit(x, y, folder=folder, callbacks=[steps], **options)
+        on_ledger(on, ONE).fit(x, y, IDS, folder=training.RunFolder(folder, every=50), callbacks=[steps])
 
     def resume(where):
-        job = trainer(ONE)
-        return job, job.fit(x, y, folder=training.RunFolder(where, resume=True), **options)
+        job = on_ledger(on, ONE)
+        return job, job.fit(x, y, IDS, folder=training.RunFolder(where, every=50, resume=True))
 
     return folder, copy, resume
 
@@ -312,14 +323,7 @@ def test_no_round_is_released_in_a_transaction_that_may_be_undone(tmp_path):
                 book.transact(lambda turn: run.noisy_sum(lambda output, target: torch.ones(len(target)), sigma=10.0))
 
         with pytest.raises(ArgumentError, match="while a transaction is open"):
-            trainer(ONE).fit(
-                x,
-                y,
-                ledger=training.OnLedger(book, "m"),
-                ids=IDS,
-                folder=tmp_path / "run",
-                callbacks=[within],
-            )
+            on_ledger(training.OnLedger(book, "m"), ONE).fit(x, y, IDS, folder=tmp_path / "run", callbacks=[within])
         assert clean(book)
 
 
@@ -330,23 +334,21 @@ def test_a_killed_run_is_resumed_once(place, tmp_path):
     with opened(place) as session:
         on = training.OnLedger(session.ledger, "m")
         with pytest.raises(Killed):
-            trainer(ONE).fit(
-                x, y, ledger=on, ids=IDS, folder=training.RunFolder(folder, every=4), callbacks=[interrupted(6)]
-            )
+            on_ledger(on, ONE).fit(x, y, IDS, folder=training.RunFolder(folder, every=4), callbacks=[interrupted(6)])
         held = spent(session.ledger)
         copied(folder, copy)
         with pytest.raises(ArgumentError, match="goes on there"):
-            trainer(ONE).fit(x, y, folder=training.RunFolder(folder, resume=True))
+            trainer(ONE).fit(x, y, IDS, folder=training.RunFolder(folder, resume=True))
         with pytest.raises(ArgumentError, match="elsewhere"):
-            trainer(ONE).fit(x, y, ledger=on, ids=IDS)
-        job = trainer(ONE)
-        run = job.fit(x, y, ledger=on, ids=IDS, folder=training.RunFolder(folder, resume=True))
+            on_ledger(on, ONE).fit(x, y, IDS)
+        job = on_ledger(on, ONE)
+        run = job.fit(x, y, IDS, folder=training.RunFolder(folder, resume=True))
         assert run.step >= 20 - 2
         assert np.all(spent(session.ledger) <= held)
         assert np.all(np.asarray(job.accounts.spent()) > 0)
         for stale in (copy, folder):
             with pytest.raises(ArgumentError, match=r"settled|elsewhere"):
-                trainer(ONE).fit(x, y, ledger=on, ids=IDS, folder=training.RunFolder(stale, resume=True))
+                on_ledger(on, ONE).fit(x, y, IDS, folder=training.RunFolder(stale, resume=True))
         assert clean(session.ledger)
 
 
@@ -362,12 +364,12 @@ def test_a_run_whose_checkpoint_went_on_elsewhere_releases_nothing_more(server, 
             steps.append(run.step)
             if run.step == 8:
                 copied(folder, copy)
-                trainer(ONE).fit(
-                    x, y, ledger=training.OnLedger(other, "m"), ids=IDS, folder=training.RunFolder(copy, resume=True)
+                on_ledger(training.OnLedger(other, "m"), ONE).fit(
+                    x, y, IDS, folder=training.RunFolder(copy, resume=True)
                 )
 
         with pytest.raises(LedgerError, match=r"went on elsewhere|was settled"):
-            trainer(ONE).fit(x, y, ledger=on, ids=IDS, folder=training.RunFolder(folder, every=2), callbacks=[stolen])
+            on_ledger(on, ONE).fit(x, y, IDS, folder=training.RunFolder(folder, every=2), callbacks=[stolen])
         assert steps[-1] == 8
         assert clean(session.ledger)
 
@@ -379,14 +381,14 @@ def test_a_checkpoint_on_another_ledger_is_refused(tmp_path):
         opened(tmp_path / name).close()
     on = training.OnLedger(tmp_path / "l", "m")
     with pytest.raises(Killed):
-        trainer(ONE).fit(x, y, ledger=on, ids=IDS, folder=tmp_path / "run", callbacks=[interrupted(3)])
+        on_ledger(on, ONE).fit(x, y, IDS, folder=tmp_path / "run", callbacks=[interrupted(3)])
     other = training.OnLedger(tmp_path / "other", "m")
     with pytest.raises(ArgumentError, match="older copy"):
-        trainer(ONE).fit(x, y, ledger=other, ids=IDS, folder=training.RunFolder(tmp_path / "run", resume=True))
+        on_ledger(other, ONE).fit(x, y, IDS, folder=training.RunFolder(tmp_path / "run", resume=True))
     with Ledger.open(tmp_path / "l") as book:
         write_off(book, "m")
     with pytest.raises(ArgumentError, match="written off"):
-        trainer(ONE).fit(x, y, ledger=on, ids=IDS, folder=training.RunFolder(tmp_path / "run", resume=True))
+        on_ledger(on, ONE).fit(x, y, IDS, folder=training.RunFolder(tmp_path / "run", resume=True))
 
 
 def test_logistic_regression_on_a_ledger(place):
@@ -431,9 +433,9 @@ def test_a_copy_of_the_module_cannot_be_trained_twice_under_one_key(tmp_path):
     x, y = records()
     with opened(tmp_path / "l") as session:
         on = training.OnLedger(session.ledger, "m")
-        trainer(ONE).fit(x, y, ledger=on, ids=IDS)
+        on_ledger(on, ONE).fit(x, y, IDS)
         with pytest.raises(ArgumentError, match="settled"):
-            trainer(ONE, network()).fit(x, y, ledger=on, ids=IDS)
+            on_ledger(on, ONE, network()).fit(x, y, IDS)
 
 
 def test_the_ledger_is_opened_by_name_and_closed(tmp_path):
@@ -448,12 +450,12 @@ def test_the_ledger_is_opened_by_name_and_closed(tmp_path):
         except LedgerError as refused:
             busy.append(refused.reason)
 
-    trainer(ONE, steps=2).fit(x, y, ledger=training.OnLedger(tmp_path / "l", "m"), ids=IDS, callbacks=[look])
+    on_ledger(training.OnLedger(tmp_path / "l", "m"), ONE, steps=2).fit(x, y, IDS, callbacks=[look])
     assert set(busy) == {"busy"}
     with opened(tmp_path / "l") as session:
         assert spent(session.ledger).max() > 0
     with pytest.raises(LedgerError):
-        trainer(ONE).fit(x, y, ledger=training.OnLedger(tmp_path / "absent", "m"), ids=IDS)
+        on_ledger(training.OnLedger(tmp_path / "absent", "m"), ONE).fit(x, y, IDS)
     assert torch.is_grad_enabled()
 
 
@@ -463,10 +465,10 @@ def test_a_run_goes_on_with_the_same_people_in_the_same_order(tmp_path):
     with opened(tmp_path / "l") as session:
         on, folder = training.OnLedger(session.ledger, "m"), tmp_path / "run"
         with pytest.raises(Killed):
-            trainer(ONE).fit(x, y, ledger=on, ids=IDS, folder=folder, callbacks=[interrupted(3)])
+            on_ledger(on, ONE).fit(x, y, IDS, folder=folder, callbacks=[interrupted(3)])
         with pytest.raises(ArgumentError, match="same order"):
-            trainer(ONE).fit(x, y, ledger=on, ids=IDS[::-1], folder=training.RunFolder(folder, resume=True))
-        trainer(ONE).fit(x, y, ledger=on, ids=IDS, folder=training.RunFolder(folder, resume=True))
+            on_ledger(on, ONE).fit(x, y, IDS[::-1], folder=training.RunFolder(folder, resume=True))
+        on_ledger(on, ONE).fit(x, y, IDS, folder=training.RunFolder(folder, resume=True))
         assert clean(session.ledger)
 
 
@@ -474,11 +476,11 @@ def test_a_training_does_not_begin_in_a_transaction_that_may_be_undone(tmp_path)
     """Undone with it, the reservation would be forgotten, and the rounds would not."""
     x, y = records()
     with opened(tmp_path / "l") as session:
-        job, on = trainer(ONE), training.OnLedger(session.ledger, "m")
+        job = on_ledger(training.OnLedger(session.ledger, "m"), ONE)
         with pytest.raises(ArgumentError, match="while a transaction is open"):
-            session.ledger.transact(lambda turn: job.fit(x, y, ledger=on, ids=IDS))
+            session.ledger.transact(lambda turn: job.fit(x, y, IDS))
         assert trainings(session.ledger) == ()
-        job.fit(x, y, ledger=on, ids=IDS)
+        job.fit(x, y, IDS)
 
 
 def test_nothing_is_charged_while_a_run_is_settled(tmp_path, monkeypatch):
@@ -486,7 +488,7 @@ def test_nothing_is_charged_while_a_run_is_settled(tmp_path, monkeypatch):
     x, y = records()
     asked = []
     with opened(tmp_path / "l") as session:
-        job, original = trainer(ONE, steps=2), Reservation.settle
+        job, original = on_ledger(training.OnLedger(session.ledger, "m"), ONE, steps=2), Reservation.settle
 
         def slowly(hold, *arguments, **options):
             def ask():
@@ -504,6 +506,6 @@ def test_nothing_is_charged_while_a_run_is_settled(tmp_path, monkeypatch):
 
         others = []
         monkeypatch.setattr(Reservation, "settle", slowly)
-        job.fit(x, y, ledger=training.OnLedger(session.ledger, "m"), ids=IDS)
+        job.fit(x, y, IDS)
         others[0].join()
         assert asked == ["refused"]

@@ -12,6 +12,7 @@ from almoner.errors import ArgumentError, BudgetExceeded, LedgerError, UnknownPe
 from almoner.ledger import Ledger, backup, last_update, streams, verify
 from almoner.queries import Count, Session, statement
 from almoner.training._on_ledger import stream as _ledger_stream
+from almoner.training._run.folder import Folder, _members, _read
 from training_runs import BY_RECORD, network
 
 PEOPLE = ["ann", "bob", "cat", "dan", "eve"]
@@ -43,8 +44,8 @@ def records(update):
 def stream(on, module=None, **options):
     module = network() if module is None else module
     optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
-    settings = {"max_grad_norm": 1.0, "divisor": 4.0, "noise_multiplier": SIGMA} | options
-    return training.Stream(module, BY_RECORD, optimizer, ledger=on, **settings)
+    settings = {"max_grad_norm": 1.0, "noise_multiplier": SIGMA} | options
+    return training.Stream(module, BY_RECORD, optimizer, on, **settings)
 
 
 def flat(module):
@@ -80,7 +81,7 @@ class Seen:
     def update(self, trained, update):
         x, y, ids = records(update)
         self.ids = list(dict.fromkeys(ids))
-        return trained.update(x, y, ids)
+        return trained.update(x, y, ids, divisor=4.0)
 
 
 @pytest.mark.slow
@@ -129,11 +130,11 @@ def test_it_is_the_stream_with_accounts_of_its_own(tmp_path):
     module = network()
     alone = training.Stream(
         module, BY_RECORD, torch.optim.SGD(module.parameters(), lr=0.5), filters.Zcdp(rho=0.125),
-        max_grad_norm=1.0, divisor=4.0, noise_multiplier=SIGMA,
+        max_grad_norm=1.0, noise_multiplier=SIGMA,
     )  # fmt: skip
-    alone.update(x, y, ids)
+    alone.update(x, y, ids, divisor=4.0)
     with opened(tmp_path / "l") as session:
-        stream(training.OnLedger(session.ledger, "news")).update(x, y, ids)
+        stream(training.OnLedger(session.ledger, "news")).update(x, y, ids, divisor=4.0)
         own = alone.accounts.spent(list(dict.fromkeys(ids)))
         assert np.abs(own * 1e15 - spent(session.ledger, list(dict.fromkeys(ids)))).max() <= 2
         assert own.min() > 0
@@ -145,10 +146,10 @@ def test_card_noise_and_update_without_people(place):
         trained = stream(training.OnLedger(session.ledger, "news"), noise_multiplier=None, updates=5)
         x, y, _ = records(0)
         before = flat(trained.module)
-        trained.update(x[:0], y[:0], [])
+        trained.update(x[:0], y[:0], [], divisor=4.0)
         assert not torch.equal(before, flat(trained.module))
         for _ in range(7):
-            trained.update(x[:1] * 1e3, y[:1], ["ann"])
+            trained.update(x[:1] * 1e3, y[:1], ["ann"], divisor=4.0)
         card, book = trained.card(), session.ledger
         assert (card.epsilon, card.delta, card.steps, card.streamed) == (1.0, 1e-6, 8, True)
         entry = book.entries("stream")[0]
@@ -166,8 +167,10 @@ def test_what_cannot_be_charged_is_refused(tmp_path):
     """Seeds, budgets of its own, pure ledgers, names that are taken, and one person under two names."""
     with opened(tmp_path / "l") as session:
         on = training.OnLedger(session.ledger, "news")
-        for options in ({"seed": 1}, {"epsilon": 1.0}, {"budget": WHOLE}):
-            with pytest.raises(Unsupported, match="together with ledger"):
+        with pytest.raises(Unsupported, match="together with ledger"):
+            stream(on, seed=1)
+        for options in ({"epsilon": 1.0}, {"ledger": on}):
+            with pytest.raises(TypeError, match="write budget="):
                 stream(on, **options)
         session.analyst("zoe").ask(Count(clip=3, rho=0.002), key="taken")
         with pytest.raises(ArgumentError, match="used for a question"):
@@ -177,7 +180,7 @@ def test_what_cannot_be_charged_is_refused(tmp_path):
             stream(on)
         x, y, _ = records(0)
         with pytest.raises(UnknownPerson, match="named by text"):
-            first.update(x[:2], y[:2], [1, 2])
+            first.update(x[:2], y[:2], [1, 2], divisor=4.0)
         assert first.number == 0
     with (
         Ledger.open(tmp_path / "pure", budget=filters.Basic(epsilon=1.0), person="VARCHAR", create=True) as pure,
@@ -192,7 +195,7 @@ def test_zcdp_ledgers_and_whole_numbers(tmp_path):
     Ledger.open(path, budget=filters.Zcdp(rho=0.1), person="BIGINT", create=True).close()
     with stream(training.OnLedger(path, "news")) as trained:
         x, y, _ = records(0)
-        trained.update(x[:3], y[:3], np.array([7, 8, 7]))
+        trained.update(x[:3], y[:3], np.array([7, 8, 7]), divisor=4.0)
         assert trained.card(delta=1e-6).notion == "Zcdp"
         with pytest.raises(LedgerError, match="open already"):
             Ledger.open(path)
@@ -216,7 +219,7 @@ def test_a_crash_at_every_point(place, tmp_path, monkeypatch, when):
     opened(place).close()
     on, folder = training.OnLedger(place, "news"), tmp_path / "s"
     trained = stream(on, folder=folder)
-    trained.update(*records(0))
+    trained.update(*records(0), divisor=4.0)
     model = flat(trained.module)
     book = trained._ledger._ledger
     paid = spent(book)
@@ -224,18 +227,18 @@ def test_a_crash_at_every_point(place, tmp_path, monkeypatch, when):
         "sums": (training.Gradients, "sums", crash),
         "drawn": (_ledger_stream, "digest", crash),
         "applied": (torch.optim.SGD, "step", crash),
-        "saved": (trained._folder, "save", crash),
+        "saved": (Folder, "save", crash),
     }
     if when in targets:
         monkeypatch.setattr(*targets[when])
     elif when == "kept":
-        keep = trained._folder.keep
-        monkeypatch.setattr(trained._folder, "keep", lambda *kept: (keep(*kept), crash()))
+        keep = Folder.keep
+        monkeypatch.setattr(Folder, "keep", lambda *kept: (keep(*kept), crash()))
     else:
         update = type(trained._ledger._updates).update
         monkeypatch.setattr(type(trained._ledger._updates), "update", lambda *a, **k: (update(*a, **k), crash()))
     with pytest.raises(KeyboardInterrupt):
-        trained.update(*records(1))
+        trained.update(*records(1), divisor=4.0)
     monkeypatch.undo()
     trained.close()
     made = when in ("committed", "applied", "saved")
@@ -244,14 +247,14 @@ def test_a_crash_at_every_point(place, tmp_path, monkeypatch, when):
         assert again.number == (2 if made else 1)
         assert last_update(book, "news").public["update"] == again.number
         assert torch.equal(flat(again.module), model) != made
-        kept = torch.load(folder / "update.pt", weights_only=True)
+        kept = _read(folder / "update.npz")
         if made:
             moved = torch.cat([part.reshape(-1) for part in kept["noisy"]])
             assert torch.allclose(flat(again.module), model - 0.5 * (moved / 4.0).float())
-            assert kept["number"] == 2
+            assert int(_members(folder / "update.npz", "number")["number"]) == 2
         assert (spent(book) > paid).any() == made
         assert again.card(delta=1e-6).released[0][1] == again.number
-        again.update(*records(2))
+        again.update(*records(2), divisor=4.0)
         assert clean(book)
         assert [e.public["update"] for e in book.entries("update")] == list(range(1, again.number + 1))
 
@@ -265,19 +268,19 @@ def test_what_is_applied_after_a_crash_is_what_was_compared(tmp_path, monkeypatc
     model = flat(trained.module)
     monkeypatch.setattr(torch.optim.SGD, "step", crash)
     with pytest.raises(KeyboardInterrupt):
-        trained.update(*records(0))
+        trained.update(*records(0), divisor=4.0)
     monkeypatch.undo()
     trained.close()
-    kept, reads = type(trained._folder).kept, []
+    kept, reads = Folder.kept, []
 
-    def changing(checkpoint, number):
+    def changing(folder, number):
         reads.append(number)
-        noisy, divisor = kept(checkpoint, number)
-        return (noisy if len(reads) == 1 else [part + 1 for part in noisy]), divisor
+        update = kept(folder, number)
+        return update if len(reads) == 1 else update | {"noisy": [part + 1 for part in update["noisy"]]}
 
-    monkeypatch.setattr(type(trained._folder), "kept", changing)
+    monkeypatch.setattr(Folder, "kept", changing)
     with stream(on, folder=training.RunFolder(folder, resume=True)) as again:
-        right = torch.cat([part.reshape(-1) for part in torch.load(folder / "update.pt", weights_only=True)["noisy"]])
+        right = torch.cat([part.reshape(-1) for part in _read(folder / "update.npz")["noisy"]])
         assert torch.allclose(flat(again.module), model - 0.5 * (right / 4.0).float())
         assert (again.number, reads) == (1, [1])
 
@@ -288,11 +291,11 @@ def test_an_older_copy_is_refused(tmp_path):
     opened(place).close()
     on = training.OnLedger(place, "news")
     with stream(on, folder=folder) as trained:
-        trained.update(*records(0))
+        trained.update(*records(0), divisor=4.0)
         backup(trained._ledger._ledger, tmp_path / "old.ledger")
     shutil.copytree(folder, tmp_path / "copy")
     with stream(on, folder=training.RunFolder(folder, resume=True)) as trained:
-        trained.update(*records(1))
+        trained.update(*records(1), divisor=4.0)
     with pytest.raises(ArgumentError, match="made 2 updates on this ledger, and 1 here"):
         stream(on, folder=training.RunFolder(tmp_path / "copy", resume=True))
     with pytest.raises(ArgumentError, match="made 1 updates on this ledger, and 2 here"):
@@ -310,13 +313,13 @@ def test_a_stream_stays_where_it_began(tmp_path):
     """A folder with accounts of its own does not go on on a ledger, nor the other way round."""
     opened(tmp_path / "l").close()
     on = training.OnLedger(tmp_path / "l", "news")
-    own = {"budget": filters.Gaussian(mu=0.5)}
-    stream(None, folder=tmp_path / "own", **own).close()
+    own = filters.Gaussian(mu=0.5)
+    stream(own, folder=tmp_path / "own").close()
     with pytest.raises(ArgumentError, match="ledger"):
         stream(on, folder=training.RunFolder(tmp_path / "own", resume=True))
     stream(on, folder=tmp_path / "held").close()
     with pytest.raises(ArgumentError, match="ledger"):
-        stream(None, folder=training.RunFolder(tmp_path / "held", resume=True), **own)
+        stream(own, folder=training.RunFolder(tmp_path / "held", resume=True))
 
 
 def test_a_name_that_was_taken_leaves_a_folder_that_can_be_used(tmp_path):
@@ -330,7 +333,7 @@ def test_a_name_that_was_taken_leaves_a_folder_that_can_be_used(tmp_path):
     finally:
         _ledger_stream.Updates = begin
     with stream(on, folder=training.RunFolder(tmp_path / "s", resume=True)) as trained:
-        assert trained.update(*records(0)) == 1
+        assert trained.update(*records(0), divisor=4.0) == 1
 
 
 def test_nothing_left_by_public_facts_is_told(tmp_path):
@@ -339,5 +342,5 @@ def test_nothing_left_by_public_facts_is_told(tmp_path):
         trained = stream(training.OnLedger(session.ledger, "news", analyst="lab"))
         session.ledger.limit(0, analyst="lab")
         with pytest.raises(BudgetExceeded):
-            trained.update(*records(0))
+            trained.update(*records(0), divisor=4.0)
         assert trained.number == 0

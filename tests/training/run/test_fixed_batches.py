@@ -1,5 +1,6 @@
 """The trainer with fixed batches and correlated noise: the algorithm written out, accounts, crashes, refusals."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np

@@ -1,6 +1,6 @@
 """Choose settings by private runs and pay for the choice: the best of a random number of runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import exp, sqrt
@@ -124,54 +124,51 @@ class PrivateSearch(Copied, ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """
         candidates = self._candidates()
         planned = self._plan(held_out is not None)
-        models = self._ready(candidates, planned)
+        budget = {"epsilon": planned.epsilon, "delta": self.delta, "seed": None}
+        models = [clone(self.estimator).set_params(**settings, **budget) for settings in candidates]
+        for model in models:
+            model._plan(None)  # settings that break a rule are refused here
         self._tell_of_wrappers()
         scored = (X, y, groups) if held_out is None else (*held_out, *([None] * (3 - len(held_out))))
+        best = max(self._runs(models, planned, (X, y, groups), scored), key=lambda run: run[0])
+        self.best_score_, place, self.best_estimator_ = best
+        self.best_params_ = candidates[place]
+        self.classes_, self.n_features_in_ = self.best_estimator_.classes_, self.best_estimator_.n_features_in_
+        self.best_estimator_.card_ = self.card_ = self._card(len(candidates), planned, held_out is not None)
+        for private in ("accounts_", "holder_report_", "odometer_"):  # of one run: less than what everybody paid
+            setattr(self.best_estimator_, private, None)
+        return self
+
+    def _runs(
+        self, models: Sequence[LogisticRegression], planned: Plan, data: Sequence[Any], scored: Sequence[Any]
+    ) -> Iterator[tuple[int, int, LogisticRegression]]:
+        """(Noisy score, number of the candidate, trained model) of each run, one at a time; how many is secret."""
         chance: Random = SystemRandom() if self.seed is None else Random(self.seed)
-        best: tuple[int, int, LogisticRegression] | None = None
         for number in range(tuning.draw_runs(planned.best, seed=self.seed)):
             place = chance.randrange(len(models))
             model = clone(models[place])
             model._copies = None  # the search pays for all runs together
             if self.seed is not None:
                 model.set_params(seed=1_000_003 * self.seed + number)
-            model.fit(X, y, groups)
-            score = _right(model, *scored) + self._noise(planned.score.sigma, number)
-            if best is None or score > best[0]:
-                best = score, place, model
-        return self._release(best, candidates, planned, held_out is not None)
+            model.fit(*data)
+            yield _right(model, *scored) + self._noise(planned.score.sigma, number), place, model
 
-    def _release(
-        self,
-        best: tuple[int, int, LogisticRegression] | None,
-        candidates: Sequence[dict[str, Any]],
-        planned: Plan,
-        held_out: bool,
-    ) -> Self:
-        """The public attributes; nothing else of any run is kept."""
-        if best is None:
-            raise ArgumentError("runs must be at least one")
-        self.best_score_, place, self.best_estimator_ = best
-        self.best_params_ = candidates[place]
-        self.classes_, self.n_features_in_ = self.best_estimator_.classes_, self.best_estimator_.n_features_in_
+    def _card(self, candidates: int, planned: Plan, held_out: bool) -> Card:
         law = "logarithmic" if self.shape == 0 else "geometric" if self.shape == 1 else f"shape {self.shape:g}"
         settings = ", ".join(f"{name}={value!r}" for name, value in self.best_params_.items())
         payers = "other people pay for the scores, as much" if held_out else "the same people pay for the scores"
-        self.card_ = replace(
-            self.best_estimator_.card_,
+        one = self.best_estimator_.card_
+        return replace(
+            one,
             epsilon=float(self.epsilon),
             delta=float(self.delta),
-            theorem=f"{self.best_estimator_.card_.theorem}; theory 8.2 for the choice",
+            theorem=f"{one.theorem}; theory 8.2 for the choice",
             guess=meaning.of(tradeoff.of(planned.best)).guess(),
             why="",
             tuned=f"the best of a random number of runs ({shown(self.runs, 4)} expected, {law}), each with one of "
-            f"{len(candidates)} public settings ({settings}), by noisy counts (standard deviation "
+            f"{candidates} public settings ({settings}), by noisy counts (standard deviation "
             f"{shown(planned.score.sigma, 4, down=True)}) of the people whom a model gets right; {payers}",
         )
-        self.best_estimator_.card_ = self.card_
-        for private in ("accounts_", "holder_report_", "odometer_"):  # of one run: less than what everybody paid
-            setattr(self.best_estimator_, private, None)
-        return self
 
     def _candidates(self) -> list[dict[str, Any]]:
         """All combinations of the grid."""
@@ -217,15 +214,6 @@ class PrivateSearch(Copied, ClassifierMixin, BaseEstimator):  # type: ignore[mis
         share = 0.0 if held_out else SCORE_SHARE
         score = mechanisms.Gaussian(sigma / sqrt(share or 1.0) * (1 + 1e-12))
         return Plan(best(sigma), _epsilon(sqrt(1 - share) / sigma * (1 - 1e-12), self.delta), score)
-
-    def _ready(self, candidates: Sequence[dict[str, Any]], planned: Plan) -> list[LogisticRegression]:
-        """An estimator for each candidate; settings that break a rule are refused here."""
-        models = []
-        for settings in candidates:
-            model = clone(self.estimator).set_params(**settings, epsilon=planned.epsilon, delta=self.delta, seed=None)
-            model._plan(None)
-            models.append(model)
-        return models
 
     def _noise(self, sigma: float, number: int) -> int:
         if self.seed is None:

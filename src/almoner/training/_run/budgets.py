@@ -9,6 +9,7 @@ from almoner._search import least
 from almoner.accounting import calibrate
 from almoner.errors import ArgumentError, CalibrationFailed, Unsupported
 from almoner.individual import Filter as PersonFilter
+from almoner.individual import Odometer as PersonOdometer
 from almoner.training._card import Boundary
 
 __all__ = ["Picked", "Target", "fresh_odometer", "least_noise_multiplier", "picked", "recommended"]
@@ -70,6 +71,7 @@ def picked(
 
     Raises:
         ArgumentError: an argument is missing or breaks a rule.
+        Unsupported: the odometer cannot be kept for each person.
         CalibrationFailed: no noise is enough.
     """
     _check.positive(max_grad_norm=max_grad_norm)
@@ -83,7 +85,10 @@ def picked(
     if isinstance(given, Boundary):
         if noise_multiplier is None or steps is None:
             raise ArgumentError("steps and noise_multiplier must be given where there is an odometer and no budget")
-        return Picked(None, "", noise_multiplier, fresh_odometer(given))
+        odometer = fresh_odometer(given)
+        if individual:
+            PersonOdometer(1, odometer)  # refuses those that cannot be kept for each person
+        return Picked(None, "", noise_multiplier, odometer)
     if isinstance(given, Target):
         return _for_target(given, steps or 1, noise_multiplier, max_grad_norm, sample_rate, individual)
     budget = given.budget if isinstance(given, PersonFilter) else given

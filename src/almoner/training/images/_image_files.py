@@ -38,7 +38,7 @@ class Pictures:
     """
 
     images: NDArray[np.uint8]
-    labels: NDArray[np.int64] | None
+    labels: Any
     people: NDArray[Any] | None
 
     @property

@@ -20,6 +20,8 @@ from almoner.errors import ArgumentError
 __all__ = ["Drawings", "Scenes", "Shapes", "Strokes"]
 
 Images = NDArray[np.float32]
+Size = tuple[int, int, int, int]
+"""(count, channels, height, width)"""
 
 _BATCH = 250
 """Pictures that are drawn at a time."""
@@ -51,9 +53,9 @@ class Drawings:
             raise ArgumentError(f"shape={shape!r} must be (height, width), each at least 8 pixels")
         draw = np.random.default_rng(self.seed)
         sizes = [min(_BATCH, self.count - start) for start in range(0, self.count, _BATCH)]
-        return np.concatenate([self._draw(draw, size, shape, channels) for size in sizes])
+        return np.concatenate([self._draw(draw, (size, channels, *shape)) for size in sizes])
 
-    def _draw(self, draw: np.random.Generator, count: int, shape: tuple[int, int], channels: int) -> Images:
+    def _draw(self, draw: np.random.Generator, size: Size) -> Images:
         raise NotImplementedError
 
 
@@ -61,10 +63,10 @@ class Drawings:
 class Strokes(Drawings):
     """One to three curves on black, drawn with one pen and moved so that their mass is in the middle: like writing."""
 
-    def _draw(self, draw: np.random.Generator, count: int, shape: tuple[int, int], channels: int) -> Images:
-        height, width = shape
-        side = min(shape)
-        rows, columns = (np.arange(size, dtype=np.float64) + 0.5 - size / 2 for size in shape)
+    def _draw(self, draw: np.random.Generator, size: Size) -> Images:
+        count, channels, height, width = size
+        side = min(height, width)
+        rows, columns = (np.arange(length, dtype=np.float64) + 0.5 - length / 2 for length in (height, width))
         pen = draw.uniform(0.8, 1.6, (count, 1, 1)) * side / 28
         number, joined = draw.integers(1, 4, count), draw.random((3, count)) < 0.6
         time = np.linspace(0, 1, 40)[:, None]
@@ -89,21 +91,18 @@ class Strokes(Drawings):
 class Shapes(Drawings):
     """Some ellipses and rectangles over each other around the middle, some with stripes, on black: like an object."""
 
-    def _draw(self, draw: np.random.Generator, count: int, shape: tuple[int, int], channels: int) -> Images:
-        pictures = _leaves(draw, (count, channels, *shape), number=8, sizes=(0.08, 0.45), spread=0.35)
-        grain = draw.normal(0, 1, pictures.shape) * draw.uniform(0, 0.03, (count, 1, 1, 1))
-        return np.where(pictures > 0, np.clip(pictures + grain, 0, 1), 0).astype(np.float32)
+    def _draw(self, draw: np.random.Generator, size: Size) -> Images:
+        smooth, pictures = _leaves(draw, size, number=8, sizes=(0.08, 0.45), spread=0.35)
+        return np.where(smooth > 0, pictures, 0).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class Scenes(Drawings):
     """Dead leaves: shapes of all sizes over each other, in colours that are mostly near to grey, like a photograph."""
 
-    def _draw(self, draw: np.random.Generator, count: int, shape: tuple[int, int], channels: int) -> Images:
-        pictures = _leaves(draw, (count, channels, *shape), number=40, sizes=(0.05, 1.0), spread=0.7)
-        grain = draw.normal(0, 1, pictures.shape) * draw.uniform(0, 0.03, (count, 1, 1, 1))
-        pictures = np.clip(pictures + grain, 0, 1)
-        colour = draw.uniform(0.1, 0.7, (count, 1, 1, 1))
+    def _draw(self, draw: np.random.Generator, size: Size) -> Images:
+        _, pictures = _leaves(draw, size, number=40, sizes=(0.05, 1.0), spread=0.7)
+        colour = draw.uniform(0.1, 0.7, (len(pictures), 1, 1, 1))
         grey = pictures.mean(axis=1, keepdims=True)
         return np.asarray(grey + colour * (pictures - grey), np.float32)
 
@@ -118,15 +117,13 @@ def _centred(ink: NDArray[np.float32], rows: NDArray[np.float64], columns: NDArr
 
 
 def _leaves(
-    draw: np.random.Generator,
-    size: tuple[int, int, int, int],
-    *,
-    number: int,
-    sizes: tuple[float, float],
-    spread: float,
-) -> NDArray[np.float64]:
-    """So many shapes one over the other; sizes by an inverse cube law, sizes and places in sides of the picture."""
-    count, channels, height, width = size
+    draw: np.random.Generator, size: Size, *, number: int, sizes: tuple[float, float], spread: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """So many shapes one over the other, smooth, and with grain; sizes by an inverse cube law.
+
+    Sizes and places are in sides of the picture.
+    """
+    count, _, height, width = size
     down = ((np.arange(height) + 0.5) / height - 0.5)[:, None]
     across = ((np.arange(width) + 0.5) / width - 0.5)[None, :]
     pictures, one = np.zeros(size), (count, 1, 1)
@@ -140,15 +137,16 @@ def _leaves(
         rectangle = draw.random(one) < 0.5
         reach = np.where(rectangle, np.maximum(np.abs(long), np.abs(wide)), np.hypot(long, wide))
         cover = np.clip((1 - reach) * radius * min(height, width) + 0.5, 0, 1)[:, None]
-        pictures += cover * (_surface(draw, count, channels, down, across) - pictures)
-    return pictures
+        pictures += cover * (_surface(draw, size, down, across) - pictures)
+    grain = draw.normal(0, 1, size) * draw.uniform(0, 0.03, (count, 1, 1, 1))
+    return pictures, np.clip(pictures + grain, 0, 1)
 
 
 def _surface(
-    draw: np.random.Generator, count: int, channels: int, down: NDArray[np.float64], across: NDArray[np.float64]
+    draw: np.random.Generator, size: Size, down: NDArray[np.float64], across: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """(count, channels, height, width): one colour each, most of them with stripes."""
-    one = (count, 1, 1)
+    count, channels, one = size[0], size[1], (size[0], 1, 1)
     waves, phase = np.exp(draw.uniform(log(2), log(14), one)), draw.uniform(0, 2 * pi, one)
     angle = draw.uniform(0, pi, one)
     stripes = np.sin(2 * pi * waves * (across * np.cos(angle) + down * np.sin(angle)) + phase)

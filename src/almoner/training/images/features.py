@@ -3,11 +3,16 @@
 The features of a record depend on that record and on public settings alone, so they cost no privacy. A private linear
 model on them is hard to beat at small epsilon (Tramèr & Boneh 2021). What a mean over people costs, a mean of features
 costs too: see :func:`noisy_mean`.
+
+Names and symbols
+    positions     where a patch is taken: every ``stride`` pixels, down and across
+    filters       of patches: whitened patches of drawings, of length 1, and then the same ones mirrored
 """
 
 import hashlib
 import json
 from collections.abc import Callable
+from math import pi
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +27,23 @@ from almoner.individual import AccountsPerPerson
 from almoner.mechanisms import Gaussian
 from almoner.training._records.distributed import Processes, noise_generator
 from almoner.training._run.books import publish
-from almoner.training.images._patches import Patches
-from almoner.training.images._wavelets import filters, thinned
 from almoner.training.images.drawings import Drawings
 
 __all__ = ["Patches", "Scattering", "Whitened", "cached", "noisy_mean"]
 
 _BATCH = 2048  # records that are summed in double precision at a time
+
+CONTRAST = 10 / 255
+"""Added, as a square, to the variance of a patch that it is divided by: what is nearly even stays small."""
+
+EVEN = 0.1
+"""Added to the variances along the principal axes of patches before they are evened out."""
+
+SAMPLE = 80_000
+"""Patches of drawings that are looked at, at most."""
+
+TOGETHER = 8
+"""Images at a time, so that what is computed stays small."""
 
 
 class Scattering(nn.Module):
@@ -68,7 +83,7 @@ class Scattering(nn.Module):
         ]
         self.channels = 1 + scales * angles + (angles**2 * scales * (scales - 1) // 2 if order == 2 else 0)
         self.output_shape = (self.channels, padded[0] // window - 2, padded[1] // window - 2)
-        for (kind, scale, level), spectrum in filters((padded[0], padded[1]), scales, angles).items():
+        for (kind, scale, level), spectrum in _filters((padded[0], padded[1]), scales, angles).items():
             self.register_buffer(_name(kind, scale, level), spectrum, persistent=False)
 
     def extra_repr(self) -> str:
@@ -88,23 +103,16 @@ class Scattering(nn.Module):
         Raises:
             ArgumentError: images of another shape, or not of floats.
         """
-        if images.ndim not in (3, 4) or tuple(images.shape[-2:]) != self.shape:
-            raise ArgumentError(f"images must have the shape (records, channels, {self.shape[0]}, {self.shape[1]})")
-        if images.dtype not in (torch.float32, torch.float64):
-            raise ArgumentError(f"images must be float32 or float64, not {images.dtype}: divide whole numbers by 255")
-        images = images.unsqueeze(1) if images.ndim == 3 else images
+        images = _with_channels(images, self.shape)
         flat = images.reshape(-1, 1, *self.shape)
         top, bottom, left, right = self._padding
         padded = nn.functional.pad(flat, (left, right, top, bottom), mode="reflect")
         spectrum = torch.fft.fft2(padded)
-        orders: tuple[list[Tensor], ...] = ([self._averaged(padded, 0)], [], [])
-        for scale in range(self.scales):
-            first = self._modulus(spectrum, scale, 0)
-            orders[1].append(self._averaged(first, scale))
-            if self.order == 2 and scale < self.scales - 1:
-                orders[2].append(self._second_order(first, scale))
-        parts = torch.cat([part for parts in orders for part in parts], dim=1)
-        return parts.reshape(images.shape[0], -1, *self.output_shape[1:])
+        firsts = [self._modulus(spectrum, scale, 0) for scale in range(self.scales)]
+        parts = [self._averaged(padded, 0), *(self._averaged(first, scale) for scale, first in enumerate(firsts))]
+        if self.order == 2:
+            parts += [self._second_order(first, scale) for scale, first in enumerate(firsts[:-1])]
+        return torch.cat(parts, dim=1).reshape(images.shape[0], -1, *self.output_shape[1:])
 
     def _second_order(self, first: Tensor, scale: int) -> Tensor:
         """(n, L * rest, h, w): for each angle of the first wavelet all larger scales and all angles of the second."""
@@ -119,13 +127,123 @@ class Scattering(nn.Module):
     def _modulus(self, spectrum: Tensor, scale: int, level: int) -> Tensor:
         """The modulus of what the wavelets of a scale make of a signal with that spectrum, at their own resolution."""
         wavelets = self.get_buffer(_name("wavelet", scale, level)).to(spectrum.real.dtype)
-        modulus: Tensor = torch.fft.ifft2(thinned(spectrum * wavelets, 2 ** (scale - level))).abs()
+        modulus: Tensor = torch.fft.ifft2(_thinned(spectrum * wavelets, 2 ** (scale - level))).abs()
         return modulus
 
     def _averaged(self, signal: Tensor, level: int) -> Tensor:
         """Averages over windows, without the margin."""
         rows, columns = (self.get_buffer(_name(kind, self.scales, level)).to(signal) for kind in ("rows", "columns"))
         return rows @ signal @ columns.mT
+
+
+class Patches(nn.Module):
+    """Likeness of the patches of an image to patches of drawings, or like their negatives, averaged over windows.
+
+    Each patch is brought to mean 0 and variance about 1 by itself, whitened, and compared with the filters by inner
+    products; of these and of their negatives, what exceeds a threshold is averaged over ``cells`` x ``cells`` windows
+    that overlap. Filters come in mirrored pairs, and both are averaged: an image and its mirror image have the same
+    features, where ``stride`` divides the width less ``size``.
+
+    Args:
+        shape: public. (height, width) of the images, each at least ``size`` + ``stride`` * (``cells`` - 1) pixels.
+        drawings: public. Where filters and the whitening of patches come from; drawn when the first image comes.
+        filters: public. How many, not counting the mirrored ones.
+        size: public. Pixels of a side of a patch.
+        stride: public. Pixels from one patch to the next.
+        threshold: public, >= 0. What products must exceed.
+        cells: public. Windows down, and across.
+
+    Guarantee: the output of a record depends on that record and on public settings alone.
+    Source: Coates & Ng (2012), Learning feature representations with k-means.
+    """
+
+    products: Tensor
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        drawings: Drawings,
+        *,
+        filters: int = 800,
+        size: int = 6,
+        stride: int = 2,
+        threshold: float = 0.5,
+        cells: int = 3,
+    ) -> None:
+        super().__init__()
+        _check.whole(1, filters=filters, stride=stride, cells=cells)
+        _check.whole(2, size=size)
+        _check.within(0, 1e6, threshold=threshold)
+        if len(shape) != 2 or min(shape) < size + stride * (cells - 1):
+            raise ArgumentError(f"shape={shape!r} must be (height, width), each at least size + stride * (cells - 1)")
+        self.shape, self.drawings, self.filters = (int(shape[0]), int(shape[1])), drawings, filters
+        self.size, self.stride, self.threshold, self.cells = size, stride, float(threshold), cells
+        height, width = (_windows((side - size) // stride + 1, cells) for side in self.shape)
+        pooled = torch.einsum("ia,jb->ijab", height, width).reshape(cells**2, -1)
+        self.register_buffer("_pooled", pooled, persistent=False)
+        self.register_buffer("products", None, persistent=False)
+
+    def extra_repr(self) -> str:
+        """The settings."""
+        settings = f"size={self.size}, stride={self.stride}, threshold={self.threshold:g}, cells={self.cells}"
+        return f"shape={self.shape}, drawings={self.drawings!r}, filters={self.filters}, {settings}"
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The features of images.
+
+        Args:
+            images: (records, channels, height, width), or (records, height, width) for one channel; float32 or float64.
+
+        Returns:
+            (records, 2 * filters, cells, cells) of the images' type: what exceeds the threshold, and of the negatives.
+
+        Raises:
+            ArgumentError: images of another shape, or not of floats.
+        """
+        images = _with_channels(images, self.shape)
+        if self.products is None:
+            self._learn(images)
+        return torch.cat([self._features(part) for part in torch.split(images, TOGETHER)])
+
+    def _features(self, images: Tensor) -> Tensor:
+        products = self._contrasted(images, self.stride) @ self.products.to(images)
+        pooled = self.get_buffer("_pooled").to(images)
+        parts = []
+        for sign in (1, -1):
+            excess = (sign * products).sub_(self.threshold).clamp_(min=0)
+            cells = pooled @ excess.reshape(len(images), -1, excess.shape[1])
+            both = cells.reshape(len(images), self.cells, self.cells, 2, self.filters)
+            parts.append((both[:, :, :, 0] + both[:, :, :, 1].flip(2)) / 2)
+        return torch.cat(parts, dim=3).permute(0, 3, 1, 2).contiguous()
+
+    def _contrasted(self, images: Tensor, stride: int) -> Tensor:
+        """(records * positions, channels * size * size), each patch with mean 0 and variance at most 1."""
+        patches = nn.functional.unfold(images, self.size, stride=stride).transpose(1, 2)
+        patches = patches.reshape(-1, patches.shape[2])
+        patches = patches - patches.mean(dim=1, keepdim=True)
+        return patches / (patches.square().mean(dim=1, keepdim=True) + CONTRAST**2).sqrt()
+
+    @torch.no_grad()
+    def _learn(self, images: Tensor) -> None:
+        """The filters after whitening, (channels * size * size, 2 * filters)."""
+        channels = images.shape[1]
+        pictures = torch.from_numpy(self.drawings.images(self.shape, channels)).double()
+        patches = torch.cat([self._contrasted(part, self.stride) for part in torch.split(pictures, TOGETHER)])
+        chosen = np.random.default_rng(self.drawings.seed).permutation(len(patches))[:SAMPLE]
+        patches = patches[torch.from_numpy(chosen)]
+        mirrored = self._mirrored(patches, channels)
+        variances, axes = torch.linalg.eigh((patches.mT @ patches + mirrored.mT @ mirrored) / (2 * len(patches)))
+        whitening = (axes * (variances.clamp(min=0) + EVEN).rsqrt()) @ axes.mT
+        white = patches @ whitening
+        lengths = white.norm(dim=1)
+        filters = nn.functional.normalize(white[lengths > lengths.median() / 2][: self.filters])
+        if len(filters) < self.filters:
+            raise ArgumentError(f"filters={self.filters} must be at most about half of the drawings' patches")
+        both = torch.cat([filters, self._mirrored(filters, channels)])
+        self.products = (whitening @ both.mT).to(images)
+
+    def _mirrored(self, patches: Tensor, channels: int) -> Tensor:
+        return patches.reshape(-1, channels, self.size, self.size).flip(3).reshape(len(patches), -1)
 
 
 class Whitened(nn.Module):
@@ -213,11 +331,10 @@ class Whitened(nn.Module):
         squares, vectors = torch.linalg.eigh(features.double() @ features.double().mT / len(features))
         squares, vectors = squares.flip(0)[: self.dimensions], vectors.flip(1)[:, : self.dimensions]
         largest = vectors.gather(0, vectors.abs().argmax(dim=0, keepdim=True))
-        vectors = vectors * torch.sign(
-            largest
-        )  # an axis has two directions, and no library promises which one it gives
-        # of the features along each axis, over all pictures
-        lengths = (len(features) * squares.clamp(min=1e-12)).sqrt()
+        vectors = vectors * torch.sign(largest)  # an axis has two directions, and no library promises which it gives
+        lengths = (
+            len(features) * squares.clamp(min=1e-12)
+        ).sqrt()  # of the features along each axis, over all pictures
         scales = (squares.clamp(min=0) + self.floor) ** (-self.power / 2)
         self.axes = features.mT @ (vectors / lengths * scales).to(features)
 
@@ -338,3 +455,95 @@ def _digest(images: NDArray[np.generic], batch: int) -> str:
 
 def _name(kind: str, scale: int, level: int) -> str:
     return f"{kind}_{scale}_{level}"
+
+
+def _with_channels(images: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Images as (records, channels, height, width); refuses those of another shape, or not of floats."""
+    if images.ndim not in (3, 4) or tuple(images.shape[-2:]) != shape:
+        raise ArgumentError(f"images must have the shape (records, channels, {shape[0]}, {shape[1]})")
+    if images.dtype not in (torch.float32, torch.float64):
+        raise ArgumentError(f"images must be float32 or float64, not {images.dtype}: divide whole numbers by 255")
+    return images.unsqueeze(1) if images.ndim == 3 else images
+
+
+def _windows(positions: int, cells: int) -> Tensor:
+    """(cells, positions): averages over windows of about 3 / 7 of a line for three cells, from one end to the other."""
+    length = max(1, round(positions * 1.3 / cells))
+    starts = [round(cell * (positions - length) / max(1, cells - 1)) for cell in range(cells)]
+    averages = torch.zeros(cells, positions)
+    for cell, start in enumerate(starts):
+        averages[cell, start : start + length] = 1 / length
+    return (averages + averages.flip(0, 1)) / 2  # where they do not lie evenly: the same from both ends
+
+
+def _filters(padded: tuple[int, int], scales: int, angles: int) -> dict[tuple[str, int, int], Tensor]:
+    """Spectra of wavelets, which are real, and averages, by kind, scale, and the octave by which inputs are thinned."""
+    spectra = {}
+    for scale in range(scales):
+        wavelets = np.stack(
+            [_morlet(padded, scale, (int(angles / 2 - 1) - k) * pi / angles, 4 / angles) for k in range(angles)]
+        )
+        for level in range(scale + 1):
+            spectra["wavelet", scale, level] = torch.from_numpy(_cropped(wavelets, level))
+    for level in range(scales):
+        for kind, side in zip(("rows", "columns"), padded, strict=True):
+            spectra[kind, scales, level] = torch.from_numpy(_averages(side, scales, level))
+    return spectra
+
+
+def _averages(side: int, scales: int, level: int) -> NDArray[np.float64]:
+    """(kept, side / 2**level): averages over windows of 2**scales pixels of a line thinned 2**level times.
+
+    The window is a product of one over rows and one over columns, so that two small matrices do what it does.
+    """
+    sigma, thinned = 0.8 * 2 ** (scales - 1), 2 ** (scales - level)
+    places = np.arange(-2 * side, 3 * side)
+    wrapped = np.exp(-(places**2) / (2 * sigma**2)).reshape(5, side).sum(axis=0) / np.sqrt(2 * pi * sigma**2)
+    spectrum = np.fft.fft(wrapped).real
+    half, short = side // 2 ** (level + 1), side // 2**level
+    spectrum[half : half + side - short] = 0
+    filtered = np.fft.fft(np.eye(short), axis=0) * spectrum.reshape(-1, short).sum(axis=0)[:, None]
+    folded = filtered.reshape(thinned, short // thinned, short).mean(axis=0)
+    return np.ascontiguousarray(np.fft.ifft(folded, axis=0).real[1:-1])
+
+
+def _morlet(shape: tuple[int, int], scale: int, angle: float, slant: float) -> NDArray[np.float64]:
+    """The Fourier transform of a Morlet wavelet: a plane wave in a Gaussian window, with mean zero."""
+    sigma, frequency = 0.8 * 2**scale, 3 / 4 * pi / 2**scale
+    wave = _gabor(shape, sigma, angle, frequency, slant)
+    window = _gabor(shape, sigma, angle, 0.0, slant)
+    spectrum: NDArray[np.float64] = np.fft.fft2(wave - wave.sum() / window.sum() * window).real
+    return spectrum
+
+
+def _gabor(
+    shape: tuple[int, int], sigma: float, angle: float, frequency: float, slant: float
+) -> NDArray[np.complex128]:
+    """A plane wave in a Gaussian window, wrapped around the edges."""
+    height, width = shape
+    rows, columns = np.mgrid[-2 * height : 3 * height, -2 * width : 3 * width]
+    along = rows * np.cos(angle) + columns * np.sin(angle)
+    across = -rows * np.sin(angle) + columns * np.cos(angle)
+    wide = np.exp(-(along**2 + (slant * across) ** 2) / (2 * sigma**2) + 1j * frequency * along)
+    wrapped: NDArray[np.complex128] = wide.reshape(5, height, 5, width).sum(axis=(0, 2))
+    return wrapped / (2 * pi * sigma**2 / slant)
+
+
+def _cropped(spectra: NDArray[np.float64], level: int) -> NDArray[np.float64]:
+    """Filters for signals that are thinned 2**level times: the frequencies that are left."""
+    factor = 2**level
+    _, height, width = spectra.shape
+    kept = spectra.copy()
+    kept[:, height // (2 * factor) : height // (2 * factor) + height - height // factor] = 0
+    kept[:, :, width // (2 * factor) : width // (2 * factor) + width - width // factor] = 0
+    folded: NDArray[np.float64] = kept.reshape(-1, factor, height // factor, factor, width // factor).sum(axis=(1, 3))
+    return folded
+
+
+def _thinned(spectrum: Tensor, factor: int) -> Tensor:
+    """The spectrum of every factor-th pixel of a signal."""
+    *rest, height, width = spectrum.shape
+    parts = spectrum.reshape(*rest, factor, height // factor, factor, width // factor)
+    rows = sum(parts[..., row, :, :, :] for row in range(1, factor)) + parts[..., 0, :, :, :]
+    total: Tensor = sum(rows[..., column, :] for column in range(1, factor)) + rows[..., 0, :]
+    return total / factor**2 if factor > 1 else spectrum

@@ -42,14 +42,7 @@ def features_for(drawings: Drawings, shape: tuple[int, int], *, dimensions: int 
     kept = min(most, drawings.count - 1) if dimensions is None else dimensions
     if isinstance(drawings, Scenes):
         patches = Patches(shape, Scenes(min(600, drawings.count), drawings.seed), filters=1000)
-        return Whitened(
-            patches,
-            drawings,
-            groups=1,
-            dimensions=kept,
-            power=0.8,
-            floor=0.1,
-        )
+        return Whitened(patches, drawings, groups=1, dimensions=kept, power=0.8, floor=0.1)
     return Whitened(Scattering(shape), drawings, dimensions=kept)
 
 
@@ -133,19 +126,9 @@ class ImageClassifier:
         _check.between(0, 1, delta=delta)
         self.drawings = kind if isinstance(kind, Drawings) else DRAWINGS[kind]()
         self.folder, self.dimensions = folder, dimensions
-        self.model_ = LogisticRegression(
-            epsilon=epsilon,
-            delta=delta,
-            classes=list(classes),
-            n_people=n_people,
-            seed=seed,
-            **settings(
-                epsilon=epsilon,
-                delta=delta,
-                n_people=n_people,
-                kind="scenes" if isinstance(self.drawings, Scenes) else "strokes",
-            ),
-        )
+        public: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "n_people": n_people}
+        tuned = settings(**public, kind="scenes" if isinstance(self.drawings, Scenes) else "strokes")
+        self.model_ = LogisticRegression(**public, classes=list(classes), seed=seed, **tuned)
         self._transform: Whitened | None = None
         self._shape: tuple[int, ...] = ()
 
@@ -176,22 +159,16 @@ class ImageClassifier:
 
     def predict(self, images: ArrayLike) -> NDArray[Any]:
         """The most likely class of each image, of the shape and type that ``fit`` takes."""
-        return np.asarray(self.model_.predict(self._features(self._like_fitted(images))))
+        return np.asarray(self.model_.predict(self._features(images)))
 
     def predict_proba(self, images: ArrayLike) -> NDArray[np.float64]:
         """(records, classes) probabilities of the classes."""
-        return np.asarray(self.model_.predict_proba(self._features(self._like_fitted(images))))
+        return np.asarray(self.model_.predict_proba(self._features(images)))
 
     @property
     def card_(self) -> Card:
         """The guarantee; public."""
         return replace(self.model_.card_, preprocessing="drawings")
-
-    def _like_fitted(self, images: ArrayLike) -> NDArray[Any]:
-        pixels = _images(images)
-        if self.transform_ is not None and pixels.shape[1:] != self._shape:
-            raise ArgumentError(f"images must have the shape (records, {', '.join(map(str, self._shape))}), as in fit")
-        return pixels
 
     @property
     def transform_(self) -> Whitened:
@@ -200,8 +177,11 @@ class ImageClassifier:
             raise ArgumentError("predict: call fit first")
         return self._transform
 
-    def _features(self, pixels: NDArray[Any]) -> NDArray[np.float32]:
-        return features_of(self.transform_, pixels, self.folder)
+    def _features(self, images: ArrayLike) -> NDArray[np.float32]:
+        transform, pixels = self.transform_, _images(images)
+        if pixels.shape[1:] != self._shape:
+            raise ArgumentError(f"images must have the shape (records, {', '.join(map(str, self._shape))}), as in fit")
+        return features_of(transform, pixels, self.folder)
 
 
 def _images(images: ArrayLike) -> NDArray[Any]:
@@ -211,12 +191,9 @@ def _images(images: ArrayLike) -> NDArray[Any]:
         raise ArgumentError("images must have the shape (records, height, width) or (records, channels, height, width)")
     if pixels.ndim == 4 and pixels.shape[3] in (1, 3) and pixels.shape[1] not in (1, 3):
         raise ArgumentError("images must have the channels before height and width: images.transpose(0, 3, 1, 2)")
-    if pixels.dtype != np.uint8 and not np.issubdtype(pixels.dtype, np.floating):
-        raise ArgumentError(f"images must be uint8 from 0 to 255, or floats from 0 to 1, not {pixels.dtype}")
-    if pixels.dtype != np.uint8 and not all(_in_range(part) for part in pixels):
-        raise ArgumentError("images of floats must be from 0 to 1: divide whole numbers by 255")
+    if pixels.dtype != np.uint8:
+        if not np.issubdtype(pixels.dtype, np.floating):
+            raise ArgumentError(f"images must be uint8 from 0 to 255, or floats from 0 to 1, not {pixels.dtype}")
+        if not all(bool((part >= 0).all() and (part <= 1).all()) for part in pixels):
+            raise ArgumentError("images of floats must be from 0 to 1: divide whole numbers by 255")
     return pixels if pixels.ndim == 4 else pixels[:, None]
-
-
-def _in_range(part: NDArray[np.floating[Any]]) -> bool:
-    return bool((part >= 0).all() and (part <= 1).all())

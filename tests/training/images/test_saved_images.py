@@ -9,6 +9,7 @@ import pytest
 
 from almoner.errors import ArgumentError, DataError
 from almoner.training import saved_model
+from model_folders import rewrite, weights
 from pictures import NAMES, bars, drawn, folder_of
 
 OPTIONS = {"classes": NAMES, "people": 200, "kind": "strokes", "drawings": 60, "epsilon": 3.0}
@@ -114,14 +115,10 @@ def test_a_label_that_is_no_class_is_refused_before_any_step(tmp_path):
 def test_a_damaged_folder_is_refused(made, tmp_path, damage):
     """Whatever part is missing, or does not fit the others, loading says so."""
     shutil.copytree(made[0] / "m", tmp_path / "m")
-    file, weights = tmp_path / "m" / "model.json", tmp_path / "m" / "weights.npz"
     if damage in ("axes", "coef"):
-        with np.load(weights) as held:
-            arrays = dict(held)
-        np.savez(weights, **{**arrays, damage: arrays[damage][:, :-1]})
+        arrays = weights(tmp_path / "m")
+        rewrite(tmp_path / "m", arrays | {damage: arrays[damage][:, :-1]})
     else:
-        described = json.loads(file.read_text())
-        described[damage] = {"classes": ["a"], "shape": [1, 28, 28], "dimensions": 11}.get(damage, "x")
-        file.write_text(json.dumps(described))
+        rewrite(tmp_path / "m", **{damage: {"classes": ["a"], "shape": [1, 28, 28], "dimensions": 11}.get(damage, "x")})
     with pytest.raises(DataError, match="m"):
         saved_model.load(tmp_path / "m")
