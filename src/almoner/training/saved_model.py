@@ -1,4 +1,3 @@
-
 """Private logistic regression from a file with a table to a folder with a model, and back (extra ``sklearn``).
 
 The same from images, see :func:`train_images_to_folder` (extra ``images``). The folder holds the model and its card,

@@ -7,7 +7,7 @@ from torch import nn
 from almoner import filters, individual, mechanisms, training
 from almoner.accounting import calibrate
 from almoner.errors import ArgumentError, CalibrationFailed
-from almoner.training._run import recommended_budget
+from almoner.training._run import budgets
 from training_runs import BY_RECORD
 
 N = 200
@@ -19,6 +19,8 @@ def trainer(**options):
     torch.manual_seed(0)
     module = nn.Linear(10, 2)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    if "epsilon" in options:
+        options["budget"] = training.Target(options.pop("epsilon"), options.pop("delta"))
     return training.Trainer(module, BY_RECORD, optimizer, **{"max_grad_norm": 0.7, "divisor": N} | options)
 
 
@@ -68,7 +70,7 @@ def test_steps_of_everybody_have_the_exact_filter(per_person, noise):
 def test_accounts_per_person_have_the_best_filter_that_they_can_have():
     """Whatever is named admits at least as many steps as each filter that was a choice before."""
     step = mechanisms.SampledGaussian(2.0, 1.0, 0.05)
-    budget, why = recommended_budget.recommended(1.0, 1e-5, step, per_person=True)
+    budget, why = budgets.recommended(1.0, 1e-5, step, per_person=True)
     individual.Filter(1, budget)
     others = filters.Residue(**TARGET), filters.Renyi(plan=step, **TARGET), filters.Renyi(**TARGET)
     assert calibrate.steps(budget, step) >= 0.99 * max(calibrate.steps(each, step) for each in others) > 0
@@ -76,7 +78,7 @@ def test_accounts_per_person_have_the_best_filter_that_they_can_have():
 
 
 @pytest.mark.slow
-def test_a_resumed_run_has_the_same_recommended_budget(tmp_path):
+def test_a_resumed_run_has_the_same_budgets(tmp_path):
     """The filter and its plan are chosen anew from the same public facts; another epsilon is refused."""
     options = {"noise_multiplier": 1.5, "sampling": training.Poisson(0.1), "individual": False, "steps": 4, "seed": 1}
     x, y = records()
@@ -91,12 +93,10 @@ def test_a_resumed_run_has_the_same_recommended_budget(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "give a budget, or both"),
-        ({"epsilon": 1.0}, "give a budget, or both"),
-        ({"delta": 1e-5}, "give a budget, or both"),
+        ({"budget": None}, r"budget=None must be a fresh filter, training.Target\(epsilon, delta\)"),
+        ({"budget": filters.Gaussian}, "must be a fresh filter"),
         ({"epsilon": 0.0, "delta": 1e-5}, "epsilon=0.0"),
         ({"epsilon": 1.0, "delta": 2.0}, "delta=2.0"),
-        ({"budget": filters.Gaussian(epsilon=1.0, delta=1e-5), "epsilon": 1.0}, "either a budget, or epsilon"),
         ({"noise_multiplier": -1.0, **TARGET}, "noise_multiplier=-1.0"),
     ],
 )
@@ -109,7 +109,7 @@ def test_what_is_missing_or_twice_is_refused(options, message):
 @pytest.mark.slow
 def test_no_noise_may_be_enough(monkeypatch):
     """Where no noise is enough the search ends in an error that names the target."""
-    monkeypatch.setattr(recommended_budget, "least", lambda *_, **__: float("inf"))
+    monkeypatch.setattr(budgets, "least", lambda *_, **__: float("inf"))
     with pytest.raises(CalibrationFailed, match=r"epsilon=1\.0.*5 steps"):
         trainer(steps=5, sampling=training.Poisson(0.1), individual=False, **TARGET)
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 import torch
-from almoner.training._accounts.run_accounts import TrainingAccounts
 from torch import nn
 
 from almoner import errors, filters, individual, mechanisms
 from almoner.training import stopping
 from almoner.training._records.evaluation import correct
 from almoner.training._records.records import Records
+from almoner.training._run.books import MemoryBook
 from training_runs import N, trainer
 
 
@@ -85,7 +85,7 @@ def public_parts(value):
 
 def test_callbacks_find_nothing_private_in_a_run(data):
     """No public attribute of a run, however deep, is an account, a record, or has an entry for each person."""
-    private = (individual.Filter, stopping.Dropouts, Records, TrainingAccounts, np.ndarray)
+    private = (individual.Filter, stopping.Dropouts, Records, MemoryBook, np.ndarray)
 
     def look(run):
         run.history.setdefault("steps", []).append(run.step)

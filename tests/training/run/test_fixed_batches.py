@@ -6,11 +6,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from almoner.training._run.releases import Releaser
 
 from almoner import errors, filters, individual, mechanisms, odometers, training
 from almoner.training import stopping
+from almoner.training._run.books import MemoryBook
 from almoner.training._run.fixed_batches import Rows, _bytes_of
+from almoner.training._run.folder import _read
 from almoner.training.correlated import Banded, BandedInverse, FixedBatches, Noise, PrefixSums
 from almoner.training.gradients import _self_check
 from training_runs import BY_RECORD, N, dies, network, trainer
@@ -193,14 +194,14 @@ def test_a_run_that_lost_nothing_goes_on(data, noise, tmp_path):
     x, y = data
     first = made(noise, max_grad_norm=0.01, seed=5)
     with pytest.MonkeyPatch.context() as patch:
-        real = Releaser.release
+        real = MemoryBook.release
 
         def release(self, *arguments, **options):
-            if self._current.value.step == 8:
+            if self.current.value.step == 8:
                 raise Killed
             return real(self, *arguments, **options)
 
-        patch.setattr(Releaser, "release", release)
+        patch.setattr(MemoryBook, "release", release)
         with pytest.raises(Killed):
             first.fit(x, y, folder=training.RunFolder(tmp_path, every=1))
     again = made(noise, max_grad_norm=0.01, seed=5)
@@ -209,14 +210,14 @@ def test_a_run_that_lost_nothing_goes_on(data, noise, tmp_path):
     whole.fit(x, y)
     assert run.step == run.released[run.next_step()] == STEPS
     assert np.allclose(again.accounts.spent(), whole.accounts.spent(), rtol=1e-6)  # nearly everybody is at the clip
-    saved = torch.load(tmp_path / "state.pt", weights_only=True)["batches"]
+    saved = _read(tmp_path / "state.npz")["parts"]["sampling"]
     assert [start for start, _ in saved["keys"]] == [0, 8]
     assert None not in dict(saved["keys"]).values()
     assert (saved["past"][:, 0] > 0).all()
 
 
 def spent_at(folder):
-    return torch.load(folder / "state.pt", weights_only=True)["accounts"]["spent"][:, 0].numpy()
+    return _read(folder / "state.npz")["parts"]["book"]["accounts"]["spent"][:, 0]
 
 
 @pytest.mark.slow
@@ -246,7 +247,7 @@ def test_lost_steps_are_paid_by_their_people_and_noise_begins_anew(data, noise, 
     batch = batches_of(x, y)
     assert np.allclose(paid[batch != 4], most, rtol=1e-9)  # steps 5 to 8 are those of batches 0 to 3
     assert (paid[batch == 4] == 0).all()
-    saved = torch.load(tmp_path / "state.pt", weights_only=True)["batches"]
+    saved = _read(tmp_path / "state.npz")["parts"]["sampling"]
     assert saved["keys"][0] == [0, None]
     assert [first for first, _ in saved["keys"]] == [0, 5]
     assert not saved["past"][:, 0].any()

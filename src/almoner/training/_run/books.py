@@ -155,7 +155,7 @@ class Bounds:
         """
         personal = isinstance(self.odometer, PersonOdometer)
         if ("boundary" in state) != personal or not _same(state.get("boundary", state), self._fresh.state()):
-            raise ArgumentError(f"resume: the checkpoint's bounds are not those of odometer={self._fresh!r}")
+            raise ArgumentError(f"resume: the folder's bounds are not those of odometer={self._fresh!r}")
         self.odometer = type(self.odometer).from_state(dict(state))
 
 
@@ -356,7 +356,7 @@ class MemoryBook:
             personal = isinstance(own, Filter)
             budget = own.budget.state() if personal else own.state()
             if ("budget" in saved) != personal or not _same(saved.get("budget", saved), budget):
-                raise ArgumentError(f"resume: the checkpoint's accounts do not hold the budget {own.budget!r}")
+                raise ArgumentError(f"resume: the folder's accounts do not hold the budget {own.budget!r}")
             self.accounts = Filter.from_state(saved) if personal else own.restored(saved)
         load_observers(self.observers, state["observers"])
 
@@ -475,7 +475,7 @@ def load_observers(observers: Sequence[Observer], saved: Mapping[str, Any]) -> N
         ArgumentError: something else was counted.
     """
     for name in {each.name for each in observers} ^ set(saved):
-        raise ArgumentError(f"{name}: as the checkpoint's run did, watch it or do not")
+        raise ArgumentError(f"{name}: as the folder's run did, watch it or do not")
     for each in observers:
         each.load(saved[each.name])
 
