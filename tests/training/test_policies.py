@@ -181,7 +181,7 @@ def test_an_odometer_belongs_to_one_run(data):
     again = trainer(filters.Zcdp(rho=1.0), steps=2)
     with pytest.raises(errors.ArgumentError, match="another run"):
         again.fit(*data, callbacks=[policy])
-    assert not again._loop.run.released
+    assert not again._view.released
     with pytest.raises(errors.ArgumentError, match="must be a fresh odometer"):
         policies.EarlyStopping(target=N, every=50, odometer=policy.odometer)
 
@@ -259,7 +259,7 @@ def test_the_clip_of_a_sampled_run_may_be_set_but_is_not_counted(data):
     )
     with pytest.raises(errors.ArgumentError, match="without sample_rate"):
         again.fit(x, y, callbacks=[policies.AdaptiveClip()])
-    assert not again._loop.run.released
+    assert not again._view.released
 
 
 def test_a_clip_that_cannot_be_is_refused(data):
@@ -269,7 +269,7 @@ def test_a_clip_that_cannot_be_is_refused(data):
         job = trainer(filters.Gaussian(mu=1.0), steps=2)
         with pytest.raises(errors.ArgumentError, match="max_grad_norm"):
             job.fit(x, y, callbacks=[lambda run, clip=clip: setattr(run, "max_grad_norm", clip)])
-        assert not job._loop.run.released
+        assert not job._view.released
     with pytest.raises(errors.ArgumentError, match="no step yet"):
         trainer(filters.Gaussian(mu=1.0), steps=2).fit(x, y, callbacks=[lambda run: run.count_clipped(sigma=1.0)])
     for wrong in ({"quantile": 0}, {"rate": -1}, {"every": 0}, {"sigma": 0}):
@@ -294,7 +294,7 @@ def test_a_resumed_run_keeps_its_clip(data, tmp_path):
     first = job()
     with dies(Killed):
         first.fit(x, y, callbacks=[policies.AdaptiveClip(rate=1.0), kill], folder=training.RunFolder(tmp_path, every=1))
-    clip = first._loop.run.max_grad_norm  # the clip at the kill; the last checkpoint is of the step before
+    clip = first._view.max_grad_norm  # the clip at the kill; the last checkpoint is of the step before
     second, seen = job(), []
     second.fit(
         x,
@@ -303,7 +303,7 @@ def test_a_resumed_run_keeps_its_clip(data, tmp_path):
         folder=training.RunFolder(tmp_path, resume=True),
     )
     assert seen[0] not in (1.0, clip)
-    assert len(second._loop.run.answers) == 3 + 4
+    assert len(second._view.answers) == 3 + 4
 
 
 def test_a_run_resumed_at_a_look_goes_on_with_what_it_remembers(data, tmp_path):
@@ -322,8 +322,8 @@ def test_a_run_resumed_at_a_look_goes_on_with_what_it_remembers(data, tmp_path):
 
     first = job()
     first.fit(x, y, callbacks=[*noise_and_stopping(), lambda run: run.step == 4 and run.stop()], folder=tmp_path)
-    remembered, asked = first._loop.run.history, len(first._loop.run.answers)
+    remembered, asked = first._view.history, len(first._view.answers)
     assert asked == 4
     second = job()
     second.fit(x, y, callbacks=noise_and_stopping(), folder=training.RunFolder(tmp_path, resume=True))
-    assert (second._loop.run.history, len(second._loop.run.answers)) == (remembered, asked)
+    assert (second._view.history, len(second._view.answers)) == (remembered, asked)

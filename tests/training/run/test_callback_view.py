@@ -58,7 +58,7 @@ def test_a_question_gives_one_number_for_each_record(data, individual_accounts, 
     job = trainer(filters.Zcdp(rho=1.0), individual=individual_accounts)
     with pytest.raises(errors.ArgumentError, match="one number for each"):
         job.fit(x, y, callbacks=[lambda run: run.noisy_sum(values, sigma=1.0)])
-    assert not job._loop.run.released
+    assert not job._run.current.value.released
 
 
 def test_another_budget_that_is_exceeded_does_not_end_the_run_in_silence(data):

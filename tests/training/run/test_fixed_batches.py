@@ -110,7 +110,8 @@ def test_nobody_contributes_more_than_is_charged(data, noise, remainder, monkeyp
 
     monkeypatch.setattr(training.Gradients, "sums", spy)
     budget = filters.Gaussian(mu=mu)
-    run = made(noise, budget, noise_multiplier=sigma, spend_remainder=remainder, pace=0.0, seed=1)
+    sampling = replace(BATCHES, noise=noise, spend_remainder=remainder, pace=0.0)
+    run = made(noise, budget, noise_multiplier=sigma, sampling=sampling, seed=1)
     run.fit(x, y)
     columns = noise.factor(STEPS).columns(range(STEPS))
     units = run.accounts.state()["spent"][:, 0].tolist()
@@ -278,22 +279,25 @@ def test_lost_steps_use_no_noise_again(data, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"sampling": None}, "noise needs batches"),
-        ({"sampling": 80}, "batches=80 must be"),
+        ({"sampling": 80}, "sampling=80 must be"),
         ({"noise": 4}, "noise=4 must be"),
         ({"noise": Banded(6)}, "band=6 must be at most 5, the number of batches"),
         ({"sampling": FixedBatches(401)}, "size=401 must be at most"),
         ({"steps": None, "individual": False, "noise_multiplier": 1.0}, "steps=None"),
-        ({"sampling": training.Poisson(0.1)}, "sample_rate is not done"),
-        ({"sampling": training.FullBatch(extra_steps=3)}, "extra_steps is not done"),
-        ({"odometer": odometers.Renyi(delta=1e-5)}, "odometer is not done"),
-        ({"budget": filters.Residue(epsilon=1.0, delta=1e-5)}, "batches= needs a filters.Gaussian"),
+        ({"budget": odometers.Renyi(delta=1e-5)}, "nor an odometer is done together"),
+        ({"budget": filters.Residue(epsilon=1.0, delta=1e-5)}, "FixedBatches needs a filters.Gaussian"),
     ],
 )
 def test_what_does_not_go_together_is_refused(options, words):
     """The error names the argument and the rule, before any data are read."""
     with pytest.raises(errors.AlmonerError, match=words):
         made(**({"noise": Banded(4)} | options))
+
+
+def test_an_odometer_beside_batches_is_refused(data):
+    """It has no price for rows that hold earlier contributions too."""
+    with pytest.raises(errors.Unsupported, match="odometer is not done together with FixedBatches"):
+        made(Banded(4)).fit(*data, watch=odometers.Renyi(delta=1e-5))
 
 
 def test_what_would_break_the_account_is_refused_before_it_is_charged(data, tmp_path):
@@ -307,7 +311,7 @@ def test_what_would_break_the_account_is_refused_before_it_is_charged(data, tmp_
     with pytest.raises(errors.ArgumentError, match="can't be set in a run with fixed batches"):
         run.fit(x, y, callbacks=[quieter])
     assert not run.accounts.spent().any()
-    with pytest.raises(errors.Unsupported, match="counting is not done"):
+    with pytest.raises(errors.Unsupported, match="drops are not counted"):
         made(Banded(4)).fit(x, y, watch=lambda people: stopping.Dropouts(people, stopping.Tree(STEPS, 5.0)))
     with pytest.raises(errors.Unsupported, match="losses are not counted"):
         made(Banded(4)).fit(x, y, watch=individual.Losses(N, least=1.0, most=50.0))
@@ -316,14 +320,14 @@ def test_what_would_break_the_account_is_refused_before_it_is_charged(data, tmp_
         first.fit(x, y, folder=training.RunFolder(tmp_path, every=1), callbacks=[killed_at(5)])
     with pytest.raises(errors.ArgumentError, match="batches="):
         made(Banded(3)).fit(x, y, folder=training.RunFolder(tmp_path, resume=True))
-    with pytest.raises(errors.ArgumentError, match="must be that of the checkpoint"):
-        made(None, batches=None).fit(x, y, folder=training.RunFolder(tmp_path, resume=True))
+    with pytest.raises(errors.ArgumentError, match="must be that of the folder"):
+        made(None, sampling=training.FullBatch()).fit(x, y, folder=training.RunFolder(tmp_path, resume=True))
 
 
 def test_empty_batches_and_half_precision_records(data):
     """Three people in three batches, of which some may be empty: every step is taken; all types have bytes."""
     x, y = data
-    run = made(Banded(3), batches=FixedBatches(1), divisor=3, steps=9)
+    run = made(Banded(3), sampling=FixedBatches(1, noise=Banded(3)), divisor=3, steps=9)
     run.fit(x[:3], y[:3])
     assert run.card(delta=1e-5).steps == 9
     batch = BATCHES.of_records([_bytes_of(x.bfloat16()), _bytes_of(y > 0)], None, count=5, n=N)

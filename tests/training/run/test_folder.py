@@ -271,7 +271,9 @@ def test_losses_that_cannot_be_filled_are_refused_before_anybody_is_charged(data
     """Of other people, used already, without the bucket of the largest contribution, or unknown to the checkpoint."""
     used = fresh_losses()
     used.record(mechanisms.Gaussian(4.0), np.ones(30))
-    for losses in (3, individual.Losses(29, least=4.0, most=40.0), used, individual.Losses(30, least=4.1, most=40.0)):
+    with pytest.raises(errors.ArgumentError, match="watch=3"):
+        job().fit(*data, watch=3)
+    for losses in (individual.Losses(29, least=4.0, most=40.0), used, individual.Losses(30, least=4.1, most=40.0)):
         with pytest.raises(errors.ArgumentError, match="losses"):
             job().fit(*data, watch=losses)
     job().fit(*data, folder=tmp_path / "run")
