@@ -13,15 +13,15 @@ from almoner.queries import Session
 SCHEMA = 'target = "y"\nclasses = ["0", "1"]\nperson = "who"\npeople = 40\n\n[columns.x]\nlow = 0\nhigh = 1\n'
 STOPPED_AT_THE_FIFTH_STEP = """
 import os, signal, sys
-from almoner.training._linear import descent
+from almoner.training._run import books
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs things in the background ignores it
-real, steps, name = descent._noisy, [], sys.argv.pop()
-def noisy(*given):
+real, steps, name = books.publish, [], sys.argv.pop()
+def noisy(*given, **named):
     steps.append(1)
     if len(steps) == 5:
         os.kill(os.getpid(), signal.Signals[name])
-    return real(*given)
-descent._noisy = noisy
+    return real(*given, **named)
+books.publish = noisy
 from almoner.cli import app
 app(sys.argv[1:])
 """

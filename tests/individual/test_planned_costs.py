@@ -204,7 +204,7 @@ def test_a_trainer_runs_with_it():
         divisor=200,
         steps=10,
         noise_multiplier=1.0,
-        sample_rate=0.05,
+        sampling=training.Poisson(0.05),
         seed=0,
     )
     run = trainer.fit(x, (x[:, 0] > 0).long())

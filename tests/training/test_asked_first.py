@@ -17,9 +17,9 @@ def test_trainer_asks_the_odometer_first(tmp_path, own):
     """A budget that takes sampled steps beside an odometer that does not: nothing is charged, written or taken."""
     people = individual.Filter(N, filters.Renyi(epsilon=1.0, delta=1e-5)) if own else None
     budget = people or filters.Renyi(epsilon=1.0, delta=1e-5)
-    job = trainer(budget, odometer=SAMPLED, sampling=training.Poisson(0.2), noise_multiplier=9.0, individual=own)
+    job = trainer(budget, sampling=training.Poisson(0.2), noise_multiplier=9.0, individual=own)
     with pytest.raises(errors.Unsupported):
-        job.fit(*records(), folder=None if own else tmp_path / "run")
+        job.fit(*records(), watch=SAMPLED, folder=None if own else tmp_path / "run")
     assert not (tmp_path / "run").exists()
     if people is not None:
         assert not people.spent().any()
@@ -38,9 +38,9 @@ def test_accounts_are_asked_before_a_step_whatever_is_set_in_between(tmp_path):
         if run.step == 1:
             run.noise_multiplier = 1.0
 
-    job = trainer(filters.RenyiOrder(alpha=8.0, rho=5.0), odometer=odometer, noise_multiplier=20.0, individual=False)
+    job = trainer(filters.RenyiOrder(alpha=8.0, rho=5.0), noise_multiplier=20.0, individual=False)
     with pytest.raises(errors.BudgetExceeded):
-        job.fit(*records(), callbacks=[louder], folder=tmp_path / "run")
+        job.fit(*records(), callbacks=[louder], watch=odometer, folder=tmp_path / "run")
     assert len((tmp_path / "run" / "journal.jsonl").read_text().splitlines()) == 1
     assert job.accounts.state()["count"] == 1
     assert not people.spent().any()
@@ -49,12 +49,11 @@ def test_accounts_are_asked_before_a_step_whatever_is_set_in_between(tmp_path):
 def test_counting_gives_back_its_price_where_losses_or_bounds_cannot_count_it():
     """A pure question beside Gaussian counts: the caller's accounts are as they were."""
     people = individual.Filter(N, filters.Zcdp(rho=2.0))
-    for beside in ({"watch": individual.Losses(N, least=4.0, most=400.0)}, {}):
-        odometer = None if beside else odometers.Renyi(delta=1e-5)
-        job = trainer(people, noise_multiplier=40.0, odometer=odometer)
+    for beside in (individual.Losses(N, least=4.0, most=400.0), odometers.Renyi(delta=1e-5)):
+        job = trainer(people, noise_multiplier=40.0)
         with pytest.raises(errors.Unsupported, match="can't be counted"):
             job.fit(
-                *records(), watch=lambda accounts: stopping.StillActive(accounts, at_least=9, epsilon=0.1), **beside
+                *records(), watch=[beside, lambda accounts: stopping.StillActive(accounts, at_least=9, epsilon=0.1)]
             )
         assert not people.spent().any()
 
@@ -72,8 +71,8 @@ def test_questions_of_callbacks_are_asked_of_all_accounts_first():
             run.stop()
 
     odometer = odometers.FeldmanZrnic(alpha=8.0, step=0.05, delta=1e-5)
-    job = trainer(filters.RenyiOrder(alpha=8.0, rho=5000.0), odometer=odometer, noise_multiplier=20.0, individual=False)
-    run = job.fit(*records(), callbacks=[ask])
+    job = trainer(filters.RenyiOrder(alpha=8.0, rho=5000.0), noise_multiplier=20.0, individual=False)
+    run = job.fit(*records(), callbacks=[ask], watch=odometer)
     assert run.answers == ()
     assert job.accounts.state()["count"] == 0
 
@@ -109,13 +108,13 @@ def test_streams_ask_the_odometer_first(tmp_path, monkeypatch):
         torch.optim.SGD(module.parameters(), lr=1.0),
         people,
         max_grad_norm=1.0,
-        divisor=9,
         noise_multiplier=4.0,
-        odometer=odometers.Renyi(delta=1e-5),
+        watch=odometers.Renyi(delta=1e-5),
     )
-    monkeypatch.setattr(stream, "_odometer", Deaf([], odometers.Renyi(delta=1e-5)))
+    (bounds,) = stream._run.book.observers
+    monkeypatch.setattr(bounds, "odometer", Deaf([], odometers.Renyi(delta=1e-5)))
     with pytest.raises(errors.Unsupported, match="no price"):
-        stream.update(x[:9], y[:9], [*range(9)])
+        stream.update(x[:9], y[:9], [*range(9)], divisor=9)
     assert not people.spent().any()
 
 

@@ -44,7 +44,12 @@ class Files(Dataset):
 def fitted(*data, seed=3, **options):
     """The parameters after three steps, and the trainer."""
     fit = {name: options.pop(name) for name in ("people", "callbacks") if name in options}
-    made = trainer((SAMPLED if options.get("sample_rate") else BUDGET).fresh(), steps=3, seed=seed, **options)
+    made = trainer(
+        (SAMPLED if isinstance(options.get("sampling"), training.Poisson) else BUDGET).fresh(),
+        steps=3,
+        seed=seed,
+        **options,
+    )
     made.fit(*data, **fit)
     return torch.cat([each.detach().reshape(-1) for each in made.module.parameters()]), made
 
@@ -62,9 +67,8 @@ def test_a_data_set_trains_as_its_tensors_do(form, rate):
         "loader": lambda: DataLoader(Files(), batch_size=17, shuffle=True),
         "tensors": lambda: TensorDataset(x, y),
     }[form]()
-    options = {"sampling": training.Poisson(rate, refresh_every=2 if rate else None), "people": people}
-    if rate is None:
-        options.pop("refresh_every")
+    sampling = training.FullBatch() if rate is None else training.Poisson(rate, refresh_every=2)
+    options = {"sampling": sampling, "people": people}
     assert torch.equal(fitted(x, y, **options)[0], fitted(data, **options)[0])
 
 
@@ -246,8 +250,8 @@ def test_a_stream_takes_data_sets_too():
         module = network()
         stream = training.Stream(
             module, BY_RECORD, torch.optim.SGD(module.parameters(), lr=1.0), BUDGET.fresh(),
-            max_grad_norm=1.0, divisor=N, updates=2, seed=1,
+            max_grad_norm=1.0, updates=2, seed=1,
         )  # fmt: skip
-        stream.update(*data, people=np.arange(N))
+        stream.update(*data, people=np.arange(N), divisor=N)
         found.append(torch.cat([each.detach().reshape(-1) for each in module.parameters()]))
     assert torch.equal(*found)

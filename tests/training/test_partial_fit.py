@@ -14,7 +14,7 @@ from torch import nn
 from almoner import filters, individual, mechanisms, training
 from almoner.errors import ArgumentError, DataError, UnknownPerson, Unsupported
 from almoner.training import Descent, LogisticRegression
-from almoner.training._linear import descent
+from almoner.training._linear import partial
 from almoner.training._linear.personal_accounts import SavedAccounts
 from almoner.training._records import distributed
 from forks import needs_fork, raises_in_fork
@@ -45,11 +45,11 @@ def as_stream(columns, updates, **options):
         return nn.functional.binary_cross_entropy_with_logits(scores[:, 0], labels.double(), reduction="none")
 
     loss = binary if columns == 1 else nn.CrossEntropyLoss(reduction="none")
-    settings = {"noise_multiplier": SIGMA, "max_grad_norm": 1.0, "divisor": 4.0, "seed": 3} | options
+    settings = {"noise_multiplier": SIGMA, "max_grad_norm": 1.0, "seed": 3} | options
     stream = training.Stream(module, loss, torch.optim.SGD(module.parameters(), lr=0.5), **settings)
     for update in range(updates):
         x, y, ids = rows(update, max(2, columns))
-        stream.update(torch.tensor(x), torch.tensor(y), ids)
+        stream.update(torch.tensor(x), torch.tensor(y), ids, divisor=4.0)
     return stream
 
 
@@ -60,7 +60,7 @@ def test_calls_are_the_updates_of_a_stream(columns, monkeypatch):
     Noise is drawn in one order for one column of parameters, and in another for several: there it is left out.
     """
     if columns > 1:
-        monkeypatch.setattr(descent, "_noisy", lambda sums, step, noise: sums)
+        monkeypatch.setattr(partial, "independent", lambda noise: lambda sums, sigma, rows: sums)
         monkeypatch.setattr(distributed.Processes, "noisy_total", lambda self, sums, sigma, generator: list(sums))
     classes, budget = list(range(max(2, columns))), {"epsilon": 2.0 if columns == 1 else 2.6, "delta": 1e-5}
     fitted = model(classes=classes, **budget)
@@ -85,11 +85,9 @@ def test_noise_is_that_of_a_stream_for_as_many_updates():
         module,
         nn.BCEWithLogitsLoss(reduction="none"),
         torch.optim.SGD(module.parameters(), lr=0.5),
-        epsilon=1.0,
-        delta=1e-6,
+        training.Target(epsilon=1.0, delta=1e-6),
         updates=5,
         max_grad_norm=1.0,
-        divisor=4.0,
     )
     assert planned.card_.noise_multiplier == pytest.approx(stream.noise_multiplier, rel=1e-9)
     accounts = individual.Filter(["a"], filters.Gaussian(epsilon=1.0, delta=1e-6))

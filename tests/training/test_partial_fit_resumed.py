@@ -13,7 +13,9 @@ from almoner.errors import ArgumentError, DataError, Unsupported
 from almoner.ledger import Ledger, streams, verify
 from almoner.queries import Count, Session
 from almoner.training import Descent, LogisticRegression, OnLedger
-from almoner.training._linear import descent, stream_folder
+from almoner.training._linear import partial
+from almoner.training._linear.model import LinearModel
+from almoner.training._run.folder import Folder
 
 PEOPLE = ["ann", "bob", "cat", "dan", "eve"]
 
@@ -38,7 +40,7 @@ def call(fitted, update, **options):
 @pytest.fixture
 def quiet(monkeypatch):
     """No noise, so that two runs can be compared."""
-    monkeypatch.setattr(descent, "_noisy", lambda sums, step, noise: sums)
+    monkeypatch.setattr(partial, "independent", lambda noise: lambda sums, sigma, rows: sums)
 
 
 @pytest.fixture
@@ -46,15 +48,15 @@ def crash(monkeypatch):
     """Break off at the given step of a file's writing, once."""
 
     def at(name, when):
-        original = getattr(stream_folder.StreamFolder, name)
+        original = getattr(Folder, name)
 
         def broken(self, *given):
             if when == "after":
                 original(self, *given)
-            monkeypatch.setattr(stream_folder.StreamFolder, name, original)
+            monkeypatch.setattr(Folder, name, original)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(stream_folder.StreamFolder, name, broken)
+        monkeypatch.setattr(Folder, name, broken)
 
     return at
 
@@ -71,7 +73,7 @@ def test_resumed_calls_are_those_of_one_process(tmp_path, quiet):
         call(whole, update)
     for update in range(9):
         if update == 0:
-            call(model(), 0, checkpoint=tmp_path / "m")
+            call(model(), 0, folder=tmp_path / "m")
         else:
             call(LogisticRegression.resume(tmp_path / "m"), update)
     again = LogisticRegression.resume(tmp_path / "m")
@@ -95,7 +97,7 @@ def test_names_of_columns_and_settings_come_back(tmp_path):
     frame = pd.DataFrame(x, columns=["a", "b", "c"])
     further = Descent(average=np.float64(0.25))
     begun = model(classes=[0, 1], fit_intercept=False, steps=np.int64(7), noise_multiplier=None, descent=further)
-    begun.partial_fit(frame, y, ids, checkpoint=tmp_path / "m", divisor=9.0)
+    begun.partial_fit(frame, y, ids, folder=tmp_path / "m", divisor=9.0)
     again = LogisticRegression.resume(tmp_path / "m")
     assert again.get_params() | {"descent": further} == begun.get_params()
     assert again.feature_names_in_.tolist() == ["a", "b", "c"]
@@ -109,7 +111,7 @@ def test_names_of_columns_and_settings_come_back(tmp_path):
 def test_a_crash_leaves_a_call_that_was_made_or_one_that_was_not(tmp_path, crash, quiet, when):
     """What was not written was told to nobody; what was written is charged, and is what goes on."""
     whole = call(call(model(), 0), 1)
-    broken = call(model(), 0, checkpoint=tmp_path / "m")
+    broken = call(model(), 0, folder=tmp_path / "m")
     before = broken.coef_.copy()
     crash("save", when)
     with pytest.raises(KeyboardInterrupt):
@@ -126,7 +128,7 @@ def test_a_crash_leaves_a_call_that_was_made_or_one_that_was_not(tmp_path, crash
 
 def test_one_process_goes_on(tmp_path):
     """Of two models from one folder the second is refused, before anybody pays; so is one while another is at it."""
-    call(model(), 0, checkpoint=tmp_path / "m")
+    call(model(), 0, folder=tmp_path / "m")
     one, two = (LogisticRegression.resume(tmp_path / "m") for _ in range(2))
     call(one, 1)
     before = spent(two)
@@ -147,7 +149,7 @@ def test_noise_is_not_that_of_before(tmp_path):
     x, y, ids = rows(0)
     noises = []
     for update in range(3):
-        began = {"checkpoint": tmp_path / "m"} if update == 0 else {}
+        began = {"folder": tmp_path / "m"} if update == 0 else {}
         fitted = model(seed=1, classes=[0, 1]) if update == 0 else LogisticRegression.resume(tmp_path / "m")
         before = fitted.coef_ if update else np.zeros((1, 3))
         fitted.partial_fit(x[:0], y[:0], ids[:0], **began)
@@ -158,16 +160,16 @@ def test_noise_is_not_that_of_before(tmp_path):
 
 def test_what_a_folder_cannot_hold_is_refused(tmp_path):
     """Before anybody is charged: ids that JSON cannot hold, a folder with a model, none, or a damaged one."""
-    fitted = call(model(), 0, checkpoint=tmp_path / "m")
+    fitted = call(model(), 0, folder=tmp_path / "m")
     before = spent(fitted)
     x, y, ids = rows(1)
     with pytest.raises(ArgumentError, match="whole numbers or texts"):
         fitted.partial_fit(x, np.array(["no", "yes"])[y], [("a", number) for number in range(len(ids))])
     assert spent(fitted) == before
     with pytest.raises(ArgumentError, match="first call"):
-        call(fitted, 1, checkpoint=tmp_path / "m")
+        call(fitted, 1, folder=tmp_path / "m")
     with pytest.raises(ArgumentError, match="holds a model already"):
-        call(model(), 0, checkpoint=tmp_path / "m")
+        call(model(), 0, folder=tmp_path / "m")
     with pytest.raises(ArgumentError, match="holds no model"):
         LogisticRegression.resume(tmp_path / "none")
     state = tmp_path / "m" / "state.npz"
@@ -220,15 +222,15 @@ def test_calls_and_questions_keep_one_budget(place, monkeypatch):
     """Each pays for what was really added up of that person's rows, the absent pay nothing, and the budget binds."""
     squares = dict.fromkeys(PEOPLE, 0.0)
     present = []
-    original = descent.charged_sum
+    original = LinearModel.clipped_sum
 
-    def noting(gradients, parameters, accounts, step):
-        norms, most = gradients.norms(parameters), np.asarray(accounts.allowance(step))
-        for person, norm in zip(present, np.minimum(norms, most), strict=True):
+    def noting(self, gradients, clip, most):
+        made = original(self, gradients, clip, most)
+        for person, norm in zip(present, np.minimum(gradients.norms(self.parameters), most), strict=True):
             squares[person] += float(norm) ** 2
-        return original(gradients, parameters, accounts, step)
+        return made
 
-    monkeypatch.setattr(descent, "charged_sum", noting)
+    monkeypatch.setattr(LinearModel, "clipped_sum", noting)
     with opened(place) as session:
         book = session.ledger
         fitted = on_ledger()
@@ -260,7 +262,7 @@ def test_calls_and_questions_keep_one_budget(place, monkeypatch):
 def test_after_a_crash_the_ledger_says_what_was_released(tmp_path, place, crash, name, when):
     """A call that the ledger charged is what goes on, with the same noise; one that it did not charge is made anew."""
     with opened(place) as session:
-        fitted = call(on_ledger(), 0, ledger=OnLedger(session.ledger, "risk"), checkpoint=tmp_path / "m")
+        fitted = call(on_ledger(), 0, ledger=OnLedger(session.ledger, "risk"), folder=tmp_path / "m")
         before, paid = fitted.coef_.copy(), charged(session.ledger)
         crash(name, when)
         with pytest.raises(KeyboardInterrupt):
@@ -282,7 +284,7 @@ def test_an_older_copy_of_the_folder_is_refused(tmp_path):
     place = tmp_path / "l"
     with opened(place) as session:
         on = OnLedger(session.ledger, "risk")
-        fitted = call(on_ledger(), 0, ledger=on, checkpoint=tmp_path / "m")
+        fitted = call(on_ledger(), 0, ledger=on, folder=tmp_path / "m")
         shutil.copytree(tmp_path / "m", tmp_path / "old")
         call(fitted, 1)
         call(fitted, 2)

@@ -25,11 +25,11 @@ def trained(**options):
 def streamed(updates=2, **options):
     module = network()
     optimizer = torch.optim.Adam(module.parameters(), lr=0.1)
-    settings = {"max_grad_norm": 1.0, "divisor": 4.0, "noise_multiplier": 4.0, "seed": 3} | options
+    settings = {"max_grad_norm": 1.0, "noise_multiplier": 4.0, "seed": 3} | options
     stream = training.Stream(module, BY_RECORD, optimizer, filters.Gaussian(epsilon=1.0, delta=1e-5), **settings)
     x, y = records()
     for update in range(updates):
-        stream.update(x[update : update + 4], y[update : update + 4], ["ann", "bob", "cat", "ann"])
+        stream.update(x[update : update + 4], y[update : update + 4], ["ann", "bob", "cat", "ann"], divisor=4.0)
     return stream
 
 
@@ -77,7 +77,7 @@ def test_accounts_are_kept_beside_the_folder_and_private(tmp_path):
         saved_module.save(trained(), tmp_path / "rows", force=True)
     mixed = streamed(updates=0)
     x, y = records()
-    mixed.update(x[:2], y[:2], [1, "1"])
+    mixed.update(x[:2], y[:2], [1, "1"], divisor=4.0)
     with pytest.raises(Unsupported, match="same as text"):
         saved_module.save(mixed, tmp_path / "mixed", keep_accounts=True)
     with pytest.raises(Unsupported, match="accounts per person"):
@@ -161,10 +161,9 @@ def test_what_cannot_be_saved_is_refused(tmp_path, monkeypatch):
         linear := nn.Linear(5, 2),
         BY_RECORD,
         torch.optim.SGD(linear.parameters(), lr=1.0),
-        odometer=odometers.Gaussian(delta=1e-5, plan=1.0),
+        odometers.Gaussian(delta=1e-5, plan=1.0),
         noise_multiplier=4.0,
         max_grad_norm=1.0,
-        divisor=4.0,
     )
     with pytest.raises(Unsupported, match="no budget"):
         saved_module.save(bounded, tmp_path / "bounded", keep_accounts=True)

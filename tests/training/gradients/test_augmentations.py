@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from almoner import errors, filters
+from almoner.training import Compute
 from almoner.training.gradients import Gradients, _self_check
 from almoner.training.gradients.augmentations import Views, shifted_and_flipped
 from gradient_modules import BY_RECORD, setting
@@ -64,7 +65,9 @@ def test_each_step_draws_anew_and_a_seed_makes_it_reproducible():
     x, y = records()
     ends = []
     for _ in range(2):
-        made = trainer(filters.Gaussian(mu=1.0), steps=3, seed=1, views=Views(Listed(), count=2, seed=5))
+        made = trainer(
+            filters.Gaussian(mu=1.0), steps=3, seed=1, compute=Compute(views=Views(Listed(), count=2, seed=5))
+        )
         made.fit(x, y)
         ends.append(torch.cat([each.detach().reshape(-1) for each in made.module.parameters()]))
     assert torch.equal(*ends)

@@ -81,6 +81,12 @@ class LinearModel:
         weights = np.divide(clipped, norms, out=np.zeros_like(norms), where=taken)
         return Clipped(norms, clipped, weights, [records.weighted_sum(weights)])
 
+    def of_those(self, records: Gradients, made: Clipped, active: NDArray[np.bool_]) -> list[Array]:
+        """The sums of those who were admitted: made again, of the same gradients, where somebody was not."""
+        if not np.any((made.weights > 0) & ~active):
+            return made.sums
+        return [records.weighted_sum(np.where(active, made.weights, 0.0))]
+
     def step(self, noisy: Sequence[Array], divisor: float, rate: float | None = None) -> None:
         """One step along the noisy sum over the divisor; with a rate of its own, or the model's."""
         left = self._steps - self._done

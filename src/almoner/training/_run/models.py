@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from almoner.training._records.records import Records
-from almoner.training._run.samplings import Clipped
+from almoner.training._run.samplings import Clipped, refuse_others
 from almoner.training.gradients import Gradients
 
 __all__ = ["TorchModel"]
@@ -52,6 +52,15 @@ class TorchModel:
 
         sums, _ = self._gradients.sums(records.inputs, records.targets, weigh, people=records.people)
         return Clipped(norms, clipped, weights, sums)
+
+    def of_those(self, records: Records, made: Clipped, active: NDArray[np.bool_]) -> list[Tensor]:  # noqa: ARG002 - one pass made them
+        """The sums that were made; a second pass over the records may draw other gradients than were charged.
+
+        Raises:
+            Unsupported: somebody is in it who was not admitted; nothing may be released.
+        """
+        refuse_others(made.weights, active)
+        return made.sums
 
     def step(self, noisy: Sequence[Tensor], divisor: float, rate: float | None = None) -> None:  # noqa: ARG002 - linear models have it
         """One step along the noisy sums over the divisor, and along no gradient that was left in the module."""

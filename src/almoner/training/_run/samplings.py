@@ -31,7 +31,9 @@ __all__ = [
     "Sampling",
     "Turnout",
     "charge_kept",
+    "checked_sampling",
     "paced_allowance",
+    "refuse_others",
 ]
 
 Array = NDArray[np.float64]
@@ -78,6 +80,9 @@ class Model(Protocol):
 
     def clipped_sum(self, records: Any, clip: Array, most: Array | None) -> Clipped:
         """The sum of gradients clipped to ``clip``, (n,); who would still be above ``most``, (n,), has weight 0."""
+
+    def of_those(self, records: Any, made: Clipped, active: NDArray[np.bool_]) -> Sums:
+        """The sums that were made, of those who were admitted; refuses where others are in it already."""
 
     def step(self, noisy: Sums, divisor: float, rate: float | None, /) -> None:
         """One step along public sums."""
@@ -200,9 +205,9 @@ class FullBatch(Sampling):
         clip: float = step.sensitivity  # type: ignore[attr-defined]
         most = paced_allowance(accounts, step, turnout.left, self.pace if self.spend_remainder else 0.0)
         made = model.clipped_sum(turnout.records, most if self.spend_remainder else np.full(len(most), clip), most)
-        charge_kept(accounts, step, made.clipped, made.weights)
+        active = np.asarray(accounts.charge(step, made.clipped), dtype=bool)
         self.were_clipped = np.where(np.isnan(made.norms), made.norms, made.norms > clip)
-        return made.sums
+        return model.of_those(turnout.records, made, active)
 
 
 class Poisson(Sampling):
@@ -326,7 +331,11 @@ def charge_kept(accounts: AccountsPerPerson, step: Mechanism, norms: Array, weig
     Raises:
         Unsupported: the accounts refuse somebody who has a weight; nothing may be released.
     """
-    active = np.asarray(accounts.charge(step, norms), dtype=bool)
+    refuse_others(weights, np.asarray(accounts.charge(step, norms), dtype=bool))
+
+
+def refuse_others(weights: Array, active: NDArray[np.bool_]) -> None:
+    """Raise Unsupported where somebody with a weight was not admitted; nothing may be released."""
     if np.any((weights > 0) & ~active):
         raise Unsupported(KEPT_TO)
 

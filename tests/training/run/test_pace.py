@@ -59,7 +59,7 @@ def test_contributions_are_clipped_to_a_share_of_what_is_left(pace, shared):
 def test_no_person_is_out_before_the_last_step():
     """People who contribute all they may have a share for each step, which never falls; with pace 0 they run out."""
     step, steps = Gaussian(SIGMA, CLIP), 3 * PLANNED
-    from almoner.training._accounts.pace import paced_allowance
+    from almoner.training._run.samplings import paced_allowance
 
     for pace, runs_out in ((1.0, False), (0.0, True)):
         accounts = individual.Filter(2, filters.Gaussian(mu=np.sqrt(SQUARES) / SIGMA))
