@@ -81,6 +81,7 @@ def test_a_data_set_larger_than_memory_is_never_held():
             return torch.full((5,), float(number % 7)), torch.tensor(number % 2)
 
     data = Large(size=30_000)
+    fitted(*records(), sampling=training.Poisson(0.3))  # imports what is imported then
     tracemalloc.start()
     made = trainer(
         SAMPLED.fresh(),

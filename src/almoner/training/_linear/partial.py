@@ -15,7 +15,7 @@ from almoner import _check, individual
 from almoner._private import MARK
 from almoner._uncopyable import OwnProcess
 from almoner.accounting import calibrate
-from almoner.errors import ArgumentError, DataError, Unsupported
+from almoner.errors import AlmonerError, ArgumentError, DataError, Unsupported
 from almoner.individual import BudgetStatement
 from almoner.ledger import Ledger
 from almoner.mechanisms import Gaussian
@@ -297,6 +297,8 @@ class PartialFit:
             try:
                 model.set_params(**parts["estimator"]["settings"])  # type: ignore[attr-defined]
                 model._restore(opened, parts, ledger)
+            except AlmonerError:
+                raise
             except (TypeError, KeyError, ValueError, AttributeError, IndexError) as damaged:
                 raise DataError(f"folder: {str(folder)!r} is damaged; nothing was changed") from damaged
         return model
