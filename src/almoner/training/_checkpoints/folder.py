@@ -169,9 +169,11 @@ class Checkpoint:
         self._lock.release()
 
     def _lines_announced(self) -> int:
-        """Number of lines of the journal; counted anew where writing the last one was interrupted."""
+        """Number of lines of the journal; counted anew, and forced to the disk, where the last one was interrupted."""
         if self._announced is None:
-            self._announced = len(self._complete_lines())
+            counted = len(self._complete_lines())
+            os.fsync(self._journal)  # a checkpoint that has seen a line must not outlive it
+            self._announced = counted
         return self._announced
 
     def _check_process(self) -> None:
