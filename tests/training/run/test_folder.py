@@ -429,6 +429,26 @@ def test_a_line_that_a_signal_interrupts_is_seen_and_charged_to_nobody(data, tmp
     assert np.array_equal(first.accounts.spent(), whole.accounts.spent())
 
 
+def test_a_line_that_a_state_has_seen_is_on_the_disk(tmp_path, monkeypatch):
+    """Also one whose writing was interrupted before it was forced there: the state would outlive it."""
+    folder, forced = Folder(tmp_path / "run", "Trainer", resume=False), []
+    real_write, real_sync = os.write, os.fsync
+
+    def written_and_interrupted(*given):
+        real_write(*given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "write", written_and_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        folder.announce(mechanisms.Gaussian(1.0))
+    monkeypatch.setattr(os, "write", real_write)
+    monkeypatch.setattr(os, "fsync", lambda file: (forced.append(os.fstat(file).st_ino), real_sync(file)))
+    folder.save({}, 0)
+    folder.close()
+    assert forced[0] == (tmp_path / "run" / "journal.jsonl").stat().st_ino
+    assert Folder(tmp_path / "run", "Trainer", resume=True).load() == ({}, [])
+
+
 def test_a_forked_process_does_not_write_its_parents_journal(data, tmp_path):
     """It has no part in the lock, and announces no step; the parent goes on."""
     checkpoint = Folder(tmp_path / "run", "Trainer", resume=False)

@@ -119,7 +119,7 @@ class Folder:
         self._lock = Lock(self.path / "lock")
         self._take_lock()
         self._confirm: Callable[[], object] = lambda: None
-        self._announced: int | None = len(self._complete_lines())
+        self._announced: int | None = None
         self._journal = os.open(self._journal_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE_FILE)
 
     def announce(self, mechanism: Mechanism, people: Sequence[Hashable] | None = None) -> None:
@@ -230,9 +230,11 @@ class Folder:
         self._lock.release()
 
     def _lines_announced(self) -> int:
-        """Number of lines of the journal; counted anew where writing the last one was interrupted."""
+        """Number of lines of the journal; counted anew, and forced to the disk, where the last one was interrupted."""
         if self._announced is None:
-            self._announced = len(self._complete_lines())
+            counted = len(self._complete_lines())
+            os.fsync(self._journal)  # a state that has seen a line must not outlive it
+            self._announced = counted
         return self._announced
 
     def _check_process(self) -> None:
