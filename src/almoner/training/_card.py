@@ -60,6 +60,7 @@ UNCHECKED = {
     "group": "That all rows of a person carry the same name. The caller said whose each row is.",
     "caller": "That the features were made without looking at the data. The caller said so.",
     "schema": "That the schema was written without looking at the data.",
+    "sampling": "That the sampling charges each person for all that this person contributes. The caller wrote it.",
 }
 """Declarations of the caller that nothing can check, by the fields of the card that say it."""
 
@@ -144,6 +145,8 @@ class Card:
     momentum: float = 0.0
     decay: float = 0.0
     """The share of the steps, the last ones, over which the learning rate fell to zero."""
+    sampling: str = ""
+    """The sampling of people, as code, where it is a class of the caller's; empty: one of the package's."""
     tuned: str = ""
     """The choice of the settings among several runs, in words; empty where there was one run."""
 
@@ -208,6 +211,8 @@ class Card:
             ("Noise, in clips", shown(self.noise_multiplier, 6, down=True)),
             ("People in a step", "all") if self.sample_rate is None else ("Sampling rate", f"{self.sample_rate:.6g}"),
         ]
+        if self.sampling:
+            tiles[-1] = ("People in a step", self.sampling)
         body = [_html.notice(NOT_PRIVATE, alert=True)] if self.reproducible else []
         body += [_html.paragraph(f"{self._promise}-differential privacy: {READER}", large=True), _html.tiles(tiles)]
         if self.guess is not None:
@@ -216,7 +221,8 @@ class Card:
         for heading, names in SECTIONS.items():
             below = [(name, _html.text(f"{said}.")) for name, said in told if name in names]
             body += [_html.heading(heading), _html.facts(below)]
-        unchecked = [UNCHECKED[each] for each in (self.people_from, self.preprocessing) if each in UNCHECKED]
+        declared = (self.people_from, self.preprocessing, "sampling" if self.sampling else "")
+        unchecked = [UNCHECKED[each] for each in declared if each in UNCHECKED]
         body += [_html.heading("What this card cannot show"), _html.points((*unchecked, ACCURACY))]
         return _html.page("What this model promises", body)
 
@@ -264,6 +270,8 @@ class Card:
             sampling = f"fixed batches by people's own records, nobody sampled: {self.batches}"
         if self.streamed:
             sampling = "each step on the people who came then"
+        if self.sampling:
+            sampling = f"people in a step as the caller's {self.sampling} says"
         accounts = "all people charged the worst case"
         if self.individual:
             accounts = f"an account for each person, {self._remainder()}"
@@ -277,6 +285,8 @@ class Card:
         )
 
     def _remainder(self) -> str:
+        if self.sampling:
+            return "charged by that sampling"
         if not self.spend_remainder:
             return "a person who cannot pay is left out"
         if not self.pace:

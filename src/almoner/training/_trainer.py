@@ -233,8 +233,11 @@ class Trainer:
     def _records(self, inputs: Any, targets: Any, people: Any, watch: Watched, shares: Any) -> Records:
         """The records, and what is asked for beside them, checked."""
         settings, caller = self._settings, self._people
+        slots = 0 if settings.batches is not None else settings.sampling.slots
+        if slots and people is None:
+            raise ArgumentError(f"people must say in which of the sampling's {slots} slots each record's person is")
         if self._ledger is not None:
-            self._ledger.refuse(shares=shares)
+            self._ledger.refuse(shares=shares, **{"a sampling with slots": slots or None})
             if people is None:
                 raise ArgumentError("people must say whose each record is, as the ledger names people")
         if shares is not None and (caller is not None or settings.budget is None or not settings.individual):
@@ -248,12 +251,17 @@ class Trainer:
             targets,
             people,
             dtype=self._gradients.parameters[0].dtype,
-            at_least=0 if caller is None else len(caller.spent()),
-            rows=self._ledger is None and any(each is not None for each in (watch.losses, shares, caller)),
+            at_least=slots if caller is None else len(caller.spent()),
+            rows=self._ledger is None
+            and any(each is not None for each in (watch.losses, shares, caller, slots or None)),
             named=self._ledger is not None,
         )
         if caller is not None and len(caller.spent()) != records.person_count:
             raise ArgumentError("people: the records must be of as many people as there are accounts, or fewer")
+        if slots and records.person_count != slots:
+            raise ArgumentError(
+                f"people: the sampling has {slots} slots, from 0, so there are so many accounts, no more"
+            )
         check_losses(watch.losses, records.person_count, settings)
         settings.check_first_step(caller, watch.odometer)
         if settings.individual and watch.odometer is not None:

@@ -123,6 +123,9 @@ class Sampling:
     """Steps more than the noise was planned for."""
     rate: float | None = None
     """The probability with which each person is sampled in a step; None: the step says who is in it."""
+    slots: int = 0
+    """So many places people have in a public order; ``people`` says whose each record is by place, and some may be
+    empty. 0: there is no such order."""
     own_samples: bool = False
     """True if bounds may follow people's own sampled gradients."""
     noise: Any = None

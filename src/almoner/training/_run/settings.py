@@ -13,7 +13,9 @@ from almoner.mechanisms import Gaussian, Mechanism, SampledGaussian
 from almoner.training._card import Boundary, Card, build_card, worst_case
 from almoner.training._run.books import check_price
 from almoner.training._run.budgets import fresh_odometer
+from almoner.training._run.samplings import FullBatch, Poisson
 from almoner.training._run.state import CurrentState, TrainingState
+from almoner.training.correlated import FixedBatches
 
 __all__ = [
     "RENAMED",
@@ -51,6 +53,10 @@ RENAMED = {
     "resume": "folder=training.RunFolder(path, resume=True)",
 }
 """Parameters of earlier versions, and the line to write in their place."""
+
+
+OWN = (FullBatch, Poisson, FixedBatches)
+"""The samplings that the card can describe in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +155,7 @@ class Settings:
             "spend_remainder": paces and getattr(sampling, "spend_remainder", False),
             "pace": getattr(sampling, "pace", 0.0) if paces else 0.0,
             "sample_rate": sampling.rate,
+            "sampling": "" if type(sampling) in OWN else repr(sampling),
             "sigma": self.noise_multiplier * self.max_grad_norm,
             "noise_multiplier": self.noise_multiplier,
             "max_grad_norm": self.max_grad_norm,
