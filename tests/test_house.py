@@ -110,6 +110,9 @@ MANY = {
     "training._linear.descent.descend": 15,
 }
 """Functions that take more parameters, and how many; these numbers may only fall."""
+CHARGING = 3
+"""Classes of training that have a method ``charge(self, step, ...)``."""
+TRAINING_LINES, TRAINING_MODULES = 14_290, 73
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 MODULES = sorted(SOURCE.rglob("*.py"))
 each_module = pytest.mark.parametrize("path", MODULES, ids=[str(path.relative_to(SOURCE)) for path in MODULES])
@@ -317,6 +320,30 @@ def test_small_modules_for_one_other_have_a_reason():
         if len(path.read_text(encoding="utf-8").splitlines()) < LEAST_LINES
     }
     assert found == ALONE.keys()
+
+
+def test_training_has_one_of_each():
+    """Three samplings alone are charged for as a step, one function fills a card, and books alone release anything."""
+    charging, cards, released = set(), [], set()
+    for path in sorted((SOURCE / "training").rglob("*.py")):
+        name = str(path.relative_to(SOURCE / "training").with_suffix(""))
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ClassDef):
+                defined = {each.name: each for each in node.body if isinstance(each, FUNCTION)}
+                if "charge" in defined and [each.arg for each in defined["charge"].args.args][1:2] == ["step"]:
+                    charging.add(node.name)
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func).split(".")[-1]
+                cards += [name] if called == "build_card" else []
+                released |= {name} if ast.unparse(node.func) == "_audit_hook.released" else set()
+    assert (len(charging) <= CHARGING, cards, released) == (True, ["_run/settings"], {"_run/books"})
+
+
+def test_training_stays_small():
+    """Lines and modules of the room, with its images; these numbers may only fall."""
+    paths = list((SOURCE / "training").rglob("*.py"))
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths) <= TRAINING_LINES
+    assert len(paths) <= TRAINING_MODULES
 
 
 def test_functions_take_few_parameters():

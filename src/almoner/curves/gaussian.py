@@ -11,6 +11,7 @@ Source: Dong, Roth & Su (2022), https://arxiv.org/abs/1905.02383; Koskela, Tobab
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from math import inf, log, pi, sqrt
 
 import numpy as np
@@ -208,4 +209,9 @@ def mu(*, epsilon: float, delta: float) -> float:
     """
     _check.within(0, 1e6, epsilon=epsilon)
     _check.between(0, 1, delta=delta)
+    return _largest(float(epsilon), float(delta))
+
+
+@lru_cache(maxsize=256)
+def _largest(epsilon: float, delta: float) -> float:
     return last_true(lambda m: Gaussian(m).delta(epsilon=epsilon) <= delta, start=1.0)

@@ -119,7 +119,7 @@ class Stream(Uncopyable):
             )
             if beside.odometer is not None and chosen.odometer is not None:
                 raise ArgumentError("watch: the budget is an odometer already")
-            self._step, self._process = self._settings.step(), OwnProcess()
+            self._step, self._process = self._settings.first_step(), OwnProcess()
             self._run = self._built(beside.odometer or chosen.odometer, seed)
             self._run.book.check(self._step)
             self._begin(kept)

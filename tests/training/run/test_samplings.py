@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from almoner import errors, filters, individual, ledger, mechanisms, odometers, training
-from almoner.training._run.books import Bounds, MemoryBook
+from almoner import errors, filters, individual, ledger, odometers, training
 from almoner.training.correlated import Banded, FixedBatches
 from training_runs import BY_RECORD, dies
 
@@ -219,21 +218,6 @@ def test_a_sampling_that_is_asked_again_charges_as_if_it_was_asked_once(data, mo
     assert np.array_equal(once.accounts.spent(), twice.accounts.spent())
     for one, other in zip(once.module.parameters(), twice.module.parameters(), strict=True):
         assert torch.equal(one, other)
-
-
-def test_a_mechanism_that_an_observer_cannot_count_charges_nobody():
-    """Each charge of a step is checked by all who watch, before anybody pays; also where a step is charged in parts."""
-
-    people = individual.Filter(3, filters.Zcdp(rho=1.0))
-    book = MemoryBook(people, people=3, observers=[Bounds(odometers.Gaussian(delta=1e-5), 3)])
-    with pytest.raises(errors.Unsupported):
-        book.open(mechanisms.Laplace(4.0))
-    assert not people.spent().any()
-    opened = book.open(mechanisms.Gaussian(4.0))
-    before = people.spent().copy()
-    with pytest.raises(errors.Unsupported):
-        opened.charge(mechanisms.Laplace(4.0), np.full(3, 0.5))
-    assert np.array_equal(people.spent(), before)
 
 
 def test_a_watched_stream_on_a_ledger_has_the_bounds_of_one_with_accounts_of_its_own(tmp_path):

@@ -138,13 +138,9 @@ class CallbackView:
         self, *, noise_multiplier: float | None = None, sample_rate: float | None = None
     ) -> Gaussian | SampledGaussian:
         """The mechanism of the next step, or the one with other noise or another rate."""
-        sigma = (self.noise_multiplier if noise_multiplier is None else noise_multiplier) * self.max_grad_norm
+        noise = self.noise_multiplier if noise_multiplier is None else noise_multiplier
         rate = self.sample_rate if sample_rate is None else sample_rate
-        return (
-            Gaussian(sigma, self._settings.sensitivity(self.max_grad_norm))
-            if rate is None
-            else SampledGaussian(sigma, self.max_grad_norm, rate)
-        )
+        return self._settings.step(noise, self.max_grad_norm, rate)
 
     def can_take(self, step: Mechanism, times: int) -> bool:
         """True if the plan and, where all are charged the worst case, the budget leave room for so many steps."""

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from almoner import filters
@@ -107,11 +108,6 @@ class Settings:
         fixed = {name: getattr(self, name) for name in names} | dict(self.sampling.described())
         return fixed | {"batches": "" if self.batches is None else self.batches.describe()}
 
-    def sensitivity(self, clip: float) -> float:
-        """The most that a person can contribute to what a step with this clip releases, and is charged for."""
-        most: float = clip if self.batches is None else self.batches.most
-        return most
-
     def current(self) -> CurrentState:
         """The state that a run begins with."""
         return CurrentState(
@@ -123,10 +119,13 @@ class Settings:
             )
         )
 
-    def step(self) -> Gaussian | SampledGaussian:
-        """The first step."""
-        sigma, clip, rate = self.noise_multiplier * self.max_grad_norm, self.max_grad_norm, self.sampling.rate
-        return Gaussian(sigma, self.sensitivity(clip)) if rate is None else SampledGaussian(sigma, clip, rate)
+    def step(self, noise_multiplier: float, clip: float, rate: float | None) -> Gaussian | SampledGaussian:
+        """A step with this noise, clip and rate, which callbacks may have set."""
+        return _step(noise_multiplier * clip, clip if self.batches is None else self.batches.most, rate)
+
+    def first_step(self) -> Gaussian | SampledGaussian:
+        """The step that the run begins with."""
+        return self.step(self.noise_multiplier, self.max_grad_norm, self.sampling.rate)
 
     def check_first_step(self, *priced: object) -> None:
         """Refuse a budget, accounts or an odometer that has no price for the steps, before anything else is done.
@@ -134,7 +133,7 @@ class Settings:
         Raises:
             Unsupported: names the step.
         """
-        step = self.step()
+        step = self.first_step()
         if self.budget is not None and not any(isinstance(each, PersonFilter) for each in priced):
             self.budget.admits(step)
         for each in (self.odometer, *priced):
@@ -169,6 +168,12 @@ class Settings:
             "released": tuple(released.items()),
         }
         return build_card(self.budget or worst_case(self.odometer, released), delta=delta, **(fields | others))
+
+
+@lru_cache(maxsize=64)
+def _step(sigma: float, sensitivity: float, rate: float | None) -> Gaussian | SampledGaussian:
+    """The mechanism of a step: one object for equal steps, which are compared with one another often."""
+    return Gaussian(sigma, sensitivity) if rate is None else SampledGaussian(sigma, sensitivity, rate)
 
 
 class Watched(NamedTuple):
