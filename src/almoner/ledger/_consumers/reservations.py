@@ -307,7 +307,7 @@ def _refuse_other(
         raise ArgumentError(f"key={key!r} names a training that was written off: choose another key")
     if now.claim not in earlier:
         raise ArgumentError(
-            f"key={key!r} names a training that was begun or resumed elsewhere: go on from its checkpoint, or write "
+            f"key={key!r} names a training that was begun or resumed elsewhere: go on from its folder, or write "
             "it off and choose another key"
         )
     (row,) = read_rows(ledger.store.run, "number = ?", (entry.number,))

@@ -105,7 +105,7 @@ def reserve_on_ledger(
     """
     if on is None or budget is None:
         if ids is not None or (folder is not None and folder.claims()):
-            raise ArgumentError("ledger=None: ids name people on a ledger, and what began on a ledger goes on there")
+            raise ArgumentError("ids name people on a ledger, which is missing; what began on a ledger goes on there")
         return None
     if ids is None or len(ids) != count:
         raise ArgumentError("ids must say who each person is, in the order of their numbers in people")
@@ -217,7 +217,7 @@ class LedgerRun(Uncopyable):
             state = saved.state()
             kept = state.get("shares")
             if kept is None or not np.array_equal(np.asarray(to_numpy(kept)), shares):
-                raise ArgumentError("ledger: it reserved other budgets than the checkpoint's")
+                raise ArgumentError("ledger: it reserved other budgets than the folder's")
             self._accounts = Filter.from_state(state)
         self._accounts.charge_within(self._hold)
         return self._accounts

@@ -141,7 +141,7 @@ class Saves:
         try:
             self._write()
         except (AlmonerError, OSError) as failed:
-            error.add_note(f"What was done since the last checkpoint could not be kept: {failed}")
+            error.add_note(f"What was done since the folder was last saved could not be kept: {failed}")
 
 
 def unsaved() -> Saves:
