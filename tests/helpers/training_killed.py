@@ -355,7 +355,9 @@ def warm_up() -> None:
     """Load, in the parent, what a first training loads."""
     torch.set_num_threads(1)
     everybody = training.FullBatch()
-    for sampling, budget in zip((everybody, SAMPLED, SAMPLED, BATCHES), ("gaussian", "order", "residue", "gaussian")):
+    for sampling, budget in zip(
+        (everybody, SAMPLED, SAMPLED, BATCHES), ("gaussian", "order", "residue", "gaussian"), strict=True
+    ):
         made_trainer(Door(trainer, 2, sampling, budget)).fit(*records(), torch.tensor(ROWS))
 
 
