@@ -66,6 +66,7 @@ bench-quick: $(READY)
 	$(BIN)/python benchmarks/tightness/budgets.py
 	$(BIN)/python benchmarks/crashes/queries.py --kills 10
 	$(BIN)/python benchmarks/crashes/account.py kills --kills 2
+	$(BIN)/python benchmarks/crashes/training.py --quick
 
 # builds the source distribution, the wheel from it, and runs the wheel in a fresh environment without any extra
 package:

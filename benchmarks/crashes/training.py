@@ -113,13 +113,15 @@ class Campaign:
         (folder / "released.jsonl").rename(self._work / f"{number:05}.jsonl")
         if not verdict["problems"]:
             shutil.rmtree(folder)
+        if not mine:  # the machine may be faster than it was
+            self._clean(name, again=True)
 
-    def _clean(self, name: str) -> dict[str, float]:
+    def _clean(self, name: str, *, again: bool = False) -> dict[str, float]:
         """How long a run takes that nobody kills, by the clock and of the processor, and when it releases.
 
-        It is judged too.
+        It is judged too. Measured once, or again.
         """
-        for line in self.lines:
+        for line in () if again else reversed(self.lines):
             if line["door"] == name and "processor" in line:
                 return line
         begun = time.monotonic()

@@ -20,6 +20,7 @@ from almoner.training import callbacks, policies
 from almoner.training._records.evaluation import correct
 from almoner.training._run import ending
 from almoner.training._run.ending import Interruptions, Killed, Saves
+from almoner.training._run.folder import Folder, _read
 from almoner.training.correlated import Banded, FixedBatches
 from training_runs import BY_RECORD, N, network, records, trainer
 
@@ -53,12 +54,12 @@ KINDS = {
         "noise_multiplier": 20.0,
         "sampling": training.Poisson(0.05),
     },
-    "sampling": {
+    "batches": {
         "budget": filters.Gaussian(mu=2.0),
         "noise_multiplier": 40.0,
         "sampling": FixedBatches(100, noise=Banded(4)),
     },
-    "odometer": {"budget": None, "odometer": odometers.Renyi(delta=1e-5), "noise_multiplier": 40.0},
+    "odometer": {"budget": odometers.Renyi(delta=1e-5), "noise_multiplier": 40.0},
 }
 
 
@@ -76,8 +77,12 @@ def default_handlers():
 
 def made(kind, **options):
     settings = dict(KINDS[kind]) | {"max_grad_norm": TINY, "steps": 60} | options
-    budget = settings.pop("budget")
-    return trainer(None if budget is None else budget.fresh(), **settings)
+    return trainer(settings.pop("budget").fresh(), **settings)
+
+
+def saved_in(folder):
+    """The parts of the run that its folder holds."""
+    return _read(folder / "state.npz")["parts"]
 
 
 def spent(job, kind):
@@ -152,10 +157,10 @@ def test_noise_of_batches_is_not_used_again_after_an_error_in_a_step(tmp_path, m
     monkeypatch.setattr(first._optimizer, "step", broken)
     with pytest.raises(RuntimeError, match="broken"):
         first.fit(x, y, folder=tmp_path)
-    saved = torch.load(tmp_path / "state.pt", weights_only=True)
-    assert (saved["batches"]["afresh"], saved["batches"]["step"], saved["public"]["step"]) == (True, 29, 29)
+    saved = saved_in(tmp_path)
+    assert (saved["sampling"]["afresh"], saved["sampling"]["step"], saved["run"]["step"]) == (True, 29, 29)
     made("batches").fit(x, y, folder=training.RunFolder(tmp_path, resume=True))
-    keys = torch.load(tmp_path / "state.pt", weights_only=True)["batches"]["keys"]
+    keys = saved_in(tmp_path)["sampling"]["keys"]
     assert keys[0] == [0, None]
     assert [start for start, _ in keys] == [0, 29]
 
@@ -235,7 +240,7 @@ def test_a_step_is_finished_before_ctrl_c_ends_the_run(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         first.fit(x, y, folder=tmp_path)
     assert "went on" in steps
-    state = torch.load(tmp_path / "state.pt", weights_only=True)["public"]
+    state = saved_in(tmp_path)["run"]
     assert (state["step"], [times for _, times in state["released"]]) == (7, [7])
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -318,7 +323,7 @@ def test_a_forked_process_saves_nothing_and_dies_by_sigterm(tmp_path):
         run = made("full batch").fit(x, y, folder=training.RunFolder(tmp_path, every=100), callbacks=[forks])
     except SystemExit as error:
         assert os.getpid() != parent
-        seen = torch.load(tmp_path / "state.pt", weights_only=True)["public"]["step"]
+        seen = saved_in(tmp_path)["run"]["step"]
         os._exit(0 if seen == 0 and "forked" in error.__notes__[0] else 1)
     assert run.step == 60
     assert ends == [-signal.SIGTERM, 0]
@@ -338,18 +343,18 @@ def test_a_full_disk_does_not_hide_the_error(tmp_path, monkeypatch):
     """The error that ended the run is raised, with a note that nothing could be kept."""
     x, y = records()
     job = made("full batch")
-    real = torch.save
+    real = np.savez
 
     def full(*arguments, **options):
-        if job._loop is not None and job._loop.run.step:
+        if job._run is not None and job._run.current.value.step:
             raise OSError("No space left on device")
         return real(*arguments, **options)
 
-    monkeypatch.setattr(torch, "save", full)
+    monkeypatch.setattr(np, "savez", full)
     with pytest.raises(ZeroDivisionError) as ended:
         job.fit(x, y, folder=training.RunFolder(tmp_path, every=100), callbacks=[Once(5, ZeroDivisionError)])
     assert "could not be kept" in ended.value.__notes__[0]
-    assert torch.load(tmp_path / "state.pt", weights_only=True)["public"]["step"] == 0
+    assert saved_in(tmp_path)["run"]["step"] == 0
 
 
 class Clock:
@@ -395,7 +400,7 @@ def test_killed_is_no_error_that_programs_catch():
     assert not issubclass(Killed, Exception)
 
 
-def updated(folder, **options):
+def updated(folder, *, resume=False):
     module = network()
     return training.Stream(
         module,
@@ -403,10 +408,8 @@ def updated(folder, **options):
         torch.optim.SGD(module.parameters(), lr=1.0),
         filters.Gaussian(mu=2.0),
         max_grad_norm=TINY,
-        divisor=50,
         noise_multiplier=4.0,
-        folder=folder,
-        **options,
+        folder=training.RunFolder(folder, resume=resume),
     )
 
 
@@ -420,13 +423,13 @@ def test_an_update_that_the_model_breaks_costs_nobody_anything(tmp_path, monkeyp
         raise error
 
     with updated(tmp_path) as first:
-        first.update(x[:50], y[:50], ids)
+        first.update(x[:50], y[:50], ids, divisor=50)
         with monkeypatch.context() as patch:
             patch.setattr(first._gradients, "sums", broken)
             with pytest.raises(error):
-                first.update(x[:50], y[:50], ids)
+                first.update(x[:50], y[:50], ids, divisor=50)
     with updated(tmp_path, resume=True) as second:
-        assert second.update(x[:50], y[:50], ids) == 2
+        assert second.update(x[:50], y[:50], ids, divisor=50) == 2
         assert second.card(delta=1e-6).released == ((mechanisms.Gaussian(4 * TINY, TINY), 2),)
         assert second.accounts.spent() == pytest.approx(2 / 16)
 
@@ -444,22 +447,22 @@ def test_ctrl_c_waits_for_an_update_until_it_is_on_the_disk(tmp_path, monkeypatc
 
         monkeypatch.setattr(stream._optimizer, "step", pressed)
         with pytest.raises(KeyboardInterrupt):
-            stream.update(x[:50], y[:50], ids[:50])
+            stream.update(x[:50], y[:50], ids[:50], divisor=50)
         assert stream.number == 1
     with updated(tmp_path / "stream", resume=True) as again:
         assert again.number == 1
         assert again.accounts.spent() == pytest.approx(1 / 16)
     model = training.LogisticRegression(epsilon=1.0, steps=5, n_people=N, classes=[0, 1])
-    saving = training._linear.stream_folder.StreamFolder.save
+    saving = Folder.save
 
-    def pressed_too(self, saved):
-        saving(self, saved)
-        if saved.number == 1:
+    def pressed_too(self, parts, number):
+        saving(self, parts, number)
+        if number == 1:
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(training._linear.stream_folder.StreamFolder, "save", pressed_too)
+    monkeypatch.setattr(Folder, "save", pressed_too)
     with pytest.raises(KeyboardInterrupt):
-        model.partial_fit(x.numpy(), y.numpy(), ids, checkpoint=tmp_path / "model")
+        model.partial_fit(x.numpy(), y.numpy(), ids, folder=tmp_path / "model")
     assert model.n_iter_ == 1
     assert model.partial_fit(x.numpy(), y.numpy(), ids).n_iter_ == 2
 
@@ -469,8 +472,8 @@ def test_refused_ids_leave_no_account_behind(tmp_path):
     x, y = records()
     with updated(tmp_path) as stream:
         with pytest.raises(errors.ArgumentError, match="whole numbers or texts"):
-            stream.update(x[:2], y[:2], [("a", 1), ("b", 2)])
-        assert stream.update(x[:2], y[:2], ["a", "b"]) == 1
+            stream.update(x[:2], y[:2], [("a", 1), ("b", 2)], divisor=50)
+        assert stream.update(x[:2], y[:2], ["a", "b"], divisor=50) == 1
         assert stream.accounts.missing([("a", 1)]) == [("a", 1)]
 
 

@@ -76,7 +76,8 @@ def test_steps_are_those_of_the_matrix_mechanism(data, noise):
     """Release C G + z row by row with dense matrices, solve for the gradients: the same model and the same accounts."""
     x, y = data
     sigma, mu, seed = 2.0, 0.75, 7
-    run = made(noise, filters.Gaussian(mu=mu), noise_multiplier=sigma, seed=seed, spend_remainder=False)
+    sampling = replace(BATCHES, noise=noise, spend_remainder=False)
+    run = made(noise, filters.Gaussian(mu=mu), noise_multiplier=sigma, sampling=sampling, seed=seed)
     size = len(flat(run.module))
     assert size == 50
     run.fit(x, y)

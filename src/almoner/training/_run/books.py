@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from almoner import _audit_hook
 from almoner._arrays import Array, Mask
-from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
+from almoner.errors import ArgumentError, BudgetExceeded, DataError, Unsupported
 from almoner.individual import AccountsPerPerson, Filter, Losses
 from almoner.individual import Odometer as PersonOdometer
 from almoner.mechanisms import Gaussian, Mechanism, SampledGaussian
@@ -348,6 +348,7 @@ class MemoryBook:
 
         Raises:
             ArgumentError: they are of another budget, or something else was counted.
+            DataError: they are damaged.
         """
         saved, own = state["accounts"], self.accounts
         if (own.budget is None) != (saved is None):
@@ -357,7 +358,10 @@ class MemoryBook:
             budget = own.budget.state() if personal else own.state()
             if ("budget" in saved) != personal or not _same(saved.get("budget", saved), budget):
                 raise ArgumentError(f"resume: the folder's accounts do not hold the budget {own.budget!r}")
-            self.accounts = Filter.from_state(saved) if personal else own.restored(saved)
+            try:
+                self.accounts = Filter.from_state(saved) if personal else own.restored(saved)
+            except (TypeError, KeyError, ValueError) as damaged:
+                raise DataError("folder: its accounts are damaged; nothing was changed") from damaged
         load_observers(self.observers, state["observers"])
 
     def shares(self) -> Floats:
