@@ -11,7 +11,7 @@ from almoner import audit, filters, individual, training
 from almoner.errors import ArgumentError
 from almoner.queries import Sum
 from almoner.training._linear import gradients as logistic_gradients
-from almoner.training._run import contributions, settings
+from almoner.training._run import samplings, settings
 from almoner.training.correlated import Banded, BandedInverse, FixedBatches
 from almoner.training.correlated._charges import Pattern
 from almoner.training.correlated._factor import Factor
@@ -70,12 +70,12 @@ def forgotten_clip(monkeypatch):
 
 
 def mean_of_those_who_are_there(monkeypatch):
-    right = contributions.FullBatch.charge_and_sum
+    right = samplings.FullBatch.contribute
     monkeypatch.setattr(
-        contributions.FullBatch,
-        "charge_and_sum",
-        lambda self, gradients, records, *rest: [
-            each / len(records.targets) * 200 for each in right(self, gradients, records, *rest)
+        samplings.FullBatch,
+        "contribute",
+        lambda self, model, turnout, *rest: [
+            each / len(turnout.records.targets) * 200 for each in right(self, model, turnout, *rest)
         ],
     )
 
@@ -132,7 +132,8 @@ def test_planted_errors_of_training_are_found(plant, monkeypatch):
     assert rule in audited(make(), **QUICK, data=records(2)).rules
 
 
-CORRELATED = {"sampling": FixedBatches(10), "steps": 12}
+def correlated(noise):
+    return trainer(sampling=FixedBatches(10, noise=noise, pace=0.0), steps=12)
 
 
 def first_row_alone(self, places):
@@ -149,35 +150,26 @@ def rows_in_place_of_columns(self, places):
 def test_later_rows_that_are_not_paid_are_found(wrong, monkeypatch):
     """Correlated noise: a contribution is in all later rows, and the whole column must be paid."""
     monkeypatch.setattr(Factor, "inner_products", wrong)
-    assert (
-        "account"
-        in audited(
-            trainer(noise=Banded(3), sampling=training.FullBatch(pace=0.0), **CORRELATED),
-            **QUICK | {"people": range(8)},
-        ).rules
-    )
+    assert "account" in audited(correlated(Banded(3)), **QUICK | {"people": range(8)}).rules
 
 
 def test_overlaps_that_are_not_paid_are_found(monkeypatch):
     """Correlated noise that never ends: earlier contributions overlap with later ones."""
     monkeypatch.setattr(Pattern, "cross", lambda self, turn, past: np.zeros(len(past)))
-    assert (
-        "account"
-        in audited(trainer(noise=BandedInverse(3), sampling=training.FullBatch(pace=0.0), **CORRELATED), **QUICK).rules
-    )
+    assert "account" in audited(correlated(BandedInverse(3)), **QUICK).rules
 
 
 def test_who_is_not_sampled_must_pay(monkeypatch):
     """A sampled step that charges those alone who were sampled."""
 
-    def charge_and_sum(self, gradients, records, accounts, step, steps_left):
-        coins = contributions._audit_hook.coins(lambda: self._coins.random(records.person_count))
+    def contribute(self, model, turnout, accounts, step):
+        coins = samplings._audit_hook.coins(lambda: self._coins.random(turnout.people))
         sampled = coins < step.sample_rate
         accounts.charge(step, np.where(sampled, step.sensitivity, 0.0))
-        inputs, targets, numbers = records.select_people(torch.from_numpy(np.flatnonzero(sampled)))
-        return gradients.sums(inputs, targets, step.sensitivity, people=numbers)[0]
+        people = np.flatnonzero(sampled)
+        return model.clipped_sum(turnout.records.of(people), np.full(len(people), step.sensitivity), None).sums
 
-    monkeypatch.setattr(contributions.Poisson, "charge_and_sum", charge_and_sum)
+    monkeypatch.setattr(samplings.Poisson, "contribute", contribute)
     budget = lambda: filters.RenyiOrder(alpha=8, rho=0.5)  # noqa: E731
     assert "account" in audited(trainer(budget, sampling=training.Poisson(0.3)), **QUICK).rules
 
@@ -196,10 +188,9 @@ def test_a_stream_with_a_fresh_account_in_each_update_is_found():
                 optimizer,
                 filters.Gaussian(mu=0.3),
                 max_grad_norm=1.0,
-                divisor=20,
                 noise_multiplier=5.0,
             )
-            job.update(x, y, who.tolist())
+            job.update(x, y, who.tolist(), divisor=20)
             seen.append(parameters(module))
         return audit.Outcome(seen, job.accounts)
 
