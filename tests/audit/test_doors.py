@@ -11,6 +11,7 @@ from almoner import audit, filters, individual, training
 from almoner.errors import ArgumentError
 from almoner.queries import Sum
 from almoner.training._linear import gradients as logistic_gradients
+from almoner.training._linear import search
 from almoner.training._run import samplings, settings
 from almoner.training.correlated import Banded, BandedInverse, FixedBatches
 from almoner.training.correlated._charges import Pattern
@@ -202,6 +203,21 @@ def test_a_norm_without_the_intercept_is_found(monkeypatch):
     right = logistic_gradients.LogisticGradients.norms
     monkeypatch.setattr(logistic_gradients.LogisticGradients, "norms", lambda self, at: right(self, at) * 0.6)
     assert audited(logistic(n_people=PEOPLE), **QUICK).rules >= {"account"}
+
+
+@pytest.mark.parametrize("counted", [1, 2])
+def test_scores_of_a_search_are_seen(counted, monkeypatch):
+    """Each score is a count that a person moves by one at most; people who count twice are found."""
+    right = search._right
+    monkeypatch.setattr(search, "_right", lambda *given: counted * right(*given))
+
+    def pipeline(data):
+        one = training.LogisticRegression(steps=3, classes=[0, 1], n_people=PEOPLE)
+        found = training.PrivateSearch(one, {"learning_rate": [1.0, 4.0]}, runs=4, seed=2)
+        best = found.fit(data["x"], data["y"], groups=data["who"])
+        return audit.Outcome([best.best_score_, best.best_params_, best.best_estimator_.coef_])
+
+    assert audited(pipeline, **QUICK | {"people": range(3)}).rules == (set() if counted == 1 else {"sensitivity"})
 
 
 @pytest.mark.slow
