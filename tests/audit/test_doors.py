@@ -12,7 +12,8 @@ from almoner.errors import ArgumentError
 from almoner.queries import Sum
 from almoner.training._linear import gradients as logistic_gradients
 from almoner.training._linear import search
-from almoner.training._run import samplings, settings
+from almoner.training._records import distributed
+from almoner.training._run import books, samplings, settings
 from almoner.training.correlated import Banded, BandedInverse, FixedBatches
 from almoner.training.correlated._charges import Pattern
 from almoner.training.correlated._factor import Factor
@@ -28,6 +29,7 @@ from pipelines import (
     parameters,
     records,
     session,
+    stream,
     table,
     tensors,
     trainer,
@@ -68,6 +70,10 @@ def forgotten_clip(monkeypatch):
         return [2 * each for each in totals], norms
 
     monkeypatch.setattr(training.Gradients, "sums", sums)
+
+
+def noise_left_out(monkeypatch):
+    monkeypatch.setattr(distributed.Processes, "noisy_total", lambda self, sums, sigma, generator: list(sums))
 
 
 def mean_of_those_who_are_there(monkeypatch):
@@ -118,6 +124,7 @@ ADAPTIVE = lambda: trainer(policy=AdaptiveClip(rate=1.0, sigma=8.0))  # noqa: E7
 TRAINING = {
     half_charged: (trainer, "account"),
     forgotten_clip: (trainer, "sensitivity"),
+    noise_left_out: (trainer, "noise"),
     mean_of_those_who_are_there: (trainer, "account"),
     clipped_count_for_nothing: (ADAPTIVE, "account"),
     clip_that_is_not_the_charged_one: (ADAPTIVE, "sensitivity"),
@@ -131,6 +138,14 @@ def test_planted_errors_of_training_are_found(plant, monkeypatch):
     plant(monkeypatch)
     make, rule = TRAINING[plant]
     assert rule in audited(make(), **QUICK, data=records(2)).rules
+
+
+@pytest.mark.parametrize("pipeline", [trainer(), stream, logistic()], ids=["Trainer", "Stream", "LogisticRegression"])
+def test_an_audit_sees_trainings_through_their_book_alone(pipeline, monkeypatch):
+    """A book that releases past the hook releases nothing that an audit sees."""
+    monkeypatch.setattr(books, "publish", lambda release, **public: release())
+    with pytest.raises(ArgumentError, match="released nothing that an audit sees"):
+        audited(pipeline, **QUICK)
 
 
 def correlated(noise):
