@@ -290,6 +290,32 @@ def levels():
     return found
 
 
+def called(name, tree, within=""):
+    """The functions of a file that use a function of a module, or import it."""
+    for node in ast.iter_child_nodes(tree):
+        inside = node.name if isinstance(node, FUNCTION) else within
+        module, _, function = name.rpartition(".")
+        by_name = isinstance(node, ast.Attribute) and node.attr == function and ast.unparse(node.value).endswith(module)
+        taken = isinstance(node, ast.ImportFrom) and str(node.module).endswith(module)
+        if by_name or (taken and any(each.name == function for each in node.names)):
+            yield inside
+        yield from called(name, node, inside)
+
+
+@pytest.mark.parametrize(
+    ("function", "place"), [("released", ("_run/books.py", "publish")), ("coins", ("_run/samplings.py", "contribute"))]
+)
+def test_training_calls_the_hook_of_audits_in_one_place(function, place):
+    """Whatever a training releases passes ``publish``, and whoever is sampled is drawn in ``Poisson.contribute``."""
+    training = SOURCE / "training"
+    found = [
+        (path.relative_to(training).as_posix(), each)
+        for path in sorted(training.rglob("*.py"))
+        for each in called(f"_audit_hook.{function}", parsed(path))
+    ]
+    assert found == [place]
+
+
 def test_no_package_imports_in_a_circle():
     """At each level, what is imported between modules and packages goes one way."""
     circles = {package: acyclic(graph) for package, graph in levels().items()}

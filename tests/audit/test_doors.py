@@ -11,7 +11,9 @@ from almoner import audit, filters, individual, training
 from almoner.errors import ArgumentError
 from almoner.queries import Sum
 from almoner.training._linear import gradients as logistic_gradients
-from almoner.training._run import contributions, settings
+from almoner.training._linear import search
+from almoner.training._records import distributed
+from almoner.training._run import books, samplings, settings
 from almoner.training.correlated import Banded, BandedInverse, FixedBatches
 from almoner.training.correlated._charges import Pattern
 from almoner.training.correlated._factor import Factor
@@ -27,6 +29,7 @@ from pipelines import (
     parameters,
     records,
     session,
+    stream,
     table,
     tensors,
     trainer,
@@ -69,13 +72,17 @@ def forgotten_clip(monkeypatch):
     monkeypatch.setattr(training.Gradients, "sums", sums)
 
 
+def noise_left_out(monkeypatch):
+    monkeypatch.setattr(distributed.Processes, "noisy_total", lambda self, sums, sigma, generator: list(sums))
+
+
 def mean_of_those_who_are_there(monkeypatch):
-    right = contributions.FullBatch.charge_and_sum
+    right = samplings.FullBatch.contribute
     monkeypatch.setattr(
-        contributions.FullBatch,
-        "charge_and_sum",
-        lambda self, gradients, records, *rest: [
-            each / len(records.targets) * 200 for each in right(self, gradients, records, *rest)
+        samplings.FullBatch,
+        "contribute",
+        lambda self, model, turnout, *rest: [
+            each / len(turnout.records.targets) * 200 for each in right(self, model, turnout, *rest)
         ],
     )
 
@@ -117,6 +124,7 @@ ADAPTIVE = lambda: trainer(policy=AdaptiveClip(rate=1.0, sigma=8.0))  # noqa: E7
 TRAINING = {
     half_charged: (trainer, "account"),
     forgotten_clip: (trainer, "sensitivity"),
+    noise_left_out: (trainer, "noise"),
     mean_of_those_who_are_there: (trainer, "account"),
     clipped_count_for_nothing: (ADAPTIVE, "account"),
     clip_that_is_not_the_charged_one: (ADAPTIVE, "sensitivity"),
@@ -132,7 +140,16 @@ def test_planted_errors_of_training_are_found(plant, monkeypatch):
     assert rule in audited(make(), **QUICK, data=records(2)).rules
 
 
-CORRELATED = {"sampling": FixedBatches(10), "steps": 12}
+@pytest.mark.parametrize("pipeline", [trainer(), stream, logistic()], ids=["Trainer", "Stream", "LogisticRegression"])
+def test_an_audit_sees_trainings_through_their_book_alone(pipeline, monkeypatch):
+    """A book that releases past the hook releases nothing that an audit sees."""
+    monkeypatch.setattr(books, "publish", lambda release, **public: release())
+    with pytest.raises(ArgumentError, match="released nothing that an audit sees"):
+        audited(pipeline, **QUICK)
+
+
+def correlated(noise):
+    return trainer(sampling=FixedBatches(10, noise=noise, pace=0.0), steps=12)
 
 
 def first_row_alone(self, places):
@@ -149,35 +166,26 @@ def rows_in_place_of_columns(self, places):
 def test_later_rows_that_are_not_paid_are_found(wrong, monkeypatch):
     """Correlated noise: a contribution is in all later rows, and the whole column must be paid."""
     monkeypatch.setattr(Factor, "inner_products", wrong)
-    assert (
-        "account"
-        in audited(
-            trainer(noise=Banded(3), sampling=training.FullBatch(pace=0.0), **CORRELATED),
-            **QUICK | {"people": range(8)},
-        ).rules
-    )
+    assert "account" in audited(correlated(Banded(3)), **QUICK | {"people": range(8)}).rules
 
 
 def test_overlaps_that_are_not_paid_are_found(monkeypatch):
     """Correlated noise that never ends: earlier contributions overlap with later ones."""
     monkeypatch.setattr(Pattern, "cross", lambda self, turn, past: np.zeros(len(past)))
-    assert (
-        "account"
-        in audited(trainer(noise=BandedInverse(3), sampling=training.FullBatch(pace=0.0), **CORRELATED), **QUICK).rules
-    )
+    assert "account" in audited(correlated(BandedInverse(3)), **QUICK).rules
 
 
 def test_who_is_not_sampled_must_pay(monkeypatch):
     """A sampled step that charges those alone who were sampled."""
 
-    def charge_and_sum(self, gradients, records, accounts, step, steps_left):
-        coins = contributions._audit_hook.coins(lambda: self._coins.random(records.person_count))
+    def contribute(self, model, turnout, accounts, step):
+        coins = samplings._audit_hook.coins(lambda: self._coins.random(turnout.people))
         sampled = coins < step.sample_rate
         accounts.charge(step, np.where(sampled, step.sensitivity, 0.0))
-        inputs, targets, numbers = records.select_people(torch.from_numpy(np.flatnonzero(sampled)))
-        return gradients.sums(inputs, targets, step.sensitivity, people=numbers)[0]
+        people = np.flatnonzero(sampled)
+        return model.clipped_sum(turnout.records.of(people), np.full(len(people), step.sensitivity), None).sums
 
-    monkeypatch.setattr(contributions.Poisson, "charge_and_sum", charge_and_sum)
+    monkeypatch.setattr(samplings.Poisson, "contribute", contribute)
     budget = lambda: filters.RenyiOrder(alpha=8, rho=0.5)  # noqa: E731
     assert "account" in audited(trainer(budget, sampling=training.Poisson(0.3)), **QUICK).rules
 
@@ -196,10 +204,9 @@ def test_a_stream_with_a_fresh_account_in_each_update_is_found():
                 optimizer,
                 filters.Gaussian(mu=0.3),
                 max_grad_norm=1.0,
-                divisor=20,
                 noise_multiplier=5.0,
             )
-            job.update(x, y, who.tolist())
+            job.update(x, y, who.tolist(), divisor=20)
             seen.append(parameters(module))
         return audit.Outcome(seen, job.accounts)
 
@@ -211,6 +218,21 @@ def test_a_norm_without_the_intercept_is_found(monkeypatch):
     right = logistic_gradients.LogisticGradients.norms
     monkeypatch.setattr(logistic_gradients.LogisticGradients, "norms", lambda self, at: right(self, at) * 0.6)
     assert audited(logistic(n_people=PEOPLE), **QUICK).rules >= {"account"}
+
+
+@pytest.mark.parametrize("counted", [1, 2])
+def test_scores_of_a_search_are_seen(counted, monkeypatch):
+    """Each score is a count that a person moves by one at most; people who count twice are found."""
+    right = search._right
+    monkeypatch.setattr(search, "_right", lambda *given: counted * right(*given))
+
+    def pipeline(data):
+        one = training.LogisticRegression(steps=3, classes=[0, 1], n_people=PEOPLE)
+        found = training.PrivateSearch(one, {"learning_rate": [1.0, 4.0]}, runs=4, seed=2)
+        best = found.fit(data["x"], data["y"], groups=data["who"])
+        return audit.Outcome([best.best_score_, best.best_params_, best.best_estimator_.coef_])
+
+    assert audited(pipeline, **QUICK | {"people": range(3)}).rules == (set() if counted == 1 else {"sensitivity"})
 
 
 @pytest.mark.slow

@@ -102,14 +102,14 @@ def right(output, targets):
 def stream(data):
     """A pipeline of five updates, each of the people who came."""
     module, seen = logistic_module(), []
-    own = {"max_grad_norm": 1.0, "divisor": 20, "noise_multiplier": 5.0}
+    own = {"max_grad_norm": 1.0, "noise_multiplier": 5.0}
     job = training.Stream(
         module, log_loss, torch.optim.SGD(module.parameters(), lr=1.0), filters.Gaussian(mu=0.3), **own
     )
     x, y, who = tensors(data)
     for day in range(5):
         here = (who + day) % 5 < 3
-        job.update(x[here], y[here], who[here].tolist())
+        job.update(x[here], y[here], who[here].tolist(), divisor=20)
         seen.append(parameters(module))
     return audit.Outcome([seen, job.number], job.accounts)
 
@@ -201,7 +201,7 @@ def _trained(**options):
     return lambda people, **more: audited(trainer(**options), range(1, 1 + people), **more)
 
 
-FIXED = {"sampling": FixedBatches(10), "steps": 12}
+UNPACED = training.FullBatch(pace=0.0)
 LAPLACE = {"budget": lambda: filters.Basic(epsilon=3.0), "keys_delta": None}
 
 DOORS = {
@@ -209,13 +209,13 @@ DOORS = {
     "Trainer, adaptive clip": _trained(policy=AdaptiveClip(rate=1.0, sigma=8.0)),
     "Trainer, worst case": _trained(budget=lambda: filters.Gaussian(mu=1.0), individual=False),
     "Trainer, Residue": _trained(budget=lambda: filters.Residue(epsilon=1.0, delta=1e-6), noise_multiplier=8.0),
-    "Trainer, sampled": _trained(budget=lambda: filters.RenyiOrder(alpha=8, rho=0.2), sample_rate=0.3),
-    "Trainer, Banded": _trained(noise=Banded(3), **FIXED),
-    "Trainer, BandedInverse": _trained(noise=BandedInverse(3), **FIXED),
-    "Trainer, drop-outs": _trained(pace=0.0, counting=lambda each: Dropouts(each, Tree(6, 20.0))),
+    "Trainer, sampled": _trained(budget=lambda: filters.RenyiOrder(alpha=8, rho=0.2), sampling=training.Poisson(0.3)),
+    "Trainer, Banded": _trained(sampling=FixedBatches(10, noise=Banded(3)), steps=12),
+    "Trainer, BandedInverse": _trained(sampling=FixedBatches(10, noise=BandedInverse(3)), steps=12),
+    "Trainer, drop-outs": _trained(sampling=UNPACED, counting=lambda each: Dropouts(each, Tree(6, 20.0))),
     "Trainer, still active": _trained(
         budget=lambda: filters.Zcdp(rho=0.1),
-        pace=0.0,
+        sampling=UNPACED,
         counting=lambda each: StillActive(each, at_least=25, epsilon=0.1),
     ),
     "Stream": lambda people, **more: audited(stream, range(1, 1 + people), **more),

@@ -44,7 +44,7 @@ def train(rank: int, world: int, rate: float | None):
         noise_multiplier=3.0,
         divisor=N,
         steps=STEPS,
-        sampling=training.Poisson(rate),
+        sampling=training.FullBatch() if rate is None else training.Poisson(rate),
         compute=training.Compute(group=True if world > 1 else None),
         seed=4,
     )

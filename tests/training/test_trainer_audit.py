@@ -16,7 +16,8 @@ from almoner.curves import gaussian, renyi
 from almoner.training import stopping
 from almoner.training._records import distributed
 from almoner.training._records.evaluation import correct
-from almoner.training._run import contributions
+from almoner.training._run import samplings
+from almoner.training._run.books import MemoryBook
 from almoner.training._run.ending import Saves
 from audits import DELTA, epsilon_bound
 
@@ -131,9 +132,8 @@ def test_poisson_samples_release_no_more_than_is_claimed():
         *experiment(
             order_budget,
             noise_multiplier=2.0,
-            sample_rate=0.9,
+            sampling=training.Poisson(0.9, refresh_every=4),
             steps=6,
-            refresh_every=4,
             size=lambda step: 0.3 if step < 3 else 1.0,
         )
     )
@@ -199,10 +199,8 @@ def test_noise_scaled_by_the_batch_is_caught(monkeypatch):
 
 def test_no_checkpoint_journal_is_caught(tmp_path, monkeypatch):
     """The same audit exceeds the claim where what a checkpoint has not seen is not charged on resuming."""
-    from almoner.training._accounts.run_accounts import TrainingAccounts
-
     as_if_killed(monkeypatch)
-    monkeypatch.setattr(TrainingAccounts, "charge_worst_case", lambda self, step: None)
+    monkeypatch.setattr(MemoryBook, "write_off", lambda self, *given, **named: None)
     there, absent = experiment(
         gaussian_budget,
         noise_multiplier=NOISE,
@@ -217,7 +215,7 @@ def test_no_checkpoint_journal_is_caught(tmp_path, monkeypatch):
 
 def test_bounds_from_the_step_they_are_used_in_are_caught(monkeypatch):
     """Charged for the norm that was last seen, but clipped at the clip: the same audit exceeds the claim."""
-    original = contributions.Poisson._current_bounds
+    original = samplings.Poisson._bounds
 
     class Loose(np.ndarray):
         """Bounds that are small when they are charged, and the clip when they are used."""
@@ -225,9 +223,11 @@ def test_bounds_from_the_step_they_are_used_in_are_caught(monkeypatch):
         def __getitem__(self, rows):
             return np.ones_like(np.asarray(super().__getitem__(rows)))
 
-    monkeypatch.setattr(
-        contributions.Poisson, "_current_bounds", lambda self, *given: np.asarray(original(self, *given)).view(Loose)
-    )
+    def loose(self, *given):
+        bounds, seen = original(self, *given)
+        return np.asarray(bounds).view(Loose), seen
+
+    monkeypatch.setattr(samplings.Poisson, "_bounds", loose)
 
     class Charged(individual.Filter):
         def charge(self, step, norms, people=None):
@@ -237,10 +237,8 @@ def test_bounds_from_the_step_they_are_used_in_are_caught(monkeypatch):
         *experiment(
             lambda: lambda count: Charged(count, order_budget()),
             noise_multiplier=0.8,
-            sample_rate=0.9,
+            sampling=training.Poisson(0.9, refresh_every=50, slack=1.0),
             steps=12,
-            refresh_every=50,
-            slack=1.0,
             size=lambda step: 0.05 if step < 1 else 1.0,
         )
     )
@@ -273,19 +271,16 @@ def spread_tells_who_is_there(count):
 def test_dividing_by_the_active_people_is_caught(planted, monkeypatch):
     """Divided by the number of people, noise tells how many there are, every time; divided by a fixed one, never."""
     if planted:
-        original = contributions.FullBatch.charge_and_sum
+        original, noisy, there = samplings.FullBatch.contribute, distributed.Processes.noisy_total, []
 
-        def sums(self, gradients, records, accounts, step, steps_left):
-            monkeypatch.setattr(
-                distributed.Processes,
-                "noisy_total",
-                lambda me, parts, sigma, generator: [
-                    part * 4.5 / records.person_count for part in noisy(me, parts, sigma, generator)
-                ],
-            )
-            return original(self, gradients, records, accounts, step, steps_left)
+        def sums(self, model, turnout, accounts, step):
+            there.append(turnout.people)
+            return original(self, model, turnout, accounts, step)
 
-        noisy = distributed.Processes.noisy_total
-        monkeypatch.setattr(contributions.FullBatch, "charge_and_sum", sums)
+        def by_people(self, parts, sigma, generator):
+            return [part * 4.5 / there[-1] for part in noisy(self, parts, sigma, generator)]
+
+        monkeypatch.setattr(samplings.FullBatch, "contribute", sums)
+        monkeypatch.setattr(distributed.Processes, "noisy_total", by_people)
     right = spread_tells_who_is_there(60)
     assert right == 60 if planted else 10 <= right <= 50

@@ -21,6 +21,7 @@ from almoner.noise import rounded_gaussian
 from almoner.training._card import Card
 from almoner.training._linear.estimator import Features, Floats, LogisticRegression
 from almoner.training._linear.wrappers import Copied
+from almoner.training._run.books import publish
 
 __all__ = ["PrivateSearch"]
 
@@ -151,7 +152,7 @@ class PrivateSearch(Copied, ClassifierMixin, BaseEstimator):  # type: ignore[mis
             if self.seed is not None:
                 model.set_params(seed=1_000_003 * self.seed + number)
             model.fit(*data)
-            yield _right(model, *scored) + self._noise(planned.score.sigma, number), place, model
+            yield self._noisy(_right(model, *scored), planned.score, number), place, model
 
     def _card(self, candidates: int, planned: Plan, held_out: bool) -> Card:
         law = "logarithmic" if self.shape == 0 else "geometric" if self.shape == 1 else f"shape {self.shape:g}"
@@ -214,6 +215,9 @@ class PrivateSearch(Copied, ClassifierMixin, BaseEstimator):  # type: ignore[mis
         share = 0.0 if held_out else SCORE_SHARE
         score = mechanisms.Gaussian(sigma / sqrt(share or 1.0) * (1 + 1e-12))
         return Plan(best(sigma), _epsilon(sqrt(1 - share) / sigma * (1 - 1e-12), self.delta), score)
+
+    def _noisy(self, right: int, score: mechanisms.Gaussian, number: int) -> int:
+        return publish(lambda: right + self._noise(score.sigma, number), exact=right, mechanism=score)
 
     def _noise(self, sigma: float, number: int) -> int:
         if self.seed is None:
