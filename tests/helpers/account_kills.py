@@ -2,8 +2,8 @@
 
     python tests/helpers/account_kills.py LEDGER FOLDER KILLS SECONDS SEED
 
-Each worker goes on where the last was killed: it asks a question, then trains a model, from its checkpoint if there is
-one, and so on. It writes down every answer that it was told and, for every training step whose parameters a callback
+Each worker goes on where the last was killed: it asks a question, then trains a model, from its folder if there is one,
+and so on. It writes down every answer that it was told and, for every training step whose parameters a callback
 has seen, that is, once they are released, everybody's squared contribution: what was really spent.
 """
 
@@ -41,7 +41,7 @@ def note(folder, line):
 
 
 def train(session, folder, key):
-    """One model, from its checkpoint if there is one."""
+    """One model, from its folder if there is one."""
     torch.manual_seed(0)
     x = torch.randn(N, 3)
     module, squares = nn.Linear(3, 2), np.zeros(N)
@@ -66,15 +66,14 @@ def train(session, folder, key):
             module,
             nn.CrossEntropyLoss(reduction="none"),
             torch.optim.SGD(module.parameters(), lr=0.5),
-            filters.Gaussian(mu=STEPS**0.5 / SIGMA),
+            training.OnLedger(session.ledger, key, at_most=filters.Gaussian(mu=STEPS**0.5 / SIGMA)),
             max_grad_norm=1.0,
             noise_multiplier=SIGMA,
             divisor=N,
             steps=STEPS,
         )
-        on = training.OnLedger(session.ledger, key)
-        options = {"folder": training.RunFolder(folder / key, every=5, resume=True)}
-        job.fit(x, (x[:, 0] > 0).long(), ledger=on, ids=NAMES, callbacks=[publish], **options)
+        kept = training.RunFolder(folder / key, every=5, resume=True)
+        job.fit(x, (x[:, 0] > 0).long(), NAMES, callbacks=[publish], folder=kept)
     finally:
         training.Gradients.sums = original
     note(folder, {"model": key})

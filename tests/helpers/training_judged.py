@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from almoner import filters, individual
 from almoner.mechanisms import SampledGaussian
+from almoner.training import FixedBatches, Poisson
 from training_killed import BUDGET, CLIP, DELTA, NAMES, SIGMA, SQUARES, STRENGTH, Door, N, present, stream
 
 Array = NDArray[np.float64]
@@ -117,10 +118,10 @@ def costs_of(
     Args:
         parts: of the budget, that a ledger has for each person.
     """
-    if "batches" in door.sampling:
+    if isinstance(door.sampling, FixedBatches):
         return correlated_costs(door, draws)
-    if "sample_rate" in door.sampling:
-        rate = door.sampling["sample_rate"]
+    if isinstance(door.sampling, Poisson):
+        rate = door.sampling.rate
         return sampled_costs(door, draws, rate), sampled_costs(door, last, rate, slack=1.1, parts=parts), []
     again = [draw for draw in draws if all(draw is not other for other in last)]
     missed = sum((there(door, draw["step"]) * worst(door) for draw in again), np.zeros(N))
@@ -169,7 +170,7 @@ def correlated_costs(door: Door, draws: list[dict[str, object]]) -> tuple[Array,
     A process goes on with the mechanism of the last one, or begins another, whose rows hold nothing of the former.
     It must do the latter where a step is taken again.
     """
-    factor = door.sampling["noise"].factor(door.steps)
+    factor = door.sampling.noise.factor(door.steps)
     inverse = factor.inverse()
     matrix, problems = np.linalg.inv(inverse), []
     mechanisms: list[dict[int, dict[str, object]]] = [{}]
@@ -207,12 +208,12 @@ def is_noise_of(rows: dict[int, dict[str, object]], mine: dict[int, dict[str, ob
 
 def worst(door: Door) -> Array:
     """(n,) the most that a step that was lost is charged."""
-    if "sample_rate" in door.sampling:
+    if isinstance(door.sampling, Poisson):
         accounts = individual.Filter(N, BUDGET[door.budget]())
-        accounts.charge(SampledGaussian(SIGMA * CLIP, CLIP, door.sampling["sample_rate"]), np.full(N, CLIP))
+        accounts.charge(SampledGaussian(SIGMA * CLIP, CLIP, door.sampling.rate), np.full(N, CLIP))
         return np.asarray(accounts.spent())
     most = 1.0
-    if "batches" in door.sampling:
-        products = door.sampling["noise"].factor(door.steps).inner_products(range(0, door.steps, 3))
+    if isinstance(door.sampling, FixedBatches):
+        products = door.sampling.noise.factor(door.steps).inner_products(range(0, door.steps, 3))
         most = np.abs(products).sum(axis=1).max() * 2
     return np.full(N, most * (CLIP / SIGMA) ** 2)

@@ -15,7 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,8 @@ from torch import nn
 from almoner import _audit_hook, filters, individual, odometers, training
 from almoner.errors import ArgumentError
 from almoner.ledger import Ledger, trainings, verify
-from almoner.training.correlated import Banded, BandedInverse, FixedBatches
+from almoner.training import FixedBatches, Poisson
+from almoner.training.correlated import Banded, BandedInverse
 
 N, CLIP, SIGMA, SQUARES = 12, 1.0, 4.0, 9.0
 """People, clip, noise, and how much everybody's squared contributions may add up to: fewer than there are steps."""
@@ -48,18 +49,18 @@ class Door:
     Fields:
         goes: trains from what is in the folder to the end, and says how it ended.
         steps: planned.
-        sampling: options of the trainer; empty: everybody is in each step.
+        sampling: of the trainer; None: everybody is in each step.
         budget: its name in BUDGET.
         ledger: whether a ledger is charged.
         whole: whether a release that was drawn and not shown is taken back: an update is charged and shown, or neither.
         scale: what a noisy sum is multiplied by in a step of the model.
         watched: odometer and losses beside the budget.
-        every: steps between two checkpoints of a trainer.
+        every: steps between two saves of a trainer.
     """
 
     goes: "Callable[[Door, Path, Witness], dict[str, object]]"
     steps: int
-    sampling: dict[str, object] = field(default_factory=dict)
+    sampling: Poisson | FixedBatches | None = None
     budget: str = "gaussian"
     ledger: bool = False
     whole: bool = False
@@ -127,20 +128,15 @@ def trainer(door: Door, folder: Path, witness: Witness) -> dict[str, object]:
     with book_of(door, folder) as book:
         if book is not None and [each.state for each in trainings(book)] == ["settled"]:
             return charged_by(book)  # the last process was killed after the end
-        job, losses = made_trainer(door), individual.Losses(N, least=SIGMA, most=1000 * SIGMA) if door.watched else None
-        x, y = records()
-        on = None if book is None else training.OnLedger(book, KEY)
+        job, losses = made_trainer(door, book), None
+        if door.watched:
+            losses = individual.Losses(N, least=SIGMA, most=1000 * SIGMA)
         run = job.fit(
-            x,
-            y,
-            torch.tensor(ROWS),
+            *records(),
+            torch.tensor(ROWS) if book is None else [NAMES[person] for person in ROWS],
             callbacks=[witness],
-            losses=losses,
-            checkpoint=folder / "run",
-            checkpoint_every=door.every,
-            resume=True,
-            ledger=on,
-            ids=None if book is None else NAMES,
+            watch=[odometers.Gaussian(delta=DELTA, plan=1.0), losses] if door.watched else None,
+            folder=training.RunFolder(folder / "run", every=door.every, resume=True),
         )
         charged = {"charged": np.asarray(job.accounts.spent()).tolist()} if book is None else charged_by(book)
         bounds = {}
@@ -161,21 +157,19 @@ def trainer(door: Door, folder: Path, witness: Witness) -> dict[str, object]:
         )
 
 
-def made_trainer(door: Door) -> training.Trainer:
+def made_trainer(door: Door, book: Ledger | None = None) -> training.Trainer:
     """A trainer of a model with one coordinate for each person."""
-    module = linear()
-    options = {"odometer": odometers.Gaussian(delta=DELTA, plan=1.0)} if door.watched else {}
+    module, budget = linear(), BUDGET[door.budget]()
     return training.Trainer(
         module,
-        constant_loss if "sample_rate" in door.sampling else logistic_loss,
+        constant_loss if isinstance(door.sampling, Poisson) else logistic_loss,
         torch.optim.SGD(module.parameters(), lr=RATE),
-        BUDGET[door.budget](),
+        budget if book is None else training.OnLedger(book, KEY, at_most=budget),
         max_grad_norm=CLIP,
         noise_multiplier=SIGMA,
         divisor=N,
         steps=door.steps,
-        **door.sampling,
-        **options,
+        sampling=door.sampling,
     )
 
 
@@ -185,7 +179,7 @@ def stream(door: Door, folder: Path, witness: Witness) -> dict[str, object]:
         witness.done = lambda: job.number
         while job.number < door.steps:
             x, y, ids = present(job.number)
-            witness.told(job.update(torch.tensor(x), torch.tensor(y), ids))
+            witness.told(job.update(torch.tensor(x), torch.tensor(y), ids, divisor=N))
         charged = charged_by(book) if book else {"charged": np.asarray(job.accounts.spent(NAMES)).tolist()}
         bounds = {"bounds": [np.asarray(job.odometer.epsilon(NAMES)).tolist()]} if door.watched else {}
         lost = sum(times for _, times in job.card(delta=DELTA).released) - job.number
@@ -199,15 +193,12 @@ def made_stream(door: Door, folder: Path, book: Ledger | None) -> training.Strea
         module,
         logistic_loss,
         torch.optim.SGD(module.parameters(), lr=RATE),
-        BUDGET[door.budget]() if book is None else None,
+        BUDGET[door.budget]() if book is None else training.OnLedger(book, KEY),
         max_grad_norm=CLIP,
         noise_multiplier=SIGMA,
-        divisor=N,
-        spread=2,
-        odometer=odometers.Gaussian(delta=DELTA, plan=1.0) if door.watched else None,
-        checkpoint=folder / "run",
-        resume=True,
-        ledger=None if book is None else training.OnLedger(book, KEY),
+        sampling=training.FullBatch(spread=2),
+        watch=odometers.Gaussian(delta=DELTA, plan=1.0) if door.watched else None,
+        folder=training.RunFolder(folder / "run", resume=True),
     )
 
 
@@ -244,11 +235,11 @@ def made_logistic(book: Ledger | None, folder: Path) -> tuple[training.LogisticR
         n_people=N,
         fit_intercept=False,
     )
-    return model, {"checkpoint": folder / "run", "ledger": on}
+    return model, {"folder": folder / "run", "ledger": on}
 
 
-SAMPLED = {"sample_rate": 0.25, "refresh_every": 4}
-BATCHES = {"batches": FixedBatches(4), "noise": Banded(3)}
+SAMPLED = Poisson(0.25, refresh_every=4)
+BATCHES, OTHER_BATCHES = FixedBatches(4, noise=Banded(3)), FixedBatches(4, noise=BandedInverse(3))
 DOORS = {
     "full": Door(trainer, 24),
     "full, watched": Door(trainer, 24, watched=True, every=None),
@@ -256,7 +247,7 @@ DOORS = {
     "poisson": Door(trainer, 20, SAMPLED, "order", scale=RATE / N / 0.25),
     "poisson, ledger": Door(trainer, 20, SAMPLED, "residue", ledger=True, scale=RATE / N / 0.25),
     "batches": Door(trainer, 21, BATCHES, scale=RATE / 4),
-    "batches, ledger": Door(trainer, 21, BATCHES | {"noise": BandedInverse(3)}, ledger=True, scale=RATE / 4),
+    "batches, ledger": Door(trainer, 21, OTHER_BATCHES, ledger=True, scale=RATE / 4),
     "stream": Door(stream, 18),
     "stream, watched": Door(stream, 18, watched=True),
     "stream, ledger": Door(stream, 12, ledger=True, whole=True),
@@ -335,7 +326,7 @@ def charged_by(book: Ledger) -> dict[str, object]:
 
 def without_announcements() -> None:
     """Break the journal: nothing is announced."""
-    training._checkpoints.folder.Checkpoint.announce = lambda *_: None
+    training._run.folder.Folder.announce = lambda *_: None
 
 
 def with_the_same_noise() -> None:
@@ -363,8 +354,8 @@ def train(door: Door, folder: Path, attempt: int, broken: str | None = None) -> 
 def warm_up() -> None:
     """Load, in the parent, what a first training loads."""
     torch.set_num_threads(1)
-    for option, budget in (({}, "gaussian"), (SAMPLED, "order"), (SAMPLED, "residue"), (BATCHES, "gaussian")):
-        door = Door(trainer, 2, option, budget)
+    for sampling, budget in ((None, "gaussian"), (SAMPLED, "order"), (SAMPLED, "residue"), (BATCHES, "gaussian")):
+        door = Door(trainer, 2, sampling, budget)
         made_trainer(door).fit(*records(), torch.tensor(ROWS))
 
 
