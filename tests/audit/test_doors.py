@@ -13,8 +13,7 @@ from almoner.queries import Sum
 from almoner.training._linear import gradients as logistic_gradients
 from almoner.training._run import contributions, settings
 from almoner.training.correlated import Banded, BandedInverse, FixedBatches
-from almoner.training.correlated._charges import Pattern
-from almoner.training.correlated._factor import Factor
+from almoner.training.correlated._factor import Factor, Pattern
 from almoner.training.policies import AdaptiveClip
 from pipelines import (
     DOORS,

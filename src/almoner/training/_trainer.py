@@ -26,9 +26,8 @@ from almoner.training._accounts.everybody import Everybody
 from almoner.training._accounts.holder_report import HolderReport, ShareHistory
 from almoner.training._card import Boundary, Card
 from almoner.training._on_ledger.run import LedgerRun, OnLedger, reserve_on_ledger
-from almoner.training._records.datasets import checked_records
 from almoner.training._records.distributed import Processes, noise_generator
-from almoner.training._records.records import Records
+from almoner.training._records.records import Records, checked_records
 from almoner.training._run.books import Bounds, Counts, MemoryBook
 from almoner.training._run.budgets import Target, picked
 from almoner.training._run.callback_view import CallbackView

@@ -75,7 +75,7 @@ class Recorder:
     def output(self, inputs: Inputs, records: slice | Tensor = slice(None)) -> Any:
         """Call the module, and nothing else."""
         chosen = inputs.copied(records, self.parameters[0].device, channels_last=self.channels_last)
-        return self.module(*chosen.args, **chosen.kwargs)
+        return chosen.call(self.module)
 
     def factors(
         self,
@@ -99,7 +99,7 @@ class Recorder:
         if draw is not None and goals is not None:
             goals = goals.repeat_interleave(views, 0)
         with torch.enable_grad(), self._recorded(n) as tape:
-            output = self.module(*chosen.args, **chosen.kwargs)
+            output = chosen.call(self.module)
             losses = self.loss(output) if goals is None else self.loss(output, goals)
             if not isinstance(losses, Tensor) or losses.shape != (n,):
                 raise ArgumentError("loss must give one number for each record: reduction='none'")
