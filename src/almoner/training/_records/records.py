@@ -291,13 +291,9 @@ def checked_records(
 
 
 def _is_dataset(inputs: object) -> bool:
-    if (
-        isinstance(inputs, Tensor | list | tuple | Mapping)
-        or hasattr(inputs, "__array__")
-        or hasattr(inputs, "to_numpy")
-    ):
-        return False
-    return hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__")
+    tensors = isinstance(inputs, Tensor | list | tuple | Mapping)
+    arrays = hasattr(inputs, "__array__") or hasattr(inputs, "to_numpy")
+    return not (tensors or arrays) and hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__")
 
 
 def _whole(loader: "DataLoader[Any]") -> Any:

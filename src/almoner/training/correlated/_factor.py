@@ -28,6 +28,7 @@ from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import toeplitz
 
 from almoner import _check
 from almoner.errors import ArgumentError
@@ -80,12 +81,8 @@ class Workload:
         if self.rates is not None and len(self.rates) < steps:
             raise ArgumentError(f"rates: {len(self.rates)} learning rates must be at least steps={steps!r}")
         rates = np.ones(steps) if self.rates is None else np.asarray(self.rates[:steps], dtype=np.float64)
-        moves, decay = np.zeros((steps, steps)), np.zeros(steps)
-        for step in range(steps):
-            decay *= self.momentum
-            decay[step] = 1.0
-            moves[step] = rates[step] * decay
-        return np.cumsum(moves, axis=0)
+        powers = np.cumprod([1.0] + [self.momentum] * (steps - 1))
+        return np.cumsum(rates[:, None] * toeplitz(powers, np.zeros(steps)), axis=0)
 
 
 class Factor(ABC):

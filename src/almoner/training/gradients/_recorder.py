@@ -234,11 +234,8 @@ class Calls:
             number: which call of this layer it is, from 0.
             records: how many there are now.
         """
-        known: Kinds = (True,) * len(tensors)
-        seen = self._kinds.get(name)
-        if seen:
-            alike = len(set(seen)) == 1
-            known = seen[number] if number < len(seen) else seen[0] if alike else (None,) * len(tensors)
+        seen = self._kinds.get(name) or [(True,) * len(tensors)]
+        known = seen[number] if number < len(seen) else seen[0] if len(set(seen)) == 1 else ()
         if len(known) != len(tensors):
             known = (None,) * len(tensors)
         return tuple(self._now(kind, part, records) for kind, part in zip(known, tensors, strict=True))
