@@ -25,10 +25,10 @@ from almoner.training._accounts.ids import ids_and_rows
 from almoner.training._card import Boundary, Card
 from almoner.training._on_ledger.run import OnLedger
 from almoner.training._on_ledger.stream import LedgerStream, closed_after_errors
-from almoner.training._records.distributed import Processes, noise_generator
-from almoner.training._records.records import Records, as_records
+from almoner.training._records import Records, as_records
 from almoner.training._run.books import Bounds, LedgerBook, MemoryBook
 from almoner.training._run.budgets import Target, picked
+from almoner.training._run.distributed import Processes, noise_generator
 from almoner.training._run.ending import Interruptions, Saves
 from almoner.training._run.folder import Folder, RunFolder
 from almoner.training._run.models import TorchModel

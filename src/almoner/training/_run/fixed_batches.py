@@ -24,7 +24,7 @@ from almoner import _audit_hook, _check, filters, individual
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import AccountsPerPerson
 from almoner.mechanisms import Gaussian, Mechanism, Repeated
-from almoner.training._records.records import Records
+from almoner.training._records import Records
 from almoner.training._run.budgets import Picked
 from almoner.training._run.samplings import Beginning, Model, Sampling, Sums, Turnout, charge_kept
 from almoner.training.correlated import Banded, BandedInverse, Factor, FixedBatches, Noise, PrefixSums

@@ -25,8 +25,8 @@ from almoner._arrays import to_numpy
 from almoner.errors import ArgumentError
 from almoner.individual import AccountsPerPerson
 from almoner.mechanisms import Gaussian
-from almoner.training._records.distributed import Processes, noise_generator
 from almoner.training._run.books import publish
+from almoner.training._run.distributed import Processes, noise_generator
 from almoner.training.images.drawings import Drawings
 
 __all__ = ["Patches", "Scattering", "Whitened", "cached", "noisy_mean"]
