@@ -4,9 +4,9 @@ Records of a map-style data set are loaded a chunk at a time, when they are aske
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,6 @@ from almoner.training.gradients._batches import ByPerson, Column, Inputs, as_inp
 from almoner.training.gradients._self_check import evaluation_mode
 
 __all__ = [
-    "Part",
     "Records",
     "Values",
     "as_records",
@@ -61,14 +60,6 @@ Values = Callable[[Tensor, Tensor], Tensor]
 """From a module's output and the targets, one number for each record."""
 
 
-class Part(NamedTuple):
-    """The records of some people, numbered from 0. Private."""
-
-    inputs: Inputs
-    targets: Tensor
-    people: Tensor | None
-
-
 class Records:
     """Inputs, targets and the person of each record. Private throughout.
 
@@ -88,11 +79,18 @@ class Records:
         at_least: int = 0,
         ids: list[Hashable] | None = None,
     ) -> None:
-        people = None if people is None else people.cpu()
-        self.inputs, self.targets, self.people, self.ids = inputs, targets, people, ids
+        self.inputs, self.targets, self.ids, self._at_least = inputs, targets, ids, at_least
+        self.people = None if people is None else people.cpu()
         self._rows = {} if ids is None else {each: number for number, each in enumerate(ids)}
-        self._by_person = None if people is None else ByPerson(people, at_least)
-        self.person_count = len(inputs[0]) if self._by_person is None else len(self._by_person.counts)
+
+    @cached_property
+    def _by_person(self) -> ByPerson | None:
+        return None if self.people is None else ByPerson(self.people, self._at_least)
+
+    @property
+    def person_count(self) -> int:
+        """The number of people."""
+        return len(self.inputs[0]) if self._by_person is None else len(self._by_person.counts)
 
     def fingerprint(self) -> str:
         """A digest, private, that is the same for the same records of the same people in the same order only."""
@@ -114,12 +112,12 @@ class Records:
             raise UnknownPerson("person: no record of the training is of this person")
         return self._rows[person]
 
-    def of(self, people: NDArray[np.int64]) -> "Part":
+    def of(self, people: NDArray[np.int64]) -> "Records":
         """The records of some people, (m,) by number, who are numbered anew in this order."""
         records, new_numbers = torch.from_numpy(people), None
         if self._by_person is not None:
             records, new_numbers, _ = self._by_person.of(records)
-        return Part(self.inputs.select(records), selected(self.targets, records), new_numbers)
+        return Records(self.inputs.select(records), selected(self.targets, records), new_numbers)
 
 
 def as_rows(
