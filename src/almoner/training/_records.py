@@ -31,16 +31,7 @@ from almoner.training.gradients import Batch
 from almoner.training.gradients._batches import ByPerson, Column, Inputs, as_inputs, as_tensor, check_batch, selected
 from almoner.training.gradients._self_check import evaluation_mode
 
-__all__ = [
-    "Records",
-    "Values",
-    "as_records",
-    "as_rows",
-    "checked_records",
-    "correct",
-    "means_by_person",
-    "values_by_record",
-]
+__all__ = ["Records", "Values", "as_records", "checked_records", "correct", "means_by_person", "values_by_record"]
 
 LABELS = ("labels", "label")
 """Names of the target in a record that is a dict."""
@@ -120,7 +111,7 @@ class Records:
         return Records(self.inputs.select(records), selected(self.targets, records), new_numbers)
 
 
-def as_rows(
+def _as_rows(
     people: object, records: int, *, rows: bool, named: bool = False
 ) -> tuple[Tensor | None, list[Hashable] | None]:
     """Whose each record is, as the numbers of rows, and the ids of those rows if there are any.
@@ -283,7 +274,7 @@ def checked_records(
     columns, goals = as_records(inputs, targets, dtype)
     if not check_batch(columns, goals, None):
         raise ArgumentError("inputs must hold at least one record: the module is tried on it first")
-    numbers, ids = as_rows(people, len(columns[0]), rows=rows, named=named)
+    numbers, ids = _as_rows(people, len(columns[0]), rows=rows, named=named)
     check_batch(columns, goals, numbers)
     return Records(columns, goals, numbers, at_least, ids)
 

@@ -23,14 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from almoner.errors import ArgumentError, Unsupported
 from almoner.training.gradients._batches import Inputs
-from almoner.training.gradients._factors import (
-    Dense,
-    Factors,
-    Make,
-    ParameterFactors,
-    grouped_by_person,
-    of_parameters,
-)
+from almoner.training.gradients._factors import Dense, Factors, Make, ParameterFactors, grouped_by_person, of_parameters
 from almoner.training.gradients._layers import Call, Kinds, factors_of, rule_of, spread_out
 from almoner.training.gradients._sequences import FORWARDS
 
