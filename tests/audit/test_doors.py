@@ -15,8 +15,7 @@ from almoner.training._linear import search
 from almoner.training._records import distributed
 from almoner.training._run import books, samplings, settings
 from almoner.training.correlated import Banded, BandedInverse, FixedBatches
-from almoner.training.correlated._charges import Pattern
-from almoner.training.correlated._factor import Factor
+from almoner.training.correlated._factor import Factor, Pattern
 from almoner.training.policies import AdaptiveClip
 from pipelines import (
     DOORS,

@@ -333,7 +333,7 @@ def with_the_same_noise() -> None:
     """Break the noise: each process draws the same."""
     real = np.random.default_rng
     np.random.default_rng = lambda seed=None: real(1 if seed is None else seed)
-    training.correlated._noise.secrets.randbits = lambda _: 1
+    training.correlated._factor.secrets.randbits = lambda _: 1
 
 
 BROKEN = {"announcements": without_announcements, "noise": with_the_same_noise}

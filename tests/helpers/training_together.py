@@ -12,7 +12,7 @@ import torch.distributed as distributed
 from torch import nn
 
 from almoner import filters, training
-from almoner.training._records.evaluation import correct
+from almoner.training._records import correct
 from almoner.training.stopping import Dropouts, Tree
 
 N, STEPS = 60, 12

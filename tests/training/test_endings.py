@@ -17,7 +17,7 @@ import torch
 from almoner import errors, filters, ledger, mechanisms, odometers, training
 from almoner.queries import Session
 from almoner.training import callbacks, policies
-from almoner.training._records.evaluation import correct
+from almoner.training._records import correct
 from almoner.training._run import ending
 from almoner.training._run.ending import Interruptions, Killed, Saves
 from almoner.training._run.folder import Folder, _read

@@ -27,7 +27,7 @@ if __name__ == "__main__":
 from almoner import filters, individual, mechanisms, odometers, training
 from almoner.ledger import Ledger
 from almoner.training import policies, stopping
-from almoner.training._records.distributed import Processes
+from almoner.training._run.distributed import Processes
 from almoner.training.correlated import Banded, BandedInverse, FixedBatches
 from almoner.training.gradients.augmentations import Views
 from training_runs import BY_RECORD, dies

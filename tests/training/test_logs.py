@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from almoner import errors, filters
-from almoner.training._records.evaluation import correct
+from almoner.training._records import correct
 from almoner.training.logs import Log, TensorBoard
 from training_runs import N, records, trainer
 

@@ -16,7 +16,7 @@ from almoner.errors import ArgumentError, DataError, UnknownPerson, Unsupported
 from almoner.training import Descent, LogisticRegression
 from almoner.training._linear import partial
 from almoner.training._linear.personal_accounts import SavedAccounts
-from almoner.training._records import distributed
+from almoner.training._run import distributed
 from forks import needs_fork, raises_in_fork
 
 PEOPLE = ["ann", "bob", "cat", "dan", "eve"]

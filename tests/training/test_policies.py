@@ -7,7 +7,7 @@ import pytest
 
 from almoner import errors, filters, mechanisms, odometers, training
 from almoner.training import policies
-from almoner.training._records.evaluation import correct
+from almoner.training._records import correct
 from training_runs import BY_RECORD, N, dies, network, trainer
 
 

@@ -9,8 +9,8 @@ from torch import nn
 
 from almoner import errors, filters, individual, mechanisms, training
 from almoner.training import stopping
-from almoner.training._records.distributed import noise_generator
-from almoner.training._records.evaluation import correct
+from almoner.training._records import correct
+from almoner.training._run.distributed import noise_generator
 from almoner.training.gradients import _self_check
 from training_runs import BY_RECORD, N, network, trainer
 

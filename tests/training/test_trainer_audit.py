@@ -14,9 +14,8 @@ from torch import nn
 from almoner import filters, individual, training
 from almoner.curves import gaussian, renyi
 from almoner.training import stopping
-from almoner.training._records import distributed
-from almoner.training._records.evaluation import correct
-from almoner.training._run import samplings
+from almoner.training._records import correct
+from almoner.training._run import distributed, samplings
 from almoner.training._run.books import MemoryBook
 from almoner.training._run.ending import Saves
 from audits import DELTA, epsilon_bound

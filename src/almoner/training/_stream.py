@@ -21,14 +21,14 @@ from almoner.individual import BudgetStatement, Statement
 from almoner.individual import Filter as PersonFilter
 from almoner.individual import Odometer as PersonOdometer
 from almoner.training._accounts.everybody import Everybody
+from almoner.training._accounts.ids import ids_and_rows
 from almoner.training._card import Boundary, Card
 from almoner.training._on_ledger.run import OnLedger
 from almoner.training._on_ledger.stream import LedgerStream, closed_after_errors
-from almoner.training._records.datasets import as_records
-from almoner.training._records.distributed import Processes, noise_generator
-from almoner.training._records.records import Records, numbered
+from almoner.training._records import Records, as_records
 from almoner.training._run.books import Bounds, LedgerBook, MemoryBook
 from almoner.training._run.budgets import Target, picked
+from almoner.training._run.distributed import Processes, noise_generator
 from almoner.training._run.ending import Interruptions, Saves
 from almoner.training._run.folder import Folder, RunFolder
 from almoner.training._run.models import TorchModel
@@ -236,11 +236,17 @@ class Stream(Uncopyable):
         inputs, targets = as_records(inputs, targets, self._gradients.parameters[0].dtype)
         count = check_batch(inputs, targets, None)
         _check.positive(divisor=divisor)
-        ids, rows = numbered(people, count)
+        ids, rows = ids_and_rows(people, count)
         if count and not self._gradients.ready(count):
             self._gradients.prepare(inputs, targets)
         run, self._divisor = self._run, float(divisor)
-        turnout = Turnout(Records(inputs, targets, rows), len(ids), ids, left=self._spread, divisor=self._divisor)
+        turnout = Turnout(
+            Records(inputs, targets, torch.tensor(rows, dtype=torch.int64)),
+            len(ids),
+            ids,
+            left=self._spread,
+            divisor=self._divisor,
+        )
         # on a ledger, the folder and the ledger agree as they are
         save = run.save if run.folder is not None and self._ledger is None else None
         with Interruptions(run.folder or self._ledger) as until, Saves(save, every=1, interruptions=until):

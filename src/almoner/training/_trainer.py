@@ -26,12 +26,11 @@ from almoner.training._accounts.everybody import Everybody
 from almoner.training._accounts.holder_report import HolderReport, ShareHistory
 from almoner.training._card import Boundary, Card
 from almoner.training._on_ledger.run import LedgerRun, OnLedger, reserve_on_ledger
-from almoner.training._records.datasets import checked_records
-from almoner.training._records.distributed import Processes, noise_generator
-from almoner.training._records.records import Records
+from almoner.training._records import Records, checked_records
 from almoner.training._run.books import Bounds, Counts, MemoryBook
 from almoner.training._run.budgets import Target, picked
 from almoner.training._run.callback_view import CallbackView
+from almoner.training._run.distributed import Processes, noise_generator
 from almoner.training._run.ending import Interruptions, Saves
 from almoner.training._run.fixed_batches import BatchContributions, batch_plan, noise_for
 from almoner.training._run.folder import Folder, RunFolder

@@ -13,7 +13,7 @@ with _extras.need("torch", extra="torch"):
     from torch import Tensor, nn
     from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from almoner.training._records.evaluation import correct, values_by_record
+from almoner.training._records import correct, values_by_record
 from almoner.training._run.callback_view import CallbackView
 from almoner.training.gradients import Batch
 from almoner.training.gradients._batches import as_inputs

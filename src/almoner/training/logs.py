@@ -58,7 +58,12 @@ class Log:
     def __call__(self, run: CallbackView) -> None:
         """Write a row, when one is due."""
         if not self._begun:
-            self._begin(run)
+            self._begun = True
+            if self._path.exists() and not run.step:
+                raise ArgumentError(f"path={str(self._path)!r} exists already: the log of another run")
+            if not self._path.exists() and self._path.suffix == ".csv":
+                with self._path.open("x", newline="", encoding="utf-8") as file:
+                    csv.DictWriter(file, self._names).writeheader()
         if run.step and (run.step % self._every == 0 or run.step == run.last or run.reason is not None):
             row = _row(run)
             with self._path.open("a", newline="", encoding="utf-8") as file:
@@ -66,14 +71,6 @@ class Log:
                     csv.DictWriter(file, self._names, extrasaction="ignore").writerow(row)
                 else:
                     file.write(json.dumps(row) + "\n")
-
-    def _begin(self, run: CallbackView) -> None:
-        self._begun = True
-        if self._path.exists() and not run.step:
-            raise ArgumentError(f"path={str(self._path)!r} exists already: the log of another run")
-        if not self._path.exists() and self._path.suffix == ".csv":
-            with self._path.open("x", newline="", encoding="utf-8") as file:
-                csv.DictWriter(file, self._names).writeheader()
 
 
 class TensorBoard:

@@ -19,7 +19,7 @@ from almoner import _check
 from almoner.errors import ArgumentError
 from almoner.mechanisms import Gaussian, Mechanism, Repeated
 from almoner.odometers import Odometer
-from almoner.training._records.evaluation import correct
+from almoner.training._records import correct
 from almoner.training._run.callback_view import CallbackView
 
 __all__ = ["AdaptiveBatch", "AdaptiveClip", "AdaptiveNoise", "DecreasingNoise", "EarlyStopping", "ReduceNoiseOnPlateau"]

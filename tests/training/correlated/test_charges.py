@@ -8,7 +8,7 @@ import pytest
 
 from almoner import filters, individual, mechanisms
 from almoner.training.correlated import Banded, BandedInverse, PrefixSums
-from almoner.training.correlated._charges import Pattern, largest_norm, price
+from almoner.training.correlated._factor import Pattern, largest_norm, price
 
 FACTORS = [PrefixSums(), Banded(4), BandedInverse(3)]
 each_factor = pytest.mark.parametrize("description", FACTORS, ids=repr)

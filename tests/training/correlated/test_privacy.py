@@ -15,7 +15,7 @@ from scipy.signal import fftconvolve
 from scipy.special import ndtr
 
 from almoner.training.correlated import Banded, BandedInverse, FixedBatches, Noise, PrefixSums
-from almoner.training.correlated._charges import price
+from almoner.training.correlated._factor import price
 
 BUDGET = 1.0  # mu of the person's account; sigma is 1
 WIDTH = 0.012

@@ -10,8 +10,7 @@ from torch import nn
 
 from almoner import errors, filters, individual, mechanisms
 from almoner.training import stopping
-from almoner.training._records.evaluation import correct
-from almoner.training._records.records import Records
+from almoner.training._records import Records, correct
 from almoner.training._run.books import MemoryBook
 from training_runs import N, trainer
 

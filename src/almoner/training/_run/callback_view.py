@@ -9,7 +9,7 @@ from almoner import _check
 from almoner.errors import ArgumentError
 from almoner.mechanisms import Gaussian, Mechanism, Repeated, SampledGaussian
 from almoner.training._accounts.stopping_accounts import ActiveAnswer, DropoutCount
-from almoner.training._records.evaluation import Values
+from almoner.training._records import Values
 from almoner.training._run.settings import Settings
 from almoner.training._run.state import CurrentState, History, TrainingState
 

@@ -24,11 +24,11 @@ from almoner import _audit_hook, _check, filters, individual
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import AccountsPerPerson
 from almoner.mechanisms import Gaussian, Mechanism, Repeated
-from almoner.training._records.records import Records
+from almoner.training._records import Records
 from almoner.training._run.budgets import Picked
 from almoner.training._run.samplings import Beginning, Model, Sampling, Sums, Turnout, charge_kept
 from almoner.training.correlated import Banded, BandedInverse, Factor, FixedBatches, Noise, PrefixSums
-from almoner.training.correlated._charges import Pattern, largest_norm, price
+from almoner.training.correlated._factor import Pattern, largest_norm, price
 from almoner.training.gradients._batches import Column
 
 __all__ = ["BatchContributions", "BatchPlan", "Correlation", "batch_plan", "noise_for"]

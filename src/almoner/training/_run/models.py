@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from almoner.training._records.records import Records
+from almoner.training._records import Records
 from almoner.training._run.samplings import Clipped, refuse_others
 from almoner.training.gradients import Gradients
 

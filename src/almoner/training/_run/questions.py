@@ -11,10 +11,9 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.mechanisms import Gaussian
 from almoner.training._accounts.counters import rounded
 from almoner.training._accounts.stopping_accounts import StoppingAccounts
-from almoner.training._records.distributed import Processes
-from almoner.training._records.evaluation import Values, means_by_person, values_by_record
-from almoner.training._records.records import Records
+from almoner.training._records import Records, Values, means_by_person, values_by_record
 from almoner.training._run.books import MemoryBook
+from almoner.training._run.distributed import Processes
 from almoner.training._run.samplings import FullBatch, Poisson, Sampling, Turnout
 from almoner.training._run.settings import Settings
 

@@ -8,9 +8,7 @@
 True
 """
 
-from almoner.training.correlated._batches import FixedBatches
-from almoner.training.correlated._factor import Factor, Workload
-from almoner.training.correlated._kinds import Banded, BandedInverse, PrefixSums
-from almoner.training.correlated._noise import Noise
+from almoner.training.correlated._factor import Factor, Noise, Workload
+from almoner.training.correlated._kinds import Banded, BandedInverse, FixedBatches, PrefixSums
 
 __all__ = ["Banded", "BandedInverse", "Factor", "FixedBatches", "Noise", "PrefixSums", "Workload"]

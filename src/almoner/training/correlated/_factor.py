@@ -1,16 +1,25 @@
-"""A factor C of correlated noise: its columns, what they cost a person, and how noise is made from it.
+"""A factor C of correlated noise: its columns, what they cost a person, and the noise that is made from it.
 
 Names and symbols
     T, C          number of steps; the factor, (T, T), lower triangular and invertible; public
     place         the number of a step, from 0, in which a person takes part
     X             C'C, the inner products of columns
+    own           squared length of the place's column, rounded up; public
+    cross         (m,) sum over earlier places r of the person of |X_rs| n_r, rounded up; private
+    n             (m,) the norm of the person's clipped gradient; private
+    price         the norm that an account is charged for: price^2 = own n^2 + 2 cross n
 
 Released in step t is row t of C G + z, with G the sums and z independent noise; the optimizer uses C^-1 (C G + z) =
 G + C^-1 z. A person of norms n_s at places s moves all rows together by at most the root of sum |X_rs| n_r n_s.
 
+A contribution commits a person to a price: its whole column, with overlaps with the person's own. After every place the
+squared prices add up to sum |X_rs| n_r n_s over the places so far: at least what all rows, also the later ones, tell of
+the person if nothing more is contributed. So tails are paid in advance.
+
 Source: theory 5.11; docs/proofs/correlated-noise.md
 """
 
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,11 +28,15 @@ from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import toeplitz
 
 from almoner import _check
 from almoner.errors import ArgumentError
 
-__all__ = ["Array", "Draw", "Factor", "Window", "Workload", "above"]
+__all__ = ["Array", "Draw", "Factor", "Noise", "Pattern", "Window", "Workload", "largest_norm", "price"]
+
+KEYS = 2**128
+SLACK = 2.0**-50
 
 Array = NDArray[np.float64]
 Draw = Callable[[int], Array]
@@ -68,12 +81,8 @@ class Workload:
         if self.rates is not None and len(self.rates) < steps:
             raise ArgumentError(f"rates: {len(self.rates)} learning rates must be at least steps={steps!r}")
         rates = np.ones(steps) if self.rates is None else np.asarray(self.rates[:steps], dtype=np.float64)
-        moves, decay = np.zeros((steps, steps)), np.zeros(steps)
-        for step in range(steps):
-            decay *= self.momentum
-            decay[step] = 1.0
-            moves[step] = rates[step] * decay
-        return np.cumsum(moves, axis=0)
+        powers = np.cumprod([1.0] + [self.momentum] * (steps - 1))
+        return np.cumsum(rates[:, None] * toeplitz(powers, np.zeros(steps)), axis=0)
 
 
 class Factor(ABC):
@@ -229,3 +238,144 @@ class Window:
         placed[(self._added - 1 - np.arange(self._length)) % self._length] = weights
         found: Array = placed @ self._vectors
         return found
+
+
+def price(own: float, cross: Array, norms: Array) -> Array:
+    """(m,) private: what an account is charged for a contribution, in the unit of norms, rounded up; NaN stays NaN.
+
+    Guarantee: its square is at least own n^2 + 2 cross n.
+    Source: docs/proofs/correlated-noise.md
+    """
+    found: Array = np.sqrt(norms * (own * norms + 2 * cross)) * (1 + SLACK)
+    return np.where((norms > 0) & ~(found > 0), np.inf, found)  # a product that vanished is no price
+
+
+def largest_norm(own: float, cross: Array, allowance: Array) -> Array:
+    """(m,) private: the largest contribution whose price is at most the allowance, rounded down."""
+    square = allowance * allowance
+    divisor = cross + np.sqrt(cross * cross + own * square)
+    found: Array = np.divide(square, divisor, out=np.zeros_like(square), where=divisor > 0)
+    return found * (1 - 8 * SLACK)
+
+
+class Pattern:
+    """The places of one batch, and what the columns there overlap. Public.
+
+    Args:
+        factor: the factor.
+        places: the steps in which the batch takes part, in order.
+        clip: the largest norm of a contribution.
+    """
+
+    def __init__(self, factor: Factor, places: Sequence[int], clip: float) -> None:
+        self.places = tuple(places)
+        self._products = factor.inner_products(self.places)
+        self._clip = clip
+
+    def own(self, turn: int) -> float:
+        """The squared length of the column at the batch's place number ``turn``, rounded up."""
+        return float(self._products[turn, turn])
+
+    def cross(self, turn: int, past: Array) -> Array:
+        """(m,) private: how past contributions overlap with this place, rounded up.
+
+        Args:
+            past: (m, turn) the norms at the batch's earlier places, private.
+        """
+        if not turn or not self._products[turn, :turn].any():
+            return np.zeros(past.shape[0])
+        return (past @ self._products[turn, :turn]) * (1 + (turn + 4) * 2.0**-52)
+
+    def most(self, turn: int) -> float:
+        """The price of a contribution at the clip after contributions at the clip: the sensitivity of the step."""
+        cross = self.cross(turn, np.full((1, turn), self._clip))
+        return above(float(price(self.own(turn), cross, np.array([self._clip]))[0]), 32)
+
+    def together(self) -> float:
+        """The whole charge of a person who contributes the clip at every place, as one norm, rounded up."""
+        return above(sqrt(sum(self.most(turn) ** 2 for turn in range(len(self.places)))), len(self.places) + 32)
+
+
+class Noise:
+    """The rows of C^-1 z for independent standard normal z of a key. Secret, as the key is.
+
+    z is drawn by a counter, so that any of it can be drawn again from the key and the step.
+
+    Args:
+        factor: C, public.
+        size: how many numbers each step's noise has; public.
+        key: SECRET, in [0, 2^128): with it the noise can be taken off. None: from the operating system.
+
+    Guarantee: the noise of step t is row t of C^-1 z up to the rounding of double precision, with z from a generator
+        that has used no part of its stream twice.
+    Source: theory 5.11; Salmon et al. (2011) on Philox, a generator whose state is a counter
+    """
+
+    def __init__(self, factor: Factor, size: int, *, key: int | None = None) -> None:
+        _check.whole(1, size=size)
+        self.factor, self._size = factor, int(size)
+        """C. Public."""
+        self._keys: list[tuple[int, int | None]] = [(0, _checked(key))]
+        self._rows: Iterator[Array] = factor.noise(self.draw)
+        self.step = 0
+        """The number of steps whose noise was given."""
+
+    def __repr__(self) -> str:
+        return f"Noise(size={self._size}, step={self.step})"
+
+    @property
+    def keys(self) -> list[tuple[int, int | None]]:
+        """SECRET: from which step on which key is used; None: the draws before a new beginning count as 0."""
+        return list(self._keys)
+
+    def draw(self, step: int) -> Array:
+        """(size,) the independent noise z of a step; the same whenever it is asked for."""
+        key = next(key for first, key in reversed(self._keys) if first <= step)
+        if key is None:
+            return np.zeros(self._size)
+        words = np.array([key % 2**64, key >> 64], dtype=np.uint64)
+        counter = np.array([0, 0, 0, step], dtype=np.uint64)  # each step has 2^192 blocks of its own
+        return np.random.Generator(np.random.Philox(key=words, counter=counter)).standard_normal(self._size)
+
+    def next(self) -> Array:
+        """(size,) the correlated noise of the next step, at sigma 1.
+
+        Raises:
+            ArgumentError: there is no noise for more steps than the factor has.
+        """
+        if self.step >= self.factor.steps:
+            raise ArgumentError(f"steps={self.factor.steps!r} are all that the factor has noise for")
+        row = next(self._rows)
+        self.step += 1
+        return row
+
+    def go_on(
+        self,
+        keys: Sequence[tuple[int, int | None]],
+        step: int,
+        *,
+        key: int | None = None,
+        afresh: bool = False,
+    ) -> None:
+        """Be where another noise of the same factor and size was, and use a fresh key from there on.
+
+        Args:
+            keys: its ``keys``.
+            step: its ``step``: rows before it are made again, to the last bit.
+            key: as for the constructor; not one that was used before.
+            afresh: begin a new mechanism with this step, of the columns and rows of C from it on: where a step may have
+                been released that is taken again, its rows may hold nothing that was in rows before.
+        """
+        before: list[tuple[int, int | None]] = [(0, None)] if afresh else [pair for pair in keys if pair[0] < step]
+        self._keys = [*before, (step, _checked(key))]
+        self._rows, self.step = self.factor.noise(self.draw), 0
+        while self.step < step:
+            self.next()
+
+
+def _checked(key: int | None) -> int:
+    """The key, or one from the operating system."""
+    key = secrets.randbits(128) if key is None else key
+    if isinstance(key, bool) or not isinstance(key, int) or not 0 <= key < KEYS:
+        raise ArgumentError("key must be a whole number in [0, 2^128)")  # not its value
+    return key

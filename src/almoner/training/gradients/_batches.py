@@ -12,6 +12,7 @@ from almoner.errors import ArgumentError
 
 __all__ = [
     "Batch",
+    "ByPerson",
     "Chunk",
     "Column",
     "Inputs",
@@ -41,10 +42,17 @@ class Chunk:
 
 
 class Column:
-    """Stands for a tensor with the records on the first axis, which gives those that are asked for."""
+    """Stands for a tensor with the records on the first axis, which loads those that are asked for.
 
-    shape: torch.Size
-    dtype: torch.dtype
+    Args:
+        load: gives this column of some records, by their numbers.
+        rows: (n,) the numbers of the records.
+        one: one record of this column: its form.
+    """
+
+    def __init__(self, load: Callable[[Tensor], Tensor], rows: Tensor, one: Tensor) -> None:
+        self._load, self._rows, self._one = load, rows, one
+        self.dtype, self.shape = one.dtype, torch.Size((len(rows), *one.shape[1:]))
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -54,28 +62,25 @@ class Column:
         return len(self.shape)
 
     def __getitem__(self, rows: slice | Tensor) -> Tensor:
-        """Select some records."""
-        raise NotImplementedError
+        """Load some records."""
+        chosen = self._rows[rows]
+        return self._load(chosen) if len(chosen) else self._one[:0]
 
     def select(self, rows: Tensor) -> "Column":
-        """The column of some records."""
-        raise NotImplementedError
+        """The column of some records; nothing is loaded."""
+        return Column(self._load, self._rows[rows], self._one)
 
 
 class Inputs(tuple[Tensor, ...]):
     """The inputs of a module, in order or by name; each with the records on the first axis."""
 
     names: tuple[str, ...]
-    args: tuple[Tensor, ...]
-    kwargs: dict[str, Tensor]
-    """The arguments of the module: ``module(*args, **kwargs)``."""
 
     @classmethod
     def of(cls, parts: Iterable[Tensor], names: Iterable[str] = ()) -> Self:
         """Some tensors, and their names where the module is to be called by name."""
         made = cls(parts)
         made.names = tuple(names)
-        made.args, made.kwargs = ((), dict(zip(made.names, made, strict=True))) if made.names else (tuple(made), {})
         return made
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
@@ -84,7 +89,7 @@ class Inputs(tuple[Tensor, ...]):
 
     def rows(self, records: slice | Tensor) -> "Inputs":
         """Select some records."""
-        return Inputs.of((part[records] for part in self), self.names)
+        return self.map(lambda part: part[records])
 
     def copied(
         self,
@@ -112,11 +117,11 @@ class Inputs(tuple[Tensor, ...]):
 
     def select(self, rows: Tensor) -> "Inputs":
         """Select records; of a column that is loaded when it is asked for, nothing is loaded."""
-        return Inputs.of((selected(part, rows) for part in self), self.names)
+        return self.map(lambda part: selected(part, rows))
 
     def call(self, module: nn.Module) -> Any:
-        """Call the module."""
-        return module(*self.args, **self.kwargs)
+        """Call the module, by name where the inputs have names."""
+        return module(**dict(zip(self.names, self, strict=True))) if self.names else module(*self)
 
 
 def selected(part: Tensor, rows: Tensor) -> Tensor:
@@ -178,28 +183,44 @@ def check_batch(inputs: Sequence[Tensor], targets: Tensor | None, people: Tensor
     return count
 
 
+class ByPerson:
+    """The numbers of each person's records.
+
+    Args:
+        people: (records,) whose each record is, whole numbers from 0.
+        at_least: there are at least this many people; the last of them may have no records.
+    """
+
+    def __init__(self, people: Tensor, at_least: int = 0) -> None:
+        self._order = torch.argsort(people, stable=True)
+        self.counts = torch.bincount(people, minlength=at_least)
+        """(people,) how many records each has."""
+        self._starts = torch.cumsum(self.counts, 0) - self.counts
+
+    def of(self, people: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(r,) the records of some people, (m,) by number; who of them each is of, 0 to m - 1; and its place there."""
+        counts = self.counts[people]
+        whose = torch.repeat_interleave(torch.arange(len(people)), counts)
+        within = torch.arange(int(counts.sum())) - (torch.cumsum(counts, 0) - counts)[whose]
+        return self._order[self._starts[people][whose] + within], whose, within
+
+
 def chunks(count: int, people: Tensor | None, most: int) -> list[Chunk]:
     """Each person once, with all of their records; people with about as many records are in one chunk."""
     if people is None:
         stops = [(start, min(start + most, count)) for start in range(0, count, most)]
         return [Chunk(slice(start, stop), torch.arange(start, stop)) for start, stop in stops]
     parts: list[Chunk] = []
-    people = people.cpu()
-    numbers = torch.bincount(people)
-    starts = torch.cumsum(numbers, 0) - numbers
-    by_person = torch.argsort(people, stable=True)
-    order = torch.argsort(numbers, stable=True)
-    sizes = numbers[order].tolist()
-    first = int((numbers == 0).sum())  # a person without records has no gradient
+    by_person = ByPerson(people.cpu())
+    order = torch.argsort(by_person.counts, stable=True)
+    sizes = by_person.counts[order].tolist()
+    first = sizes.count(0)  # a person without records has no gradient
     while first < len(sizes):
         last = first + 1
         while last < len(sizes) and (last - first + 1) * max(1, sizes[last]) <= most:
             last += 1
-        rows = order[first:last]
-        counts = numbers[rows]
-        local = torch.repeat_interleave(torch.arange(len(rows)), counts)
-        within = torch.arange(int(counts.sum())) - (torch.cumsum(counts, 0) - counts)[local]
-        largest = max(1, sizes[last - 1])
-        parts.append(Chunk(by_person[starts[rows][local] + within], rows, local * largest + within, largest))
+        rows, largest = order[first:last], max(1, sizes[last - 1])
+        records, whose, within = by_person.of(rows)
+        parts.append(Chunk(records, rows, whose * largest + within, largest))
         first = last
     return parts

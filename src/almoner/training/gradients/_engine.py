@@ -9,7 +9,6 @@ Names and symbols
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -17,17 +16,11 @@ from torch.utils._pytree import tree_leaves
 
 from almoner import _check
 from almoner.errors import ArgumentError, Unsupported
-from almoner.training.gradients import _self_check
+from almoner.training.gradients import _factors, _self_check
 from almoner.training.gradients._batches import Batch, Chunk, Inputs, as_inputs, check_batch, chunks
-from almoner.training.gradients._factors import (
-    Factors,
-    add_weighted_sums,
-    grouped_by_person,
-    norms_of,
-    of_one_person,
-)
 from almoner.training.gradients._layers import refuse_unsupported
 from almoner.training.gradients._recorder import Loss, Observe, Recorder, trained_parameters
+from almoner.training.gradients.augmentations import Views
 
 __all__ = ["Gradients", "Weigh", "check", "clipping"]
 
@@ -57,10 +50,6 @@ def checked_weights(weights: Tensor, norms: Tensor) -> Tensor:
     return torch.where(torch.isfinite(norms) & normal, weights, 0.0)
 
 
-if TYPE_CHECKING:
-    from almoner.training.gradients.augmentations import Views
-
-
 Weigh = Callable[[Tensor, Tensor], Tensor]
 
 MEMORY = 2**26
@@ -87,7 +76,7 @@ class Gradients:
     Source: theory 5.7 (a person's records are summed before anything is clipped).
     """
 
-    def __init__(self, module: nn.Module, loss: Loss, *, memory: float = MEMORY, views: "Views | None" = None) -> None:
+    def __init__(self, module: nn.Module, loss: Loss, *, memory: float = MEMORY, views: Views | None = None) -> None:
         if not isinstance(module, nn.Module):
             raise ArgumentError(f"module={type(module).__name__} must be a torch.nn.Module")
         if not callable(loss):
@@ -224,23 +213,27 @@ class Gradients:
         norms = torch.zeros(count if people is None else int(people.max()) + 1, dtype=torch.float64)
         for chunk in parts:
             factors = self._of_people(inputs, targets, chunk, observe)
-            norms[chunk.rows] = chunk_norms = norms_of(factors, len(chunk.rows))
+            norms[chunk.rows] = chunk_norms = _factors.norms_of(factors, len(chunk.rows))
             if weigh is not None:
                 weights = checked_weights(weigh(chunk.rows, chunk_norms), chunk_norms)
-                add_weighted_sums(sums, factors, chunk_norms, weights)
+                _factors.add_weighted_sums(sums, factors, chunk_norms, weights)
         return sums, norms
 
-    def _of_people(self, inputs: Inputs, targets: Tensor | None, chunk: Chunk, observe: Observe | None) -> Factors:
+    def _of_people(
+        self, inputs: Inputs, targets: Tensor | None, chunk: Chunk, observe: Observe | None
+    ) -> _factors.Factors:
         """One factor for each parameter, people first."""
         most = self._records_at_once or 1
         if chunk.place is None or isinstance(chunk.records, slice):  # each record is a person
             return self._record(inputs, targets, chunk.records, observe=observe)
         if len(chunk.rows) > 1 or chunk.most <= most:
             factors = self._record(inputs, targets, chunk.records, observe=observe)
-            return grouped_by_person(factors, chunk.place, len(chunk.rows), chunk.most)
-        total: Factors = [None] * len(self._parameters)  # one person with many records: a part at a time
+            return _factors.grouped_by_person(factors, chunk.place, len(chunk.rows), chunk.most)
+        total: _factors.Factors = [None] * len(self._parameters)  # one person with many records: a part at a time
         for part in torch.split(chunk.records, most):
-            total = of_one_person(total, self._record(inputs, targets, part, observe=observe), self._parameters)
+            total = _factors.of_one_person(
+                total, self._record(inputs, targets, part, observe=observe), self._parameters
+            )
         return total
 
 

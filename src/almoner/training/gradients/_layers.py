@@ -275,7 +275,11 @@ def _few_at_once(x: Tensor, numbers: int) -> list[slice]:
 
 def _patches(layer: _ConvNd, x: Tensor) -> Tensor:
     """(n, positions, groups * kernel * channels of a group) what each position of the output saw, channels fastest."""
-    x = _padded(layer, x).movedim(1, -1)
+    widths, mode = list(layer._reversed_padding_repeated_twice), layer.padding_mode
+    if mode == "zeros" and not isinstance(layer.padding, str):
+        widths = [width for size in reversed(layer.padding) for width in (size, size)]
+    x = functional.pad(x, widths, mode="constant" if mode == "zeros" else mode) if any(widths) else x
+    x = x.movedim(1, -1)
     spatial = x.dim() - 2
     for axis in range(spatial):
         reach = layer.dilation[axis] * (layer.kernel_size[axis] - 1) + 1
@@ -286,16 +290,6 @@ def _patches(layer: _ConvNd, x: Tensor) -> Tensor:
     order = (0, *range(1, 2 + spatial), *range(3 + spatial, 3 + 2 * spatial), 2 + spatial)
     x = x if x.shape[2 + spatial] == 1 else x.permute(order)  # of one channel the same, and faster to copy
     return x.reshape(x.shape[0], prod(x.shape[1 : 1 + spatial]), -1)
-
-
-def _padded(layer: _ConvNd, x: Tensor) -> Tensor:
-    if layer.padding_mode != "zeros":
-        return functional.pad(x, layer._reversed_padding_repeated_twice, mode=layer.padding_mode)
-    if isinstance(layer.padding, str):
-        widths = list(layer._reversed_padding_repeated_twice)
-    else:
-        widths = [width for size in reversed(layer.padding) for width in (size, size)]
-    return functional.pad(x, widths) if any(widths) else x
 
 
 NORMALISED: dict[type[nn.Module], Callable[[Any, Tensor], Tensor]] = {

@@ -23,14 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from almoner.errors import ArgumentError, Unsupported
 from almoner.training.gradients._batches import Inputs
-from almoner.training.gradients._factors import (
-    Dense,
-    Factors,
-    Make,
-    ParameterFactors,
-    grouped_by_person,
-    of_parameters,
-)
+from almoner.training.gradients._factors import Dense, Factors, Make, ParameterFactors, grouped_by_person, of_parameters
 from almoner.training.gradients._layers import Call, Kinds, factors_of, rule_of, spread_out
 from almoner.training.gradients._sequences import FORWARDS
 
@@ -75,7 +68,7 @@ class Recorder:
     def output(self, inputs: Inputs, records: slice | Tensor = slice(None)) -> Any:
         """Call the module, and nothing else."""
         chosen = inputs.copied(records, self.parameters[0].device, channels_last=self.channels_last)
-        return self.module(*chosen.args, **chosen.kwargs)
+        return chosen.call(self.module)
 
     def factors(
         self,
@@ -99,7 +92,7 @@ class Recorder:
         if draw is not None and goals is not None:
             goals = goals.repeat_interleave(views, 0)
         with torch.enable_grad(), self._recorded(n) as tape:
-            output = self.module(*chosen.args, **chosen.kwargs)
+            output = chosen.call(self.module)
             losses = self.loss(output) if goals is None else self.loss(output, goals)
             if not isinstance(losses, Tensor) or losses.shape != (n,):
                 raise ArgumentError("loss must give one number for each record: reduction='none'")
@@ -234,11 +227,8 @@ class Calls:
             number: which call of this layer it is, from 0.
             records: how many there are now.
         """
-        known: Kinds = (True,) * len(tensors)
-        seen = self._kinds.get(name)
-        if seen:
-            alike = len(set(seen)) == 1
-            known = seen[number] if number < len(seen) else seen[0] if alike else (None,) * len(tensors)
+        seen = self._kinds.get(name) or [(True,) * len(tensors)]
+        known = seen[number] if number < len(seen) else seen[0] if len(set(seen)) == 1 else ()
         if len(known) != len(tensors):
             known = (None,) * len(tensors)
         return tuple(self._now(kind, part, records) for kind, part in zip(known, tensors, strict=True))

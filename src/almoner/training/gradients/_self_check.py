@@ -158,7 +158,7 @@ def gradients(
         one = slice(number, number + 1)
         with torch.enable_grad():
             chosen = inputs.copied(one, device)
-            output = module(*chosen.args, **chosen.kwargs)
+            output = chosen.call(module)
             value = (loss(output) if targets is None else loss(output, targets[one].to(device))).sum()
             slow = torch.autograd.grad(value, parameters, allow_unused=True)
         yield [torch.zeros_like(p) if g is None else g.detach() for p, g in zip(parameters, slow, strict=True)]

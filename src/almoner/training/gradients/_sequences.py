@@ -73,19 +73,6 @@ def _record(
     record("linear", output, make, into)
 
 
-def _scan(layer: nn.RNNBase, x: Tensor, inner: Tensor, w: Tensor, b: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """The outputs of a layer in one direction, starting from zero.
-
-    Returns:
-        (n, t, hidden) the outputs; (n, hidden) the last cell state, empty where there is none; and, without a gradient,
-        (n, t, hidden) the state before each place.
-    """
-    kind = _LSTM if isinstance(layer, nn.LSTM) else _GRU if isinstance(layer, nn.GRU) else _RNN
-    given = (x, inner, w.detach(), None if b is None else b.detach(), getattr(layer, "nonlinearity", ""))
-    outputs: tuple[Tensor, Tensor, Tensor] = kind.apply(*given)  # type: ignore[no-untyped-call]
-    return outputs
-
-
 def _time_first(x: Tensor, like: Tensor) -> Tensor:
     """(t, n, gates) a copy that may be changed."""
     return x.transpose(0, 1).to(like.dtype, copy=True, memory_format=torch.contiguous_format)
@@ -99,6 +86,12 @@ def _states(x: Tensor, w: Tensor) -> Tensor:
 
 
 def _outputs(ctx: Any, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The outputs of a layer in one direction, starting from zero.
+
+    Returns:
+        (n, t, hidden) the outputs; (n, hidden) the last cell state, empty where there is none; and, without a gradient,
+        (n, t, hidden) the state before each place.
+    """
     before = h[:-1].transpose(0, 1)
     ctx.mark_non_differentiable(before)
     return h[1:].transpose(0, 1).contiguous(), c, before
@@ -216,14 +209,14 @@ def _gru(x: Tensor, h: Tensor, state: State) -> State:
     return ((1 - z) * n + z * state[0],)
 
 
-def _step(layer: nn.RNNBase | nn.RNNCellBase) -> tuple[Callable[[Tensor, Tensor, State], State], int]:
-    """The function of one step, and the number of tensors in its state."""
+def _kind(layer: nn.RNNBase | nn.RNNCellBase) -> tuple[Any, Callable[[Tensor, Tensor, State], State], int]:
+    """The scan over whole sequences, the function of one step, and the number of tensors in its state."""
     if isinstance(layer, nn.LSTM | nn.LSTMCell):
-        return _lstm, 2
+        return _LSTM, _lstm, 2
     if isinstance(layer, nn.GRU | nn.GRUCell):
-        return _gru, 1
+        return _GRU, _gru, 1
     bend = torch.relu if layer.nonlinearity == "relu" else torch.tanh
-    return lambda x, h, _state: (bend(x + h),), 1
+    return _RNN, lambda x, h, _state: (bend(x + h),), 1
 
 
 def recurrent(
@@ -252,7 +245,7 @@ def _all_ways(layer: nn.RNNBase, record: Record, x: Tensor, present: Tensor | No
         present: (records, time) False where a sequence is over, or has not begun: there the state stays as it is;
             None: all are equally long.
     """
-    step, size = _step(layer)
+    scan, step, size = _kind(layer)
     last: list[State] = []
     for number in range(layer.num_layers):
         outputs = []
@@ -263,7 +256,8 @@ def _all_ways(layer: nn.RNNBase, record: Record, x: Tensor, present: Tensor | No
             if present is None:
                 into = _linear(record, x.flip(1) if direction else x, w_ih, b_ih)
                 inner = into.new_zeros((), dtype=w_hh.dtype).expand(into.shape).requires_grad_()
-                out, cells, before = _scan(layer, into, inner, w_hh, b_hh)
+                w, b = w_hh.detach(), None if b_hh is None else b_hh.detach()
+                out, cells, before = scan.apply(into, inner, w, b, getattr(layer, "nonlinearity", ""))
                 _record(record, before, w_hh, b_hh, inner)
                 last.append((out[:, -1], cells))
                 outputs.append(out.flip(1) if direction else out)
@@ -286,7 +280,7 @@ def _all_ways(layer: nn.RNNBase, record: Record, x: Tensor, present: Tensor | No
 
 def cell(layer: nn.RNNCellBase, record: Record, x: Tensor, hx: Tensor | State | None = None) -> Tensor | State:
     """nn.RNNCell, nn.LSTMCell and nn.GRUCell on (records, features)."""
-    step, size = _step(layer)
+    _, step, size = _kind(layer)
     if x.dim() != 2:
         raise Unsupported(f"module: {type(layer).__name__} needs a tensor (records, features)")
     state: State = (x.new_zeros(x.shape[0], layer.hidden_size),) * size
@@ -314,8 +308,15 @@ def attention(
         raise Unsupported(
             "module: MultiheadAttention needs (records, time, features), no add_bias_kv, no add_zero_attn"
         )
+    weight, bias, e = layer.in_proj_weight, layer.in_proj_bias, layer.embed_dim
+    if weight is None:
+        raise Unsupported("module: MultiheadAttention must not set kdim or vdim: add linear layers before it")
+    if query is key and key is value:
+        parts = _linear(record, query, weight, bias).chunk(3, dim=-1)
+    else:
+        rows = (slice(e * part, e * (part + 1)) for part in range(3))
+        parts = tuple(_linear(record, x, weight, bias, part) for x, part in zip((query, key, value), rows, strict=True))
     n, heads = query.shape[0], layer.num_heads
-    parts = _projections(layer, record, query, key, value)
     q, k, v = (part.view(*part.shape[:2], heads, -1).transpose(1, 2) for part in parts)  # (n, heads, time, features)
     scores = q @ k.mT * layer.head_dim**-0.5
     if attn_mask is not None:
@@ -330,19 +331,6 @@ def attention(
     out: Any = layer.out_proj
     output = _linear(record, mixed, out.weight, out.bias)
     return output, (weights.mean(1) if average_attn_weights else weights) if need_weights else None
-
-
-def _projections(
-    layer: nn.MultiheadAttention, record: Record, query: Tensor, key: Tensor, value: Tensor
-) -> tuple[Tensor, ...]:
-    weight, bias, e = layer.in_proj_weight, layer.in_proj_bias, layer.embed_dim
-    if weight is None:
-        raise Unsupported("module: MultiheadAttention must not set kdim or vdim: add linear layers before it")
-    if query is key and key is value:
-        return _linear(record, query, weight, bias).chunk(3, dim=-1)
-    return tuple(
-        _linear(record, x, weight, bias, slice(e * part, e * (part + 1))) for part, x in enumerate((query, key, value))
-    )
 
 
 def _additive(mask: Tensor, like: Tensor) -> Tensor:

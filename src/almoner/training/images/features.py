@@ -25,8 +25,8 @@ from almoner._arrays import to_numpy
 from almoner.errors import ArgumentError
 from almoner.individual import AccountsPerPerson
 from almoner.mechanisms import Gaussian
-from almoner.training._records.distributed import Processes, noise_generator
 from almoner.training._run.books import publish
+from almoner.training._run.distributed import Processes, noise_generator
 from almoner.training.images.drawings import Drawings
 
 __all__ = ["Patches", "Scattering", "Whitened", "cached", "noisy_mean"]
@@ -83,8 +83,8 @@ class Scattering(nn.Module):
         ]
         self.channels = 1 + scales * angles + (angles**2 * scales * (scales - 1) // 2 if order == 2 else 0)
         self.output_shape = (self.channels, padded[0] // window - 2, padded[1] // window - 2)
-        for (kind, scale, level), spectrum in _filters((padded[0], padded[1]), scales, angles).items():
-            self.register_buffer(_name(kind, scale, level), spectrum, persistent=False)
+        for name, spectrum in _filters((padded[0], padded[1]), scales, angles).items():
+            self.register_buffer(name, torch.from_numpy(spectrum), persistent=False)
 
     def extra_repr(self) -> str:
         """The settings."""
@@ -126,13 +126,13 @@ class Scattering(nn.Module):
 
     def _modulus(self, spectrum: Tensor, scale: int, level: int) -> Tensor:
         """The modulus of what the wavelets of a scale make of a signal with that spectrum, at their own resolution."""
-        wavelets = self.get_buffer(_name("wavelet", scale, level)).to(spectrum.real.dtype)
+        wavelets = self.get_buffer(f"wavelet_{scale}_{level}").to(spectrum.real.dtype)
         modulus: Tensor = torch.fft.ifft2(_thinned(spectrum * wavelets, 2 ** (scale - level))).abs()
         return modulus
 
     def _averaged(self, signal: Tensor, level: int) -> Tensor:
         """Averages over windows, without the margin."""
-        rows, columns = (self.get_buffer(_name(kind, self.scales, level)).to(signal) for kind in ("rows", "columns"))
+        rows, columns = (self.get_buffer(f"{kind}_{level}").to(signal) for kind in ("rows", "columns"))
         return rows @ signal @ columns.mT
 
 
@@ -206,7 +206,7 @@ class Patches(nn.Module):
         return torch.cat([self._features(part) for part in torch.split(images, TOGETHER)])
 
     def _features(self, images: Tensor) -> Tensor:
-        products = self._contrasted(images, self.stride) @ self.products.to(images)
+        products = self._contrasted(images) @ self.products.to(images)
         pooled = self.get_buffer("_pooled").to(images)
         parts = []
         for sign in (1, -1):
@@ -216,9 +216,9 @@ class Patches(nn.Module):
             parts.append((both[:, :, :, 0] + both[:, :, :, 1].flip(2)) / 2)
         return torch.cat(parts, dim=3).permute(0, 3, 1, 2).contiguous()
 
-    def _contrasted(self, images: Tensor, stride: int) -> Tensor:
+    def _contrasted(self, images: Tensor) -> Tensor:
         """(records * positions, channels * size * size), each patch with mean 0 and variance at most 1."""
-        patches = nn.functional.unfold(images, self.size, stride=stride).transpose(1, 2)
+        patches = nn.functional.unfold(images, self.size, stride=self.stride).transpose(1, 2)
         patches = patches.reshape(-1, patches.shape[2])
         patches = patches - patches.mean(dim=1, keepdim=True)
         return patches / (patches.square().mean(dim=1, keepdim=True) + CONTRAST**2).sqrt()
@@ -228,7 +228,7 @@ class Patches(nn.Module):
         """The filters after whitening, (channels * size * size, 2 * filters)."""
         channels = images.shape[1]
         pictures = torch.from_numpy(self.drawings.images(self.shape, channels)).double()
-        patches = torch.cat([self._contrasted(part, self.stride) for part in torch.split(pictures, TOGETHER)])
+        patches = torch.cat([self._contrasted(part) for part in torch.split(pictures, TOGETHER)])
         chosen = np.random.default_rng(self.drawings.seed).permutation(len(patches))[:SAMPLE]
         patches = patches[torch.from_numpy(chosen)]
         mirrored = self._mirrored(patches, channels)
@@ -301,29 +301,21 @@ class Whitened(nn.Module):
             self.learn(images[:1])
         return nn.functional.normalize((normalised - self.centre) @ self.axes, dim=1)
 
+    @torch.no_grad()
     def learn(self, like: Tensor) -> None:
         """Draw, and find the centre and the axes, unless that was done: else it is done when the first image comes.
+
+        They are found from the drawings' inner products: there are fewer drawings than features.
 
         Args:
             like: an image, or zeros, of which only shape and type count: (1, channels, height, width), or (1, height,
                 width).
         """
-        if self.axes is None:
-            channels = 1 if like.ndim == 3 else like.shape[1]
-            height, width = like.shape[-2:]
-            self._learn(torch.from_numpy(self.drawings.images((height, width), channels)).to(like))
-
-    def _normalised(self, images: Tensor) -> Tensor:
-        """(records, features)."""
-        features: Tensor = self.transform(images)
-        if features.shape[1] % self.groups:
-            raise ArgumentError(f"groups={self.groups} must divide the {features.shape[1]} channels of the features")
-        return nn.functional.group_norm(features, self.groups).flatten(1)
-
-    @torch.no_grad()
-    def _learn(self, pictures: Tensor) -> None:
-        """The centre and the scaled axes, from the pictures' inner products: there are fewer pictures than features."""
-        features = torch.cat([self._normalised(part) for part in torch.split(pictures, 25)])
+        if self.axes is not None:
+            return
+        height, width = like.shape[-2:]
+        pictures = torch.from_numpy(self.drawings.images((height, width), 1 if like.ndim == 3 else like.shape[1]))
+        features = torch.cat([self._normalised(part) for part in torch.split(pictures.to(like), 25)])
         if features.shape[1] < self.dimensions:
             raise ArgumentError(f"dimensions={self.dimensions} must be at most the {features.shape[1]} features")
         self.centre = features.mean(dim=0)
@@ -332,11 +324,16 @@ class Whitened(nn.Module):
         squares, vectors = squares.flip(0)[: self.dimensions], vectors.flip(1)[:, : self.dimensions]
         largest = vectors.gather(0, vectors.abs().argmax(dim=0, keepdim=True))
         vectors = vectors * torch.sign(largest)  # an axis has two directions, and no library promises which it gives
-        lengths = (
-            len(features) * squares.clamp(min=1e-12)
-        ).sqrt()  # of the features along each axis, over all pictures
+        lengths = (len(features) * squares.clamp(min=1e-12)).sqrt()  # of features along each axis, over all drawings
         scales = (squares.clamp(min=0) + self.floor) ** (-self.power / 2)
         self.axes = features.mT @ (vectors / lengths * scales).to(features)
+
+    def _normalised(self, images: Tensor) -> Tensor:
+        """(records, features)."""
+        features: Tensor = self.transform(images)
+        if features.shape[1] % self.groups:
+            raise ArgumentError(f"groups={self.groups} must divide the {features.shape[1]} channels of the features")
+        return nn.functional.group_norm(features, self.groups).flatten(1)
 
 
 def cached(
@@ -453,10 +450,6 @@ def _digest(images: NDArray[np.generic], batch: int) -> str:
     return digest.hexdigest()
 
 
-def _name(kind: str, scale: int, level: int) -> str:
-    return f"{kind}_{scale}_{level}"
-
-
 def _with_channels(images: Tensor, shape: tuple[int, int]) -> Tensor:
     """Images as (records, channels, height, width); refuses those of another shape, or not of floats."""
     if images.ndim not in (3, 4) or tuple(images.shape[-2:]) != shape:
@@ -476,18 +469,18 @@ def _windows(positions: int, cells: int) -> Tensor:
     return (averages + averages.flip(0, 1)) / 2  # where they do not lie evenly: the same from both ends
 
 
-def _filters(padded: tuple[int, int], scales: int, angles: int) -> dict[tuple[str, int, int], Tensor]:
-    """Spectra of wavelets, which are real, and averages, by kind, scale, and the octave by which inputs are thinned."""
+def _filters(padded: tuple[int, int], scales: int, angles: int) -> dict[str, NDArray[np.float64]]:
+    """Spectra of wavelets, which are real, by scale, and averages; and by the octave by which inputs are thinned."""
     spectra = {}
     for scale in range(scales):
         wavelets = np.stack(
             [_morlet(padded, scale, (int(angles / 2 - 1) - k) * pi / angles, 4 / angles) for k in range(angles)]
         )
         for level in range(scale + 1):
-            spectra["wavelet", scale, level] = torch.from_numpy(_cropped(wavelets, level))
+            spectra[f"wavelet_{scale}_{level}"] = _cropped(_cropped(wavelets, level, 1), level, 2)
     for level in range(scales):
         for kind, side in zip(("rows", "columns"), padded, strict=True):
-            spectra[kind, scales, level] = torch.from_numpy(_averages(side, scales, level))
+            spectra[f"{kind}_{level}"] = _averages(side, scales, level)
     return spectra
 
 
@@ -500,9 +493,8 @@ def _averages(side: int, scales: int, level: int) -> NDArray[np.float64]:
     places = np.arange(-2 * side, 3 * side)
     wrapped = np.exp(-(places**2) / (2 * sigma**2)).reshape(5, side).sum(axis=0) / np.sqrt(2 * pi * sigma**2)
     spectrum = np.fft.fft(wrapped).real
-    half, short = side // 2 ** (level + 1), side // 2**level
-    spectrum[half : half + side - short] = 0
-    filtered = np.fft.fft(np.eye(short), axis=0) * spectrum.reshape(-1, short).sum(axis=0)[:, None]
+    short = side // 2**level
+    filtered = np.fft.fft(np.eye(short), axis=0) * _cropped(spectrum, level, 0)[:, None]
     folded = filtered.reshape(thinned, short // thinned, short).mean(axis=0)
     return np.ascontiguousarray(np.fft.ifft(folded, axis=0).real[1:-1])
 
@@ -529,15 +521,11 @@ def _gabor(
     return wrapped / (2 * pi * sigma**2 / slant)
 
 
-def _cropped(spectra: NDArray[np.float64], level: int) -> NDArray[np.float64]:
-    """Filters for signals that are thinned 2**level times: the frequencies that are left."""
-    factor = 2**level
-    _, height, width = spectra.shape
-    kept = spectra.copy()
-    kept[:, height // (2 * factor) : height // (2 * factor) + height - height // factor] = 0
-    kept[:, :, width // (2 * factor) : width // (2 * factor) + width - width // factor] = 0
-    folded: NDArray[np.float64] = kept.reshape(-1, factor, height // factor, factor, width // factor).sum(axis=(1, 3))
-    return folded
+def _cropped(spectra: NDArray[np.float64], level: int, axis: int) -> NDArray[np.float64]:
+    """Filters for signals that are thinned 2**level times along an axis: the frequencies that are left."""
+    side = spectra.shape[axis]
+    short = side // 2**level
+    return np.delete(spectra, np.s_[short // 2 : short // 2 + side - short], axis)
 
 
 def _thinned(spectrum: Tensor, factor: int) -> Tensor:

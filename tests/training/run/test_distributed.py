@@ -11,7 +11,7 @@ import torch.distributed as distributed
 
 import training_together
 from almoner import errors
-from almoner.training._records.distributed import Processes, noise_generator
+from almoner.training._run.distributed import Processes, noise_generator
 
 SCRIPT = Path(__file__).parents[2] / "helpers" / "training_together.py"
 
@@ -91,7 +91,7 @@ def test_processes_that_charge_for_different_noise_are_stopped(monkeypatch, othe
             told += torch.cat([torch.zeros(size), torch.tensor([sigma, sigma**2])])
 
     processes = Processes()
-    processes._single = False
+    processes.single = False
     monkeypatch.setattr(distributed, "all_reduce", reduce)
     monkeypatch.setattr(distributed, "get_rank", lambda group: 0)
     monkeypatch.setattr(distributed, "get_world_size", lambda group: 1 + len(others))

@@ -60,29 +60,25 @@ class Processes:
     def __init__(self, group: "distributed.ProcessGroup | Literal[True] | None" = None) -> None:
         if group is not None and not (distributed.is_available() and distributed.is_initialized()):
             raise ArgumentError("group: torch.distributed is not initialised")
-        self._single = group is None
-        self._group = None if group is True else group
-
-    @property
-    def single(self) -> bool:
+        self.single = group is None
         """True if this process holds all people."""
-        return self._single
+        self._group = None if group is True else group
 
     @property
     def first(self) -> bool:
         """True if this process is the one that adds the noise."""
-        return self._single or distributed.get_rank(self._group) == 0
+        return self.single or distributed.get_rank(self._group) == 0
 
     def broadcast_module(self, module: nn.Module) -> None:
         """Set the parameters and buffers in every process to the first process's."""
-        if not self._single:
+        if not self.single:
             with torch.no_grad():
                 for tensor in (*module.parameters(), *module.buffers()):
                     distributed.broadcast(tensor, group=self._group, group_src=0)
 
     def broadcast(self, value: T) -> T:
         """The first process's value, in every process."""
-        if self._single:
+        if self.single:
             return value
         box = [value]
         distributed.broadcast_object_list(box, group=self._group, group_src=0)
@@ -90,7 +86,7 @@ class Processes:
 
     def all_gather(self, value: T) -> list[T]:
         """Every process's value, in every process; the first process's is the first."""
-        if self._single:
+        if self.single:
             return [value]
         values: list[Any] = [None] * distributed.get_world_size(self._group)
         distributed.all_gather_object(values, value, group=self._group)
@@ -116,7 +112,7 @@ class Processes:
         flat = torch.cat([part.reshape(-1).double() for part in sums])
         if self.first:
             flat += _normal(flat, sigma, generator)
-        if not self._single:
+        if not self.single:
             flat = self._reduced(flat, sigma)
         pieces = torch.split(flat, [part.numel() for part in sums])
         return [piece.view(part.shape).to(part.dtype) for piece, part in zip(pieces, sums, strict=True)]

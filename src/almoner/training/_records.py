@@ -1,0 +1,337 @@
+"""The records of a run, private: inputs, targets and the person each record belongs to; and values of their outputs.
+
+Records of a map-style data set are loaded a chunk at a time, when they are asked for.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cached_property, partial
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from almoner import _extras
+from almoner.errors import ArgumentError, DataError, UnknownPerson, Unsupported
+
+with _extras.need("torch", extra="torch"):
+    import torch
+    from torch import Tensor, nn
+    from torch.utils.data import (
+        DataLoader,
+        IterableDataset,
+        RandomSampler,
+        SequentialSampler,
+        TensorDataset,
+        default_collate,
+    )
+
+from almoner.training._accounts.ids import ids_and_rows
+from almoner.training.gradients import Batch
+from almoner.training.gradients._batches import ByPerson, Column, Inputs, as_inputs, as_tensor, check_batch, selected
+from almoner.training.gradients._self_check import evaluation_mode
+
+__all__ = ["Records", "Values", "as_records", "checked_records", "correct", "means_by_person", "values_by_record"]
+
+LABELS = ("labels", "label")
+"""Names of the target in a record that is a dict."""
+
+FORM = "all records must have one shape, such as a public length that sequences are padded to, whatever is beside them"
+
+AT_ONCE = 2**12
+"""So many records are read at once, where all of them are."""
+
+GAPS = 4
+"""Whole numbers below so many times the number of records are rows as they are: accounts of nobody cost little."""
+
+OUTPUTS_AT_ONCE = 2**10
+
+Collate = Callable[[list[Any]], Any]
+Values = Callable[[Tensor, Tensor], Tensor]
+"""From a module's output and the targets, one number for each record."""
+
+
+class Records:
+    """Inputs, targets and the person of each record. Private throughout.
+
+    Args:
+        inputs: what the module is called with, with the records on the first axis.
+        targets: a tensor with the records on the first axis.
+        people: (records,) whole numbers from 0, or None where each record is a person.
+        ids: (n,) of each person, where people are not numbered by the caller.
+        at_least: there are at least this many people; the last of them may have no records.
+    """
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        targets: Tensor,
+        people: Tensor | None,
+        at_least: int = 0,
+        ids: list[Hashable] | None = None,
+    ) -> None:
+        self.inputs, self.targets, self.ids, self._at_least = inputs, targets, ids, at_least
+        self.people = None if people is None else people.cpu()
+        self._rows = {} if ids is None else {each: number for number, each in enumerate(ids)}
+
+    @cached_property
+    def _by_person(self) -> ByPerson | None:
+        return None if self.people is None else ByPerson(self.people, self._at_least)
+
+    @property
+    def person_count(self) -> int:
+        """The number of people."""
+        return len(self.inputs[0]) if self._by_person is None else len(self._by_person.counts)
+
+    def fingerprint(self) -> str:
+        """A digest, private, that is the same for the same records of the same people in the same order only."""
+        digest = blake2b(digest_size=16)
+        for part in (*self.inputs, self.targets, self.people):
+            if part is not None:
+                digest.update(f"{part.dtype} {tuple(part.shape)}".encode())
+                for start in range(0, max(1, len(part)), AT_ONCE):
+                    some = part[start : start + AT_ONCE].detach().cpu().contiguous()
+                    digest.update(some.view(-1).view(torch.uint8).numpy().data)
+        digest.update(repr(self.ids).encode())
+        return digest.hexdigest()
+
+    def row_of(self, person: Hashable) -> Any:
+        """The number of a person, from the id or from the number itself."""
+        if self.ids is None:
+            return person
+        if person not in self._rows:
+            raise UnknownPerson("person: no record of the training is of this person")
+        return self._rows[person]
+
+    def of(self, people: NDArray[np.int64]) -> "Records":
+        """The records of some people, (m,) by number, who are numbered anew in this order."""
+        records, new_numbers = torch.from_numpy(people), None
+        if self._by_person is not None:
+            records, new_numbers, _ = self._by_person.of(records)
+        return Records(self.inputs.select(records), selected(self.targets, records), new_numbers)
+
+
+def _as_rows(
+    people: object, records: int, *, rows: bool, named: bool = False
+) -> tuple[Tensor | None, list[Hashable] | None]:
+    """Whose each record is, as the numbers of rows, and the ids of those rows if there are any.
+
+    Args:
+        people: (records,) private: an id for each record, or None: each is a person.
+        records: how many there are.
+        rows: whether whole numbers are the numbers of rows however large they are: something else has these rows too.
+        named: whether whole numbers are ids as others are: a ledger names people by them.
+
+    Returns:
+        (records,) numbers from 0, or None; and (n,) ids in the order in which they appear. Whole numbers from 0 with
+        few gaps are numbers of rows already, and have no ids.
+    """
+    if people is None:
+        return None, None
+    array: Any = people
+    if not named:
+        array = people.to_numpy() if hasattr(people, "to_numpy") else people
+        if isinstance(array, np.ndarray) and array.dtype.kind in "iu":
+            array = torch.from_numpy(array.astype(np.int64)) if array.max(initial=0) < 2**63 else array
+        elif isinstance(array, Sequence) and array and all(type(each) is int and 0 <= each < 2**63 for each in array):
+            array = torch.tensor(array)
+        line = isinstance(array, Tensor) and array.dim() == 1 and len(array) == records
+        whole = line and not array.is_floating_point()
+        if whole and (rows or not records or (int(array.min()) >= 0 and int(array.max()) < GAPS * records)):
+            return array, None
+        if rows:
+            raise ArgumentError("people: accounts and shares are of rows here, so people must be whole numbers from 0")
+        if isinstance(array, Tensor) and (array.is_floating_point() or array.dim() != 1):
+            raise ArgumentError("people must be whole numbers or other ids, one for each record")
+    ids, numbers = ids_and_rows(array, records)
+    return torch.tensor(numbers, dtype=torch.int64), ids
+
+
+class Loading:
+    """The records of a data set by their numbers; those that were asked for last are kept, for the other columns."""
+
+    def __init__(self, dataset: Any, collate: Collate) -> None:
+        self._dataset, self._collate = dataset, collate
+        self._last: tuple[Tensor, dict[str, Tensor]] | None = None
+        self._one: dict[str, Tensor] | None = None
+
+    def records(self, numbers: Tensor) -> dict[str, Tensor]:
+        """Each column of some records, by name; the last one is the target."""
+        if self._last is not None and torch.equal(self._last[0], numbers):
+            return self._last[1]
+        listed = numbers.tolist()
+        together = getattr(self._dataset, "__getitems__", None)
+        items = list(together(listed)) if together is not None else [self._dataset[number] for number in listed]
+        columns = self._together(items)
+        if self._one is None:
+            self._one = {name: part[:1] for name, part in columns.items()}
+        for name, part in columns.items():
+            if part.shape != (len(listed), *self._one[name].shape[1:]):
+                raise DataError(f"inputs: {name!r} of the data set: {FORM}")
+        self._last = numbers.clone(), columns
+        return columns
+
+    def column(self, name: str, numbers: Tensor) -> Tensor:
+        """One column of some records."""
+        return self.records(numbers)[name]
+
+    def check_collate(self, numbers: Tensor) -> None:
+        """Raise Unsupported where a record among others is not what it is alone: it would hold something of theirs."""
+        items = [self._dataset[number] for number in numbers.tolist()]
+        for some in (items, items[::-1]):  # one of them is in no order of length, in which a function may put it
+            among = self._together(list(some))
+            for number, item in enumerate(some):
+                for name, part in self._together([item]).items():
+                    if part.shape[1:] != among[name].shape[1:] or not torch.equal(part[0], among[name][number]):
+                        raise Unsupported(
+                            f"inputs: {name!r} of a record depends on the others of its batch, by collate_fn: {FORM}"
+                        )
+
+    def _together(self, items: list[Any]) -> dict[str, Tensor]:
+        try:
+            return _columns(self._collate(items))
+        except RuntimeError as failure:
+            raise DataError(f"inputs: the records of the data set can't be put together: {FORM}") from failure
+
+
+def _columns(batch: Any) -> dict[str, Tensor]:
+    """A batch as columns by name, the target last."""
+    if isinstance(batch, Mapping):
+        label = next((name for name in LABELS if name in batch), None)
+        if label is None:
+            raise ArgumentError("inputs: a record that is a dict must have its target as 'labels'")
+        batch = {name: batch[name] for name in batch if name != label} | {label: batch[label]}
+    elif isinstance(batch, Sequence) and len(batch) >= 2:
+        first = batch[0] if isinstance(batch[0], list | tuple) else batch[:-1]
+        batch = {str(number): part for number, part in enumerate([*first, batch[-1]])}
+    else:
+        raise ArgumentError("inputs: a record of the data set must be (input, ..., target), or a dict with 'labels'")
+    for name, part in batch.items():
+        if not isinstance(part, Tensor) or not part.dim():
+            raise ArgumentError(f"inputs: {name!r} in the records of the data set is not numbers: leave it out")
+    return dict(batch)
+
+
+def as_records(inputs: object, targets: object, dtype: torch.dtype) -> tuple[Inputs, Any]:
+    """The inputs of a module and the targets, as columns.
+
+    Args:
+        inputs: tensors, arrays, or a map-style data set or a DataLoader of one, in which case targets is None.
+        dtype: of the module, which numbers of NumPy and pandas take.
+
+    Raises:
+        ArgumentError: they are of no such kind, or a DataLoader leaves records out or repeats some.
+    """
+    collate: Collate = default_collate
+    if isinstance(inputs, DataLoader):
+        loader: DataLoader[Any] = inputs
+        inputs, collate = _whole(loader), loader.collate_fn or default_collate
+    if isinstance(inputs, IterableDataset):
+        raise ArgumentError(
+            "inputs: an IterableDataset can't be asked for one person's records: use a map-style Dataset"
+        )
+    if not _is_dataset(inputs):
+        if targets is None:
+            raise ArgumentError("targets must be given where the inputs are tensors")
+        return as_inputs(inputs, dtype), as_tensor("targets", targets)
+    if targets is not None:
+        raise ArgumentError("targets: they are in the records of the data set; leave them out")
+    if isinstance(inputs, TensorDataset) and len(inputs.tensors) > 1 and collate is default_collate:
+        return Inputs.of(inputs.tensors[:-1]), inputs.tensors[-1]
+    dataset: Any = inputs
+    if not len(dataset):
+        raise ArgumentError("inputs must hold at least one record: the module is tried on it first")
+    loading, rows = Loading(dataset, collate), torch.arange(len(dataset))
+    columns = {
+        name: Column(partial(loading.column, name), rows, one) for name, one in loading.records(rows[:1]).items()
+    }
+    if len(dataset) > 1:
+        loading.check_collate(torch.tensor(sorted({0, len(dataset) // 2, len(dataset) - 1})))
+    *names, target = columns
+    named = names if isinstance(collate([dataset[0]]), Mapping) else ()
+    return Inputs.of([columns[name] for name in names], named), columns[target]  # type: ignore[misc]
+
+
+def checked_records(
+    inputs: object,
+    targets: object,
+    people: object,
+    *,
+    dtype: torch.dtype,
+    at_least: int = 0,
+    rows: bool = False,
+    named: bool = False,
+) -> Records:
+    """The records of a run, of which there is at least one.
+
+    Args:
+        inputs, targets, people: as for ``Trainer.fit``.
+        dtype: of the module.
+        at_least: there are accounts of so many people already.
+        rows: whether people must be the numbers of rows, because something else has these rows.
+        named: whether people are named by ids in any case, because a ledger names them.
+    """
+    columns, goals = as_records(inputs, targets, dtype)
+    if not check_batch(columns, goals, None):
+        raise ArgumentError("inputs must hold at least one record: the module is tried on it first")
+    numbers, ids = _as_rows(people, len(columns[0]), rows=rows, named=named)
+    check_batch(columns, goals, numbers)
+    return Records(columns, goals, numbers, at_least, ids)
+
+
+def _is_dataset(inputs: object) -> bool:
+    tensors = isinstance(inputs, Tensor | list | tuple | Mapping)
+    arrays = hasattr(inputs, "__array__") or hasattr(inputs, "to_numpy")
+    return not (tensors or arrays) and hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__")
+
+
+def _whole(loader: "DataLoader[Any]") -> Any:
+    """The data set of a loader that gives each record once; its batches are not used."""
+    if loader.drop_last:
+        raise ArgumentError(
+            "inputs: this DataLoader drops records (drop_last=True): give its dataset, or drop_last=False"
+        )
+    sampler = loader.sampler
+    once = isinstance(sampler, SequentialSampler) or (
+        isinstance(sampler, RandomSampler) and not sampler.replacement and sampler.num_samples == len(loader.dataset)  # type: ignore[arg-type]
+    )
+    if not isinstance(loader.dataset, IterableDataset) and (loader.batch_size is None or not once):
+        raise ArgumentError(
+            f"inputs: this DataLoader's sampler ({type(sampler).__name__}) may repeat or leave out records: give its "
+            "dataset; who takes part in a step is the trainer's to say"
+        )
+    return loader.dataset
+
+
+def correct(output: Tensor, targets: Tensor) -> Tensor:
+    """Give 1 where the largest output is at the target, else 0; also of what has ``logits``. For ``noisy_sum``."""
+    output = getattr(output, "logits", output)
+    return (output.argmax(dim=-1) == targets).double()
+
+
+def values_by_record(module: nn.Module, inputs: Batch, targets: Tensor, values: Values) -> NDArray[np.float64]:
+    """(records,) one number for each record, with the module in evaluation mode.
+
+    Raises:
+        ArgumentError: ``values`` gave anything but one number for each record.
+    """
+    like = next(module.parameters())
+    device, parts_of, parts = like.device, as_inputs(inputs, like.dtype), []
+    with evaluation_mode(module), torch.no_grad():
+        for start in range(0, len(targets), OUTPUTS_AT_ONCE):
+            rows = slice(start, start + OUTPUTS_AT_ONCE)
+            output = parts_of.rows(rows).map(lambda part: part.clone().to(device)).call(module)
+            goals = targets[rows].to(device)
+            numbers = values(output, goals)
+            if not isinstance(numbers, Tensor) or numbers.shape != (len(goals),):
+                raise ArgumentError("values must give one number for each record, in a tensor of shape (records,)")
+            parts.append(numbers.double().cpu())
+        return np.asarray(torch.cat(parts).numpy())
+
+
+def means_by_person(values: NDArray[np.float64], people: Tensor | None, count: int) -> NDArray[np.float64]:
+    """(n,) the mean of each person's values; 0 for a person without records, NaN where a value is NaN."""
+    if people is None:
+        return values
+    numbers = np.bincount(people, minlength=count)
+    return np.bincount(people, values, minlength=count) / np.maximum(numbers, 1)

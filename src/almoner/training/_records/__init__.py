@@ -1,1 +1,0 @@
-"""Records by person: from tensors and data sets, on one process or several."""
