@@ -21,8 +21,17 @@ from almoner.individual import BudgetStatement
 from almoner.training import tables
 from almoner.training._card import Card
 from almoner.training._linear.gradients import probabilities
-from almoner.training._linear.model_folder import IMAGES, TABLE, ModelFolder, Trained, check_places, metrics_of
-from almoner.training._linear.personal_accounts import PersonalAccounts, SavedAccounts, accounts_file
+from almoner.training._linear.model_folder import (
+    IMAGES,
+    TABLE,
+    ModelFolder,
+    PersonalAccounts,
+    SavedAccounts,
+    Trained,
+    accounts_file,
+    check_places,
+    metrics_of,
+)
 from almoner.training._on_ledger.run import OnLedger
 from almoner.training.images import _image_files
 from almoner.training.images._image_files import shape_of as image_shape

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from almoner import __version__, _extras
 from almoner.errors import ArgumentError, DataError, Unsupported
 from almoner.training._card import Card
-from almoner.training._linear.model_folder import MODULE, ModelFolder, check_places
-from almoner.training._linear.personal_accounts import PersonalAccounts, named_accounts
+from almoner.training._linear.model_folder import MODULE, ModelFolder, PersonalAccounts, check_places
 
 with _extras.need("torch", extra="torch"):
     import torch
@@ -182,5 +181,4 @@ def _accounts(trained: Trainer | Stream, delta: float) -> PersonalAccounts:
     people = trained.accounts
     if not isinstance(people, Filter):
         raise Unsupported("keep_accounts needs accounts per person: else all are charged the same, as the card says")
-    ids = people.state()["ids"] if isinstance(trained, Stream) else trained._people_of.ids
-    return named_accounts(people, ids, delta)
+    return PersonalAccounts(people, delta, ids=None if isinstance(trained, Stream) else trained._people_of.ids)

@@ -19,7 +19,8 @@ from almoner.curves import gaussian, tradeoff, tuning
 from almoner.errors import ArgumentError
 from almoner.noise import rounded_gaussian
 from almoner.training._card import Card
-from almoner.training._linear.estimator import Features, Floats, LogisticRegression
+from almoner.training._linear.estimator import LogisticRegression
+from almoner.training._linear.partial import Features, Floats
 from almoner.training._linear.wrappers import Copied
 
 __all__ = ["PrivateSearch"]
