@@ -66,17 +66,7 @@ class Gradients(Protocol):
 
 
 class LinearModel:
-    """Parameters that descend along noisy sums. Public.
-
-    Args:
-        start: where to start.
-        rate: learning rate, > 0.
-        steps: how many there will be, and
-        planned: how many from which the first averaged iterate is found.
-        average: share of the iterates, from the end, whose mean is the result; 0: the last.
-        momentum: Nesterov's.
-        decay: over this share of the steps, the last ones, the learning rate falls to zero.
-    """
+    """Parameters that descend along noisy sums; its arguments are those of ``descend``. Public."""
 
     def __init__(
         self,

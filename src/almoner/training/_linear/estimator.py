@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +20,7 @@ from almoner.training._accounts.counters import rounded
 from almoner.training._accounts.everybody import Everybody
 from almoner.training._accounts.holder_report import ShareHistory
 from almoner.training._accounts.stopping_accounts import ActiveAnswer, DropoutCount, StoppingAccounts
-from almoner.training._card import Boundary, Card
+from almoner.training._card import Boundary
 from almoner.training._linear.descent import (
     LinearModel,
     as_coefficients,
@@ -29,11 +29,11 @@ from almoner.training._linear.descent import (
     independent,
     take_steps,
 )
-from almoner.training._linear.gradients import LogisticGradients, probabilities
+from almoner.training._linear.gradients import LogisticGradients
 from almoner.training._linear.model_folder import PersonalAccounts
 from almoner.training._linear.noise_plan import Plan, plan, rate_of
 from almoner.training._linear.partial import Features, Floats, PartialFit
-from almoner.training._linear.wrappers import Copied, labels_of, numbers_of, validated
+from almoner.training._linear.wrappers import Copied, Predicting, labels_of, numbers_of, validated
 from almoner.training._on_ledger.run import LedgerRun, OnLedger, reserve_on_ledger
 from almoner.training._run.books import Bounds, MemoryBook
 from almoner.training._run.budgets import fresh_odometer
@@ -59,6 +59,7 @@ RENAMED = {
 """Parameters of earlier versions, and the line to write in their place."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Descent(BaseEstimator):  # type: ignore[misc]
     """Course of the steps of a `LogisticRegression`: its parameter `descent`. All of it is public.
 
@@ -82,25 +83,17 @@ class Descent(BaseEstimator):  # type: ignore[misc]
     0.9
     """
 
-    def __init__(
-        self,
-        *,
-        average: float = 0.5,
-        momentum: float = 0.0,
-        decay: float = 0.0,
-        pace: float = 1.0,
-        extra_steps: int = 0,
-        stop_when_inactive: float | None = None,
-    ) -> None:
-        self.average = average
-        self.momentum = momentum
-        self.decay = decay
-        self.pace = pace
-        self.extra_steps = extra_steps
-        self.stop_when_inactive = stop_when_inactive
+    average: float = 0.5
+    momentum: float = 0.0
+    decay: float = 0.0
+    pace: float = 1.0
+    extra_steps: int = 0
+    stop_when_inactive: float | None = None
 
 
-class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+@_check.refusing(RENAMED)
+@dataclass(kw_only=True, eq=False, repr=False)
+class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Logistic regression by private full-batch gradient descent, with a privacy account for every person.
 
     Two classes give the logistic loss, more give the softmax loss. Every step releases the sum of all people's clipped
@@ -157,37 +150,18 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
     HolderReport(private: for the data holder)
     """
 
-    card_: Card
-
-    @_check.renamed(RENAMED)
-    def __init__(
-        self,
-        *,
-        epsilon: float | None = 1.0,
-        delta: float = 1e-5,
-        max_grad_norm: float = 1.0,
-        learning_rate: float | None = None,
-        steps: int = 200,
-        individual: bool = True,
-        noise_multiplier: float | None = None,
-        classes: Sequence[Any] | NDArray[Any] | None = None,
-        n_people: int | None = None,
-        fit_intercept: bool = True,
-        descent: Descent | None = None,
-        seed: int | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.max_grad_norm = max_grad_norm
-        self.learning_rate = learning_rate
-        self.steps = steps
-        self.individual = individual
-        self.noise_multiplier = noise_multiplier
-        self.classes = classes
-        self.n_people = n_people
-        self.fit_intercept = fit_intercept
-        self.descent = descent
-        self.seed = seed
+    epsilon: float | None = 1.0
+    delta: float = 1e-5
+    max_grad_norm: float = 1.0
+    learning_rate: float | None = None
+    steps: int = 200
+    individual: bool = True
+    noise_multiplier: float | None = None
+    classes: Sequence[Any] | NDArray[Any] | None = None
+    n_people: int | None = None
+    fit_intercept: bool = True
+    descent: Descent | None = None
+    seed: int | None = None
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, as all estimators do; ``descent__average=0`` gives the model a ``Descent`` if it has none."""
@@ -392,18 +366,6 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
         X = validated(self, X, reset=False)
         scores = np.asarray(X @ self.coef_.T) + self.intercept_
         return scores.ravel() if scores.shape[1] == 1 else scores
-
-    def predict_proba(self, X: Features) -> Floats:
-        """Probabilities of the classes: (rows, classes)."""
-        scores = self.decision_function(X)
-        return probabilities(scores[:, None] if scores.ndim == 1 else scores)
-
-    def predict(self, X: Features) -> NDArray[Any]:
-        """The most likely class of each row."""
-        scores = self.decision_function(X)
-        chosen = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        labels: NDArray[Any] = self.classes_[chosen]
-        return labels
 
     def _plan(self, counting: Counting | None) -> Plan:
         """The parameters checked, and the noise and budget that follow; before the data are looked at."""

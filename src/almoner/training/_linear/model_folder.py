@@ -231,7 +231,7 @@ class ModelFolder:
         Args:
             out: the folder.
             force: overwrite a model that is there already; else it is kept.
-            metrics: private, as the held-out file is; of ``metrics_of``.
+            metrics: private, as the held-out file is; they get the warning that says so.
             accounts: PRIVATE: written beside the folder; None: none are kept.
 
         Raises:
@@ -251,7 +251,7 @@ class ModelFolder:
             texts |= {"card.json": self.card.to_json(), "card.md": self.card.to_markdown()}
             texts["card.html"] = self.card.to_html()
             if metrics is not None:
-                texts["metrics.json"] = json.dumps(metrics, indent=2)
+                texts["metrics.json"] = json.dumps({**metrics, "note": NOT_COVERED}, indent=2)
             for name, text in texts.items():
                 (fresh / name).write_text(text.rstrip("\n") + "\n", encoding="utf-8")
         if kept is not None:

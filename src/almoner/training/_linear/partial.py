@@ -284,12 +284,15 @@ class PartialFit:
         planned = replace(self._planned_stream(on), step=Gaussian(fields["sigma"], self._own("max_grad_norm")))
         start = np.asarray(parts["model"]["parameters"], dtype=np.float64)
         if start.ndim != 2 or not np.all(np.isfinite(start)):
-            raise DataError(f"folder: {str(folder.path)!r} is damaged; nothing was changed")
+            raise ValueError("parameters")
         calls = int(parts["run"]["step"])
         stream = self._begun(planned, np.asarray(fields["classes"]), start, folder.path, on, calls=calls)
         stream.run.more = {"estimator": fields}
         with stream.within(folder):
-            stream.run.resume(parts, [])
+            try:
+                stream.run.resume(parts, [])
+            except ArgumentError as unlike:  # all of it is from the folder
+                raise ValueError("parts") from unlike
             stream.begin()
         self._stream = stream
         self._set_released(stream, fields["divisor"])

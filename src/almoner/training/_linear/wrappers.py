@@ -9,7 +9,7 @@ that is fitted, here or where it is sent to, spends a budget.
 import inspect
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -21,8 +21,9 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
 from almoner.errors import ArgumentError, DataError, PrivacyWarning
+from almoner.training._linear.gradients import probabilities
 
-__all__ = ["Copied", "labels_of", "numbers_of", "validated"]
+__all__ = ["Copied", "Predicting", "labels_of", "numbers_of", "validated"]
 
 LOG = logging.getLogger("almoner.training")
 
@@ -93,6 +94,25 @@ class Copied:
 
     def _price(self) -> object:
         return getattr(self, "epsilon", None)
+
+
+class Predicting:
+    """A classifier that predicts from its scores."""
+
+    classes_: NDArray[Any]
+    decision_function: Callable[..., NDArray[np.float64]]
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Probabilities of the classes: (rows, classes)."""
+        scores = self.decision_function(X)
+        return probabilities(scores[:, None] if scores.ndim == 1 else scores)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most likely class of each row."""
+        scores = self.decision_function(X)
+        chosen = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        labels: NDArray[Any] = self.classes_[chosen]
+        return labels
 
 
 def _pipelines(last: object) -> Iterator[Pipeline]:
