@@ -25,7 +25,7 @@ from almoner import _check
 from almoner._private import MARK
 from almoner.errors import ArgumentError
 from almoner.training._accounts.holder_report import USED_UP
-from almoner.training._linear.gradients import Matrix, scores
+from almoner.training._linear.descent import Matrix, scores
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

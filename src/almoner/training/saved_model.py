@@ -20,7 +20,7 @@ from almoner.errors import ArgumentError, DataError
 from almoner.individual import BudgetStatement
 from almoner.training import tables
 from almoner.training._card import Card
-from almoner.training._linear.gradients import probabilities
+from almoner.training._linear.descent import probabilities
 from almoner.training._linear.model_folder import (
     IMAGES,
     TABLE,

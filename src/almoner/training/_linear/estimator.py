@@ -23,13 +23,13 @@ from almoner.training._accounts.stopping_accounts import ActiveAnswer, DropoutCo
 from almoner.training._card import Boundary
 from almoner.training._linear.descent import (
     LinearModel,
+    LogisticGradients,
     as_coefficients,
     averaged,
     check_course,
     independent,
     take_steps,
 )
-from almoner.training._linear.gradients import LogisticGradients
 from almoner.training._linear.model_folder import PersonalAccounts
 from almoner.training._linear.noise_plan import Plan, plan, rate_of
 from almoner.training._linear.partial import Features, Floats, PartialFit
@@ -66,11 +66,13 @@ class Descent(BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     average : share of the last iterates whose mean is the model; 0: the last iterate.
-    momentum : Nesterov's momentum, in [0, 1): each step goes on by this share of the last one.
+    momentum : Nesterov's momentum, in [0, 1): each step goes on by this share of the last one, and the gradients are
+        taken where that leads to.
     decay : over this share of the steps, the last ones, the learning rate falls to zero in a line.
     pace : how evenly what a person has left is spread over the steps that are left. 1: nobody is out before the last
         step. 0: each person contributes up to the clip until nothing is left (Feldman & Zrnic, Algorithm 8); with
-        `extra_steps` it can ruin a model, because the people who are left at the end are the ones it already fits.
+        `extra_steps` it can ruin a model, because the people who are left at the end, where many run out together, are
+        the ones it already fits.
     extra_steps : steps more than the noise is planned for; unused without individual accounting.
     stop_when_inactive : the share of the people, in (0, 1): after the planned steps, the number of those who have used
         up their budgets is counted with noise, and the training stops when the count is above this share of the
@@ -261,7 +263,9 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
         rule = self._rule(book, counting, planned, most)
         given, momentum, intercept = self.learning_rate, chosen.momentum, self.fit_intercept
         self.learning_rate_ = rate_of(given, step, self.steps, divisor, momentum=momentum, intercept=intercept)
-        history = _history(book.accounts, gradients.people, planned, steps)
+        accounts, count = book.accounts, gradients.people
+        used = accounts.used if self.individual else lambda: np.full(count, accounts.budget.spent / planned.total)
+        history = ShareHistory(used, 1.0, steps)
 
         def look(number: int, parameters: Floats) -> None:
             self.n_iter_ = number
@@ -451,14 +455,6 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
         tags.non_deterministic = True
         tags.classifier_tags.poor_score = True
         return tags
-
-
-def _history(accounts: Any, people: int, planned: Plan, steps: int) -> ShareHistory:
-    """The shares of people's budgets that are used, as the training goes on. Private."""
-    if isinstance(accounts, Everybody):
-        public: Any = accounts.budget
-        return ShareHistory(lambda: np.full(people, public.spent), planned.total, steps)
-    return ShareHistory(accounts.used, 1.0, steps)
 
 
 def _says_stop(rule: StoppingAccounts, most_inactive: float | None) -> bool:

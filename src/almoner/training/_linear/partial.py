@@ -19,8 +19,7 @@ from almoner.ledger import Ledger
 from almoner.mechanisms import Gaussian
 from almoner.training._accounts.ids import ids_and_rows
 from almoner.training._card import Card
-from almoner.training._linear.descent import LinearModel, as_coefficients, independent
-from almoner.training._linear.gradients import LogisticGradients
+from almoner.training._linear.descent import LinearModel, LogisticGradients, as_coefficients, independent
 from almoner.training._linear.model_folder import PersonalAccounts
 from almoner.training._linear.noise_plan import Plan, plan, rate_of
 from almoner.training._linear.wrappers import labels_of, validated

@@ -21,7 +21,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
 from almoner.errors import ArgumentError, DataError, PrivacyWarning
-from almoner.training._linear.gradients import probabilities
+from almoner.training._linear.descent import probabilities
 
 __all__ = ["Copied", "Predicting", "labels_of", "numbers_of", "validated"]
 
