@@ -346,7 +346,6 @@ def train_images_to_folder(
             height, width, channels), and ``labels``, whole numbers that count the classes from 0; with an array
             ``people``, images with the same entry are one person's. Or a folder with a folder of PNG or JPEG files for
             each class: each image is then a person.
-        out: the folder to write.
         classes: public. The names of the labels.
         people: public. About how many people there are, which sums are divided by.
         kind: public. What the images look like: "strokes", "objects" or "scenes".
@@ -354,8 +353,7 @@ def train_images_to_folder(
         shape: public. (channels, height, width), which images of a folder are scaled to; needed for a folder.
         features: private. A folder where features are kept, so that they are computed once; None: nowhere.
         test: held-out images with labels; their people are not covered by the guarantee.
-        force: overwrite a model that is there already.
-        keep_accounts: also write ``accounts_file(out)``, PRIVATE, which ``statement`` reads.
+        out, force, keep_accounts: as of ``train_to_folder``.
         **options: public: ``epsilon``, ``delta``, ``dimensions`` and ``seed`` of ``image_classifier.ImageClassifier``,
             and ``observe`` of its ``fit``.
 

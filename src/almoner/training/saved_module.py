@@ -120,8 +120,9 @@ def _refuse_another(module: nn.Module, saved: Mapping[str, Tensor]) -> None:
             if name in own and _words(own[name]) != _words(saved[name])
         ],
     }
-    more = {what: [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else [] for what, names in found.items()}
-    reasons = [what + ", ".join([*names[:_NAMED], *more[what]]) for what, names in found.items() if names]
+    for names in found.values():
+        names[_NAMED:] = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    reasons = [what + ", ".join(names) for what, names in found.items() if names]
     if reasons:
         raise ArgumentError(f"module={type(module).__name__} is not the one that was saved: {'; '.join(reasons)}")
 

@@ -44,7 +44,6 @@ __all__ = [
     "LogisticGradients",
     "Matrix",
     "as_coefficients",
-    "averaged",
     "check_course",
     "descend",
     "independent",
@@ -101,8 +100,9 @@ class LinearModel:
     ) -> None:
         self.parameters = np.array(start, dtype=np.float64)
         self._rate, self._steps, self._momentum, self._decay = rate, steps, momentum, decay
+        self._average, self._further = average, planned is not None
         planned = steps if planned is None else min(planned, steps)
-        self._average, self._before = average, planned - averaged(average, planned)
+        self._before = planned - max(1, ceil(average * planned))
         self._velocity, self._total = np.zeros_like(self.parameters), np.zeros_like(self.parameters)
         self._count, self._done = 0, 0
 
@@ -142,6 +142,11 @@ class LinearModel:
         """The last iterate, or the mean of those that are averaged."""
         return self.parameters if self._average == 0 else np.asarray(self._total / self._count)
 
+    @property
+    def share(self) -> float:
+        """The share of the iterates whose mean is the result: more than planned where the run went on for longer."""
+        return 1 - self._before / self._done if self._further and self._average > 0 else self._average
+
     def state(self) -> dict[str, Any]:
         """The parameters of a stream, which has neither momentum nor a mean."""
         return {"parameters": self.parameters}
@@ -149,11 +154,6 @@ class LinearModel:
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from the parameters of a stream."""
         self.parameters = np.asarray(state["parameters"], dtype=np.float64)
-
-
-def averaged(average: float, steps: int) -> int:
-    """The number of iterates, from the end, that make a share of so many; at least one."""
-    return max(1, ceil(average * steps))
 
 
 def independent(noise: Any) -> Draw:

@@ -19,13 +19,12 @@ from almoner.mechanisms import Repeated
 from almoner.training._accounts.counters import rounded
 from almoner.training._accounts.everybody import Everybody
 from almoner.training._accounts.holder_report import ShareHistory
-from almoner.training._accounts.stopping_accounts import ActiveAnswer, DropoutCount, StoppingAccounts
+from almoner.training._accounts.stopping_accounts import DropoutCount, StoppingAccounts
 from almoner.training._card import Boundary
 from almoner.training._linear.descent import (
     LinearModel,
     LogisticGradients,
     as_coefficients,
-    averaged,
     check_course,
     independent,
     take_steps,
@@ -285,7 +284,7 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
         stop = None if rule is None else lambda _number: _says_stop(rule, most)
         run = Run(model, FullBatch(pace=chosen.pace), book, book.current)
         take_steps(run, gradients, step, steps=steps, divisor=divisor, observe=look, stop=stop)
-        self._set_model(model.result, planned, rule, divisor, names is not None)
+        self._set_model(model, planned, rule, divisor, names is not None)
         if rule is not None:
             rule.close()
         self.odometer_, self.holder_report_, self.accounts_ = book.odometer(), history.report(), None
@@ -420,10 +419,10 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
         return self._descent.extra_steps if self.individual else 0
 
     def _set_model(
-        self, parameters: Floats, planned: Plan, rule: StoppingAccounts | None, divisor: float, grouped: bool
+        self, model: LinearModel, planned: Plan, rule: StoppingAccounts | None, divisor: float, grouped: bool
     ) -> None:
         """The public attributes of the model."""
-        self.coef_, self.intercept_ = as_coefficients(parameters, intercept=self.fit_intercept)
+        self.coef_, self.intercept_ = as_coefficients(model.result, intercept=self.fit_intercept)
         self.counting_ = None if rule is None else rule.answer
         chosen = self._descent
         self.card_ = planned.card(
@@ -434,20 +433,13 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
             steps=self.steps,
             extra_steps=self.n_iter_ - self.steps,
             learning_rate=self.learning_rate_,
-            average=self._averaged(rule is not None),
+            average=model.share,
             momentum=chosen.momentum,
             decay=chosen.decay,
             people_from="group" if grouped else "record",
             classes_from="data" if self.classes is None else "caller",
             reproducible=self.seed is not None or (rule is not None and rule.reproducible),
         )
-
-    def _averaged(self, stopped: bool) -> float:
-        """The share of the iterates whose mean is the model: more than planned where the run went on for longer."""
-        average = self._descent.average
-        if not stopped or average == 0:
-            return average
-        return 1 - (self.steps - averaged(average, self.steps)) / self.n_iter_
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -459,7 +451,5 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
 
 def _says_stop(rule: StoppingAccounts, most_inactive: float | None) -> bool:
     """True if the latest answer ends the run. Public; never before the first count."""
-    answer = rule.answer
-    if not rule.begun:
-        return False
-    return not answer.still if isinstance(answer, ActiveAnswer) else answer.count > float(most_inactive or 0)
+    answer: Any = rule.answer
+    return rule.begun and bool(not answer.still if most_inactive is None else answer.count > most_inactive)

@@ -34,43 +34,25 @@ PRIVATE = ("holder_report_", "accounts_", "odometer_", "_stream", "_copies")
 """Attributes that do not travel with the model."""
 
 
-class Copies:
-    """Number of copies of one estimator were fitted, or sent elsewhere to be fitted. Public."""
-
-    def __init__(self) -> None:
-        self.fitted = 0
-
-    def add(self, epsilon: object) -> None:
-        """Count one more, and tell of the second."""
-        self.fitted += 1
-        if self.fitted == 2:
-            warnings.warn(
-                "a second copy of this estimator is fitted, as cross_val_score, GridSearchCV and BaggingClassifier fit "
-                f"many: each fit spends a budget of its own (epsilon={epsilon!r}), and they add up for people who are "
-                f"in several. To choose settings within one budget: PrivateSearch(estimator, grid, epsilon={epsilon!r})"
-                ".fit(X, y); to judge a model by other people: model.fit(X, y).score(X_others, y_others)",
-                PrivacyWarning,
-                stacklevel=4,
-            )
-
-
 class Copied:
     """An estimator that knows of its copies, and of the pipeline that it stands in."""
 
-    _copies: Copies | None = None
+    epsilon: Any
+    _copies: list[object] | None = None
+    """Budgets of the copies that were fitted, or sent elsewhere to be fitted; one list for all. Public."""
 
     def __sklearn_clone__(self) -> Any:
         """A copy with the same parameters, counted with all others when it is fitted."""
         copy = super().__sklearn_clone__()  # type: ignore[misc]
         if self._copies is None:
-            self._copies = Copies()
+            self._copies = []
         copy._copies = self._copies
         return copy
 
     def __getstate__(self) -> dict[str, Any]:
         """State that travels with the model: nothing that is private."""
-        if self._copies is not None and not hasattr(self, "card_"):
-            self._copies.add(self._price())  # a copy that another process fits
+        if not hasattr(self, "card_"):
+            self._count_copy()  # which another process fits
         state: Any = super().__getstate__()
         return {name: value for name, value in state.items() if name not in PRIVATE}
 
@@ -89,11 +71,23 @@ class Copied:
                     PrivacyWarning,
                     stacklevel=3,
                 )
-        if self._copies is not None:
-            self._copies.add(self._price())
+        self._count_copy()
 
-    def _price(self) -> object:
-        return getattr(self, "epsilon", None)
+    def _count_copy(self) -> None:
+        """Count this one, if it is a copy or has any, and tell of the second."""
+        if self._copies is None:
+            return
+        self._copies.append(self.epsilon)
+        if len(self._copies) == 2:
+            warnings.warn(
+                "a second copy of this estimator is fitted, as cross_val_score, GridSearchCV and BaggingClassifier fit "
+                f"many: each fit spends a budget of its own (epsilon={self.epsilon!r}), and they add up for people who "
+                "are in several. To choose settings within one budget: "
+                f"PrivateSearch(estimator, grid, epsilon={self.epsilon!r}).fit(X, y); to judge a model by other "
+                "people: model.fit(X, y).score(X_others, y_others)",
+                PrivacyWarning,
+                stacklevel=4,
+            )
 
 
 class Predicting:
