@@ -25,7 +25,7 @@ from almoner import _check
 from almoner._private import MARK
 from almoner.errors import ArgumentError
 from almoner.training._accounts.holder_report import USED_UP
-from almoner.training._linear.gradients import Matrix, scores
+from almoner.training._linear.descent import Matrix, scores
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -214,7 +214,7 @@ def module_measure(
         inputs, targets, people: as for ``Trainer.fit``; people's values are means over their records.
         loss: one number for each record.
     """
-    from almoner.training._records.evaluation import correct, means_by_person, values_by_record
+    from almoner.training._records import correct, means_by_person, values_by_record
     from almoner.training.gradients._batches import as_inputs
 
     batch = as_inputs(inputs)

@@ -27,6 +27,7 @@ __all__ = [
     "one_of",
     "positive",
     "refuse_renamed",
+    "refusing",
     "renamed",
     "saved",
     "whole",
@@ -172,5 +173,15 @@ def renamed(lines: Mapping[str, str]) -> Callable[[Callable[P, T]], Callable[P, 
             return function(*args, **given)
 
         return checked
+
+    return decorated
+
+
+def refusing(lines: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
+    """Decorate a class so that it is not made with the names of earlier versions, as ``renamed``."""
+
+    def decorated(kind: type[T]) -> type[T]:
+        kind.__init__ = renamed(lines)(kind.__init__)  # type: ignore[method-assign]
+        return kind
 
     return decorated

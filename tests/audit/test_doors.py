@@ -10,10 +10,8 @@ import torch
 from almoner import audit, filters, individual, training
 from almoner.errors import ArgumentError
 from almoner.queries import Sum
-from almoner.training._linear import gradients as logistic_gradients
-from almoner.training._linear import search
-from almoner.training._records import distributed
-from almoner.training._run import books, samplings, settings
+from almoner.training._linear import descent, search
+from almoner.training._run import books, distributed, samplings, settings
 from almoner.training.correlated import Banded, BandedInverse, FixedBatches
 from almoner.training.correlated._factor import Factor, Pattern
 from almoner.training.policies import AdaptiveClip
@@ -214,8 +212,8 @@ def test_a_stream_with_a_fresh_account_in_each_update_is_found():
 
 def test_a_norm_without_the_intercept_is_found(monkeypatch):
     """Logistic regression whose norms forget a part of the gradient."""
-    right = logistic_gradients.LogisticGradients.norms
-    monkeypatch.setattr(logistic_gradients.LogisticGradients, "norms", lambda self, at: right(self, at) * 0.6)
+    right = descent.LogisticGradients.norms
+    monkeypatch.setattr(descent.LogisticGradients, "norms", lambda self, at: right(self, at) * 0.6)
     assert audited(logistic(n_people=PEOPLE), **QUICK).rules >= {"account"}
 
 

@@ -9,7 +9,7 @@ import pytest
 from almoner import errors, filters, individual, mechanisms
 from almoner.curves import gaussian
 from almoner.training import descend
-from almoner.training._linear.gradients import LogisticGradients
+from almoner.training._linear.descent import LogisticGradients
 
 sys.path.append(str(Path(__file__).parents[2] / "experiments"))
 from group_reports import Audience, GroupReport, GroupWatch, linear_measure, module_measure

@@ -12,7 +12,7 @@ from almoner import filters, individual
 from almoner.curves import gaussian
 from almoner.mechanisms import Gaussian
 from almoner.training import descend
-from almoner.training._linear.gradients import LogisticGradients
+from almoner.training._linear.descent import LogisticGradients
 from audits import DELTA, epsilon_bound
 
 pytestmark = pytest.mark.slow

@@ -15,8 +15,8 @@ from almoner import filters, individual, mechanisms, training
 from almoner.errors import ArgumentError, DataError, UnknownPerson, Unsupported
 from almoner.training import Descent, LogisticRegression
 from almoner.training._linear import partial
-from almoner.training._linear.personal_accounts import SavedAccounts
 from almoner.training._run import distributed
+from almoner.training.saved_model import SavedAccounts
 from forks import needs_fork, raises_in_fork
 
 PEOPLE = ["ann", "bob", "cat", "dan", "eve"]

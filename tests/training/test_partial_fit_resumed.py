@@ -13,7 +13,7 @@ from almoner.ledger import Ledger, streams, verify
 from almoner.queries import Count, Session
 from almoner.training import Descent, LogisticRegression, OnLedger
 from almoner.training._linear import partial
-from almoner.training._linear.model import LinearModel
+from almoner.training._linear.descent import LinearModel
 from almoner.training._run.folder import Folder, _read, _write
 
 PEOPLE = ["ann", "bob", "cat", "dan", "eve"]

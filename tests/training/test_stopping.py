@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from almoner import errors, filters, individual, mechanisms
 from almoner.training import descend
-from almoner.training._linear.gradients import LogisticGradients
+from almoner.training._linear.descent import LogisticGradients
 from almoner.training.stopping import Dropouts, SquareRoot, StillActive, Tree
 from drop_counts import COUNTERS, STEP, Silent, both, budget
 from forks import needs_fork, raises_in_fork

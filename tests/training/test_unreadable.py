@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from almoner.cli import app
 from almoner.errors import DataError
 from almoner.training import LogisticRegression, tables
-from almoner.training._linear import inputs
+from almoner.training._linear import wrappers
 from almoner.training.saved_model import load, train_to_folder
 
 PRIVATE = "private: for the data holder"
@@ -191,7 +191,7 @@ def test_columns_as_people_have_them_are_told_of_once_whatever_they_hold(caplog)
     ages, incomes, labels = people()
     raw, low, high = np.c_[ages, 100 * incomes], np.array([0, 0]), np.array([100, 500_000])
     fits = {"classes": [0, 1], "n_people": ROWS, "epsilon": 3.0, "seed": 1}
-    inputs._tell_of_scales.cache_clear()
+    wrappers._tell_of_scales.cache_clear()
     assert LogisticRegression(**fits).fit(raw, labels).score(raw, labels) < 0.6
     (line,) = caplog.messages
     names = {"X": raw, "low": low, "high": high}
@@ -200,7 +200,7 @@ def test_columns_as_people_have_them_are_told_of_once_whatever_they_hold(caplog)
     assert LogisticRegression(**fits).fit(names["X"], labels).score(names["X"], labels) > 0.95
     assert len(caplog.messages) == 1
     for rows in (raw, names["X"], np.zeros_like(raw)):
-        inputs._tell_of_scales.cache_clear()
+        wrappers._tell_of_scales.cache_clear()
         caplog.clear()
         LogisticRegression(**fits | {"steps": 2}).fit(rows, labels)
         assert caplog.messages == [line]

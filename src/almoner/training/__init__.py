@@ -11,8 +11,7 @@ from almoner import _extras
 from almoner.training._accounts.everybody import Everybody
 from almoner.training._accounts.holder_report import HolderReport
 from almoner.training._card import Card
-from almoner.training._linear.descent import descend
-from almoner.training._linear.gradients import LogisticGradients
+from almoner.training._linear.descent import LogisticGradients, descend
 from almoner.training._on_ledger.run import OnLedger
 from almoner.training._run.budgets import Target
 from almoner.training._run.folder import RunFolder

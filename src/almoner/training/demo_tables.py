@@ -5,7 +5,6 @@ Needs scikit-learn (extra ``sklearn``).
 
 import os
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 from almoner import _extras
 from almoner.training import tables
 from almoner.training.tables import Schema
+
+with _extras.need("sklearn", extra="sklearn"):
+    from sklearn import datasets, linear_model
 
 __all__ = ["Example", "accuracy_without_privacy", "adult", "adult_folder", "digits"]
 
@@ -56,7 +58,7 @@ def adult(folder: Path) -> Example:
 
 def digits() -> Example:
     """Handwritten digits that scikit-learn brings along: 8 x 8 pixels from 0 to 16; every fourth is for the test."""
-    x, y = _sklearn("datasets").load_digits(return_X_y=True)
+    x, y = datasets.load_digits(return_X_y=True)
     x = x / 64.0
     in_test = np.arange(len(y)) % 4 == 3
     settings = {"max_grad_norm": 1.5, "learning_rate": 4.0, "steps": 50}
@@ -66,10 +68,5 @@ def digits() -> Example:
 
 def accuracy_without_privacy(example: Example) -> float:
     """The test accuracy, in [0, 1], of scikit-learn's logistic regression."""
-    model = _sklearn("linear_model").LogisticRegression(C=10.0, max_iter=5000).fit(*example.train)
+    model = linear_model.LogisticRegression(C=10.0, max_iter=5000).fit(*example.train)
     return float(model.score(*example.test))
-
-
-def _sklearn(part: str) -> Any:
-    with _extras.need("sklearn", extra="sklearn"):
-        return import_module(f"sklearn.{part}")

@@ -20,9 +20,18 @@ from almoner.errors import ArgumentError, DataError
 from almoner.individual import BudgetStatement
 from almoner.training import tables
 from almoner.training._card import Card
-from almoner.training._linear.gradients import probabilities
-from almoner.training._linear.model_folder import IMAGES, TABLE, ModelFolder, Trained, check_places, metrics_of
-from almoner.training._linear.personal_accounts import PersonalAccounts, SavedAccounts, accounts_file
+from almoner.training._linear.descent import probabilities
+from almoner.training._linear.model_folder import (
+    IMAGES,
+    TABLE,
+    ModelFolder,
+    PersonalAccounts,
+    SavedAccounts,
+    Trained,
+    accounts_file,
+    check_places,
+    metrics_of,
+)
 from almoner.training._on_ledger.run import OnLedger
 from almoner.training.images import _image_files
 from almoner.training.images._image_files import shape_of as image_shape
@@ -81,6 +90,11 @@ class Model:
         """Probabilities of the classes, (rows, classes), for features of rows by the schema; both private."""
         return probabilities(np.asarray(features @ self.coef.T) + self.intercept)
 
+    def judged(self, path: Path, skip_rows: int, _: Path | None) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Probabilities of the classes, and the true ones, for each row of a file; private."""
+        features, codes, _table = _labelled(path, self.schema, skip_rows)
+        return self.probabilities(features), codes
+
     def to_folder(self, card: Card) -> ModelFolder:
         """The model as a folder holds it."""
         fields = {"schema": self.schema.to_dict(), "features": tables.feature_names(self.schema)}
@@ -117,9 +131,7 @@ class ImageModel:
 
         A folder is read in the order of the names of its files. ``features``: where features are kept, private.
         """
-        if skip_rows:
-            raise ArgumentError(f"skip_rows={skip_rows} must be 0: images have no lines")
-        return self.probabilities(_image_files.read(path, classes=None, shape=self.shape), features)
+        return self.probabilities(self._pictures(path, None, skip_rows), features)
 
     def predict(self, path: Path) -> list[str]:
         """The most likely class of each image, private."""
@@ -130,6 +142,20 @@ class ImageModel:
         _, image_classifier = _for_images()
         features = image_classifier.features_of(self.transform, found.images, folder)
         return probabilities(features.astype(np.float64) @ self.coef.T)
+
+    def judged(
+        self, path: Path, skip_rows: int, features: Path | None
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Probabilities of the classes, and the true ones, for each image; private."""
+        found = self._pictures(path, self.classes, skip_rows)
+        if found.labels is None:
+            raise DataError(f"{path}: labels are missing")
+        return self.probabilities(found, features), found.labels
+
+    def _pictures(self, path: Path, classes: tuple[str, ...] | None, skip_rows: int) -> _image_files.Pictures:
+        if skip_rows:
+            raise ArgumentError(f"skip_rows={skip_rows} must be 0: images have no lines")
+        return _image_files.read(path, classes=classes, shape=self.shape)
 
     def to_folder(self, card: Card) -> ModelFolder:
         """The model as a folder holds it."""
@@ -257,8 +283,7 @@ def _judges(path: Path, schema: Schema, skip_rows: int, data: Path) -> tuple[Any
     if Path(path).resolve() == Path(data).resolve():
         raise ArgumentError(f"{path} is the file that is trained on: without it the same people pay for the scores")
     features, codes, table = _labelled(path, schema, skip_rows)
-    owners = tables.owners(table, schema)
-    return (features, codes, *([] if owners is None else [owners]))
+    return features, codes, tables.owners(table, schema)
 
 
 def train_to_folder(
@@ -321,7 +346,6 @@ def train_images_to_folder(
             height, width, channels), and ``labels``, whole numbers that count the classes from 0; with an array
             ``people``, images with the same entry are one person's. Or a folder with a folder of PNG or JPEG files for
             each class: each image is then a person.
-        out: the folder to write.
         classes: public. The names of the labels.
         people: public. About how many people there are, which sums are divided by.
         kind: public. What the images look like: "strokes", "objects" or "scenes".
@@ -329,8 +353,7 @@ def train_images_to_folder(
         shape: public. (channels, height, width), which images of a folder are scaled to; needed for a folder.
         features: private. A folder where features are kept, so that they are computed once; None: nowhere.
         test: held-out images with labels; their people are not covered by the guarantee.
-        force: overwrite a model that is there already.
-        keep_accounts: also write ``accounts_file(out)``, PRIVATE, which ``statement`` reads.
+        out, force, keep_accounts: as of ``train_to_folder``.
         **options: public: ``epsilon``, ``delta``, ``dimensions`` and ``seed`` of ``image_classifier.ImageClassifier``,
             and ``observe`` of its ``fit``.
 
@@ -458,36 +481,10 @@ def score(
     written = Path(folder) / "metrics.json"
     if written.exists() and not force:
         raise ArgumentError(f"{written} exists already: --force replaces it")
-    model = load(folder)
-    if isinstance(model, Model):
-        chances, codes = _judged_table(model, data, skip_rows)
-    elif skip_rows:
-        raise ArgumentError(f"skip_rows={skip_rows} must be 0: images have no lines")
-    else:
-        chances, codes = _judged_images(model, data, features)
+    chances, codes = load(folder).judged(data, skip_rows, features)
     if not len(codes):
         raise DataError(f"{data} has no rows")
     metrics = metrics_of(chances, codes)
     with whole_file(written) as file:
         file.write((json.dumps(metrics, indent=2) + "\n").encode("utf-8"))
     return metrics
-
-
-def _judged_table(model: Model, data: Path, skip_rows: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Probabilities of the classes, and the true ones, for each row; private."""
-    table = tables.read(data, model.schema, skip_rows=skip_rows)
-    scores = np.asarray(tables.encode(table, model.schema) @ model.coef.T) + model.intercept
-    return probabilities(scores), tables.labels(table, model.schema)
-
-
-def _judged_images(
-    model: "ImageModel", data: Path, features: Path | None
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Probabilities of the classes, and the true ones, for each image; private."""
-    from almoner.training.images.image_classifier import features_of
-
-    found = _image_files.read(data, classes=model.classes, shape=model.shape)
-    if found.labels is None:
-        raise DataError(f"{data}: labels are missing")
-    computed = features_of(model.transform, found.images, features)
-    return probabilities(computed.astype(np.float64) @ model.coef.T), found.labels

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from almoner import __version__, _extras
 from almoner.errors import ArgumentError, DataError, Unsupported
 from almoner.training._card import Card
-from almoner.training._linear.model_folder import MODULE, ModelFolder, check_places
-from almoner.training._linear.personal_accounts import PersonalAccounts, named_accounts
+from almoner.training._linear.model_folder import MODULE, ModelFolder, PersonalAccounts, check_places
 
 with _extras.need("torch", extra="torch"):
     import torch
@@ -121,8 +120,9 @@ def _refuse_another(module: nn.Module, saved: Mapping[str, Tensor]) -> None:
             if name in own and _words(own[name]) != _words(saved[name])
         ],
     }
-    more = {what: [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else [] for what, names in found.items()}
-    reasons = [what + ", ".join([*names[:_NAMED], *more[what]]) for what, names in found.items() if names]
+    for names in found.values():
+        names[_NAMED:] = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    reasons = [what + ", ".join(names) for what, names in found.items() if names]
     if reasons:
         raise ArgumentError(f"module={type(module).__name__} is not the one that was saved: {'; '.join(reasons)}")
 
@@ -182,5 +182,4 @@ def _accounts(trained: Trainer | Stream, delta: float) -> PersonalAccounts:
     people = trained.accounts
     if not isinstance(people, Filter):
         raise Unsupported("keep_accounts needs accounts per person: else all are charged the same, as the card says")
-    ids = people.state()["ids"] if isinstance(trained, Stream) else trained._people_of.ids
-    return named_accounts(people, ids, delta)
+    return PersonalAccounts(people, delta, ids=None if isinstance(trained, Stream) else trained._people_of.ids)

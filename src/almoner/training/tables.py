@@ -41,16 +41,16 @@ that is not listed gives no indicator (``unseen = "refuse"`` refuses it); column
 column with entries none of which is a number, or listed, is refused: the schema or the file is mistaken.
 """
 
+import json
 import logging
 import re
 import tomllib
 from dataclasses import asdict, dataclass, field
-from importlib import import_module
+from functools import partial
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,8 +61,9 @@ from almoner._csv import batches, form, guarded, lines_of
 from almoner._misfits import DECIMALS, FIRST, Misfit
 from almoner.errors import DataError
 
-if TYPE_CHECKING:
-    import pyarrow
+with _extras.need("pyarrow", extra="sklearn"):
+    import pyarrow as arrow
+    from pyarrow import compute, parquet
 
 __all__ = ["Schema", "encode", "feature_names", "labels", "misfits", "people", "read"]
 
@@ -76,7 +77,10 @@ _CURES = {
     "category": "categories must be listed as the file spells them, from what is public",
 }
 
-Table = dict[str, "pyarrow.Array"]
+_POLICIES = {"missing": ("indicator", "refuse"), "unseen": ("zeros", "refuse")}
+"""Options of columns that say what becomes of some entries; the first is the default."""
+
+Table = dict[str, arrow.Array]
 """{column: its entries}, private."""
 
 _TOP = {"target", "classes", "person", "people", "missing", "decimal", "file", "aliases", "columns", "crosses"}
@@ -99,7 +103,7 @@ class Numeric:
             raise DataError(f"column {self.name!r}: low={self.low!r} must be below high={self.high!r}, both finite")
         if any(not _finite(edge) for edge in self.bins) or list(self.bins) != sorted(set(self.bins)):
             raise DataError(f"column {self.name!r}: bins must be finite numbers in rising order")
-        _policy(self.name, missing=self.missing, options=("indicator", "refuse"))
+        _check_policies(self)
 
     @property
     def codes(self) -> int:
@@ -122,8 +126,7 @@ class Categorical:
         entries = [entry for group in self.categories for entry in group]
         if len(set(entries)) != len(entries) or len(self.categories) < 2 or not all(self.categories):
             raise DataError(f"column {self.name!r}: categories must be at least two, all different")
-        _policy(self.name, missing=self.missing, options=("indicator", "refuse"))
-        _policy(self.name, unseen=self.unseen, options=("zeros", "refuse"))
+        _check_policies(self)
 
     @property
     def codes(self) -> int:
@@ -211,7 +214,9 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """The schema as `parse` takes it."""
-        columns = {column.name: _described(column) for column in self.columns}
+        columns = {column.name: asdict(column) for column in self.columns}
+        for name, entry in columns.items():
+            columns[name] = {key: value for key, value in entry.items() if key != "name" and value not in ("", ())}
         crosses, file = [{"columns": pair} for pair in self.crosses], {"names": self.names}
         described = {**asdict(self), "columns": columns, "crosses": crosses, "file": file}
         return {name: value for name, value in described.items() if name in _TOP and value is not None}
@@ -219,12 +224,13 @@ class Schema:
 
 def template(names: list[str], target: str, person: str | None = None) -> str:
     """A schema to fill in, as TOML: it holds the names of the columns and nothing of their entries."""
+    quoted = partial(json.dumps, ensure_ascii=False)  # as TOML quotes a text
     lines = [
         "# Fill in what is publicly known; delete the columns that the model should not use.",
         "# Bounds and categories must not be taken from the data: they would reveal something about the people in it.",
-        f"target = {_quoted(target)}",
+        f"target = {quoted(target)}",
         "classes = []          # the labels that there may be",
-        f"person = {_quoted(person)}"
+        f"person = {quoted(person)}"
         if person
         else '# person = "id"       # whose row it is; else each row is a person',
         "# people = 1000       # the number of people, only if it is public",
@@ -233,14 +239,9 @@ def template(names: list[str], target: str, person: str | None = None) -> str:
     for name in names:
         if name in (target, person):
             continue
-        key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quoted(name)
+        key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else quoted(name)
         lines += ["", f"[columns.{key}]", "# low = 0", "# high = 100", '# or: categories = ["a", "b"]']
     return "\n".join(lines) + "\n"
-
-
-def _described(column: Numeric | Categorical) -> dict[str, Any]:
-    """A column as ``_column`` takes it."""
-    return {name: value for name, value in asdict(column).items() if name != "name" and value not in ("", ())}
 
 
 def _column(name: str, entry: object) -> Numeric | Categorical:
@@ -263,14 +264,11 @@ def _finite(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
-def _policy(column: str, *, options: tuple[str, ...], **named: str) -> None:
-    for name, value in named.items():
+def _check_policies(column: "Numeric | Categorical") -> None:
+    for name, options in _POLICIES.items():
+        value = getattr(column, name, options[0])
         if value not in options:
-            raise DataError(f"column {column!r}: {name}={value!r} must be one of {', '.join(map(repr, options))}")
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+            raise DataError(f"column {column.name!r}: {name}={value!r} must be one of {', '.join(map(repr, options))}")
 
 
 def column_names(path: Path, *, names: tuple[str, ...] = (), skip_rows: int = 0) -> list[str]:
@@ -279,10 +277,8 @@ def column_names(path: Path, *, names: tuple[str, ...] = (), skip_rows: int = 0)
     if names:
         listed = list(names)
     elif path.suffix in _PARQUET:
-        parquet = _arrow("parquet")
         listed = guarded(path, lambda: list(parquet.read_schema(path).names))
     elif path.suffix in _CSV:
-        _arrow()
         listed = list(form(path, skip_rows=skip_rows).names)
     else:
         raise DataError(f"{path} must end in .csv or .parquet")
@@ -342,7 +338,7 @@ def _read(path: Path, schema: Schema, target: bool, skip_rows: int, blanks: bool
         if any(isinstance(name, str) and name != name.strip() for name in names):
             raise DataError(f"column {schema.person!r}: names of people must not begin or end with blanks")
     clean = {name: _clean(name, table.column(name), schema) for name in wanted}
-    found, (arrow, compute) = [], (_arrow(), _arrow("compute"))
+    found = []
     for column in schema.columns:
         name = column.source or column.name
         entries, there = clean[name]
@@ -362,7 +358,6 @@ def _read(path: Path, schema: Schema, target: bool, skip_rows: int, blanks: bool
 
 def labels(table: Table, schema: Schema) -> NDArray[np.int64]:
     """(rows,) the number of each row's class, private. A label that the schema does not name is refused."""
-    compute = _arrow("compute")
     entries = np.asarray(compute.fill_null(table[schema.target], "").to_numpy(zero_copy_only=False), dtype=object)
     entries = np.array([schema.aliases.get(entry, entry) for entry in entries], dtype=object)
     codes = _positions(entries, tuple((label,) for label in schema.classes))
@@ -374,7 +369,7 @@ def labels(table: Table, schema: Schema) -> NDArray[np.int64]:
 def people(table: Table, schema: Schema) -> NDArray[np.int64] | None:
     """(rows,) the number of the person to whom each row belongs, private; None where each row is a person."""
     names = owners(table, schema)
-    return None if names is None else np.asarray(np.unique(names, return_inverse=True)[1])
+    return None if names is None else np.unique(names, return_inverse=True)[1]
 
 
 def owners(table: Table, schema: Schema) -> NDArray[np.str_] | None:
@@ -434,10 +429,9 @@ def encode(table: Table, schema: Schema) -> sparse.csr_matrix:
 
 
 def _block(
-    entries: "pyarrow.Array", column: Numeric | Categorical
+    entries: arrow.Array, column: Numeric | Categorical
 ) -> tuple[NDArray[np.int64], NDArray[np.float64] | float]:
     """Which of a column's features is not zero in each row (-1: none), and its value."""
-    compute = _arrow("compute")
     missing = np.asarray(compute.is_null(entries, nan_is_null=True).to_numpy(zero_copy_only=False))
     if column.missing == "refuse" and missing.any():
         raise DataError(f"column {column.name!r}: missing entries are refused by its schema")
@@ -460,18 +454,15 @@ def _positions(entries: NDArray[np.object_], known: tuple[tuple[str, ...], ...])
     return np.fromiter((order.get(entry, -1) for entry in entries), dtype=np.int64, count=len(entries))
 
 
-def _load(path: Path, wanted: list[str], schema: Schema, skip_rows: int) -> "pyarrow.Table":
+def _load(path: Path, wanted: list[str], schema: Schema, skip_rows: int) -> arrow.Table:
     if path.suffix in _PARQUET:
-        parquet = _arrow("parquet")
         return guarded(path, lambda: parquet.read_table(path, columns=wanted))
-    arrow = _arrow()
     rows = list(batches(form(path, names=schema.names, skip_rows=skip_rows), wanted=wanted))
     return arrow.Table.from_batches(rows, arrow.schema([(name, arrow.string()) for name in wanted]))
 
 
-def _clean(name: str, column: "pyarrow.ChunkedArray", schema: Schema) -> tuple["pyarrow.Array", "pyarrow.BooleanArray"]:
+def _clean(name: str, column: arrow.ChunkedArray, schema: Schema) -> tuple[arrow.Array, arrow.BooleanArray]:
     """Entries as stripped text, or as float64, null where missing; and a mask of those that are there."""
-    arrow, compute = _arrow(), _arrow("compute")
     numeric = any(isinstance(kind, Numeric) and (kind.source or kind.name) == name for kind in schema.columns)
     entries = column.combine_chunks()
     if arrow.types.is_dictionary(entries.type):
@@ -489,9 +480,8 @@ def _clean(name: str, column: "pyarrow.ChunkedArray", schema: Schema) -> tuple["
     return _numbers(entries, schema) if numeric else entries, entries.is_valid()
 
 
-def _numbers(entries: "pyarrow.Array", schema: Schema) -> "pyarrow.Array":
+def _numbers(entries: arrow.Array, schema: Schema) -> arrow.Array:
     """Entries, as text or as numbers of a width, as finite float64; null where they are none."""
-    arrow, compute = _arrow(), _arrow("compute")
     if not arrow.types.is_floating(entries.type):
         spelled = compute.match_substring_regex(entries, DECIMALS.get(schema.decimal or "", _NUMBER))
         entries = compute.if_else(spelled, entries, None)
@@ -500,9 +490,3 @@ def _numbers(entries: "pyarrow.Array", schema: Schema) -> "pyarrow.Array":
             entries = compute.replace_substring(digits, schema.decimal, ".")
     entries = entries.cast(arrow.float64())
     return compute.if_else(compute.is_finite(entries), entries, None)
-
-
-def _arrow(part: str = "") -> ModuleType:
-    """The library, or one of its modules."""
-    with _extras.need("pyarrow", extra="sklearn"):
-        return import_module(f"pyarrow.{part}" if part else "pyarrow")

@@ -12,7 +12,7 @@ from almoner import filters, individual
 from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.mechanisms import Gaussian
 from almoner.training import Everybody, descend
-from almoner.training._linear.gradients import LogisticGradients
+from almoner.training._linear.descent import LogisticGradients
 
 
 def people_and_labels(rows=40, features=3, classes=2, seed=0):

@@ -1,37 +1,170 @@
-"""Private gradient descent: one loop for every model, with or without an account for each person.
+"""Private gradient descent of linear models: one loop for all of them, with or without an account for each person.
 
-The loop knows nothing of the model: it asks for the norm of each person's gradient and for a weighted sum of all of
-them. Nor does it know the notion of privacy: it asks the accounts how much each person may still contribute.
+The loop knows nothing of the loss: it asks for the norm of each person's gradient and for a weighted sum of all of
+them. Nor does it know the notion of privacy: it asks the accounts how much each person may still contribute. Below it
+are the gradients of the logistic and the softmax loss, dense or sparse. A person's gradient is the sum over that
+person's rows; for one row it is an outer product, and its norm the product of two norms, so nothing of size n times
+features is ever built.
 
 Names and symbols
     n             number of people
     step          what one step releases: a sum of clipped gradients plus Gaussian noise; public
     norms         L2 norm of each person's gradient, all of that person's records together; private
     divisor       the fixed public number that sums are divided by; never the number of active people
+    x             (rows, features) the records; private
+    y             (rows,) class numbers, 0 .. classes - 1; private
+    people        (rows,) the number of the person to whom each row belongs, 0 .. n - 1; private
 
 Source: theory.md statements 5.1 and 5.3; Feldman & Zrnic (2021), Algorithms 7 and 8.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import ceil
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
+from scipy.special import expit, softmax
 
 from almoner import _check
 from almoner.errors import ArgumentError
 from almoner.individual import AccountsPerPerson
 from almoner.mechanisms import Gaussian
 from almoner.training._accounts.everybody import Everybody
-from almoner.training._linear.model import Gradients, LinearModel, independent
-from almoner.training._run.books import MemoryBook
+from almoner.training._run.books import Draw, MemoryBook
 from almoner.training._run.ending import unsaved
 from almoner.training._run.run import Run
-from almoner.training._run.samplings import FullBatch, Turnout
-from almoner.training._run.state import CurrentState, TrainingState
+from almoner.training._run.samplings import Clipped, FullBatch, Turnout
+from almoner.training._run.state import CurrentState
 
-__all__ = ["check_momentum", "descend", "take_steps"]
+__all__ = [
+    "Gradients",
+    "LinearModel",
+    "LogisticGradients",
+    "Matrix",
+    "as_coefficients",
+    "check_course",
+    "descend",
+    "independent",
+    "probabilities",
+    "scores",
+    "take_steps",
+]
 
 Array = NDArray[np.float64]
+Matrix: TypeAlias = "Array | sparse.csr_matrix"
+
+CHUNK = 2**22
+"""At most this many float64 of per-person gradients are held at once (32 MiB)."""
+
+CANCELLED = 2.0**-24
+"""Rows of one person may cancel: the norm is at least this share of what it would be if they did not. In the sum over
+all people they are then not so large that the others' rows are rounded away."""
+
+ROUNDING, UNDERFLOW = 1e-9, 1e-300
+"""Norms are charged larger than computed by this share plus this much: more than the error of computing them."""
+
+
+class Gradients(Protocol):
+    """The gradients of some loss, one for each person."""
+
+    def norms(self, parameters: Array) -> Array:
+        """L2 norms (n,), private, of the gradients at these parameters, which become the current ones.
+
+        They must be right to a relative 1e-9: compute them in double precision. A person's records may cancel, but not
+        so far that their sum is rounding: in the weighted sum they would round away what others contribute.
+        """
+
+    def weighted_sum(self, weights: Array) -> Array:
+        """The sum over people of weight times gradient, private, at the current parameters.
+
+        Args:
+            weights: (n,), private. A person of weight zero is left out, whatever their gradient is.
+        """
+
+
+class LinearModel:
+    """Parameters that descend along noisy sums; its arguments are those of ``descend``. Public."""
+
+    def __init__(
+        self,
+        start: Array,
+        rate: float = 1.0,
+        *,
+        steps: int = 1,
+        planned: int | None = None,
+        average: float = 0.0,
+        momentum: float = 0.0,
+        decay: float = 0.0,
+    ) -> None:
+        self.parameters = np.array(start, dtype=np.float64)
+        self._rate, self._steps, self._momentum, self._decay = rate, steps, momentum, decay
+        self._average, self._further = average, planned is not None
+        planned = steps if planned is None else min(planned, steps)
+        self._before = planned - max(1, ceil(average * planned))
+        self._velocity, self._total = np.zeros_like(self.parameters), np.zeros_like(self.parameters)
+        self._count, self._done = 0, 0
+
+    def norms(self, records: Gradients) -> Array:
+        """(n,) private: the norm of each person's gradient, as it is charged; NaN where it is not a number."""
+        computed = records.norms(self.parameters + self._momentum * self._velocity)
+        norms = np.where(computed > 0, computed * (1 + ROUNDING) + UNDERFLOW, computed)
+        return np.where(np.isfinite(norms), norms, np.nan)  # a person whose norm is not a number takes no part
+
+    def clipped_sum(self, records: Gradients, clip: Array, most: Array | None) -> Clipped:
+        """The sum of gradients clipped to ``clip``, (n,); who would still be above ``most``, (n,), has weight 0."""
+        norms = self.norms(records)
+        clipped = np.minimum(norms, clip)
+        taken = norms > 0 if most is None else (norms > 0) & (clipped <= most)
+        weights = np.divide(clipped, norms, out=np.zeros_like(norms), where=taken)
+        return Clipped(norms, clipped, weights, [records.weighted_sum(weights)])
+
+    def of_those(self, records: Gradients, made: Clipped, active: NDArray[np.bool_]) -> list[Array]:
+        """The sums of those who were admitted: made again, of the same gradients, where somebody was not."""
+        if not np.any((made.weights > 0) & ~active):
+            return made.sums
+        return [records.weighted_sum(np.where(active, made.weights, 0.0))]
+
+    def step(self, noisy: Sequence[Array], divisor: float, rate: float | None = None) -> None:
+        """One step along the noisy sum over the divisor; with a rate of its own, or the model's."""
+        left = self._steps - self._done
+        share = min(1.0, left / (self._decay * self._steps)) if self._decay > 0 else 1.0
+        rate = self._rate if rate is None else rate
+        self._velocity = self._momentum * self._velocity - rate * share / divisor * noisy[0]
+        self.parameters = self.parameters + self._velocity
+        self._done += 1
+        if self._done > self._before:
+            self._total, self._count = self._total + self.parameters, self._count + 1
+
+    @property
+    def result(self) -> Array:
+        """The last iterate, or the mean of those that are averaged."""
+        return self.parameters if self._average == 0 else np.asarray(self._total / self._count)
+
+    @property
+    def share(self) -> float:
+        """The share of the iterates whose mean is the result: more than planned where the run went on for longer."""
+        return 1 - self._before / self._done if self._further and self._average > 0 else self._average
+
+    def state(self) -> dict[str, Any]:
+        """The parameters of a stream, which has neither momentum nor a mean."""
+        return {"parameters": self.parameters}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from the parameters of a stream."""
+        self.parameters = np.asarray(state["parameters"], dtype=np.float64)
+
+
+def independent(noise: Any) -> Draw:
+    """Draws of a generator of NumPy."""
+    return lambda sums, sigma, _rows: [each + noise.normal(0.0, sigma, size=np.shape(each)) for each in sums]
+
+
+def as_coefficients(parameters: Array, *, intercept: bool) -> tuple[Array, Array]:
+    """(columns, features) coefficients and (columns,) intercepts, as scikit-learn has them."""
+    weights = parameters[:-1] if intercept else parameters
+    return np.ascontiguousarray(weights.T), parameters[-1].copy() if intercept else np.zeros(parameters.shape[1])
 
 
 def descend(  # noqa: PLR0913
@@ -64,13 +197,8 @@ def descend(  # noqa: PLR0913
         learning_rate: public, > 0.
         divisor: public, > 0. The number of people that a sum is divided by, fixed in advance.
         noise: public. The generator of the noise; ONE draw a step, of the same size at every step.
-        average: public, in [0, 1]. The share of the iterates, from the end, whose mean is returned; 0: the last.
-        momentum: public, in [0, 1). Nesterov's: each step goes on by this share of the last one, and the gradients are
-            taken where that leads to.
-        decay: public, in [0, 1]. Over this share of the steps, the last ones, the learning rate falls to zero.
-        pace: public, in [0, 1]. How evenly each person's budget is spread over the steps that are left: with 1
-            nobody is out before the last step; with 0 each person contributes up to the clip until nothing is left
-            (Algorithm 8), which can ruin a model where many people run out together.
+        average, momentum, decay, pace: public, in [0, 1], the momentum below 1. As in ``Descent``; with an average of 0
+            the last iterate is returned.
         observe: public. Called after each step with the step's number and the parameters.
         stop: asked after each step, with its number, whether it was the last; by public numbers alone.
         planned: public, at most steps. The number of steps from which the first averaged iterate is found; None: steps.
@@ -85,8 +213,7 @@ def descend(  # noqa: PLR0913
     """
     _check.whole(1, steps=steps)
     _check.positive(learning_rate=learning_rate, divisor=divisor)
-    _check.within(0, 1, average=average, decay=decay, pace=pace)
-    check_momentum(momentum)
+    check_course(average=average, decay=decay, pace=pace, momentum=momentum)
     if not isinstance(step, Gaussian):
         raise ArgumentError(f"step={step!r} must be a mechanisms.Gaussian")
     if not (hasattr(accounts, "allowance") and hasattr(accounts, "charge")):
@@ -96,8 +223,7 @@ def descend(  # noqa: PLR0913
     model = LinearModel(
         start, learning_rate, steps=steps, planned=planned, average=average, momentum=momentum, decay=decay
     )
-    state = TrainingState(max_grad_norm=step.sensitivity, noise_multiplier=step.sigma / step.sensitivity)
-    current = CurrentState(state)
+    current = CurrentState.of_step(step)
     run = Run(model, FullBatch(pace=pace), MemoryBook(accounts, current, independent(noise)), current)
     take_steps(run, gradients, step, steps=steps, divisor=divisor, observe=observe, stop=stop)
     return np.asarray(model.result)
@@ -136,8 +262,134 @@ def take_steps(
         raise run.book.refused
 
 
-def check_momentum(momentum: float) -> None:
-    """Raise ArgumentError unless 0 <= momentum < 1."""
-    _check.within(0, 1, momentum=momentum)
+def check_course(*, average: float, decay: float, pace: float, momentum: float) -> None:
+    """Raise ArgumentError unless all are in [0, 1], and the momentum below 1."""
+    _check.within(0, 1, average=average, decay=decay, pace=pace, momentum=momentum)
     if momentum == 1:
         raise ArgumentError("momentum=1 must be below 1: nothing would ever slow down")
+
+
+class LogisticGradients:
+    """Per-person gradients of the logistic loss (two classes, one column) or the softmax loss (one column a class).
+
+    Args:
+        x: (rows, features) float64 array or CSR matrix, private.
+        y: (rows,) integers, private.
+        classes: public. Number of classes; for two, the parameters have one column, as in scikit-learn.
+        intercept: public. Whether the parameters end with a row that multiplies a constant 1.
+        people: (rows,) integers, private; None where every row is a person.
+    """
+
+    def __init__(
+        self,
+        x: Matrix,
+        y: NDArray[np.int64] | Sequence[int],
+        classes: int,
+        *,
+        intercept: bool,
+        people: NDArray[np.int64] | Sequence[int] | None = None,
+    ) -> None:
+        records: Any = x
+        if sparse.issparse(x) and not records.has_canonical_format:
+            records = x.copy()
+            records.sum_duplicates()  # the norm of a row needs each feature once
+        self._y = np.asarray(y)
+        self._columns = 1 if classes == 2 else classes
+        self._intercept = intercept
+        self._lengths = np.hypot(_lengths(records), float(intercept))
+        self._broken = ~np.isfinite(self._lengths)
+        self._x = _without(records, self._broken) if self._broken.any() else records
+        self._people = None if people is None else np.asarray(people)
+        if self._people is not None:
+            self._rows_of = np.argsort(self._people, kind="stable")
+            self._starts = np.concatenate([[0], np.cumsum(np.bincount(self._people))])
+        self._residuals: Array = np.zeros((len(self._y), self._columns))
+
+    @property
+    def start(self) -> Array:
+        """Parameters of zero: (features, or one more with an intercept; columns), public."""
+        return np.zeros((self._x.shape[1] + self._intercept, self._columns))
+
+    @property
+    def people(self) -> int:
+        """The number of people; private."""
+        return len(self._y) if self._people is None else len(self._starts) - 1
+
+    def norms(self, parameters: Array) -> Array:
+        """L2 norms (n,) of each person's gradient, private, at these parameters, which become the current ones."""
+        logits = scores(self._x, parameters, intercept=self._intercept)
+        if self._columns == 1:
+            self._residuals = expit(logits) - self._y[:, None]
+        else:
+            self._residuals = softmax(logits, axis=1)
+            self._residuals[np.arange(len(self._y)), self._y] -= 1.0
+        if self._people is None:
+            return np.asarray(_lengths(self._residuals) * self._lengths)
+        return self._grouped_norms()
+
+    def weighted_sum(self, weights: Array) -> Array:
+        """The sum over people of weight times gradient, private."""
+        weights = weights if self._people is None else weights[self._people]
+        residuals = np.where(weights[:, None] > 0, self._residuals * weights[:, None], 0.0)
+        total = np.asarray(self._x.T @ residuals)
+        return np.asarray(np.vstack([total, residuals.sum(axis=0)])) if self._intercept else total
+
+    def _grouped_norms(self) -> Array:
+        """Norms of sums over each person's rows: people times features, a chunk of people at a time."""
+        n, rows = self.people, len(self._y)
+        size = max(1, CHUNK // max(1, self._x.shape[1]))
+        norms = np.zeros(n)
+        for column in range(self._columns):
+            values = self._residuals[self._rows_of, column]
+            gather = sparse.csr_matrix((values, self._rows_of, self._starts), shape=(n, rows))
+            if self._intercept:
+                norms = np.hypot(norms, np.asarray(gather.sum(axis=1)).ravel())
+            for low in range(0, n, size):
+                part = slice(low, low + size)
+                norms[part] = np.hypot(norms[part], _lengths(gather[part] @ self._x))
+        each = _lengths(self._residuals) * np.where(self._broken, 0.0, self._lengths)
+        largest = np.bincount(np.asarray(self._people), each, minlength=n)  # the norms if no rows cancelled
+        norms = np.asarray(np.hypot(norms, CANCELLED * largest))
+        norms[np.asarray(self._people)[self._broken]] = np.nan  # a row that is not finite: that person is out
+        return norms
+
+
+def _lengths(x: Any) -> Array:
+    """L2 norms of rows; each row is scaled before it is squared, so that nothing underflows or overflows."""
+    with np.errstate(invalid="ignore"):  # infinite over infinite: not a number, as it should be
+        if not sparse.issparse(x):
+            most = np.abs(x).max(axis=1, initial=0.0)
+            if x.shape[1] == 1:
+                return np.asarray(most)
+            scaled = x / np.where(most > 0, most, 1.0)[:, None]
+            return np.asarray(np.sqrt(np.einsum("ij,ij->i", scaled, scaled)) * most)
+        most = np.zeros(x.shape[0])
+        rows = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
+        np.maximum.at(most, rows, np.abs(x.data))
+        squares = (x.data / np.where(most > 0, most, 1.0)[rows]) ** 2
+        return np.asarray(np.sqrt(np.bincount(rows, squares, minlength=x.shape[0])) * most)
+
+
+def _without(x: Matrix, rows: NDArray[np.bool_]) -> Matrix:
+    """A copy with some rows set to zero."""
+    copy: Any = x.copy()
+    if sparse.issparse(x):
+        copy.data[np.repeat(rows, np.diff(copy.indptr))] = 0.0
+    else:
+        copy[rows] = 0.0
+    without: Matrix = copy
+    return without
+
+
+def probabilities(scores: Array) -> Array:
+    """(rows, classes) from scores (rows, classes), or (rows, 1) for two classes."""
+    if scores.shape[1] == 1:
+        return np.hstack([expit(-scores), expit(scores)])
+    return np.asarray(softmax(scores, axis=1))
+
+
+def scores(x: Matrix, parameters: Array, *, intercept: bool) -> Array:
+    """Records times parameters: (rows, columns)."""
+    if not intercept:
+        return np.asarray(x @ parameters)
+    return np.asarray(np.asarray(x @ parameters[:-1]) + parameters[-1])

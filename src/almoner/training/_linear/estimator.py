@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
-from typing import Any, Self, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
@@ -16,32 +15,36 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from almoner import _check, individual
 from almoner.errors import ArgumentError
 from almoner.individual import BudgetStatement, Statement
+from almoner.mechanisms import Repeated
 from almoner.training._accounts.counters import rounded
 from almoner.training._accounts.everybody import Everybody
 from almoner.training._accounts.holder_report import ShareHistory
-from almoner.training._accounts.stopping_accounts import StoppingAccounts
-from almoner.training._card import Boundary, Card
-from almoner.training._linear.descent import check_momentum, take_steps
-from almoner.training._linear.gradients import LogisticGradients, probabilities
-from almoner.training._linear.inputs import labels_of, numbers_of, validated
-from almoner.training._linear.model import LinearModel, as_coefficients, averaged, independent
-from almoner.training._linear.noise_plan import Plan, check_rate, check_worst_case, plan, rate_of
-from almoner.training._linear.partial import PartialFit, StreamedAccounts
-from almoner.training._linear.personal_accounts import PersonalAccounts
-from almoner.training._linear.stopping_rule import Counting, by_square_root, counted, says_stop
-from almoner.training._linear.wrappers import Copied
+from almoner.training._accounts.stopping_accounts import DropoutCount, StoppingAccounts
+from almoner.training._card import Boundary
+from almoner.training._linear.descent import (
+    LinearModel,
+    LogisticGradients,
+    as_coefficients,
+    check_course,
+    independent,
+    take_steps,
+)
+from almoner.training._linear.model_folder import PersonalAccounts
+from almoner.training._linear.noise_plan import Plan, plan, rate_of
+from almoner.training._linear.partial import Features, Floats, PartialFit
+from almoner.training._linear.wrappers import Copied, Predicting, labels_of, numbers_of, validated
 from almoner.training._on_ledger.run import LedgerRun, OnLedger, reserve_on_ledger
 from almoner.training._run.books import Bounds, MemoryBook
 from almoner.training._run.budgets import fresh_odometer
 from almoner.training._run.ending import Interruptions
 from almoner.training._run.run import Run
 from almoner.training._run.samplings import FullBatch, Turnout
-from almoner.training._run.state import CurrentState, TrainingState
+from almoner.training._run.state import CurrentState
+from almoner.training.stopping import Dropouts
 
 __all__ = ["Descent", "LogisticRegression"]
 
-Floats = NDArray[np.float64]
-Features: TypeAlias = "ArrayLike | sparse.csr_matrix"
+Counting = Callable[[individual.Filter], StoppingAccounts]
 
 RENAMED = {
     "average": "descent=Descent(average=0.5)",
@@ -55,17 +58,20 @@ RENAMED = {
 """Parameters of earlier versions, and the line to write in their place."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Descent(BaseEstimator):  # type: ignore[misc]
     """Course of the steps of a `LogisticRegression`: its parameter `descent`. All of it is public.
 
     Parameters
     ----------
     average : share of the last iterates whose mean is the model; 0: the last iterate.
-    momentum : Nesterov's momentum, in [0, 1): each step goes on by this share of the last one.
+    momentum : Nesterov's momentum, in [0, 1): each step goes on by this share of the last one, and the gradients are
+        taken where that leads to.
     decay : over this share of the steps, the last ones, the learning rate falls to zero in a line.
     pace : how evenly what a person has left is spread over the steps that are left. 1: nobody is out before the last
         step. 0: each person contributes up to the clip until nothing is left (Feldman & Zrnic, Algorithm 8); with
-        `extra_steps` it can ruin a model, because the people who are left at the end are the ones it already fits.
+        `extra_steps` it can ruin a model, because the people who are left at the end, where many run out together, are
+        the ones it already fits.
     extra_steps : steps more than the noise is planned for; unused without individual accounting.
     stop_when_inactive : the share of the people, in (0, 1): after the planned steps, the number of those who have used
         up their budgets is counted with noise, and the training stops when the count is above this share of the
@@ -78,25 +84,17 @@ class Descent(BaseEstimator):  # type: ignore[misc]
     0.9
     """
 
-    def __init__(
-        self,
-        *,
-        average: float = 0.5,
-        momentum: float = 0.0,
-        decay: float = 0.0,
-        pace: float = 1.0,
-        extra_steps: int = 0,
-        stop_when_inactive: float | None = None,
-    ) -> None:
-        self.average = average
-        self.momentum = momentum
-        self.decay = decay
-        self.pace = pace
-        self.extra_steps = extra_steps
-        self.stop_when_inactive = stop_when_inactive
+    average: float = 0.5
+    momentum: float = 0.0
+    decay: float = 0.0
+    pace: float = 1.0
+    extra_steps: int = 0
+    stop_when_inactive: float | None = None
 
 
-class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+@_check.refusing(RENAMED)
+@dataclass(kw_only=True, eq=False, repr=False)
+class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Logistic regression by private full-batch gradient descent, with a privacy account for every person.
 
     Two classes give the logistic loss, more give the softmax loss. Every step releases the sum of all people's clipped
@@ -153,37 +151,18 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
     HolderReport(private: for the data holder)
     """
 
-    card_: Card
-
-    @_check.renamed(RENAMED)
-    def __init__(
-        self,
-        *,
-        epsilon: float | None = 1.0,
-        delta: float = 1e-5,
-        max_grad_norm: float = 1.0,
-        learning_rate: float | None = None,
-        steps: int = 200,
-        individual: bool = True,
-        noise_multiplier: float | None = None,
-        classes: Sequence[Any] | NDArray[Any] | None = None,
-        n_people: int | None = None,
-        fit_intercept: bool = True,
-        descent: Descent | None = None,
-        seed: int | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.max_grad_norm = max_grad_norm
-        self.learning_rate = learning_rate
-        self.steps = steps
-        self.individual = individual
-        self.noise_multiplier = noise_multiplier
-        self.classes = classes
-        self.n_people = n_people
-        self.fit_intercept = fit_intercept
-        self.descent = descent
-        self.seed = seed
+    epsilon: float | None = 1.0
+    delta: float = 1e-5
+    max_grad_norm: float = 1.0
+    learning_rate: float | None = None
+    steps: int = 200
+    individual: bool = True
+    noise_multiplier: float | None = None
+    classes: Sequence[Any] | NDArray[Any] | None = None
+    n_people: int | None = None
+    fit_intercept: bool = True
+    descent: Descent | None = None
+    seed: int | None = None
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, as all estimators do; ``descent__average=0`` gives the model a ``Descent`` if it has none."""
@@ -237,13 +216,12 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
         X, y = validated(self, X, y)
         check_classification_targets(y)
         self.classes_, codes = labels_of(y, self.classes)
-        owners = None if groups is None else column_or_1d(groups)
-        people, names = (None, None) if owners is None else (numbers_of(owners, len(codes)), np.unique(owners))
+        names, people = (None, None) if groups is None else numbers_of(column_or_1d(groups), len(codes))
         gradients = LogisticGradients(X, codes, len(self.classes_), intercept=self.fit_intercept, people=people)
-        ids = None if ledger is None or names is None else names.tolist()
         self._tell_of_wrappers()
+        ids = None if ledger is None or names is None else names.tolist()
         on = reserve_on_ledger(ledger, ids, planned.budget, gradients.people)
-        with nullcontext() if on is None else Interruptions(), nullcontext() if on is None else on:
+        with Interruptions(on), on or nullcontext():
             book = self._book(planned, gradients.people, shares=shares, odometer=odometer, held=on)
             self._train(gradients, book, planned, counting, names, observe)
             if on is not None:
@@ -265,11 +243,8 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
         else:
             accounts = individual.Filter(count, planned.budget.fresh(), shares=shares)
         observers = [] if odometer is None else [Bounds(fresh_odometer(odometer), count if self.individual else None)]
-        self._noise = np.random.default_rng(self.seed)
-        state = TrainingState(
-            max_grad_norm=planned.step.sensitivity, noise_multiplier=planned.step.sigma / planned.step.sensitivity
-        )
-        return MemoryBook(accounts, CurrentState(state), independent(self._noise), people=count, observers=observers)
+        draw, current = independent(np.random.default_rng(self.seed)), CurrentState.of_step(planned.step)
+        return MemoryBook(accounts, current, draw, people=count, observers=observers)
 
     def _train(
         self,
@@ -281,21 +256,15 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
         observe: Callable[[int, Floats], None] | None,
     ) -> None:
         """Take the steps, charged to this book, and set the attributes of the model."""
-        chosen, accounts, steps = self._descent, book.accounts, self.steps + self._extra_steps
+        chosen, step, steps = self._descent, planned.step, self.steps + self._extra_steps
         divisor = self._divisor_of(book, gradients, planned)
-        share = chosen.stop_when_inactive
-        most = None if share is None else share * divisor
+        most = None if chosen.stop_when_inactive is None else chosen.stop_when_inactive * divisor
         rule = self._rule(book, counting, planned, most)
-        self.learning_rate_ = rate_of(
-            self.learning_rate,
-            planned.step,
-            self.steps,
-            divisor,
-            momentum=chosen.momentum,
-            intercept=self.fit_intercept,
-        )
-        personal = isinstance(accounts, individual.Filter)
-        history = _history(accounts, gradients.people, planned, steps)
+        given, momentum, intercept = self.learning_rate, chosen.momentum, self.fit_intercept
+        self.learning_rate_ = rate_of(given, step, self.steps, divisor, momentum=momentum, intercept=intercept)
+        accounts, count = book.accounts, gradients.people
+        used = accounts.used if self.individual else lambda: np.full(count, accounts.budget.spent / planned.total)
+        history = ShareHistory(used, 1.0, steps)
 
         def look(number: int, parameters: Floats) -> None:
             self.n_iter_ = number
@@ -309,18 +278,18 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
             steps=steps,
             planned=None if rule is None else self.steps,
             average=chosen.average,
-            momentum=chosen.momentum,
+            momentum=momentum,
             decay=chosen.decay,
         )
-        stop = None if rule is None else lambda _number: says_stop(rule, most)
+        stop = None if rule is None else lambda _number: _says_stop(rule, most)
         run = Run(model, FullBatch(pace=chosen.pace), book, book.current)
-        take_steps(run, gradients, planned.step, steps=steps, divisor=divisor, observe=look, stop=stop)
-        self._set_model(model.result, planned, rule, divisor, names is not None)
+        take_steps(run, gradients, step, steps=steps, divisor=divisor, observe=look, stop=stop)
+        self._set_model(model, planned, rule, divisor, names is not None)
         if rule is not None:
             rule.close()
-        self.odometer_, self.holder_report_ = book.odometer(), history.report()
-        bounds = self.odometer_ if isinstance(self.odometer_, individual.Odometer) else None
-        self.accounts_ = PersonalAccounts(accounts, bounds, names, planned.delta) if personal else None
+        self.odometer_, self.holder_report_, self.accounts_ = book.odometer(), history.report(), None
+        if self.individual:
+            self.accounts_ = PersonalAccounts(book.accounts, planned.delta, self.odometer_, names)
 
     def _divisor_of(self, book: MemoryBook, gradients: LogisticGradients, planned: Plan) -> float:
         """The public number of people: given, or counted with noise that each person pays for."""
@@ -337,20 +306,44 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
     def _rule(
         self, book: MemoryBook, counting: Counting | None, planned: Plan, most: float | None
     ) -> StoppingAccounts | None:
-        """The accounts that count, in front of the others from the step after the planned ones on; None: none do."""
-        if counting is None and planned.drops is None:
-            return None
-        if counting is None:
+        """Accounts that are asked, after the planned steps, how many people are still active; None: nobody asks.
+
+        The price is booked in each account at once. The planned steps are charged to the accounts directly, which
+        everybody can pay; the steps after them are counted. A person who is out before that is in the first count.
+
+        Args:
+            book: private. Its accounts are counted.
+            counting: makes the accounts that count, of these; None: as planned.
+            planned: public.
+            most: public. The number of people that may have dropped out; None: where the answer is yes or no.
+
+        Guarantee: as for ``Dropouts`` and ``StillActive``: each person who drops out is in the answers from one step
+            on.
+        Source: theory 5.8; docs/proofs/dropouts.md.
+        """
+        people, drops = book.accounts, planned.drops
+        if counting is not None:
+            rule = counting(people)
+        elif drops is not None:
             noise = None if self.seed is None else np.random.default_rng([self.seed, 2])
-            counting = by_square_root(planned.drops, noise)  # type: ignore[arg-type]
-        rule = counted(
-            book.accounts,
-            counting,
-            planned=self.steps,
-            most_inactive=most,
-            counts=self._extra_steps,
-            check=book.check_observed,
-        )
+            rule = Dropouts(people, drops, noise=noise)
+        else:
+            return None
+        if not isinstance(rule, StoppingAccounts) or rule.people is not people:
+            raise ArgumentError("counting must make Dropouts or StillActive of the accounts that it is given")
+        try:
+            book.check_observed(rule.price)  # what cannot be counted beside is given back
+            if rule.most is not None and rule.most < self._extra_steps:
+                raise ArgumentError(f"counting: {rule.most} counts are fewer than extra_steps={self._extra_steps}")
+            by_number = isinstance(rule.answer, DropoutCount)
+            if by_number and most is None:
+                raise ArgumentError("stop_when_inactive must be given where drops are counted: the share that ends it")
+            if not by_number and most is not None:
+                raise ArgumentError("stop_when_inactive: StillActive has its own number of people; leave the share out")
+        except BaseException:
+            rule.undo()
+            raise
+        rule.begin_after(self.steps)
         book.put_in_front(rule, rule.answer.price)
         return rule
 
@@ -364,7 +357,7 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
             With an odometer, the person's own running bound; else the share of the person's budget that is used.
         """
         check_is_fitted(self)
-        kept: PersonalAccounts | StreamedAccounts | None = getattr(self, "accounts_", None)
+        kept: PersonalAccounts | None = getattr(self, "accounts_", None)
         if kept is None:
             why = "individual=False" if not self.individual else "a copied, loaded or tuned model has no accounts"
             raise ArgumentError(f"statement: {why}; the card says what everybody was charged at most")
@@ -377,29 +370,14 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
         scores = np.asarray(X @ self.coef_.T) + self.intercept_
         return scores.ravel() if scores.shape[1] == 1 else scores
 
-    def predict_proba(self, X: Features) -> Floats:
-        """Probabilities of the classes: (rows, classes)."""
-        scores = self.decision_function(X)
-        return probabilities(scores[:, None] if scores.ndim == 1 else scores)
-
-    def predict(self, X: Features) -> NDArray[Any]:
-        """The most likely class of each row."""
-        scores = self.decision_function(X)
-        chosen = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        labels: NDArray[Any] = self.classes_[chosen]
-        return labels
-
     def _plan(self, counting: Counting | None) -> Plan:
         """The parameters checked, and the noise and budget that follow; before the data are looked at."""
         chosen = self._descent
         _check.whole(0, extra_steps=chosen.extra_steps)
-        check_rate(self.learning_rate)
-        _check.within(0, 1, average=chosen.average, decay=chosen.decay, pace=chosen.pace)
-        check_momentum(chosen.momentum)
+        self._check_settings()
+        check_course(average=chosen.average, decay=chosen.decay, pace=chosen.pace, momentum=chosen.momentum)
         if self.n_people is not None:
             _check.whole(1, n_people=self.n_people)
-        if self.seed is not None:
-            _check.whole(0, seed=self.seed)
         counts = self._drop_counts(counting)
         by_number = counting is None or chosen.stop_when_inactive is not None
         planned = plan(
@@ -412,8 +390,11 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
             counted=self.n_people is None,
             drop_counts=0 if counting is not None else counts,
         )
-        if not self.individual:
-            check_worst_case(planned, self.steps)
+        if not self.individual:  # steps that all people pay in full must fit
+            budget = planned.budget.fresh()
+            if planned.count is not None:
+                budget.charge(planned.count)
+            budget.charge(Repeated(planned.step, self.steps))
         return planned
 
     def _drop_counts(self, counting: Counting | None) -> int:
@@ -438,36 +419,27 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
         return self._descent.extra_steps if self.individual else 0
 
     def _set_model(
-        self, parameters: Floats, planned: Plan, rule: StoppingAccounts | None, divisor: float, grouped: bool
+        self, model: LinearModel, planned: Plan, rule: StoppingAccounts | None, divisor: float, grouped: bool
     ) -> None:
         """The public attributes of the model."""
-        self.coef_, self.intercept_ = as_coefficients(parameters, intercept=self.fit_intercept)
+        self.coef_, self.intercept_ = as_coefficients(model.result, intercept=self.fit_intercept)
         self.counting_ = None if rule is None else rule.answer
         chosen = self._descent
-        self.card_ = planned.settings(
-            FullBatch(pace=chosen.pace), divisor=divisor, individual=self.individual, seeded=self.seed is not None
-        ).card(
-            delta=planned.delta,
-            sigma=planned.step.sigma,
+        self.card_ = planned.card(
+            FullBatch(pace=chosen.pace),
+            divisor=divisor,
+            individual=self.individual,
             released={} if rule is None else {planned.step: self.n_iter_, rule.answer.price: 1},
             steps=self.steps,
             extra_steps=self.n_iter_ - self.steps,
             learning_rate=self.learning_rate_,
-            average=self._averaged(rule is not None),
+            average=model.share,
             momentum=chosen.momentum,
             decay=chosen.decay,
-            count_sigma=None if planned.count is None else planned.count.sigma,
             people_from="group" if grouped else "record",
             classes_from="data" if self.classes is None else "caller",
             reproducible=self.seed is not None or (rule is not None and rule.reproducible),
         )
-
-    def _averaged(self, stopped: bool) -> float:
-        """The share of the iterates whose mean is the model: more than planned where the run went on for longer."""
-        average = self._descent.average
-        if not stopped or average == 0:
-            return average
-        return 1 - (self.steps - averaged(average, self.steps)) / self.n_iter_
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -477,9 +449,7 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
         return tags
 
 
-def _history(accounts: Any, people: int, planned: Plan, steps: int) -> ShareHistory:
-    """The shares of people's budgets that are used, as the training goes on. Private."""
-    if isinstance(accounts, Everybody):
-        public: Any = accounts.budget
-        return ShareHistory(lambda: np.full(people, public.spent), planned.total, steps)
-    return ShareHistory(accounts.used, 1.0, steps)
+def _says_stop(rule: StoppingAccounts, most_inactive: float | None) -> bool:
+    """True if the latest answer ends the run. Public; never before the first count."""
+    answer: Any = rule.answer
+    return rule.begun and bool(not answer.still if most_inactive is None else answer.count > most_inactive)

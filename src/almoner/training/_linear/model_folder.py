@@ -9,13 +9,13 @@ Nothing in a folder can run, and nothing is in it that the guarantee does not co
     card.html       the same as a page
     metrics.json    how well the model does on a held-out file: computed without noise, so as private as that file is
 
-Accounts are private: they are beside the folder, which may be given away.
+Accounts are private: they are beside the folder, which may be given away. People get their statements from them.
 """
 
 import json
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any, Self
@@ -24,15 +24,28 @@ from zipfile import ZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from almoner._disk import whole_folder
-from almoner.errors import ArgumentError, DataError
+from almoner._disk import whole_file, whole_folder
+from almoner._private import MARK
+from almoner.errors import ArgumentError, DataError, UnknownPerson, Unsupported
+from almoner.individual import BudgetStatement, Filter, Odometer, Statement
 from almoner.training._accounts.holder_report import HolderReport
 from almoner.training._card import Card
-from almoner.training._linear.personal_accounts import PersonalAccounts, accounts_file
 
-__all__ = ["IMAGES", "MODULE", "NOT_COVERED", "TABLE", "ModelFolder", "Trained", "check_places", "metrics_of"]
+__all__ = [
+    "IMAGES",
+    "MODULE",
+    "TABLE",
+    "ModelFolder",
+    "PersonalAccounts",
+    "SavedAccounts",
+    "Trained",
+    "accounts_file",
+    "check_places",
+    "metrics_of",
+]
 
-FORMAT = 2
+FORMAT, ACCOUNTS_FORMAT = 2, 1
+"""Of what a folder, and a file of accounts, holds."""
 
 TABLE, IMAGES, MODULE = "logistic regression", "logistic regression on images", "PyTorch module"
 
@@ -50,6 +63,133 @@ NOT_COVERED = (
     "computed on the held-out file without noise: the guarantee of the model does not cover the people in that file; "
     "keep these numbers as private as the file"
 )
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class PersonalAccounts:
+    """The accounts of a finished training, or of everybody who ever came to a stream. PRIVATE: for the data holder.
+
+    Attributes: people, the accounts; None where a ledger has them. odometer, each person's running bound, or None; ids,
+    (n,) whose each account is, or None: then people are the numbers of their rows. stream, accounts, a ledger's or
+    these, that know people by id. Public: delta, at which the budgets are stated.
+    """
+
+    people: Filter | None
+    delta: float
+    odometer: Odometer | None = None
+    ids: NDArray[Any] | Sequence[Hashable] | None = None
+    stream: Any = None
+
+    def __repr__(self) -> str:
+        return f"PersonalAccounts({MARK})"
+
+    def statement(self, person: Any) -> BudgetStatement | Statement:
+        """One person's statement, for nobody else: the running bound if there is one, else the budget."""
+        if self.stream is not None:
+            told: BudgetStatement = self.stream.statement(person, delta=self.delta)
+            return told
+        row = self._row(person)
+        person = person.item() if isinstance(person, np.generic) else person
+        if self.odometer is None:
+            return replace(self._own.statement(row, delta=self.delta), person=person)
+        return replace(self.odometer.statement(row), person=person)
+
+    def save(self, path: Path) -> Path:
+        """Write what ``SavedAccounts`` reads: a file that its owner alone can read; PRIVATE.
+
+        Raises:
+            Unsupported: two ids are the same as text, by which a file names people.
+        """
+        text = self.text()
+        with whole_file(path) as file:
+            file.write(text.encode())
+        return path
+
+    def text(self) -> str:
+        """The text of that file; PRIVATE."""
+        people, used = self._own, self._own.used()
+        ids = people.state()["ids"] if self.ids is None else self.ids
+        names = [str(each) for each in (range(len(used)) if ids is None else ids)]
+        if len(set(names)) != len(names):
+            raise Unsupported("accounts: some ids are the same as text, and a file names people by text")
+        fields = {
+            "format": ACCOUNTS_FORMAT,
+            "mark": MARK,
+            "delta": self.delta,
+            "ids": names,
+            "used": used.tolist(),
+            "epsilon": np.asarray(people.epsilon(delta=self.delta)).tolist(),
+            "guess": people.guess().tolist(),
+        }
+        return json.dumps(fields)
+
+    @property
+    def _own(self) -> Filter:
+        if self.people is None:
+            raise Unsupported("accounts: they are the ledger's; see Ledger.spent")
+        return self.people
+
+    def _row(self, person: object) -> int:
+        if self.ids is None:
+            count = len(self._own.used())
+            if not isinstance(person, int | np.integer) or isinstance(person, bool) or not 0 <= person < count:
+                raise UnknownPerson("person must be the number of a row that the model was trained on, from 0")
+            return int(person)
+        found = np.flatnonzero(np.asarray(self.ids) == person)
+        if len(found) != 1:
+            raise UnknownPerson("person: the model was trained on no records of this person")
+        return int(found[0])
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SavedAccounts:
+    """Accounts as a file holds them, for statements alone: nothing can be charged to them. PRIVATE.
+
+    Attributes: ids, used, epsilon and guess, one for each person. Public: delta.
+    """
+
+    ids: Sequence[str]
+    used: Sequence[float]
+    epsilon: Sequence[float]
+    guess: Sequence[float]
+    delta: float
+
+    def __repr__(self) -> str:
+        return f"SavedAccounts({MARK})"
+
+    @classmethod
+    def read(cls, path: Path) -> "SavedAccounts":
+        """The file that ``PersonalAccounts.save`` wrote.
+
+        Raises:
+            DataError: it is not such a file, or it is damaged.
+        """
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            ids, used, epsilon, guess = (fields[name] for name in ("ids", "used", "epsilon", "guess"))
+            kept = cls(ids, used, epsilon, guess, float(fields["delta"]))
+            numbers = np.asarray([kept.used, kept.epsilon, kept.guess], dtype=np.float64)
+            people = len(set(kept.ids))
+            sound = fields["format"] == ACCOUNTS_FORMAT and numbers.shape == (3, people) and people == len(kept.ids)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path} does not hold the accounts of a model") from error
+        if not sound or not np.all(numbers >= 0) or np.any(numbers[[0, 2]] > 1):
+            raise DataError(f"{path} does not hold the accounts of a model, or is damaged")
+        return kept
+
+    def statement(self, person: str) -> BudgetStatement:
+        """The statement of one person, named as in the data, for nobody else."""
+        if person not in self.ids:
+            raise UnknownPerson("--person: the model was trained on no records of this person")
+        row = list(self.ids).index(person)
+        return BudgetStatement(person, self.used[row], self.epsilon[row], self.delta, self.guess[row])
+
+
+def accounts_file(model: Path) -> Path:
+    """Where the accounts of the model in a folder are kept: beside the folder, which may be given away."""
+    if not model.name:
+        raise ArgumentError(f"{model} must be the folder of a model")
+    return model.with_name(model.name + ".accounts")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,8 +236,9 @@ class ModelFolder:
 
         Raises:
             ArgumentError: the folder cannot be written.
+            Unsupported: the accounts cannot be written, as ``PersonalAccounts.save``.
         """
-        out = Path(out)
+        out, kept = Path(out), None if accounts is None else accounts.text()
         _check_free(out, force=force)
         with whole_folder(out, mode=0o755) as fresh:
             with ZipFile(fresh / "weights.npz", "w") as archive:
@@ -113,8 +254,9 @@ class ModelFolder:
                 texts["metrics.json"] = json.dumps({**metrics, "note": NOT_COVERED}, indent=2)
             for name, text in texts.items():
                 (fresh / name).write_text(text.rstrip("\n") + "\n", encoding="utf-8")
-        if accounts is not None:
-            accounts.save(accounts_file(out))
+        if kept is not None:
+            with whole_file(accounts_file(out)) as file:
+                file.write(kept.encode())
         return out
 
     @classmethod
@@ -198,7 +340,10 @@ def _check_free(out: Path, *, force: bool) -> None:
 
 
 def metrics_of(chances: NDArray[np.float64], codes: NDArray[np.int64]) -> dict[str, Any]:
-    """Accuracy and log loss of probabilities (rows, classes), by the numbers of the true classes (rows,); private."""
+    """Accuracy and log loss of probabilities (rows, classes), by the numbers of the true classes (rows,); private.
+
+    The warning that says so is beside them.
+    """
     own = np.maximum(chances[np.arange(len(codes)), codes], 1e-300)
     accuracy, loss = np.mean(chances.argmax(axis=1) == codes), -np.log(own).mean()
     return {"rows": len(codes), "accuracy": float(accuracy), "log_loss": float(loss), "note": NOT_COVERED}

@@ -2,18 +2,19 @@
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from almoner import _check, filters
 from almoner._units import FINE, to_float
 from almoner.accounting import calibrate
 from almoner.errors import ArgumentError
-from almoner.mechanisms import Gaussian, Repeated
+from almoner.mechanisms import Gaussian
 from almoner.training._accounts.counters import SquareRoot
+from almoner.training._card import Card
 from almoner.training._run.samplings import Sampling
 from almoner.training._run.settings import Settings
 
-__all__ = ["COUNT_SHARE", "Plan", "check_rate", "check_worst_case", "plan", "rate_of"]
+__all__ = ["COUNT_SHARE", "Plan", "plan", "rate_of"]
 
 COUNT_SHARE = 0.01
 """The share of each person's budget that a noisy count of the people costs, where their number is not public; and the
@@ -52,9 +53,16 @@ class Plan:
         total: float = self.budget.left
         return total
 
-    def settings(self, sampling: Sampling, *, divisor: float, individual: bool = True, seeded: bool) -> Settings:
-        """The facts that the card states."""
-        return Settings(
+    def card(self, sampling: Sampling, *, divisor: float, individual: bool = True, **training: Any) -> Card:
+        """The promise about what was trained, and its price.
+
+        Args:
+            sampling: of the steps.
+            divisor: the number of people that sums were divided by.
+            individual: whether each person had an account.
+            training: further fields of the card.
+        """
+        settings = Settings(
             budget=self.budget.fresh(),
             why=self.why,
             max_grad_norm=self.step.sensitivity,
@@ -63,8 +71,10 @@ class Plan:
             steps=None,
             individual=individual,
             sampling=sampling,
-            seeded=seeded,
+            seeded=training["reproducible"],
         )
+        counted = None if self.count is None else self.count.sigma
+        return settings.card(delta=self.delta, sigma=self.step.sigma, count_sigma=counted, **training)
 
 
 def plan(
@@ -130,12 +140,6 @@ def plan(
     return Plan(budget, reached, delta, Gaussian(sigma, max_grad_norm), count, drops, why)
 
 
-def check_rate(given: float | None) -> None:
-    """Refuse a learning rate that is not above 0; None is the rule's."""
-    if given is not None:
-        _check.positive(learning_rate=given)
-
-
 def rate_of(
     given: float | None,
     step: Gaussian,
@@ -164,14 +168,6 @@ def rate_of(
         return given
     most = MOST_RATE if intercept else MOST_RATE_WITHOUT_INTERCEPT
     return min(most, float(f"{(1 - momentum) * divisor / (step.sigma * sqrt(steps)):.3g}"))
-
-
-def check_worst_case(planned: Plan, steps: int) -> None:
-    """Raise BudgetExceeded where steps that all people pay in full do not fit; nothing is spent by asking."""
-    budget = planned.budget.fresh()
-    if planned.count is not None:
-        budget.charge(planned.count)
-    budget.charge(Repeated(planned.step, steps))
 
 
 def _with_total(accounting: str, total: float) -> Budget:

@@ -12,20 +12,17 @@ from scipy import sparse
 from sklearn.utils.multiclass import check_classification_targets
 
 from almoner import _check, individual
-from almoner._private import MARK
 from almoner._uncopyable import OwnProcess
 from almoner.accounting import calibrate
 from almoner.errors import AlmonerError, ArgumentError, DataError, Unsupported
-from almoner.individual import BudgetStatement
 from almoner.ledger import Ledger
 from almoner.mechanisms import Gaussian
 from almoner.training._accounts.ids import ids_and_rows
 from almoner.training._card import Card
-from almoner.training._linear.gradients import LogisticGradients
-from almoner.training._linear.inputs import labels_of, validated
-from almoner.training._linear.model import LinearModel, as_coefficients, independent
-from almoner.training._linear.noise_plan import Plan, check_rate, plan, rate_of
-from almoner.training._linear.personal_accounts import PersonalAccounts, named_accounts
+from almoner.training._linear.descent import LinearModel, LogisticGradients, as_coefficients, independent
+from almoner.training._linear.model_folder import PersonalAccounts
+from almoner.training._linear.noise_plan import Plan, plan, rate_of
+from almoner.training._linear.wrappers import labels_of, validated
 from almoner.training._on_ledger.run import OnLedger
 from almoner.training._on_ledger.stream import LedgerStream
 from almoner.training._run.books import LedgerBook, MemoryBook
@@ -33,9 +30,9 @@ from almoner.training._run.ending import Interruptions
 from almoner.training._run.folder import Folder, check_ids
 from almoner.training._run.run import Run
 from almoner.training._run.samplings import FullBatch, Turnout
-from almoner.training._run.state import CurrentState, TrainingState
+from almoner.training._run.state import CurrentState
 
-__all__ = ["PartialFit", "StreamedAccounts"]
+__all__ = ["PartialFit"]
 
 Floats = NDArray[np.float64]
 Features: TypeAlias = "ArrayLike | sparse.csr_matrix"
@@ -43,46 +40,12 @@ Features: TypeAlias = "ArrayLike | sparse.csr_matrix"
 KIND = "LogisticRegression"
 """Kind of run, as the folder of a stream says."""
 
-FIXED = ("epsilon", "delta", "max_grad_norm", "noise_multiplier", "steps", "fit_intercept", "seed")
+PLANNED = ("epsilon", "delta", "noise_multiplier", "max_grad_norm", "steps")
+FIXED = (*PLANNED, "fit_intercept", "seed")
 """Settings that the first call decides; the others may change between calls, as long as they follow from no data."""
 
 UNUSED = {"individual": True, "extra_steps": 0, "momentum": 0.0, "decay": 0.0, "stop_when_inactive": None}
 """Settings that must be as they are by default: a stream has an account for each person, and no last step."""
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class StreamedAccounts:
-    """The accounts of everybody who ever came. PRIVATE: for the data holder.
-
-    Attributes: people, the accounts, by id; None where a ledger has them. Public: delta, at which the budgets are
-    stated.
-    """
-
-    people: individual.Filter | None
-    delta: float
-    _ledger: LedgerStream | None = None
-
-    def __repr__(self) -> str:
-        return f"StreamedAccounts({MARK})"
-
-    def statement(self, person: Hashable) -> BudgetStatement:
-        """One person's statement, for nobody else."""
-        if self._ledger is not None:
-            return self._ledger.statement(person, delta=self.delta)
-        return self._own.statement(person, delta=self.delta)
-
-    def save(self, path: Path) -> Path:
-        """Write what ``SavedAccounts`` reads: a file that its owner alone can read; PRIVATE."""
-        return self._named().save(path)
-
-    def _named(self) -> PersonalAccounts:
-        return named_accounts(self._own, self._own.state()["ids"], self.delta)
-
-    @property
-    def _own(self) -> individual.Filter:
-        if self.people is None:
-            raise Unsupported("accounts: they are the ledger's; see Ledger.spent")
-        return self.people
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -105,13 +68,23 @@ class Stream:
     path: Path | None
     process: OwnProcess = field(default_factory=OwnProcess)
 
+    @property
+    def parameters(self) -> Floats:
+        """The model's parameters, public."""
+        parameters: Floats = self.run.model.parameters  # type: ignore[attr-defined]
+        return parameters
+
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Open the folder, if there is one, and keep others out of it; it must be where this model is."""
+    def alone(self, *, new: bool = False) -> Iterator[None]:
+        """Open the folder, if there is one, and keep others out of it; it must be new, or where this model is."""
         if self.path is None:
             yield
             return
-        with closing(Folder(self.path, KIND, resume=True)) as folder:
+        if new and (self.path / "state.npz").exists():
+            raise ArgumentError(
+                f"folder={str(self.path)!r} holds a model already: go on with it by LogisticRegression.resume"
+            )
+        with closing(Folder(self.path, KIND, resume=not new)) as folder:
             made, found = self.run.current.value.step, folder.number()
             if found != made:
                 raise ArgumentError(
@@ -122,7 +95,7 @@ class Stream:
                 yield
 
     @contextmanager
-    def within(self, folder: Folder | None) -> Iterator[None]:
+    def within(self, folder: Folder) -> Iterator[None]:
         """Keep what is done in a folder that is open."""
         self.run.folder = folder
         if self.ledger is not None:
@@ -134,25 +107,24 @@ class Stream:
 
     def begin(self) -> None:
         """Keep what there is, begin on the ledger or go on there, and take the step that a crash left in the folder."""
-        run, step = self.run, self.planned.step
+        run, state = self.run, self.run.current.value
         run.save()
         if self.ledger is not None:
-            public = {"model": KIND, "max_grad_norm": step.sensitivity}
-            public["noise_multiplier"] = step.sigma / step.sensitivity
-            kept = self.ledger.begin(public, run.folder, run.current.value.step)
+            public = {"model": KIND, "max_grad_norm": state.max_grad_norm, "noise_multiplier": state.noise_multiplier}
+            kept = self.ledger.begin(public, run.folder, state.step)
             if kept is not None:
-                run.follow_kept(kept, step)
+                run.follow_kept(kept, self.planned.step)
 
     def update(self, turnout: Turnout) -> None:
         """Charge the people who are there, take the step, and keep it before anybody is told."""
-        run = self.run
-        before: tuple[Any, TrainingState] = run.model.parameters, run.current.value  # type: ignore[attr-defined]
+        run, parameters, state = self.run, self.parameters, self.run.current.value
         try:
             run.take(turnout, self.planned.step)
             run.save()
         except BaseException:
             if self.ledger is None:  # what is not kept is told to nobody
-                run.model.parameters, run.current.value = before  # type: ignore[attr-defined]
+                run.model.load({"parameters": parameters})
+                run.current.value = state
             raise
 
 
@@ -216,33 +188,28 @@ class PartialFit:
         """
         stream: Stream | None = getattr(self, "_stream", None)
         self._check_call(stream, folder, ledger)
-        check_rate(self._own("learning_rate"))
         expected = self._divisor(divisor)
         declared = self._declared(classes, None if stream is None else stream.classes)
         if people is None:
             raise ArgumentError("people must be given, an id for each row: who comes again must be known")
-        self._refuse_changes(stream)
-        planned = self._planned_stream(ledger is not None) if stream is None else stream.planned
-        X, y = validated(self, X, y, reset=stream is None, least_rows=0)
-        labels = np.asarray(y)
+        on = None if ledger is None else _on_ledger(ledger, self._own("seed"))
+        planned = self._planned_stream(on) if stream is None else stream.planned
+        X, labels = validated(self, X, y, reset=stream is None, least_rows=0)
         if len(labels):
             check_classification_targets(labels)
         found, codes = labels_of(labels, declared)
         ids, rows = ids_and_rows(people, len(codes))
-        intercept = bool(self._own("fit_intercept"))
-        gradients = LogisticGradients(
-            X, codes, len(found), intercept=intercept, people=np.asarray(rows, dtype=np.int64)
-        )
+        numbers, intercept = np.asarray(rows, dtype=np.int64), bool(self._own("fit_intercept"))
+        gradients = LogisticGradients(X, codes, len(found), intercept=intercept, people=numbers)
         if folder is not None or (stream is not None and stream.path is not None):
             check_ids(ids)  # before anybody is charged
         if stream is None:
-            stream = self._begun(planned, found, gradients.start, folder, ledger)
+            stream = self._begun(planned, found, gradients.start, None if folder is None else Path(folder), on)
             stream.run.more = {"estimator": self._described(stream, expected)}
-            with stream.within(None) if folder is None else self._opened(stream):
+            with stream.alone(new=True):
                 stream.begin()
             self._stream = stream
-        rate = self._rate(stream, expected)
-        turnout = Turnout(gradients, gradients.people, ids, divisor=expected, rate=rate)
+        turnout = Turnout(gradients, gradients.people, ids, divisor=expected, rate=self._rate(stream, expected))
         with Interruptions(stream.path or stream.ledger) as until, stream.alone():
             until.wait()  # the call is told when it is on the disk
             stream.run.more = {"estimator": self._described(stream, expected)}
@@ -251,27 +218,28 @@ class PartialFit:
         return self
 
     def _check_call(self, stream: Stream | None, folder: object, ledger: object) -> None:
-        """Refuse a call that no stream can take."""
-        if stream is None and hasattr(self, "coef_"):
-            raise ArgumentError(
-                "partial_fit: this model was made by fit, or is a copy: it has no accounts to go on with. Go on with "
-                "the model itself, or begin another"
-            )
-        if stream is not None:
-            stream.process.check("this model")
-            if folder is not None or ledger is not None:
-                raise ArgumentError("folder and ledger are given at the first call of partial_fit, or to resume")
+        """Refuse a call that no stream can take, or that is not of this one."""
+        self._check_settings()
+        if stream is None:
+            if hasattr(self, "coef_"):
+                raise ArgumentError(
+                    "partial_fit: this model was made by fit, or is a copy: it has no accounts to go on with. Go on "
+                    "with the model itself, or begin another"
+                )
+            return
+        stream.process.check("this model")
+        if folder is not None or ledger is not None:
+            raise ArgumentError("folder and ledger are given at the first call of partial_fit, or to resume")
+        for name, value in stream.settings.items():
+            if self._own(name) != value:
+                raise ArgumentError(f"{name}={self._own(name)!r} must be as at the first call: {value!r}")
 
-    @staticmethod
-    @contextmanager
-    def _opened(stream: Stream) -> Iterator[None]:
-        """A new folder of a stream."""
-        if stream.path is not None and (stream.path / "state.npz").exists():
-            raise ArgumentError(
-                f"folder={str(stream.path)!r} holds a model already: go on with it by LogisticRegression.resume"
-            )
-        with closing(Folder(stream.path or "", KIND, resume=False)) as folder, stream.within(folder):
-            yield
+    def _check_settings(self) -> None:
+        """Refuse a learning rate or a seed that breaks a rule."""
+        if self._own("learning_rate") is not None:
+            _check.positive(learning_rate=self._own("learning_rate"))
+        if self._own("seed") is not None:
+            _check.whole(0, seed=self._own("seed"))
 
     @classmethod
     def resume(cls, folder: str | Path, *, ledger: OnLedger | None = None) -> Self:
@@ -311,17 +279,19 @@ class PartialFit:
         self.n_features_in_ = int(fields["n_features"])
         if fields["names"] is not None:
             self.feature_names_in_ = np.array(fields["names"], dtype=object)
-        step = Gaussian(fields["sigma"], self._own("max_grad_norm"))
-        planned = replace(self._planned_stream(ledger is not None), step=step)
+        on = None if ledger is None else _on_ledger(ledger, self._own("seed"))
+        planned = replace(self._planned_stream(on), step=Gaussian(fields["sigma"], self._own("max_grad_norm")))
         start = np.asarray(parts["model"]["parameters"], dtype=np.float64)
         if start.ndim != 2 or not np.all(np.isfinite(start)):
-            raise DataError(f"folder: {str(folder.path)!r} is damaged; nothing was changed")
+            raise ValueError("parameters")
         calls = int(parts["run"]["step"])
-        stream = self._begun(planned, np.asarray(fields["classes"]), start, folder.path, ledger, calls=calls)
-        stream.planned = replace(stream.planned, step=step)
+        stream = self._begun(planned, np.asarray(fields["classes"]), start, folder.path, on, calls=calls)
         stream.run.more = {"estimator": fields}
         with stream.within(folder):
-            stream.run.resume(parts, [])
+            try:
+                stream.run.resume(parts, [])
+            except ArgumentError as unlike:  # all of it is from the folder
+                raise ValueError("parts") from unlike
             stream.begin()
         self._stream = stream
         self._set_released(stream, fields["divisor"])
@@ -340,8 +310,7 @@ class PartialFit:
 
     def _rate(self, stream: Stream, divisor: float) -> float:
         """The learning rate of a call."""
-        given, step = self._own("learning_rate"), stream.planned.step
-        return rate_of(given, step, self._own("steps"), divisor)
+        return rate_of(self._own("learning_rate"), stream.planned.step, self._own("steps"), divisor)
 
     def _declared(self, classes: Sequence[Any] | NDArray[Any] | None, before: NDArray[Any] | None) -> NDArray[Any]:
         """The labels: given here or as a parameter, and the same in all calls."""
@@ -354,64 +323,47 @@ class PartialFit:
             raise ArgumentError(f"classes={classes!r} must be those of before: {list(np.unique(np.asarray(known)))}")
         return np.asarray(known)
 
-    def _planned_stream(self, on_ledger: bool) -> Plan:
-        """The noise and the budget; before the data are looked at. On a ledger, as if its budget were for nobody."""
+    def _planned_stream(self, on: LedgerStream | None) -> Plan:
+        """The noise and the budget; before the data are looked at. On a ledger, of all that it promises."""
         for name, default in UNUSED.items():
             if self._own(name) != default:
                 raise Unsupported(f"partial_fit: {name}={self._own(name)!r} is not done in a stream: leave {default!r}")
-        if self._own("seed") is not None:
-            _check.whole(0, seed=self._own("seed"))
-        names = ("epsilon", "delta", "noise_multiplier", "max_grad_norm", "steps")
-        settings = {name: self._own(name) for name in names}
-        if on_ledger and settings["epsilon"] is not None:
+        settings = {name: self._own(name) for name in PLANNED}
+        if on is None:
+            return plan("gaussian", **settings, counted=False)
+        if settings["epsilon"] is not None:
             raise ArgumentError(
                 f"epsilon={settings['epsilon']!r} must be None with ledger=: people pay with what they have left there"
             )
-        if on_ledger and settings["noise_multiplier"] is None:
-            settings["noise_multiplier"] = 1.0  # the ledger's budget decides
-        return plan("gaussian", **settings, counted=False)
-
-    def _refuse_changes(self, stream: Stream | None) -> None:
-        for name, value in ({} if stream is None else stream.settings).items():
-            if self._own(name) != value:
-                raise ArgumentError(f"{name}={self._own(name)!r} must be as at the first call: {value!r}")
+        given = settings["noise_multiplier"] is not None
+        planned = plan("gaussian", **(settings if given else settings | {"noise_multiplier": 1.0}), counted=False)
+        step, budget, clip = planned.step, on.budget, planned.step.sensitivity
+        if not given:
+            step = Gaussian(calibrate.sigma(on.whole, settings["steps"], sensitivity=clip), clip)
+        delta = planned.delta if budget.delta is None else budget.delta
+        return replace(planned, budget=budget, epsilon=budget.epsilon(delta=delta), delta=delta, step=step, why="")
 
     def _begun(
         self,
         planned: Plan,
         classes: NDArray[Any],
         start: Floats,
-        folder: str | Path | None,
-        ledger: OnLedger | None,
+        path: Path | None,
+        on: LedgerStream | None,
         *,
         calls: int = 0,
     ) -> Stream:
-        """The stream, before its first call or the next."""
-        on = _on_ledger(ledger, self._own("seed"))
-        if on is not None:
-            steps, multiplier = self._own("steps"), self._own("noise_multiplier")
-            planned = _planned_on(planned, on, steps=steps, noise_multiplier=multiplier)
-        clip, sigma = planned.step.sensitivity, planned.step.sigma
-        current = CurrentState(TrainingState(max_grad_norm=clip, noise_multiplier=sigma / clip))
-        draw = independent(self._generator(calls))
+        """The stream, before its first call or the next; with a seed, each time with other noise."""
+        seed, current = self._own("seed"), CurrentState.of_step(planned.step)
+        noise = np.random.default_rng(None if seed is None else [seed, 1, calls] if calls else [seed, 1])
         book: LedgerBook | MemoryBook
         if on is not None:
-            book = LedgerBook(on, current, draw)
+            book = LedgerBook(on, current, independent(noise))
         else:
-            book = MemoryBook(individual.Filter([], planned.budget.fresh()), current, draw, by_id=True)
-        return Stream(
-            run=Run(LinearModel(start), FullBatch(), book, current),
-            settings={name: self._own(name) for name in (*FIXED, *UNUSED)},
-            classes=classes,
-            planned=planned,
-            ledger=on,
-            path=None if folder is None else Path(folder),
-        )
-
-    def _generator(self, calls: int) -> np.random.Generator:
-        """Of the noise; with a seed, another one after each time that the stream was resumed."""
-        seed = self._own("seed")
-        return np.random.default_rng(None if seed is None else [seed, 1, calls] if calls else [seed, 1])
+            accounts = individual.Filter([], planned.budget.fresh())
+            book = MemoryBook(accounts, current, independent(noise), by_id=True)
+        run = Run(LinearModel(start), FullBatch(), book, current)
+        return Stream(run, {name: self._own(name) for name in (*FIXED, *UNUSED)}, classes, planned, on, path)
 
     def _described(self, stream: Stream, divisor: float) -> dict[str, Any]:
         """The parameters of the estimator that a folder keeps."""
@@ -428,46 +380,32 @@ class PartialFit:
 
     def _set_released(self, stream: Stream, divisor: float) -> None:
         """The public attributes of the model, and its accounts."""
-        run, planned, seeded = stream.run, stream.planned, self._own("seed") is not None
-        self.classes_, self.n_iter_, self.counting_ = stream.classes, run.current.value.step, None
+        state, planned, people = stream.run.current.value, stream.planned, stream.run.book.accounts
+        self.classes_, self.n_iter_, self.counting_ = stream.classes, state.step, None
         self.learning_rate_ = self._rate(stream, divisor)
-        parameters: Floats = run.model.parameters  # type: ignore[attr-defined]
-        self.coef_, self.intercept_ = as_coefficients(parameters, intercept=bool(self._own("fit_intercept")))
-        self.accounts_ = StreamedAccounts(run.book.accounts, planned.delta, stream.ledger)
+        self.coef_, self.intercept_ = as_coefficients(stream.parameters, intercept=bool(self._own("fit_intercept")))
+        self.accounts_ = PersonalAccounts(people, planned.delta, stream=stream.ledger or people)
         self.holder_report_ = self.odometer_ = None
-        self.card_ = planned.settings(FullBatch(), divisor=divisor, seeded=seeded).card(
-            delta=planned.delta,
-            sigma=planned.step.sigma,
-            released=run.current.value.released,
+        self.card_ = planned.card(
+            FullBatch(),
+            divisor=divisor,
+            released=state.released,
             streamed=True,
             pace=0.0,
             steps=self.n_iter_,
             learning_rate=self.learning_rate_,
-            reproducible=seeded,
+            reproducible=self._own("seed") is not None,
             record="" if stream.ledger is None else stream.ledger.record,
         )
 
 
-def _on_ledger(ledger: OnLedger | None, seed: int | None) -> LedgerStream | None:
+def _on_ledger(ledger: OnLedger, seed: int | None) -> LedgerStream:
     """The stream on its ledger.
 
     Raises:
         ArgumentError: the ledger is not open.
         Unsupported: there is a seed, or the ledger counts what has no price for Gaussian noise.
     """
-    if ledger is None:
-        return None
     if not isinstance(ledger.ledger, Ledger):
         raise ArgumentError("ledger: partial_fit needs one that stays open between calls: OnLedger(Ledger.open(...))")
     return LedgerStream(ledger, seed=seed)
-
-
-def _planned_on(planned: Plan, ledger: LedgerStream, *, steps: int, noise_multiplier: float | None) -> Plan:
-    """The plan of a stream whose accounts are a ledger's: the noise for so many full contributions to its budget."""
-    clip = planned.step.sensitivity
-    sigma = (
-        calibrate.sigma(ledger.whole, steps, sensitivity=clip) if noise_multiplier is None else noise_multiplier * clip
-    )
-    delta = planned.delta if ledger.budget.delta is None else ledger.budget.delta
-    reached = ledger.budget.epsilon(delta=delta)
-    return replace(planned, budget=ledger.budget, epsilon=reached, delta=delta, step=Gaussian(sigma, clip), why="")

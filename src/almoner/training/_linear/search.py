@@ -1,14 +1,14 @@
 """Choose settings by private runs and pay for the choice: the best of a random number of runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from itertools import product
 from math import exp, sqrt
 from random import Random, SystemRandom
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
@@ -19,8 +19,9 @@ from almoner.curves import gaussian, tradeoff, tuning
 from almoner.errors import ArgumentError
 from almoner.noise import rounded_gaussian
 from almoner.training._card import Card
-from almoner.training._linear.estimator import Features, Floats, LogisticRegression
-from almoner.training._linear.wrappers import Copied
+from almoner.training._linear.estimator import LogisticRegression
+from almoner.training._linear.partial import Features, Floats
+from almoner.training._linear.wrappers import Copied, Predicting
 from almoner.training._run.books import publish
 
 __all__ = ["PrivateSearch"]
@@ -44,7 +45,8 @@ class Plan:
     """A noisy count of the people whom a model gets right."""
 
 
-class PrivateSearch(Copied, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class PrivateSearch(Copied, Predicting, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """The best of a random number of private trainings, each with settings drawn at random from a public grid.
 
     Only the best model is released, with its settings and its noisy score; the number of runs stays secret. All runs,
@@ -86,26 +88,14 @@ class PrivateSearch(Copied, ClassifierMixin, BaseEstimator):  # type: ignore[mis
     (array([0, 1]), 1.0)
     """
 
-    card_: Card
-
-    def __init__(
-        self,
-        estimator: LogisticRegression,
-        grid: Mapping[str, Sequence[Any]],
-        *,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        runs: float = 10.0,
-        shape: float = 1.0,
-        seed: int | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.grid = grid
-        self.epsilon = epsilon
-        self.delta = delta
-        self.runs = runs
-        self.shape = shape
-        self.seed = seed
+    estimator: LogisticRegression
+    grid: Mapping[str, Sequence[Any]]
+    _: KW_ONLY
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    runs: float = 10.0
+    shape: float = 1.0
+    seed: int | None = None
 
     def fit(
         self, X: Features, y: ArrayLike, groups: ArrayLike | None = None, *, held_out: HeldOut | None = None
@@ -228,16 +218,6 @@ class PrivateSearch(Copied, ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """Scores of the best model; see ``LogisticRegression``."""
         check_is_fitted(self)
         return self.best_estimator_.decision_function(X)
-
-    def predict_proba(self, X: Features) -> Floats:
-        """Probabilities of the classes: (rows, classes)."""
-        check_is_fitted(self)
-        return self.best_estimator_.predict_proba(X)
-
-    def predict(self, X: Features) -> NDArray[Any]:
-        """The most likely class of each row."""
-        check_is_fitted(self)
-        return self.best_estimator_.predict(X)
 
 
 def _right(model: LogisticRegression, X: Features, y: ArrayLike, groups: ArrayLike | None) -> int:

@@ -1,4 +1,4 @@
-"""Tells once what wrappers of scikit-learn do around a private estimator, and what it costs.
+"""Between scikit-learn and a private estimator: what stands around it, what it is given, and what that costs.
 
 An estimator can't see what stands before it: a ``Pipeline`` hands it numbers that were transformed already. So ``fit``
 looks for a pipeline that ends in this very estimator among the callers, and at its steps: one that must be fitted has
@@ -7,58 +7,52 @@ that is fitted, here or where it is sent to, spends a budget.
 """
 
 import inspect
+import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
+from sklearn.utils.validation import validate_data
 
-from almoner.errors import PrivacyWarning
+from almoner.errors import ArgumentError, DataError, PrivacyWarning
+from almoner.training._linear.descent import probabilities
 
-__all__ = ["Copied"]
+__all__ = ["Copied", "Predicting", "labels_of", "numbers_of", "validated"]
+
+LOG = logging.getLogger("almoner.training")
+
+_COLUMNS = 100
+"""A table as people have it has no more columns than this; what has more was made by a program, such as features."""
 
 PRIVATE = ("holder_report_", "accounts_", "odometer_", "_stream", "_copies")
 """Attributes that do not travel with the model."""
 
 
-class Copies:
-    """Number of copies of one estimator were fitted, or sent elsewhere to be fitted. Public."""
-
-    def __init__(self) -> None:
-        self.fitted = 0
-
-    def add(self, epsilon: object) -> None:
-        """Count one more, and tell of the second."""
-        self.fitted += 1
-        if self.fitted == 2:
-            _tell(
-                "a second copy of this estimator is fitted, as cross_val_score, GridSearchCV and BaggingClassifier fit "
-                f"many: each fit spends a budget of its own (epsilon={epsilon!r}), and they add up for people who are "
-                f"in several. To choose settings within one budget: PrivateSearch(estimator, grid, epsilon={epsilon!r})"
-                ".fit(X, y); to judge a model by other people: model.fit(X, y).score(X_others, y_others)",
-                level=5,
-            )
-
-
 class Copied:
     """An estimator that knows of its copies, and of the pipeline that it stands in."""
 
-    _copies: Copies | None = None
+    epsilon: Any
+    _copies: list[object] | None = None
+    """Budgets of the copies that were fitted, or sent elsewhere to be fitted; one list for all. Public."""
 
     def __sklearn_clone__(self) -> Any:
         """A copy with the same parameters, counted with all others when it is fitted."""
         copy = super().__sklearn_clone__()  # type: ignore[misc]
         if self._copies is None:
-            self._copies = Copies()
+            self._copies = []
         copy._copies = self._copies
         return copy
 
     def __getstate__(self) -> dict[str, Any]:
         """State that travels with the model: nothing that is private."""
-        if self._copies is not None and not hasattr(self, "card_"):
-            self._copies.add(self._price())  # a copy that another process fits
+        if not hasattr(self, "card_"):
+            self._count_copy()  # which another process fits
         state: Any = super().__getstate__()
         return {name: value for name, value in state.items() if name not in PRIVATE}
 
@@ -68,33 +62,62 @@ class Copied:
             fitted = [name for name, step in pipeline.steps[:-1] if _reads_data(step)]
             if fitted:
                 name = fitted[0]
-                _tell(
+                warnings.warn(
                     f"{', '.join(map(repr, fitted))} before this estimator in a Pipeline read people's data, and "
                     "nobody pays for that: the guarantee does not cover it. Fit it on public data, or use public "
                     "numbers: "
                     f"make_pipeline(FrozenEstimator({type(dict(pipeline.steps)[name]).__name__}().fit(X_public)), "
                     "model), or make_pipeline(FunctionTransformer(lambda x: (x - low) / (high - low)), model)",
-                    level=4,
+                    PrivacyWarning,
+                    stacklevel=3,
                 )
-        if self._copies is not None:
-            self._copies.add(self._price())
+        self._count_copy()
 
-    def _price(self) -> object:
-        return getattr(self, "epsilon", None)
+    def _count_copy(self) -> None:
+        """Count this one, if it is a copy or has any, and tell of the second."""
+        if self._copies is None:
+            return
+        self._copies.append(self.epsilon)
+        if len(self._copies) == 2:
+            warnings.warn(
+                "a second copy of this estimator is fitted, as cross_val_score, GridSearchCV and BaggingClassifier fit "
+                f"many: each fit spends a budget of its own (epsilon={self.epsilon!r}), and they add up for people who "
+                "are in several. To choose settings within one budget: "
+                f"PrivateSearch(estimator, grid, epsilon={self.epsilon!r}).fit(X, y); to judge a model by other "
+                "people: model.fit(X, y).score(X_others, y_others)",
+                PrivacyWarning,
+                stacklevel=4,
+            )
 
 
-def _pipelines(estimator: object) -> Iterator[Pipeline]:
+class Predicting:
+    """A classifier that predicts from its scores."""
+
+    classes_: NDArray[Any]
+    decision_function: Callable[..., NDArray[np.float64]]
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Probabilities of the classes: (rows, classes)."""
+        scores = self.decision_function(X)
+        return probabilities(scores[:, None] if scores.ndim == 1 else scores)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most likely class of each row."""
+        scores = self.decision_function(X)
+        chosen = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        labels: NDArray[Any] = self.classes_[chosen]
+        return labels
+
+
+def _pipelines(last: object) -> Iterator[Pipeline]:
     """Pipelines that call, and end in this estimator."""
     frame = inspect.currentframe()
-    found: list[Pipeline] = []
     while frame is not None:
         caller = frame.f_locals.get("self")
-        if isinstance(caller, Pipeline) and caller.steps and not any(caller is each for each in found):
-            last = found[-1] if found else estimator
-            if caller.steps[-1][1] is last:
-                found.append(caller)
+        if isinstance(caller, Pipeline) and caller.steps and caller.steps[-1][1] is last:
+            yield caller
+            last = caller  # which may be the end of another one
         frame = frame.f_back
-    yield from found
 
 
 def _reads_data(step: Any) -> bool:
@@ -119,5 +142,58 @@ def _has_public_categories(step: Any) -> bool:
     return not (isinstance(given, str) and given == "auto") and not counted
 
 
-def _tell(words: str, *, level: int) -> None:
-    warnings.warn(words, PrivacyWarning, stacklevel=level)
+def validated(model: Any, X: Any, *y: Any, reset: bool = True, least_rows: int = 1) -> Any:
+    """scikit-learn's checks, without the two of its messages that quote records; tells once that nothing is scaled."""
+    flat = isinstance(X, list | tuple) and bool(X) and not hasattr(X[0], "__len__")
+    if flat or (not hasattr(X, "tocsr") and len(getattr(X, "shape", ())) == 1):
+        raise ArgumentError("X: Expected 2D array, got 1D array instead. Reshape your data: a row for each record")
+    try:
+        valid = validate_data(
+            model, X, *y, accept_sparse="csr", dtype=np.float64, reset=reset, ensure_min_samples=least_rows
+        )
+        if reset and not hasattr(X, "tocsr") and model.n_features_in_ <= _COLUMNS:
+            _tell_of_scales()
+        return valid
+    except ValueError as error:
+        if "could not convert" not in str(error):
+            raise
+    raise DataError("X must hold numbers: make categories columns of 0 and 1, from a public list of them")
+
+
+@cache
+def _tell_of_scales() -> None:
+    """Tell, once in a process, what columns of other sizes come to.
+
+    Public: it depends on the number of columns alone. That rows are long, or were clipped, would be told of people.
+    """
+    LOG.warning(
+        "LogisticRegression takes X as it is, whatever it holds: of columns as people have them (an age, an income) "
+        "nearly all is clipped, and the model can be no better than chance. Scale them by public bounds, low and high "
+        "of each column: X = (2 * (X - low) / (high - low) - 1) / X.shape[1] ** 0.5 gives rows of norm 1 at most. "
+        "It is said once, of scaled columns too"
+    )
+
+
+def labels_of(y: ArrayLike, declared: Sequence[Any] | NDArray[Any] | None) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """The classes, which are those of the rows where none are declared, and the number of each row's class."""
+    classes = np.unique(np.asarray(y if declared is None else declared))
+    if len(classes) < 2:
+        raise ArgumentError(f"classes must name at least two labels, not {len(classes)} class")
+    if declared is not None and len(classes) != len(declared):
+        raise ArgumentError("classes must name each label once")
+    codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    if not np.array_equal(classes[codes], y):
+        raise DataError(f"y must hold none but the {len(classes)} labels that classes names")
+    return classes, codes
+
+
+def numbers_of(groups: NDArray[Any], rows: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """The people, and the number of the one to whom each row belongs; a row of nobody could not be charged."""
+    if len(groups) != rows:
+        raise ArgumentError("groups must have one entry for each row of X")
+    if any(owner is None or owner != owner for owner in groups.tolist()):
+        raise DataError("groups must say of every row whose it is: None and NaN are nobody")
+    try:
+        return np.unique(groups, return_inverse=True)
+    except TypeError as mixed:
+        raise ArgumentError("groups must be all of one kind: all numbers, or all text") from mixed

@@ -4,10 +4,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 from almoner import mechanisms
-from almoner.mechanisms import Mechanism
+from almoner.mechanisms import Gaussian, Mechanism
 
 __all__ = ["CurrentState", "TrainingState"]
 
@@ -73,6 +73,11 @@ class CurrentState:
 
     def __init__(self, state: TrainingState) -> None:
         self.value = state
+
+    @classmethod
+    def of_step(cls, step: Gaussian) -> Self:
+        """The state of a run before the first of such steps."""
+        return cls(TrainingState(max_grad_norm=step.sensitivity, noise_multiplier=step.sigma / step.sensitivity))
 
     def update(self, **changes: Any) -> None:
         """Replace the state by one with other values of these fields."""
