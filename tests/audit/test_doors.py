@@ -3,6 +3,8 @@
 ``python benchmarks/tightness/audits.py`` runs the same with twenty people each.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -105,8 +107,12 @@ def clipped_count_for_nothing(monkeypatch):
 
 
 def clip_that_is_not_the_charged_one(monkeypatch):
-    right = settings.Settings.sensitivity
-    monkeypatch.setattr(settings.Settings, "sensitivity", lambda self, clip: 0.5 * right(self, clip))
+    right = settings.Settings.step
+
+    def half(self, noise, clip, rate):
+        return replace(right(self, noise, clip, rate), sensitivity=0.5 * clip)
+
+    monkeypatch.setattr(settings.Settings, "step", half)
     sums = training.Gradients.sums
 
     def longer(self, *given, **named):

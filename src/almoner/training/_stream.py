@@ -35,6 +35,7 @@ from almoner.training._run.models import TorchModel
 from almoner.training._run.run import Run
 from almoner.training._run.samplings import Beginning, FullBatch, Sampling, Turnout, checked_sampling
 from almoner.training._run.settings import RENAMED, Compute, Settings, Watched, check_optimizer, watched
+from almoner.training.correlated import FixedBatches
 from almoner.training.gradients import Gradients
 from almoner.training.gradients._batches import check_batch
 
@@ -315,10 +316,15 @@ class Stream(Uncopyable):
         self.close()
 
 
-def _check_for_stream(sampling: Sampling, compute: Compute, beside: Watched) -> None:
+def _check_for_stream(sampling: Sampling | FixedBatches, compute: Compute, beside: Watched) -> None:
     """Refuse what is for trainings on one table."""
-    checked_sampling(sampling)
-    if sampling.rate is not None or sampling.extra_steps or compute.group is not None:
-        raise Unsupported(f"sampling={sampling!r}, compute={compute!r}: a stream takes everybody who is there, alone")
+    if not isinstance(sampling, FixedBatches):
+        checked_sampling(sampling)
+    if isinstance(sampling, FixedBatches) or sampling.rate is not None or sampling.extra_steps or sampling.slots:
+        raise Unsupported(
+            f"sampling={sampling!r}: a stream takes everybody who is there: sampling=training.FullBatch()"
+        )
+    if compute.group is not None:
+        raise Unsupported("compute: a stream is trained by one process: training.Compute(views=, memory=)")
     if beside.losses is not None or beside.counting is not None:
         raise Unsupported("watch: a stream is watched by an odometer alone")
