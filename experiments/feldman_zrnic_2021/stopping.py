@@ -55,7 +55,16 @@ def settings(name):
             steps=row.steps,
             counted=False,
         )
-        return "plain", float(RAW), exact.epsilon, row.sigma, row.clip, row.rate, row.steps, row.k_max
+        return (
+            "plain",
+            float(RAW),
+            exact.budget.epsilon(delta=exact.delta),
+            row.sigma,
+            row.clip,
+            row.rate,
+            row.steps,
+            row.k_max,
+        )
     return "own", 1.0, 0.3, None, OURS["clip"], OURS["rate"], OURS["steps"], OURS["steps"] + OURS["extra_steps"]
 
 
@@ -69,7 +78,7 @@ class Asked:
     def __call__(self, accounts):
         """One of the three ways, at 1 % of the budget."""
         if self.way == "sparse vector":  # epsilon^2 / 2 is its price in zCDP
-            epsilon = sqrt(0.02 * self.planned.total) * (1 - 1e-9)
+            epsilon = sqrt(0.02 * self.planned.budget.left) * (1 - 1e-9)
             self.made = StillActive(
                 accounts, at_least=(1 - self.share) * self.people, epsilon=epsilon, noise=self.noise
             )
@@ -137,7 +146,7 @@ def run(name, way, share, data, seed, factor=LONGEST):
         "epsilon": epsilon,
         "noise_multiplier": planned.step.sigma / clip,
         "price": repr(price),
-        "price_of_budget": cost / planned.total,
+        "price_of_budget": cost / planned.budget.left,
         "stopped": model.n_iter_,
         "noted": noted,
     }

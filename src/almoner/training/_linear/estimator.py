@@ -263,7 +263,7 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
         given, momentum, intercept = self.learning_rate, chosen.momentum, self.fit_intercept
         self.learning_rate_ = rate_of(given, step, self.steps, divisor, momentum=momentum, intercept=intercept)
         accounts, count = book.accounts, gradients.people
-        used = accounts.used if self.individual else lambda: np.full(count, accounts.budget.spent / planned.total)
+        used = accounts.used if self.individual else lambda: np.full(count, accounts.budget.spent / planned.budget.left)
         history = ShareHistory(used, 1.0, steps)
 
         def look(number: int, parameters: Floats) -> None:

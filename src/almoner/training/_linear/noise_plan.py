@@ -36,8 +36,7 @@ class Plan:
     """The most that will be released, and its price for each person. Every field is public."""
 
     budget: Budget
-    """A fresh filter that holds the whole budget."""
-    epsilon: float
+    """A fresh filter that holds the whole budget: what is left of it is mu squared, or rho."""
     delta: float
     step: Gaussian
     count: Gaussian | None
@@ -46,12 +45,6 @@ class Plan:
     """Noisy counts of the people who dropped out, where they decide when to stop."""
     why: str = ""
     """Why the budget is this filter, where it was recommended."""
-
-    @property
-    def total(self) -> float:
-        """The amount that each person may spend, in the budget's measure: mu squared, or rho."""
-        total: float = self.budget.left
-        return total
 
     def card(self, sampling: Sampling, *, divisor: float, individual: bool = True, **training: Any) -> Card:
         """The promise about what was trained, and its price.
@@ -136,8 +129,7 @@ def plan(
         sigma = calibrate.sigma(planned, steps, sensitivity=max_grad_norm)
     else:
         sigma = noise_multiplier * max_grad_norm
-    reached = budget.epsilon(delta=delta) if epsilon is None else epsilon
-    return Plan(budget, reached, delta, Gaussian(sigma, max_grad_norm), count, drops, why)
+    return Plan(budget, delta, Gaussian(sigma, max_grad_norm), count, drops, why)
 
 
 def rate_of(

@@ -341,7 +341,7 @@ class PartialFit:
         if not given:
             step = Gaussian(calibrate.sigma(on.whole, settings["steps"], sensitivity=clip), clip)
         delta = planned.delta if budget.delta is None else budget.delta
-        return replace(planned, budget=budget, epsilon=budget.epsilon(delta=delta), delta=delta, step=step, why="")
+        return replace(planned, budget=budget, delta=delta, step=step, why="")
 
     def _begun(
         self,
