@@ -67,7 +67,9 @@ class Campaign:
         """All runs together."""
         ends = [line for line in self.lines if "ended" in line]
         runs = [line for line in self.lines if "problems" in line]
-        draws = [draw for path in sorted(self._work.glob("*.jsonl")) for draw in read(path) if "told" not in draw]
+        kept = sorted(self._work.glob("*.jsonl"))
+        kept += [path for run in runs if (path := self._work / str(run["run"]) / "released.jsonl").exists()]
+        draws = [draw for path in kept for draw in read(path) if "told" not in draw]
         twice = len(repeated(draws)) if draws else 0
         problems = Counter(problem for run in runs for problem in run["problems"])
         return {

@@ -50,7 +50,7 @@ def trainer(name: str, count: int, steps: int, rate: float | None = None) -> lis
         module,
         BY_RECORD,
         torch.optim.SGD(module.parameters(), lr=0.1),
-        filters.Gaussian(mu=1.0) if rate is None else filters.RenyiOrder(alpha=8, epsilon=1.0, delta=1e-5),
+        filters.Gaussian(mu=1.0) if rate is None else filters.RenyiOrder(alpha=8, epsilon=8.0, delta=1e-5),
         max_grad_norm=1.0,
         divisor=count,
         steps=steps,
