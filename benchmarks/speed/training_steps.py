@@ -2,7 +2,7 @@
 
     python benchmarks/speed/training_steps.py --against PATH/TO/OTHER/src      # everything
     python benchmarks/speed/training_steps.py --against SRC --jobs lstm stream --pairs 20
-    python benchmarks/speed/training_steps.py --quick                        # few people; and a control
+    python benchmarks/speed/training_steps.py --quick                          # few people; and a control
 
 Processes run in pairs, one for each checkout, in alternating order, so that other load affects both alike. Each process
 warms up, then takes steps; its time is the median step, in seconds of the processor, with one thread. Prints, for each
