@@ -30,7 +30,7 @@ from scipy import stats
 
 from almoner import filters, individual, mechanisms
 from almoner.curves import gaussian
-from almoner.training import Everybody, LogisticGradients, descend, tables
+from almoner.training import Descent, Everybody, LogisticGradients, descend, tables
 from almoner.training.tables import Schema
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -164,7 +164,9 @@ def accuracy(data: Data, chosen: Settings, seed: int, *, filtered: bool, average
     return 100 * float(np.mean(right))
 
 
-def _descend(data: Data, accounts: Any, chosen: Settings, steps: int, seed: int, **more: Any) -> Any:
+def _descend(
+    data: Data, accounts: Any, chosen: Settings, steps: int, seed: int, *, average: float = 0.0, observe: Any = None
+) -> Any:
     people = LogisticGradients(data.x, data.y, 2, intercept=False, people=data.people)
     return descend(
         people,
@@ -175,8 +177,8 @@ def _descend(data: Data, accounts: Any, chosen: Settings, steps: int, seed: int,
         learning_rate=chosen.rate,
         divisor=data.count,
         noise=np.random.default_rng(seed),
-        pace=0.0,  # Feldman and Zrnic's Algorithm 8
-        **more,
+        descent=Descent(average=average, pace=0.0),  # Feldman and Zrnic's Algorithm 8
+        observe=observe,
     )
 
 

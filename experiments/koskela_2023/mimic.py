@@ -34,7 +34,7 @@ import numpy as np
 from almoner import filters, individual, mechanisms
 from almoner.curves import gaussian
 from almoner.errors import DataError
-from almoner.training import LogisticGradients, descend
+from almoner.training import Descent, LogisticGradients, descend
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
@@ -181,7 +181,7 @@ def train(
         learning_rate=4.0,
         divisor=float(len(subjects)),  # published for MIMIC-III
         noise=np.random.default_rng(seed),
-        pace=0.0,  # Feldman and Zrnic's Algorithm 8
+        descent=Descent(average=0.0, pace=0.0),  # Feldman and Zrnic's Algorithm 8
         observe=watch.look,
     )
     return found, watch.report(), accounts

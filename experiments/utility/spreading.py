@@ -23,7 +23,7 @@ from journal import record, recorded
 from almoner import filters, individual, mechanisms
 from almoner.curves import gaussian
 from almoner.report import figures
-from almoner.training import LogisticGradients, descend
+from almoner.training import Descent, LogisticGradients, descend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,7 +73,7 @@ def run(data: Data, chosen: Settings, rule: str, seed: int) -> dict[str, Any]:
         learning_rate=chosen.rate,
         divisor=float(data.count),
         noise=np.random.default_rng(seed),
-        pace=pace,
+        descent=Descent(average=0.0, pace=pace),
         observe=look,
     )
     return {"rule": rule, "seed": seed, "accuracy": curve[-1][1], "curve": curve, "out_of_budget": out}

@@ -27,7 +27,7 @@ from journal import record, recorded
 
 from almoner import filters, individual, mechanisms
 from almoner.curves import gaussian
-from almoner.training import Everybody, LogisticGradients, demo_tables, descend
+from almoner.training import Descent, Everybody, LogisticGradients, demo_tables, descend
 
 RESULTS = Path(__file__).parents[1] / "results"
 DELTA, TUNE_SEED = 1e-5, 1000
@@ -91,8 +91,7 @@ def run(data: Data, chosen: Setting, mu: float, rule: str, seed: int) -> float:
         learning_rate=chosen.rate,
         divisor=float(data.count),
         noise=np.random.default_rng(seed),
-        average=0.5,
-        pace=pace,
+        descent=Descent(average=0.5, pace=pace),
     )
     right = (np.asarray(data.x_test @ found).ravel() > 0) == data.y_test
     return round(100 * float(np.mean(right)), 3)

@@ -8,7 +8,7 @@ import pytest
 
 from almoner import errors, filters, individual, mechanisms
 from almoner.curves import gaussian
-from almoner.training import descend
+from almoner.training import Descent, descend
 from almoner.training._linear.descent import LogisticGradients
 
 sys.path.append(str(Path(__file__).parents[2] / "experiments"))
@@ -46,7 +46,7 @@ def run():
         learning_rate=4,
         divisor=200,
         noise=rng,
-        pace=0.0,
+        descent=Descent(average=0.0, pace=0.0),
         observe=observe,
     )
     return watch, seen, (x, y, group)

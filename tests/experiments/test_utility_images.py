@@ -9,7 +9,7 @@ import torch
 
 from almoner import filters, individual
 from almoner.mechanisms import Gaussian
-from almoner.training import LogisticGradients, descend
+from almoner.training import Descent, LogisticGradients, descend
 
 
 def program(name, monkeypatch):
@@ -53,10 +53,12 @@ def test_the_fast_descents_are_those_of_the_library(rule, monkeypatch):
             learning_rate=run.setting.rate,
             divisor=120.0,
             noise=Given(draws),
-            average=run.setting.average,
-            momentum=run.setting.momentum,
-            decay=run.setting.decay,
-            pace=module.RULES[rule][1],
+            descent=Descent(
+                average=run.setting.average,
+                momentum=run.setting.momentum,
+                decay=run.setting.decay,
+                pace=module.RULES[rule][1],
+            ),
         )
         assert found[:, place].numpy() == pytest.approx(expected, abs=2e-3)
     assert not np.allclose(found[:, 0].numpy(), found[:, 1].numpy(), atol=0.1)

@@ -11,7 +11,7 @@ import pytest
 from almoner import filters, individual
 from almoner.curves import gaussian
 from almoner.mechanisms import Gaussian
-from almoner.training import descend
+from almoner.training import Descent, descend
 from almoner.training._linear.descent import LogisticGradients
 from audits import DELTA, epsilon_bound
 
@@ -75,7 +75,7 @@ def sums(present, steps, seed, *, accounts_as=lambda accounts: accounts, noise_a
             learning_rate=RATE,
             divisor=DIVISOR,
             noise=noise_as(noise, accounts),
-            pace=0.0,
+            descent=Descent(average=0.0, pace=0.0),
             observe=observe,
         )
         if present and accounts_as(accounts) is accounts and steps >= PAID:

@@ -649,6 +649,7 @@ RUNS |= {
 
 def descended(**options):
     """Plain descent with accounts per person, told."""
+    chosen = taken(options, {"average", "momentum", "decay", "pace"})
     x, y, _ = data()
     gradients = training.LogisticGradients(x.numpy(), y.numpy(), 2, intercept=True)
     accounts, seen = individual.Filter(RECORDS, gaussian()), []
@@ -662,6 +663,7 @@ def descended(**options):
         divisor=80.0,
         noise=np.random.default_rng(5),
         observe=lambda number, _: seen.append(number),
+        descent=training.Descent(**chosen) if chosen else None,
         **options,
     )
     return {"parameters": found.ravel().tolist(), "spent": of_accounts(accounts), "steps": len(seen)}

@@ -11,7 +11,7 @@ from scipy import sparse
 from almoner import filters, individual
 from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.mechanisms import Gaussian
-from almoner.training import Everybody, descend
+from almoner.training import Descent, Everybody, descend
 from almoner.training._linear.descent import LogisticGradients
 
 
@@ -96,7 +96,7 @@ def test_the_descent_is_algorithm_8_written_out():
         learning_rate=0.5,
         divisor=len(x),
         noise=np.random.default_rng(4),
-        pace=0.0,
+        descent=Descent(average=0.0, pace=0.0),
     )
     weights, spent, noise = np.zeros((3, 1)), np.zeros(len(x)), np.random.default_rng(4)
     for _ in range(steps):
@@ -161,7 +161,7 @@ def test_noise_is_one_draw_of_one_size_whoever_is_left():
         learning_rate=1.0,
         divisor=1000,
         noise=noise,
-        pace=0.0,
+        descent=Descent(average=0.0, pace=0.0),
         observe=lambda number, parameters: steps.append(parameters),
     )
     assert noise.draws == [(0.0, 2.0, (3, 1))] * 12
@@ -250,7 +250,7 @@ def test_the_average_is_the_mean_of_the_last_iterates():
             learning_rate=1.0,
             divisor=len(x),
             noise=np.random.default_rng(0),
-            average=share,
+            descent=Descent(average=share),
             observe=lambda number, parameters, seen=seen: seen.append(parameters),
         )
         np.testing.assert_allclose(found, np.mean(seen[-kept:], axis=0))
@@ -295,8 +295,7 @@ def test_momentum_and_a_falling_rate_are_those_written_out():
         learning_rate=3.0,
         divisor=40.0,
         noise=Silent(),
-        momentum=0.7,
-        decay=0.5,
+        descent=Descent(average=0.0, momentum=0.7, decay=0.5),
     )
     weights = velocity = np.zeros((3, 1))
     for rate in (3.0, 3.0, 3.0, 3.0, 2.0, 1.0):
@@ -314,7 +313,8 @@ def test_with_momentum_each_person_pays_for_the_gradient_that_was_used():
     model.norms = lambda parameters: seen.append(norms(parameters)) or seen[-1]
     accounts = individual.Filter(40, filters.Gaussian(mu=50.0))
     step = Gaussian(1.0, 5.0)
-    descend(model, model.start, accounts, step, steps=4, learning_rate=9.0, divisor=40.0, noise=Silent(), momentum=0.9)
+    run = {"steps": 4, "learning_rate": 9.0, "divisor": 40.0, "noise": Silent()}
+    descend(model, model.start, accounts, step, descent=Descent(average=0.0, momentum=0.9), **run)
     assert np.asarray(accounts.spent()).ravel() == pytest.approx(np.square(seen).sum(axis=0), rel=1e-6)
 
 
@@ -335,6 +335,18 @@ def test_momentum_and_decay_out_of_range_are_refused_before_anybody_is_charged(o
             learning_rate=1.0,
             divisor=40.0,
             noise=Silent(),
-            **options,
+            descent=Descent(**options),
         )
     assert not np.asarray(accounts.spent()).any()
+
+
+def test_the_course_is_an_object_and_steps_are_numbers_of_their_own():
+    """Earlier names are refused with the line to write; steps of an estimator have no place here."""
+    people = individual.Filter(40, filters.Gaussian(mu=1.0))
+    model = LogisticGradients(*people_and_labels(), 2, intercept=False)
+    run = {"steps": 2, "learning_rate": 1.0, "divisor": 40, "noise": np.random.default_rng(0)}
+    with pytest.raises(TypeError, match=r"descent=training.Descent\(pace=...\)"):
+        descend(model, model.start, people, Gaussian(9.0), pace=0.0, **run)
+    with pytest.raises(ArgumentError, match="steps= and stop="):
+        descend(model, model.start, people, Gaussian(9.0), descent=Descent(extra_steps=3), **run)
+    assert not people.spent().any()

@@ -32,6 +32,7 @@ def accounts_of(x):
 def run(accounts, x, y, **options):
     model = LogisticGradients(x, y, 2, intercept=False)
     common = {"learning_rate": 0.5, "divisor": len(x), "noise": Silent()}
+    common |= {"descent": Descent(average=0.0, pace=options.pop("pace"))} if "pace" in options else {}
     return descend(model, model.start, accounts, Gaussian(SIGMA, CLIP), **common, **options)
 
 

@@ -167,7 +167,8 @@ def as_coefficients(parameters: Array, *, intercept: bool) -> tuple[Array, Array
     return np.ascontiguousarray(weights.T), parameters[-1].copy() if intercept else np.zeros(parameters.shape[1])
 
 
-def descend(  # noqa: PLR0913
+@_check.renamed({name: f"descent=training.Descent({name}=...)" for name in ("average", "momentum", "decay", "pace")})
+def descend(
     gradients: Gradients,
     start: Array,
     accounts: AccountsPerPerson | Everybody,
@@ -178,10 +179,7 @@ def descend(  # noqa: PLR0913
     learning_rate: float,
     divisor: float,
     noise: np.random.Generator,
-    average: float = 0.0,
-    momentum: float = 0.0,
-    decay: float = 0.0,
-    pace: float = 1.0,
+    descent: Any = None,
     observe: Callable[[int, Array], None] | None = None,
     stop: Callable[[int], bool] | None = None,
     planned: int | None = None,
@@ -197,8 +195,8 @@ def descend(  # noqa: PLR0913
         learning_rate: public, > 0.
         divisor: public, > 0. The number of people that a sum is divided by, fixed in advance.
         noise: public. The generator of the noise; ONE draw a step, of the same size at every step.
-        average, momentum, decay, pace: public, in [0, 1], the momentum below 1. As in ``Descent``; with an average of 0
-            the last iterate is returned.
+        descent: public. A ``training.Descent``: the average that is returned, momentum, decay and pace; None: the last
+            iterate, with pace 1.
         observe: public. Called after each step with the step's number and the parameters.
         stop: asked after each step, with its number, whether it was the last; by public numbers alone.
         planned: public, at most steps. The number of steps from which the first averaged iterate is found; None: steps.
@@ -213,16 +211,20 @@ def descend(  # noqa: PLR0913
     """
     _check.whole(1, steps=steps)
     _check.positive(learning_rate=learning_rate, divisor=divisor)
-    check_course(average=average, decay=decay, pace=pace, momentum=momentum)
+    course = {"average": 0.0, "momentum": 0.0, "decay": 0.0, "pace": 1.0}
+    if descent is not None:
+        course = {name: getattr(descent, name) for name in course}
+        if descent.extra_steps or descent.stop_when_inactive is not None:
+            raise ArgumentError("descent: here steps= and stop= say how many steps there are")
+    check_course(**course)
+    pace = course.pop("pace")
     if not isinstance(step, Gaussian):
         raise ArgumentError(f"step={step!r} must be a mechanisms.Gaussian")
     if not (hasattr(accounts, "allowance") and hasattr(accounts, "charge")):
         raise ArgumentError(f"accounts={accounts!r} must be accounts per person: individual.Filter(n, budget)")
     if not hasattr(noise, "normal"):
         raise ArgumentError(f"noise={noise!r} must be a generator, such as numpy.random.default_rng()")
-    model = LinearModel(
-        start, learning_rate, steps=steps, planned=planned, average=average, momentum=momentum, decay=decay
-    )
+    model = LinearModel(start, learning_rate, steps=steps, planned=planned, **course)
     current = CurrentState.of_step(step)
     run = Run(model, FullBatch(pace=pace), MemoryBook(accounts, current, independent(noise)), current)
     take_steps(run, gradients, step, steps=steps, divisor=divisor, observe=observe, stop=stop)
