@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from almoner import _extras
-from almoner.training._accounts.everybody import Everybody
 from almoner.training._accounts.holder_report import HolderReport
+from almoner.training._accounts.people import Everybody
 from almoner.training._card import Card
 from almoner.training._linear.descent import LogisticGradients, descend
 from almoner.training._on_ledger.run import OnLedger

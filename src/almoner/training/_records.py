@@ -26,7 +26,7 @@ with _extras.need("torch", extra="torch"):
         default_collate,
     )
 
-from almoner.training._accounts.ids import ids_and_rows
+from almoner.training._accounts.people import ids_and_rows
 from almoner.training.gradients import Batch
 from almoner.training.gradients._batches import ByPerson, Column, Inputs, as_inputs, as_tensor, check_batch, selected
 from almoner.training.gradients._self_check import evaluation_mode

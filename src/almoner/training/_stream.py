@@ -20,8 +20,7 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import BudgetStatement, Statement
 from almoner.individual import Filter as PersonFilter
 from almoner.individual import Odometer as PersonOdometer
-from almoner.training._accounts.everybody import Everybody
-from almoner.training._accounts.ids import ids_and_rows
+from almoner.training._accounts.people import Everybody, ids_and_rows
 from almoner.training._card import Boundary, Card
 from almoner.training._on_ledger.run import OnLedger
 from almoner.training._on_ledger.stream import LedgerStream, closed_after_errors

@@ -20,8 +20,15 @@ import numpy as np
 
 from almoner import _audit_hook, _check, individual, mechanisms
 from almoner.errors import ArgumentError, Unsupported
-from almoner.training._accounts.counters import Counter, SquareRoot, Tree, rounded
-from almoner.training._accounts.stopping_accounts import ActiveAnswer, DropoutCount, StoppingAccounts
+from almoner.training._accounts.counting import (
+    ActiveAnswer,
+    Counter,
+    DropoutCount,
+    SquareRoot,
+    StoppingAccounts,
+    Tree,
+    rounded,
+)
 from almoner.training._run.books import publish
 
 __all__ = ["ActiveAnswer", "DropoutCount", "Dropouts", "SquareRoot", "StillActive", "Tree"]

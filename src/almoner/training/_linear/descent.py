@@ -31,7 +31,7 @@ from almoner import _check
 from almoner.errors import ArgumentError
 from almoner.individual import AccountsPerPerson
 from almoner.mechanisms import Gaussian
-from almoner.training._accounts.everybody import Everybody
+from almoner.training._accounts.people import Everybody
 from almoner.training._run.books import Draw, MemoryBook
 from almoner.training._run.ending import unsaved
 from almoner.training._run.run import Run

@@ -16,10 +16,9 @@ from almoner import _check, individual
 from almoner.errors import ArgumentError
 from almoner.individual import BudgetStatement, Statement
 from almoner.mechanisms import Repeated
-from almoner.training._accounts.counters import rounded
-from almoner.training._accounts.everybody import Everybody
+from almoner.training._accounts.counting import DropoutCount, StoppingAccounts, rounded
 from almoner.training._accounts.holder_report import ShareHistory
-from almoner.training._accounts.stopping_accounts import DropoutCount, StoppingAccounts
+from almoner.training._accounts.people import Everybody
 from almoner.training._card import Boundary
 from almoner.training._linear.descent import (
     LinearModel,

@@ -9,7 +9,7 @@ from almoner._units import FINE, to_float
 from almoner.accounting import calibrate
 from almoner.errors import ArgumentError
 from almoner.mechanisms import Gaussian
-from almoner.training._accounts.counters import SquareRoot
+from almoner.training._accounts.counting import SquareRoot
 from almoner.training._card import Card
 from almoner.training._run.samplings import Sampling
 from almoner.training._run.settings import Settings

@@ -17,7 +17,7 @@ from almoner.accounting import calibrate
 from almoner.errors import AlmonerError, ArgumentError, DataError, Unsupported
 from almoner.ledger import Ledger
 from almoner.mechanisms import Gaussian
-from almoner.training._accounts.ids import ids_and_rows
+from almoner.training._accounts.people import ids_and_rows
 from almoner.training._card import Card
 from almoner.training._linear.descent import LinearModel, LogisticGradients, as_coefficients, independent
 from almoner.training._linear.model_folder import PersonalAccounts

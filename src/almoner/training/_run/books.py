@@ -20,8 +20,7 @@ from almoner.errors import ArgumentError, BudgetExceeded, DataError, Unsupported
 from almoner.individual import AccountsPerPerson, Filter, Losses
 from almoner.individual import Odometer as PersonOdometer
 from almoner.mechanisms import Gaussian, Mechanism, SampledGaussian
-from almoner.training._accounts.everybody import Everybody
-from almoner.training._accounts.ids import join_new
+from almoner.training._accounts.people import Everybody, join_new
 from almoner.training._card import Boundary
 from almoner.training._on_ledger.stream import LedgerStream
 from almoner.training._run.budgets import fresh_odometer
