@@ -5,6 +5,7 @@ import pytest
 
 from almoner import errors, filters, individual, mechanisms, odometers
 from almoner.training.books import Bounds, Counts, MemoryBook
+from forks import needs_fork, raises_in_fork
 
 STEP = mechanisms.Gaussian(4.0)
 
@@ -40,3 +41,36 @@ def test_a_mechanism_that_an_observer_cannot_count_charges_nobody():
     with pytest.raises(errors.Unsupported):
         opened.charge(mechanisms.Laplace(4.0), np.full(3, 0.5))
     assert np.array_equal(people.spent(), before)
+
+
+def test_bounds_belong_to_those_who_were_there_when_the_book_was_opened():
+    """Also where the ids come in another order than before; there is no second list that could differ."""
+    book = MemoryBook(
+        individual.Filter([], filters.Zcdp(rho=1.0)), observers=[Bounds(odometers.Gaussian(delta=1e-5), [])], by_id=True
+    )
+    for ids, norms in ((["a", "b"], [1.0, 0.5]), (["b", "a"], [1.0, 0.0])):
+        opened = book.open(STEP, ids)
+        opened.charge(STEP, np.array(norms))
+        book.record(STEP, opened)
+    alone = individual.Odometer(["a", "b"], odometers.Gaussian(delta=1e-5))
+    for norms in ([1.0, 0.5], [0.0, 1.0]):
+        alone.charge(STEP, np.array(norms))
+    assert np.array_equal(book.odometer().epsilon(), alone.epsilon())
+
+
+def test_a_book_by_row_takes_no_ids_and_a_book_without_noise_releases_nothing():
+    """Both are refused before anybody is charged."""
+    people = individual.Filter(2, filters.Zcdp(rho=1.0))
+    book = MemoryBook(people, people=2)
+    with pytest.raises(errors.ArgumentError, match="by_id=True"):
+        book.open(STEP, ["a", "b"])
+    with pytest.raises(errors.Unsupported, match="draws no noise"):
+        book.release(STEP, None, lambda accounts: accounts.charge(STEP, np.ones(2)))
+    assert not people.spent().any()
+
+
+@needs_fork
+def test_a_forked_process_charges_nothing_and_draws_no_noise():
+    """Both processes would draw the same."""
+    book = MemoryBook(individual.Filter(2, filters.Zcdp(rho=1.0)), people=2)
+    assert raises_in_fork(errors.ArgumentError, lambda: book.open(STEP))

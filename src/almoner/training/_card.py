@@ -12,7 +12,7 @@ from almoner._units import shown
 from almoner.accounting import meaning
 from almoner.accounting.meaning import sentence
 from almoner.errors import ArgumentError, DataError
-from almoner.mechanisms import Gaussian, Mechanism
+from almoner.mechanisms import Gaussian, Mechanism, SampledGaussian
 from almoner.odometers import FeldmanZrnic, GaussianRestarts, Odometer
 
 __all__ = ["ADJACENCY", "Boundary", "Card", "build_card", "worst_case"]
@@ -260,7 +260,7 @@ class Card:
 
     def _theorems(self) -> str:
         accounts = ["theory 5.1 for accounts per person"] if self.individual else []
-        samples = [] if self.sample_rate is None else ["theory 5.6 for Poisson samples"]
+        samples = [] if self.sample_rate is None or self.sampling else ["theory 5.6 for Poisson samples"]
         batches = ["theory 5.11 for correlated noise"] if self.batches else []
         return "; ".join([self.theorem, *accounts, *samples, *batches])
 
@@ -304,7 +304,9 @@ class Card:
         )
 
     def _divisor(self) -> str:
-        source = "a public number given by the caller"
+        source = "a public number given by the caller" + (" with the last update" if self.streamed else "")
+        if len({each.sample_rate for each, _ in self.released if isinstance(each, SampledGaussian)}) > 1:
+            source = "to begin with, and times the rate of each step: a public number given by the caller"
         if self.count_sigma is not None:
             source = (
                 "a noisy count of the people, paid for by each of them "

@@ -155,8 +155,8 @@ class Stream(Uncopyable):
     def _begin(self, kept: RunFolder | None) -> None:
         """Open the folder, go on from it, begin the stream on its ledger, and take over the budget."""
         given, run = self._given, self._run
-        fresh = given if isinstance(given, filters.Filter) and not (kept and kept.resume) else None
-        if fresh is not None:
+        fresh = given if isinstance(given, filters.Filter) else None
+        if fresh is not None and not (kept and kept.resume):
             fresh.refuse_if_given()  # before a folder is made
         if kept is not None and isinstance(given, PersonFilter):
             raise Unsupported("folder: give the budget as a filter; the accounts are in the folder")
@@ -166,18 +166,28 @@ class Stream(Uncopyable):
         try:
             loaded = None if run.folder is None else run.folder.load()
             if loaded is not None:
+                self._divisor = loaded[0].get("divisor", 1.0)
                 run.resume(*loaded)
+            elif fresh is not None:
+                fresh.refuse_if_given()
+            elif self._ledger is not None:
+                self._ledger.refuse_used_key()
             run.save()
             if self._ledger is not None:
                 update = self._ledger.begin(self._described(), run.folder, self.number)
                 if update is not None:
+                    self._keep_divisor(update["divisor"])
                     run.follow_kept(update, self._step)
         except BaseException:
             if run.folder is not None:
                 run.folder.close()
             raise
-        if fresh is not None:
+        if fresh is not None and loaded is None:
             fresh.hand_over("training.Stream")
+
+    def _keep_divisor(self, divisor: float) -> None:
+        """Keep the divisor of the last update, which the card states."""
+        self._divisor = self._run.more["divisor"] = divisor
 
     @property
     def module(self) -> nn.Module:
@@ -239,19 +249,20 @@ class Stream(Uncopyable):
         ids, rows = ids_and_rows(people, count)
         if count and not self._gradients.ready(count):
             self._gradients.prepare(inputs, targets)
-        run, self._divisor = self._run, float(divisor)
+        run, divisor = self._run, float(divisor)
         turnout = Turnout(
             Records(inputs, targets, torch.tensor(rows, dtype=torch.int64)),
             len(ids),
             ids,
             left=self._spread,
-            divisor=self._divisor,
+            divisor=divisor,
         )
         # on a ledger, the folder and the ledger agree as they are
         save = run.save if run.folder is not None and self._ledger is None else None
         with Interruptions(run.folder or self._ledger) as until, Saves(save, every=1, interruptions=until):
             run.book.before = until.wait
             run.take(turnout, self._step)
+            self._keep_divisor(divisor)
             run.save()
         return self.number
 
@@ -319,10 +330,13 @@ def _check_for_stream(sampling: Sampling | FixedBatches, compute: Compute, besid
     """Refuse what is for trainings on one table."""
     if not isinstance(sampling, FixedBatches):
         checked_sampling(sampling)
-    if isinstance(sampling, FixedBatches) or sampling.rate is not None or sampling.extra_steps or sampling.slots:
+    everybody = isinstance(sampling, Sampling) and sampling.rate is None and not sampling.own_samples
+    if not everybody or sampling.extra_steps or getattr(sampling, "slots", 0):
         raise Unsupported(
             f"sampling={sampling!r}: a stream takes everybody who is there: sampling=training.FullBatch()"
         )
+    if isinstance(sampling, FullBatch) and sampling.pace != 1:
+        raise Unsupported("sampling: a stream has no last step to pace for: training.FullBatch(spread=4)")
     if compute.group is not None:
         raise Unsupported("compute: a stream is trained by one process: training.Compute(views=, memory=)")
     if beside.losses is not None or beside.counting is not None:

@@ -44,6 +44,7 @@ from almoner.training._run.settings import (
     Watched,
     check_losses,
     check_optimizer,
+    check_shares,
     checked_callbacks,
     watched,
 )
@@ -213,16 +214,20 @@ class Trainer:
             self._held = None if held is None else stack.enter_context(held)
             run = self._built(records, sampling, watch, shares, opened, interruptions, resumed=loaded is not None)
             if loaded is not None:
+                check_shares(shares, loaded[0]["book"]["accounts"])
                 run.resume(*loaded, first=self._processes.broadcast)
                 if self._held is not None:
                     run.book.accounts = self._held.accounts(run.book.accounts)
-            elif self._ledger is None and isinstance(self._given, filters.Filter):
-                self._given.hand_over("Trainer.fit")
-            self._run = run
-            self._processes.broadcast_module(self._module)
+            own = self._given if self._ledger is None and loaded is None else None
+            if isinstance(own, filters.Filter):
+                own.refuse_if_given()
             if watch.counting is not None:
                 gate = put_in_front(watch.counting, run.book, sampling, self._settings, self._processes)
                 self._view.counting = gate.answer
+            if isinstance(own, filters.Filter):
+                own.hand_over("Trainer.fit")
+            self._run = run
+            self._processes.broadcast_module(self._module)
             self._train(run, callbacks, stack, None if kept is None else kept.every, interruptions)
             if self._held is not None:
                 self._held.settle(self.card(delta=self._held.delta), list(self._module.parameters()))
@@ -279,8 +284,15 @@ class Trainer:
             plan=settings.batches,
             seed=self._seed,
         )
-        fixed = isinstance(settings.sampling, FixedBatches)
-        return BatchContributions(beginning) if fixed else settings.sampling.begin(beginning)
+        if isinstance(settings.sampling, FixedBatches):
+            return BatchContributions(beginning)
+        sampling = settings.sampling.begin(beginning)
+        if sampling.own_samples and not beginning.own_samples:
+            raise Unsupported(
+                f"sampling={sampling!r}: bounds that follow people's own samples need a filters.RenyiOrder, RenyiCurve "
+                "or Zcdp, and no odometer beside"
+            )
+        return sampling
 
     def _built(
         self,
@@ -328,7 +340,7 @@ class Trainer:
             book,
             current,
             folder=folder,
-            fixed=fixed if folder is None else fixed | {"records": records.fingerprint()},
+            fixed=fixed if folder is None else fixed | {"records": f"{records.fingerprint()} {count}"},
         )
 
     def _accounts(self, count: int, shares: Any, *, resumed: bool) -> Any:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from almoner import filters, training
+from almoner import filters, mechanisms, odometers, training
 from almoner.errors import ArgumentError, BudgetExceeded, LedgerError, UnknownPerson, Unsupported
 from almoner.ledger import Ledger, backup, last_update, streams, verify
 from almoner.queries import Count, Session, statement
@@ -344,3 +344,72 @@ def test_nothing_left_by_public_facts_is_told(tmp_path):
         with pytest.raises(BudgetExceeded):
             trained.update(*records(0), divisor=4.0)
         assert trained.number == 0
+
+
+@pytest.mark.parametrize("when", ["committed", "applied"])
+def test_after_an_interrupted_update_a_stream_goes_on_from_its_folder_alone(tmp_path, monkeypatch, when):
+    """The ledger charged it, so its bounds count it, and the same object takes no other update in its place."""
+    opened(tmp_path / "l").close()
+    on, watch = training.OnLedger(tmp_path / "l", "news"), odometers.Gaussian(delta=1e-6)
+    trained = stream(on, folder=tmp_path / "s", watch=watch)
+    with monkeypatch.context() as patched:
+        if when == "applied":
+            patched.setattr(torch.optim.SGD, "step", crash)
+        else:
+            update = type(trained._ledger._updates).update
+            patched.setattr(type(trained._ledger._updates), "update", lambda *a, **k: (update(*a, **k), crash()))
+        with pytest.raises(KeyboardInterrupt):
+            trained.update(*records(0), divisor=4.0)
+    interrupted = [trained.statement(person).epsilon for person in ("ann", "bob")]
+    with pytest.raises(Unsupported, match="resume=True"):
+        trained.update(*records(1), divisor=4.0)
+    trained.close()
+    with stream(on, folder=training.RunFolder(tmp_path / "s", resume=True), watch=watch) as again:
+        assert again.number == 1
+        assert [again.statement(person).epsilon for person in ("ann", "bob")] == interrupted
+        assert again.update(*records(1), divisor=4.0) == 2
+        assert len(again._ledger._ledger.entries("update")) == 2
+        assert clean(again._ledger._ledger)
+
+
+class Dear(training.Sampling):
+    """Charges a mechanism that is dearer than the step, and not the step itself."""
+
+    def contribute(self, model, turnout, accounts, step):
+        dear = mechanisms.Gaussian(step.sigma / 2, step.sensitivity)
+        most = accounts.allowance(dear)
+        made = model.clipped_sum(turnout.records, most, most)
+        accounts.charge(dear, made.clipped)
+        return made.sums
+
+
+def test_an_update_that_was_kept_is_counted_as_what_was_charged(tmp_path, monkeypatch):
+    """After a crash the bounds are those without it, also where a sampling charges another mechanism than the step."""
+    bounds = []
+    for crashes in (False, True):
+        opened(tmp_path / f"l{crashes}").close()
+        on, folder = training.OnLedger(tmp_path / f"l{crashes}", "news"), tmp_path / f"s{crashes}"
+        options = {"sampling": Dear(), "watch": odometers.Gaussian(delta=1e-6)}
+        trained = stream(on, folder=folder, **options)
+        if crashes:
+            with monkeypatch.context() as patched:
+                patched.setattr(torch.optim.SGD, "step", crash)
+                with pytest.raises(KeyboardInterrupt):
+                    trained.update(*records(0), divisor=4.0)
+        else:
+            trained.update(*records(0), divisor=4.0)
+        trained.close()
+        with stream(on, folder=training.RunFolder(folder, resume=True), **options) as again:
+            bounds.append([again.statement(person).epsilon for person in ("ann", "bob")])
+    assert bounds[0] == pytest.approx(bounds[1], rel=1e-12)
+
+
+def test_a_key_that_was_used_leaves_no_folder_behind(tmp_path):
+    """What can't go on writes no state, so that the folder serves another key."""
+    opened(tmp_path / "l").close()
+    with stream(training.OnLedger(tmp_path / "l", "news"), folder=tmp_path / "first") as trained:
+        trained.update(*records(0), divisor=4.0)
+    with pytest.raises(ArgumentError, match="names another stream"):
+        stream(training.OnLedger(tmp_path / "l", "news"), folder=tmp_path / "second")
+    with stream(training.OnLedger(tmp_path / "l", "weather"), folder=tmp_path / "second") as other:
+        assert other.update(*records(0), divisor=4.0) == 1

@@ -7,6 +7,7 @@ from torch import nn
 
 from almoner import errors, filters, individual, ledger, odometers, training
 from almoner.training.correlated import Banded, FixedBatches
+from almoner.training.stopping import StillActive
 from training_runs import BY_RECORD, dies
 
 N = 12
@@ -34,8 +35,7 @@ class TwoAtATime(training.Sampling):
     def state(self):
         return {"done": self.done}
 
-    def restore(self, state, unseen, book):
-        super().restore(state, unseen, book)
+    def restore(self, state):
         self.done = state["done"]
 
 
@@ -122,8 +122,8 @@ def test_a_card_says_that_the_sampling_is_the_callers(data):
     trainer = job(sampling=TwoAtATime(N))
     trainer.fit(*data)
     card = trainer.card()
-    assert card.sampling == "TwoAtATime()"
-    assert "TwoAtATime() says" in card.to_markdown()
+    assert card.sampling == "TwoAtATime(slots=12, done=0)"
+    assert "TwoAtATime(slots=12, done=0) says" in card.to_markdown()
     assert "all people in every step" not in card.to_markdown()
     assert "The caller wrote it." in card.to_html()
     assert type(card).from_dict(card.to_dict()) == card
@@ -242,3 +242,159 @@ def test_a_watched_stream_on_a_ledger_has_the_bounds_of_one_with_accounts_of_its
     own = bounds(filters.Gaussian(mu=1.0))
     assert on_ledger == pytest.approx(own, rel=1e-9)
     assert len(set(own)) > 1
+
+
+class Free(training.Sampling):
+    """Forgets to charge."""
+
+    def contribute(self, model, turnout, accounts, step):
+        return model.clipped_sum(turnout.records, np.ones(turnout.people), None).sums
+
+
+def test_what_nobody_paid_for_is_not_released(data):
+    """A sampling that never charges is refused before noise is drawn; steps that were paid in advance are not."""
+    trainer = job(sampling=Free())
+    before = [parameter.clone() for parameter in trainer.module.parameters()]
+    with pytest.raises(errors.Unsupported, match=r"must call accounts\.charge"):
+        trainer.fit(*data[:2])
+    assert all(torch.equal(one, other) for one, other in zip(before, trainer.module.parameters(), strict=True))
+    together = job(sampling=FixedBatches(3), individual=False, divisor=11, noise_multiplier=None)
+    assert together.fit(*data[:2]).step == 9
+
+
+class Counting(training.Sampling):
+    """Everybody, and a state that the obvious ``restore`` goes on from."""
+
+    n = 0
+
+    def contribute(self, model, turnout, accounts, step):
+        most = accounts.allowance(step)
+        made = model.clipped_sum(turnout.records, most, most)
+        accounts.charge(step, made.clipped)
+        return made.sums
+
+    def released(self):
+        self.n += 1
+
+    def state(self):
+        return {"n": self.n}
+
+    def restore(self, state):
+        self.n = state["n"]
+
+
+def test_what_a_sampling_of_the_callers_has_lost_is_paid(data, tmp_path):
+    """Whatever its ``restore`` does: lost steps are paid at the most that they can have cost."""
+
+    class Killed(Exception):
+        pass
+
+    def kill(run):
+        if run.step == 5:
+            raise Killed
+
+    with dies(Killed):
+        first = job(filters.Gaussian(mu=5.0), sampling=Counting(), max_grad_norm=1e-4)
+        first.fit(*data[:2], callbacks=[kill], folder=training.RunFolder(tmp_path / "run", every=3))
+    resumed = job(filters.Gaussian(mu=5.0), sampling=Counting(), max_grad_norm=1e-4)
+    resumed.fit(*data[:2], folder=training.RunFolder(tmp_path / "run", resume=True))
+    assert sum(resumed._view.released.values()) == 9 + 2
+    assert np.all(resumed.accounts.spent() == 11 * (1 / 4) ** 2)  # all gradients are longer than the clip
+
+
+class Mine(training.FullBatch):
+    """A class of the caller's, by inheritance."""
+
+
+class Half(training.Sampling):
+    """Has a setting."""
+
+    contribute = Counting.contribute
+
+    def __init__(self, share):
+        self.share = share
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (Mine(), training.FullBatch()),
+        (training.FullBatch(), Mine()),
+        (Half(0.5), Half(1.0)),
+        (training.FullBatch(pace=0.5), training.FullBatch()),
+    ],
+)
+def test_a_run_is_resumed_with_the_sampling_that_it_began_with(data, tmp_path, first, then):
+    """A subclass is not the class, and settings of one's own count; the card would not be about the steps done."""
+    trainer = job(sampling=first)
+    trainer.fit(*data[:2], folder=tmp_path / "run")
+    with pytest.raises(errors.ArgumentError, match="sampling="):
+        job(sampling=then).fit(*data[:2], folder=training.RunFolder(tmp_path / "run", resume=True))
+    assert (trainer.card().sampling == "") == (type(first) is training.FullBatch)
+
+
+class Sampled(Counting):
+    """Says that its bounds follow own samples."""
+
+    own_samples = True
+
+
+def test_bounds_that_follow_own_samples_need_a_theorem(data):
+    """A budget for which it is proven, no odometer beside, and no question whose price excludes them."""
+    for budget, watch in (
+        (filters.Residue(epsilon=2.0, delta=1e-5), None),
+        (filters.Zcdp(rho=1.0), odometers.Gaussian(delta=1e-5)),
+        (filters.Zcdp(rho=1.0), lambda people: StillActive(people, at_least=3, epsilon=0.1)),
+    ):
+        with pytest.raises(errors.Unsupported, match="own samples"):
+            job(budget, sampling=Sampled()).fit(*data[:2], watch=watch)
+    assert job(filters.Zcdp(rho=1.0), sampling=Sampled()).fit(*data[:2]).step == 9
+
+
+def test_shares_of_a_resumed_run_are_those_that_it_began_with(data, tmp_path):
+    """Others are refused, and not taken for granted."""
+    shares = np.linspace(0.2, 1.0, len(SLOTS))
+    job().fit(*data[:2], shares=shares, folder=tmp_path / "run")
+    again = training.RunFolder(tmp_path / "run", resume=True)
+    with pytest.raises(errors.ArgumentError, match="shares"):
+        job().fit(*data[:2], shares=shares / 2, folder=again)
+    assert job().fit(*data[:2], shares=shares, folder=again).step == 9
+
+
+def test_a_function_that_counts_nothing_leaves_filter_and_trainer_as_they_were(data):
+    """Both can be used afterwards."""
+    budget = filters.Gaussian(mu=1.0)
+    trainer = job(budget)
+    with pytest.raises(errors.ArgumentError, match="Dropouts or StillActive"):
+        trainer.fit(*data[:2], watch=lambda people: 3)
+    assert trainer.fit(*data[:2]).step == 9
+
+
+def test_no_repr_of_what_samplings_are_given_shows_anybody(data):
+    """Neither ids nor norms."""
+    seen = []
+
+    class Looking(Counting):
+        def contribute(self, model, turnout, accounts, step):
+            made = model.clipped_sum(turnout.records, np.ones(turnout.people), None)
+            seen.append(f"{turnout!r} {turnout._replace(ids=['ann'])!r} {made!r}")
+            return super().contribute(model, turnout, accounts, step)
+
+    job(sampling=Looking(), steps=1).fit(*data[:2])
+    assert seen == ["Turnout(left=1, divisor=2) Turnout(left=1, divisor=2) Clipped(private)"]
+
+
+def test_a_card_of_changed_rates_says_so(data):
+    """The divisor of each step is times the rate of that step, for callbacks too."""
+    divisors = []
+
+    def change(run):
+        divisors.append(run.divisor)
+        if run.step == 3:
+            run.sample_rate = 0.75
+
+    trainer = job(filters.Residue(epsilon=2.0, delta=1e-5), sampling=training.Poisson(0.5), divisor=8)
+    trainer.fit(*data[:2], callbacks=[change])
+    assert divisors[0] == 4.0
+    assert divisors[-1] == 6.0
+    assert "times the rate of each step" in trainer.card().to_markdown()

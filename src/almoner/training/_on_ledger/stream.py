@@ -23,7 +23,7 @@ from almoner import filters
 from almoner._arrays import to_numpy
 from almoner._uncopyable import Uncopyable
 from almoner._units import to_float
-from almoner.errors import Unsupported
+from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import BudgetStatement, Filter
 from almoner.ledger import Ledger, Updates, last_update, new_claim
 from almoner.mechanisms import Gaussian
@@ -153,6 +153,19 @@ class LedgerStream(Uncopyable):
         """Close the ledger, if it was opened here."""
         if self._owned:
             self._ledger.close()
+
+    @property
+    def number(self) -> int:
+        """How many updates the ledger has charged. Public."""
+        return self._begun.number
+
+    def refuse_used_key(self) -> None:
+        """Refuse a key that the ledger knows, where there is nothing to go on from; before anything is written."""
+        found, key = self._ledger.find(self.on.key), self.on.key
+        if found is not None and found.kind == "stream":
+            raise ArgumentError(f"key={key!r} names another stream: go on from its own folder, or choose another key")
+        if found is not None:
+            raise ArgumentError(f"key={key!r} was used for a question or training: choose another")
 
     @property
     def _begun(self) -> Updates:

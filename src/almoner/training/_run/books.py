@@ -14,8 +14,9 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from almoner import _audit_hook
+from almoner import _audit_hook, mechanisms
 from almoner._arrays import Array, Mask
+from almoner._uncopyable import OwnProcess
 from almoner.errors import ArgumentError, BudgetExceeded, DataError, Unsupported
 from almoner.individual import AccountsPerPerson, Filter, Losses
 from almoner.individual import Odometer as PersonOdometer
@@ -164,6 +165,7 @@ class Opened:
     Args:
         accounts: those that are charged.
         ids: (n,) of those who are there, where accounts go by id; nobody else is charged or looked at.
+        people: (n,) who is there, where observers go by id: ids, also where there are no accounts.
         observers: none of them may refuse what is charged.
         before: called before anybody is charged.
     """
@@ -173,11 +175,14 @@ class Opened:
         accounts: Any,
         *,
         ids: Sequence[Hashable] | None = None,
+        people: Sequence[Hashable] | None = None,
         observers: Sequence[Observer] = (),
         before: Callable[[], object] = lambda: None,
     ) -> None:
         self._accounts, self._observers, self._before = accounts, observers, before
         self._ids: tuple[Sequence[Hashable], ...] = () if ids is None else (ids,)
+        self.people = people
+        self._paid = False
         self.given: list[tuple[Mechanism, Floats]] = []
         """The charges, and what each who was admitted contributed, (n,), else 0; where somebody observes."""
 
@@ -197,9 +202,25 @@ class Opened:
             observer.check(step)
         self._before()
         active: Mask = self._accounts.charge(step, norms, *self._ids)
+        self._paid = True
         if self._observers:
             self.given.append((step, np.where(np.asarray(active), np.asarray(norms, dtype=np.float64), 0.0)))
         return active
+
+    def paid_before(self) -> None:
+        """Say that everybody has paid for this release with an earlier one."""
+        self._paid = True
+
+    def refuse_unpaid(self) -> None:
+        """Raise Unsupported where nobody was charged; nothing may be released."""
+        if not self._paid:
+            raise Unsupported("sampling: contribute must call accounts.charge(step, norms); nothing was released")
+
+    def count(self) -> None:
+        """Tell the observers what was contributed."""
+        for charged, given in self.given:
+            for observer in self._observers:
+                observer.count(charged, given, self.people)
 
 
 class MemoryBook:
@@ -235,6 +256,7 @@ class MemoryBook:
         self.current = current or CurrentState(TrainingState(max_grad_norm=0.0, noise_multiplier=0.0))
         self._draw: Draw = draw or _no_noise
         self._folder, self._by_id, self.before = folder, by_id, before
+        self._process = OwnProcess()
         self.gate: Any = None
         """Accounts in front of these, which steps are charged through; questions are not."""
         self.refused: BudgetExceeded | None = None
@@ -254,10 +276,18 @@ class MemoryBook:
         """Check and announce a release; the accounts of those who are there, to be charged.
 
         For loops that are not ours; then ``record``, before the noise is shown.
+
+        Args:
+            step: public. What will be released.
+            ids: (n,) who is there, private, in a book by id; else None, and everybody is there.
+            gated: whether it is a step, not a question.
         """
+        self._process.check("this run")
+        if not self._by_id and ids is not None:
+            raise ArgumentError("ids: this book is by row; make it with by_id=True and accounts by id")
         self.check(step, gated=gated)
         accounts = self.gate if gated and self.gate is not None else self.accounts
-        named = ids if self._by_id else None
+        named = ids
         if named is not None:
             if self._folder is not None:
                 self._folder.check_ids(named)
@@ -267,13 +297,11 @@ class MemoryBook:
                 accounts, named = Everybody(len(named), None), None
         if self._folder is not None:
             self._folder.announce(step, ids)
-        return Opened(accounts, ids=named, observers=self.observers, before=self.before)
+        return Opened(accounts, ids=named, people=ids, observers=self.observers, before=self.before)
 
-    def record(self, step: Mechanism, opened: Opened, ids: Sequence[Hashable] | None = None) -> None:
+    def record(self, step: Mechanism, opened: Opened) -> None:
         """Tell the observers, and count the release."""
-        for charged, given in opened.given:
-            for observer in self.observers:
-                observer.count(charged, given, ids)
+        opened.count()
         self.current.add_release(step)
 
     def release(
@@ -288,14 +316,17 @@ class MemoryBook:
             rows: the noise of this release; None: fresh and independent.
             gated: whether it is a step, not a question.
         """
+        if self._draw is _no_noise:
+            raise Unsupported("this book draws no noise: open and record are for loops that do; nothing was charged")
         opened = self.open(step, turnout.ids, gated=gated)
         try:
             sums = contribute(opened)
         except BudgetExceeded as refused:
             self.refused = refused
             raise
+        opened.refuse_unpaid()
         self.before()
-        self.record(step, opened, turnout.ids)
+        self.record(step, opened)
         part = None if rows is None else rows.part()
         return publish(lambda: self._draw(sums, step.sigma, rows), exact=sums, mechanism=step, part=part)
 
@@ -416,13 +447,24 @@ class LedgerBook:
             observer.check(step)
 
     def release(self, step: Any, turnout: Turnout, contribute: Contribute, *, rows: Any = None) -> Sums:
-        """Charge the people who are there on the ledger, and give the noisy sums once it has charged them."""
+        """Charge the people who are there on the ledger, and give the noisy sums once it has charged them.
+
+        Raises:
+            Unsupported: an update before it was charged, and not followed: the state of the folder has to be read anew.
+        """
+        if self._stream.number != self.current.value.step:
+            raise Unsupported(
+                "an update was interrupted after the ledger had charged it: open the stream again, with "
+                "folder=training.RunFolder(path, resume=True)"
+            )
         self.check(step)
         last: list[Opened] = []
 
         def again(accounts: Filter) -> Sums:
-            last[:] = [Opened(accounts, observers=self.observers)]
-            return contribute(last[0])
+            last[:] = [Opened(accounts, people=turnout.ids, observers=self.observers)]
+            sums = contribute(last[0])
+            last[0].refuse_unpaid()
+            return sums
 
         def drawn(sums: Sums) -> Sums:
             self.before()
@@ -431,19 +473,25 @@ class LedgerBook:
         def keep(number: int, noisy: Sums) -> None:
             if self._folder is not None:
                 update = {"noisy": noisy, "divisor": turnout.divisor, "rate": turnout.rate}
-                given = [each for _, each in last[0].given]
+                given = [[mechanisms.to_fields(charged), each] for charged, each in last[0].given]
                 self._folder.keep(update | {"given": given, "ids": list(turnout.ids or ())}, number)
 
-        noisy = self._stream.release(step, turnout.ids or (), again, drawn, spread=self._spread, keep=keep)
-        self.record(step, last[0].given, turnout.ids)
-        return noisy
+        try:
+            return self._stream.release(step, turnout.ids or (), again, drawn, spread=self._spread, keep=keep)
+        finally:
+            if self._stream.number > self.current.value.step:  # charged, also where something was raised since
+                self.record(step, last[0])
 
-    def record(self, step: Mechanism, given: Sequence[tuple[Mechanism, Floats]], ids: Any) -> None:
+    def record(self, step: Mechanism, opened: Opened) -> None:
         """Tell the observers, and count the release."""
-        for charged, each in given:
-            for observer in self.observers:
-                observer.count(charged, each, ids)
+        opened.count()
         self.current.add_release(step)
+
+    def record_kept(self, step: Mechanism, given: Sequence[tuple[Mapping[str, Any], Floats]], ids: Any) -> None:
+        """As ``record``, for an update that a folder kept."""
+        opened = Opened(None, people=ids, observers=self.observers)
+        opened.given = [(mechanisms.from_fields(charged), each) for charged, each in given]
+        self.record(step, opened)
 
     def keep_in(self, folder: Any) -> None:
         """Keep updates in a folder from now on."""
@@ -468,6 +516,7 @@ class LedgerBook:
 
 
 def _no_noise(_sums: Sums, _sigma: float, _rows: Any) -> Sums:
+    """Stand for no draw; ``release`` refuses it."""
     raise Unsupported("this book draws no noise; nothing was released")
 
 

@@ -90,7 +90,7 @@ class CallbackView:
     @property
     def divisor(self) -> float:
         """The fixed public number of people that sums are divided by, times the sample rate if people are sampled."""
-        return self._settings.divisor
+        return self._settings.divisor * (self.sample_rate or 1.0)
 
     @property
     def noise_multiplier(self) -> float:
@@ -262,9 +262,11 @@ def put_in_front(counting: Any, book: MemoryBook, sampling: Sampling, settings: 
         last, step = settings.last_step, current.value.step
         if stopping.most is not None and last and stopping.most < last - step:
             raise ArgumentError(f"watch: {stopping.most} counts are fewer than steps: {last}")
-        if isinstance(sampling, Poisson) and not stopping.own_samples:
+        if (isinstance(sampling, Poisson) or sampling.own_samples) and not stopping.own_samples:
             if current.value.own_samples:
                 raise ArgumentError("watch: bounds followed own samples so far, which the price of counting excludes")
+            if not isinstance(sampling, Poisson):
+                raise Unsupported(f"sampling={sampling!r}: its bounds follow own samples, which the price excludes")
             sampling.own_samples = False  # before the first step: refreshes alone
         book.check_observed(stopping.price)
     except BaseException:

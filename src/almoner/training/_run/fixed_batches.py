@@ -25,6 +25,7 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import AccountsPerPerson
 from almoner.mechanisms import Gaussian, Mechanism, Repeated
 from almoner.training._records import Records
+from almoner.training._run.books import Opened
 from almoner.training._run.budgets import Picked
 from almoner.training._run.samplings import Beginning, Model, Sampling, Sums, Turnout, charge_kept
 from almoner.training.correlated import Banded, BandedInverse, Factor, FixedBatches, Noise, PrefixSums
@@ -147,6 +148,8 @@ class BatchContributions(Sampling):
             charge_kept(accounts, step, prices, weights)
         elif number == 0:  # for the whole run
             accounts.charge(Gaussian(step.sigma, self._plan.together), np.zeros_like(prices))  # type: ignore[attr-defined]
+        elif isinstance(accounts, Opened):
+            accounts.paid_before()
         self._next = members, turn, np.where(made.weights > 0, made.clipped, 0.0)
         return made.sums
 
@@ -176,14 +179,21 @@ class BatchContributions(Sampling):
         keys = [[first, None if key is None else str(key)] for first, key in self._noise.keys]
         return {"past": self._past, "keys": keys, "step": self._done, "afresh": self._charged > self._done}
 
-    def restore(self, state: Mapping[str, Any], unseen: Sequence[Any], book: Any) -> None:
-        """Go on; ``unseen`` is what may have been released since.
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state; ``write_off`` decides with which noise."""
+        self._past = np.array(state["past"])
+        self._kept = [(int(first), None if key is None else int(key)) for first, key in state["keys"]]
+        self._charged = self._done = int(state["step"])
+        self._afresh = bool(state["afresh"])
+
+    def write_off(self, unseen: Sequence[Any], book: Any) -> None:
+        """Go on with noise that was not used; ``unseen`` is what may have been released since.
 
         Without it the noise goes on, with a fresh key. With it those who may have contributed are charged the most that
         it can have cost them, and a new mechanism begins: of rows that hold none of the contributions so far. So it
         does after a step that was charged and not done.
         """
-        number, afresh = int(state["step"]), bool(state["afresh"])
+        number, afresh = self._done, self._afresh
         for announced in unseen:
             mechanism, norms = announced.mechanism, None
             if isinstance(mechanism, Gaussian) and mechanism.sensitivity == self._plan.most:  # not a question
@@ -192,10 +202,8 @@ class BatchContributions(Sampling):
             self._refuse_shared(book, norms is not None)
             book.write_off(mechanism, norms=norms)
         self._refuse_shared(book, afresh)
-        self._past = np.zeros_like(self._past) if afresh else np.array(state["past"])
-        keys = [(int(first), None if key is None else int(key)) for first, key in state["keys"]]
-        self._charged = self._done = int(state["step"])
-        self._noise.go_on(keys, self._done, afresh=afresh)
+        self._past = np.zeros_like(self._past) if afresh else self._past
+        self._noise.go_on(self._kept, self._done, afresh=afresh)
 
     @staticmethod
     def _refuse_shared(book: Any, steps: bool) -> None:

@@ -15,7 +15,7 @@ import sys
 import zipfile
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -77,7 +77,7 @@ class Announced:
     """
 
     mechanism: Mechanism
-    people: tuple[Hashable, ...] | None = None
+    people: tuple[Hashable, ...] | None = field(default=None, repr=False)
 
     @classmethod
     def read(cls, line: str) -> Self:

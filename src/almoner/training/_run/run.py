@@ -95,7 +95,7 @@ class Run:
 
     def follow_kept(self, kept: Mapping[str, Any], step: Any) -> None:
         """Follow an update that a ledger charged before a crash, and that the folder's state has not seen."""
-        self.book.record(step, [(step, each) for each in kept["given"]], kept["ids"])
+        self.book.record_kept(step, kept["given"], kept["ids"])
         self.follow(kept["noisy"], kept["divisor"], kept["rate"])
         self.save()
 
@@ -122,12 +122,12 @@ class Run:
         Raises:
             ArgumentError: names the first one that differs; nothing was charged.
         """
-        saved = dict(parts["fixed"])
-        if saved.pop("records", None) != self._fixed.get("records"):
+        saved, own = dict(parts["fixed"]), dict(self._fixed)
+        if saved.pop("records", None) != own.pop("records", None):
             raise ArgumentError("resume: these are not the folder's records of the same people in the same order")
-        for name, value in saved.items():
-            if self._fixed.get(name) != value:  # the card would not be about the steps that were done
-                raise ArgumentError(f"{name}={self._fixed.get(name)!r} must be that of the folder: {value!r}")
+        for name in (*saved, *own):
+            if own.get(name) != saved.get(name):  # the card would not be about the steps that were done
+                raise ArgumentError(f"{name}={own.get(name)!r} must be that of the folder: {saved.get(name)!r}")
 
     def resume(
         self,
@@ -144,7 +144,8 @@ class Run:
         """
         self.check(parts)
         self.book.load(parts["book"])
-        self.sampling.restore(parts["sampling"], unseen, self.book)
+        self.sampling.restore(parts["sampling"])
+        self.sampling.write_off(unseen, self.book)
         own = TrainingState.from_fields(parts["run"])
         for announced in unseen:
             own = own.with_release(announced.mechanism)

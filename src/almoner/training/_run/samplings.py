@@ -38,6 +38,8 @@ __all__ = [
 
 Array = NDArray[np.float64]
 Sums = list[Any]
+PLAIN = (bool, int, float, str, type(None))
+"""Settings that the repr of a sampling shows."""
 
 KEPT_TO = "accounts: a person who kept to the allowance was refused; nothing was released"
 
@@ -58,6 +60,9 @@ class Turnout(NamedTuple):
     divisor: float = 1.0
     rate: float | None = None
 
+    def __repr__(self) -> str:
+        return f"Turnout(left={self.left}, divisor={self.divisor:g})"
+
 
 class Clipped(NamedTuple):
     """The outcome of one pass over the records of n people. Private.
@@ -70,6 +75,9 @@ class Clipped(NamedTuple):
     clipped: Array
     weights: Array
     sums: Sums
+
+    def __repr__(self) -> str:
+        return "Clipped(private)"
 
 
 class Model(Protocol):
@@ -132,7 +140,7 @@ class Sampling:
     """The rows of correlated noise for the steps, SECRET; None: independent noise."""
 
     def begin(self, run: Beginning) -> Self:  # noqa: ARG002 - those that need the people's number or a seed use it
-        """A sampling of this kind for one run, with a state of its own."""
+        """A sampling of this kind for one run, with a state of its own: what changes in place is made anew here."""
         return copy(self)
 
     def contribute(self, model: Model, turnout: Turnout, accounts: AccountsPerPerson, step: Mechanism) -> Sums:
@@ -159,13 +167,18 @@ class Sampling:
         """State that a resumed run goes on from, besides the accounts. PRIVATE."""
         return {}
 
-    def restore(self, state: Mapping[str, Any], unseen: Sequence[Any], book: Any) -> None:  # noqa: ARG002 - of batches
-        """Go on; everybody pays for what may have been released since: the most that it can have cost, or all."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+
+    def write_off(self, unseen: Sequence[Any], book: Any) -> None:
+        """Have everybody pay for what may have been released since: the most that it can have cost, or all."""
         for announced in unseen:
             book.write_off(announced.mechanism, announced.people)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
+        plain = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        shown = [f"{name}={value!r}" for name, value in plain.items() if isinstance(value, PLAIN)]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 class FullBatch(Sampling):
@@ -201,7 +214,8 @@ class FullBatch(Sampling):
     def __repr__(self) -> str:
         shown = {"pace": self.pace, "spend_remainder": self.spend_remainder, "spread": self.spread}
         usual = {"pace": 1.0, "spend_remainder": True, "spread": 1}
-        return f"FullBatch({', '.join(f'{name}={value!r}' for name, value in shown.items() if value != usual[name])})"
+        changed = ", ".join(f"{name}={value!r}" for name, value in shown.items() if value != usual[name])
+        return f"{type(self).__name__}({changed})"
 
     def contribute(self, model: Model, turnout: Turnout, accounts: AccountsPerPerson, step: Mechanism) -> Sums:
         """Charge each person for this step, and give the private sum of their clipped gradients."""
@@ -243,11 +257,11 @@ class Poisson(Sampling):
         self.extra_steps = extra_steps
 
     def __repr__(self) -> str:
-        return f"Poisson({self.rate!r}, refresh_every={self.refresh_every}, slack={self.slack!r})"
+        return f"{type(self).__name__}({self.rate!r}, refresh_every={self.refresh_every}, slack={self.slack!r})"
 
     def described(self) -> dict[str, Any]:
         """The rate, which the card states; bounds may be refreshed at other times by a resumed run."""
-        return {"sampling": f"Poisson({self.rate!r})"}
+        return {"sampling": f"{type(self).__name__}({self.rate!r})"}
 
     def begin(self, run: Beginning) -> Self:
         """A sampling with coins of its own, and no bounds yet."""

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from almoner import filters
+from almoner._arrays import to_numpy
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import Filter as PersonFilter
 from almoner.individual import Losses
@@ -25,6 +28,7 @@ __all__ = [
     "Watched",
     "check_losses",
     "check_optimizer",
+    "check_shares",
     "checked_callbacks",
     "watched",
 ]
@@ -221,6 +225,12 @@ def check_losses(losses: Losses | None, count: int, settings: Settings) -> None:
         raise ArgumentError(
             f"losses: its least={losses.noise[0]:g} must be at most the noise multiplier {settings.noise_multiplier:g}"
         )
+
+
+def check_shares(shares: Any, saved: Mapping[str, Any] | None) -> None:
+    """Refuse shares that are not those which the accounts of a folder have."""
+    if shares is not None and not np.array_equal(np.asarray(shares, float), to_numpy((saved or {}).get("shares", ()))):
+        raise ArgumentError("shares: a resumed run has those that it began with: give the same, or none")
 
 
 def checked_callbacks(callbacks: Iterable[Any]) -> Sequence[Any]:
