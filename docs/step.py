@@ -64,7 +64,8 @@ BOXES = {
 
 SILENT = {
     "step", "list", "len", "isinstance", "join_new", "Everybody", "Opened", "self._folder.check_ids", "rows.part",
-    "self.before", "self.current.update", "self.current.value.reason",
+    "self.before", "self.current.update", "self.current.value.reason", "Unsupported", "ArgumentError",
+    "self._process.check", "opened.refuse_unpaid",
 }  # fmt: skip
 """Calls within the strict functions that the picture leaves out."""
 STRICT = {"Run.take", "Run.follow", "MemoryBook.release", "MemoryBook.open", "LedgerBook.release"}
