@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
-RECORD, PUBLISH = "        self.record(step, opened, turnout.ids)\n", "        self.before()\n"
+RECORD, PUBLISH = "        self.record(step, opened)\n", "        self.before()\n"
 CONTRIBUTE = "            sums = contribute(opened)\n"
 MODEL, COUNTED = "        self.model.step(noisy, divisor, rate)\n", "        self.sampling.released()\n"
 
