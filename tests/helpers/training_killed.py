@@ -24,7 +24,7 @@ from torch import nn
 
 from almoner import _audit_hook, filters, individual, odometers, training
 from almoner.errors import ArgumentError
-from almoner.ledger import Ledger, trainings, verify
+from almoner.ledger import Ledger, verify
 from almoner.training.correlated import Banded, BandedInverse, FixedBatches
 
 N, CLIP, SIGMA, SQUARES = 12, 1.0, 4.0, 9.0
@@ -125,7 +125,7 @@ def _flat(values) -> np.ndarray:
 def trainer(door: Door, folder: Path, witness: Witness) -> dict[str, object]:
     """``Trainer.fit``."""
     with book_of(door, folder) as book:
-        if book is not None and [each.state for each in trainings(book)] == ["settled"]:
+        if book is not None and [each.state for each in book.consumers.values()] == ["settled"]:
             return charged_by(book)  # the last process was killed after the end
         job, losses = made_trainer(door), individual.Losses(N, least=SIGMA, most=1000 * SIGMA) if door.watched else None
         x, y = records()

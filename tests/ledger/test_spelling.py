@@ -11,7 +11,7 @@ from almoner import filters, queries
 from almoner._spelling import EXACT, spelled, spelling_sql
 from almoner._workspace import duckdb
 from almoner.errors import ArgumentError, DataError, Unsupported
-from almoner.ledger import Ledger, Periods, Reservation, verify
+from almoner.ledger import Consumer, Ledger, Periods, verify
 from almoner.ledger._opening import create_in
 from almoner.ledger._record.terms import Terms
 from almoner.ledger._stores.store import open_store
@@ -139,8 +139,8 @@ def test_trainings_take_each_person_once(path):
     opened(path, "caseless").close()
     with Ledger.open(path) as book:
         with pytest.raises(ArgumentError, match="one person in this ledger"):
-            Reservation.take(book, key="model", people=["A1", "a1"], units=10, analyst="lab")
-        Reservation.take(book, key="model", people=["A1", COMPOSED], units=10, analyst="lab")
+            Consumer(book, key="model", analyst="lab").reserve(["A1", "a1"], 10)
+        Consumer(book, key="model", analyst="lab").reserve(["A1", COMPOSED], 10)
         assert book.spent("a1") == book.spent(DECOMPOSED.upper()) == 10
 
 

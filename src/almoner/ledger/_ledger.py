@@ -22,7 +22,7 @@ from almoner.ledger._record.datasets import Dataset, read_datasets
 from almoner.ledger._record.entries import START, Entry, Row, find, read_rows
 from almoner.ledger._record.history import Answered, history, net_charges
 from almoner.ledger._record.periods import Periods
-from almoner.ledger._record.rules import CHARGING, EVERYTHING, Rules, scope_of
+from almoner.ledger._record.rules import CHARGING, EVERYTHING, ConsumerState, Rules, scope_of
 from almoner.ledger._record.terms import LedgerBudget, Terms, check_terms
 from almoner.ledger._record.watch import Watch
 from almoner.ledger._stores.store import open_store
@@ -476,11 +476,19 @@ class Ledger(Uncopyable):
         Returns:
             By the first day of the period from which on it is so much, in order; without periods, under "".
         """
+        return self._rules_now().left_by_period(analyst, purpose)
+
+    @property
+    def consumers(self) -> dict[str, ConsumerState]:
+        """The trainings and streams in the record by key, in the order in which they began. Public, but claims."""
+        return dict(self._rules_now().consumers)
+
+    def _rules_now(self) -> Rules:
         with self.store.lock:
             if self._transaction is not None:  # what it wrote may be undone
-                return Rules.of(read_rows(self.store.run, answers=False)).left_by_period(analyst, purpose)
+                return Rules.of(read_rows(self.store.run, answers=False))
             self.store.snapshot(self._catch_up)
-            return self._rules.left_by_period(analyst, purpose)
+            return self._rules
 
     def watched(self) -> list[Entry]:
         """The entries that began the watches over this ledger."""

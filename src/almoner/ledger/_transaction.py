@@ -7,7 +7,7 @@ from almoner import _audit_hook, _check
 from almoner.errors import ArgumentError
 from almoner.ledger._record.datasets import Dataset
 from almoner.ledger._record.entries import Entry, find, insert, sealed
-from almoner.ledger._record.rules import Rules, Streamed, Training
+from almoner.ledger._record.rules import ConsumerState, Rules
 from almoner.ledger._record.watch import Watch
 from almoner.ledger.interfaces import MASS, Admitted, Offer, Payment, Store
 
@@ -187,19 +187,16 @@ class Transaction:
         Guarantee: each person remains charged what was offered, whoever else was charged in the meantime.
         Source: theory 5.12.
         """
-        training = self._rules.trainings[key]
+        training = self._rules.consumers[key]
         scopes = self._rules.allowance(analyst=training.analyst, purpose=training.purpose, reserved=None).shares
         note = offer.refund(self._number + 1, training.number, [share.scope for share in scopes])
         whose = {"analyst": training.analyst, "purpose": training.purpose}
         return self.append({**public, **whose, "kind": "settled", "training": key, "of": training.number}, note)
 
-    def training(self, key: str) -> Training | None:
-        """The state of a training that is not settled; None where there is none."""
-        return self._rules.trainings.get(key)
-
-    def stream(self, key: str) -> Streamed | None:
-        """The stream of a name, with its last update."""
-        return self._rules.streams.get(key)
+    @property
+    def consumers(self) -> Mapping[str, ConsumerState]:
+        """The trainings and streams by key, as they were before this transaction."""
+        return self._rules.consumers
 
     @property
     def datasets(self) -> Mapping[str, Dataset]:
@@ -223,9 +220,7 @@ class Transaction:
 
         What a training reserved is not merged while the training is open, nor without what it gave back.
         """
-        spans: list[tuple[int, int | None]] = [
-            (training.number, None) for training in self._rules.trainings.values() if training.claim is not None
-        ]
+        spans: list[tuple[int, int | None]] = [(reserved, None) for reserved in self.open_trainings()]
         spans += [(reserved, back) for back, reserved in self._rules.settled.items()]
         for begun, ended in sorted(spans, key=lambda span: -span[0]):
             if begun <= last and (ended is None or ended > last):
@@ -234,7 +229,7 @@ class Transaction:
 
     def open_trainings(self) -> set[int]:
         """The numbers of the entries that reserved for trainings which may still be settled."""
-        return {training.number for training in self._rules.trainings.values() if training.claim is not None}
+        return {consumer.number for consumer in self._rules.consumers.values() if consumer.reserves}
 
     @property
     def number(self) -> int:

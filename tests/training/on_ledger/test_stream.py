@@ -9,7 +9,7 @@ import torch
 
 from almoner import filters, training
 from almoner.errors import ArgumentError, BudgetExceeded, LedgerError, UnknownPerson, Unsupported
-from almoner.ledger import Ledger, backup, last_update, streams, verify
+from almoner.ledger import Consumer, Ledger, backup, verify
 from almoner.queries import Count, Session, statement
 from almoner.training._on_ledger import stream as _ledger_stream
 from almoner.training._run.folder import Folder, _members, _read
@@ -120,7 +120,7 @@ def test_stream_and_questions_keep_one_budget(place, monkeypatch, remainder, spr
             f"news: update {number}" for number in range(1, 8)
         }
         assert 0 < trained.statement("cat").used <= 1
-        (listed,) = streams(book)
+        (listed,) = book.consumers.values()
         assert (listed.updates, listed.purpose, listed.described["noise_multiplier"]) == (7, "care", 2.0)
 
 
@@ -245,7 +245,7 @@ def test_a_crash_at_every_point(place, tmp_path, monkeypatch, when):
     with stream(on, folder=training.RunFolder(folder, resume=True)) as again:
         book = again._ledger._ledger
         assert again.number == (2 if made else 1)
-        assert last_update(book, "news").public["update"] == again.number
+        assert book.consumers["news"].last["update"] == again.number
         assert torch.equal(flat(again.module), model) != made
         kept = _read(folder / "update.npz")
         if made:
@@ -325,13 +325,13 @@ def test_a_stream_stays_where_it_began(tmp_path):
 def test_a_name_that_was_taken_leaves_a_folder_that_can_be_used(tmp_path):
     """A crash between folder and ledger, when the stream begins: it begins where it would have."""
     opened(tmp_path / "l").close()
-    on, begin = training.OnLedger(tmp_path / "l", "news"), _ledger_stream.Updates
-    _ledger_stream.Updates = crash
+    on, begin = training.OnLedger(tmp_path / "l", "news"), Consumer.begin
+    Consumer.begin = crash
     try:
         with pytest.raises(KeyboardInterrupt):
             stream(on, folder=tmp_path / "s")
     finally:
-        _ledger_stream.Updates = begin
+        Consumer.begin = begin
     with stream(on, folder=training.RunFolder(tmp_path / "s", resume=True)) as trained:
         assert trained.update(*records(0), divisor=4.0) == 1
 

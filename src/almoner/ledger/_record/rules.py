@@ -6,9 +6,10 @@ all use it.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 from unicodedata import normalize
 
 from almoner import _check
@@ -26,10 +27,9 @@ __all__ = [
     "CHARGING",
     "EVERYTHING",
     "Allowance",
+    "ConsumerState",
     "Earmark",
     "Rules",
-    "Streamed",
-    "Training",
     "Watched",
     "scope_of",
 ]
@@ -48,40 +48,67 @@ class Earmark(NamedTuple):
     whose: Mapping[str, str]
 
 
-class Training(NamedTuple):
-    """A training for which budget is reserved and that was not settled yet. Private, because of the claim.
+@dataclass(frozen=True, slots=True)
+class ConsumerState:
+    """A training or a stream as the record has it. Every field is public, but the claim and the order.
 
-    Fields:
-        number: of the entry that reserved.
-        analyst, purpose: whose limits it is under.
-        price: units, the most that was reserved for a person.
-        claim: what the process knows that may go on with it and settle it; None once it was written off.
+    Attributes:
+        kind: "training", which reserves for people and is settled; or "stream", each of whose updates charges people.
+        key, analyst, purpose: what it is called, whose limits it is under, and what for.
+        number, hash, time: of the entry that began it.
+        described: what its trainer said of it.
+        units: the most that a training reserved for a person; 0 of a stream.
+        state: "open"; of a training also "settled" or "written off".
+        model: the digest of a training's numbers, once it is settled.
+        updates: how many a stream made.
+        last: the public part of the entry of the last update; None where there is none.
+        claim: what the process knows that may go on with it; None once it is over.
+        order: the digest of a training's people, in their order.
     """
 
-    number: int
+    kind: str
+    key: str
     analyst: str
     purpose: str | None
-    price: int
-    claim: str | None
-
-
-class Streamed(NamedTuple):
-    """A stream of updates, each of which charges the people who are in it. Private, because of the claim.
-
-    Fields:
-        number: of the entry that began it.
-        analyst, purpose: whose limits it is under.
-        claim: what its own folder knows.
-        updates: how many there are.
-        last: the number of the entry of the last update; of the entry that began it, where there is none.
-    """
-
     number: int
-    analyst: str
-    purpose: str | None
-    claim: str
-    updates: int
-    last: int
+    hash: str
+    time: str
+    described: Mapping[str, Any]
+    units: int = 0
+    state: str = "open"
+    model: str | None = None
+    updates: int = 0
+    last: Mapping[str, Any] | None = None
+    claim: str | None = field(default=None, repr=False)
+    order: str | None = field(default=None, repr=False)
+
+    @property
+    def record(self) -> str:
+        """Number and hash of the entry that began it."""
+        return f"{self.number}:{self.hash}"
+
+    @property
+    def reserves(self) -> bool:
+        """True if it is a training that may still be settled."""
+        return self.kind == "training" and self.state == "open"
+
+    @classmethod
+    def begun(cls, entry: Entry) -> Self:
+        """The one that an entry begins."""
+        public, private = entry.public, entry.private
+        return cls(
+            entry.kind,
+            str(public["key"]),
+            str(public["analyst"]),
+            public["purpose"],
+            entry.number,
+            entry.hash,
+            str(public["time"]),
+            public[entry.kind],
+            int(public.get("price", 0)),
+            claim=str(private["claim"]),
+            order=private.get("order"),
+        )
 
 
 class Watched(NamedTuple):
@@ -108,8 +135,7 @@ class Rules:
         earmarked: units set aside for questions to come, by key.
         asked: by scope, the numbers of the questions asked in it, whether or not it is limited; of trainings, the
             numbers of the entries that reserved and that gave back.
-        trainings: by key, those that reserve budget and are not settled. Private.
-        streams: by key. Private.
+        consumers: trainings and streams by key, in the order in which they began. Private, because of the claims.
         erased: the people who were erased, with the number of the last entry that did it. Private.
         merged: by analyst and purpose, the last entry whose charges were merged with others.
         settled: for each entry that gave back, the number of the entry that had reserved.
@@ -134,8 +160,7 @@ class Rules:
         self.limits: dict[str, int] = {}
         self.earmarked: dict[str, Earmark] = {}
         self.asked: dict[str, list[int]] = {}
-        self.trainings: dict[str, Training] = {}
-        self.streams: dict[str, Streamed] = {}
+        self.consumers: dict[str, ConsumerState] = {}
         self.settled: dict[int, int] = {}
         self.erased: dict[Person, int] = {}
         self.merged: dict[tuple[str, str | None], int] = {}
@@ -168,13 +193,10 @@ class Rules:
         if row.kind in ("answered", "training", "update"):
             self._charge(row)
             if row.kind == "training":
-                price = int(json.loads(row.public)["price"])
-                training = Training(row.number, str(row.analyst), row.purpose, price, str(private["claim"]))
-                self.trainings[str(row.key)] = training
+                self.consumers[str(row.key)] = ConsumerState.begun(row.entry(private=True))
             if row.kind == "update":
                 public = json.loads(row.public)
-                stream = self.streams[public["stream"]]
-                self.streams[public["stream"]] = stream._replace(updates=int(public["update"]), last=row.number)
+                self._follow(public["stream"], updates=int(public["update"]), last=public)
             if row.reserved is not None:
                 self.earmarked.pop(row.reserved, None)
         else:
@@ -224,18 +246,18 @@ class Rules:
             case "released":
                 self.earmarked.pop(public["name"], None)
             case "claimed" | "written off":
-                training = self.trainings[public["training"]]
-                self.trainings[public["training"]] = training._replace(claim=entry.private.get("claim"))
+                state = "open" if entry.kind == "claimed" else entry.kind
+                self._follow(public["training"], state=state, claim=entry.private.get("claim"))
             case "settled":
-                self.settled[entry.number] = self.trainings.pop(public["training"]).number
+                self.settled[entry.number] = self.consumers[public["training"]].number
+                self._follow(public["training"], state="settled", claim=None, model=public.get("model"))
             case "merged":
                 whose = (public["analyst"], public["purpose"])
                 self.merged[whose] = max(self.merged.get(whose, -1), int(public["through"]))
             case "retired" | "returned" | "erased":
                 self._mark(entry)
             case "stream":
-                begun = (entry.number, public["analyst"], public["purpose"], str(entry.private["claim"]))
-                self.streams[public["key"]] = Streamed(*begun, 0, entry.number)
+                self.consumers[public["key"]] = ConsumerState.begun(entry)
             case "watched":
                 watched = Watched(Watch.recorded(public, entry.private), entry)
                 self.watches[public.get("scope", EVERYTHING)] = watched
@@ -247,6 +269,10 @@ class Rules:
                 self.witness = public["where"]
             case "spoke":
                 self.spoke.add(public.get("scope", EVERYTHING))
+
+    def _follow(self, key: str, **changed: Any) -> None:
+        """Follow a training or stream that went on or ended."""
+        self.consumers[key] = replace(self.consumers[key], **changed)
 
     def _mark(self, entry: Entry) -> None:
         """Follow a person who left, returned or was erased."""
