@@ -100,7 +100,7 @@ class Filter(Accounts):
         accounts = cls(len(units), budget)
         (most,) = accounts._most
         accounts._taken = most - np.minimum(units, most)
-        accounts._spent = accounts._units(accounts._taken[:, None])
+        accounts._spent = accounts._units(accounts._taken[:, None].copy())  # charged in place
         return accounts
 
     def __repr__(self) -> str:
