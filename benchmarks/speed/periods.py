@@ -15,7 +15,7 @@ from pathlib import Path
 
 from almoner import filters
 from almoner._workspace import duckdb
-from almoner.ledger import Periods
+from almoner.ledger import Periods, Terms
 from almoner.queries import People, Session
 
 FIRST = date(2024, 1, 1)
@@ -44,7 +44,7 @@ def main() -> None:
         common = {"person": "who", "budget": filters.Zcdp(rho=1.0), "create": True}
         with (
             Session.open(place, ledger=Path(folder) / "good", **common) as for_good,
-            Session.open(place, ledger=Path(folder) / "weekly", periods=periods, **common) as weekly,
+            Session.open(place, ledger=Path(folder) / "weekly", budget=Terms(periods=periods), **common) as weekly,
         ):
             sessions = {"one budget for good": for_good, "a budget for each week": weekly}
             for what, where in (("all weeks", None), ("one week", f"day < '{FIRST + timedelta(days=7)}'")):

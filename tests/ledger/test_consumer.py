@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from almoner import filters
 from almoner.errors import ArgumentError, BudgetExceeded, LedgerError
-from almoner.ledger import Consumer, Ledger, write_off
+from almoner.ledger import Consumer, Ledger, Terms, write_off
 from almoner.queries import statement
 from ledgers import RHO, ask, clean, opened
 
@@ -158,7 +158,7 @@ def test_what_verify_finds(tmp_path):
 
 def test_one_person_under_two_spellings_is_refused_where_they_are_one(tmp_path):
     """A ledger of whole numbers takes '17' and 17 for one person: both at once would be reserved once, spent twice."""
-    with Ledger.open(tmp_path / "l", budget=filters.Zcdp(rho=1.0), person="BIGINT", create=True) as book:
+    with Ledger.open(tmp_path / "l", Terms(filters.Zcdp(rho=1.0), person="BIGINT"), create=True) as book:
         with pytest.raises(ArgumentError, match="two of them are one person"):
             take(book, people=[17, "17", 18])
         assert take(book, people=["17", np.int64(18)], units=5).units.tolist() == [5, 5]

@@ -11,12 +11,12 @@ from almoner import filters, queries
 from almoner._spelling import EXACT, spelled, spelling_sql
 from almoner._workspace import duckdb
 from almoner.errors import ArgumentError, DataError, Unsupported
-from almoner.ledger import Consumer, Ledger, Periods, verify
+from almoner.ledger import Consumer, Ledger, Periods, Terms, verify
 from almoner.ledger._opening import create_in
-from almoner.ledger._record.terms import Terms
 from almoner.ledger._stores.store import open_store
 from almoner.queries.plans import Plan
 from sparks import needs_spark, started
+from terms import grouped
 
 COMPOSED, DECOMPOSED = "Zo\u00e9", "Zoe\u0301"
 IDS = [COMPOSED, DECOMPOSED, COMPOSED.upper(), DECOMPOSED.lower(), "A1", "a1", "a1 ", "stra\u00dfe", "strasse", None]
@@ -28,8 +28,8 @@ LETTERS = [chr(place) for place in range(1, sys.maxunicode + 1) if not 0xD800 <=
 
 def opened(place, spelling, rows=None, **options):
     data = pa.table({"who": IDS, "hours": list(range(len(IDS)))} if rows is None else rows)
-    options = {"person": "who", "budget": filters.Zcdp(rho=0.5), "create": True, **options}
-    return queries.Session.open(data, ledger=place, spelling=spelling, **options)
+    options = {"person": "who", "budget": filters.Zcdp(rho=0.5), "create": True, "spelling": spelling, **options}
+    return queries.Session.open(**grouped({"data": data, "ledger": place, **options}))
 
 
 def in_sql(spelling, names):
@@ -124,7 +124,8 @@ def test_several_tables_find_the_rows_of_one_person(path):
     visits = pa.table({"who": ["A1", "a1", "b2"], "hours": [1, 2, 3]})
     ages = pa.table({"who": ["a1", "B2"], "age": [30, 40]})
     tables = {"visits": visits, "people": queries.Table(ages, one_row=True)}
-    options = {"person": "who", "budget": filters.Zcdp(rho=0.5), "create": True, "ledger": path, "spelling": "caseless"}
+    budget = Terms(filters.Zcdp(rho=0.5), spelling="caseless")
+    options = {"person": "who", "budget": budget, "create": True, "ledger": path}
     with queries.Session.open(tables=tables, **options) as session:
         asked = queries.Count(table="visits", where="people.age = 30", clip=2, rho=0.4)
         told = session.analyst("ann").ask(asked, key="thirty")
@@ -162,13 +163,13 @@ def test_what_has_no_spelling(path):
         opened(path, "NFC")
     for make in (
         lambda: opened(path, "nfc", {"who": [1, 2]}),
-        lambda: Ledger.open(path, budget=filters.Zcdp(rho=1.0), person="BIGINT", spelling="nfc", create=True),
+        lambda: Ledger.open(path, Terms(filters.Zcdp(rho=1.0), person="BIGINT", spelling="nfc"), create=True),
     ):
         with pytest.raises(ArgumentError, match="whole numbers"):
             make()
-    terms = Terms.of(filters.Zcdp(rho=1.0), "VARCHAR", "parquet", None, None, "nfc")
+    terms = Terms(filters.Zcdp(rho=1.0), person="VARCHAR", spelling="nfc")
     with pytest.raises(ArgumentError, match="letter by letter"):
-        create_in(open_store(path), terms, create=True)
+        create_in(open_store(path), terms, "parquet", create=True)
     assert not path.exists()
 
 
@@ -181,7 +182,7 @@ def test_not_in_spark(path, tmp_path):
         frame = spark.createDataFrame([("A1", 1)], ["who", "hours"])
         with pytest.raises(Unsupported, match="spelling='nfc': not for data frames of Spark"):
             queries.Session.open(
-                frame, person="who", budget=filters.Zcdp(rho=0.5), ledger=path, spelling="nfc", create=True
+                frame, person="who", budget=Terms(filters.Zcdp(rho=0.5), spelling="nfc"), ledger=path, create=True
             )
     finally:
         spark.stop()

@@ -21,6 +21,7 @@ from almoner.ledger._record.entries import Entry
 from almoner.ledger._record.history import Answered
 from almoner.ledger._record.periods import Periods
 from almoner.ledger._record.rules import ConsumerState
+from almoner.ledger._record.terms import Terms
 from almoner.ledger._record.watch import Watch
 from almoner.ledger._stores.store import on_a_server
 from almoner.ledger._transaction import Admission, Transaction
@@ -38,6 +39,7 @@ __all__ = [
     "Periods",
     "Size",
     "Summary",
+    "Terms",
     "Transaction",
     "Watch",
     "backup",

@@ -23,7 +23,7 @@ from almoner.ledger._record.entries import START, Entry, Row, find, read_rows
 from almoner.ledger._record.history import Answered, history, net_charges
 from almoner.ledger._record.periods import Periods
 from almoner.ledger._record.rules import CHARGING, EVERYTHING, ConsumerState, Rules, scope_of
-from almoner.ledger._record.terms import LedgerBudget, Terms, check_terms
+from almoner.ledger._record.terms import RENAMED, LedgerBudget, Terms
 from almoner.ledger._record.watch import Watch
 from almoner.ledger._stores.store import open_store
 from almoner.ledger._transaction import Transaction
@@ -55,16 +55,13 @@ class Ledger(Uncopyable):
         accounts.clean()
 
     @classmethod
+    @_check.renamed(RENAMED)
     def open(
         cls,
         path: Path | str,
+        terms: Terms | LedgerBudget | None = None,
         *,
-        budget: LedgerBudget | None = None,
-        person: str | None = None,
-        keys_delta: float | None = None,
         pseudonyms: Path | str | None = None,
-        periods: Periods | None = None,
-        spelling: str | None = None,
         witness: Path | str | None = None,
         create: bool = False,
         memory_limit: str | None = None,
@@ -75,17 +72,10 @@ class Ledger(Uncopyable):
 
         Args:
             path: the file, or ``postgresql://user@server/database``.
-            budget: what each person may spend, public: a fresh ``filters.Zcdp`` or ``filters.Gaussian``, or a
-                ``filters.Basic`` with delta = 0; None for what the ledger was made for.
-            person: how people are named: BIGINT (whole numbers) or VARCHAR (text); None for what it was made for.
-            keys_delta: what all questions for keys may cost in delta, public; None for what it was made for.
+            terms: on which it is made, or that it must have; a budget alone, or None for those that it was made for.
             pseudonyms: a file with a key, private, beside the data: a ledger that is made with it stores keyed hashes
                 of people's names (the first 128 bits of HMAC-SHA256). The file is made if it is missing then. Later:
                 where it is now; None for where it was.
-            periods: each of which brings every person a budget, public; None for what it was made for.
-            spelling: which spellings of a text name one person, public: "exact" (letter by letter), "nfc" (Unicode's
-                normal form C) or "caseless" (the same, and capital letters are small ones); None for what it was made
-                for, and "exact" for a new ledger.
             witness: a file on another volume that remembers the newest entry, see ``witnessed_by``: it must be the
                 ledger's. With ``create`` it is begun where the ledger has none. None for the one that the ledger has.
             create: make the ledger where there is none. Without it a missing one is refused, since an empty one in the
@@ -101,25 +91,21 @@ class Ledger(Uncopyable):
         """
         if writer is not None:
             folder_beside(path)  # refused before anything is made
-        check_terms(budget, person, keys_delta, periods, spelling)
-        store, key = open_store(path), None if pseudonyms is None else Path(pseudonyms)
-        wanted = TableAccounts.kind if writer is None else ParquetAccounts.kind
+        store, key, wanted = open_store(path), None if pseudonyms is None else Path(pseudonyms), Terms.of(terms)
+        kind = TableAccounts.kind if writer is None else ParquetAccounts.kind
         with closed_on_error(store):
             if not store.exists():
-                new = None
-                if budget is not None and person is not None:
-                    new = Terms.of(budget, person, wanted, keys_delta, periods, spelling)
-                create_in(store, new, create=create, pseudonyms=key, witness=witness)
+                create_in(store, wanted, kind, create=create, pseudonyms=key, witness=witness)
             store.open(memory_limit=memory_limit, threads=threads)
-            terms = terms_of(store)
-            accounts = accounts_of(store, writer, terms.accounts)
-            given = {"budget": budget, "person": person, "keys_delta": keys_delta, "periods": periods}
-            terms.refuse_other(store.name, accounts=accounts.kind, spelling=spelling, **given)  # type: ignore[arg-type]
-            accounts.open(store, names_of(store, terms, key))
+            recorded = terms_of(store)
+            accounts = accounts_of(store, writer, recorded.accounts)
+            recorded.refuse_other(store.name, wanted, accounts=accounts.kind)
+            accounts.open(store, names_of(store, recorded, key))
             book = cls(store, accounts)
             unrecorded = witness_to_record(store, book.witness, witness, begin=create)
             if unrecorded is not None:
                 book._record_witness(unrecorded)
+            book.declare(wanted)
             return book
 
     @staticmethod
@@ -194,19 +180,26 @@ class Ledger(Uncopyable):
         """Type of the accounts' names: BIGINT or VARCHAR; HUGEINT for numbers of people in periods. Public."""
         return self._rules.terms.person
 
-    def refuse_other(
-        self,
-        *,
-        budget: LedgerBudget | None,
-        person: str,
-        keys_delta: float | None,
-        periods: Periods | None,
-        spelling: str | None,
-    ) -> None:
-        """Refuse to use this ledger, which is open, for other terms than its own; None for whatever they are."""
-        terms = self._rules.terms
-        given = {"budget": budget, "person": person, "keys_delta": keys_delta, "periods": periods, "spelling": spelling}
-        terms.refuse_other(self.store.name, accounts=terms.accounts, **given)  # type: ignore[arg-type]
+    def refuse_other(self, terms: Terms) -> None:
+        """Refuse to use this ledger, which is open, for other terms than its own."""
+        self._rules.terms.refuse_other(self.store.name, terms)
+
+    def declare(self, terms: Terms) -> None:
+        """Put the data sets and limits of terms in force, where they are not so yet.
+
+        Raises:
+            ArgumentError: a data set was declared otherwise.
+        """
+
+        def work(_: Transaction) -> None:
+            for name, fields in terms.datasets.items():
+                self.dataset(name, **fields)
+            for (kind, name), units in terms.limits_of(self.budget_units).items():
+                if self._rules.limits.get(f"{kind}:{name}") != units:
+                    self.limit(units, **{kind: name})
+
+        if terms.datasets or terms.limits:
+            self.transact(work)
 
     @property
     def spelling(self) -> str:
@@ -492,8 +485,7 @@ class Ledger(Uncopyable):
 
     def watched(self) -> list[Entry]:
         """The entries that began the watches over this ledger."""
-        rules = Rules.of(read_rows(self.store.run, "kind = 'watched'"))
-        return [watched.entry for watched in rules.watches.values()]
+        return [watched.entry for watched in self._rules_now().watches.values()]
 
     def person(self, value: object) -> Person:
         """The name of an account as this ledger keeps it: a person's, or with periods that of a person in one."""

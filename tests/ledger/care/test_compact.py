@@ -13,7 +13,7 @@ import pytest
 
 from almoner import filters
 from almoner.errors import ArgumentError, LedgerError
-from almoner.ledger import Consumer, Ledger, compact, left_at_worst, size, verify, write_off
+from almoner.ledger import Consumer, Ledger, Terms, compact, left_at_worst, size, verify, write_off
 from almoner.queries import Count, Session
 from ledgers import RHO, ask, clean, opened
 
@@ -233,7 +233,7 @@ def test_the_file_is_smaller_and_stays_itself(tmp_path):
     the session's rows go on; an error while the file is replaced closes the ledger, which opens again."""
     path = tmp_path / "people.ledger"
     people = {f"person {number}": 1 + number for number in range(20_000)}
-    with Ledger.open(path, budget=filters.Zcdp(rho=1.0), person="VARCHAR", create=True) as book:
+    with Ledger.open(path, Terms(filters.Zcdp(rho=1.0), person="VARCHAR"), create=True) as book:
         book.witnessed_by(tmp_path / "head")
         workspace = book.store.workspace
         workspace.run("CREATE TEMP TABLE many(person VARCHAR, units BIGINT)")

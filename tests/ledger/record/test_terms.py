@@ -6,14 +6,14 @@ import pytest
 
 from almoner import filters
 from almoner.errors import ArgumentError, CopyRefused, LedgerError, UnknownPerson
-from almoner.ledger import Ledger
+from almoner.ledger import Ledger, Terms
 from ledgers import ask, clean, opened
 
 
 def test_a_lost_ledger_is_not_replaced_silently(path):
     """Without create=True a missing file is an error; without a budget it cannot be made; nor without its folder."""
     with pytest.raises(LedgerError, match="there is no ledger at") as refused:
-        Ledger.open(path, budget=filters.Zcdp(rho=1.0), person="VARCHAR")
+        Ledger.open(path, Terms(filters.Zcdp(rho=1.0), person="VARCHAR"))
     assert refused.value.reason == "missing"
     assert not path.exists()
     with pytest.raises(LedgerError, match="without a budget"):

@@ -17,7 +17,7 @@ from almoner import filters
 from almoner._workspace import Query
 from almoner.cli import app
 from almoner.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
-from almoner.ledger import Ledger
+from almoner.ledger import Ledger, Terms
 from almoner.ledger._stores.connection import SCHEMA, _reason, read
 from almoner.queries import Count, Histogram, Mean, Session, Sum
 from ledgers import RHO, ask, clean, opened, people
@@ -297,7 +297,7 @@ SECRET = f"postgresql://owner:{PASSWORD}@"
 def test_a_password_is_in_no_message(wrong, tmp_path):
     """Neither messages, nor tracebacks, nor what the command line prints, quote a connection string's password."""
     try:
-        Ledger.open(wrong, budget=filters.Zcdp(rho=1.0), person="BIGINT", create=True)
+        Ledger.open(wrong, Terms(filters.Zcdp(rho=1.0), person="BIGINT"), create=True)
     except (LedgerError, ArgumentError):
         told = traceback.format_exc()
     if "schema=" not in wrong:

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from almoner import errors, filters, ledger, queries
+from almoner.ledger import Terms
 from almoner.ledger._record.highest_charge_by_period import HighestCharge
 from almoner.queries._ask import asking
 
@@ -30,7 +31,7 @@ def table(kind="date", *, people=7, seed=0):
 def opened(path, rows=None, periods=WEEKS, budget=BUDGET, **options):
     rows = table() if rows is None else rows
     return queries.Session.open(
-        rows, person="who", budget=filters.Zcdp(rho=budget), ledger=path, periods=periods, **options, create=True
+        rows, person="who", budget=Terms(filters.Zcdp(rho=budget), periods=periods), ledger=path, create=True, **options
     )
 
 

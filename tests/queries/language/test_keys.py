@@ -24,6 +24,7 @@ from almoner.queries._questions.kinds_of import described, question
 from almoner.queries._questions.prices import STEPS
 from hockey_sticks import hockey
 from ledgers import RHO, clean, counted, exact
+from terms import grouped
 
 DELTA = 1e-6
 ROWS = {
@@ -45,7 +46,7 @@ def opened(path, data=None, **options):
         "keys_delta": 0.5,
         **options,
     }
-    return Session.open(pa.table(ROWS) if data is None else data, **chosen)
+    return Session.open(**grouped({"data": pa.table(ROWS) if data is None else data, **chosen}))
 
 
 def naive_values(rows, column, most):

@@ -16,6 +16,7 @@ from almoner.mechanisms import Gaussian
 from almoner.queries import Count, Session
 from almoner.training._on_ledger.run import digest
 from almoner.training.correlated import Banded, FixedBatches
+from terms import grouped
 from training_runs import N, dies, network, records, trainer
 
 IDS = [f"p{row}" for row in range(N)]
@@ -37,7 +38,8 @@ def on_ledger(on, budget, module=None, **options):
 def opened(place, budget=WHOLE, **options):
     """A session of people with one to three rows each."""
     who = [name for row, name in enumerate(IDS) for _ in range(1 + row % 3)]
-    return Session.open(pa.table({"who": who}), person="who", budget=budget, ledger=place, **options, create=True)
+    given = {"data": pa.table({"who": who}), "person": "who", "budget": budget, "ledger": place, "create": True}
+    return Session.open(**grouped(given | options))
 
 
 def spent(book, ids=IDS):

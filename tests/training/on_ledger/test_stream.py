@@ -9,7 +9,7 @@ import torch
 
 from almoner import filters, training
 from almoner.errors import ArgumentError, BudgetExceeded, LedgerError, UnknownPerson, Unsupported
-from almoner.ledger import Consumer, Ledger, backup, verify
+from almoner.ledger import Consumer, Ledger, Terms, backup, verify
 from almoner.queries import Count, Session, statement
 from almoner.training._on_ledger import stream as _ledger_stream
 from almoner.training._run.folder import Folder, _members, _read
@@ -183,7 +183,7 @@ def test_what_cannot_be_charged_is_refused(tmp_path):
             first.update(x[:2], y[:2], [1, 2], divisor=4.0)
         assert first.number == 0
     with (
-        Ledger.open(tmp_path / "pure", budget=filters.Basic(epsilon=1.0), person="VARCHAR", create=True) as pure,
+        Ledger.open(tmp_path / "pure", Terms(filters.Basic(epsilon=1.0), person="VARCHAR"), create=True) as pure,
         pytest.raises(Unsupported, match="no price"),
     ):
         stream(training.OnLedger(pure, "news"))
@@ -192,7 +192,7 @@ def test_what_cannot_be_charged_is_refused(tmp_path):
 def test_zcdp_ledgers_and_whole_numbers(tmp_path):
     """On a zCDP ledger of whole numbers, given by its path: it is open while the stream is."""
     path = tmp_path / "l"
-    Ledger.open(path, budget=filters.Zcdp(rho=0.1), person="BIGINT", create=True).close()
+    Ledger.open(path, Terms(filters.Zcdp(rho=0.1), person="BIGINT"), create=True).close()
     with stream(training.OnLedger(path, "news")) as trained:
         x, y, _ = records(0)
         trained.update(x[:3], y[:3], np.array([7, 8, 7]), divisor=4.0)
@@ -300,7 +300,7 @@ def test_an_older_copy_is_refused(tmp_path):
         stream(on, folder=training.RunFolder(tmp_path / "copy", resume=True))
     with pytest.raises(ArgumentError, match="made 1 updates on this ledger, and 2 here"):
         stream(training.OnLedger(tmp_path / "old.ledger", "news"), folder=training.RunFolder(folder, resume=True))
-    Ledger.open(tmp_path / "other", budget=filters.Gaussian(mu=0.5), person="VARCHAR", create=True).close()
+    Ledger.open(tmp_path / "other", Terms(filters.Gaussian(mu=0.5), person="VARCHAR"), create=True).close()
     with pytest.raises(ArgumentError, match="knows of no such stream"):
         stream(training.OnLedger(tmp_path / "other", "news"), folder=training.RunFolder(folder, resume=True))
     with pytest.raises(ArgumentError, match="ledger"):

@@ -7,7 +7,7 @@ from almoner._workspace import Query, StepRefused
 from almoner.errors import ArgumentError, DataError, LedgerError
 from almoner.ledger._accounts.reader import AccountReader, none
 from almoner.ledger._names import Names, Person
-from almoner.ledger._record.terms import TABLES
+from almoner.ledger._record.recorded_terms import TABLES
 from almoner.ledger.interfaces import (
     Offer,
     Payment,

@@ -19,7 +19,8 @@ from almoner.ledger._names import Person
 from almoner.ledger._record.datasets import Dataset
 from almoner.ledger._record.entries import START, Entry, Row
 from almoner.ledger._record.highest_charge_by_period import HighestCharge, Places
-from almoner.ledger._record.terms import PURE, Terms, delta_exceeded, exceeded
+from almoner.ledger._record.recorded_terms import RecordedTerms
+from almoner.ledger._record.terms import PURE, delta_exceeded, exceeded
 from almoner.ledger._record.watch import Watch
 from almoner.ledger.interfaces import Payment, Share
 
@@ -153,7 +154,7 @@ class Rules:
         datasets: that were declared, by name, each in its last version.
     """
 
-    terms: Terms
+    terms: RecordedTerms
 
     def __init__(self) -> None:
         self.number, self.hash = -1, START
@@ -238,7 +239,7 @@ class Rules:
         public = entry.public
         match entry.kind:
             case "opened":
-                self.terms = Terms.read(public)
+                self.terms = RecordedTerms.read(public)
             case "limited":
                 self.limits[public["scope"]] = int(public["units"])
             case "reserved":
