@@ -8,7 +8,7 @@ import pytest
 
 from almoner import errors, filters, ledger, queries
 from almoner.ledger import Terms
-from almoner.ledger._record.highest_charge_by_period import HighestCharge
+from almoner.ledger._record.rules import HighestCharge
 from almoner.queries._ask import asking
 
 FIRST, DAYS, BUDGET = dt.date(2025, 12, 29), 70, 0.5

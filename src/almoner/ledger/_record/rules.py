@@ -5,10 +5,12 @@ all use it.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
+from itertools import groupby
 from typing import Any, NamedTuple, Self
 from unicodedata import normalize
 
@@ -18,7 +20,6 @@ from almoner.errors import ArgumentError
 from almoner.ledger._names import Person
 from almoner.ledger._record.datasets import Dataset
 from almoner.ledger._record.entries import START, Entry, Row
-from almoner.ledger._record.highest_charge_by_period import HighestCharge, Places
 from almoner.ledger._record.recorded_terms import RecordedTerms
 from almoner.ledger._record.terms import PURE, delta_exceeded, exceeded
 from almoner.ledger._record.watch import Watch
@@ -126,12 +127,78 @@ class Allowance(NamedTuple):
     shares: tuple[Share, ...]
 
 
+Places = tuple[int, int]
+"""The first and the last of the periods, by their places in the ledger's list, that a question can be about."""
+
+
+class HighestCharge:
+    """The most units that any account of each period can have been charged. A ledger without periods has one for all.
+
+    It is kept for runs of periods with the same number of units.
+    """
+
+    __slots__ = ("_runs",)
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[int, int]] = [(0, 0)]
+        """(first place, units): up to the place where the next one begins."""
+
+    def most(self, places: Places | None = None) -> int:
+        """The highest over these periods; over all for None."""
+        return max(units for _, units in self._within(places))
+
+    def runs(self) -> list[tuple[int, int]]:
+        """(first place, units) of each run, in order."""
+        return list(self._runs)
+
+    def charge(self, places: Places | None, after: Callable[[int], int]) -> None:
+        """Follow a question about these periods; about all for None.
+
+        Args:
+            places: of the periods.
+            after: the most that anybody has been charged afterwards who had been charged so much, or less, before.
+        """
+        if places is None:
+            self._runs = [(start, after(units)) for start, units in self._runs]
+            return
+        first, beyond = places[0], places[1] + 1
+        low, high = max(0, self._next(first - 1) - 1), self._next(beyond)
+        before = [run for run in self._runs[low : low + 1] if run[0] < first]
+        charged = [(start, after(units)) for start, units in self._within(places)]
+        runs = [*before, *charged, (beyond, self.at(beyond))]
+        self._runs[low:high] = [next(same) for _, same in groupby(runs, key=lambda run: run[1])]
+
+    def at(self, place: int) -> int:
+        """The units of one period."""
+        return self._runs[self._next(place) - 1][1]
+
+    def or_all_of(self, parts: "Sequence[HighestCharge]") -> "HighestCharge":
+        """In each period the lower of this bound and the sum of others, which bound the parts of what is charged."""
+        least = HighestCharge()
+        starts = sorted({start for each in (self, *parts) for start, _ in each.runs()})
+        runs = [(start, min(self.at(start), sum(each.at(start) for each in parts))) for start in starts]
+        least._runs = [next(same) for _, same in groupby(runs, key=lambda run: run[1])]
+        return least
+
+    def _within(self, places: Places | None) -> list[tuple[int, int]]:
+        """The runs from the first to the last of these places; they begin there at the earliest."""
+        if places is None:
+            return self._runs
+        first, last = places
+        return [(first, self.at(first)), *self._runs[self._next(first) : self._next(last)]]
+
+    def _next(self, place: int) -> int:
+        """Which run is the first that begins after a place."""
+        return bisect_right(self._runs, place, key=lambda run: run[0])
+
+
 class Rules:
     """The state that the entries of a record lead to, read one by one in order. Private, because of ``gone``.
 
     Fields:
         terms: of the ledger, once the first entry has been read.
         number, hash: of the last entry read.
+        keys: under which entries are filed.
         limits: units by scope.
         earmarked: units set aside for questions to come, by key.
         asked: by scope, the numbers of the questions asked in it, whether or not it is limited; of trainings, the
@@ -158,6 +225,7 @@ class Rules:
 
     def __init__(self) -> None:
         self.number, self.hash = -1, START
+        self.keys: set[str] = set()
         self.limits: dict[str, int] = {}
         self.earmarked: dict[str, Earmark] = {}
         self.asked: dict[str, list[int]] = {}
@@ -187,6 +255,8 @@ class Rules:
     def read(self, row: Row) -> None:
         """Take in the next entry. Of an answer's public part only the terms are read: price, pace, periods."""
         private = json.loads(row.private)
+        if row.key is not None:
+            self.keys.add(row.key)
         self.accounts = private.get("accounts", self.accounts)
         if row.kind in CHARGING:
             for scope in _scopes(str(row.analyst), row.purpose):
@@ -378,26 +448,45 @@ class Rules:
         if not 0 < exact(delta) <= left:
             raise delta_exceeded(delta, declared, to_float(left, per=1, down=True))
 
-    def allow(self, price: int, spare: int, *, analyst: str, purpose: str | None, reserved: str | None) -> Allowance:
-        """The ``allowance`` of a question of this price.
+    def admit(
+        self,
+        price: int,
+        payment: Payment,
+        *,
+        who: tuple[str, str | None],
+        spare: int,
+        reserved: str | None,
+        delta: float,
+        periods: Sequence[str] | None,
+        anyway: bool,
+    ) -> tuple[Allowance, int]:
+        """The ``allowance`` of a question, and the units that every person has left for it at least, without ``spare``.
+
+        Args: those of ``Transaction.admit``; ``who`` is the analyst and the purpose.
 
         Raises:
             ArgumentError: nothing is reserved under this key for this analyst and purpose.
-            BudgetExceeded: by public facts alone, nobody can pay the price and have ``spare`` left.
+            BudgetExceeded: by public facts alone, nobody can pay the price and have ``spare`` left; or a person may not
+                be able to pay, and it is not asked ``anyway``.
         """
+        self.allow_delta(delta)
+        analyst, purpose = who
         self.refuse_twin(analyst)
+        earmark = None if reserved is None else self.earmarked.get(reserved)
         if reserved is not None:
             asks = {"analyst": analyst, "purpose": purpose}
-            if reserved not in self.earmarked or not self.earmarked[reserved].whose.items() <= asks.items():
+            if earmark is None or not earmark.whose.items() <= asks.items():
                 raise ArgumentError(f"reserved={reserved!r} reserves nothing for this analyst and purpose")
         allowance = self.allowance(analyst=analyst, purpose=purpose, reserved=reserved)
         least = min([allowance.most, *(share.most for share in allowance.shares)])
         if price + spare > least:
             raise exceeded(price + spare, self.terms.budget, least, self.terms.symbol)
-        if reserved is not None and price > self.earmarked[reserved].units:
-            units = self.earmarked[reserved].units
-            raise exceeded(price, units, units, self.terms.symbol)
-        return allowance
+        if earmark is not None and price > earmark.units:
+            raise exceeded(price, earmark.units, earmark.units, self.terms.symbol)
+        left = self.left(allowance, self.places(periods)) - spare
+        if not anyway and not self.watching(analyst, purpose):
+            payment.refuse_uncertain(left, price, self.terms.budget, self.terms.symbol)
+        return allowance, left
 
 
 def scope_of(analyst: str | None, purpose: str | None) -> str:
