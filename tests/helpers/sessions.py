@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from almoner import filters
 from almoner.queries import Session
-from almoner.queries._answers.answers import answer
+from almoner.queries._ask.answer import answer
 from ledgers import exact
 from terms import grouped
 

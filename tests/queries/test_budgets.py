@@ -18,7 +18,7 @@ from almoner.ledger import Ledger, Terms, summary
 from almoner.ledger._record.recorded_terms import RecordedTerms
 from almoner.mechanisms import Gaussian, Laplace
 from almoner.queries import Count, Histogram, Mean, People, Quantiles, Sum, Variance
-from almoner.queries._answers.answers import answer
+from almoner.queries._ask.answer import answer
 from almoner.queries._questions.kinds_of import described, question
 from almoner.queries._questions.noise import noisy
 from almoner.queries.plans import Plan

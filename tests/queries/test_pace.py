@@ -12,8 +12,8 @@ from almoner import filters
 from almoner._units import MEASURE
 from almoner.errors import ArgumentError
 from almoner.queries import Count, Histogram, Mean, People, Session, Sum
-from almoner.queries._answers.so_far import AnalystId
-from almoner.queries._ask.asking import _refuse_other
+from almoner.queries._ask.ask import _refuse_other
+from almoner.queries._ask.so_far import AnalystId
 from almoner.queries._questions.kinds_of import described, question
 from almoner.queries._questions.prices import STEPS
 from almoner.queries.plans import Plan

@@ -14,7 +14,7 @@ from almoner.errors import ArgumentError, DataReason
 from almoner.filters import Basic, Gaussian, Zcdp
 from almoner.ledger import Dataset, Finding, Ledger, Terms, Watch, verify
 from almoner.queries._ask.analyst import Analyst
-from almoner.queries._ask.asking import Asking
+from almoner.queries._ask.ask import Asking
 from almoner.queries._ask.replay import replayed
 from almoner.queries._engines.duckdb_engine import DuckDB
 from almoner.queries._engines.engine import Engine

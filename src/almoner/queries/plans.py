@@ -81,8 +81,8 @@ from almoner import _check
 from almoner.errors import ArgumentError, BudgetExceeded, DataError
 from almoner.filters import Basic, Gaussian, Zcdp
 from almoner.ledger import Finding, Ledger, Periods, Terms, on_a_server
-from almoner.queries._answers.answers import Answer, Quote
 from almoner.queries._ask.analyst import Analyst
+from almoner.queries._ask.answer import Answer, Quote
 from almoner.queries._questions.kinds_of import described, question
 from almoner.queries._questions.question import Question
 from almoner.queries._session import Session

@@ -14,9 +14,9 @@ from almoner.errors import ArgumentError, DataError, LedgerError
 from almoner.ledger import Dataset, Entry, Ledger, Transaction, Watch
 from almoner.ledger.interfaces import Offer
 from almoner.mechanisms import Gaussian
-from almoner.queries._answers.answers import Answer, Quote, answer_of, quote, quote_of_price
-from almoner.queries._answers.so_far import AnalystId, SoFar
-from almoner.queries._ask.closing import stand_in, with_auto, with_error, with_known_auto
+from almoner.queries._ask.answer import Answer, Quote, answer_of, quote, quote_of_price
+from almoner.queries._ask.price import stand_in, with_auto, with_error, with_known_auto
+from almoner.queries._ask.so_far import AnalystId, SoFar
 from almoner.queries._ask.spans import span_of
 from almoner.queries._engines.engine import Engine
 from almoner.queries._questions.bin_factor import noisy_mixed
