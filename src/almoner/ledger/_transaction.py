@@ -121,7 +121,7 @@ class Transaction:
                 raise ArgumentError(
                     f"pace={payment.pace}: who has {spare} units to spare is not asked of those who shrink"
                 )
-        allowance, left = self._rules.admit(
+        allowance, floor = self._rules.admit(
             price,
             payment,
             who=(analyst, purpose),
@@ -134,7 +134,6 @@ class Transaction:
         shares = [share._replace(most=share.most - spare) for share in allowance.shares]
         people = offer.admit(allowance.most - spare, shares, payment)
         scopes = tuple(share.scope for share in shares)
-        floor = payment.floor(left, price)
         asked = (key, analyst, purpose, reserved, price, spare)
         self._admission = Admission(people, *asked, payment, floor, scopes, delta, periods)
         return self._admission

@@ -460,7 +460,7 @@ class Rules:
         periods: Sequence[str] | None,
         anyway: bool,
     ) -> tuple[Allowance, int]:
-        """The ``allowance`` of a question, and the units that every person has left for it at least, without ``spare``.
+        """The ``allowance`` of a question, and the units, at most the price, that every person can pay for it.
 
         Args: those of ``Transaction.admit``; ``who`` is the analyst and the purpose.
 
@@ -484,9 +484,10 @@ class Rules:
         if earmark is not None and price > earmark.units:
             raise exceeded(price, earmark.units, earmark.units, self.terms.symbol)
         left = self.left(allowance, self.places(periods)) - spare
-        if not anyway and not self.watching(analyst, purpose):
+        floor = payment.floor(left, price)
+        if floor < price and not anyway and not self.watching(analyst, purpose):
             payment.refuse_uncertain(left, price, self.terms.budget, self.terms.symbol)
-        return allowance, left
+        return allowance, floor
 
 
 def scope_of(analyst: str | None, purpose: str | None) -> str:
