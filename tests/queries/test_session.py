@@ -10,7 +10,7 @@ from almoner import filters
 from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.ledger import Watch
 from almoner.ledger._record import entries
-from almoner.queries import Count
+from almoner.queries import Count, Session
 from ledgers import RHO
 from sessions import opened
 
@@ -117,3 +117,22 @@ def test_passwords_are_in_no_message(tmp_path, monkeypatch):
             opened(place)
         assert "SECRET" not in str(refused.value)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "line"),
+    [
+        ("table", "data=queries.Table"),
+        ("view", "data=queries.Table"),
+        ("types", "data=queries.Table"),
+        ("check_view", "data=queries.Table"),
+        ("keys_delta", r"budget=ledger\.Terms"),
+        ("periods", r"budget=ledger\.Terms"),
+        ("spelling", r"budget=ledger\.Terms"),
+    ],
+)
+def test_parameters_of_before_are_told_with_the_line_to_write(path, old, line):
+    """How a table is read stands in the table, what a ledger is made for in its terms; nothing is made."""
+    with pytest.raises(TypeError, match=f"{old}=: write {line}"):
+        Session.open(pa.table({"who": [1]}), person="who", ledger=path, create=True, **{old: None})
+    assert not path.exists()
