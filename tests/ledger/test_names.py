@@ -72,7 +72,7 @@ def test_accounts_are_those_of_a_ledger_with_names(place, tmp_path, key):
         expected = lived(book)
     with opened(place, pseudonyms=key) as book:
         assert lived(book) == expected
-        assert book.pseudonyms
+        assert book.terms.pseudonyms
     with opened(place) as book:
         assert clean(book)
         assert book.spent("dan") == expected[2][3]
@@ -220,7 +220,7 @@ def test_a_file_of_questions_says_it(tmp_path):
     for _ in range(2):
         with plan.open(create=True) as session:
             plan.ask(session)
-            assert session.ledger.pseudonyms
+            assert session.ledger.terms.pseudonyms
     assert b"bob" not in (tmp_path / "l").read_bytes()
 
 

@@ -81,14 +81,14 @@ def test_one_account_for_all_spellings(where, spelling):
         assert len(prices) == 1
         assert prices != {0}
         assert book.above([0.0]) == [NUMBERS[spelling]]
-        assert (book.spelling, book.person("Zo\u00e9") == book.person("zoe\u0301")) == (
+        assert (book.terms.spelling, book.person("Zo\u00e9") == book.person("zoe\u0301")) == (
             spelling,
             spelling == "caseless",
         )
         assert all(each.holds for each in verify(book))
         assert all(each.holds for each in session.verify(replay=True))
     with opened(where, spelling) as again:
-        assert again.ledger.spelling == spelling
+        assert again.ledger.terms.spelling == spelling
 
 
 def test_a_person_who_leaves_is_out_in_every_spelling(where):
@@ -152,7 +152,7 @@ def test_a_ledger_keeps_its_spelling(path):
         with pytest.raises(ArgumentError, match=f"was made for spelling='nfc', not '{other or 'exact'}'"):
             opened(path, other)
     with Ledger.open(path) as book, opened(book, None) as session:
-        assert session.ledger.spelling == "nfc"
+        assert session.ledger.terms.spelling == "nfc"
         with pytest.raises(ArgumentError, match="spelling='nfc', not 'caseless'"):
             opened(book, "caseless")
 
@@ -193,7 +193,7 @@ def test_a_ledger_from_before_reads_as_exact(path):
     """Nothing is written where nothing was asked for, so that older programs read it, too."""
     opened(path, None).close()
     with Ledger.open(path) as book:
-        assert book.spelling == EXACT
+        assert book.terms.spelling == EXACT
         assert "spelling" not in book.entries()[0].public
 
 
@@ -207,5 +207,5 @@ def test_in_a_file_of_questions(tmp_path):
     )
     plan = Plan.read(tmp_path / "plan.toml")
     with plan.open(create=True) as session:
-        assert session.ledger.spelling == "caseless"
+        assert session.ledger.terms.spelling == "caseless"
         assert session.ledger.person("A1") == "a1"

@@ -431,7 +431,7 @@ def _named(ledger: Ledger, people: Sequence[object]) -> list[Person]:
 
 def _offered_as(ledger: Ledger, people: Sequence[Person]) -> list[object]:
     """Names of these people in the rows of an offer: their own, or the numbers of people in periods."""
-    if ledger.person_kind != Periods.NUMBERS:
+    if ledger.terms.person != Periods.NUMBERS:
         return list(people)
     return [ledger.accounts.listed(ledger.accounts.token(name)) for name in people]
 
@@ -450,7 +450,7 @@ def with_people(
     store = ledger.store
     with store.lock:
         workspace = store.workspace
-        kind, view = ledger.person_kind, workspace.fresh_name("people")
+        kind, view = ledger.terms.person, workspace.fresh_name("people")
         shown = [str(name) for name in _offered_as(ledger, people)] if kind == Periods.NUMBERS else people
         persons = np.array(shown, dtype=np.int64 if kind == "BIGINT" else object)
         offered = np.broadcast_to(np.asarray(units, np.int64), persons.shape)

@@ -22,6 +22,7 @@ from almoner.ledger._record.datasets import Dataset, read_datasets
 from almoner.ledger._record.entries import START, Entry, Row, find, read_rows
 from almoner.ledger._record.history import Answered, history, net_charges
 from almoner.ledger._record.periods import Periods
+from almoner.ledger._record.recorded_terms import RecordedTerms
 from almoner.ledger._record.rules import CHARGING, EVERYTHING, ConsumerState, Rules, scope_of
 from almoner.ledger._record.terms import RENAMED, LedgerBudget, Terms
 from almoner.ledger._record.watch import Watch
@@ -122,17 +123,22 @@ class Ledger(Uncopyable):
     @property
     def budget_units(self) -> int:
         """The most that each person may spend, in whole units. Public."""
-        return self._rules.terms.budget
+        return self.terms.budget
+
+    @property
+    def terms(self) -> RecordedTerms:
+        """Terms that the ledger was made for, as its first entry says them. Public."""
+        return self._rules.terms
 
     @property
     def measure(self) -> str:
         """Measure that is counted: "zCDP rho", "Gaussian rho" (mu squared / 2), or "epsilon". Public."""
-        return self._rules.terms.measure
+        return self.terms.measure
 
     @property
     def symbol(self) -> str:
         """Of the measure, for messages: rho or epsilon. Public."""
-        return self._rules.terms.symbol
+        return self.terms.symbol
 
     def promise(self, delta: float) -> float:
         """The epsilon, rounded up, that the whole budget promises at delta. Public.
@@ -140,7 +146,7 @@ class Ledger(Uncopyable):
         Guarantee: all that is charged within the budget is together (epsilon, delta)-DP.
         Source: theory 3.2 (zCDP), 3.3 (Gaussian), 4.5 (pure).
         """
-        return self._rules.terms.promise(delta)
+        return self.terms.promise(delta)
 
     def meaning(self) -> Meaning:
         """Bounds on how well anyone can tell whether a person was in, from all that the budget ever pays for. Public.
@@ -150,12 +156,7 @@ class Ledger(Uncopyable):
         Guarantee: no attack on all that is charged within the budget does better.
         Source: theory 8.1; docs/proofs/periods.md, Theorem 2.
         """
-        return self._rules.terms.meaning()
-
-    @property
-    def delta(self) -> float | None:
-        """The delta at which the budget was given; None if it was given as rho. Public."""
-        return self._rules.terms.delta
+        return self.terms.meaning()
 
     @property
     def stated_delta(self) -> float:
@@ -163,26 +164,11 @@ class Ledger(Uncopyable):
 
         That of the budget, or 1e-6 where it was given without one, and what keys may cost on top.
         """
-        return as_float(exact(self.delta or 1e-6) + exact(self.keys_delta or 0))
-
-    @property
-    def keys_delta(self) -> float | None:
-        """The most that all questions for keys together may cost in delta; None where there may be none. Public."""
-        return self._rules.terms.keys_delta
-
-    @property
-    def pseudonyms(self) -> bool:
-        """True if people's names are kept as keyed hashes. Public."""
-        return self._rules.terms.pseudonyms is not None
-
-    @property
-    def person_kind(self) -> str:
-        """Type of the accounts' names: BIGINT or VARCHAR; HUGEINT for numbers of people in periods. Public."""
-        return self._rules.terms.person
+        return as_float(exact(self.terms.delta or 1e-6) + exact(self.terms.keys_delta or 0))
 
     def refuse_other(self, terms: Terms) -> None:
         """Refuse to use this ledger, which is open, for other terms than its own."""
-        self._rules.terms.refuse_other(self.store.name, terms)
+        self.terms.refuse_other(self.store.name, terms)
 
     def declare(self, terms: Terms) -> None:
         """Put the data sets and limits of terms in force, where they are not so yet.
@@ -202,14 +188,9 @@ class Ledger(Uncopyable):
             self.transact(work)
 
     @property
-    def spelling(self) -> str:
-        """Which spellings of a text name one person: "exact", "nfc" or "caseless". Public."""
-        return self._rules.terms.spelling
-
-    @property
     def periods(self) -> Periods | None:
         """The periods that bring every person a budget; None: there is one for good. Public."""
-        return self._rules.terms.periods
+        return self.terms.periods
 
     def lifetime(self, delta: float) -> float:
         """The epsilon, rounded up, that the budgets of all periods together promise a person at delta. Public.
@@ -217,7 +198,7 @@ class Ledger(Uncopyable):
         Guarantee: all that is charged is together (epsilon, delta)-DP for adding or removing a person with all rows.
         Source: docs/proofs/periods.md, Theorem 2.
         """
-        return self._rules.terms.lifetime(delta)
+        return self.terms.lifetime(delta)
 
     def dataset(
         self, name: str, *, person: str, columns: Mapping[str, Any] | None = None, new_version: bool = False
@@ -241,7 +222,7 @@ class Ledger(Uncopyable):
         Raises:
             ArgumentError: it was declared otherwise; the message has the field that differs.
         """
-        wanted = Dataset(name, person, self._rules.terms.data_names, {} if columns is None else columns)
+        wanted = Dataset(name, person, self.terms.data_names, {} if columns is None else columns)
 
         def work(transaction: Transaction) -> Dataset:
             new = wanted.following(read_datasets(self.store.run), new_version=new_version)
@@ -433,7 +414,7 @@ class Ledger(Uncopyable):
 
     def refuse_beyond_budget(self, price: int, *, delta: float = 0.0) -> None:
         """Refuse a question that costs more than the whole budget, in units, or a delta that is not left."""
-        self._rules.terms.refuse_beyond_budget(price)
+        self.terms.refuse_beyond_budget(price)
         self._rules.allow_delta(delta)
 
     def rows(self) -> list[Row]:
@@ -489,15 +470,15 @@ class Ledger(Uncopyable):
 
     def person(self, value: object) -> Person:
         """The name of an account as this ledger keeps it: a person's, or with periods that of a person in one."""
-        return self._rules.terms.accounts_named([value])[0]
+        return self.terms.accounts_named([value])[0]
 
     def people(self, values: Sequence[object]) -> list[Person]:
         """The names of many accounts, in order, each as ``person`` gives it. Private."""
-        return self._rules.terms.accounts_named(values)
+        return self.terms.accounts_named(values)
 
     def accounts_of(self, person: object) -> list[Person]:
         """The names of all accounts of a person: one, or one for each period."""
-        return self._rules.terms.names_of(person)
+        return self.terms.names_of(person)
 
     def above(self, shares: Sequence[float]) -> list[int]:
         """Numbers of people who were charged such a share of the budget or more, for each of the shares. Private."""

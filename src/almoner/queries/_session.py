@@ -111,7 +111,7 @@ class Session(Uncopyable):
             tables, data = named_alone(dataset, data, tables), None
         terms = Terms.of(budget)
         if isinstance(ledger, Ledger):
-            periods, spelling = terms.periods or ledger.periods, terms.spelling or ledger.spelling
+            periods, spelling = terms.periods or ledger.periods, terms.spelling or ledger.terms.spelling
             terms = replace(terms, periods=periods, spelling=spelling)
         given = on_terms(given_tables(data, person, tables, public), terms)
         kind, given, checks = prepared(given)

@@ -301,7 +301,7 @@ def test_keys_are_told_recorded_and_public_from_then_on(tmp_path):
     with opened(tmp_path / "l", people_of(300, ["x", "y"]), keys_delta=None) as session:
         assert session.analyst("ann").ask(asked, key="shops") == first
         assert session.analyst("ann").answers()[0] == first
-        assert session.ledger.keys_delta == 1e-8
+        assert session.ledger.terms.keys_delta == 1e-8
         assert all(finding.holds for finding in session.verify(replay=True))
 
 
@@ -341,7 +341,7 @@ def test_a_ledger_says_what_it_was_made_for(tmp_path):
     with pytest.raises(ArgumentError, match=r"made for keys_delta=1e-07, not 2e-07"):
         opened(tmp_path / "l", budget=filters.Gaussian(epsilon=1.0, delta=1e-6), keys_delta=2e-7)
     with Ledger.open(tmp_path / "l") as ledger:
-        assert ledger.keys_delta == 1e-7
+        assert ledger.terms.keys_delta == 1e-7
 
 
 def test_without_a_declared_delta_keys_are_refused(tmp_path):

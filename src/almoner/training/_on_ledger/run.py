@@ -193,7 +193,7 @@ class LedgerRun(Uncopyable):
     @property
     def delta(self) -> float:
         """At which the budget is stated: its own, or else the ledger's. Public."""
-        return self._budget.delta or self._ledger.delta or 1e-6
+        return self._budget.delta or self._ledger.terms.delta or 1e-6
 
     def accounts(self, saved: Filter | None = None) -> Filter:
         """The accounts that the training charges: each person's budget is what was reserved for that person.

@@ -176,8 +176,7 @@ def _budget(ledger: Ledger) -> filters.Gaussian | filters.Zcdp:
     Raises:
         Unsupported: Gaussian noise has no price in the ledger's measure.
     """
-    terms = ledger.entries("opened")[0].public
-    epsilon, delta, rho = terms["epsilon"], ledger.delta, to_float(ledger.budget_units)
+    epsilon, delta, rho = ledger.terms.epsilon, ledger.terms.delta, to_float(ledger.budget_units)
     if ledger.measure == "Gaussian rho":
         if epsilon is not None:
             return filters.Gaussian(epsilon=epsilon, delta=delta)
