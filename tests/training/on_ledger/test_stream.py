@@ -235,8 +235,8 @@ def test_a_crash_at_every_point(place, tmp_path, monkeypatch, when):
         keep = Folder.keep
         monkeypatch.setattr(Folder, "keep", lambda *kept: (keep(*kept), crash()))
     else:
-        update = type(trained._ledger._updates).update
-        monkeypatch.setattr(type(trained._ledger._updates), "update", lambda *a, **k: (update(*a, **k), crash()))
+        update = Consumer.update
+        monkeypatch.setattr(Consumer, "update", lambda *a, **k: (update(*a, **k), crash()))
     with pytest.raises(KeyboardInterrupt):
         trained.update(*records(1), divisor=4.0)
     monkeypatch.undo()
