@@ -182,7 +182,7 @@ def test_records_keep_their_meaning(tmp_path):
 def test_a_key_from_before_is_answered_as_it_was(tmp_path, monkeypatch):
     """The entry of a question written without ``correlated`` is read with noise on each bin, by whoever asks again."""
     asked = Quantiles("v", EDGES, step=1, rho=0.05)
-    from almoner.queries._ask import asking
+    from almoner.queries._ask import ask
 
     def without(each):
         values = described(each)
@@ -191,7 +191,7 @@ def test_a_key_from_before_is_answered_as_it_was(tmp_path, monkeypatch):
 
     with opened(tmp_path / "l", ROWS) as session:
         ann = session.analyst("ann")
-        monkeypatch.setattr(asking, "described", without)
+        monkeypatch.setattr(ask, "described", without)
         before = ann.ask(replace(asked, correlated=False), key="old")
         monkeypatch.undo()
         again = ann.ask(asked, key="old")
