@@ -351,7 +351,7 @@ class Consumer(Uncopyable):
             self._refuse("names a training that was written off: choose another key")
         if now.claim not in self._earlier:
             self._refuse(
-                "names a training that was begun or resumed elsewhere: go on from its checkpoint, or write it off and "
+                "names a training that was begun or resumed elsewhere: go on from its folder, or write it off and "
                 "choose another key"
             )
         if now.order != order:
