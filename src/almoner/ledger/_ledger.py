@@ -461,7 +461,7 @@ class Ledger(Uncopyable):
         with self.store.lock:
             if self._transaction is not None:  # what it wrote may be undone
                 return Rules.of(read_rows(self.store.run, answers=False))
-            self.store.snapshot(self._catch_up)
+            self._catch_up()
             return self._rules
 
     def watched(self) -> list[Entry]:
