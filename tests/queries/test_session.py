@@ -1,6 +1,7 @@
 """Sessions: budgets, limits and people who leave; arguments that are refused; what stays secret."""
 
 import datetime
+from contextlib import nullcontext
 
 import numpy as np
 import pyarrow as pa
@@ -8,7 +9,7 @@ import pytest
 
 from almoner import filters
 from almoner.errors import ArgumentError, BudgetExceeded
-from almoner.ledger import Watch
+from almoner.ledger import Terms, Watch
 from almoner.ledger._record import entries
 from almoner.queries import Count, Session
 from ledgers import RHO
@@ -117,6 +118,15 @@ def test_passwords_are_in_no_message(tmp_path, monkeypatch):
             opened(place)
         assert "SECRET" not in str(refused.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_terms_for_people_of_another_kind_are_refused(path):
+    """A session takes the kind of names from its data; terms that say another one are a mistake, and nothing is made."""
+    for kind, refused in (("VARCHAR", True), ("BIGINT", False)):
+        terms = Terms(filters.Zcdp(rho=1.0), person=kind)
+        with pytest.raises(ArgumentError, match="name people by BIGINT") if refused else nullcontext():
+            Session.open(pa.table({"who": [1]}), person="who", budget=terms, ledger=path, create=True).close()
+        assert path.exists() != refused
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,10 @@ class Session(Uncopyable):
             terms = replace(terms, periods=periods, spelling=spelling)
         given = on_terms(given_tables(data, person, tables, public), terms)
         kind, given, checks = prepared(given)
+        if terms.person not in (None, kind):
+            raise ArgumentError(
+                f"budget: its terms are for person={terms.person!r}, and the data name people by {kind}"
+            )
         terms = replace(terms, person=kind, spelling=terms.spelling or EXACT)
         options: dict[str, Any] = {"pseudonyms": pseudonyms, "witness": witness}
         options |= {"memory_limit": memory_limit, "threads": threads}
