@@ -121,7 +121,7 @@ def test_passwords_are_in_no_message(tmp_path, monkeypatch):
 
 
 def test_terms_for_people_of_another_kind_are_refused(path):
-    """A session takes the kind of names from its data; terms that say another one are a mistake, and nothing is made."""
+    """A session takes the kind of names from its data; where terms say another one, nothing is made."""
     for kind, refused in (("VARCHAR", True), ("BIGINT", False)):
         terms = Terms(filters.Zcdp(rho=1.0), person=kind)
         with pytest.raises(ArgumentError, match="name people by BIGINT") if refused else nullcontext():
