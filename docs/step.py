@@ -13,7 +13,7 @@ from typing import Any
 Read = Callable[[str], str]
 
 RUN, BOOKS, STREAM = (f"almoner.training.{name}" for name in ("_run.run", "_run.books", "_on_ledger.stream"))
-UPDATES = "almoner.ledger._consumers.streams"
+UPDATES = "almoner.ledger._consumer"
 PLACES = {
     "Run.go": RUN,
     "Run.take": RUN,
@@ -22,7 +22,7 @@ PLACES = {
     "MemoryBook.open": BOOKS,
     "LedgerBook.release": BOOKS,
     "LedgerStream.release": STREAM,
-    "Updates.update": UPDATES,
+    "Consumer.update": UPDATES,
     "Stream.update": "almoner.training._stream",
 }
 """Where each function is."""
@@ -32,11 +32,11 @@ INSIDE = {"self.take": "Run.take", "run.take": "Run.take", "self.follow": "Run.f
 LEDGER = {
     "self.book.release": "LedgerBook.release",
     "self._stream.release": "LedgerStream.release",
-    "self._begun.update": "Updates.update",
-    "once": "Updates.update.once",
-    "Updates.update.once: contribute": "LedgerStream.release.charged",
+    "self._stream.update": "Consumer.update",
+    "once": "Consumer.update.once",
+    "Consumer.update.once: contribute": "LedgerStream.release.charged",
     "LedgerStream.release.charged: contribute": "LedgerBook.release.again",
-    "with_people(charge)": "Updates.update.once.charge",
+    "with_people(charge)": "Consumer.update.once.charge",
     "release": "LedgerStream.release.drawn",
     "LedgerStream.release.drawn: publish": "LedgerBook.release.drawn",
     "keep": "LedgerBook.release.keep",

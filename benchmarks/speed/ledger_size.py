@@ -11,7 +11,7 @@ from pathlib import Path
 
 from almoner import filters
 from almoner._workspace import Query
-from almoner.ledger import Ledger, compact, size, verify
+from almoner.ledger import Ledger, Terms, compact, size, verify
 
 
 def ask(book, key, people, name):
@@ -32,7 +32,7 @@ def main():
     for kind, name in (("BIGINT", "r"), ("VARCHAR", "'person ' || r")):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "people.ledger"
-            with Ledger.open(path, budget=filters.Zcdp(rho=1.0), person=kind, threads=1, create=True) as book:
+            with Ledger.open(path, Terms(filters.Zcdp(rho=1.0), person=kind), threads=1, create=True) as book:
                 for number in range(given.questions):
                     ask(book, f"{number}", given.people, name)
             with Ledger.open(path, threads=1) as book:

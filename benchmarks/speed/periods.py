@@ -15,7 +15,7 @@ from pathlib import Path
 
 from almoner import filters
 from almoner._workspace import duckdb
-from almoner.ledger import Periods
+from almoner.ledger import Periods, Terms
 from almoner.queries import People, Session
 
 FIRST = date(2024, 1, 1)
@@ -41,10 +41,11 @@ def main() -> None:
         place = Path(folder) / "rows.parquet"
         rows(place, given.people, given.weeks)
         periods = Periods("day", every="week", first=FIRST, last=FIRST + timedelta(days=7 * given.weeks - 1))
-        common = {"person": "who", "budget": filters.Zcdp(rho=1.0), "create": True}
+        common, budget = {"person": "who", "create": True}, filters.Zcdp(rho=1.0)
+        terms = Terms(budget, periods=periods)
         with (
-            Session.open(place, ledger=Path(folder) / "good", **common) as for_good,
-            Session.open(place, ledger=Path(folder) / "weekly", periods=periods, **common) as weekly,
+            Session.open(place, ledger=Path(folder) / "good", budget=budget, **common) as for_good,
+            Session.open(place, ledger=Path(folder) / "weekly", budget=terms, **common) as weekly,
         ):
             sessions = {"one budget for good": for_good, "a budget for each week": weekly}
             for what, where in (("all weeks", None), ("one week", f"day < '{FIRST + timedelta(days=7)}'")):

@@ -241,8 +241,7 @@ def main() -> None:
             )
         ledger = Path(folder) / "people.ledger"
         with Session.open(
-            data,
-            table="events",
+            Table(data, table="events"),
             person="person",
             budget=filters.Zcdp(rho=1.0),
             ledger=ledger,

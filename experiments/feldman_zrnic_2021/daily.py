@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from almoner import filters
 from almoner.curves import zcdp
-from almoner.queries import People, Session
+from almoner.queries import People, Session, Table
 from almoner.report import figures
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -73,8 +73,7 @@ def count_days(
     with (
         tempfile.TemporaryDirectory() as folder,
         Session.open(
-            data,
-            view=view,
+            Table(data, view=view),
             person="person",
             budget=filters.Zcdp(rho=full_days * price * (1 + 1e-12)),
             ledger=Path(folder) / "people.ledger",

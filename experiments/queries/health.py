@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from almoner import filters
-from almoner.queries import Count, Histogram, Mean, People, Quantiles, Session, Variance
+from almoner.queries import Count, Histogram, Mean, People, Quantiles, Session, Table, Variance
 
 AGES = [f"[{low}-{low + 10})" for low in range(0, 100, 10)]
 sys.path.append(str(Path(__file__).parents[1]))
@@ -86,11 +86,11 @@ def main() -> None:
         print(f"\n{name}: epsilon = {given.epsilon:g} at delta = 1e-6, {len(questions)} questions")
         file = folder(str(Path(name).parent)) / Path(name).name
         with tempfile.TemporaryDirectory() as scratch:
-            options = {"person": person, "view": view}
+            options, rows = {"person": person}, Table(file, view=view)
             with (
-                Session.open(file, budget=budget, ledger=Path(scratch) / "ledger", **options, create=True) as session,
+                Session.open(rows, budget=budget, ledger=Path(scratch) / "ledger", **options, create=True) as session,
                 Session.open(
-                    file, budget=filters.Zcdp(rho=9000.0), ledger=Path(scratch) / "truth", **options, create=True
+                    rows, budget=filters.Zcdp(rho=9000.0), ledger=Path(scratch) / "truth", **options, create=True
                 ) as other,
             ):
                 analyst = session.analyst("example")

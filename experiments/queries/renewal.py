@@ -20,8 +20,8 @@ import numpy as np
 
 from almoner import filters
 from almoner.curves import gaussian
-from almoner.ledger import Periods
-from almoner.queries import People, Session
+from almoner.ledger import Periods, Terms
+from almoner.queries import People, Session, Table
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
@@ -62,12 +62,13 @@ def result(given: Path | None, weeks: int, customers: int) -> dict[str, Any]:
     with (
         tempfile.TemporaryDirectory() as place,
         Session.open(
-            path,
+            Table(path, view=ROWS),
             person="customer",
-            view=ROWS,
-            budget=filters.Gaussian(epsilon=EPSILON, delta=DELTA),
+            budget=Terms(
+                filters.Gaussian(epsilon=EPSILON, delta=DELTA),
+                periods=Periods("day", every="week", first=FIRST, last=last),
+            ),
             ledger=Path(place) / "ledger",
-            periods=Periods("day", every="week", first=FIRST, last=last),
             create=True,
         ) as session,
     ):

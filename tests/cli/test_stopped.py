@@ -56,7 +56,7 @@ def test_a_training_that_is_stopped_says_how_to_go_on(tmp_path, name, charged):
     assert ("another --key" if charged else "same command again") in stopped.stderr
     assert not (tmp_path / "model").exists()
     with ledger.Ledger.open(book, create=False) as opened:
-        assert [each.state for each in ledger.trainings(opened)] == ["settled"] * charged
+        assert [each.state for each in opened.consumers.values()] == ["settled"] * charged
         assert (opened.spent("p1") > 0) == charged
     on = [*on[:-1], "two"] if charged else []
     again = [sys.executable, "-m", "almoner", *command, *on]

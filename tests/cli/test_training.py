@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from age_files import age_folder
 from almoner import filters
 from almoner.cli import app
-from almoner.ledger import Ledger, Updates
+from almoner.ledger import Consumer, Ledger, Terms
 
 
 def call(*arguments, code=0):
@@ -207,7 +207,7 @@ def test_a_training_on_a_ledger_that_questions_charge_too(tmp_path):
     named = ["who," + rows[0], *(f"p{number},{row}" for number, row in enumerate(rows[1:]))]
     (folder / "data.csv").write_text("\n".join(named) + "\n", encoding="utf-8")
     budget = filters.Gaussian(epsilon=4.0, delta=1e-6)
-    Ledger.open(folder / "l", budget=budget, person="VARCHAR", create=True).close()
+    Ledger.open(folder / "l", Terms(budget, person="VARCHAR"), create=True).close()
     arguments = ["train", folder / "data.csv", "--target", "bought", "--schema", folder / "schema.toml"]
     arguments += ["--person", "who", "--epsilon", 2, "--delta", 1e-6, "--ledger", folder / "l"]
     arguments += settings(folder, steps=20)
@@ -227,8 +227,8 @@ def test_a_training_on_a_ledger_that_questions_charge_too(tmp_path):
 
 def test_streams_are_listed_and_merged(tmp_path):
     """`almoner ledger streams` says how many updates each stream made; `size` and `compact`, how they are kept."""
-    with Ledger.open(tmp_path / "l", budget=filters.Gaussian(mu=1.0), person="VARCHAR", create=True) as book:
-        updates = Updates(book, key="news", analyst="lab", claim="secret")
+    with Ledger.open(tmp_path / "l", Terms(filters.Gaussian(mu=1.0), person="VARCHAR"), create=True) as book:
+        updates = Consumer(book, key="news", analyst="lab", claim="secret").begin()
         for _ in range(2):
             updates.update(["ann"], 10, contribute=lambda most: most, release=dict)
     (told,) = json.loads(call("ledger", "streams", tmp_path / "l", "--json"))

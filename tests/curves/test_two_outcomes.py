@@ -10,7 +10,7 @@ from almoner import filters, individual
 from almoner import mechanisms as m
 from almoner.accounting import meaning
 from almoner.curves import _two_outcomes, approximate, gaussian, renyi, tradeoff, zcdp
-from almoner.ledger import Ledger
+from almoner.ledger import Ledger, Terms
 
 RHOS = (1e-9, 1e-4, 0.02, 0.1, 0.68, 1.26, 3.0, 12.0)
 CURVES = (((2.0,), (1.0,)), ((1.5,), (2.0,)), ((8.0,), (0.1,)), ((2.0, 8.0, 32.0), (0.01, 0.04, 0.2)))
@@ -152,7 +152,7 @@ def test_statements_cards_and_ledgers_say_the_same_guess(tmp_path):
         assert meaning.of(filters.Zcdp(rho=rho).tradeoff()).guess() == said
         assert shared.guess()[0] == pytest.approx(said, rel=1e-9)
         with Ledger.open(
-            tmp_path / f"{rho}.ledger", budget=filters.Zcdp(rho=rho), person="VARCHAR", create=True
+            tmp_path / f"{rho}.ledger", Terms(filters.Zcdp(rho=rho), person="VARCHAR"), create=True
         ) as ledger:
             assert ledger.meaning().guess() == said
     order = renyi.Renyi((8.0,), (0.2,))

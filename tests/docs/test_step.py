@@ -50,7 +50,7 @@ def test_the_picture_is_that_of_the_code(step):
             ("                        after()\n", ""),
             ("self.take(turnout, step())", "after(); self.take(turnout, step())"),
         ],
-        [("            keep(self._begun.number + 1, noisy)\n", "")],
+        [("            keep(self._stream.number + 1, noisy)\n", "")],
     ],
     ids=["model", "charged after it is told", "announced", "callbacks", "kept"],
 )

@@ -22,7 +22,7 @@ from torch import nn
 
 from almoner import filters, training
 from almoner.errors import LedgerError
-from almoner.ledger import trainings, verify
+from almoner.ledger import verify
 from almoner.queries import Count, Session
 
 N, STEPS, SIGMA = 30, 12, 4.0
@@ -87,7 +87,7 @@ def work(place, folder, timer, seconds, early):
     with opened(place) as session:
         signal.setitimer(timer, seconds)
         while True:
-            states = {each.key: each.state for each in trainings(session.ledger)}
+            states = {each.key: each.state for each in session.ledger.consumers.values()}
             number = sum(state == "settled" for state in states.values())
             for question in range(number, number + 2):
                 key = f"question {question}"
@@ -113,7 +113,7 @@ def check(place, folder):
                 key = entry.public.get("training") if entry.kind == "settled" else entry.public["key"]
                 for person, units in book.accounts.units_of(entry.number).items():
                     charged.setdefault(key, dict.fromkeys(NAMES, 0))[person] += units
-        states = {each.key: each.state for each in trainings(book)}
+        states = {each.key: each.state for each in book.consumers.values()}
     really = {}
     for line in lines:
         if "answer" in line and stored.get(line["answer"]) != line["released"]:

@@ -4,12 +4,15 @@ from almoner import filters
 from almoner._workspace import Query
 from almoner.ledger import Ledger, verify
 from almoner.queries._questions.kinds_of import described
+from terms import on_terms
 
 RHO = 10**15
 
 
 def opened(path, **options):
-    return Ledger.open(path, **{"budget": filters.Zcdp(rho=1.0), "person": "VARCHAR", "create": True, **options})
+    return Ledger.open(
+        path, **on_terms({"budget": filters.Zcdp(rho=1.0), "person": "VARCHAR", "create": True, **options})
+    )
 
 
 def ask(book, key, charges, *, price=None, analyst="ann", purpose=None, reserved=None):

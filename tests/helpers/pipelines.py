@@ -14,6 +14,7 @@ from almoner.queries import Count, Histogram, Keys, Mean, People, Session, Sum
 from almoner.training.correlated import Banded, BandedInverse, FixedBatches
 from almoner.training.policies import AdaptiveClip
 from almoner.training.stopping import Dropouts, StillActive, Tree
+from terms import grouped
 
 PEOPLE = 50
 RECORDS = 200
@@ -154,13 +155,16 @@ def table_replaced(rows, person):
 def session(budget=None, *, questions=8, rho=0.02, asked=None, watch=True, place=None, **options):
     """A pipeline that asks so many questions, each chosen by the answer before; ``place`` gives new ledgers' places."""
 
+    def where(folder):
+        return Path(folder) / "ledger" if place is None else place()
+
     def pipeline(rows):
         own = {"person": "who", "keys_delta": 1e-6, "threads": 1} | options
         given = filters.Gaussian(epsilon=4.0, delta=1e-6) if budget is None else budget()
         with (
             tempfile.TemporaryDirectory() as folder,
             Session.open(
-                rows, budget=given, ledger=Path(folder) / "ledger" if place is None else place(), **own, create=True
+                **grouped({"data": rows, "budget": given, "ledger": where(folder), "create": True} | own)
             ) as held,
         ):
             if watch:

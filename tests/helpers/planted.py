@@ -10,7 +10,7 @@ from almoner import audit
 from almoner.ledger._accounts import postgres
 from almoner.mechanisms import DiscreteGaussian, Gaussian, Laplace
 from almoner.queries import Count, Sum
-from almoner.queries._ask import asking
+from almoner.queries._ask import release as released_sums
 from almoner.queries._engines import duckdb_engine, spark_engine
 from almoner.queries._questions import question
 from almoner.queries._sql import compiler
@@ -41,9 +41,9 @@ def rows_as_people(monkeypatch):
 
 
 def a_third_of_the_noise(monkeypatch):
-    right = asking.noisy
+    right = released_sums.noisy
     smaller = lambda mechanism: type(mechanism)(mechanism.sigma / 3, mechanism.sensitivity)  # noqa: E731
-    monkeypatch.setattr(asking, "noisy", lambda sums, mechanism: right(sums, smaller(mechanism)))
+    monkeypatch.setattr(released_sums, "noisy", lambda sums, mechanism: right(sums, smaller(mechanism)))
 
 
 def a_quarter_sent(monkeypatch):

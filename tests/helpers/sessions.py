@@ -7,8 +7,9 @@ import pyarrow as pa
 
 from almoner import filters
 from almoner.queries import Session
-from almoner.queries._answers.answers import answer
+from almoner.queries._ask.answer import answer
 from ledgers import exact
+from terms import grouped
 
 ROWS = {
     "who": ["ann", "ann", "ann", "bob", "bob", "cy", None, "dee"],
@@ -25,9 +26,8 @@ CHEAP = {"sigma": 1000.0}
 
 def opened(path, data=None, **options):
     data = pa.table(ROWS) if data is None else data
-    return Session.open(
-        data, **{"person": "who", "budget": filters.Zcdp(rho=1.0), "ledger": path, "create": True, **options}
-    )
+    given = {"data": data, "person": "who", "budget": filters.Zcdp(rho=1.0), "ledger": path, "create": True}
+    return Session.open(**grouped(given | options))
 
 
 def without_noise(session, asked):

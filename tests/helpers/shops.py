@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from almoner import filters
 from almoner.queries import Count, Lookup, Session, Sum, Table
+from terms import grouped
 
 ORDERS = pa.table(
     {
@@ -51,4 +52,4 @@ def opened(path, **options):
         "ledger": path,
         "create": True,
     }
-    return Session.open(**{**given, **options})
+    return Session.open(**grouped({**given, **options}))

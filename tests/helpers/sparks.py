@@ -14,6 +14,7 @@ import pytest
 
 from almoner import filters
 from almoner.queries import Session
+from terms import grouped
 
 
 def java():
@@ -107,6 +108,5 @@ def wait_for(port, seconds=60):
 
 
 def opened(path, data, **options):
-    return Session.open(
-        data, **{"person": "who", "budget": filters.Zcdp(rho=1.0), "ledger": path, "create": True, **options}
-    )
+    given = {"data": data, "person": "who", "budget": filters.Zcdp(rho=1.0), "ledger": path, "create": True}
+    return Session.open(**grouped(given | options))

@@ -24,7 +24,7 @@ from torch import nn
 
 from almoner import _audit_hook, filters, individual, odometers, training
 from almoner.errors import ArgumentError
-from almoner.ledger import Ledger, trainings, verify
+from almoner.ledger import Ledger, Terms, verify
 from almoner.training.correlated import Banded, BandedInverse, FixedBatches
 
 N, CLIP, SIGMA, SQUARES = 12, 1.0, 4.0, 9.0
@@ -126,7 +126,7 @@ def _flat(values) -> np.ndarray:
 def trainer(door: Door, folder: Path, witness: Witness) -> dict[str, object]:
     """``Trainer.fit``."""
     with book_of(door, folder) as book:
-        if book is not None and [each.state for each in trainings(book)] == ["settled"]:
+        if book is not None and [each.state for each in book.consumers.values()] == ["settled"]:
             return charged_by(book)  # the last process was killed after the end
         job, x, y = made_trainer(door, book), *records()
         losses, odometer = individual.Losses(N, least=SIGMA, most=1000 * SIGMA), odometers.Gaussian(**ODOMETER)
@@ -306,8 +306,8 @@ def book_of(door: Door, folder: Path) -> Iterator[Ledger | None]:
     """The ledger of a run, open."""
     budget = filters.Gaussian(mu=SQUARES**0.5 / SIGMA)
     place = folder / "people.ledger"
-    options = {"budget": budget, "person": "VARCHAR", "keys_delta": 1e-6, "create": True, "threads": 1}
-    with Ledger.open(place, **options) if door.ledger else nullcontext() as book:
+    terms = Terms(budget, person="VARCHAR", keys_delta=1e-6)
+    with Ledger.open(place, terms, create=True, threads=1) if door.ledger else nullcontext() as book:
         yield book
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from almoner import filters
 from almoner._workspace import duckdb
 from almoner.errors import ArgumentError, LedgerError
-from almoner.ledger import Ledger, Reservation, Updates, backup, compact, export, restore, verify
+from almoner.ledger import Consumer, Ledger, backup, compact, export, restore, verify
 from almoner.ledger._names import Names, key_of, new_key
 from almoner.queries import Count, People, Session
 from almoner.queries.plans import Plan
@@ -58,10 +58,10 @@ def test_accounts_are_those_of_a_ledger_with_names(place, tmp_path, key):
         book.retire("ann")
         took.append(ask(book, "c", {"ann": 1, "bøb": 2, "": 3}))
         book.restore("ann")
-        hold = Reservation.take(book, key="model", people=["ann", "bob", "cy"], units=100, analyst="lab")
+        hold = Consumer(book, key="model", analyst="lab").reserve(["ann", "bob", "cy"], 100)
         held = hold.units.tolist()
         hold.settle(np.minimum(hold.units, [60, 60, 60]))
-        updates = Updates(book, key="news", analyst="lab", claim="x")
+        updates = Consumer(book, key="news", analyst="lab", claim="x").begin()
         updates.update(["cy", "dan"], 50, contribute=lambda most: most // 2, release=dict)
         compact(book)
         took.append(ask(book, "d", {"ann": RHO // 2 - 71, "cy": RHO}))
@@ -72,7 +72,7 @@ def test_accounts_are_those_of_a_ledger_with_names(place, tmp_path, key):
         expected = lived(book)
     with opened(place, pseudonyms=key) as book:
         assert lived(book) == expected
-        assert book.pseudonyms
+        assert book.terms.pseudonyms
     with opened(place) as book:
         assert clean(book)
         assert book.spent("dan") == expected[2][3]
@@ -110,7 +110,7 @@ def test_no_name_is_in_the_ledger(tmp_path, key):
             book.limit(RHO, analyst="ann")
             book.retire(name)
             book.restore(name)
-            Reservation.take(book, key="model", people=[name], units=10, analyst="lab")
+            Consumer(book, key="model", analyst="lab").reserve([name], 10)
             contents = b"".join(each.read_bytes() for each in tmp_path.glob(f"{place.name}*") if each.is_file())
             told = "".join(export(book)) + str([row.private for row in book.rows()])
             found = name.encode() in contents or name in told
@@ -198,8 +198,8 @@ def test_two_spellings_are_two_hashes_as_they_are_two_names(tmp_path, key):
     with opened(tmp_path / "n", person="BIGINT", pseudonyms=key) as book:
         book.retire("17")
         with pytest.raises(ArgumentError, match="one person in this ledger"):
-            Reservation.take(book, key="m", people=[17, "17"], units=5, analyst="lab")
-        Reservation.take(book, key="m", people=["17", 18], units=5, analyst="lab")
+            Consumer(book, key="m", analyst="lab").reserve([17, "17"], 5)
+        Consumer(book, key="m", analyst="lab").reserve(["17", 18], 5)
         assert (book.spent(17), book.spent("18")) == (0, 5)
     with opened(tmp_path / "t", pseudonyms=key) as book:
         ask(book, "a", {"A": 5, "a": 6, "a ": 7})
@@ -220,7 +220,7 @@ def test_a_file_of_questions_says_it(tmp_path):
     for _ in range(2):
         with plan.open(create=True) as session:
             plan.ask(session)
-            assert session.ledger.pseudonyms
+            assert session.ledger.terms.pseudonyms
     assert b"bob" not in (tmp_path / "l").read_bytes()
 
 

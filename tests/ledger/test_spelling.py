@@ -11,12 +11,12 @@ from almoner import filters, queries
 from almoner._spelling import EXACT, spelled, spelling_sql
 from almoner._workspace import duckdb
 from almoner.errors import ArgumentError, DataError, Unsupported
-from almoner.ledger import Ledger, Periods, Reservation, verify
+from almoner.ledger import Consumer, Ledger, Periods, Terms, verify
 from almoner.ledger._opening import create_in
-from almoner.ledger._record.terms import Terms
 from almoner.ledger._stores.store import open_store
 from almoner.queries.plans import Plan
 from sparks import needs_spark, started
+from terms import grouped
 
 COMPOSED, DECOMPOSED = "Zo\u00e9", "Zoe\u0301"
 IDS = [COMPOSED, DECOMPOSED, COMPOSED.upper(), DECOMPOSED.lower(), "A1", "a1", "a1 ", "stra\u00dfe", "strasse", None]
@@ -28,8 +28,8 @@ LETTERS = [chr(place) for place in range(1, sys.maxunicode + 1) if not 0xD800 <=
 
 def opened(place, spelling, rows=None, **options):
     data = pa.table({"who": IDS, "hours": list(range(len(IDS)))} if rows is None else rows)
-    options = {"person": "who", "budget": filters.Zcdp(rho=0.5), "create": True, **options}
-    return queries.Session.open(data, ledger=place, spelling=spelling, **options)
+    options = {"person": "who", "budget": filters.Zcdp(rho=0.5), "create": True, "spelling": spelling, **options}
+    return queries.Session.open(**grouped({"data": data, "ledger": place, **options}))
 
 
 def in_sql(spelling, names):
@@ -81,14 +81,14 @@ def test_one_account_for_all_spellings(where, spelling):
         assert len(prices) == 1
         assert prices != {0}
         assert book.above([0.0]) == [NUMBERS[spelling]]
-        assert (book.spelling, book.person("Zo\u00e9") == book.person("zoe\u0301")) == (
+        assert (book.terms.spelling, book.person("Zo\u00e9") == book.person("zoe\u0301")) == (
             spelling,
             spelling == "caseless",
         )
         assert all(each.holds for each in verify(book))
         assert all(each.holds for each in session.verify(replay=True))
     with opened(where, spelling) as again:
-        assert again.ledger.spelling == spelling
+        assert again.ledger.terms.spelling == spelling
 
 
 def test_a_person_who_leaves_is_out_in_every_spelling(where):
@@ -124,7 +124,8 @@ def test_several_tables_find_the_rows_of_one_person(path):
     visits = pa.table({"who": ["A1", "a1", "b2"], "hours": [1, 2, 3]})
     ages = pa.table({"who": ["a1", "B2"], "age": [30, 40]})
     tables = {"visits": visits, "people": queries.Table(ages, one_row=True)}
-    options = {"person": "who", "budget": filters.Zcdp(rho=0.5), "create": True, "ledger": path, "spelling": "caseless"}
+    budget = Terms(filters.Zcdp(rho=0.5), spelling="caseless")
+    options = {"person": "who", "budget": budget, "create": True, "ledger": path}
     with queries.Session.open(tables=tables, **options) as session:
         asked = queries.Count(table="visits", where="people.age = 30", clip=2, rho=0.4)
         told = session.analyst("ann").ask(asked, key="thirty")
@@ -139,8 +140,8 @@ def test_trainings_take_each_person_once(path):
     opened(path, "caseless").close()
     with Ledger.open(path) as book:
         with pytest.raises(ArgumentError, match="one person in this ledger"):
-            Reservation.take(book, key="model", people=["A1", "a1"], units=10, analyst="lab")
-        Reservation.take(book, key="model", people=["A1", COMPOSED], units=10, analyst="lab")
+            Consumer(book, key="model", analyst="lab").reserve(["A1", "a1"], 10)
+        Consumer(book, key="model", analyst="lab").reserve(["A1", COMPOSED], 10)
         assert book.spent("a1") == book.spent(DECOMPOSED.upper()) == 10
 
 
@@ -151,7 +152,7 @@ def test_a_ledger_keeps_its_spelling(path):
         with pytest.raises(ArgumentError, match=f"was made for spelling='nfc', not '{other or 'exact'}'"):
             opened(path, other)
     with Ledger.open(path) as book, opened(book, None) as session:
-        assert session.ledger.spelling == "nfc"
+        assert session.ledger.terms.spelling == "nfc"
         with pytest.raises(ArgumentError, match="spelling='nfc', not 'caseless'"):
             opened(book, "caseless")
 
@@ -162,13 +163,13 @@ def test_what_has_no_spelling(path):
         opened(path, "NFC")
     for make in (
         lambda: opened(path, "nfc", {"who": [1, 2]}),
-        lambda: Ledger.open(path, budget=filters.Zcdp(rho=1.0), person="BIGINT", spelling="nfc", create=True),
+        lambda: Ledger.open(path, Terms(filters.Zcdp(rho=1.0), person="BIGINT", spelling="nfc"), create=True),
     ):
         with pytest.raises(ArgumentError, match="whole numbers"):
             make()
-    terms = Terms.of(filters.Zcdp(rho=1.0), "VARCHAR", "parquet", None, None, "nfc")
+    terms = Terms(filters.Zcdp(rho=1.0), person="VARCHAR", spelling="nfc")
     with pytest.raises(ArgumentError, match="letter by letter"):
-        create_in(open_store(path), terms, create=True)
+        create_in(open_store(path), terms, "parquet", create=True)
     assert not path.exists()
 
 
@@ -181,7 +182,7 @@ def test_not_in_spark(path, tmp_path):
         frame = spark.createDataFrame([("A1", 1)], ["who", "hours"])
         with pytest.raises(Unsupported, match="spelling='nfc': not for data frames of Spark"):
             queries.Session.open(
-                frame, person="who", budget=filters.Zcdp(rho=0.5), ledger=path, spelling="nfc", create=True
+                frame, person="who", budget=Terms(filters.Zcdp(rho=0.5), spelling="nfc"), ledger=path, create=True
             )
     finally:
         spark.stop()
@@ -192,7 +193,7 @@ def test_a_ledger_from_before_reads_as_exact(path):
     """Nothing is written where nothing was asked for, so that older programs read it, too."""
     opened(path, None).close()
     with Ledger.open(path) as book:
-        assert book.spelling == EXACT
+        assert book.terms.spelling == EXACT
         assert "spelling" not in book.entries()[0].public
 
 
@@ -206,5 +207,5 @@ def test_in_a_file_of_questions(tmp_path):
     )
     plan = Plan.read(tmp_path / "plan.toml")
     with plan.open(create=True) as session:
-        assert session.ledger.spelling == "caseless"
+        assert session.ledger.terms.spelling == "caseless"
         assert session.ledger.person("A1") == "a1"

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from almoner import filters, ledger, queries, training
+from almoner.ledger import Terms
 
 LEAST, MOST = -(2**63), 2**63 - 1
 WHO = [LEAST, -5000, -1, 0, 1, 8191, 8192, 10**12, MOST]
@@ -24,7 +25,9 @@ def table(who) -> pa.Table:
 def opened(path, rows=None, **options):
     rows = table(WHO) if rows is None else rows
     budget = filters.Zcdp(rho=1.0)
-    return queries.Session.open(rows, person="who", budget=budget, ledger=path, periods=MONTHS, **options, create=True)
+    return queries.Session.open(
+        rows, person="who", budget=Terms(budget, periods=MONTHS), ledger=path, create=True, **options
+    )
 
 
 def kind_of(session) -> str:

@@ -16,7 +16,7 @@ from scipy.stats import chi2
 
 from almoner import filters
 from almoner.queries import Count, Session, Sum
-from almoner.queries._ask import asking
+from almoner.queries._ask import release
 from almoner.queries._engines import duckdb_engine
 from almoner.queries._questions import question
 from almoner.queries._sql import compiler
@@ -100,9 +100,9 @@ def a_ninth_charged(monkeypatch):
 
 
 def a_third_of_the_noise(monkeypatch):
-    right = asking.noisy
+    right = release.noisy
     smaller = lambda mechanism: type(mechanism)(mechanism.sigma / 3, mechanism.sensitivity)  # noqa: E731
-    monkeypatch.setattr(asking, "noisy", lambda sums, mechanism: right(sums, smaller(mechanism)))
+    monkeypatch.setattr(release, "noisy", lambda sums, mechanism: right(sums, smaller(mechanism)))
 
 
 @pytest.mark.parametrize("plant", [no_clipping, rows_as_people, a_ninth_charged, a_third_of_the_noise])

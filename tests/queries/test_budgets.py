@@ -14,11 +14,11 @@ from scipy import stats
 from almoner import filters
 from almoner.curves import gaussian, zcdp
 from almoner.errors import ArgumentError, BudgetExceeded
-from almoner.ledger import Ledger, summary
-from almoner.ledger._record.terms import Terms
+from almoner.ledger import Ledger, Terms, summary
+from almoner.ledger._record.recorded_terms import RecordedTerms
 from almoner.mechanisms import Gaussian, Laplace
 from almoner.queries import Count, Histogram, Mean, People, Quantiles, Sum, Variance
-from almoner.queries._answers.answers import answer
+from almoner.queries._ask.answer import answer
 from almoner.queries._questions.kinds_of import described, question
 from almoner.queries._questions.noise import noisy
 from almoner.queries.plans import Plan
@@ -146,13 +146,13 @@ def test_other_budgets_are_refused(path):
 def test_the_first_entry_names_the_measure():
     """Terms come back as they were written; without a measure it is zCDP; one that is not known is refused."""
     for budget in (filters.Zcdp(rho=0.1), filters.Gaussian(epsilon=1.0, delta=1e-6), filters.Basic(epsilon=1.0)):
-        terms = Terms.of(budget, "BIGINT", "tables")
+        terms = RecordedTerms.of(Terms(budget, person="BIGINT"), "tables")
         public = json.loads(json.dumps(terms.public))
-        assert Terms.read(public) == terms
+        assert RecordedTerms.read(public) == terms
         with pytest.raises(ValueError, match="not known"):
-            Terms.read({**public, "measure": "Pufferfish"})
+            RecordedTerms.read({**public, "measure": "Pufferfish"})
         del public["measure"]
-        assert Terms.read(public).measure == "zCDP rho"
+        assert RecordedTerms.read(public).measure == "zCDP rho"
 
 
 def test_a_question_must_fit_the_measure(path):

@@ -12,6 +12,7 @@ from almoner.errors import AlmonerError, DataError, MissingExtra
 from almoner.queries import Count, Mean, Session, Sum
 from ledgers import exact
 from sessions import opened
+from terms import grouped
 
 
 def found(session, asked):
@@ -32,7 +33,7 @@ def compare(folder, given, asked, **options):
         questions = asked(form) if callable(asked) else asked
         terms = {"person": "who", "budget": filters.Zcdp(rho=1e3), "ledger": folder / f"{form}.ledger", "create": True}
         terms["threads"] = 1
-        with Session.open(**how, **options, **terms) as session:
+        with Session.open(**grouped({**how, **options, **terms})) as session:
             came = dict(zip(questions, found(session, questions), strict=True))
         wanted = wanted or came
         for each, one in came.items():

@@ -8,16 +8,14 @@ from almoner import filters
 from almoner.errors import AlmonerError, ArgumentError, DataError
 from almoner.queries import Count, Histogram, People, Session, Sum
 from ledgers import exact
+from terms import grouped
 
 CHEAP = {"sigma": 1000.0}
 
 
 def opened(folder, data, **options):
-    return Session.open(
-        data,
-        **{"person": "who", "budget": filters.Zcdp(rho=1.0), "ledger": folder / "people.ledger", **options},
-        create=True,
-    )
+    given = {"data": data, "person": "who", "budget": filters.Zcdp(rho=1.0), "ledger": folder / "people.ledger"}
+    return Session.open(**grouped(given | options), create=True)
 
 
 def without_noise(session, asked):

@@ -12,8 +12,8 @@ from almoner import filters
 from almoner._units import MEASURE
 from almoner.errors import ArgumentError
 from almoner.queries import Count, Histogram, Mean, People, Session, Sum
-from almoner.queries._answers.so_far import AnalystId
-from almoner.queries._ask.asking import _refuse_other
+from almoner.queries._ask.free import refuse_other
+from almoner.queries._ask.so_far import AnalystId
 from almoner.queries._questions.kinds_of import described, question
 from almoner.queries._questions.prices import STEPS
 from almoner.queries.plans import Plan
@@ -141,9 +141,9 @@ def test_an_older_answer_is_found_again(path):
         old["question"] = {name: value for name, value in old["question"].items() if name != "pace"}
         entry.public.clear()
         entry.public.update(old)
-        _refuse_other(entry, described(Count(clip=8, rho=0.1, pace=3)), AnalystId("ann", None), key="a", named=False)
+        refuse_other(entry, described(Count(clip=8, rho=0.1, pace=3)), AnalystId("ann", None), key="a", named=False)
         with pytest.raises(ArgumentError):
-            _refuse_other(entry, described(Count(clip=9, rho=0.1)), AnalystId("ann", None), key="a", named=False)
+            refuse_other(entry, described(Count(clip=9, rho=0.1)), AnalystId("ann", None), key="a", named=False)
         assert first.complete_clip == 8
 
 

@@ -13,7 +13,7 @@ from almoner._units import MEASURE
 from almoner.errors import ArgumentError
 from almoner.ledger import left_at_worst
 from almoner.queries import Count, Covariance, Histogram, Mean, Quantiles, Ratio, Regression, Sum, Top, Variance
-from almoner.queries._answers.answers import answer
+from almoner.queries._ask.answer import answer
 from almoner.queries._questions.clips import complete_clip, least_share
 from almoner.queries._questions.intervals import between_odds
 from almoner.queries._questions.kinds_of import described, question

@@ -15,7 +15,7 @@ from almoner.errors import ArgumentError
 from almoner.ledger import left_at_worst
 from almoner.mechanisms import Gaussian
 from almoner.queries import Count, Quantiles
-from almoner.queries._answers.answers import answer
+from almoner.queries._ask.answer import answer
 from almoner.queries._questions.bin_factor import FACTOR_BITS, bin_factor, noisy_mixed
 from almoner.queries._questions.kinds_of import described, question, recorded
 from almoner.queries._questions.prices import STEPS
@@ -182,7 +182,7 @@ def test_records_keep_their_meaning(tmp_path):
 def test_a_key_from_before_is_answered_as_it_was(tmp_path, monkeypatch):
     """The entry of a question written without ``correlated`` is read with noise on each bin, by whoever asks again."""
     asked = Quantiles("v", EDGES, step=1, rho=0.05)
-    from almoner.queries._ask import asking
+    from almoner.queries._ask import ask
 
     def without(each):
         values = described(each)
@@ -191,7 +191,7 @@ def test_a_key_from_before_is_answered_as_it_was(tmp_path, monkeypatch):
 
     with opened(tmp_path / "l", ROWS) as session:
         ann = session.analyst("ann")
-        monkeypatch.setattr(asking, "described", without)
+        monkeypatch.setattr(ask, "described", without)
         before = ann.ask(replace(asked, correlated=False), key="old")
         monkeypatch.undo()
         again = ann.ask(asked, key="old")

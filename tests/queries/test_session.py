@@ -1,6 +1,7 @@
 """Sessions: budgets, limits and people who leave; arguments that are refused; what stays secret."""
 
 import datetime
+from contextlib import nullcontext
 
 import numpy as np
 import pyarrow as pa
@@ -8,9 +9,9 @@ import pytest
 
 from almoner import filters
 from almoner.errors import ArgumentError, BudgetExceeded
-from almoner.ledger import Watch
+from almoner.ledger import Terms, Watch
 from almoner.ledger._record import entries
-from almoner.queries import Count
+from almoner.queries import Count, Session
 from ledgers import RHO
 from sessions import opened
 
@@ -117,3 +118,31 @@ def test_passwords_are_in_no_message(tmp_path, monkeypatch):
             opened(place)
         assert "SECRET" not in str(refused.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_terms_for_people_of_another_kind_are_refused(path):
+    """A session takes the kind of names from its data; where terms say another one, nothing is made."""
+    for kind, refused in (("VARCHAR", True), ("BIGINT", False)):
+        terms = Terms(filters.Zcdp(rho=1.0), person=kind)
+        with pytest.raises(ArgumentError, match="name people by BIGINT") if refused else nullcontext():
+            Session.open(pa.table({"who": [1]}), person="who", budget=terms, ledger=path, create=True).close()
+        assert path.exists() != refused
+
+
+@pytest.mark.parametrize(
+    ("old", "line"),
+    [
+        ("table", "data=queries.Table"),
+        ("view", "data=queries.Table"),
+        ("types", "data=queries.Table"),
+        ("check_view", "data=queries.Table"),
+        ("keys_delta", r"budget=ledger\.Terms"),
+        ("periods", r"budget=ledger\.Terms"),
+        ("spelling", r"budget=ledger\.Terms"),
+    ],
+)
+def test_parameters_of_before_are_told_with_the_line_to_write(path, old, line):
+    """How a table is read stands in the table, what a ledger is made for in its terms; nothing is made."""
+    with pytest.raises(TypeError, match=f"{old}=: write {line}"):
+        Session.open(pa.table({"who": [1]}), person="who", ledger=path, create=True, **{old: None})
+    assert not path.exists()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from almoner import filters
 from almoner.errors import ArgumentError
 from almoner.queries import Count, Histogram, Mean, People, Quantiles, Sum, Variance
-from almoner.queries._answers.answers import answer
+from almoner.queries._ask.answer import answer
 from almoner.queries._questions.prices import STEPS
 from ledgers import RHO, exact
 from sessions import opened

@@ -21,6 +21,7 @@ from almoner.queries import Count, Lookup, Session, Table
 from almoner.queries._sources import sources
 from almoner.queries.plans import Plan
 from sessions import CHEAP, without_noise
+from terms import grouped
 
 PRIVATE = "private: for the data holder"
 PEOPLE = 40
@@ -96,15 +97,8 @@ each_form = pytest.mark.parametrize("form", FORMS)
 
 
 def opened(folder, **given):
-    return Session.open(
-        **{
-            "person": "who",
-            "budget": filters.Zcdp(rho=1000.0),
-            "ledger": folder / "people.ledger",
-            "create": True,
-            **given,
-        }
-    )
+    budget, ledger = filters.Zcdp(rho=1000.0), folder / "people.ledger"
+    return Session.open(**grouped({"person": "who", "budget": budget, "ledger": ledger, "create": True, **given}))
 
 
 def refusal(folder, **given):

@@ -12,7 +12,7 @@ import uvicorn
 
 from almoner import filters
 from almoner.errors import DataError
-from almoner.ledger import Domain, Ledger
+from almoner.ledger import Domain, Ledger, Terms
 from almoner.service import _server
 from almoner.service._analyst_api import Rates
 from almoner.service._padded_worker import Busy, PaddedWorker, Stopped
@@ -452,7 +452,7 @@ def test_the_service_can_be_opened_again(tmp_path):
 def test_declared_keys_are_counted_before_anything_waits(tmp_path):
     """Keys that a question leaves to its data set count as numbers of the answer; the record holds them."""
     folder = service_folder(tmp_path)
-    with Ledger.open(folder / "people.ledger", budget=filters.Zcdp(rho=1.0), person="VARCHAR", create=True) as book:
+    with Ledger.open(folder / "people.ledger", Terms(filters.Zcdp(rho=1.0), person="VARCHAR"), create=True) as book:
         days = [f"20{year:02d}-01-01" for year in range(90)]
         domains = {"country": Domain(keys=["FR", "ES"]), "day": Domain(keys=days), "hours": Domain(low=0, high=24)}
         book.dataset("visits", person="customer", columns=domains)

@@ -496,7 +496,7 @@ model.fit(x, np.arange({N}) % 2, who, observe=look, ledger=training.OnLedger({st
 """
     assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == -signal.SIGTERM
     with ledger.Ledger.open(path, create=False) as book:
-        (listed,) = ledger.trainings(book)
+        (listed,) = book.consumers.values()
         assert listed.state == "settled"
         paid = book.spent(who[0]) / book.budget_units
         assert 0 < paid <= 10 / 200**2 * (1 + 1e-6)  # ten steps of a hundred

@@ -25,7 +25,7 @@ if __name__ == "__main__":
     sys.path.append(str(Path(__file__).parents[1] / "helpers"))
 
 from almoner import filters, individual, mechanisms, odometers, training
-from almoner.ledger import Ledger
+from almoner.ledger import Ledger, Terms
 from almoner.training import policies, stopping
 from almoner.training._run.distributed import Processes
 from almoner.training.correlated import Banded, BandedInverse, FixedBatches
@@ -212,7 +212,7 @@ def renyi_order():
 def opened(folder):
     """The ledger of a folder, made where there is none."""
     path, budget = folder / "l", filters.Zcdp(epsilon=2.0, delta=1e-6)
-    return Ledger.open(path, budget=budget, person="VARCHAR", create=not path.exists())
+    return Ledger.open(path, Terms(budget, person="VARCHAR"), create=not path.exists())
 
 
 def flat(module):

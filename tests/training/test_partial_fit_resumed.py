@@ -9,7 +9,7 @@ import pytest
 from almoner import filters
 from almoner._disk import Lock
 from almoner.errors import ArgumentError, DataError, Unsupported
-from almoner.ledger import Ledger, streams, verify
+from almoner.ledger import Ledger, verify
 from almoner.queries import Count, Session
 from almoner.training import Descent, LogisticRegression, OnLedger
 from almoner.training._linear import partial
@@ -243,7 +243,7 @@ def test_calls_and_questions_keep_one_budget(place, monkeypatch):
             assert square / 8 * 1e15 * (1 - 1e-6) - 20 <= streamed <= square / 8 * 1e15 * (1 + 1e-6) + 20
         assert 0.9 * book.budget_units < max(charged(book)) <= book.budget_units
         assert clean(book)
-        (stream,) = streams(book)
+        (stream,) = book.consumers.values()
         assert (stream.key, stream.updates, stream.described["model"]) == ("risk", 8, "LogisticRegression")
         assert fitted.statement("ann").used == pytest.approx(book.spent("ann") / book.budget_units)
         assert "entry" in fitted.card_.record
@@ -272,7 +272,7 @@ def test_after_a_crash_the_ledger_says_what_was_released(tmp_path, place, crash,
         assert np.array_equal(again.coef_, before) == (name == "keep")
         np.testing.assert_array_equal(LogisticRegression.resume(tmp_path / "m", ledger=on).coef_, again.coef_)
         call(again, 2)
-        assert [stream.updates for stream in streams(book)] == [again.n_iter_]
+        assert [stream.updates for stream in book.consumers.values()] == [again.n_iter_]
         assert clean(book)
 
 

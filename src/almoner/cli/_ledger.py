@@ -20,7 +20,7 @@ from almoner.cli._shown.tables import Listing, console, show
 from almoner.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from almoner.ledger import Ledger
+    from almoner.ledger import ConsumerState, Ledger
     from almoner.queries.plans import Plan
 
 __all__ = ["Person", "ledger_commands", "opened"]
@@ -229,15 +229,18 @@ def opened(path: str) -> "Ledger":
     return Ledger.open(path)
 
 
+def _consumers(ledger: "Ledger", kind: str) -> "list[ConsumerState]":
+    return [each for each in ledger.consumers.values() if each.kind == kind]
+
+
 @ledger_commands.command("trainings", epilog="Example: almoner ledger trainings people.ledger", rich_help_panel=LOOK)
 def trainings(path: LedgerName, as_json: Json = False) -> None:
     """List the trainings: an open one was not settled yet, and all that it reserved counts as spent."""
-    from almoner.ledger import trainings as listed
-
     with opened(path) as ledger:
-        found, measure, symbol = listed(ledger), ledger.measure, ledger.symbol
+        found, measure, symbol = _consumers(ledger, "training"), ledger.measure, ledger.symbol
     if as_json:
-        print(dumps([asdict(each) | {"measure": measure} for each in found]))
+        wanted = ("number", "time", "key", "analyst", "purpose", "units", "state", "described", "model")
+        print(dumps([{name: getattr(each, name) for name in wanted} | {"measure": measure} for each in found]))
         return
     rows = []
     for each in found:
@@ -249,16 +252,17 @@ def trainings(path: LedgerName, as_json: Json = False) -> None:
 @ledger_commands.command("streams", epilog="Example: almoner ledger streams people.ledger", rich_help_panel=LOOK)
 def streams(path: LedgerName, as_json: Json = False) -> None:
     """List the streams: models that are trained on people as they come, each update charged by itself."""
-    from almoner.ledger import streams as listed
-
     with opened(path) as ledger:
-        found = listed(ledger)
+        found = _consumers(ledger, "stream")
+    times = [None if each.last is None else each.last["time"] for each in found]
     if as_json:
-        print(dumps([asdict(each) for each in found]))
+        wanted = ("number", "time", "key", "analyst", "purpose", "described", "updates")
+        shown_as = [{name: getattr(each, name) for name in wanted} for each in found]
+        print(dumps([each | {"last": time} for each, time in zip(shown_as, times, strict=True)]))
         return
     rows = []
-    for each in found:
-        names = (each.number, each.time, each.analyst, each.purpose or "", each.key, each.updates, each.last or "")
+    for each, time in zip(found, times, strict=True):
+        names = (each.number, each.time, each.analyst, each.purpose or "", each.key, each.updates, time or "")
         rows.append([str(name) for name in names])
     show(Listing(("number", "time", "analyst", "purpose", "key", "updates", "last update"), rows))
 

@@ -79,12 +79,29 @@ class Filter(Accounts):
             raise ArgumentError(f"budget={budget!r} must be below {range_ / MEASURE:g} of its measure per person")
         self._costs = lru_cache(maxsize=64)(lambda step: costs_of(self._notion, step, self._most[0]))
         self._shares: NDArray[np.float64] | None = None
+        self._taken: NDArray[np.int64] | None = None  # units that were spent elsewhere
         self._over = lru_cache(maxsize=64)(lambda step: self._rests.over(step, self._costs(step)))
         super().__init__(people, len(self._most), xp, device)
         if shares is not None:
             self._shares = checked_shares(shares, self._spent.shape[0])
             self._spent = self._units(spent_at_start(self._notion, self._shares))
         self._rests = Rests(self._notion, self._xp, self._device, shares=shares is not None)
+
+    @classmethod
+    def with_left(cls, budget: filters.Filter, units: NDArray[np.int64]) -> Self:
+        """Accounts, in rows, of which each has so many units left of a budget with one total; at most all of it.
+
+        For one charge of accounts that are kept elsewhere, as in a ledger.
+
+        Args:
+            budget: as of any accounts.
+            units: (n,) private, >= 0.
+        """
+        accounts = cls(len(units), budget)
+        (most,) = accounts._most
+        accounts._taken = most - np.minimum(units, most)
+        accounts._spent = accounts._units(accounts._taken[:, None].copy())  # charged in place
+        return accounts
 
     def __repr__(self) -> str:
         return f"individual.Filter(budget={self._budget!r})"  # not even the number of people
@@ -306,6 +323,14 @@ class Filter(Accounts):
         rows = self._rows(people)
         own = self._shares if rows is None else self._shares[to_numpy(rows)]
         return self._notion.person_spent(chosen, self._units(spent_at_start(self._notion, own)), self._xp)
+
+    def charged_units(self) -> NDArray[np.int64]:
+        """(n,) private: units of a budget with one total that each person was charged here, in all."""
+        with self._lock:
+            charged = to_numpy(self._spent)[:, 0].astype(np.int64)
+            if self._shares is not None:
+                charged -= spent_at_start(self._notion, self._shares)[:, 0]
+            return np.maximum(charged if self._taken is None else charged - self._taken, 0)
 
     def left(self, people: People | None = None) -> Array:
         """(n,) or, with several orders, (n, m) float64, private: what is left, in the budget's measure."""

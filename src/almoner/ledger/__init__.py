@@ -14,13 +14,14 @@ from almoner.ledger._care.erase import erase
 from almoner.ledger._care.protect import protect
 from almoner.ledger._care.summary import Summary, check_export_file, left_at_worst, summary
 from almoner.ledger._care.verify import Finding, check_export, export, verify
-from almoner.ledger._consumers.reservations import Reservation, Training, new_claim, trainings, write_off
-from almoner.ledger._consumers.streams import Stream, Updates, last_update, streams
+from almoner.ledger._consumer import Consumer, new_claim, write_off
 from almoner.ledger._ledger import Ledger
 from almoner.ledger._record.datasets import Dataset, Domain
 from almoner.ledger._record.entries import Entry
 from almoner.ledger._record.history import Answered
 from almoner.ledger._record.periods import Periods
+from almoner.ledger._record.rules import ConsumerState
+from almoner.ledger._record.terms import Terms
 from almoner.ledger._record.watch import Watch
 from almoner.ledger._stores.store import on_a_server
 from almoner.ledger._transaction import Admission, Transaction
@@ -28,19 +29,18 @@ from almoner.ledger._transaction import Admission, Transaction
 __all__ = [
     "Admission",
     "Answered",
+    "Consumer",
+    "ConsumerState",
     "Dataset",
     "Domain",
     "Entry",
     "Finding",
     "Ledger",
     "Periods",
-    "Reservation",
     "Size",
-    "Stream",
     "Summary",
-    "Training",
+    "Terms",
     "Transaction",
-    "Updates",
     "Watch",
     "backup",
     "check_export",
@@ -48,16 +48,13 @@ __all__ = [
     "compact",
     "erase",
     "export",
-    "last_update",
     "left_at_worst",
     "new_claim",
     "on_a_server",
     "protect",
     "restore",
     "size",
-    "streams",
     "summary",
-    "trainings",
     "verify",
     "write_off",
 ]

@@ -22,8 +22,9 @@ from almoner.ledger._record.datasets import Dataset, read_datasets
 from almoner.ledger._record.entries import START, Entry, Row, find, read_rows
 from almoner.ledger._record.history import Answered, history, net_charges
 from almoner.ledger._record.periods import Periods
-from almoner.ledger._record.rules import CHARGING, EVERYTHING, Rules, scope_of
-from almoner.ledger._record.terms import LedgerBudget, Terms, check_terms
+from almoner.ledger._record.recorded_terms import RecordedTerms
+from almoner.ledger._record.rules import CHARGING, EVERYTHING, ConsumerState, Rules, scope_of
+from almoner.ledger._record.terms import RENAMED, LedgerBudget, Terms
 from almoner.ledger._record.watch import Watch
 from almoner.ledger._stores.store import open_store
 from almoner.ledger._transaction import Transaction
@@ -55,16 +56,13 @@ class Ledger(Uncopyable):
         accounts.clean()
 
     @classmethod
+    @_check.renamed(RENAMED)
     def open(
         cls,
         path: Path | str,
+        terms: Terms | LedgerBudget | None = None,
         *,
-        budget: LedgerBudget | None = None,
-        person: str | None = None,
-        keys_delta: float | None = None,
         pseudonyms: Path | str | None = None,
-        periods: Periods | None = None,
-        spelling: str | None = None,
         witness: Path | str | None = None,
         create: bool = False,
         memory_limit: str | None = None,
@@ -75,17 +73,10 @@ class Ledger(Uncopyable):
 
         Args:
             path: the file, or ``postgresql://user@server/database``.
-            budget: what each person may spend, public: a fresh ``filters.Zcdp`` or ``filters.Gaussian``, or a
-                ``filters.Basic`` with delta = 0; None for what the ledger was made for.
-            person: how people are named: BIGINT (whole numbers) or VARCHAR (text); None for what it was made for.
-            keys_delta: what all questions for keys may cost in delta, public; None for what it was made for.
+            terms: on which it is made, or that it must have; a budget alone, or None for those that it was made for.
             pseudonyms: a file with a key, private, beside the data: a ledger that is made with it stores keyed hashes
                 of people's names (the first 128 bits of HMAC-SHA256). The file is made if it is missing then. Later:
                 where it is now; None for where it was.
-            periods: each of which brings every person a budget, public; None for what it was made for.
-            spelling: which spellings of a text name one person, public: "exact" (letter by letter), "nfc" (Unicode's
-                normal form C) or "caseless" (the same, and capital letters are small ones); None for what it was made
-                for, and "exact" for a new ledger.
             witness: a file on another volume that remembers the newest entry, see ``witnessed_by``: it must be the
                 ledger's. With ``create`` it is begun where the ledger has none. None for the one that the ledger has.
             create: make the ledger where there is none. Without it a missing one is refused, since an empty one in the
@@ -101,25 +92,21 @@ class Ledger(Uncopyable):
         """
         if writer is not None:
             folder_beside(path)  # refused before anything is made
-        check_terms(budget, person, keys_delta, periods, spelling)
-        store, key = open_store(path), None if pseudonyms is None else Path(pseudonyms)
-        wanted = TableAccounts.kind if writer is None else ParquetAccounts.kind
+        store, key, wanted = open_store(path), None if pseudonyms is None else Path(pseudonyms), Terms.of(terms)
+        kind = TableAccounts.kind if writer is None else ParquetAccounts.kind
         with closed_on_error(store):
             if not store.exists():
-                new = None
-                if budget is not None and person is not None:
-                    new = Terms.of(budget, person, wanted, keys_delta, periods, spelling)
-                create_in(store, new, create=create, pseudonyms=key, witness=witness)
+                create_in(store, wanted, kind, create=create, pseudonyms=key, witness=witness)
             store.open(memory_limit=memory_limit, threads=threads)
-            terms = terms_of(store)
-            accounts = accounts_of(store, writer, terms.accounts)
-            given = {"budget": budget, "person": person, "keys_delta": keys_delta, "periods": periods}
-            terms.refuse_other(store.name, accounts=accounts.kind, spelling=spelling, **given)  # type: ignore[arg-type]
-            accounts.open(store, names_of(store, terms, key))
+            recorded = terms_of(store)
+            accounts = accounts_of(store, writer, recorded.accounts)
+            recorded.refuse_other(store.name, wanted, accounts=accounts.kind)
+            accounts.open(store, names_of(store, recorded, key))
             book = cls(store, accounts)
             unrecorded = witness_to_record(store, book.witness, witness, begin=create)
             if unrecorded is not None:
                 book._record_witness(unrecorded)
+            book.declare(wanted)
             return book
 
     @staticmethod
@@ -136,17 +123,22 @@ class Ledger(Uncopyable):
     @property
     def budget_units(self) -> int:
         """The most that each person may spend, in whole units. Public."""
-        return self._rules.terms.budget
+        return self.terms.budget
+
+    @property
+    def terms(self) -> RecordedTerms:
+        """Terms that the ledger was made for, as its first entry says them. Public."""
+        return self._rules.terms
 
     @property
     def measure(self) -> str:
         """Measure that is counted: "zCDP rho", "Gaussian rho" (mu squared / 2), or "epsilon". Public."""
-        return self._rules.terms.measure
+        return self.terms.measure
 
     @property
     def symbol(self) -> str:
         """Of the measure, for messages: rho or epsilon. Public."""
-        return self._rules.terms.symbol
+        return self.terms.symbol
 
     def promise(self, delta: float) -> float:
         """The epsilon, rounded up, that the whole budget promises at delta. Public.
@@ -154,7 +146,7 @@ class Ledger(Uncopyable):
         Guarantee: all that is charged within the budget is together (epsilon, delta)-DP.
         Source: theory 3.2 (zCDP), 3.3 (Gaussian), 4.5 (pure).
         """
-        return self._rules.terms.promise(delta)
+        return self.terms.promise(delta)
 
     def meaning(self) -> Meaning:
         """Bounds on how well anyone can tell whether a person was in, from all that the budget ever pays for. Public.
@@ -164,12 +156,7 @@ class Ledger(Uncopyable):
         Guarantee: no attack on all that is charged within the budget does better.
         Source: theory 8.1; docs/proofs/periods.md, Theorem 2.
         """
-        return self._rules.terms.meaning()
-
-    @property
-    def delta(self) -> float | None:
-        """The delta at which the budget was given; None if it was given as rho. Public."""
-        return self._rules.terms.delta
+        return self.terms.meaning()
 
     @property
     def stated_delta(self) -> float:
@@ -177,46 +164,33 @@ class Ledger(Uncopyable):
 
         That of the budget, or 1e-6 where it was given without one, and what keys may cost on top.
         """
-        return as_float(exact(self.delta or 1e-6) + exact(self.keys_delta or 0))
+        return as_float(exact(self.terms.delta or 1e-6) + exact(self.terms.keys_delta or 0))
 
-    @property
-    def keys_delta(self) -> float | None:
-        """The most that all questions for keys together may cost in delta; None where there may be none. Public."""
-        return self._rules.terms.keys_delta
+    def refuse_other(self, terms: Terms) -> None:
+        """Refuse to use this ledger, which is open, for other terms than its own."""
+        self.terms.refuse_other(self.store.name, terms)
 
-    @property
-    def pseudonyms(self) -> bool:
-        """True if people's names are kept as keyed hashes. Public."""
-        return self._rules.terms.pseudonyms is not None
+    def declare(self, terms: Terms) -> None:
+        """Put the data sets and limits of terms in force, where they are not so yet.
 
-    @property
-    def person_kind(self) -> str:
-        """Type of the accounts' names: BIGINT or VARCHAR; HUGEINT for numbers of people in periods. Public."""
-        return self._rules.terms.person
+        Raises:
+            ArgumentError: a data set was declared otherwise.
+        """
 
-    def refuse_other(
-        self,
-        *,
-        budget: LedgerBudget | None,
-        person: str,
-        keys_delta: float | None,
-        periods: Periods | None,
-        spelling: str | None,
-    ) -> None:
-        """Refuse to use this ledger, which is open, for other terms than its own; None for whatever they are."""
-        terms = self._rules.terms
-        given = {"budget": budget, "person": person, "keys_delta": keys_delta, "periods": periods, "spelling": spelling}
-        terms.refuse_other(self.store.name, accounts=terms.accounts, **given)  # type: ignore[arg-type]
+        def work(_: Transaction) -> None:
+            for name, fields in terms.datasets.items():
+                self.dataset(name, **fields)
+            for (kind, name), units in terms.limits_of(self.budget_units).items():
+                if self._rules.limits.get(f"{kind}:{name}") != units:
+                    self.limit(units, **{kind: name})
 
-    @property
-    def spelling(self) -> str:
-        """Which spellings of a text name one person: "exact", "nfc" or "caseless". Public."""
-        return self._rules.terms.spelling
+        if terms.datasets or terms.limits:
+            self.transact(work)
 
     @property
     def periods(self) -> Periods | None:
         """The periods that bring every person a budget; None: there is one for good. Public."""
-        return self._rules.terms.periods
+        return self.terms.periods
 
     def lifetime(self, delta: float) -> float:
         """The epsilon, rounded up, that the budgets of all periods together promise a person at delta. Public.
@@ -224,7 +198,7 @@ class Ledger(Uncopyable):
         Guarantee: all that is charged is together (epsilon, delta)-DP for adding or removing a person with all rows.
         Source: docs/proofs/periods.md, Theorem 2.
         """
-        return self._rules.terms.lifetime(delta)
+        return self.terms.lifetime(delta)
 
     def dataset(
         self, name: str, *, person: str, columns: Mapping[str, Any] | None = None, new_version: bool = False
@@ -248,7 +222,7 @@ class Ledger(Uncopyable):
         Raises:
             ArgumentError: it was declared otherwise; the message has the field that differs.
         """
-        wanted = Dataset(name, person, self._rules.terms.data_names, {} if columns is None else columns)
+        wanted = Dataset(name, person, self.terms.data_names, {} if columns is None else columns)
 
         def work(transaction: Transaction) -> Dataset:
             new = wanted.following(read_datasets(self.store.run), new_version=new_version)
@@ -440,7 +414,7 @@ class Ledger(Uncopyable):
 
     def refuse_beyond_budget(self, price: int, *, delta: float = 0.0) -> None:
         """Refuse a question that costs more than the whole budget, in units, or a delta that is not left."""
-        self._rules.terms.refuse_beyond_budget(price)
+        self.terms.refuse_beyond_budget(price)
         self._rules.allow_delta(delta)
 
     def rows(self) -> list[Row]:
@@ -476,28 +450,35 @@ class Ledger(Uncopyable):
         Returns:
             By the first day of the period from which on it is so much, in order; without periods, under "".
         """
+        return self._rules_now().left_by_period(analyst, purpose)
+
+    @property
+    def consumers(self) -> dict[str, ConsumerState]:
+        """The trainings and streams in the record by key, in the order in which they began. Public, but claims."""
+        return dict(self._rules_now().consumers)
+
+    def _rules_now(self) -> Rules:
         with self.store.lock:
             if self._transaction is not None:  # what it wrote may be undone
-                return Rules.of(read_rows(self.store.run, answers=False)).left_by_period(analyst, purpose)
-            self.store.snapshot(self._catch_up)
-            return self._rules.left_by_period(analyst, purpose)
+                return Rules.of(read_rows(self.store.run, answers=False))
+            self._catch_up()
+            return self._rules
 
     def watched(self) -> list[Entry]:
         """The entries that began the watches over this ledger."""
-        rules = Rules.of(read_rows(self.store.run, "kind = 'watched'"))
-        return [watched.entry for watched in rules.watches.values()]
+        return [watched.entry for watched in self._rules_now().watches.values()]
 
     def person(self, value: object) -> Person:
         """The name of an account as this ledger keeps it: a person's, or with periods that of a person in one."""
-        return self._rules.terms.accounts_named([value])[0]
+        return self.terms.accounts_named([value])[0]
 
     def people(self, values: Sequence[object]) -> list[Person]:
         """The names of many accounts, in order, each as ``person`` gives it. Private."""
-        return self._rules.terms.accounts_named(values)
+        return self.terms.accounts_named(values)
 
     def accounts_of(self, person: object) -> list[Person]:
         """The names of all accounts of a person: one, or one for each period."""
-        return self._rules.terms.names_of(person)
+        return self.terms.names_of(person)
 
     def above(self, shares: Sequence[float]) -> list[int]:
         """Numbers of people who were charged such a share of the budget or more, for each of the shares. Private."""

@@ -13,7 +13,8 @@ from almoner.ledger._accounts.tables import TableAccounts
 from almoner.ledger._names import Names, check_of, checked_key, new_key
 from almoner.ledger._record.entries import START, read_rows, sealed
 from almoner.ledger._record.periods import Periods
-from almoner.ledger._record.terms import TABLES, Terms
+from almoner.ledger._record.recorded_terms import TABLES, RecordedTerms
+from almoner.ledger._record.terms import Terms
 from almoner.ledger._stores.postgres import Postgres
 from almoner.ledger.interfaces import AccountStore, AccountWriter, Store
 
@@ -40,7 +41,8 @@ def closed_on_error(store: Store) -> Iterator[None]:
 
 def create_in(
     store: Store,
-    terms: Terms | None,
+    wanted: Terms,
+    accounts: str,
     *,
     create: bool,
     pseudonyms: Path | None = None,
@@ -67,9 +69,7 @@ def create_in(
             "ledger has a fresh budget for everybody",
             reason="missing",
         )
-    if terms is None:
-        why = "is not there, and cannot be made without a budget and a kind of names"
-        raise LedgerError(f"{store.name} {why}", reason="missing")
+    terms = RecordedTerms.of(wanted, accounts)
     if terms.accounts != TABLES and terms.spelling != EXACT:
         raise ArgumentError(f"spelling={terms.spelling!r}: accounts in Parquet files name people letter by letter")
     if pseudonyms is None:
@@ -86,7 +86,7 @@ def create_in(
     store.create(Names(terms.person, key).kind, sealed(0, START, hashed.public, {"key": str(where)}))
 
 
-def names_of(store: Store, terms: Terms, pseudonyms: Path | None) -> Names:
+def names_of(store: Store, terms: RecordedTerms, pseudonyms: Path | None) -> Names:
     """The names of people in a ledger: as in the data, or hashes with the key that it was made with."""
     if terms.pseudonyms is None:
         if pseudonyms is not None:
@@ -98,9 +98,9 @@ def names_of(store: Store, terms: Terms, pseudonyms: Path | None) -> Names:
     return Names(terms.person, checked_key(Path(recorded) if pseudonyms is None else pseudonyms, terms.pseudonyms))
 
 
-def terms_of(store: Store) -> Terms:
+def terms_of(store: Store) -> RecordedTerms:
     """The terms that a ledger was made for, as its first entry says."""
-    return Terms.read(read_rows(store.run, "number = 0")[0].entry().public)
+    return RecordedTerms.read(read_rows(store.run, "number = 0")[0].entry().public)
 
 
 def accounts_of(store: Store, writer: AccountWriter | None, kind: str) -> AccountStore:

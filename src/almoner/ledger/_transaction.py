@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from almoner import _audit_hook, _check
 from almoner.errors import ArgumentError
 from almoner.ledger._record.datasets import Dataset
-from almoner.ledger._record.entries import Entry, find, insert, sealed
-from almoner.ledger._record.rules import Rules, Streamed, Training
+from almoner.ledger._record.entries import Entry, add, find
+from almoner.ledger._record.rules import ConsumerState, Rules
 from almoner.ledger._record.watch import Watch
 from almoner.ledger.interfaces import MASS, Admitted, Offer, Payment, Store
 
@@ -53,16 +53,22 @@ class Transaction:
     def __init__(self, store: Store, rules: Rules) -> None:
         self._store = store
         self._rules = rules
-        self._number, self._hash = rules.number, rules.hash
+        self.last = rules.number, rules.hash
+        """Number and hash of the last entry."""
+        self.datasets: Mapping[str, Dataset] = rules.datasets
+        """The data sets that were declared before this transaction, by name."""
+        self.consumers: Mapping[str, ConsumerState] = rules.consumers
+        """The trainings and streams by key, as they were before this transaction."""
+        self._keys: set[str] = set()  # of entries that were added here
         self._admission: Admission | None = None
 
     def find(self, key: str) -> Entry | None:
         """The entry under a key, without its private part: another writer may have come first."""
-        return find(self._store.run, key)
+        return find(self._store.run, key) if key in self._rules.keys or key in self._keys else None
 
     def refuse_changed(self, what: str) -> None:
         """Refuse what depends on limits and prices once this transaction has changed the record."""
-        if self._number != self._rules.number:
+        if self.number != self._rules.number:
             raise ArgumentError(f"{what} after another change in the same transaction: use a transaction of its own")
 
     def admit(
@@ -115,15 +121,19 @@ class Transaction:
                 raise ArgumentError(
                     f"pace={payment.pace}: who has {spare} units to spare is not asked of those who shrink"
                 )
-        self._rules.allow_delta(delta)
-        allowance = self._rules.allow(price, spare, analyst=analyst, purpose=purpose, reserved=reserved)
-        left = self._rules.left(allowance, self._rules.places(periods)) - spare
-        if not anyway and not self._rules.watching(analyst, purpose):
-            payment.refuse_uncertain(left, price, self._rules.terms.budget, self._rules.terms.symbol)
+        allowance, floor = self._rules.admit(
+            price,
+            payment,
+            who=(analyst, purpose),
+            spare=spare,
+            reserved=reserved,
+            delta=delta,
+            periods=periods,
+            anyway=anyway,
+        )
         shares = [share._replace(most=share.most - spare) for share in allowance.shares]
         people = offer.admit(allowance.most - spare, shares, payment)
         scopes = tuple(share.scope for share in shares)
-        floor = payment.floor(left, price)
         asked = (key, analyst, purpose, reserved, price, spare)
         self._admission = Admission(people, *asked, payment, floor, scopes, delta, periods)
         return self._admission
@@ -173,7 +183,7 @@ class Transaction:
         entry = {**public, **({} if complete is None else {"complete": complete}), **asked}
         entry["kind"] = "answered" if training is None else "training"
         entry |= {} if update is None else {"kind": "update", "update": update}
-        note = admission.people.charge(self._number + 1, admission.scopes, self._rules.chargeable)
+        note = admission.people.charge(self.number + 1, admission.scopes, self._rules.chargeable)
         return self.append(entry, {**note, **(training or {})})
 
     def refund(self, offer: Offer, key: str, public: Mapping[str, object]) -> Entry:
@@ -187,24 +197,11 @@ class Transaction:
         Guarantee: each person remains charged what was offered, whoever else was charged in the meantime.
         Source: theory 5.12.
         """
-        training = self._rules.trainings[key]
+        training = self._rules.consumers[key]
         scopes = self._rules.allowance(analyst=training.analyst, purpose=training.purpose, reserved=None).shares
-        note = offer.refund(self._number + 1, training.number, [share.scope for share in scopes])
+        note = offer.refund(self.number + 1, training.number, [share.scope for share in scopes])
         whose = {"analyst": training.analyst, "purpose": training.purpose}
         return self.append({**public, **whose, "kind": "settled", "training": key, "of": training.number}, note)
-
-    def training(self, key: str) -> Training | None:
-        """The state of a training that is not settled; None where there is none."""
-        return self._rules.trainings.get(key)
-
-    def stream(self, key: str) -> Streamed | None:
-        """The stream of a name, with its last update."""
-        return self._rules.streams.get(key)
-
-    @property
-    def datasets(self) -> Mapping[str, Dataset]:
-        """The data sets that were declared before this transaction, by name."""
-        return self._rules.datasets
 
     def about(self, dataset: str | None) -> dict[str, object]:
         """The fields of an entry that name the data set it is about, as it is declared now; none for None.
@@ -214,18 +211,16 @@ class Transaction:
         """
         if dataset is None:
             return {}
-        if dataset not in self._rules.datasets:
+        if dataset not in self.datasets:
             raise ArgumentError(f"dataset={dataset!r} is not declared (Ledger.dataset) in this ledger")
-        return {"dataset": dataset, "declared": {dataset: self._rules.datasets[dataset].number}}
+        return {"dataset": dataset, "declared": {dataset: self.datasets[dataset].number}}
 
     def mergeable(self, last: int) -> int:
         """The last entry, at most this one, up to which charges may be merged.
 
         What a training reserved is not merged while the training is open, nor without what it gave back.
         """
-        spans: list[tuple[int, int | None]] = [
-            (training.number, None) for training in self._rules.trainings.values() if training.claim is not None
-        ]
+        spans: list[tuple[int, int | None]] = [(reserved, None) for reserved in self.open_trainings()]
         spans += [(reserved, back) for back, reserved in self._rules.settled.items()]
         for begun, ended in sorted(spans, key=lambda span: -span[0]):
             if begun <= last and (ended is None or ended > last):
@@ -234,12 +229,12 @@ class Transaction:
 
     def open_trainings(self) -> set[int]:
         """The numbers of the entries that reserved for trainings which may still be settled."""
-        return {training.number for training in self._rules.trainings.values() if training.claim is not None}
+        return {consumer.number for consumer in self._rules.consumers.values() if consumer.reserves}
 
     @property
     def number(self) -> int:
         """Of the record's last entry."""
-        return self._number
+        return self.last[0]
 
     def most(self, analyst: str, purpose: str | None) -> int:
         """Units that nobody can have more of left: the least over the budget and limits, by public facts."""
@@ -251,17 +246,13 @@ class Transaction:
         """The scopes that are limited."""
         return list(self._rules.limits)
 
-    @property
-    def last(self) -> tuple[int, str]:
-        """Number and hash of the last entry."""
-        return self._number, self._hash
-
     def append(self, public: Mapping[str, object], private: Mapping[str, object] | None = None) -> Entry:
         """Add an entry to the record, filed under the key, analyst and purpose in its public part."""
-        row = sealed(self._number + 1, self._hash, public, private or {})
-        insert(self._store.run, row)
-        self._number, self._hash = row.number, row.hash
-        return row.entry()
+        entry, key = add(self._store.run, self.last, public, private or {})
+        self.last = entry.number, entry.hash
+        if key is not None:
+            self._keys.add(key)
+        return entry
 
     def _complete(self, admission: Admission, noise: Callable[[Watch], int] | None) -> bool | None:
         """True if every watch over this question is still silent, with this question; None where none is asked."""

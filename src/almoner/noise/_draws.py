@@ -17,7 +17,17 @@ from numpy.typing import NDArray
 
 from almoner import _check
 from almoner.errors import ArgumentError
-from almoner.noise._exact import EXPONENTIAL, GAUSSIAN, Bits, Law, Uniform, accepts, cell_of, cumulative, exp_bounds
+from almoner.noise._exact import (
+    EXPONENTIAL,
+    GAUSSIAN,
+    Bits,
+    Law,
+    Uniform,
+    accepts,
+    cell_of,
+    cumulative,
+    surely_accepted,
+)
 
 __all__ = ["discrete_laplace", "rounded_gaussian"]
 
@@ -176,7 +186,7 @@ def _table(law: Law) -> _Table:
     first = np.searchsorted(highs, prefixes, side="right")
     last = np.searchsorted(lows, prefixes | np.uint64(2**49 - 1), side="right")
     decided = (first == last) & (first < len(highs))
-    quick = [exp_bounds(law.rise(cell, Fraction(1)), 16)[0] for cell in range(len(highs))]
+    quick = surely_accepted(law, len(highs), 16)
     return _Table(lows, highs, np.where(decided, first, -1).astype(np.int16), np.array([*quick, 0], np.uint16))
 
 

@@ -15,7 +15,18 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
 
-__all__ = ["EXPONENTIAL", "GAUSSIAN", "Bits", "Law", "Uniform", "accepts", "cell_of", "cumulative", "exp_bounds"]
+__all__ = [
+    "EXPONENTIAL",
+    "GAUSSIAN",
+    "Bits",
+    "Law",
+    "Uniform",
+    "accepts",
+    "cell_of",
+    "cumulative",
+    "exp_bounds",
+    "surely_accepted",
+]
 
 Bits = Callable[[int], bytes]
 """Gives so many random bytes."""
@@ -109,6 +120,15 @@ def cumulative(law: Law, bits: int) -> tuple[list[int], list[int]]:
     lows, highs = (list(accumulate(ends)) for ends in zip(*weights, strict=True))
     all_low, all_high = lows[-1], highs[-1] + tail
     return [(low << bits) // all_high for low in lows], [-(-(high << bits) // all_low) for high in highs]
+
+
+def surely_accepted(law: Law, cells: int, bits: int) -> list[int]:
+    """For each of the first cells a bound on 2**bits times a uniform number, below which all of the cell is accepted.
+
+    Guarantee: bound <= 2**bits * exp(-rise(cell, where)), wherever in the cell.
+    Source: docs/proofs/noise.md, section 3.
+    """
+    return [exp_bounds(law.rise(cell, Fraction(1)), bits)[0] for cell in range(cells)]
 
 
 def cell_of(law: Law, uniform: Uniform) -> int:

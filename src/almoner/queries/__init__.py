@@ -13,9 +13,9 @@ texts; arithmetic, ``case`` and functions. An expression may also stand in place
 ``Mean("hours > 12", 0, 1)``.
 """
 
-from almoner.queries._answers.answers import Answer, Quote, write_csv
-from almoner.queries._answers.so_far import SoFar
 from almoner.queries._ask.analyst import Analyst
+from almoner.queries._ask.answer import Answer, Quote, write_csv
+from almoner.queries._ask.so_far import SoFar
 from almoner.queries._language.ranges import ranges
 from almoner.queries._questions.kinds.bins import Histogram, Quantiles
 from almoner.queries._questions.kinds.counts import Count, People

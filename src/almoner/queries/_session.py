@@ -12,26 +12,36 @@ from almoner._units import budget as rounded_down
 from almoner._units import up
 from almoner.errors import ArgumentError, DataReason
 from almoner.filters import Basic, Gaussian, Zcdp
-from almoner.ledger import Dataset, Finding, Ledger, Periods, Watch, verify
+from almoner.ledger import Dataset, Finding, Ledger, Terms, Watch, verify
 from almoner.queries._ask.analyst import Analyst
-from almoner.queries._ask.asking import Asking
+from almoner.queries._ask.ask import Asking
 from almoner.queries._ask.replay import replayed
 from almoner.queries._engines.duckdb_engine import DuckDB
 from almoner.queries._engines.engine import Engine
 from almoner.queries._engines.spark_accounts import SparkWriter
 from almoner.queries._engines.spark_engine import Spark, is_data_frame
 from almoner.queries._questions.noise import laplace
-from almoner.queries._sources import sources
 from almoner.queries._sources.table_input import TableInput, changed
 from almoner.queries._sources.view_check import ViewCheck
 from almoner.queries._statements import Statement, statement
 from almoner.queries._tables.check_tables import SAMPLE, prepared, view_checked
-from almoner.queries._tables.datasets import check_shared, fitting, named_alone
-from almoner.queries._tables.periods import in_periods, in_spelling, refuse_other_names
-from almoner.queries._tables.tables import Lookup, given_tables
+from almoner.queries._tables.datasets import check_shared, fitting
+from almoner.queries._tables.periods import on_terms
+from almoner.queries._tables.tables import Lookup, given_tables, named_alone
 from almoner.queries._tables.unparsed_entries import Misfit, refuse, tell
 
 __all__ = ["Session"]
+
+RENAMED = {
+    "table": 'data=queries.Table(data, table="visits")',
+    "view": 'data=queries.Table(data, view="SELECT ... FROM data")',
+    "types": 'data=queries.Table(data, types={"hours": "number"})',
+    "check_view": 'data=queries.Table(data, view="SELECT ... FROM data", check_view=False)',
+    "keys_delta": "budget=ledger.Terms(filters.Gaussian(...), keys_delta=1e-8)",
+    "periods": "budget=ledger.Terms(filters.Gaussian(...), periods=ledger.Periods(...))",
+    "spelling": 'budget=ledger.Terms(filters.Gaussian(...), spelling="caseless")',
+}
+"""Parameters of earlier versions, and the line to write in their place."""
 
 
 class Session(Uncopyable):
@@ -46,24 +56,18 @@ class Session(Uncopyable):
         self._checks: dict[str | None, ViewCheck] = {}
 
     @classmethod
-    def open(  # noqa: PLR0913
+    @_check.renamed(RENAMED)
+    def open(
         cls,
         data: Any = None,
         *,
         tables: Mapping[str, Any] | None = None,
         public: Mapping[str, Lookup] | None = None,
         person: str | Mapping[str, str],
-        budget: Zcdp | Gaussian | Basic | None = None,
+        budget: Terms | Zcdp | Gaussian | Basic | None = None,
         ledger: Path | str | Ledger,
         dataset: str | None = None,
-        table: str | None = None,
-        view: str | None = None,
-        check_view: bool = True,
-        types: Mapping[str, str] | None = None,
-        keys_delta: float | None = None,
         pseudonyms: Path | str | None = None,
-        periods: Periods | None = None,
-        spelling: str | None = None,
         witness: Path | str | None = None,
         create: bool = False,
         memory_limit: str | None = None,
@@ -72,93 +76,63 @@ class Session(Uncopyable):
         """Open a table, or several, and the ledger of the people in it.
 
         Args:
-            data: a Parquet, CSV or DuckDB file, a folder, list or pattern (``visits-*.csv.gz``) of Parquet or CSV
-                files, a table in memory (pandas, Polars, Arrow), a connection to DuckDB, or a data frame of Spark; one
-                row for each event, private.
+            data: what there is: a Parquet, CSV or DuckDB file, a folder, list or pattern (``visits-*.csv.gz``) of
+                Parquet or CSV files, a table in memory (pandas, Polars, Arrow), a connection to DuckDB, or a data frame
+                of Spark; one row for each event, private. ``Table(data, view=, types=)`` says how it is read.
             tables: several such tables by name, in place of ``data``, each its data or a ``Table``: a question is about
                 the rows of one (``Question.table``), and may use columns of others.
             public: tables that hold nobody's data, by name, in which rows look up columns, each a ``Lookup``.
-            person: the column that says whose row it is: text, whole numbers or dates. Rows without a name are in no
-                answer.
-                Of several tables: one column for all, or {table: column}.
-            budget: what each person may spend, public. ``filters.Gaussian(epsilon=, delta=)`` gives the least noise for
-                many questions, ``filters.Basic(epsilon=)`` for a few (``recommend`` says which). None for what the
-                ledger was made for.
-            ledger: the ledger's file, or ``postgresql://user@server/database`` for several writers at once. Or an open
-                ``Ledger``, which several sessions of one process share, and which stays open when they are closed.
             dataset: which of the ledger's data sets ``data`` is, as ``Ledger.dataset`` declared it; it is the name of
                 their table to questions. Of several ``tables``, each is the data set of its own name. None where the
                 ledger knows none.
-            table: which table or view of a DuckDB file or connection; that of a connection is read once.
-            view: SQL over ``data`` that gives the rows that questions see: by the data holder, run as it is. What it
-                does to a person's rows must depend on that person's rows alone.
-            check_view: whether to run the view over the rows of single people too, a few drawn at random, and refuse it
-                where that gives them other rows; for at most a few seconds. ``session.view_check`` says what was
-                compared. What no drawn person shows is not found.
-            types: of the columns of CSV files, such as ``{"hours": "number"}``: text (where none is given), whole,
-                number, "decimal comma" (1.234,5), "decimal point" (1,234.5), bool, date or time; also of columns of
-                text elsewhere. Entries that are spelled otherwise are missing: ``misfits`` counts them, and a column of
-                nothing else is refused. Without it types of CSV files are guessed from all entries, so that one
-                person's can change them.
-            keys_delta: what all questions for ``Keys`` together may cost in delta, public, beside the budget: all
-                answers together keep what the budget promises but for this probability. Without it no keys can be asked
-                for. It is fixed when the ledger is made; None for what the ledger was made for.
-            pseudonyms: a file with a key, beside the data: a ledger that is made with it holds keyed hashes in place of
-                people's names; see ``Ledger.open``.
-            periods: ``ledger.Periods("day", every="month", first=..., last=...)``: each period of the rows brings every
-                person a budget. They are fixed when the ledger is made, and must be given again each time.
-            spelling: which spellings of a text name one person, public: "exact" (letter by letter; so it is where
-                nothing is given), "nfc" (Unicode's normal form C) or "caseless" (the same, and capital letters are
-                small ones). It is fixed when the ledger is made, and must be given again each time.
-            witness: a file on another volume that remembers the ledger's newest entry; see ``Ledger.open``.
+            person: who: the column that says whose row it is, of text, whole numbers or dates. Rows without a name are
+                in no answer. Of several tables: one column for all, or {table: column}.
+            budget: how much each person may spend, public. ``filters.Gaussian(epsilon=, delta=)`` gives the least noise
+                for many questions, ``filters.Basic(epsilon=)`` for a few (``recommend`` says which). With periods,
+                spellings, or questions for keys, ``ledger.Terms(budget, ...)``: periods and spelling must be given
+                again each time. None for what the ledger was made for.
+            ledger: where: the ledger's file, or ``postgresql://user@server/database`` for several writers at once. Or
+                an open ``Ledger``, which several sessions of one process share, and which stays open when they are
+                closed.
             create: make the ledger where there is none. Without it a missing one is refused: a new one has a fresh
                 budget for everybody.
+            pseudonyms, witness: files of the ledger; see ``Ledger.open``.
             memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
 
         Guarantee: all answers together, to all analysts, are rho-zCDP at the budget (mu-GDP for ``filters.Gaussian``,
             epsilon-DP for ``filters.Basic``) for adding or removing any person with all their rows, whatever is asked,
-            in whatever order, however the questions depend on earlier answers; with ``keys_delta``, but for that
-            probability. With ``periods``, for adding or removing a person's rows of one period; for all of them see
-            ``ledger.Periods``.
+            in whatever order, however the questions depend on earlier answers; with ``Terms.keys_delta``, but for that
+            probability. With ``Terms.periods``, for adding or removing a person's rows of one period; for all of them
+            see ``ledger.Periods``.
         Source: theory 2.9, 4.2, 4.3, 4.5, 5.1 and 5.13; Feldman & Zrnic (2021), Thm 4.5; docs/proofs/unknown-keys.md;
             docs/proofs/periods.md.
         """
-        reading = sources.ReadOptions(table, view, types)
         if dataset is not None:
-            tables, data = named_alone(dataset, data, tables, reading), None
-            reading = sources.ReadOptions()
+            tables, data = named_alone(dataset, data, tables), None
+        terms = Terms.of(budget)
         if isinstance(ledger, Ledger):
-            periods, spelling = periods or ledger.periods, spelling or ledger.spelling
-        spelling = spelling or EXACT
-        given = in_spelling(in_periods(given_tables(data, person, tables, public, reading), periods), spelling)
-        kind, given, checks = prepared(given, check=check_view)
-        if isinstance(ledger, Ledger):
-            check_shared(
-                ledger,
-                given,
-                {"pseudonyms": pseudonyms, "witness": witness, "memory_limit": memory_limit, "threads": threads},
+            periods, spelling = terms.periods or ledger.periods, terms.spelling or ledger.terms.spelling
+            terms = replace(terms, periods=periods, spelling=spelling)
+        given = on_terms(given_tables(data, person, tables, public), terms)
+        kind, given, checks = prepared(given)
+        if terms.person not in (None, kind):
+            raise ArgumentError(
+                f"budget: its terms are for person={terms.person!r}, and the data name people by {kind}"
             )
-            terms: dict[str, Any] = {"keys_delta": keys_delta, "periods": periods, "spelling": spelling}
-            ledger.refuse_other(budget=budget, person=kind, **terms)
+        terms = replace(terms, person=kind, spelling=terms.spelling or EXACT)
+        options: dict[str, Any] = {"pseudonyms": pseudonyms, "witness": witness}
+        options |= {"memory_limit": memory_limit, "threads": threads}
+        if isinstance(ledger, Ledger):
+            check_shared(ledger, given, options)
+            ledger.refuse_other(terms)
+            ledger.declare(terms)
             return cls._over(ledger, given, checks, dataset=dataset, shared=True)
         frame = given[0].data
         writer = SparkWriter(frame.sparkSession) if is_data_frame(frame) else None
-        book = Ledger.open(
-            ledger,
-            budget=budget,
-            person=kind,
-            keys_delta=keys_delta,
-            pseudonyms=pseudonyms,
-            periods=periods,
-            spelling=spelling,
-            witness=witness,
-            create=create,
-            memory_limit=memory_limit,
-            threads=threads,
-            writer=writer,
-        )
+        book = Ledger.open(ledger, terms, create=create, writer=writer, **options)
         try:
-            refuse_other_names(book, periods, spelling)
+            if book.periods != terms.periods:
+                raise ArgumentError(f"{book.store.name} was made for periods={book.periods!r}, not {terms.periods!r}")
             return cls._over(book, given, checks, dataset=dataset, writer=writer)
         except BaseException:
             book.close()

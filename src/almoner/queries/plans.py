@@ -80,9 +80,9 @@ from typing import Any
 from almoner import _check
 from almoner.errors import ArgumentError, BudgetExceeded, DataError
 from almoner.filters import Basic, Gaussian, Zcdp
-from almoner.ledger import Finding, Ledger, Periods, on_a_server
-from almoner.queries._answers.answers import Answer, Quote
+from almoner.ledger import Finding, Ledger, Periods, Terms, on_a_server
 from almoner.queries._ask.analyst import Analyst
+from almoner.queries._ask.answer import Answer, Quote
 from almoner.queries._questions.kinds_of import described, question
 from almoner.queries._questions.question import Question
 from almoner.queries._session import Session
@@ -193,6 +193,12 @@ class Plan:
         return Periods(**given)
 
     @property
+    def terms(self) -> Terms:
+        """Terms of the ledger that the plan is about."""
+        keys_delta, spelling = map(self.settings.get, ("keys_delta", "spelling"))
+        return Terms(self.budget, keys_delta=keys_delta, periods=self.periods, spelling=spelling)
+
+    @property
     def ledger(self) -> Path | str:
         """Where the accounts are: a file beside this one, or a server."""
         name = str(self.settings["ledger"])
@@ -253,12 +259,9 @@ class Plan:
     def _open(self, ledger: Path | str | Ledger, *, create: bool = False) -> Session:
         opened, own = isinstance(ledger, Ledger), ledger == self.ledger  # an empty one to look at needs no key
         return Session.open(
-            budget=self.budget,
+            budget=self.terms,
             ledger=ledger,
-            keys_delta=self.settings.get("keys_delta"),
             pseudonyms=self.folder / self.settings["pseudonyms"] if own and "pseudonyms" in self.settings else None,
-            periods=self.periods,
-            spelling=self.settings.get("spelling"),
             witness=self.witness if own else None,
             create=create,
             memory_limit=None if opened else self.settings.get("memory_limit"),

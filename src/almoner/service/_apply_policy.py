@@ -1,10 +1,10 @@
 """Check a policy against data and ledger, and then put it in force."""
 
-from math import floor
 from typing import Any
 
-from almoner._units import exact, to_float
+from almoner._units import to_float
 from almoner.errors import ArgumentError
+from almoner.ledger import Terms
 from almoner.queries import Question, Session
 from almoner.service._bodies import asked
 from almoner.service.policies import Policy
@@ -58,17 +58,9 @@ def apply_policy(policy: Policy, session: Session) -> None:
     Raises:
         ArgumentError: the ledger is watched otherwise.
     """
-    ledger = session.ledger
     _apply_watch(policy, session)
-    limits = {entry.public["scope"]: int(entry.public["units"]) for entry in ledger.entries("limited")}
-
-    def work(_: object) -> None:
-        for name, terms in policy.analysts.items():
-            units = floor(exact(terms.limits.share) * ledger.budget_units)
-            if limits.get(f"analyst:{name}") != units:
-                ledger.limit(units, analyst=name)
-
-    ledger.transact(work)
+    limits = {f"analyst:{name}": terms.limits.share for name, terms in policy.analysts.items()}
+    session.ledger.declare(Terms(limits=limits))
 
 
 def _apply_watch(policy: Policy, session: Session) -> None:

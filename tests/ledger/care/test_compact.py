@@ -13,7 +13,7 @@ import pytest
 
 from almoner import filters
 from almoner.errors import ArgumentError, LedgerError
-from almoner.ledger import Ledger, Reservation, compact, left_at_worst, size, verify, write_off
+from almoner.ledger import Consumer, Ledger, Terms, compact, left_at_worst, size, verify, write_off
 from almoner.queries import Count, Session
 from ledgers import RHO, ask, clean, opened
 
@@ -154,7 +154,7 @@ def test_an_open_training_is_not_merged(place):
     with opened(place) as book:
         ask(book, "a", {"ann": 1})
         ask(book, "b", {"ann": 2})
-        hold = Reservation.take(book, key="model", people=["ann", "bob"], units=50, analyst="ann")
+        hold = Consumer(book, key="model", analyst="ann").reserve(["ann", "bob"], 50)
         ask(book, "c", {"ann": 4})
         assert compact(book) == 2
         hold.settle(np.array([10, 0]))
@@ -164,7 +164,7 @@ def test_an_open_training_is_not_merged(place):
         assert compact(book) == settled
         assert [(person, units) for _, person, units in charges(book)] == [("ann", 17)]
         assert clean(book)
-        Reservation.take(book, key="second", people=["ann"], units=50, analyst="ann")
+        Consumer(book, key="second", analyst="ann").reserve(["ann"], 50)
         ask(book, "d", {"ann": 4})
         write_off(book, "second")
         compact(book)
@@ -177,7 +177,7 @@ def test_a_settlement_is_not_torn_from_its_reservation(tmp_path):
     with opened(tmp_path / "l") as book:
         ask(book, "a", {"ann": 1})
         ask(book, "b", {"ann": 1})
-        hold = Reservation.take(book, key="model", people=["ann"], units=50, analyst="ann")
+        hold = Consumer(book, key="model", analyst="ann").reserve(["ann"], 50)
         time.sleep(0.01)
         ask(book, "c", {"bob": 1})
         hold.settle(np.array([10]))
@@ -233,7 +233,7 @@ def test_the_file_is_smaller_and_stays_itself(tmp_path):
     the session's rows go on; an error while the file is replaced closes the ledger, which opens again."""
     path = tmp_path / "people.ledger"
     people = {f"person {number}": 1 + number for number in range(20_000)}
-    with Ledger.open(path, budget=filters.Zcdp(rho=1.0), person="VARCHAR", create=True) as book:
+    with Ledger.open(path, Terms(filters.Zcdp(rho=1.0), person="VARCHAR"), create=True) as book:
         book.witnessed_by(tmp_path / "head")
         workspace = book.store.workspace
         workspace.run("CREATE TEMP TABLE many(person VARCHAR, units BIGINT)")

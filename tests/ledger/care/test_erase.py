@@ -9,7 +9,7 @@ import pytest
 
 from almoner import filters
 from almoner.errors import ArgumentError
-from almoner.ledger import Reservation, Updates, compact, erase, export, left_at_worst, verify
+from almoner.ledger import Consumer, compact, erase, export, left_at_worst, verify
 from almoner.queries import Count, Session
 from ledgers import RHO, ask, clean, opened
 
@@ -36,9 +36,9 @@ def charges(book, person):
 def filled(book):
     ask(book, "a", {"ann": 10, "bob": 20})
     ask(book, "b", {"ann": 1, "bob": 2}, analyst="zoe")
-    hold = Reservation.take(book, key="model", people=["ann", "bob"], units=100, analyst="ann")
+    hold = Consumer(book, key="model", analyst="ann").reserve(["ann", "bob"], 100)
     hold.settle(np.array([60, 70]))
-    Updates(book, key="news", analyst="lab", claim="x").update(
+    Consumer(book, key="news", analyst="lab", claim="x").begin().update(
         ["ann", "cy"], 40, contribute=lambda most: most // 2, release=dict
     )
 
@@ -110,7 +110,7 @@ def test_before_and_after_compacting(place, key):
 def test_an_open_training_is_settled_first(place, key):
     """Or it would give back what is not there any more; one that was written off gives nothing back."""
     with opened(place, pseudonyms=key) as book:
-        hold = Reservation.take(book, key="model", people=["ann", "bob"], units=100, analyst="ann")
+        hold = Consumer(book, key="model", analyst="ann").reserve(["ann", "bob"], 100)
         with pytest.raises(ArgumentError, match="training that is open"):
             erase(book, "ann")
         erase(book, "cy")

@@ -11,8 +11,10 @@ from scipy.special import logsumexp
 
 from almoner import errors, filters, ledger, queries
 from almoner.curves import gaussian, zcdp
-from almoner.ledger._record.terms import Terms
+from almoner.ledger import Terms
+from almoner.ledger._record.recorded_terms import RecordedTerms
 from almoner.queries._statements import together
+from terms import grouped
 
 DAY = dt.date(2026, 1, 1)
 MONTHS = ledger.Periods("day", every="month", first="2026-01-15", last="2026-04-02")
@@ -26,8 +28,10 @@ ROWS["day"] += [dt.date(2026, 2, 2), None, dt.date(2025, 12, 31)]
 
 def opened(path, rows=None, periods=MONTHS, budget=None, **options):
     data = pa.table(ROWS if rows is None else rows)
-    budget = filters.Zcdp(rho=BUDGET) if budget is None else budget
-    return queries.Session.open(data, person="who", budget=budget, ledger=path, periods=periods, **options, create=True)
+    terms = {"budget": filters.Zcdp(rho=BUDGET) if budget is None else budget, "periods": periods}
+    return queries.Session.open(
+        **grouped({"data": data, "person": "who", "ledger": path, "create": True, **terms, **options})
+    )
 
 
 @pytest.mark.parametrize(
@@ -132,7 +136,7 @@ def test_dates_without_an_end_are_in_no_answer(tmp_path):
     rows = tmp_path / "rows.parquet"
     table.write_parquet(str(rows))
     with queries.Session.open(
-        rows, person="who", budget=filters.Zcdp(rho=1.0), ledger=tmp_path / "l", periods=MONTHS, create=True
+        rows, person="who", budget=Terms(filters.Zcdp(rho=1.0), periods=MONTHS), ledger=tmp_path / "l", create=True
     ) as session:
         session.analyst("a").ask(queries.Count(clip=1, rho=0.1), key="all")
         assert [name for name in ("ann", "bob", "cy", "dee", "eve") if session.ledger.charged(name)] == ["cy"]
@@ -168,11 +172,11 @@ def test_what_periods_cannot_be_given_with(tmp_path):
     given = {
         "tables": {"a": pa.table(ROWS), "b": pa.table(ROWS)},
         "person": "who",
-        "budget": filters.Zcdp(rho=1),
+        "budget": Terms(filters.Zcdp(rho=1), periods=MONTHS),
         "create": True,
     }
     with pytest.raises(errors.Unsupported, match="several tables"):
-        queries.Session.open(**given, ledger=place, periods=MONTHS)
+        queries.Session.open(ledger=place, **given)
     for column, message in (("who", "must hold dates"), ("when", "is no column")):
         periods = ledger.Periods(column, every="month", first="2026-01-01", last="2026-02-01")
         with pytest.raises(errors.ArgumentError, match=message):
@@ -267,11 +271,11 @@ def test_the_promise_for_a_lifetime():
         filters.Basic(epsilon=0.5): lambda _: 2.0,
     }
     for budget, promised in budgets.items():
-        terms = Terms.of(budget, "VARCHAR", "tables", periods=MONTHS)
+        terms = RecordedTerms.of(Terms(budget, person="VARCHAR", periods=MONTHS), "tables")
         mu = getattr(budget, "mu", inf)
         assert terms.lifetime(1e-6) == pytest.approx(float(promised(mu)), rel=1e-6)
         assert terms.lifetime(1e-6) > terms.promise(1e-6)
-        assert Terms.read(terms.public) == terms
+        assert RecordedTerms.read(terms.public) == terms
 
 
 def test_no_questions_exceed_the_promise_for_a_lifetime(tmp_path):

@@ -6,14 +6,14 @@ import pytest
 
 from almoner import filters
 from almoner.errors import ArgumentError, CopyRefused, LedgerError, UnknownPerson
-from almoner.ledger import Ledger
+from almoner.ledger import Ledger, Terms
 from ledgers import ask, clean, opened
 
 
 def test_a_lost_ledger_is_not_replaced_silently(path):
     """Without create=True a missing file is an error; without a budget it cannot be made; nor without its folder."""
     with pytest.raises(LedgerError, match="there is no ledger at") as refused:
-        Ledger.open(path, budget=filters.Zcdp(rho=1.0), person="VARCHAR")
+        Ledger.open(path, Terms(filters.Zcdp(rho=1.0), person="VARCHAR"))
     assert refused.value.reason == "missing"
     assert not path.exists()
     with pytest.raises(LedgerError, match="without a budget"):
@@ -68,3 +68,39 @@ def test_names_of_people_that_are_text(where):
         for wrong in (17, None, b"ann", "\ud800"):
             with pytest.raises(UnknownPerson, match="text"):
                 book.spent(wrong)
+
+
+def test_data_sets_and_limits_of_terms_are_put_in_force_once(where):
+    """What is in force already is not written again; another share is a new limit; another declaration is refused."""
+    visits = {"visits": {"person": "who", "columns": {"hours": {"low": 0, "high": 24}}}}
+    terms = Terms(
+        filters.Zcdp(rho=1.0), person="VARCHAR", datasets=visits, limits={"analyst:ann": 0.1, "purpose:a:b": 1}
+    )
+    for opening in range(2):
+        with Ledger.open(where, terms, create=not opening) as book:
+            assert book.datasets["visits"].columns["hours"].high == 24
+            limits = {entry.public["scope"]: entry.public["units"] for entry in book.entries("limited")}
+            assert limits == {"analyst:ann": 10**14, "purpose:a:b": 10**15}
+            assert book.head.startswith("3:")
+    with Ledger.open(where, Terms(limits={"analyst:ann": 0.2})) as book:
+        assert [entry.public["units"] for entry in book.entries("limited")][-1] == 2 * 10**14
+    with pytest.raises(ArgumentError, match="was declared with person='who', not 'id'"):
+        Ledger.open(where, Terms(datasets={"visits": {"person": "id"}}))
+    for wrong in ({"ann": 0.1}, {"analyst:ann": 2.0}):
+        with pytest.raises(ArgumentError, match="limits"):
+            Terms(limits=wrong)
+    with Ledger.open(where) as book:
+        assert clean(book)
+
+
+def test_parameters_of_before_are_told_with_the_line_to_write(where):
+    """A program that was written for an earlier version learns what to write; nothing is made."""
+    for old, value in {
+        "budget": filters.Zcdp(rho=1.0),
+        "person": "VARCHAR",
+        "spelling": "nfc",
+        "periods": None,
+    }.items():
+        with pytest.raises(TypeError, match=rf"{old}=: write terms=ledger\.Terms\("):
+            Ledger.open(where, create=True, **{old: value})
+    assert not Ledger.exists(where)

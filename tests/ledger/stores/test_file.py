@@ -96,10 +96,10 @@ RACES = """
 import sys, time
 from almoner import filters
 from almoner.errors import LedgerError
-from almoner.ledger import Ledger
+from almoner.ledger import Ledger, Terms
 sys.stdin.readline()
 try:
-    with Ledger.open(sys.argv[1], budget=filters.Zcdp(rho=1.0), person="BIGINT", create=True): time.sleep(0.2)
+    with Ledger.open(sys.argv[1], Terms(filters.Zcdp(rho=1.0), person="BIGINT"), create=True): time.sleep(0.2)
     print("made")
 except LedgerError as error: print(error)
 """

@@ -17,9 +17,9 @@ from almoner import filters
 from almoner._workspace import Query
 from almoner.cli import app
 from almoner.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
-from almoner.ledger import Ledger
+from almoner.ledger import Ledger, Terms
 from almoner.ledger._stores.connection import SCHEMA, _reason, read
-from almoner.queries import Count, Histogram, Mean, Session, Sum
+from almoner.queries import Count, Histogram, Mean, Session, Sum, Table
 from ledgers import RHO, ask, clean, opened, people
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
@@ -214,8 +214,8 @@ def test_what_is_refused_leaves_the_ledger_open(where):
         assert ask(book, "a", {"ann": 1}) == {"ann"}
     rows = pa.table({"who": [1, 2], "given": ["1", "x"]})
     view = "SELECT who, CAST(given AS BIGINT) AS n FROM data"
-    options = {"person": "who", "budget": filters.Zcdp(rho=1.0), "view": view, "create": True}
-    with Session.open(rows, ledger=where.replace("schema=", "schema=other_"), **options) as session:
+    options = {"person": "who", "budget": filters.Zcdp(rho=1.0), "create": True}
+    with Session.open(Table(rows, view=view), ledger=where.replace("schema=", "schema=other_"), **options) as session:
         analyst = session.analyst("ann")
         with pytest.raises(DataError, match="nothing was charged"):
             analyst.ask(Count(where="n > 0", clip=1, sigma=20.0), key="a")
@@ -297,7 +297,7 @@ SECRET = f"postgresql://owner:{PASSWORD}@"
 def test_a_password_is_in_no_message(wrong, tmp_path):
     """Neither messages, nor tracebacks, nor what the command line prints, quote a connection string's password."""
     try:
-        Ledger.open(wrong, budget=filters.Zcdp(rho=1.0), person="BIGINT", create=True)
+        Ledger.open(wrong, Terms(filters.Zcdp(rho=1.0), person="BIGINT"), create=True)
     except (LedgerError, ArgumentError):
         told = traceback.format_exc()
     if "schema=" not in wrong:

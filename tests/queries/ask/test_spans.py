@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 from almoner import errors, filters, ledger, queries
-from almoner.ledger._record.highest_charge_by_period import HighestCharge
-from almoner.queries._ask import asking
+from almoner.ledger import Terms
+from almoner.ledger._record.rules import HighestCharge
+from almoner.queries._ask import ask
 
 FIRST, DAYS, BUDGET = dt.date(2025, 12, 29), 70, 0.5
 WEEKS = ledger.Periods("day", every="week", first=FIRST, last="2026-02-28")
@@ -30,7 +31,7 @@ def table(kind="date", *, people=7, seed=0):
 def opened(path, rows=None, periods=WEEKS, budget=BUDGET, **options):
     rows = table() if rows is None else rows
     return queries.Session.open(
-        rows, person="who", budget=filters.Zcdp(rho=budget), ledger=path, periods=periods, **options, create=True
+        rows, person="who", budget=Terms(filters.Zcdp(rho=budget), periods=periods), ledger=path, create=True, **options
     )
 
 
@@ -166,7 +167,7 @@ def test_each_week_has_a_whole_budget_of_complete_answers(where):
 def test_a_record_that_says_too_few_periods_is_found_by_replaying_it(tmp_path, monkeypatch):
     """An entry whose periods do not hold all that its question can be about does not stand."""
     with opened(tmp_path / "l") as session:
-        monkeypatch.setattr(asking, "span_of", lambda *_: ("2026-01-05", "2026-01-05"))
+        monkeypatch.setattr(ask, "span_of", lambda *_: ("2026-01-05", "2026-01-05"))
         session.analyst("a").ask(queries.People(where="day >= '2026-01-05'", rho=0.1), key="k")
         monkeypatch.undo()
         assert all(finding.holds for finding in session.verify())

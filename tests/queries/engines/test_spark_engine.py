@@ -485,10 +485,10 @@ def test_what_the_page_says_of_a_ledger_with_accounts_of_spark(rows, path, tmp_p
         assert book.spent("ann") > 0
         for refused, words in (
             (
-                lambda: ledger.Reservation.take(book, key="t", people=["ann"], units=1, analyst="ann"),
+                lambda: ledger.Consumer(book, key="t", analyst="ann").reserve(["ann"], 1),
                 "not by trainings",
             ),
-            (lambda: ledger.Updates(book, key="s", analyst="ann", claim=ledger.new_claim()), "not by streams"),
+            (lambda: ledger.Consumer(book, key="s", analyst="ann", claim=ledger.new_claim()).begin(), "not by streams"),
             (lambda: ledger.backup(book, tmp_path / "copy"), "copy"),
             (lambda: ledger.compact(book), "not compacted"),
             (lambda: ledger.size(book), "their folder"),

@@ -17,13 +17,14 @@ from almoner import filters
 from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.ledger import Ledger
 from almoner.queries import Count, Distinct, Keys, People, Session
-from almoner.queries._answers.answers import answer
-from almoner.queries._ask.asking import told_keys
+from almoner.queries._ask.answer import answer
+from almoner.queries._ask.release import told_keys
 from almoner.queries._questions.kinds.values import key_threshold, tail
 from almoner.queries._questions.kinds_of import described, question
 from almoner.queries._questions.prices import STEPS
 from hockey_sticks import hockey
 from ledgers import RHO, clean, counted, exact
+from terms import grouped
 
 DELTA = 1e-6
 ROWS = {
@@ -45,7 +46,7 @@ def opened(path, data=None, **options):
         "keys_delta": 0.5,
         **options,
     }
-    return Session.open(pa.table(ROWS) if data is None else data, **chosen)
+    return Session.open(**grouped({"data": pa.table(ROWS) if data is None else data, **chosen}))
 
 
 def naive_values(rows, column, most):
@@ -300,7 +301,7 @@ def test_keys_are_told_recorded_and_public_from_then_on(tmp_path):
     with opened(tmp_path / "l", people_of(300, ["x", "y"]), keys_delta=None) as session:
         assert session.analyst("ann").ask(asked, key="shops") == first
         assert session.analyst("ann").answers()[0] == first
-        assert session.ledger.keys_delta == 1e-8
+        assert session.ledger.terms.keys_delta == 1e-8
         assert all(finding.holds for finding in session.verify(replay=True))
 
 
@@ -340,7 +341,7 @@ def test_a_ledger_says_what_it_was_made_for(tmp_path):
     with pytest.raises(ArgumentError, match=r"made for keys_delta=1e-07, not 2e-07"):
         opened(tmp_path / "l", budget=filters.Gaussian(epsilon=1.0, delta=1e-6), keys_delta=2e-7)
     with Ledger.open(tmp_path / "l") as ledger:
-        assert ledger.keys_delta == 1e-7
+        assert ledger.terms.keys_delta == 1e-7
 
 
 def test_without_a_declared_delta_keys_are_refused(tmp_path):

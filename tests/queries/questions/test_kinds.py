@@ -11,7 +11,7 @@ import pytest
 from almoner import filters
 from almoner.errors import ArgumentError
 from almoner.queries import Covariance, Ratio, Regression, Top
-from almoner.queries._answers.answers import answer
+from almoner.queries._ask.answer import answer
 from almoner.queries._questions.kinds_of import described, question
 from ledgers import exact
 from sessions import CHEAP, opened, without_noise

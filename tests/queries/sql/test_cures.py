@@ -17,6 +17,7 @@ from almoner.errors import ArgumentError, DataError
 from almoner.ledger import Periods
 from almoner.queries import Count, People, Session, Table
 from ledgers import exact
+from terms import grouped
 
 DAY, NOON = datetime.date(2020, 1, 1), datetime.datetime(2020, 10, 25)
 HOURS, MICROSECOND = datetime.timedelta(minutes=15), datetime.timedelta(microseconds=1)
@@ -56,7 +57,7 @@ def line(error):
 
 def session(folder, data=None, **options):
     terms = {"person": "p", "budget": filters.Zcdp(rho=1.0), "ledger": folder / "l.ledger", "create": True}
-    return Session.open(data, **{**terms, **options})
+    return Session.open(**grouped({"data": data, **terms, **options}))
 
 
 def people(opened):

@@ -17,9 +17,10 @@ import writers
 from almoner import filters
 from almoner._workspace import duckdb
 from almoner.errors import ArgumentError, LedgerError
-from almoner.ledger import Domain, Ledger, Periods, compact
+from almoner.ledger import Domain, Ledger, Periods, Terms, compact
 from almoner.queries import Count, Mean, People, Session, Sum, Table
 from almoner.queries._questions.kinds_of import described, question
+from terms import grouped
 
 ORDERS = pa.table({"customer": ["ann", "ann", "bob"], "amount": [1.0, 2.0, 3.0], "country": ["FR", "ES", "FR"]})
 VISITS = pa.table({"who": ["ann", "cy", "cy"], "hours": [1, 2, 3]})
@@ -29,7 +30,7 @@ COLUMNS = {"amount": Domain(low=0, high=10), "country": Domain(keys=["FR", "ES"]
 
 def made(where, rho=1.0, person="VARCHAR"):
     """A ledger that knows both tables."""
-    book = Ledger.open(where, budget=filters.Zcdp(rho=rho), person=person, threads=1, create=True)
+    book = Ledger.open(where, Terms(filters.Zcdp(rho=rho), person=person), threads=1, create=True)
     book.dataset("orders", person="customer", columns=COLUMNS)
     book.dataset("visits", person="who")
     return book
@@ -37,7 +38,7 @@ def made(where, rho=1.0, person="VARCHAR"):
 
 def session(book, name, **options):
     data, person = TABLES[name]
-    return Session.open(**{"data": data, "person": person, "ledger": book, "dataset": name, **options})
+    return Session.open(**grouped({"data": data, "person": person, "ledger": book, "dataset": name, **options}))
 
 
 def test_charges_of_all_data_sets_add_up(where):
@@ -393,8 +394,8 @@ def test_two_tables_of_one_file_with_pseudonyms(tmp_path):
     with duckdb().connect(str(source)) as connection:
         connection.execute("CREATE TABLE orders AS SELECT i % 5 AS customer, i AS amount FROM range(50) t(i)")
         connection.execute("CREATE TABLE visits AS SELECT i % 7 AS who FROM range(50) t(i)")
-    terms = {"budget": filters.Zcdp(rho=1.0), "person": "BIGINT", "pseudonyms": tmp_path / "people.key", "create": True}
-    with Ledger.open(tmp_path / "people.ledger", **terms) as book:
+    terms, key = Terms(filters.Zcdp(rho=1.0), person="BIGINT"), tmp_path / "people.key"
+    with Ledger.open(tmp_path / "people.ledger", terms, pseudonyms=key, create=True) as book:
         book.dataset("orders", person="customer", columns={"amount": Domain(low=0, high=50)})
         book.dataset("visits", person="who")
         first = session(book, "orders", data=source, table="orders")
@@ -418,7 +419,7 @@ def test_periods_of_two_tables(where):
     days = [date(2026, 1, 3), date(2026, 2, 3)]
     orders = pa.table({"customer": ["ann", "bob"], "day": days})
     visits = pa.table({"who": ["ann", "ann"], "day": days})
-    with Ledger.open(where, budget=filters.Zcdp(rho=1.0), person="VARCHAR", periods=months, create=True) as book:
+    with Ledger.open(where, Terms(filters.Zcdp(rho=1.0), person="VARCHAR", periods=months), create=True) as book:
         book.dataset("orders", person="customer")
         book.dataset("visits", person="who")
         with session(book, "orders", data=orders) as one, session(book, "visits", data=visits) as other:

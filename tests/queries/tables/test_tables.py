@@ -109,7 +109,7 @@ def test_a_name_that_could_be_two_columns_is_refused(path):
     [
         ({"data": ORDERS}, ArgumentError, "either data, or tables="),
         ({"tables": {}}, ArgumentError, "one table or more"),
-        ({"view": "SELECT 1"}, ArgumentError, "stand in their Table"),
+        ({"data": Table(ORDERS, view="SELECT 1")}, ArgumentError, "either data, or tables="),
         ({"person": {"orders": "customer"}}, ArgumentError, "with each of the tables"),
         ({"person": "customer"}, ArgumentError, "person='customer' is no column of table 'customers'"),
         ({"person": {**PERSON, "customers": "zip"}}, ArgumentError, "'orders' names people by 'customer'.*by 'zip'"),

@@ -11,11 +11,12 @@ import torch
 
 from almoner import filters, training
 from almoner.errors import ArgumentError, BudgetExceeded, LedgerError, Unsupported
-from almoner.ledger import Ledger, Reservation, trainings, verify, write_off
+from almoner.ledger import Consumer, Ledger, verify, write_off
 from almoner.mechanisms import Gaussian
 from almoner.queries import Count, Session
 from almoner.training._on_ledger.run import digest
 from almoner.training.correlated import Banded, FixedBatches
+from terms import grouped
 from training_runs import N, dies, network, records, trainer
 
 IDS = [f"p{row}" for row in range(N)]
@@ -37,7 +38,8 @@ def on_ledger(on, budget, module=None, **options):
 def opened(place, budget=WHOLE, **options):
     """A session of people with one to three rows each."""
     who = [name for row, name in enumerate(IDS) for _ in range(1 + row % 3)]
-    return Session.open(pa.table({"who": who}), person="who", budget=budget, ledger=place, **options, create=True)
+    given = {"data": pa.table({"who": who}), "person": "who", "budget": budget, "ledger": place, "create": True}
+    return Session.open(**grouped(given | options))
 
 
 def spent(book, ids=IDS):
@@ -110,7 +112,7 @@ def test_card_and_record_point_at_each_other(place):
         session.ledger.dataset("visits", person="who")
         job = on_ledger(training.OnLedger(session.ledger, "churn", purpose="care", dataset="visits"), ONE)
         job.fit(x, y, IDS)
-        (listed,) = trainings(session.ledger)
+        (listed,) = session.ledger.consumers.values()
         entry = session.ledger.entries("training")[0]
         assert entry.public["dataset"] == "visits"
         assert job.card().record == f"training 'churn', entry {entry.number}:{entry.hash}"
@@ -241,7 +243,7 @@ def test_a_run_that_ends_by_an_error_is_settled_for_what_it_released(tmp_path):
             job.fit(x, y, IDS, callbacks=[interrupted(5)])
         assert np.all(np.asarray(job.accounts.spent()) * 1e15 / 2 <= spent(session.ledger) + 1)
         assert 0 < spent(session.ledger).max() < session.ledger.budget_units / 4
-        assert trainings(session.ledger)[0].state == "settled"
+        assert session.ledger.consumers["m"].state == "settled"
 
 
 def copied(folder, copy):
@@ -401,7 +403,7 @@ def test_logistic_regression_on_a_ledger(place):
             model = training.LogisticRegression(epsilon=1.0, delta=1e-6, classes=[0, 1], steps=30)
             model.fit(x, y, groups, ledger=training.OnLedger(book, f"model {number}"))
             assert model.card_.record.startswith(f"training 'model {number}'")
-            assert trainings(book)[-1].model == digest([model.coef_, model.intercept_])
+            assert [*book.consumers.values()][-1].model == digest([model.coef_, model.intercept_])
             assert spent(book).max() <= book.budget_units
         assert spent(book, IDS[N // 2 :]).max() == 0
         assert clean(book)
@@ -479,7 +481,7 @@ def test_a_training_does_not_begin_in_a_transaction_that_may_be_undone(tmp_path)
         job = on_ledger(training.OnLedger(session.ledger, "m"), ONE)
         with pytest.raises(ArgumentError, match="while a transaction is open"):
             session.ledger.transact(lambda turn: job.fit(x, y, IDS))
-        assert trainings(session.ledger) == ()
+        assert session.ledger.consumers == {}
         job.fit(x, y, IDS)
 
 
@@ -488,7 +490,7 @@ def test_nothing_is_charged_while_a_run_is_settled(tmp_path, monkeypatch):
     x, y = records()
     asked = []
     with opened(tmp_path / "l") as session:
-        job, original = on_ledger(training.OnLedger(session.ledger, "m"), ONE, steps=2), Reservation.settle
+        job, original = on_ledger(training.OnLedger(session.ledger, "m"), ONE, steps=2), Consumer.settle
 
         def slowly(hold, *arguments, **options):
             def ask():
@@ -505,7 +507,7 @@ def test_nothing_is_charged_while_a_run_is_settled(tmp_path, monkeypatch):
             return entry
 
         others = []
-        monkeypatch.setattr(Reservation, "settle", slowly)
+        monkeypatch.setattr(Consumer, "settle", slowly)
         job.fit(x, y, IDS)
         others[0].join()
         assert asked == ["refused"]

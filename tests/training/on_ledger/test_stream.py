@@ -9,7 +9,7 @@ import torch
 
 from almoner import filters, mechanisms, odometers, training
 from almoner.errors import ArgumentError, BudgetExceeded, LedgerError, UnknownPerson, Unsupported
-from almoner.ledger import Ledger, backup, last_update, streams, verify
+from almoner.ledger import Consumer, Ledger, Terms, backup, verify
 from almoner.queries import Count, Session, statement
 from almoner.training._on_ledger import stream as _ledger_stream
 from almoner.training._run.folder import Folder, _members, _read
@@ -120,7 +120,7 @@ def test_stream_and_questions_keep_one_budget(place, monkeypatch, remainder, spr
             f"news: update {number}" for number in range(1, 8)
         }
         assert 0 < trained.statement("cat").used <= 1
-        (listed,) = streams(book)
+        (listed,) = book.consumers.values()
         assert (listed.updates, listed.purpose, listed.described["noise_multiplier"]) == (7, "care", 2.0)
 
 
@@ -183,7 +183,7 @@ def test_what_cannot_be_charged_is_refused(tmp_path):
             first.update(x[:2], y[:2], [1, 2], divisor=4.0)
         assert first.number == 0
     with (
-        Ledger.open(tmp_path / "pure", budget=filters.Basic(epsilon=1.0), person="VARCHAR", create=True) as pure,
+        Ledger.open(tmp_path / "pure", Terms(filters.Basic(epsilon=1.0), person="VARCHAR"), create=True) as pure,
         pytest.raises(Unsupported, match="no price"),
     ):
         stream(training.OnLedger(pure, "news"))
@@ -192,7 +192,7 @@ def test_what_cannot_be_charged_is_refused(tmp_path):
 def test_zcdp_ledgers_and_whole_numbers(tmp_path):
     """On a zCDP ledger of whole numbers, given by its path: it is open while the stream is."""
     path = tmp_path / "l"
-    Ledger.open(path, budget=filters.Zcdp(rho=0.1), person="BIGINT", create=True).close()
+    Ledger.open(path, Terms(filters.Zcdp(rho=0.1), person="BIGINT"), create=True).close()
     with stream(training.OnLedger(path, "news")) as trained:
         x, y, _ = records(0)
         trained.update(x[:3], y[:3], np.array([7, 8, 7]), divisor=4.0)
@@ -235,8 +235,8 @@ def test_a_crash_at_every_point(place, tmp_path, monkeypatch, when):
         keep = Folder.keep
         monkeypatch.setattr(Folder, "keep", lambda *kept: (keep(*kept), crash()))
     else:
-        update = type(trained._ledger._updates).update
-        monkeypatch.setattr(type(trained._ledger._updates), "update", lambda *a, **k: (update(*a, **k), crash()))
+        update = Consumer.update
+        monkeypatch.setattr(Consumer, "update", lambda *a, **k: (update(*a, **k), crash()))
     with pytest.raises(KeyboardInterrupt):
         trained.update(*records(1), divisor=4.0)
     monkeypatch.undo()
@@ -245,7 +245,7 @@ def test_a_crash_at_every_point(place, tmp_path, monkeypatch, when):
     with stream(on, folder=training.RunFolder(folder, resume=True)) as again:
         book = again._ledger._ledger
         assert again.number == (2 if made else 1)
-        assert last_update(book, "news").public["update"] == again.number
+        assert book.consumers["news"].last["update"] == again.number
         assert torch.equal(flat(again.module), model) != made
         kept = _read(folder / "update.npz")
         if made:
@@ -300,7 +300,7 @@ def test_an_older_copy_is_refused(tmp_path):
         stream(on, folder=training.RunFolder(tmp_path / "copy", resume=True))
     with pytest.raises(ArgumentError, match="made 1 updates on this ledger, and 2 here"):
         stream(training.OnLedger(tmp_path / "old.ledger", "news"), folder=training.RunFolder(folder, resume=True))
-    Ledger.open(tmp_path / "other", budget=filters.Gaussian(mu=0.5), person="VARCHAR", create=True).close()
+    Ledger.open(tmp_path / "other", Terms(filters.Gaussian(mu=0.5), person="VARCHAR"), create=True).close()
     with pytest.raises(ArgumentError, match="knows of no such stream"):
         stream(training.OnLedger(tmp_path / "other", "news"), folder=training.RunFolder(folder, resume=True))
     with pytest.raises(ArgumentError, match="ledger"):
@@ -325,13 +325,13 @@ def test_a_stream_stays_where_it_began(tmp_path):
 def test_a_name_that_was_taken_leaves_a_folder_that_can_be_used(tmp_path):
     """A crash between folder and ledger, when the stream begins: it begins where it would have."""
     opened(tmp_path / "l").close()
-    on, begin = training.OnLedger(tmp_path / "l", "news"), _ledger_stream.Updates
-    _ledger_stream.Updates = crash
+    on, begin = training.OnLedger(tmp_path / "l", "news"), Consumer.begin
+    Consumer.begin = crash
     try:
         with pytest.raises(KeyboardInterrupt):
             stream(on, folder=tmp_path / "s")
     finally:
-        _ledger_stream.Updates = begin
+        Consumer.begin = begin
     with stream(on, folder=training.RunFolder(tmp_path / "s", resume=True)) as trained:
         assert trained.update(*records(0), divisor=4.0) == 1
 
@@ -356,8 +356,8 @@ def test_after_an_interrupted_update_a_stream_goes_on_from_its_folder_alone(tmp_
         if when == "applied":
             patched.setattr(torch.optim.SGD, "step", crash)
         else:
-            update = type(trained._ledger._updates).update
-            patched.setattr(type(trained._ledger._updates), "update", lambda *a, **k: (update(*a, **k), crash()))
+            update = type(trained._ledger._begun).update
+            patched.setattr(type(trained._ledger._begun), "update", lambda *a, **k: (update(*a, **k), crash()))
         with pytest.raises(KeyboardInterrupt):
             trained.update(*records(0), divisor=4.0)
     interrupted = [trained.statement(person).epsilon for person in ("ann", "bob")]

@@ -58,7 +58,7 @@ def weekly_counts(observe: Callable[[int, int], None]) -> Counts:
         MissingExtra: DuckDB is not installed.
     """
     from almoner import filters
-    from almoner.queries import People, Session
+    from almoner.queries import People, Session, Table
 
     rng = np.random.default_rng(0)  # the same customers every time; the noise is the operating system's
     there = rng.random((WEEKS, CUSTOMERS)) < rng.beta(1.0, 19.0, CUSTOMERS)
@@ -70,9 +70,8 @@ def weekly_counts(observe: Callable[[int, int], None]) -> Counts:
         rows = zip(customers.tolist(), weeks.tolist(), strict=True)
         visits.write_text("customer,week\n" + "".join(f"{who},{week + 1}\n" for who, week in rows), encoding="utf-8")
         session = Session.open(
-            visits,
+            Table(visits, types={"customer": "whole", "week": "whole"}),
             person="customer",
-            types={"customer": "whole", "week": "whole"},
             budget=budget,
             ledger=Path(folder) / "shop.ledger",
             create=True,

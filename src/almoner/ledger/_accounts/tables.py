@@ -7,7 +7,7 @@ from almoner._workspace import Query, StepRefused
 from almoner.errors import ArgumentError, DataError, LedgerError
 from almoner.ledger._accounts.reader import AccountReader, none
 from almoner.ledger._names import Names, Person
-from almoner.ledger._record.terms import TABLES
+from almoner.ledger._record.recorded_terms import TABLES
 from almoner.ledger.interfaces import (
     Offer,
     Payment,
@@ -120,8 +120,9 @@ class TableOffer:
         self._store = store
         self._charges, self._account = charges, names.sql("person")
         self._judged = store.workspace.fresh_name("judged")
-        with about_the_data(store):
-            store.workspace.make(charges.tables)
+        if charges.tables:
+            with about_the_data(store):
+                store.workspace.make(charges.tables)
 
     def admit(self, most: int, shares: Sequence[Share], payment: Payment) -> "TableAdmitted":
         """Read the rows once, and write down who can pay, and what."""

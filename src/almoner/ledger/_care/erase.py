@@ -35,7 +35,7 @@ def erase(ledger: Ledger, person: object) -> None:
     Source: docs/ledger.md, "Erasing a person".
     """
     accounts = ledger.accounts
-    if not ledger.pseudonyms or not isinstance(accounts, TableAccounts):
+    if ledger.terms.pseudonyms is None or not isinstance(accounts, TableAccounts):
         raise ArgumentError(
             "ledger: it was made without pseudonyms, so that names are in its record, which never changes: retire() "
             "leaves a person out of all later questions"

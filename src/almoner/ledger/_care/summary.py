@@ -36,8 +36,8 @@ def summary(ledger: Ledger) -> Summary:
     entries, head = ledger.entries(), ledger.head
     first = entries[0].public
     terms = {name: first[name] for name in ("measure", "epsilon", "delta", "person", "time")}
-    if ledger.keys_delta is not None:
-        terms["keys_delta"] = ledger.keys_delta
+    if ledger.terms.keys_delta is not None:
+        terms["keys_delta"] = ledger.terms.keys_delta
     if ledger.periods is not None:
         terms["periods"] = ledger.periods.public | {"count": ledger.periods.count}
     terms[ledger.symbol] = first["budget"] / first["units"]

@@ -5,10 +5,13 @@ all use it.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from typing import NamedTuple, Self
+from itertools import groupby
+from typing import Any, NamedTuple, Self
 from unicodedata import normalize
 
 from almoner import _check
@@ -17,8 +20,8 @@ from almoner.errors import ArgumentError
 from almoner.ledger._names import Person
 from almoner.ledger._record.datasets import Dataset
 from almoner.ledger._record.entries import START, Entry, Row
-from almoner.ledger._record.highest_charge_by_period import HighestCharge, Places
-from almoner.ledger._record.terms import PURE, Terms, delta_exceeded, exceeded
+from almoner.ledger._record.recorded_terms import RecordedTerms
+from almoner.ledger._record.terms import PURE, delta_exceeded, exceeded
 from almoner.ledger._record.watch import Watch
 from almoner.ledger.interfaces import Payment, Share
 
@@ -26,10 +29,9 @@ __all__ = [
     "CHARGING",
     "EVERYTHING",
     "Allowance",
+    "ConsumerState",
     "Earmark",
     "Rules",
-    "Streamed",
-    "Training",
     "Watched",
     "scope_of",
 ]
@@ -48,40 +50,67 @@ class Earmark(NamedTuple):
     whose: Mapping[str, str]
 
 
-class Training(NamedTuple):
-    """A training for which budget is reserved and that was not settled yet. Private, because of the claim.
+@dataclass(frozen=True, slots=True)
+class ConsumerState:
+    """A training or a stream as the record has it. Every field is public, but the claim and the order.
 
-    Fields:
-        number: of the entry that reserved.
-        analyst, purpose: whose limits it is under.
-        price: units, the most that was reserved for a person.
-        claim: what the process knows that may go on with it and settle it; None once it was written off.
+    Attributes:
+        kind: "training", which reserves for people and is settled; or "stream", each of whose updates charges people.
+        key, analyst, purpose: what it is called, whose limits it is under, and what for.
+        number, hash, time: of the entry that began it.
+        described: what its trainer said of it.
+        units: the most that a training reserved for a person; 0 of a stream.
+        state: "open"; of a training also "settled" or "written off".
+        model: the digest of a training's numbers, once it is settled.
+        updates: how many a stream made.
+        last: the public part of the entry of the last update; None where there is none.
+        claim: what the process knows that may go on with it; None once it is over.
+        order: the digest of a training's people, in their order.
     """
 
-    number: int
+    kind: str
+    key: str
     analyst: str
     purpose: str | None
-    price: int
-    claim: str | None
-
-
-class Streamed(NamedTuple):
-    """A stream of updates, each of which charges the people who are in it. Private, because of the claim.
-
-    Fields:
-        number: of the entry that began it.
-        analyst, purpose: whose limits it is under.
-        claim: what its own folder knows.
-        updates: how many there are.
-        last: the number of the entry of the last update; of the entry that began it, where there is none.
-    """
-
     number: int
-    analyst: str
-    purpose: str | None
-    claim: str
-    updates: int
-    last: int
+    hash: str
+    time: str
+    described: Mapping[str, Any]
+    units: int = 0
+    state: str = "open"
+    model: str | None = None
+    updates: int = 0
+    last: Mapping[str, Any] | None = None
+    claim: str | None = field(default=None, repr=False)
+    order: str | None = field(default=None, repr=False)
+
+    @property
+    def record(self) -> str:
+        """Number and hash of the entry that began it."""
+        return f"{self.number}:{self.hash}"
+
+    @property
+    def reserves(self) -> bool:
+        """True if it is a training that may still be settled."""
+        return self.kind == "training" and self.state == "open"
+
+    @classmethod
+    def begun(cls, entry: Entry) -> Self:
+        """The one that an entry begins."""
+        public, private = entry.public, entry.private
+        return cls(
+            entry.kind,
+            str(public["key"]),
+            str(public["analyst"]),
+            public["purpose"],
+            entry.number,
+            entry.hash,
+            str(public["time"]),
+            public[entry.kind],
+            int(public.get("price", 0)),
+            claim=str(private["claim"]),
+            order=private.get("order"),
+        )
 
 
 class Watched(NamedTuple):
@@ -98,18 +127,83 @@ class Allowance(NamedTuple):
     shares: tuple[Share, ...]
 
 
+Places = tuple[int, int]
+"""The first and the last of the periods, by their places in the ledger's list, that a question can be about."""
+
+
+class HighestCharge:
+    """The most units that any account of each period can have been charged. A ledger without periods has one for all.
+
+    It is kept for runs of periods with the same number of units.
+    """
+
+    __slots__ = ("_runs",)
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[int, int]] = [(0, 0)]
+        """(first place, units): up to the place where the next one begins."""
+
+    def most(self, places: Places | None = None) -> int:
+        """The highest over these periods; over all for None."""
+        return max(units for _, units in self._within(places))
+
+    def runs(self) -> list[tuple[int, int]]:
+        """(first place, units) of each run, in order."""
+        return list(self._runs)
+
+    def charge(self, places: Places | None, after: Callable[[int], int]) -> None:
+        """Follow a question about these periods; about all for None.
+
+        Args:
+            places: of the periods.
+            after: the most that anybody has been charged afterwards who had been charged so much, or less, before.
+        """
+        if places is None:
+            self._runs = [(start, after(units)) for start, units in self._runs]
+            return
+        first, beyond = places[0], places[1] + 1
+        low, high = max(0, self._next(first - 1) - 1), self._next(beyond)
+        before = [run for run in self._runs[low : low + 1] if run[0] < first]
+        charged = [(start, after(units)) for start, units in self._within(places)]
+        runs = [*before, *charged, (beyond, self.at(beyond))]
+        self._runs[low:high] = [next(same) for _, same in groupby(runs, key=lambda run: run[1])]
+
+    def at(self, place: int) -> int:
+        """The units of one period."""
+        return self._runs[self._next(place) - 1][1]
+
+    def or_all_of(self, parts: "Sequence[HighestCharge]") -> "HighestCharge":
+        """In each period the lower of this bound and the sum of others, which bound the parts of what is charged."""
+        least = HighestCharge()
+        starts = sorted({start for each in (self, *parts) for start, _ in each.runs()})
+        runs = [(start, min(self.at(start), sum(each.at(start) for each in parts))) for start in starts]
+        least._runs = [next(same) for _, same in groupby(runs, key=lambda run: run[1])]
+        return least
+
+    def _within(self, places: Places | None) -> list[tuple[int, int]]:
+        """The runs from the first to the last of these places; they begin there at the earliest."""
+        if places is None:
+            return self._runs
+        first, last = places
+        return [(first, self.at(first)), *self._runs[self._next(first) : self._next(last)]]
+
+    def _next(self, place: int) -> int:
+        """Which run is the first that begins after a place."""
+        return bisect_right(self._runs, place, key=lambda run: run[0])
+
+
 class Rules:
     """The state that the entries of a record lead to, read one by one in order. Private, because of ``gone``.
 
     Fields:
         terms: of the ledger, once the first entry has been read.
         number, hash: of the last entry read.
+        keys: under which entries are filed.
         limits: units by scope.
         earmarked: units set aside for questions to come, by key.
         asked: by scope, the numbers of the questions asked in it, whether or not it is limited; of trainings, the
             numbers of the entries that reserved and that gave back.
-        trainings: by key, those that reserve budget and are not settled. Private.
-        streams: by key. Private.
+        consumers: trainings and streams by key, in the order in which they began. Private, because of the claims.
         erased: the people who were erased, with the number of the last entry that did it. Private.
         merged: by analyst and purpose, the last entry whose charges were merged with others.
         settled: for each entry that gave back, the number of the entry that had reserved.
@@ -127,15 +221,15 @@ class Rules:
         datasets: that were declared, by name, each in its last version.
     """
 
-    terms: Terms
+    terms: RecordedTerms
 
     def __init__(self) -> None:
         self.number, self.hash = -1, START
+        self.keys: set[str] = set()
         self.limits: dict[str, int] = {}
         self.earmarked: dict[str, Earmark] = {}
         self.asked: dict[str, list[int]] = {}
-        self.trainings: dict[str, Training] = {}
-        self.streams: dict[str, Streamed] = {}
+        self.consumers: dict[str, ConsumerState] = {}
         self.settled: dict[int, int] = {}
         self.erased: dict[Person, int] = {}
         self.merged: dict[tuple[str, str | None], int] = {}
@@ -161,6 +255,8 @@ class Rules:
     def read(self, row: Row) -> None:
         """Take in the next entry. Of an answer's public part only the terms are read: price, pace, periods."""
         private = json.loads(row.private)
+        if row.key is not None:
+            self.keys.add(row.key)
         self.accounts = private.get("accounts", self.accounts)
         if row.kind in CHARGING:
             for scope in _scopes(str(row.analyst), row.purpose):
@@ -168,13 +264,10 @@ class Rules:
         if row.kind in ("answered", "training", "update"):
             self._charge(row)
             if row.kind == "training":
-                price = int(json.loads(row.public)["price"])
-                training = Training(row.number, str(row.analyst), row.purpose, price, str(private["claim"]))
-                self.trainings[str(row.key)] = training
+                self.consumers[str(row.key)] = ConsumerState.begun(row.entry(private=True))
             if row.kind == "update":
                 public = json.loads(row.public)
-                stream = self.streams[public["stream"]]
-                self.streams[public["stream"]] = stream._replace(updates=int(public["update"]), last=row.number)
+                self._follow(public["stream"], updates=int(public["update"]), last=public)
             if row.reserved is not None:
                 self.earmarked.pop(row.reserved, None)
         else:
@@ -216,7 +309,7 @@ class Rules:
         public = entry.public
         match entry.kind:
             case "opened":
-                self.terms = Terms.read(public)
+                self.terms = RecordedTerms.read(public)
             case "limited":
                 self.limits[public["scope"]] = int(public["units"])
             case "reserved":
@@ -224,18 +317,18 @@ class Rules:
             case "released":
                 self.earmarked.pop(public["name"], None)
             case "claimed" | "written off":
-                training = self.trainings[public["training"]]
-                self.trainings[public["training"]] = training._replace(claim=entry.private.get("claim"))
+                state = "open" if entry.kind == "claimed" else entry.kind
+                self._follow(public["training"], state=state, claim=entry.private.get("claim"))
             case "settled":
-                self.settled[entry.number] = self.trainings.pop(public["training"]).number
+                self.settled[entry.number] = self.consumers[public["training"]].number
+                self._follow(public["training"], state="settled", claim=None, model=public.get("model"))
             case "merged":
                 whose = (public["analyst"], public["purpose"])
                 self.merged[whose] = max(self.merged.get(whose, -1), int(public["through"]))
             case "retired" | "returned" | "erased":
                 self._mark(entry)
             case "stream":
-                begun = (entry.number, public["analyst"], public["purpose"], str(entry.private["claim"]))
-                self.streams[public["key"]] = Streamed(*begun, 0, entry.number)
+                self.consumers[public["key"]] = ConsumerState.begun(entry)
             case "watched":
                 watched = Watched(Watch.recorded(public, entry.private), entry)
                 self.watches[public.get("scope", EVERYTHING)] = watched
@@ -247,6 +340,10 @@ class Rules:
                 self.witness = public["where"]
             case "spoke":
                 self.spoke.add(public.get("scope", EVERYTHING))
+
+    def _follow(self, key: str, **changed: Any) -> None:
+        """Follow a training or stream that went on or ended."""
+        self.consumers[key] = replace(self.consumers[key], **changed)
 
     def _mark(self, entry: Entry) -> None:
         """Follow a person who left, returned or was erased."""
@@ -351,26 +448,46 @@ class Rules:
         if not 0 < exact(delta) <= left:
             raise delta_exceeded(delta, declared, to_float(left, per=1, down=True))
 
-    def allow(self, price: int, spare: int, *, analyst: str, purpose: str | None, reserved: str | None) -> Allowance:
-        """The ``allowance`` of a question of this price.
+    def admit(
+        self,
+        price: int,
+        payment: Payment,
+        *,
+        who: tuple[str, str | None],
+        spare: int,
+        reserved: str | None,
+        delta: float,
+        periods: Sequence[str] | None,
+        anyway: bool,
+    ) -> tuple[Allowance, int]:
+        """The ``allowance`` of a question, and the units, at most the price, that every person can pay for it.
+
+        Args: those of ``Transaction.admit``; ``who`` is the analyst and the purpose.
 
         Raises:
             ArgumentError: nothing is reserved under this key for this analyst and purpose.
-            BudgetExceeded: by public facts alone, nobody can pay the price and have ``spare`` left.
+            BudgetExceeded: by public facts alone, nobody can pay the price and have ``spare`` left; or a person may not
+                be able to pay, and it is not asked ``anyway``.
         """
+        self.allow_delta(delta)
+        analyst, purpose = who
         self.refuse_twin(analyst)
+        earmark = None if reserved is None else self.earmarked.get(reserved)
         if reserved is not None:
             asks = {"analyst": analyst, "purpose": purpose}
-            if reserved not in self.earmarked or not self.earmarked[reserved].whose.items() <= asks.items():
+            if earmark is None or not earmark.whose.items() <= asks.items():
                 raise ArgumentError(f"reserved={reserved!r} reserves nothing for this analyst and purpose")
         allowance = self.allowance(analyst=analyst, purpose=purpose, reserved=reserved)
         least = min([allowance.most, *(share.most for share in allowance.shares)])
         if price + spare > least:
             raise exceeded(price + spare, self.terms.budget, least, self.terms.symbol)
-        if reserved is not None and price > self.earmarked[reserved].units:
-            units = self.earmarked[reserved].units
-            raise exceeded(price, units, units, self.terms.symbol)
-        return allowance
+        if earmark is not None and price > earmark.units:
+            raise exceeded(price, earmark.units, earmark.units, self.terms.symbol)
+        left = self.left(allowance, self.places(periods)) - spare
+        floor = payment.floor(left, price)
+        if floor < price and not anyway and not self.watching(analyst, purpose):
+            payment.refuse_uncertain(left, price, self.terms.budget, self.terms.symbol)
+        return allowance, floor
 
 
 def scope_of(analyst: str | None, purpose: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Terms that a ledger was made for: the budget of each person, and how people are named. Its first entry says so.
+"""Terms of a ledger, as people write them: who may spend how much, and how people are named.
 
 What is counted in a ledger depends on its budget:
 
@@ -7,27 +7,30 @@ What is counted in a ledger depends on its budget:
     filters.Basic     epsilon, of Laplace noise, with delta = 0
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from math import inf, nextafter, sqrt
-from numbers import Integral
-from typing import Any, Self
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import floor
+from typing import Any
 
 from almoner import _check
-from almoner._spelling import EXACT, check_spelling, spelled
+from almoner._spelling import EXACT, check_spelling
 from almoner._units import MEASURE, RANGE, exact, to_float
-from almoner.accounting import meaning
-from almoner.curves import approximate, gaussian, tradeoff, zcdp
-from almoner.errors import ArgumentError, BudgetExceeded, UnknownPerson, Unsupported
+from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 from almoner.filters import Basic, Gaussian, Zcdp
-from almoner.ledger._names import Person
 from almoner.ledger._record.periods import Periods
 
-__all__ = ["GAUSSIAN", "PURE", "TABLES", "ZCDP", "LedgerBudget", "Terms", "check_terms", "delta_exceeded", "exceeded"]
-
-TABLES = "tables"
-"""The place of accounts where the terms say nothing else."""
+__all__ = [
+    "GAUSSIAN",
+    "NAMES",
+    "PURE",
+    "RENAMED",
+    "ZCDP",
+    "LedgerBudget",
+    "Terms",
+    "counted",
+    "delta_exceeded",
+    "exceeded",
+]
 
 ZCDP, GAUSSIAN, PURE = "zCDP rho", "Gaussian rho", "epsilon"
 """The measures, as first entries name them. Gaussian rho is mu squared / 2."""
@@ -35,246 +38,96 @@ ZCDP, GAUSSIAN, PURE = "zCDP rho", "Gaussian rho", "epsilon"
 LedgerBudget = Zcdp | Gaussian | Basic
 """The budgets that a ledger may be made for."""
 
-_NAMES = {"BIGINT": "whole numbers", "VARCHAR": "text"}
+NAMES = {"BIGINT": "whole numbers", "VARCHAR": "text"}
+"""Kinds of people's names, in words."""
+
+
+RENAMED = {
+    "budget": "terms=ledger.Terms(filters.Zcdp(rho=0.1))",
+    "person": 'terms=ledger.Terms(filters.Zcdp(rho=0.1), person="VARCHAR")',
+    "keys_delta": "terms=ledger.Terms(filters.Zcdp(rho=0.1), keys_delta=1e-8)",
+    "periods": "terms=ledger.Terms(filters.Zcdp(rho=0.1), periods=ledger.Periods(...))",
+    "spelling": 'terms=ledger.Terms(filters.Zcdp(rho=0.1), spelling="caseless")',
+}
+"""Parameters of earlier versions, and the line to write in their place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Terms that a ledger was made for. Public.
+    """Terms on which a ledger is made, and with which it is opened: None for whatever it was made for. Public.
 
-    Fields:
-        budget: of each person, units of the measure.
-        epsilon, delta: as the budget was given, if it was given so.
-        person: how accounts are named: BIGINT or VARCHAR; with periods VARCHAR, or HUGEINT for numbers of units.
-        accounts: how accounts are kept.
-        measure: what is counted.
-        keys_delta: what all questions for keys that are not public may cost in delta; None for no such questions.
-        pseudonyms: by which the key of keyed hashes is known; None where people are named as in the data.
-        periods: each of which brings everybody a budget; None: there is one for good.
-        names: with periods, how the data name people: BIGINT or VARCHAR.
-        spelling: which spellings of a text name one person: exact, nfc or caseless.
+    Args:
+        budget: what each person may spend: a fresh ``filters.Zcdp`` or ``filters.Gaussian``, or a ``filters.Basic``
+            with delta = 0.
+        person: how people are named: BIGINT (whole numbers) or VARCHAR (text); a session takes it from its data.
+        keys_delta: what all questions for ``Keys`` together may cost in delta, beside the budget: all answers together
+            keep what the budget promises but for this probability. Without it no keys can be asked for.
+        periods: each of which brings every person a budget.
+        spelling: which spellings of a text name one person: "exact" (letter by letter; so it is where nothing is
+            given), "nfc" (Unicode's normal form C) or "caseless" (the same, and capital letters are small ones).
+        datasets: that are declared, by name, each as the arguments of ``Ledger.dataset``: {"visits": {"person": "who",
+            "columns": {"hours": {"low": 0, "high": 24}}}}.
+        limits: of analysts and purposes, shares of each person's budget: {"analyst:ann": 0.1, "purpose:care": 0.5}.
+
+    The first five are fixed when a ledger is made; data sets and limits are put in force where they are not so yet.
     """
 
-    budget: int
-    epsilon: float | None
-    delta: float | None
-    person: str
-    accounts: str = TABLES
-    measure: str = ZCDP
-    keys_delta: float | None = None
-    pseudonyms: str | None = None
-    periods: Periods | None = None
-    names: str = "VARCHAR"
-    spelling: str = EXACT
+    budget: LedgerBudget | None = None
+    person: str | None = field(default=None, kw_only=True)
+    keys_delta: float | None = field(default=None, kw_only=True)
+    periods: Periods | None = field(default=None, kw_only=True)
+    spelling: str | None = field(default=None, kw_only=True)
+    datasets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, kw_only=True)
+    limits: Mapping[str, float] = field(default_factory=dict, kw_only=True)
 
-    @classmethod
-    def of(
-        cls,
-        budget: LedgerBudget,
-        person: str,
-        accounts: str,
-        keys_delta: float | None = None,
-        periods: Periods | None = None,
-        spelling: str | None = None,
-    ) -> Self:
-        """The terms of a new ledger."""
-        measure, units = _counted(budget)
-        terms = cls(units, budget.notion.epsilon, budget.delta, person, accounts, measure, keys_delta)
-        terms = replace(terms, spelling=spelling or EXACT)
-        return terms if periods is None else replace(terms, person="VARCHAR", periods=periods, names=person)
-
-    @classmethod
-    def read(cls, public: Mapping[str, Any]) -> Self:
-        """The terms that a first entry says."""
-        delta = public["delta"]
-        accounts = str(public.get("accounts", TABLES))
-        measure = str(public.get("measure", ZCDP))
-        if measure not in (ZCDP, GAUSSIAN, PURE):
-            raise ValueError(f"measure {measure!r} is not known")
-        return cls(
-            int(public["budget"]),
-            public.get("epsilon"),
-            None if delta is None else float(delta),
-            str(public["person"]),
-            accounts,
-            measure,
-            None if public.get("keys_delta") is None else float(public["keys_delta"]),
-            public.get("pseudonyms"),
-            Periods.read(public["periods"]) if "periods" in public else None,
-            str(public["periods"]["names"]) if "periods" in public else "VARCHAR",
-            str(public.get("spelling", EXACT)),
-        )
-
-    @property
-    def public(self) -> dict[str, object]:
-        """The public part of a first entry."""
-        return {
-            "kind": "opened",
-            "measure": self.measure,
-            "units": MEASURE,
-            "budget": self.budget,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "person": self.person,
-            **({} if self.accounts == TABLES else {"accounts": self.accounts}),
-            **({} if self.keys_delta is None else {"keys_delta": self.keys_delta}),
-            **({} if self.pseudonyms is None else {"pseudonyms": self.pseudonyms}),
-            **({} if self.periods is None else {"periods": {**self.periods.public, "names": self.names}}),
-            **({} if self.spelling == EXACT else {"spelling": self.spelling}),
-        }
-
-    @property
-    def symbol(self) -> str:
-        """Of the measure: rho or epsilon."""
-        return PURE if self.measure == PURE else "rho"
-
-    @property
-    def data_names(self) -> str:
-        """Type of people's names in the data: BIGINT or VARCHAR."""
-        return self.person if self.periods is None else self.names
-
-    def refuse_beyond_budget(self, price: int) -> None:
-        """Refuse a question that costs more than the whole budget, in units."""
-        if price > self.budget:
-            raise exceeded(price, self.budget, self.budget, self.symbol)
-
-    def promise(self, delta: float) -> float:
-        """The epsilon, rounded up, that the whole budget promises at delta.
-
-        Where questions for keys may cost a delta of their own, it is taken off first: infinite where nothing is left.
-
-        Guarantee: all that is charged within the budget is together (epsilon, delta)-DP.
-        Source: theory 3.2 (zCDP), 3.3 (Gaussian), 4.5 (pure); docs/proofs/unknown-keys.md, Theorem 2.
-        """
-        total = to_float(self.budget)
+    def __post_init__(self) -> None:
+        if self.spelling is not None:
+            check_spelling(self.spelling)
+            if self.spelling != EXACT and self.person == "BIGINT":
+                raise ArgumentError(
+                    f"spelling={self.spelling!r} is for people who are named by text, not by whole numbers"
+                )
+        if self.periods is not None and not isinstance(self.periods, Periods):
+            raise ArgumentError(f"periods={self.periods!r} must be a ledger.Periods")
+        if self.periods is not None and self.keys_delta is not None:
+            raise Unsupported("keys_delta with periods: what several periods of a person add to a delta is not proven")
         if self.keys_delta is not None:
-            delta = to_float(exact(delta) - exact(self.keys_delta), per=1, down=True)
-            if not delta > 0:
-                return inf
-        if self.measure == ZCDP:
-            return zcdp.Zcdp(total).epsilon(delta=delta)
-        if self.measure == GAUSSIAN:
-            mu = nextafter(sqrt(to_float(2 * self.budget)), inf)
-            return float(gaussian.epsilon(mu, delta=delta))
-        return total
+            _check.between(0, 1, keys_delta=self.keys_delta)
+            if isinstance(self.budget, Basic):
+                raise ArgumentError(
+                    f"keys_delta={self.keys_delta!r}: a pure budget has delta = 0; use Zcdp or Gaussian"
+                )
+        if self.person is not None:
+            _check.one_of(tuple(NAMES), person=self.person)
+        for scope, share in self.limits.items():
+            if scope.partition(":")[0] not in ("analyst", "purpose"):
+                raise ArgumentError(f"limits: {scope!r} must be 'analyst:NAME' or 'purpose:NAME'")
+            _check.within(0, 1, **{f"limits[{scope!r}]": share})
+        if self.budget is not None:
+            _check_budget(self.budget)
 
-    def meaning(self) -> meaning.Meaning:
-        """Bounds on how well anyone can tell whether a person was in, by all that budgets of all periods pay for."""
-        return _meaning(self._together())
+    @classmethod
+    def of(cls, given: "Terms | LedgerBudget | None") -> "Terms":
+        """Terms, or those of a budget alone."""
+        return given if isinstance(given, Terms) else cls(given)
 
-    def _together(self) -> "Terms":
-        """These terms with one budget for good, as large as those of all periods together."""
-        if self.periods is None:
-            return self
-        count = self.periods.count
-        return replace(self, budget=self.budget * (count if self.measure == PURE else count**2), periods=None)
+    def limits_of(self, budget: int) -> dict[tuple[str, str], int]:
+        """Units that each limit lets a person spend, by ("analyst" or "purpose", name); rounded down.
 
-    def lifetime(self, delta: float) -> float:
-        """The epsilon, rounded up, that the budgets of all periods together promise at delta.
-
-        Guarantee: all that is charged is together (epsilon, delta)-DP for adding or removing a person with all rows.
-        Source: docs/proofs/periods.md, Theorem 2.
+        Args:
+            budget: of each person, units.
         """
-        return self._together().promise(delta)
-
-    def accounts_named(self, people: Sequence[object]) -> list[Person]:
-        """The names of accounts: people as the ledger keeps them, with periods each of them in one."""
-        if self.periods is None:
-            return self._names(people, self.person)
-        return [self._name_in_period(person, self.periods) for person in people]
-
-    def _name_in_period(self, person: object, periods: Periods) -> Person:
-        if isinstance(person, str) and (period := periods.period_of(person)) is not None:
-            who = person.removesuffix(f" {period}")
-            (name,) = self._names([who], self.names)
-            if self.names == "VARCHAR" or str(name) == who:
-                return f"{name} {period}"
-        raise UnknownPerson("person: here each person has an account for each period: 'NAME FIRST-DAY-OF-THE-PERIOD'")
-
-    def names_of(self, person: object) -> list[Person]:
-        """The names of all accounts of a person: one, or one for each period."""
-        if self.periods is None:
-            return self.accounts_named([person])
-        return list(self.periods.units_of(str(self._names([person], self.names)[0])))
-
-    def _names(self, people: Sequence[object], kind: str) -> list[Person]:
-        names = [self._name(person, kind) for person in people]
-        return names if self.spelling == EXACT else list(spelled(self.spelling, [str(name) for name in names]))
-
-    def _name(self, person: object, kind: str) -> Person:
-        if kind == "VARCHAR":
-            if isinstance(person, str) and person == person.encode(errors="ignore").decode():
-                return person
-        elif isinstance(person, Integral | str) and not isinstance(person, bool):
-            digits = str(person)
-            if len(digits) <= 20 and digits.removeprefix("-").isdecimal() and -(2**63) <= int(digits) < 2**63:
-                return int(digits)
-        bits = " of 64 bits" if kind == "BIGINT" else ""
-        raise UnknownPerson(f"person: people are named by {_NAMES[kind]}{bits} here")
-
-    def refuse_other(
-        self,
-        name: str,
-        *,
-        budget: LedgerBudget | None,
-        person: str | None,
-        accounts: str,
-        keys_delta: float | None = None,
-        periods: Periods | None = None,
-        spelling: str | None = None,
-    ) -> None:
-        """Refuse to open a ledger of these terms for other ones; None for whatever they are."""
-        measure, units = (self.measure, self.budget) if budget is None else _counted(budget)
-        if measure != self.measure:
-            other = f"a budget that counts {self.measure}, not {measure}"
-        elif units != self.budget:
-            own, new = to_float(self.budget), to_float(units)
-            other = f"a budget of {self.symbol} = {own:.9g} for each person, not {new:.9g}"
-        elif person not in (None, self.data_names):
-            other = f"person={self.data_names!r}, names that are {_NAMES.get(self.data_names)}, "
-            other += f"not {person!r}, {_NAMES.get(str(person))}: cast the column in a view"
-        elif periods not in (None, self.periods):
-            other = f"periods={self.periods!r}, not {periods!r}"
-        elif keys_delta not in (None, self.keys_delta):
-            other = f"keys_delta={self.keys_delta!r}, not {keys_delta!r}"
-        elif spelling not in (None, self.spelling):
-            other = f"spelling={self.spelling!r}, not {spelling!r}"
-        elif accounts != self.accounts:
-            other = f"accounts={self.accounts!r}, not {accounts!r}"
-        else:
-            return
-        raise ArgumentError(f"{name} was made for {other}")
+        scopes = {scope: scope.partition(":") for scope in self.limits}
+        return {(kind, name): floor(exact(self.limits[scope]) * budget) for scope, (kind, _, name) in scopes.items()}
 
 
-def check_terms(
-    budget: LedgerBudget | None,
-    person: str | None,
-    keys_delta: float | None = None,
-    periods: Periods | None = None,
-    spelling: str | None = None,
-) -> None:
-    """Refuse what no ledger can be made for."""
-    if spelling is not None:
-        check_spelling(spelling)
-        if spelling != EXACT and person == "BIGINT":
-            raise ArgumentError(f"spelling={spelling!r} is for people who are named by text, not by whole numbers")
-    if periods is not None and not isinstance(periods, Periods):
-        raise ArgumentError(f"periods={periods!r} must be a ledger.Periods")
-    if periods is not None and keys_delta is not None:
-        raise Unsupported("keys_delta with periods: what several periods of a person add to a delta is not proven")
-    if keys_delta is not None:
-        _check.between(0, 1, keys_delta=keys_delta)
-        if isinstance(budget, Basic):
-            raise ArgumentError(f"keys_delta={keys_delta!r}: a pure budget has delta = 0; use Zcdp or Gaussian")
-    if person is not None:
-        _check.one_of(tuple(_NAMES), person=person)
-    if budget is None:
-        return
+def _check_budget(budget: object) -> None:
+    """Refuse what no ledger counts."""
     if not isinstance(budget, LedgerBudget) or budget.count:
         raise ArgumentError(f"budget={budget!r} must be a fresh filters.Zcdp, filters.Gaussian or pure filters.Basic")
     if isinstance(budget, Basic) and budget.delta:
         raise ArgumentError(f"budget={budget!r} must have delta=0; filters.Gaussian makes more of a delta")
-    measure, units = _counted(budget)
+    measure, units = counted(budget)
     symbol = measure.removeprefix("zCDP ")
     if not units:
         raise ArgumentError(f"budget={budget!r} is less than 1e-15 of {symbol}, which no question costs")
@@ -282,7 +135,7 @@ def check_terms(
         raise ArgumentError(f"budget={budget!r} must be below {RANGE / MEASURE:g} of {symbol}")
 
 
-def _counted(budget: LedgerBudget) -> tuple[str, int]:
+def counted(budget: LedgerBudget) -> tuple[str, int]:
     """The measure in which a budget is counted, and its units there, rounded down."""
     units = budget.notion.person_limits()[0]
     if isinstance(budget, Gaussian):
@@ -308,16 +161,3 @@ def delta_exceeded(asked: float, declared: float, left: float) -> BudgetExceeded
         spent=declared - left,
         left=left,
     )
-
-
-@lru_cache(maxsize=16)  # each statement says it
-def _meaning(terms: Terms) -> meaning.Meaning:
-    total = to_float(terms.budget)
-    promise: object = approximate.Approximate(total, 0.0)
-    if terms.measure == ZCDP:
-        promise = zcdp.Zcdp(total)
-    elif terms.measure == GAUSSIAN:
-        promise = gaussian.Gaussian(nextafter(sqrt(to_float(2 * terms.budget)), inf))
-    if terms.keys_delta is None:
-        return meaning.of(promise)
-    return meaning.of(tradeoff.of(promise).with_failures(terms.keys_delta))

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from almoner import _check
 from almoner._uncopyable import Uncopyable
-from almoner.queries._answers.answers import Answer, Quote, answer_of
-from almoner.queries._answers.so_far import AnalystId, SoFar, answered
-from almoner.queries._ask.asking import Asking
+from almoner.queries._ask.answer import Answer, Quote, answer_of
+from almoner.queries._ask.ask import Asking
+from almoner.queries._ask.so_far import AnalystId, SoFar, answered
 from almoner.queries._questions.kinds_of import recorded
 from almoner.queries._questions.question import Question
 

@@ -54,7 +54,7 @@ class DuckDB:
                 each.files.check()
         rows = [sources.view_name(place) for place in places]
         dialects = [duckdb_dialect(columns) for columns in kinds]
-        schema = schema_of(given, kinds, rows, ledger.person_kind, dialects)
+        schema = schema_of(given, kinds, rows, ledger.terms.person, dialects)
         files = [each.read_each_time for each in given]
         return cls(workspace, Compiler(schema, dialects[0]), places, [each for each in files if each is not None])
 

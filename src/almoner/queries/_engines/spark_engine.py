@@ -135,7 +135,7 @@ class Spark:
         names = [view_name(place) for place in range(len(given))]
         dialects = [spark_dialect(columns) for columns in kinds]
         rows = [dialects[0].table.format(name) for name in names]
-        schema = schema_of(given, kinds, rows, ledger.person_kind, dialects)
+        schema = schema_of(given, kinds, rows, ledger.terms.person, dialects)
         frames = {name: each.data for name, each in zip(names, given, strict=True)}
         return cls(ledger, Compiler(schema, dialects[0]), frames, writer)
 

@@ -1,4 +1,4 @@
-"""Questions as frozen and public descriptions. Their prices are in ``prices``, their answers in ``_answers``.
+"""Questions as frozen and public descriptions. Their prices are in ``prices``, their answers in ``_ask.answer``.
 
 A row of the data becomes a vector of length at most 1, *one full row*. A person's rows are added up, group by group;
 the sum is that person's contribution, and is shrunk to length ``clip`` if it is longer. The answer is the sum of

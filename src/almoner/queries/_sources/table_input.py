@@ -29,6 +29,7 @@ class TableInput:
         one_row: whether it was declared that each person has at most one row.
         key, on: of a public table, see ``PublicTable``.
         columns: that questions may use; None for all.
+        check_view: whether to check that a view gives each person rows of that person's rows alone.
         periods: where a person has an account for each of them.
         spelling: which spellings of a text name one person.
         files: that the rows are in, as they were when the session was opened; None for rows from elsewhere.
@@ -44,6 +45,7 @@ class TableInput:
     key: str = ""
     on: str = ""
     columns: tuple[str, ...] | None = None
+    check_view: bool = True
     periods: Periods | None = None
     spelling: str = EXACT
     files: Files | None = None

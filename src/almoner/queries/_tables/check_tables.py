@@ -24,7 +24,7 @@ SAMPLE = 20  # a view is checked for so many people
 CHECK_SECONDS = 5.0
 
 
-def prepared(given: list[TableInput], *, check: bool) -> tuple[str, list[TableInput], dict[str | None, ViewCheck]]:
+def prepared(given: list[TableInput]) -> tuple[str, list[TableInput], dict[str | None, ViewCheck]]:
     """(How the data name people, the tables, what checks of views came to).
 
     Rows of short CSV files and of public tables are read once, here.
@@ -52,7 +52,7 @@ def prepared(given: list[TableInput], *, check: bool) -> tuple[str, list[TableIn
         checked = {}
         for place, each in enumerate(given):
             _check_rows(connection, each, kinds[place], person, place)
-            if check and each.reading.view is not None and each.person is not None:
+            if each.check_view and each.reading.view is not None and each.person is not None:
                 checked[each.name] = view_checked(connection, each, place, sample=SAMPLE, seconds=CHECK_SECONDS)
         return (
             person,

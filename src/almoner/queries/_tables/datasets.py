@@ -8,25 +8,12 @@ from almoner.errors import ArgumentError, LedgerError, Unsupported
 from almoner.ledger import Dataset, Domain, Ledger
 from almoner.queries._engines.spark_engine import is_data_frame
 from almoner.queries._questions.question import Question
-from almoner.queries._sources import sources
 from almoner.queries._sources.table_input import TableInput
 from almoner.queries._sql.columns import literal
 from almoner.queries._sql.keys import key_kind
 from almoner.queries._sql.schemas import Schema
-from almoner.queries._tables.tables import Table
 
-__all__ = ["check_shared", "filled", "fitting", "named_alone"]
-
-
-def named_alone(
-    dataset: str, data: Any, tables: Mapping[str, Any] | None, reading: sources.ReadOptions
-) -> dict[str, Table]:
-    """The only table of a session under the name of its data set."""
-    if tables is not None:
-        raise ArgumentError(f"dataset={dataset!r}: of several tables, each is the data set of its own name")
-    if data is None:
-        raise ArgumentError("give either data, or tables={name: data}")
-    return {dataset: Table(data, table=reading.table, view=reading.view, types=reading.types)}
+__all__ = ["check_shared", "filled", "fitting"]
 
 
 def check_shared(ledger: Ledger, given: list[TableInput], own: Mapping[str, object]) -> None:

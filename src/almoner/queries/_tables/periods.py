@@ -3,45 +3,30 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from almoner._spelling import EXACT, check_spelling
+from almoner._spelling import EXACT
 from almoner.errors import ArgumentError, Unsupported
-from almoner.ledger import Ledger, Periods
+from almoner.ledger import Periods, Terms
 from almoner.queries._engines.spark_engine import is_data_frame
 from almoner.queries._sources.table_input import TableInput
 from almoner.queries._sql.cures import as_dates, shown_type
 
-__all__ = ["check_column_of", "in_periods", "in_spelling", "refuse_other_names"]
+__all__ = ["check_column_of", "on_terms"]
 
 
-def in_periods(given: list[TableInput], periods: Periods | None) -> list[TableInput]:
-    """The tables, with the periods of the rows of the only one of people.
+def on_terms(given: list[TableInput], terms: Terms) -> list[TableInput]:
+    """The tables, with the periods of the rows of the only one of people, and the spelling by which they are named.
 
     Raises:
-        ArgumentError: the periods are no ``ledger.Periods``.
-        Unsupported: there are several tables of people, or the rows are in Spark.
+        Unsupported: there are several tables of people, or the rows are in Spark, which has no normal form C.
     """
-    if periods is None:
-        return given
-    if not isinstance(periods, Periods):
-        raise ArgumentError(f"periods={periods!r} must be a ledger.Periods")
-    if sum(each.person is not None for each in given) > 1:
+    frames = any(is_data_frame(each.data) for each in given)
+    if terms.periods is not None and sum(each.person is not None for each in given) > 1:
         raise Unsupported("periods: several tables of people can't be joined by person and period: make one of them")
-    if any(is_data_frame(each.data) for each in given):
-        raise Unsupported("periods: not for data frames of Spark: write them as Parquet files")
-    return [each if each.person is None else replace(each, periods=periods) for each in given]
-
-
-def in_spelling(given: list[TableInput], spelling: str) -> list[TableInput]:
-    """The tables, whose people are named by this spelling.
-
-    Raises:
-        ArgumentError: there is no such spelling.
-        Unsupported: the rows are in Spark, which has no normal form C.
-    """
-    check_spelling(spelling)
-    if spelling != EXACT and any(is_data_frame(each.data) for each in given):
-        raise Unsupported(f"spelling={spelling!r}: not for data frames of Spark: write them as Parquet files")
-    return [each if each.person is None else replace(each, spelling=spelling) for each in given]
+    if frames and (terms.periods is not None or terms.spelling not in (None, EXACT)):
+        what = "periods" if terms.periods is not None else f"spelling={terms.spelling!r}"
+        raise Unsupported(f"{what}: not for data frames of Spark: write them as Parquet files")
+    spelling = terms.spelling or EXACT
+    return [each if each.person is None else replace(each, periods=terms.periods, spelling=spelling) for each in given]
 
 
 def check_column_of(periods: Periods | None, kinds: Mapping[str, str], types: Mapping[str, str]) -> None:
@@ -55,15 +40,3 @@ def check_column_of(periods: Periods | None, kinds: Mapping[str, str], types: Ma
             f"periods: column {periods.column!r} is of type {shown_type(types[periods.column])} and must hold dates or "
             f"times: open the data with {as_dates(periods.column, types[periods.column])}"
         )
-
-
-def refuse_other_names(book: Ledger, periods: Periods | None, spelling: str) -> None:
-    """Refuse a ledger with periods, or a spelling, where none is given: its accounts have other names.
-
-    Raises:
-        ArgumentError: it was made for others.
-    """
-    if book.spelling != spelling:
-        raise ArgumentError(f"{book.store.name} was made for spelling={book.spelling!r}, not {spelling!r}")
-    if book.periods != periods:
-        raise ArgumentError(f"{book.store.name} was made for periods={book.periods!r}, not {periods!r}")

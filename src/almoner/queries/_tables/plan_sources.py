@@ -56,7 +56,7 @@ def tables_of(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     given: dict[str, Any] = {"public": public or None, "person": settings.get("person")}
     if "tables" not in settings:
         data, how = _read(settings, settings, folder)
-        return {**given, "data": data, **how}
+        return {**given, "data": Table(data, **how)}
     tables, people = {}, {}
     for name, fields in settings["tables"].items():
         data, how = _read(fields, settings, folder)

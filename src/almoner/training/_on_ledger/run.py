@@ -23,7 +23,7 @@ from almoner._arrays import to_numpy
 from almoner._uncopyable import Uncopyable
 from almoner.errors import AlmonerError, ArgumentError, Unsupported
 from almoner.individual import Filter
-from almoner.ledger import Ledger, Reservation, new_claim
+from almoner.ledger import Consumer, Ledger, new_claim
 from almoner.training._card import Card
 
 __all__ = ["LedgerRun", "OnLedger", "digest", "reserve_on_ledger"]
@@ -60,6 +60,11 @@ class OnLedger:
         _check.name(key=self.key, analyst=self.analyst)
         if self.purpose is not None:
             _check.name(purpose=self.purpose)
+
+    def consumer(self, ledger: Ledger, **claimed: Any) -> Consumer:
+        """The consumer of this name on the ledger, which is open; with its claims, and what the record says of it."""
+        whose: dict[str, Any] = {"analyst": self.analyst, "purpose": self.purpose, "dataset": self.dataset}
+        return Consumer(ledger, key=self.key, **whose, **claimed)
 
     def whole(self) -> Any:
         """The budget of a Trainer on this ledger.
@@ -144,7 +149,7 @@ class LedgerRun(Uncopyable):
 
     Raises:
         Unsupported: the ledger's measure has no price for the training's budget.
-        ArgumentError, BudgetExceeded: as ``ledger.Reservation.take``.
+        ArgumentError, BudgetExceeded: as ``ledger.Consumer.reserve``.
 
     Guarantee: whatever else is charged to the ledger, before, meanwhile or afterwards, all of it together with this
         training keeps within each person's budget of the ledger.
@@ -174,19 +179,8 @@ class LedgerRun(Uncopyable):
                     f"key={on.key!r}: this ledger knows of no such training, which has released something: it is "
                     "another ledger, or an older copy of it"
                 )
-            self._hold = Reservation.take(
-                self._ledger,
-                key=on.key,
-                people=ids,
-                units=-(-self._limit // self._units_per_ledger_unit),
-                analyst=on.analyst,
-                purpose=on.purpose,
-                delta=delta,
-                claim=claim,
-                earlier=earlier,
-                described={"budget": repr(budget)},
-                dataset=on.dataset,
-            )
+            self._hold = on.consumer(self._ledger, claim=claim, earlier=earlier, described={"budget": repr(budget)})
+            self._hold.reserve(ids, -(-self._limit // self._units_per_ledger_unit), delta=delta)
         except BaseException:
             self._close()
             raise
@@ -199,7 +193,7 @@ class LedgerRun(Uncopyable):
     @property
     def delta(self) -> float:
         """At which the budget is stated: its own, or else the ledger's. Public."""
-        return self._budget.delta or self._ledger.delta or 1e-6
+        return self._budget.delta or self._ledger.terms.delta or 1e-6
 
     def accounts(self, saved: Filter | None = None) -> Filter:
         """The accounts that the training charges: each person's budget is what was reserved for that person.
@@ -251,9 +245,8 @@ class LedgerRun(Uncopyable):
             self._hold.settle(np.zeros_like(self._hold.units), public=outcome)
             return
         with self._hold.lock:
-            spent = to_numpy(self._accounts.state()["spent"])[:, 0] - self._opening()
-            units = np.minimum(-(-np.maximum(spent, 0) // self._units_per_ledger_unit), self._hold.units)
-            self._hold.settle(units.astype(np.int64), public=outcome)
+            units = -(-self._accounts.charged_units() // self._units_per_ledger_unit)
+            self._hold.settle(np.minimum(units, self._hold.units), public=outcome)
 
     def __enter__(self) -> Self:
         return self
@@ -276,11 +269,6 @@ class LedgerRun(Uncopyable):
         units = np.minimum(self._hold.units.astype(object) * self._units_per_ledger_unit, self._limit).astype(np.int64)
         shares = np.where(units == self._limit, 1.0, units.astype(np.float64) / self._limit)
         return np.where(units == 0, 0.25 / self._limit, shares)  # a share that is not a unit
-
-    def _opening(self) -> NDArray[np.int64]:
-        """(n,) the units that count as spent from the start."""
-        opening = self._budget.notion.person_opening(self._shares())
-        return np.asarray(opening, np.int64)[:, 0]
 
 
 def _measured(budget: filters.Filter, ledger: Ledger) -> tuple[int, float]:

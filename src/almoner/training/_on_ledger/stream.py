@@ -20,12 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from almoner import filters
-from almoner._arrays import to_numpy
 from almoner._uncopyable import Uncopyable
 from almoner._units import to_float
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import BudgetStatement, Filter
-from almoner.ledger import Ledger, Updates, last_update, new_claim
+from almoner.ledger import Consumer, Ledger, new_claim
 from almoner.mechanisms import Gaussian
 from almoner.training._on_ledger.run import OnLedger, digest
 
@@ -54,7 +53,7 @@ class LedgerStream(Uncopyable):
         self.on, given = on, on.ledger
         self._ledger = given if isinstance(given, Ledger) else Ledger.open(given)
         self._owned = self._ledger is not given
-        self._updates: Updates | None = None
+        self._begun: Consumer | None = None
         try:
             self.budget = _budget(self._ledger)
         except BaseException:
@@ -75,29 +74,22 @@ class LedgerStream(Uncopyable):
             there is none. Private.
 
         Raises:
-            ArgumentError: as ``ledger.Updates``.
+            ArgumentError: as ``ledger.Consumer.begin``.
         """
-        on, claim = self.on, new_claim() if folder is None else folder.own_claim()
-        last, kept = last_update(self._ledger, on.key), None if folder is None else folder.kept(number + 1)
-        charged = None if last is None else (last.public["update"], last.public["released"])
+        now = self._ledger.consumers.get(self.on.key)
+        charged = None if now is None or now.last is None else (now.updates, now.last["released"])
+        kept = None if folder is None else folder.kept(number + 1)
         if kept is not None and charged != (number + 1, digest(kept["noisy"])):
             kept = None  # it was never charged, so it is not released
-        self._updates = Updates(
-            self._ledger,
-            key=on.key,
-            analyst=on.analyst,
-            purpose=on.purpose,
-            claim=claim,
-            number=number + (kept is not None),
-            described=described,
-            dataset=on.dataset,
-        )
+        claim = new_claim() if folder is None else folder.own_claim()
+        consumer = self.on.consumer(self._ledger, claim=claim, described=described)
+        self._begun = consumer.begin(number + (kept is not None))
         return kept
 
     @property
     def record(self) -> str:
         """The stream's name and the entry that began it: for the model's card. Public."""
-        return f"stream {self.on.key!r}, entry {self._begun.record}"
+        return f"stream {self.on.key!r}, entry {self._stream.record}"
 
     def release(
         self,
@@ -128,17 +120,17 @@ class LedgerStream(Uncopyable):
         noisy: list[Any] = []
 
         def charged(most: Units) -> Units:
-            accounts, before = self._accounts(most)
+            accounts = Filter.with_left(self.whole, most)
             sums[:] = contribute(accounts)
-            return np.asarray(to_numpy(accounts.state()["spent"]), np.int64)[:, 0] - before
+            return accounts.charged_units()
 
         def drawn() -> dict[str, object]:
             noisy[:] = publish(list(sums))
-            keep(self._begun.number + 1, noisy)
+            keep(self._stream.number + 1, noisy)
             return {"sigma": step.sigma, "sensitivity": step.sensitivity, "released": digest(noisy)}
 
         people: Sequence[Any] = ids
-        self._begun.update(people, self._price(step), pace=spread, contribute=charged, release=drawn)
+        self._stream.update(people, self._price(step), pace=spread, contribute=charged, release=drawn)
         return noisy
 
     def statement(self, person: Hashable, *, delta: float | None) -> BudgetStatement:
@@ -157,7 +149,7 @@ class LedgerStream(Uncopyable):
     @property
     def number(self) -> int:
         """How many updates the ledger has charged. Public."""
-        return self._begun.number
+        return self._stream.number
 
     def refuse_used_key(self) -> None:
         """Refuse a key that the ledger knows, where there is nothing to go on from; before anything is written."""
@@ -168,23 +160,16 @@ class LedgerStream(Uncopyable):
             raise ArgumentError(f"key={key!r} was used for a question or training: choose another")
 
     @property
-    def _begun(self) -> Updates:
-        if self._updates is None:
+    def _stream(self) -> Consumer:
+        if self._begun is None:
             raise Unsupported("the stream has not begun")
-        return self._updates
-
-    def _accounts(self, most: Units) -> tuple[Filter, Units]:
-        """Accounts in which each person has so many units left, and what counts as spent there."""
-        fresh = Filter(len(most), self.whole).state()
-        (limit,) = self.whole.notion.person_limits()
-        before = limit - np.minimum(most, limit)
-        return Filter.from_state(fresh | {"spent": before[:, None]}), before
+        return self._begun
 
     def _price(self, step: Gaussian) -> int:
         """Units, the most that a person pays for a step."""
-        accounts, before = self._accounts(np.array([self._ledger.budget_units]))
+        accounts = Filter.with_left(self.whole, np.array([self._ledger.budget_units]))
         accounts.charge(step, accounts.allowance(step))
-        return max(1, int(to_numpy(accounts.state()["spent"])[0, 0] - before[0]))
+        return max(1, int(accounts.charged_units().max()))
 
 
 @contextmanager
@@ -204,8 +189,7 @@ def _budget(ledger: Ledger) -> filters.Gaussian | filters.Zcdp:
     Raises:
         Unsupported: Gaussian noise has no price in the ledger's measure.
     """
-    terms = ledger.entries("opened")[0].public
-    epsilon, delta, rho = terms["epsilon"], ledger.delta, to_float(ledger.budget_units)
+    epsilon, delta, rho = ledger.terms.epsilon, ledger.terms.delta, to_float(ledger.budget_units)
     if ledger.measure == "Gaussian rho":
         if epsilon is not None:
             return filters.Gaussian(epsilon=epsilon, delta=delta)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from almoner.ledger import Entry, Ledger
-from almoner.queries._answers.answers import Answer, answer_of
+from almoner.queries._ask.answer import Answer, answer_of
 from almoner.queries._questions.expected_width import same_question
 from almoner.queries._questions.kinds_of import recorded
 

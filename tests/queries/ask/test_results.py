@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from almoner import filters
 from almoner.cli import app
 from almoner.queries import Count, Covariance, Histogram, Quantiles, Sum, Top, ranges, write_csv
-from almoner.queries._answers.answers import answer
+from almoner.queries._ask.answer import answer
 from plan_files import plan_folder
 from sessions import opened
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from almoner._units import MEASURE, shown, to_float, up
 from almoner.errors import ArgumentError
-from almoner.queries._answers import results
+from almoner.queries._ask import results
 from almoner.queries._questions.clips import complete_clip, least_share
 from almoner.queries._questions.expected_width import expected_half_width
 from almoner.queries._questions.intervals import NoiseBand, Whole

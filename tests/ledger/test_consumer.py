@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from almoner import filters
 from almoner.errors import ArgumentError, BudgetExceeded, LedgerError
-from almoner.ledger import Ledger, Reservation, Updates, trainings, write_off
+from almoner.ledger import Consumer, Ledger, Terms, write_off
 from almoner.queries import statement
 from ledgers import RHO, ask, clean, opened
 
@@ -17,7 +17,8 @@ PEOPLE = ["ann", "bob", "cy"]
 
 
 def take(book, key="model", units=RHO // 2, people=PEOPLE, **options):
-    return Reservation.take(book, key=key, people=people, units=units, analyst="lab", **options)
+    of_claim = {name: options.pop(name) for name in ("claim", "earlier", "purpose") if name in options}
+    return Consumer(book, key=key, analyst="lab", **of_claim).reserve(people, units, **options)
 
 
 def units(*values):
@@ -42,7 +43,7 @@ def test_everybody_is_held_for_what_is_left_and_pays_what_it_cost(place):
         assert ask(book, "after", {"bob": RHO // 4 - 10, "cy": RHO // 2 - 19}) == {"bob"}
         assert [(e.kind, charged) for e, charged in book.charges("cy")] == [("training", 20), ("answered", RHO // 2)]
         assert clean(book)
-        assert [each.state for each in trainings(book)] == ["settled"]
+        assert [each.state for each in book.consumers.values()] == ["settled"]
     with opened(place) as book:
         assert clean(book)
 
@@ -62,7 +63,7 @@ def test_limits_count_trainings_and_give_back(place):
         with pytest.raises(BudgetExceeded):
             ask(book, "b", {"bob": 101}, analyst="lab", purpose="care")
         assert ask(book, "c", {"bob": 100}, analyst="lab", purpose="care") == {"bob"}
-        third = Reservation.take(book, key="third", people=["dan"], units=50, analyst="zoe")
+        third = Consumer(book, key="third", analyst="zoe").reserve(["dan"], 50)
         book.limit(60, analyst="zoe")
         assert ask(book, "d", {"dan": 20}, analyst="zoe") == set()
         third.settle(units(30))
@@ -117,7 +118,7 @@ def test_a_killed_training_stays_reserved_until_it_is_written_off(place):
         with pytest.raises(ArgumentError, match="written off"):
             take(book, earlier=["two"])
         assert book.spent("ann") == RHO // 2
-        assert [each.state for each in trainings(book)] == ["written off"]
+        assert [each.state for each in book.consumers.values()] == ["written off"]
         assert clean(book)
 
 
@@ -134,7 +135,7 @@ def test_a_training_is_settled_once_and_for_no_more_than_it_had(place):
         with pytest.raises(ArgumentError):
             hold.settle(units(0, 0, 0))
         with pytest.raises(ArgumentError, match="settled"):
-            take(book, units=10, earlier=[hold._claim])
+            take(book, units=10, earlier=[hold.claim])
         assert [book.spent(person) for person in PEOPLE] == [1, 2, 3]
         assert clean(book)
 
@@ -157,7 +158,7 @@ def test_what_verify_finds(tmp_path):
 
 def test_one_person_under_two_spellings_is_refused_where_they_are_one(tmp_path):
     """A ledger of whole numbers takes '17' and 17 for one person: both at once would be reserved once, spent twice."""
-    with Ledger.open(tmp_path / "l", budget=filters.Zcdp(rho=1.0), person="BIGINT", create=True) as book:
+    with Ledger.open(tmp_path / "l", Terms(filters.Zcdp(rho=1.0), person="BIGINT"), create=True) as book:
         with pytest.raises(ArgumentError, match="two of them are one person"):
             take(book, people=[17, "17", 18])
         assert take(book, people=["17", np.int64(18)], units=5).units.tolist() == [5, 5]
@@ -207,11 +208,11 @@ def test_nobody_is_ever_above_the_budget(tmp_path_factory, moves):
 def test_nothing_of_a_training_is_done_inside_a_transaction(path):
     """What was reserved, renewed or settled could be undone with it: each is refused, and then goes on."""
     with opened(path) as book:
-        hold = Reservation.take(book, key="model", people=["ann"], units=10, analyst="lab")
+        hold = take(book, units=10, people=["ann"])
         head = book.head
         for inside, match in (
             (
-                lambda _: Reservation.take(book, key="other", people=["ann"], units=10, analyst="lab"),
+                lambda _: take(book, key="other", units=10, people=["ann"]),
                 "no training begins or ends",
             ),
             (lambda _: hold.renew("next"), "no round of a training is released"),
@@ -229,17 +230,15 @@ def test_nothing_of_a_training_is_done_inside_a_transaction(path):
 def test_trainings_and_updates_say_their_data_set(path):
     """One that is not declared is refused, and nothing is reserved; the record and statements say it."""
     with opened(path) as book:
-        whose = {"people": ["ann"], "units": 10, "analyst": "lab"}
-        stream = {"key": "news", "analyst": "lab", "claim": "secret"}
-        for refused in (lambda: Reservation.take(book, key="model", **whose, dataset="orders"),
-                        lambda: Updates(book, **stream, dataset="orders")):  # fmt: skip
+        model = Consumer(book, key="model", analyst="lab", dataset="orders")
+        stream = Consumer(book, key="news", analyst="lab", dataset="orders")
+        for refused in (lambda: model.reserve(["ann"], 10), stream.begin):
             with pytest.raises(ArgumentError, match="'orders' is not declared"):
                 refused()
         assert book.head.startswith("0:")
         number = book.dataset("orders", person="customer").number
-        Reservation.take(book, key="model", **whose, dataset="orders").settle(np.array([3]))
-        updates = Updates(book, **stream, dataset="orders")
-        updates.update(["ann"], 5, contribute=lambda most: most, release=dict)
+        model.reserve(["ann"], 10).settle(np.array([3]))
+        stream.begin().update(["ann"], 5, contribute=lambda most: most, release=dict)
         said = [entry.public for entry in book.entries("training", "update")]
         assert [(each["dataset"], each["declared"]) for each in said] == [("orders", {"orders": number})] * 2
         assert [line.dataset for line in statement(book, "ann").lines] == ["orders"] * 2

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from almoner.errors import ArgumentError, BudgetExceeded, LedgerError
-from almoner.ledger import Ledger, Updates, last_update, left_at_worst, streams, verify
+from almoner.ledger import Consumer, Ledger, left_at_worst, verify
 from ledgers import RHO, ask, clean, opened
 
 PEOPLE = ["ann", "bob", "cy"]
@@ -19,8 +19,12 @@ def place(request, tmp_path):
     return tmp_path / "people.ledger" if request.param == "file" else request.getfixturevalue("server").place()
 
 
-def begun(book, *, key="news", claim="secret", **options):
-    return Updates(book, key=key, analyst="lab", claim=claim, **options)
+def begun(book, *, key="news", claim="secret", number=0, **options):
+    return Consumer(book, key=key, analyst="lab", claim=claim, **options).begin(number)
+
+
+def streams(book):
+    return [each for each in book.consumers.values() if each.kind == "stream"]
 
 
 def update(updates, wanted, *, price=RHO // 4, pace=1, people=PEOPLE, between=None, told=None):
@@ -62,8 +66,8 @@ def test_each_update_charges_those_who_are_in_it_what_they_pay(place):
         update(stream, [], people=[])
         (listed,) = streams(book)
         assert (listed.updates, listed.described, listed.analyst) == (3, {"sigma": 2.0}, "lab")
-        assert last_update(book, "news").public["update"] == 3
-        assert last_update(book, "other") is None
+        assert book.consumers["news"].last["update"] == 3
+        assert "other" not in book.consumers
         assert [units for _, units in book.charges("cy")] == [20]
         assert ask(book, "after", {"cy": RHO - 20, "dan": RHO - 6}) == {"cy"}
         assert clean(book)
@@ -156,7 +160,7 @@ def test_names_are_of_one_stream(place):
             with pytest.raises(ArgumentError, match=match):
                 begun(book, **wrong)
         with pytest.raises(ArgumentError, match="another stream"):
-            Updates(book, key="news", analyst="zoe", claim="secret")
+            Consumer(book, key="news", analyst="zoe", claim="secret").begin()
         for inside in (lambda _: update(stream, [1] * 3), lambda _: begun(book, key="other"), lambda _: begun(book)):
             with pytest.raises(ArgumentError, match="no stream goes on while a transaction is open"):
                 book.transact(inside)
@@ -195,7 +199,7 @@ def test_an_error_before_the_end_leaves_nothing(place):
                 stream.update(PEOPLE, 10, **zero | broken)
         assert spent(book) == [0] * 3
         update(stream, [1] * 3)
-        assert last_update(book, "news").public["update"] == 1
+        assert book.consumers["news"].last["update"] == 1
 
 
 def test_verify_finds_updates_that_are_missing_or_of_another(tmp_path):

@@ -1,1 +1,0 @@
-"""Answers: values, intervals, and what they are about."""
