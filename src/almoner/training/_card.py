@@ -1,7 +1,7 @@
 """The guarantee of a trained model, as data; ``to_markdown`` and ``to_html`` put it into words. All of it is public."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -181,19 +181,17 @@ class Card:
 
     def to_html(self) -> str:
         """The card as a page that stands alone: public, for whoever judges the model."""
-        tiles = [
-            ("Epsilon", shown(self.epsilon, 6)),
-            ("Delta", shown(self.delta, 6)),
-            ("Steps", f"{self.steps:,}"),
-            ("Noise, in clips", shown(self.noise_multiplier, 6, down=True)),
-            ("People in a step", "all") if self.sample_rate is None else ("Sampling rate", f"{self.sample_rate:.6g}"),
-        ]
-        return card_page(
-            f"{self._promise}-differential privacy: {READER}",
-            self._facts(),
-            tiles=tiles,
-            warning=NOT_PRIVATE if self.reproducible else "",
-            guess=self.guess,
+        facts: dict[str, list[str]] = {}
+        for name, said in self._facts():
+            facts.setdefault(name, []).append(said)
+        return _html.render(
+            "card.html",
+            card=self,
+            promise=self._promise,
+            reader=READER,
+            not_private=NOT_PRIVATE,
+            facts=facts,
+            words="" if self.guess is None else sentence(self.guess),
             unchecked=[UNCHECKED[each] for each in (self.people_from, self.preprocessing) if each in UNCHECKED],
         )
 
@@ -352,55 +350,3 @@ def build_card(budget: filters.Filter | Boundary, *, delta: float | None, **trai
         guess=meaning.of(budget.tradeoff()).guess(),
         **training,
     )
-
-
-SECTIONS = (
-    (
-        "What is protected",
-        ("Between which data sets", "Who counts as a person", "What is covered", "Labels", "Preprocessing"),
-    ),
-    ("The training", ("How it was trained", "Tuning", "Noise", "Divisor of the sums", "Randomness")),
-    ("The price", ("Who was charged what", "Ledger", "Released")),
-    ("The proof", ("Notion", "Why this filter", "Why it holds")),
-)
-"""The headings of the page, and which facts of the card stand below each."""
-
-ACCURACY = (
-    "How well it predicts. Accuracy that is measured on people's data is not covered by the promise, "
-    "unless it was paid for."
-)
-
-
-def card_page(
-    promise: str,
-    facts: Iterable[tuple[str, str]],
-    *,
-    tiles: Iterable[tuple[str, str]],
-    warning: str,
-    guess: float | None,
-    unchecked: Sequence[str],
-) -> str:
-    """The page. Everything on it is public.
-
-    Args:
-        promise: the guarantee, in a sentence.
-        facts: what the card says, by name, without full stops.
-        tiles: the most important numbers by name.
-        warning: above everything; empty for none.
-        guess: how often the best guess is right at most; None: not known.
-        unchecked: what the caller said and nothing can check.
-    """
-    told = list(facts)
-    body = [
-        *([_html.notice(warning, alert=True)] if warning else []),
-        _html.paragraph(promise, large=True),
-        _html.tiles(tiles),
-    ]
-    if guess is not None:
-        words = sentence(guess)
-        body += [_html.heading("In other words"), _html.bar(guess, words, tick=0.5), _html.paragraph(words)]
-    for heading, names in SECTIONS:
-        below = [(name, _html.text(f"{said}.")) for name, said in told if name in names]
-        body += [_html.heading(heading), _html.facts(sorted(below, key=lambda each: names.index(each[0])))]
-    body += [_html.heading("What this card cannot show"), _html.points((*unchecked, ACCURACY))]
-    return _html.page("What this model promises", body)

@@ -2,12 +2,11 @@
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
-from html import escape
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from almoner import _extras
+from almoner import _extras, _html
 from almoner.queries._questions.question import Question
 
 if TYPE_CHECKING:
@@ -175,15 +174,13 @@ def to_html(answer: Answered) -> str:
     named = [name for name in table if name not in _LAST]
     place = _places([*table["low"], *table["high"], *table["value"]])
     names, spans = _spans(table)
-    head = "".join(f"<th>{escape(name)}</th>" for name in [*named, "value", *names, ""])
-    body = []
+    rows = []
     for row, (value, low, high) in enumerate(zip(table["value"], table["low"], table["high"], strict=True)):
-        cells = [*(str(table[name][row]) for name in named), _short(value), *spans[row]]
-        listed = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        body.append(f"<tr>{listed}<td>{_bar(place, value, low, high)}</td></tr>")
-    notes = "".join(f"<div>{escape(note)}</div>" for note in _notes(answer, _HTML_LINES))
-    rows = f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody>"
-    return f"<div><div>{escape(_title(answer))}</div><table>{rows}</table>{notes}</div>"
+        cells = [*(table[name][row] for name in named), _short(value), *spans[row]]
+        rows.append((cells, place(low), None if value is None else place(value), place(high)))
+    head = [*named, "value", *names]
+    notes = _notes(answer, _HTML_LINES)
+    return _html.render("answer_table.html", title=_title(answer), head=head, rows=rows, notes=notes, width=_BAR)
 
 
 def _title(answer: Answered) -> str:
@@ -233,13 +230,6 @@ def _places(numbers: Sequence[float | None]) -> Callable[[float], float]:
         return round(max(0.0, min(1.0, (number / 2 - low / 2) / width)) * (_BAR - 8) + 4, 1)
 
     return place
-
-
-def _bar(place: Callable[[float], float], value: float | None, low: float, high: float) -> str:
-    left, right = place(low), place(high)
-    dot = "" if value is None else f'<circle cx="{place(value)}" cy="7" r="3" fill="#1f4e79"/>'
-    line = f'<line x1="{left}" x2="{right}" y1="7" y2="7" stroke="#7fa6cc" stroke-width="3"/>'
-    return f'<svg width="{_BAR}" height="14" role="img" aria-label="interval">{line}{dot}</svg>'
 
 
 def to_axes(answer: Answered, axes: "Axes | None") -> "Axes":
