@@ -65,7 +65,7 @@ def _environment() -> "Environment":
         auto_reload=False,  # the style's hash was told before
     )
     made.filters |= {"moment": _moment, "number": format, "shown": shown}
-    made.globals |= {"style": Markup(_style()), "private": f"{MARK[0].upper()}{MARK[1:]}."}
+    made.globals |= {"style": Markup(_style()), "private": f"{MARK[0].upper()}{MARK[1:]}.", "zip": zip}
     return made
 
 

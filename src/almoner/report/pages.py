@@ -108,8 +108,7 @@ def _ledger(book: Ledger, head: str | None, made: datetime) -> str:
         total=sum(map(_price, entries)) / book.budget_units,
         totals=[(*who, len(prices), sum(prices) / book.budget_units) for who, prices in sorted(totals.items())],
         price=_price,
-        payers=_payers,
-        asked=_asked_in,
+        asked=_asked,
     )
 
 
@@ -119,17 +118,3 @@ _CHARGING = ("answered", "training", "update", "watched", "spoke")
 def _price(entry: Entry) -> int:
     """The most that an entry can have cost a person, in units."""
     return int(entry.public.get("price", entry.public.get("units", 0)))
-
-
-def _payers(entry: Entry) -> str:
-    """Who could pay in full, as the record says."""
-    if "floor" in entry.public and int(entry.public["floor"]) >= _price(entry):
-        return "everybody"
-    return "perhaps not everybody" if entry.kind == "answered" else "-"
-
-
-def _asked_in(entry: Entry) -> dict[str, str]:
-    """The question of an entry, in words."""
-    kind = {"watched": "watch"}.get(entry.kind, entry.kind)
-    question = entry.public["question"] if kind == "answered" else {"ask": kind}
-    return _asked(question, str(entry.public.get("key") or entry.public.get("stream") or ""))

@@ -181,16 +181,13 @@ class Card:
 
     def to_html(self) -> str:
         """The card as a page that stands alone: public, for whoever judges the model."""
-        facts: dict[str, list[str]] = {}
-        for name, said in self._facts():
-            facts.setdefault(name, []).append(said)
         return _html.render(
             "card.html",
             card=self,
             promise=self._promise,
             reader=READER,
             not_private=NOT_PRIVATE,
-            facts=facts,
+            facts=self._facts(),
             words="" if self.guess is None else sentence(self.guess),
             unchecked=[UNCHECKED[each] for each in (self.people_from, self.preprocessing) if each in UNCHECKED],
         )

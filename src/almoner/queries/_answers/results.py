@@ -147,12 +147,8 @@ def to_csv(answers: Sequence[Answered], path: Path | str, *, keys: bool) -> None
 
 def to_text(answer: Answered) -> str:
     """The first rows of the table, and how many there are."""
-    table = columns(answer, _LINES)
-    named = [name for name in table if name not in _LAST]
-    names, spans = _spans(table)
-    lines = [[*named, "value", *names]]
-    for row, value in enumerate(table["value"]):
-        lines.append([*(str(table[name][row]) for name in named), _short(value), *spans[row]])
+    _, head, cells = _written(answer, _LINES)
+    lines = [head, *cells]
     widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     return "\n".join([_title(answer), *text, *_notes(answer, _LINES)])
@@ -170,17 +166,24 @@ def _spans(table: dict[str, list[Any]]) -> tuple[list[str], list[list[str]]]:
 
 def to_html(answer: Answered) -> str:
     """Table for notebooks, with a bar for each interval: SVG in the page, no script. All text is escaped."""
-    table = columns(answer, _HTML_LINES)
-    named = [name for name in table if name not in _LAST]
+    table, head, cells = _written(answer, _HTML_LINES)
     place = _places([*table["low"], *table["high"], *table["value"]])
-    names, spans = _spans(table)
-    rows = []
-    for row, (value, low, high) in enumerate(zip(table["value"], table["low"], table["high"], strict=True)):
-        cells = [*(table[name][row] for name in named), _short(value), *spans[row]]
-        rows.append((cells, place(low), None if value is None else place(value), place(high)))
-    head = [*named, "value", *names]
+    rows = list(zip(cells, table["low"], table["value"], table["high"], strict=True))
     notes = _notes(answer, _HTML_LINES)
-    return _html.render("answer_table.html", title=_title(answer), head=head, rows=rows, notes=notes, width=_BAR)
+    title = _title(answer)
+    return _html.render("answer_table.html", title=title, head=head, rows=rows, place=place, notes=notes, width=_BAR)
+
+
+def _written(answer: Answered, most: int) -> tuple[dict[str, list[Any]], list[str], list[list[str]]]:
+    """(The first rows of the table, and as text the names of its columns and the cells of each row)."""
+    table = columns(answer, most)
+    named = [name for name in table if name not in _LAST]
+    names, spans = _spans(table)
+    cells = [
+        [*(str(table[name][row]) for name in named), _short(value), *spans[row]]
+        for row, value in enumerate(table["value"])
+    ]
+    return table, [*named, "value", *names], cells
 
 
 def _title(answer: Answered) -> str:

@@ -81,19 +81,13 @@ class Console:
         return _html.render(
             "console.html",
             visit=visit,
+            api=api,
             told=told,
             people=people,
-            spent=[
-                (share, number, number / people["charged"])
-                for share, number in zip(people["shares"], people["people"], strict=True)
-                if number
-            ],
             spending=spending,
             days=_days(spending["by_day"])[-_DAYS:],
             most=_DAYS,
             alarms=alarms,
-            checked=api.checked,
-            checks=api.checks,
         )
 
 

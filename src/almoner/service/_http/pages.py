@@ -142,8 +142,6 @@ class AnalystPages:
             sent=fields,
             # a form that is sent twice asks once
             hidden={"form": visit.form, "made": fields.get("made", "") or new_key()},
-            words=_words,
-            shortened=_shortened,
         )
 
 
@@ -163,7 +161,6 @@ def _answer(answer: Answer, told: dict[str, Any], key: str) -> str:
         "answer.html",
         key=key,
         told=told,
-        words=_words(told["question"]),
         named=named,
         rows=rows,
         count=len(table["value"]),
@@ -194,17 +191,3 @@ def _spans(answer: Answer, most: int, *, zero: bool = False) -> list[dict[str, s
         }
         for value, low, high in zip(values, lows, highs, strict=True)
     ]
-
-
-def _words(question: dict[str, Any]) -> str:
-    """A question in a line."""
-    words = str(question["ask"])
-    words += f" of {question['column']}" if "column" in question else ""
-    words += f" where {question['where']}" if "where" in question else ""
-    by = question.get("by") or []
-    words += " by " + ", ".join(str(column) for column, _ in by) if by else ""
-    return _shortened(words)
-
-
-def _shortened(words: str) -> str:
-    return words if len(words) <= 200 else f"{words[:197]}..."
