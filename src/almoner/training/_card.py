@@ -71,25 +71,6 @@ NOT_PRIVATE = "A seed was given: anybody who knows it can take the noise off. Th
 
 SCOPE = "the model and every iterate; nothing that the data holder sees about single people"
 
-SECTIONS = {
-    "What is protected": (
-        "Between which data sets",
-        "Who counts as a person",
-        "What is covered",
-        "Labels",
-        "Preprocessing",
-    ),
-    "The training": ("How it was trained", "Tuning", "Noise", "Divisor of the sums", "Randomness"),
-    "The price": ("Who was charged what", "Ledger", "Released"),
-    "The proof": ("Notion", "Why this filter", "Why it holds"),
-}
-"""The headings of the page, and which facts of the card stand below each, in the order of the facts."""
-
-ACCURACY = (
-    "How well it predicts. Accuracy that is measured on people's data is not covered by the promise, "
-    "unless it was paid for."
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
@@ -200,25 +181,16 @@ class Card:
 
     def to_html(self) -> str:
         """The card as a page that stands alone: public, for whoever judges the model."""
-        told = self._facts()
-        tiles = [
-            ("Epsilon", shown(self.epsilon, 6)),
-            ("Delta", shown(self.delta, 6)),
-            ("Steps", f"{self.steps:,}"),
-            ("Noise, in clips", shown(self.noise_multiplier, 6, down=True)),
-            ("People in a step", "all") if self.sample_rate is None else ("Sampling rate", f"{self.sample_rate:.6g}"),
-        ]
-        body = [_html.notice(NOT_PRIVATE, alert=True)] if self.reproducible else []
-        body += [_html.paragraph(f"{self._promise}-differential privacy: {READER}", large=True), _html.tiles(tiles)]
-        if self.guess is not None:
-            words = sentence(self.guess)
-            body += [_html.heading(MEANING), _html.bar(self.guess, words, tick=0.5), _html.paragraph(words)]
-        for heading, names in SECTIONS.items():
-            below = [(name, _html.text(f"{said}.")) for name, said in told if name in names]
-            body += [_html.heading(heading), _html.facts(below)]
-        unchecked = [UNCHECKED[each] for each in (self.people_from, self.preprocessing) if each in UNCHECKED]
-        body += [_html.heading("What this card cannot show"), _html.points((*unchecked, ACCURACY))]
-        return _html.page("What this model promises", body)
+        return _html.render(
+            "card.html",
+            card=self,
+            promise=self._promise,
+            reader=READER,
+            not_private=NOT_PRIVATE,
+            facts=self._facts(),
+            words="" if self.guess is None else sentence(self.guess),
+            unchecked=[UNCHECKED[each] for each in (self.people_from, self.preprocessing) if each in UNCHECKED],
+        )
 
     def _facts(self) -> list[tuple[str, str]]:
         """The facts of the card, in order, by name."""
