@@ -83,14 +83,14 @@ from almoner.filters import Basic, Gaussian, Zcdp
 from almoner.ledger import Finding, Ledger, Periods, on_a_server
 from almoner.queries._answers.answers import Answer, Quote
 from almoner.queries._ask.analyst import Analyst
-from almoner.queries._questions.kinds_of import described, question
+from almoner.queries._questions.kinds_of import ASKS, described, question, question_schema
 from almoner.queries._questions.question import Question
 from almoner.queries._session import Session
 from almoner.queries._tables.plan_sources import check_tables, tables_of
 from almoner.queries._tables.unparsed_entries import Misfit
 from almoner.queries._templates import written_out
 
-__all__ = ["Plan", "described", "question"]
+__all__ = ["ASKS", "Plan", "described", "question", "question_schema"]
 
 _NEEDED = {"ledger": str, "analyst": str, "questions": list}
 _OPTIONAL: dict[str, type] = {

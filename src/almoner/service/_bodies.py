@@ -1,81 +1,18 @@
 """JSON in and out: strict on the way in, and finite on the way out."""
 
 import json
-from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
 from almoner.errors import ArgumentError
 from almoner.queries import Answer, Question, Quote
-from almoner.queries.plans import described, question
+from almoner.queries.plans import ASKS, described, question
 from almoner.service._refusals import Refused
 
-__all__ = ["ASKS", "FIELDS", "MOST_TEXT", "answer_of", "asked", "dumps", "parsed", "quote_of"]
+__all__ = ["MOST_TEXT", "answer_of", "asked", "dumps", "parsed", "quote_of"]
 
 MOST_TEXT = 4_000
 """Largest number of characters of all texts of a question together, but for public keys."""
-
-ASKS = (
-    "count", "people", "sum", "mean", "ratio", "variance", "covariance", "regression", "histogram", "quantiles", "top",
-    "distinct", "keys",
-)  # fmt: skip
-"""The kinds of questions."""
-
-_TEXT, _NUMBER, _WHOLE, _LIST, _TABLE, _FLAG = "string", "number", "integer", "array", "object", "boolean"
-
-FIELDS: Mapping[str, tuple[str, ...]] = {
-    "ask": (_TEXT,),
-    "table": (_TEXT,),
-    "where": (_TEXT,),
-    "by": (_TABLE, _LIST, _TEXT),
-    "clip": (_NUMBER, _TEXT),
-    "at_most": (_NUMBER,),
-    "report": (_NUMBER,),
-    "per_group": (_NUMBER,),
-    "sigma": (_NUMBER,),
-    "rho": (_NUMBER,),
-    "epsilon": (_NUMBER,),
-    "error": (_NUMBER, _TEXT),
-    "level": (_NUMBER,),
-    "each_person": (_TABLE, _LIST),
-    "pace": (_WHOLE,),
-    "anyway": (_FLAG,),
-    "spare": (_NUMBER,),
-    "column": (_TEXT,),
-    "low": (_NUMBER, _TEXT),
-    "high": (_NUMBER, _TEXT),
-    "per": (_TEXT,),
-    "edges": (_LIST,),
-    "levels": (_LIST,),
-    "step": (_NUMBER,),
-    "correlated": (_FLAG,),
-    "numerator": (_TEXT,),
-    "denominator": (_TEXT,),
-    "columns": (_TABLE, _LIST),
-    "target": (_TEXT,),
-    "k": (_WHOLE,),
-    "among": (_LIST,),
-    "count": (_TEXT,),
-    "delta": (_NUMBER,),
-    "most": (_WHOLE,),
-    "top": (_WHOLE,),
-    "bounds_hold": (_FLAG,),
-    "widest": (_LIST,),
-    "numerator_bounds": (_LIST,),
-    "denominator_bounds": (_LIST,),
-    "numerator_where": (_TEXT,),
-    "denominator_where": (_TEXT,),
-}
-"""The types that the fields of questions may have in JSON, by the names of JSON Schema."""
-
-_IS = {
-    _TEXT: lambda value: isinstance(value, str),
-    _NUMBER: lambda value: isinstance(value, int | float) and not isinstance(value, bool),
-    _WHOLE: lambda value: isinstance(value, int) and not isinstance(value, bool),
-    _LIST: lambda value: isinstance(value, list),
-    _TABLE: lambda value: isinstance(value, dict),
-    _FLAG: lambda value: isinstance(value, bool),
-}
 
 
 def parsed(body: bytes) -> Any:
@@ -119,23 +56,16 @@ def asked(values: object) -> Question:
     """
     if not isinstance(values, dict):
         raise Refused(422, "question", "a question must be an object")
-    for name, value in values.items():
-        if name not in FIELDS:
-            raise Refused(422, "question", f"{name!r:.60} is nothing that a question takes: {', '.join(FIELDS)}")
-        if value is not None and not any(_IS[kind](value) for kind in FIELDS[name]):
-            raise Refused(422, "question", f"{name} must be of type {' or '.join(FIELDS[name])}")
-    if values.get("ask") not in ASKS:
-        raise Refused(422, "question", f"ask must be one of {', '.join(ASKS)}")
-    if _length({name: value for name, value in values.items() if name not in ("by", "among")}) > MOST_TEXT:
-        raise Refused(422, "question", f"the texts of a question have at most {MOST_TEXT} characters together")
     try:
-        made = question(values)
-        described(made)
+        if _length({name: value for name, value in values.items() if name not in ("by", "among")}) > MOST_TEXT:
+            raise ArgumentError(f"the texts of a question have at most {MOST_TEXT} characters together")
+        if values.get("ask") not in ASKS:
+            raise ArgumentError(f"ask={values.get('ask')!r:.60} must be one of {', '.join(ASKS)}")
+        return question(values)
     except ArgumentError as error:
         raise Refused(422, "question", str(error)) from None
     except (TypeError, ValueError, AttributeError, OverflowError, KeyError, RecursionError):
         raise Refused(422, "question", "the values of the question are of other types than it takes") from None
-    return made
 
 
 def _length(value: object) -> int:

@@ -42,7 +42,7 @@ def keys_by_column(by: object) -> tuple[tuple[str, tuple[Key, ...]], ...]:
     pairs = tuple(by.items()) if isinstance(by, Mapping) else tuple(by)  # type: ignore[arg-type]
     columns = []
     for pair in pairs:
-        if not isinstance(pair, tuple) or len(pair) != 2:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise ArgumentError("by must be {column: keys}")
         check_column(pair[0])
         columns.append((pair[0], () if pair[1] is None else checked_keys("by", pair[0], pair[1])))

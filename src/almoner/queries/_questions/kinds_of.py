@@ -1,9 +1,12 @@
 """All kinds of questions, and questions as plain values."""
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
-from typing import Any
+from dataclasses import fields
+from functools import cache, reduce
+from operator import or_
+from typing import Annotated, Any
 
+from almoner._reading import Field, schema_of
 from almoner.errors import ArgumentError
 from almoner.queries._questions.kinds.bins import Histogram, Quantiles
 from almoner.queries._questions.kinds.counts import Count, People
@@ -13,9 +16,9 @@ from almoner.queries._questions.kinds.moments import Covariance, Regression
 from almoner.queries._questions.kinds.ratios import Ratio
 from almoner.queries._questions.kinds.tops import Top
 from almoner.queries._questions.kinds.values import Distinct, Keys
-from almoner.queries._questions.question import Question
+from almoner.queries._questions.question import Question, model_of, read_fields
 
-__all__ = ["described", "question", "recorded"]
+__all__ = ["ASKS", "described", "question", "question_schema", "recorded"]
 
 _KINDS: dict[str, type[Question]] = {
     kind.__name__.lower(): kind
@@ -77,22 +80,22 @@ def question(values: Mapping[str, Any]) -> Question:
     kind = values.pop("ask", None)
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ArgumentError(f"ask={kind!r} must be one of {', '.join(_KINDS)}")
-    takes = {each.name for each in fields(_KINDS[kind]) if each.init}
-    for name in values:
-        if name not in takes:
-            raise ArgumentError(f"{name!r} is nothing that {kind!r} takes; it takes {', '.join(sorted(takes))}")
     if isinstance(values.get("of"), Mapping):
         values["of"] = question(values["of"])
-    if isinstance(values.get("by"), list) and not all(isinstance(each, str) for each in values["by"]):
-        try:
-            values["by"] = dict(values["by"])
-        except (TypeError, ValueError):
-            raise ArgumentError("by must be {column: keys}") from None
-    try:
-        return _KINDS[kind](**values)
-    except TypeError as error:
-        if isinstance(error, ArgumentError):
-            raise
-        needed = [each.name for each in fields(_KINDS[kind]) if each.init and each.default is MISSING]
-        needed = [name for name in needed if name not in values]
-        raise ArgumentError(f"{kind!r} needs {', '.join(needed) or 'other types of values'}") from None
+    return _KINDS[kind](**read_fields(_KINDS[kind], values))
+
+
+ASKS = tuple(name for name, kind in _KINDS.items() if kind not in (Lengths, Extremes))
+"""Kinds of questions that analysts ask; the others are a session's own."""
+
+
+@cache
+def question_schema(ref: str = "#/$defs/{model}") -> dict[str, Any]:
+    """JSON Schema of the questions that analysts ask: each kind takes its own fields.
+
+    Args:
+        ref: where the schema of a kind will stand.
+    """
+    kinds = [model_of(_KINDS[name]) for name in ASKS]  # type: ignore[arg-type]
+    asked: Any = Annotated[reduce(or_, kinds), Field(discriminator="ask")]
+    return schema_of(asked, ref)

@@ -39,25 +39,24 @@ So is one that leaves out bounds, or keys of ``by``, which the session's data se
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from fractions import Fraction
+from functools import cache
 from itertools import product
 from math import floor, inf, nextafter, prod, sqrt
-from numbers import Real
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from almoner import _check
+from almoner._reading import Model, Number, create_model, read
 from almoner._units import RANGE
 from almoner.errors import ArgumentError
 from almoner.ledger.interfaces import Payment
 from almoner.mechanisms import Gaussian, Laplace
-from almoner.queries._language.keys import LONGEST_KEY, Key, check_column, check_table, checked_keys, keys_by_column
-from almoner.queries._language.steps import Steps, checked_steps
-from almoner.queries._language.where import parse
+from almoner.queries._language.keys import LONGEST_KEY, Key, check_column, checked_keys
 from almoner.queries._questions.bin_factor import BinFactor
-from almoner.queries._questions.clips import MOST_CLIP, clip_of, joint_steps, nobody_is_clipped, report_of
+from almoner.queries._questions.clips import clip_of, joint_steps, nobody_is_clipped, report_of
+from almoner.queries._questions.field_types import By, Clip, Error, Filter, Length, PerPerson, TableName
 from almoner.queries._questions.intervals import NoiseBand, Whole
-from almoner.queries._questions.open import check_auto, check_error
+from almoner.queries._questions.open import check_auto
 from almoner.queries._questions.prices import STEPS, price_of, pure_price_of
 from almoner.queries._questions.row_contributions import (
     Bins,
@@ -70,20 +69,17 @@ from almoner.queries._questions.row_contributions import (
 )
 
 __all__ = [
-    "LARGEST",
     "LONGEST_KEY",
     "Key",
     "Question",
     "check_column",
     "checked_keys",
-    "checked_numbers",
-    "make_plain",
+    "model_of",
+    "read_fields",
     "set_fields",
 ]
 
 _MOST_CELLS = 1_000_000
-_MOST_PACE = 1_000_000
-LARGEST = 1e100
 _MOST_NOISE = 2.0**53
 
 
@@ -91,20 +87,20 @@ _MOST_NOISE = 2.0**53
 class Question:
     """Base of all questions. Fields without a place in ``Question(...)`` follow from the others."""
 
-    table: str | None = None
-    where: str | None = None
-    by: tuple[tuple[str, tuple[Key, ...]], ...] | Mapping[str, Any] = ()
-    clip: float | str | None = None
-    at_most: float | None = None
-    report: float | None = None
-    per_group: float | None = None
-    sigma: float | None = None
-    rho: float | None = None
-    epsilon: float | None = None
-    error: float | str | None = None
-    level: float | None = None
-    each_person: Steps | Mapping[str, str] | None = None
-    pace: int | None = 1
+    table: TableName | None = None
+    where: Filter | None = None
+    by: By | None = ()
+    clip: Clip | None = None
+    at_most: Length | None = None
+    report: Annotated[float, Number(0, 0.9)] | None = None
+    per_group: Length | None = None
+    sigma: Annotated[float, Number(1e-3, 1e9)] | None = None
+    rho: Annotated[float, Number(1e-12, 1e3)] | None = None
+    epsilon: Annotated[float, Number(1e-6, 1e3)] | None = None
+    error: Error | None = None
+    level: Annotated[float, Number(0.5, 1 - 1e-9)] | None = None
+    each_person: PerPerson | None = None
+    pace: Annotated[int, Number(1, 1e6, whole=True)] | None = 1
     anyway: bool = False
 
     keys: tuple[tuple[str, tuple[Key, ...]], ...] = field(init=False, repr=False, compare=False)
@@ -139,18 +135,19 @@ class Question:
     """The units that each person who is counted must keep after paying."""
 
     def __post_init__(self) -> None:
-        self._check_rows()
-        set_fields(self, pure=self.epsilon is not None)
-        make_plain(self, "clip", "at_most", "report", "per_group", "sigma", "rho", "epsilon", "error", "level")
-        if self.per_group is not None:
-            _check.within(1e-3, MOST_CLIP, per_group=self.per_group)
-        self._check_noise()
-        if self.pace is not None:
-            _check.within(1, _MOST_PACE, pace=self.pace)
-            _check.whole(1, pace=self.pace)
-            set_fields(self, pace=int(self.pace))
-        if not isinstance(self.anyway, bool):
-            raise ArgumentError(f"anyway={self.anyway!r} must be True or False")
+        given = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
+        set_fields(self, **read_fields(type(self), given))
+        by: Any = self.by
+        set_fields(
+            self,
+            keys=tuple((column, keys or ()) for column, keys in by or ()),
+            pure=self.epsilon is not None,
+        )
+        self._check_kind()
+        if sum(each is not None for each in (self.sigma, self.rho, self.epsilon, self.error)) != 1:
+            raise ArgumentError("give either sigma=, rho=, epsilon= or error=")
+        if self.level is not None and self.error is None:
+            raise ArgumentError(f"level={self.level!r} is the level of error=, which is missing")
         chosen = self.error is not None or self.clip == "auto" or bool(self.auto_bounds())
         unfilled = bool(self.left_out()) or any(not keys for _, keys in self.keys)
         set_fields(self, open=chosen or unfilled, unfilled=unfilled)
@@ -187,29 +184,8 @@ class Question:
         if self.noise * STEPS >= _MOST_NOISE:
             raise ArgumentError(f"clip={self.clip!r} is too large for so small a price: the noise would be above 2**33")
 
-    def _check_rows(self) -> None:
-        """Refuse rows and groups that make no sense."""
-        if self.table is not None:
-            check_table(table=self.table)
-        if self.where is not None:
-            parse(self.where)
-        keys = keys_by_column(self.by)
-        set_fields(self, by=tuple((column, each or None) for column, each in keys), keys=keys)
-        if self.each_person is not None:
-            set_fields(self, each_person=checked_steps(self.each_person))
-
-    def _check_noise(self) -> None:
-        """Refuse noise that is given in more than one way, in none, or out of its range."""
-        if sum(each is not None for each in (self.sigma, self.rho, self.epsilon, self.error)) != 1:
-            raise ArgumentError("give either sigma=, rho=, epsilon= or error=")
-        if self.error is not None or self.level is not None:
-            check_error(self.error, self.level)
-        elif self.sigma is not None:
-            _check.within(1e-3, 1e9, sigma=self.sigma)
-        elif self.rho is not None:
-            _check.within(1e-12, 1e3, rho=self.rho)
-        else:
-            _check.within(1e-6, 1e3, epsilon=self.epsilon)
+    def _check_kind(self) -> None:
+        """Refuse what makes no sense in this kind of question; each field alone is checked by its type."""
 
     def left_out(self) -> tuple[str, ...]:
         """The names of bounds that are left out."""
@@ -344,20 +320,18 @@ def set_fields(asked: Question, **values: object) -> None:
         object.__setattr__(asked, name, value)
 
 
-def make_plain(asked: Question, *names: str) -> None:
-    """Make numbers of NumPy those that the record can hold."""
-    set_fields(asked, **{name: _number(getattr(asked, name)) for name in names})
+def read_fields(kind: type[Question], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a kind of question, each as its type says; the rules that a field alone can break are checked."""
+    checked = dict(read(model_of(kind), {"ask": kind.__name__.lower(), **values}, shown=True))  # type: ignore[arg-type]
+    del checked["ask"]
+    return checked
 
 
-def _number(value: Any) -> Any:
-    plain = type(value) in (int, float, bool, Fraction) or not isinstance(value, Real)
-    return value if plain else float(value)
-
-
-def checked_numbers(name: str, values: object) -> tuple[float, ...]:
-    if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
-        raise ArgumentError(f"{name} must be numbers")
-    numbers = tuple(map(_number, values))
-    for value in numbers:
-        _check.within(-LARGEST, LARGEST, **{name: value})
-    return numbers
+@cache
+def model_of(kind: Any) -> type[Model]:
+    """Model of the fields of a kind of question, with its name as ``ask``."""
+    takes: dict[str, Any] = {"ask": (Literal[kind.__name__.lower()], ...)}
+    takes |= {
+        each.name: (each.type, ... if each.default is MISSING else each.default) for each in fields(kind) if each.init
+    }
+    return create_model(kind.__name__, __base__=Model, **takes)

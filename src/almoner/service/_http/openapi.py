@@ -4,7 +4,7 @@ from functools import cache
 from typing import Any
 
 from almoner import __version__
-from almoner.service._bodies import ASKS, FIELDS
+from almoner.queries.plans import question_schema
 
 __all__ = ["document"]
 
@@ -40,19 +40,12 @@ def _ref(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _question() -> dict[str, Any]:
-    """A question, as in a file of questions but without its key: which fields a kind takes, docs/queries.md says."""
-    properties: dict[str, Any] = {name: {"type": [*kinds, "null"]} for name, kinds in FIELDS.items()}
-    properties["ask"] = {"type": "string", "enum": list(ASKS)}
-    about = "A question, with the fields of a file of questions."
-    return {
-        "type": "object",
-        "description": about,
-        "properties": properties,
-        "required": ["ask"],
-        "additionalProperties": False,
-        "examples": [{"ask": "count", "by": {"country": ["FR", "ES"]}, "clip": 5, "rho": 0.001}],
-    }
+def _questions() -> dict[str, Any]:
+    """A question, as in a file of questions but without its key; and each kind, with the fields that it takes."""
+    asked = question_schema("#/components/schemas/{model}")
+    kinds = asked.pop("$defs")
+    example = {"ask": "count", "by": {"country": ["FR", "ES"]}, "clip": 5, "rho": 0.001}
+    return {"Question": {"description": "A question of one of the kinds.", **asked, "examples": [example]}, **kinds}
 
 
 def _quote() -> dict[str, Any]:
@@ -76,14 +69,14 @@ def _schemas() -> dict[str, Any]:
     left = {"share": _SHARE, "by_period": _list(_object(**period)), "usual_questions": _WHOLE}
     left |= {"questions_today": _WHOLE, "seconds_today": {"type": "number"}}
     return {
-        "Question": _question(),
+        **_questions(),
         "Quote": _object(**_quote()),
         "Answer": _object(
             **listed,
-            groups=_list({"type": "array"}),
+            groups=_list(_list({})),
             values=_list({}),
             intervals=_list({}),
-            truth_intervals={"type": ["array", "null"]},
+            truth_intervals={"type": ["array", "null"], "items": {}},
             estimand=_TEXT,
             about=_TEXT,
             about_budgets=_TEXT,

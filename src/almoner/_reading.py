@@ -1,0 +1,279 @@
+"""Models of what comes in as text or JSON, and the one place where a broken rule becomes a sentence.
+
+Models are strict: a text is no number, 1 is not true, a number is finite, and a name that is not known is refused. Each
+number passes on as it came: one without a fraction stays a whole number, so that what is stored does not change.
+"""
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from difflib import get_close_matches
+from itertools import pairwise
+from numbers import Integral, Rational, Real
+from pathlib import Path
+from re import search
+from typing import Any, TypeVar
+
+from almoner._extras import need
+from almoner.errors import ArgumentError, DataError
+
+with need("pydantic", "pydantic_core", extra="queries"):
+    from pydantic import (
+        AfterValidator,
+        BaseModel,
+        ConfigDict,
+        Field,
+        GetCoreSchemaHandler,
+        TypeAdapter,
+        ValidationError,
+        create_model,
+        model_validator,
+    )
+    from pydantic.json_schema import GenerateJsonSchema
+    from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+__all__ = [
+    "AfterValidator", "Checked", "Field", "Model", "Number", "Numbers", "Rule", "broken", "create_model",
+    "model_validator", "plain", "read", "schema_of", "toml",
+]  # fmt: skip
+
+AnyModel = TypeVar("AnyModel", bound="Model")
+
+_RULES = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "dict_type": "a table",
+    "model_type": "a table",
+    "list_type": "a list",
+    "date_type": "a date, such as 2027-01-01, without quotes",
+}
+"""Rules of plain types, by what pydantic calls their errors."""
+
+
+class Model(BaseModel):
+    """Base of all models."""
+
+    model_config = ConfigDict(
+        strict=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, frozen=True, populate_by_name=True
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, values: object) -> object:
+        """Refuse names that are not known, before one is missed under its right name."""
+        if not isinstance(values, Mapping):
+            return values
+        known = {each.alias or name: each for name, each in cls.model_fields.items()}
+        for name in values:
+            if name not in known:
+                near = get_close_matches(str(name), known, 1)
+                meant = f"; did you mean {near[0]}?" if near else ""
+                raise broken(f"{_name(name)} is not known; known are {', '.join(sorted(known))}{meant}")
+        missing = [name for name, each in known.items() if each.is_required() and name not in values]
+        if missing:
+            asked = f"{values.get('ask')!r} needs {', '.join(missing)}"
+            raise broken(asked if "ask" in known else f"{missing[0]} is missing")
+        return values
+
+
+def broken(sentence: str) -> PydanticCustomError:
+    """The error of a model or a validator that says a sentence of its own."""
+    return PydanticCustomError("sentence", "{sentence}", {"sentence": sentence})
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Rule of an annotated type, in the words behind "must be": ``Annotated[list[str], Rule("a list of names")]``."""
+
+    must_be: str
+    secret: bool = False
+    """True if the value must not be shown, not even if it is a number."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return _ruled(handler(source), self.must_be, secret=self.secret)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """Type of a finite number between two bounds; of one of some words, where they may stand in its place."""
+
+    low: float
+    high: float
+    above: bool = False
+    """True if the lower bound itself is too low."""
+    whole: bool = False
+    words: tuple[str, ...] = ()
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        low: dict[str, Any] = {"gt" if self.above else "ge": int(self.low) if self.whole else self.low}
+        inner: CoreSchema
+        if self.whole:
+            inner = core_schema.int_schema(strict=True, le=int(self.high), **low)
+        else:
+            inner = core_schema.float_schema(strict=True, allow_inf_nan=False, le=self.high, **low)
+        if self.words:
+            inner = core_schema.union_schema([inner, core_schema.literal_schema(list(self.words))])
+        return _ruled(inner, self._rule, kind=int if self.whole else float)
+
+    @property
+    def _rule(self) -> str:
+        if self.whole:
+            ends = f"a whole number from {self.low:.0f} to {self.high:.0f}"
+        elif self.above:
+            ends = f"a number above {self.low:g}, and at most {self.high:g}"
+        else:
+            ends = f"a number in [{self.low:g}, {self.high:g}]"
+        return " or ".join([ends, *map(repr, self.words)])
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Type of a list of finite numbers; any iterable of numbers becomes a tuple of floats."""
+
+    least: int
+    most: int
+    low: float
+    high: float
+    rule: str
+    """Rule in the words that go behind "must be"."""
+    increasing: bool = False
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        number = core_schema.float_schema(strict=True, allow_inf_nan=False, ge=self.low, le=self.high)
+        listed = core_schema.list_schema(number, min_length=self.least, max_length=self.most, strict=True)
+        return core_schema.no_info_wrap_validator_function(self._read, listed)
+
+    def _read(self, values: Any, handler: core_schema.ValidatorFunctionWrapHandler) -> tuple[float, ...]:
+        try:
+            numbers = tuple(handler([plain(each, float) for each in values]))
+        except (ValidationError, TypeError):
+            numbers = ()
+        if not numbers or (self.increasing and not all(a < b for a, b in pairwise(numbers))):
+            raise PydanticCustomError("rule", "{rule}", {"rule": self.rule})
+        return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Type of what a function of ours checks and returns in its own form.
+
+    The function raises ArgumentError, with the place; for what it cannot even read, ``must_be`` is the rule.
+    """
+
+    check: Callable[[Any], Any]
+    shape: Any = Any
+    """Type of it in JSON."""
+    must_be: str = "of another form"
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        shape = handler.generate_schema(self.shape)
+        return core_schema.no_info_plain_validator_function(self._check, json_schema_input_schema=shape)
+
+    def _check(self, value: Any) -> Any:
+        try:
+            return self.check(value)
+        except (TypeError, AttributeError, KeyError, OverflowError, RecursionError):
+            raise PydanticCustomError("rule", "{rule}", {"rule": self.must_be}) from None
+
+
+def plain(value: Any, kind: type[int] | type[float]) -> Any:
+    """A number of NumPy as one of Python; others, and fractions, as they are."""
+    if type(value) in (int, float, bool, str) or not isinstance(value, Integral if kind is int else Real):
+        return value
+    return value if isinstance(value, Rational) and not isinstance(value, Integral) else kind(value)  # type: ignore[call-overload]
+
+
+def _ruled(
+    inner: CoreSchema, rule: str, *, secret: bool = False, kind: type[int] | type[float] | None = None
+) -> CoreSchema:
+    """A type whose values pass on as they came (numbers of NumPy as plain ones), and whose errors say one rule."""
+
+    def check(value: Any, handler: core_schema.ValidatorFunctionWrapHandler) -> Any:
+        value = value if kind is None else plain(value, kind)
+        try:
+            handler(value)
+        except ValidationError:
+            raise PydanticCustomError("rule", "{rule}", {"rule": rule, "secret": secret}) from None
+        return value
+
+    return core_schema.no_info_wrap_validator_function(check, inner)
+
+
+def read(model: type[AnyModel], values: object, *, where: str = "", shown: bool = False) -> AnyModel:
+    """Values as a model.
+
+    Args:
+        model: that they must follow.
+        values: of a file, a body, or arguments.
+        where: the place of all of them, before the names in an error; empty for none.
+        shown: whether an error may quote texts: those of a question, which is public.
+
+    Raises:
+        ArgumentError: they break a rule; the message says the place and the rule, and no text of a value unless shown.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise ArgumentError(_sentence(error, where, shown=shown)) from None
+
+
+def _sentence(error: ValidationError, where: str, *, shown: bool) -> str:
+    """The first rule that is broken, in a sentence."""
+    first = error.errors(include_url=False)[0]
+    context, value = first.get("ctx", {}), first["input"]
+    place = ".".join([where] * bool(where) + [_name(each) for each in first["loc"] if each != "[key]"])
+    if first["type"] == "sentence":
+        return f"{place}.{context['sentence']}" if place else context["sentence"]
+    if first["type"] == "value_error":
+        return str(context["error"])  # of a check of ours, which has the place
+    rule = context.get("rule") or _RULES.get(first["type"]) or f"one of {context.get('expected')}"
+    told = "" if context.get("secret") else _told(value, texts=shown)
+    return f"{place}{told} must be {rule}"
+
+
+def _told(value: object, *, texts: bool) -> str:
+    """A value as errors show it: nothing of what may hold more than one number, or a text that is not public."""
+    if isinstance(value, int) and abs(value) >= 2**1024:  # which may have too many digits to write
+        return ""
+    plain = isinstance(value, int | float | date) or value is None or (texts and isinstance(value, str))
+    return f"={value!r:.60}" if plain else ""
+
+
+def _name(name: object) -> str:
+    """A name in a place: as it is where it is a plain one."""
+    return str(name) if search(r"^[\w-]{1,60}$", str(name)) else f"{name!r:.60}"
+
+
+class _Untitled(GenerateJsonSchema):
+    """JSON Schema whose fields have no titles beside their names."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
+        return False
+
+
+def schema_of(model: Any, ref: str = "#/$defs/{model}") -> dict[str, Any]:
+    """JSON Schema of a model; ``ref`` is where those of its parts stand."""
+    return TypeAdapter(model).json_schema(ref_template=ref, schema_generator=_Untitled)
+
+
+def toml(path: Path) -> dict[str, Any]:
+    """The values of a TOML file.
+
+    Raises:
+        DataError: it cannot be read, or is no TOML; the message has the place, and no word, which may be secret.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not a TOML file: its text must be in UTF-8") from None
+    except RecursionError:
+        raise DataError(f"{path} is not a TOML file that can be read: its brackets are too deep") from None
+    except ValueError as error:  # of a whole number of thousands of digits, too
+        place = search(r"\((at line \d+, column \d+|at end of document)\)$", str(error))
+        raise DataError(f"{path} is not a TOML file{f': look {place[1]}' if place else ''}") from None
