@@ -10,7 +10,6 @@ from almoner.errors import MissingExtra
 
 HIDDEN = {
     "duckdb": ("from almoner._workspace import Workspace; Workspace(None)", "queries"),
-    "pydantic": ("import almoner.queries", "queries"),
     "matplotlib": ("from almoner.report.figures import figure; figure(1, 1)", "plots"),
     "torch": ("from almoner.training import Trainer", "torch"),
     "sklearn": ("from almoner.training import LogisticRegression", "sklearn"),

@@ -1,41 +1,43 @@
 """Models of what comes in as text or JSON, and the one place where a broken rule becomes a sentence.
 
-Models are strict: a text is no number, 1 is not true, a number is finite, and a name that is not known is refused. Each
+Models are strict: a text is no number, 1 is not true, a number is finite, and a name that is not known is refused. A
 number passes on as it came: one without a fraction stays a whole number, so that what is stored does not change.
 """
 
+import json
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from datetime import date
 from difflib import get_close_matches
+from functools import cache
 from itertools import pairwise
+from math import isfinite
 from numbers import Integral, Rational, Real
 from pathlib import Path
 from re import search
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from almoner._extras import need
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+    model_validator,
+)
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from almoner._check import told
 from almoner.errors import ArgumentError, DataError
 
-with need("pydantic", "pydantic_core", extra="queries"):
-    from pydantic import (
-        AfterValidator,
-        BaseModel,
-        ConfigDict,
-        Field,
-        GetCoreSchemaHandler,
-        TypeAdapter,
-        ValidationError,
-        create_model,
-        model_validator,
-    )
-    from pydantic.json_schema import GenerateJsonSchema
-    from pydantic_core import CoreSchema, PydanticCustomError, core_schema
-
 __all__ = [
-    "AfterValidator", "Checked", "Field", "Model", "Number", "Numbers", "Rule", "broken", "create_model",
-    "model_validator", "plain", "read", "schema_of", "toml",
+    "AfterValidator", "Checked", "Day", "Field", "Model", "Number", "Numbers", "Rule", "Text", "broken", "json_values",
+    "model_of", "model_validator", "plain", "read", "schema_of", "toml",
 ]  # fmt: skip
 
 AnyModel = TypeVar("AnyModel", bound="Model")
@@ -49,7 +51,7 @@ _RULES = {
     "dict_type": "a table",
     "model_type": "a table",
     "list_type": "a list",
-    "date_type": "a date, such as 2027-01-01, without quotes",
+    "union_tag_not_found": "of one kind: ask = ...",
 }
 """Rules of plain types, by what pydantic calls their errors."""
 
@@ -58,8 +60,17 @@ class Model(BaseModel):
     """Base of all models."""
 
     model_config = ConfigDict(
-        strict=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, frozen=True, populate_by_name=True
+        strict=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
+        frozen=True,
+        use_attribute_docstrings=True,
     )
+
+    def __repr_args__(self) -> list[Any]:
+        """Show no value: one may be secret."""
+        return []
 
     @model_validator(mode="before")
     @classmethod
@@ -67,21 +78,21 @@ class Model(BaseModel):
         """Refuse names that are not known, before one is missed under its right name."""
         if not isinstance(values, Mapping):
             return values
-        known = {each.alias or name: each for name, each in cls.model_fields.items()}
+        known = cls.model_fields
         for name in values:
             if name not in known:
                 near = get_close_matches(str(name), known, 1)
                 meant = f"; did you mean {near[0]}?" if near else ""
-                raise broken(f"{_name(name)} is not known; known are {', '.join(sorted(known))}{meant}")
+                raise broken(f".{_name(name)} is not known; known are {', '.join(sorted(known))}{meant}")
         missing = [name for name, each in known.items() if each.is_required() and name not in values]
         if missing:
-            asked = f"{values.get('ask')!r} needs {', '.join(missing)}"
-            raise broken(asked if "ask" in known else f"{missing[0]} is missing")
+            asked = f" {values.get('ask')!r} needs {', '.join(missing)}"
+            raise broken(asked if "ask" in known else f".{missing[0]} is missing")
         return values
 
 
 def broken(sentence: str) -> PydanticCustomError:
-    """The error of a model or a validator that says a sentence of its own."""
+    """The error of a model or a validator that says a sentence of its own, which goes on behind its place: ".a is"."""
     return PydanticCustomError("sentence", "{sentence}", {"sentence": sentence})
 
 
@@ -90,11 +101,9 @@ class Rule:
     """Rule of an annotated type, in the words behind "must be": ``Annotated[list[str], Rule("a list of names")]``."""
 
     must_be: str
-    secret: bool = False
-    """True if the value must not be shown, not even if it is a number."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return _ruled(handler(source), self.must_be, secret=self.secret)
+        return _ruled(handler(source), self.must_be)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +116,8 @@ class Number:
     """True if the lower bound itself is too low."""
     whole: bool = False
     words: tuple[str, ...] = ()
+    real: bool = False
+    """True if it becomes a float."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         low: dict[str, Any] = {"gt" if self.above else "ge": int(self.low) if self.whole else self.low}
@@ -117,10 +128,11 @@ class Number:
             inner = core_schema.float_schema(strict=True, allow_inf_nan=False, le=self.high, **low)
         if self.words:
             inner = core_schema.union_schema([inner, core_schema.literal_schema(list(self.words))])
-        return _ruled(inner, self._rule, kind=int if self.whole else float)
+        return _ruled(inner, self.must_be, kind=int if self.whole else float, real=self.real)
 
     @property
-    def _rule(self) -> str:
+    def must_be(self) -> str:
+        """The rule in words."""
         if self.whole:
             ends = f"a whole number from {self.low:.0f} to {self.high:.0f}"
         elif self.above:
@@ -188,64 +200,90 @@ def plain(value: Any, kind: type[int] | type[float]) -> Any:
 
 
 def _ruled(
-    inner: CoreSchema, rule: str, *, secret: bool = False, kind: type[int] | type[float] | None = None
+    inner: CoreSchema, rule: str, *, kind: type[int] | type[float] | None = None, real: bool = False
 ) -> CoreSchema:
     """A type whose values pass on as they came (numbers of NumPy as plain ones), and whose errors say one rule."""
 
     def check(value: Any, handler: core_schema.ValidatorFunctionWrapHandler) -> Any:
         value = value if kind is None else plain(value, kind)
         try:
-            handler(value)
+            read = handler(value)
         except ValidationError:
-            raise PydanticCustomError("rule", "{rule}", {"rule": rule, "secret": secret}) from None
-        return value
+            raise PydanticCustomError("rule", "{rule}", {"rule": rule}) from None
+        return read if real else value
 
     return core_schema.no_info_wrap_validator_function(check, inner)
 
 
-def read(model: type[AnyModel], values: object, *, where: str = "", shown: bool = False) -> AnyModel:
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Type of a printable text."""
+
+    most: int
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        text = core_schema.str_schema(strict=True, min_length=1, max_length=self.most)
+        return _ruled(core_schema.no_info_after_validator_function(_printable, text), self.must_be)
+
+    @property
+    def must_be(self) -> str:
+        """The rule in words."""
+        return f"1 to {self.most} printable characters"
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError
+    return text
+
+
+Day = Annotated[date, Rule("a date, such as 2027-01-01, without quotes")]
+
+
+@cache
+def model_of(kind: Any, tag: str = "") -> type[Model]:
+    """Model of the fields of a data class; with its name, in small letters, under a tag if there is one."""
+    takes: dict[str, Any] = {tag: (Literal[kind.__name__.lower()], ...)} if tag else {}
+    for each in fields(kind):
+        if each.init:
+            takes[each.name] = (each.type, ... if each.default is MISSING else each.default)
+    return create_model(kind.__name__, __base__=Model, __doc__=None, **takes)
+
+
+def read(model: type[AnyModel], values: object, *, where: str = "") -> AnyModel:
     """Values as a model.
 
     Args:
         model: that they must follow.
         values: of a file, a body, or arguments.
         where: the place of all of them, before the names in an error; empty for none.
-        shown: whether an error may quote texts: those of a question, which is public.
 
     Raises:
-        ArgumentError: they break a rule; the message says the place and the rule, and no text of a value unless shown.
+        ArgumentError: they break a rule; the message says the place and the rule, and the value as ``_check.told``.
     """
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise ArgumentError(_sentence(error, where, shown=shown)) from None
+        raise ArgumentError(_sentence(error, where)) from None
 
 
-def _sentence(error: ValidationError, where: str, *, shown: bool) -> str:
+def _sentence(error: ValidationError, where: str) -> str:
     """The first rule that is broken, in a sentence."""
     first = error.errors(include_url=False)[0]
     context, value = first.get("ctx", {}), first["input"]
     place = ".".join([where] * bool(where) + [_name(each) for each in first["loc"] if each != "[key]"])
     if first["type"] == "sentence":
-        return f"{place}.{context['sentence']}" if place else context["sentence"]
+        return f"{place}{context['sentence']}".lstrip(". ")
     if first["type"] == "value_error":
         return str(context["error"])  # of a check of ours, which has the place
-    rule = context.get("rule") or _RULES.get(first["type"]) or f"one of {context.get('expected')}"
-    told = "" if context.get("secret") else _told(value, texts=shown)
-    return f"{place}{told} must be {rule}"
-
-
-def _told(value: object, *, texts: bool) -> str:
-    """A value as errors show it: nothing of what may hold more than one number, or a text that is not public."""
-    if isinstance(value, int) and abs(value) >= 2**1024:  # which may have too many digits to write
-        return ""
-    plain = isinstance(value, int | float | date) or value is None or (texts and isinstance(value, str))
-    return f"={value!r:.60}" if plain else ""
+    rule = context.get("rule") or _RULES.get(first["type"]) or f"one of {context.get('expected', 'another form')}"
+    short = isinstance(value, int | float | str | date) or value is None
+    return f"{told(**{place: value}) if short else place} must be {rule}"
 
 
 def _name(name: object) -> str:
-    """A name in a place: as it is where it is a plain one."""
-    return str(name) if search(r"^[\w-]{1,60}$", str(name)) else f"{name!r:.60}"
+    """A name in a place, if it is a plain one."""
+    return str(name) if search(r"^[\w-]{1,60}$", str(name)) else "a name"
 
 
 class _Untitled(GenerateJsonSchema):
@@ -277,3 +315,33 @@ def toml(path: Path) -> dict[str, Any]:
     except ValueError as error:  # of a whole number of thousands of digits, too
         place = search(r"\((at line \d+, column \d+|at end of document)\)$", str(error))
         raise DataError(f"{path} is not a TOML file{f': look {place[1]}' if place else ''}") from None
+
+
+def json_values(text: bytes) -> Any:
+    """The values of a JSON text.
+
+    Raises:
+        DataError: it is no JSON, has a name twice, a number that is not finite, or text that is no Unicode.
+    """
+    try:
+        values = json.loads(
+            text.decode("utf-8"), parse_constant=_finite, parse_float=_finite, object_pairs_hook=_each_once
+        )
+        json.dumps(values, ensure_ascii=False).encode("utf-8")  # refuses half of a character
+    except (ValueError, RecursionError):
+        raise DataError("must be JSON: UTF-8, each name once, and finite numbers") from None
+    return values
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not isfinite(value):
+        raise ValueError
+    return value
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        raise ValueError
+    return table

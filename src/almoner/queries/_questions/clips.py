@@ -4,6 +4,7 @@ from fractions import Fraction
 from math import isqrt, sqrt
 from typing import NamedTuple, Protocol
 
+from almoner._check import told
 from almoner.errors import ArgumentError
 
 __all__ = [
@@ -82,11 +83,11 @@ def clip_of(asked: Clipped) -> float:
     """The clip: as given, or the longest that a contribution can be."""
     most = longest(asked)
     if isinstance(asked.clip, str):
-        raise ArgumentError(f"clip={asked.clip!r} must be a number or 'auto'")
+        raise ArgumentError(f"{told(clip=asked.clip)} must be a number or 'auto'")
     if asked.clip is not None:
         if most is not None and asked.clip > most and hasattr(asked, "per"):
             rule = "each person counts once in a group; or ask per='row'"
-            raise ArgumentError(f"clip={asked.clip!r} must be at most {most:g}: {rule}")
+            raise ArgumentError(f"{told(clip=asked.clip)} must be at most {most:g}: {rule}")
         return asked.clip
     if most is None and asked.at_most is None:
         raise ArgumentError("clip= must be given: the most full rows that one person counts for")

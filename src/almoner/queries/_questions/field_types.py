@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from almoner import _check
+from almoner._check import quoted
 from almoner._reading import AfterValidator, Checked, Field, Number, Numbers, Rule, plain
 from almoner.errors import ArgumentError
 from almoner.queries._language.keys import check_column, check_table, keys_by_column
@@ -66,7 +67,9 @@ def _columns(columns: object) -> tuple[Column, ...]:
         _check.within(-LARGEST, LARGEST, columns=low)
         _check.within(-LARGEST, LARGEST, columns=high)
         if not high - low > max(1e-100, 1e-9 * max(abs(low), abs(high))):
-            raise ArgumentError(f"columns: the bounds of {each[0]!r} must be increasing, within {LARGEST:g}")
+            raise ArgumentError(
+                f"columns: the bounds of {quoted(each[0], 'one')} must be increasing, within {LARGEST:g}"
+            )
         checked.append((each[0], float(low), float(high)))
     if not 1 <= len(checked) <= _MOST_COLUMNS or len({name for name, _, _ in checked}) < len(checked):
         raise ArgumentError(f"columns must be 1 to {_MOST_COLUMNS} columns, each once")

@@ -6,7 +6,8 @@ from functools import cache, reduce
 from operator import or_
 from typing import Annotated, Any
 
-from almoner._reading import Field, schema_of
+from almoner._check import told
+from almoner._reading import Field, model_of, schema_of
 from almoner.errors import ArgumentError
 from almoner.queries._questions.kinds.bins import Histogram, Quantiles
 from almoner.queries._questions.kinds.counts import Count, People
@@ -16,7 +17,7 @@ from almoner.queries._questions.kinds.moments import Covariance, Regression
 from almoner.queries._questions.kinds.ratios import Ratio
 from almoner.queries._questions.kinds.tops import Top
 from almoner.queries._questions.kinds.values import Distinct, Keys
-from almoner.queries._questions.question import Question, model_of, read_fields
+from almoner.queries._questions.question import Question, read_fields
 
 __all__ = ["ASKS", "described", "question", "question_schema", "recorded"]
 
@@ -79,10 +80,13 @@ def question(values: Mapping[str, Any]) -> Question:
     values = dict(values)
     kind = values.pop("ask", None)
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise ArgumentError(f"ask={kind!r} must be one of {', '.join(_KINDS)}")
-    if isinstance(values.get("of"), Mapping):
-        values["of"] = question(values["of"])
-    return _KINDS[kind](**read_fields(_KINDS[kind], values))
+        raise ArgumentError(f"{told(ask=kind)} must be one of {', '.join(_KINDS)}")
+    try:
+        if isinstance(values.get("of"), Mapping):
+            values["of"] = question(values["of"])
+        return _KINDS[kind](**read_fields(_KINDS[kind], values))
+    except (TypeError, AttributeError, KeyError, OverflowError, RecursionError):
+        raise ArgumentError("the values of the question are of other types than it takes") from None
 
 
 ASKS = tuple(name for name, kind in _KINDS.items() if kind not in (Lengths, Extremes))
@@ -96,6 +100,6 @@ def question_schema(ref: str = "#/$defs/{model}") -> dict[str, Any]:
     Args:
         ref: where the schema of a kind will stand.
     """
-    kinds = [model_of(_KINDS[name]) for name in ASKS]  # type: ignore[arg-type]
+    kinds = [model_of(_KINDS[name], "ask") for name in ASKS]  # type: ignore[arg-type]
     asked: Any = Annotated[reduce(or_, kinds), Field(discriminator="ask")]
     return schema_of(asked, ref)

@@ -3,6 +3,7 @@
 import re
 from typing import NamedTuple
 
+from almoner._check import told
 from almoner.errors import ArgumentError
 
 __all__ = ["Target", "check_auto", "target"]
@@ -33,7 +34,7 @@ def target(error: object) -> Target:
                 return read
     elif isinstance(error, int | float) and not isinstance(error, bool) and 0 < error <= 1e100:
         return Target(float(error), relative=False)
-    raise ArgumentError(f"error={error!r} must be a number above 0, or a share such as '2%' or '2% of 5000'")
+    raise ArgumentError(f"{told(error=error)} must be a number above 0, or a share such as '2%' or '2% of 5000'")
 
 
 def check_auto(clip: object, most: float | None, *, sigma: object, error: object) -> None:

@@ -39,14 +39,14 @@ So is one that leaves out bounds, or keys of ``by``, which the session's data se
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
-from functools import cache
 from itertools import product
 from math import floor, inf, nextafter, prod, sqrt
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from almoner._reading import Model, Number, create_model, read
+from almoner._check import told
+from almoner._reading import Number, model_of, read
 from almoner._units import RANGE
 from almoner.errors import ArgumentError
 from almoner.ledger.interfaces import Payment
@@ -74,7 +74,6 @@ __all__ = [
     "Question",
     "check_column",
     "checked_keys",
-    "model_of",
     "read_fields",
     "set_fields",
 ]
@@ -147,7 +146,7 @@ class Question:
         if sum(each is not None for each in (self.sigma, self.rho, self.epsilon, self.error)) != 1:
             raise ArgumentError("give either sigma=, rho=, epsilon= or error=")
         if self.level is not None and self.error is None:
-            raise ArgumentError(f"level={self.level!r} is the level of error=, which is missing")
+            raise ArgumentError(f"{told(level=self.level)} is the level of error=, which is missing")
         chosen = self.error is not None or self.clip == "auto" or bool(self.auto_bounds())
         unfilled = bool(self.left_out()) or any(not keys for _, keys in self.keys)
         set_fields(self, open=chosen or unfilled, unfilled=unfilled)
@@ -180,9 +179,11 @@ class Question:
         price = pure_price_of if self.pure else price_of
         set_fields(self, price=price(self.sensitivity_steps, self.noise))
         if self.price >= RANGE:
-            raise ArgumentError(f"sigma={self.sigma!r} is too small for clip={self.clip!r}")
+            raise ArgumentError(f"{told(sigma=self.sigma)} is too small for {told(clip=self.clip)}")
         if self.noise * STEPS >= _MOST_NOISE:
-            raise ArgumentError(f"clip={self.clip!r} is too large for so small a price: the noise would be above 2**33")
+            raise ArgumentError(
+                f"{told(clip=self.clip)} is too large for so small a price: the noise would be above 2**33"
+            )
 
     def _check_kind(self) -> None:
         """Refuse what makes no sense in this kind of question; each field alone is checked by its type."""
@@ -322,16 +323,6 @@ def set_fields(asked: Question, **values: object) -> None:
 
 def read_fields(kind: type[Question], values: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a kind of question, each as its type says; the rules that a field alone can break are checked."""
-    checked = dict(read(model_of(kind), {"ask": kind.__name__.lower(), **values}, shown=True))  # type: ignore[arg-type]
+    checked = dict(read(model_of(kind, "ask"), {"ask": kind.__name__.lower(), **values}))  # type: ignore[arg-type]
     del checked["ask"]
     return checked
-
-
-@cache
-def model_of(kind: Any) -> type[Model]:
-    """Model of the fields of a kind of question, with its name as ``ask``."""
-    takes: dict[str, Any] = {"ask": (Literal[kind.__name__.lower()], ...)}
-    takes |= {
-        each.name: (each.type, ... if each.default is MISSING else each.default) for each in fields(kind) if each.init
-    }
-    return create_model(kind.__name__, __base__=Model, **takes)

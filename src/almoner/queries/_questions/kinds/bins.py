@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from scipy.optimize import isotonic_regression
 
+from almoner._check import told
 from almoner._reading import Number, Numbers
 from almoner.errors import ArgumentError
 from almoner.queries._questions.bin_factor import BinFactor, separate_error, winning_factor
@@ -127,7 +128,7 @@ class Quantiles(_Binned):
 
     def _check_kind(self) -> None:
         if self.step is not None and max(map(abs, (self.edges[0], self.edges[-1]))) > _MOST_STEPS * self.step:
-            raise ArgumentError(f"step={self.step!r} must be at least the largest edge over {_MOST_STEPS:g}")
+            raise ArgumentError(f"{told(step=self.step)} must be at least the largest edge over {_MOST_STEPS:g}")
 
     def bin_factor(self) -> BinFactor | None:
         """The mixing of bins: for people of one weight each, where each test of each level then has no more noise.

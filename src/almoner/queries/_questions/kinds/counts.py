@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from almoner._check import told
 from almoner._reading import Number
 from almoner._units import up
 from almoner.errors import ArgumentError
@@ -57,7 +58,7 @@ class People(_Counted):
     def _check_kind(self) -> None:
         if self.spare is not None:
             if self.pace not in (None, 1):
-                raise ArgumentError(f"pace={self.pace!r}: with spare=, who cannot pay in full is left out")
+                raise ArgumentError(f"{told(pace=self.pace)}: with spare=, who cannot pay in full is left out")
             set_fields(self, pace=None)
 
     def _spare(self) -> int:

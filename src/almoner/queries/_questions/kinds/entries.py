@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from math import floor, hypot, sqrt
 from typing import Any
 
+from almoner._check import told
 from almoner.errors import ArgumentError
 from almoner.queries._questions.field_types import LARGEST, Bounds, ColumnName, End
 from almoner.queries._questions.intervals import (
@@ -42,9 +43,9 @@ class _Bounded(Question):
             return
         low, high = self.ends
         if not -LARGEST <= low < high <= LARGEST:
-            raise ArgumentError(f"low={low!r} and high={high!r} must be increasing, within {LARGEST:g}")
+            raise ArgumentError(f"{told(low=low)} and {told(high=high)} must be increasing, within {LARGEST:g}")
         if not high - low > max(1e-100, 1e-9 * max(abs(low), abs(high))):
-            raise ArgumentError(f"low={low!r} and high={high!r} are too close to each other")
+            raise ArgumentError(f"{told(low=low)} and {told(high=high)} are too close to each other")
         set_fields(self, middle=low / 2 + high / 2, half=high / 2 - low / 2)
 
     def auto_bounds(self) -> dict[str, float]:
@@ -75,9 +76,9 @@ def _check_widest(asked: "Sum | Mean") -> None:
     if asked.widest is None:
         return
     if asked.bounds_hold:
-        raise ArgumentError(f"widest={asked.widest!r}: with bounds_hold=True nothing is outside low and high")
+        raise ArgumentError(f"{told(widest=asked.widest)}: with bounds_hold=True nothing is outside low and high")
     if isinstance(asked, Mean) and asked.per == "total":
-        raise ArgumentError(f"widest={asked.widest!r} is for entries, not for totals: declare bounds_hold=True")
+        raise ArgumentError(f"{told(widest=asked.widest)} is for entries, not for totals: declare bounds_hold=True")
 
 
 def _beyond(asked: "Sum | Mean") -> float:
@@ -87,7 +88,7 @@ def _beyond(asked: "Sum | Mean") -> float:
     low, high = asked.ends
     beyond = max(low - asked.widest[0], asked.widest[1] - high, 0.0)
     if 0 < beyond < 1e-9 * max(abs(low), abs(high), high - low):
-        raise ArgumentError(f"widest={asked.widest!r} is too close to low={low!r} and high={high!r}")
+        raise ArgumentError(f"{told(widest=asked.widest)} is too close to {told(low=low)} and {told(high=high)}")
     return beyond
 
 

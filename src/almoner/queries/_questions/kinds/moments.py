@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from almoner._check import told
 from almoner.errors import ArgumentError
 from almoner.queries._questions.field_types import Column, ColumnName, Columns
 from almoner.queries._questions.intervals import Interval, NoiseBand, Whole, around
@@ -158,7 +159,7 @@ class Regression(_Moments):
     def _check_kind(self) -> None:
         names = [name for name, _, _ in self.bounded]
         if self.target not in names or len(names) < 2:
-            raise ArgumentError(f"target={self.target!r} must be one of the columns, beside at least one other")
+            raise ArgumentError(f"{told(target=self.target)} must be one of the columns, beside at least one other")
 
     @property
     def estimand(self) -> str:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from math import floor, inf, sqrt
 from typing import Any
 
+from almoner._check import told
 from almoner.errors import ArgumentError
 from almoner.queries._questions.field_types import Bounds, ColumnName, Filter
 from almoner.queries._questions.intervals import Interval, NoiseBand, Whole
@@ -39,11 +40,11 @@ class Ratio(Question):
         for part in ("numerator", "denominator"):
             column, bounds = getattr(self, part), getattr(self, f"{part}_bounds")
             if column is None and bounds is not None:
-                raise ArgumentError(f"{part}_bounds={bounds!r} are for a column: give {part}=")
+                raise ArgumentError(f"{told(**{f'{part}_bounds': bounds})} are for a column: give {part}=")
             if column is not None and bounds is None:
-                raise ArgumentError(f"{part}={column!r} needs {part}_bounds=(low, high)")
+                raise ArgumentError(f"{told(**{part: column})} needs {part}_bounds=(low, high)")
             if bounds is not None and max(map(abs, bounds)) < 1e-100:
-                raise ArgumentError(f"{part}_bounds={bounds!r} must not both be so near 0")
+                raise ArgumentError(f"{told(**{f'{part}_bounds': bounds})} must not both be so near 0")
 
     @property
     def estimand(self) -> str:

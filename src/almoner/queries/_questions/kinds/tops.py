@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from almoner._check import told
 from almoner._reading import Checked, Number
 from almoner.errors import ArgumentError
 from almoner.queries._questions.field_types import ColumnName, KeyList
@@ -29,7 +30,7 @@ class Top(Question):
     def _check_kind(self) -> None:
         set_fields(self, among=checked_keys("among", self.column, self.among))
         if self.k > len(self.among):
-            raise ArgumentError(f"k={self.k!r} must be at most the number of keys, {len(self.among)}")
+            raise ArgumentError(f"{told(k=self.k)} must be at most the number of keys, {len(self.among)}")
 
     @property
     def estimand(self) -> str:

@@ -11,6 +11,7 @@ from math import ceil, erfc, isqrt, nextafter, sqrt
 from typing import Annotated, Any
 
 from almoner import _check
+from almoner._check import told
 from almoner._reading import Number
 from almoner.errors import ArgumentError
 from almoner.queries._questions.field_types import ColumnName
@@ -95,7 +96,9 @@ class Keys(Question):
     def _check_kind(self) -> None:
         _check_most(self)
         if self.epsilon is not None:
-            raise ArgumentError(f"epsilon={self.epsilon!r}: keys that are not public need a delta, so no pure budget")
+            raise ArgumentError(
+                f"{told(epsilon=self.epsilon)}: keys that are not public need a delta, so no pure budget"
+            )
         if self.by:
             raise ArgumentError("by: the keys of one column are asked for; ask with where= for each group")
         _set_clip(self, (isqrt(self.most * STEPS**2 - 1) + 1) / STEPS)  # whole steps, not below the root
@@ -147,16 +150,16 @@ class Keys(Question):
 
 def _check_most(asked: Distinct | Keys) -> None:
     if asked.per_group is not None:
-        raise ArgumentError(f"per_group={asked.per_group!r}: most= bounds what a person counts for")
+        raise ArgumentError(f"{told(per_group=asked.per_group)}: most= bounds what a person counts for")
     if asked.pace not in (None, 1):
-        raise ArgumentError(f"pace={asked.pace!r}: values cannot shrink, so who cannot pay in full is left out")
+        raise ArgumentError(f"{told(pace=asked.pace)}: values cannot shrink, so who cannot pay in full is left out")
     set_fields(asked, pace=None)
 
 
 def _set_clip(asked: Distinct | Keys, clip: float) -> None:
     """The clip follows from ``most``; described questions have it."""
     if asked.clip not in (None, clip):
-        raise ArgumentError(f"clip={asked.clip!r}: most= bounds what a person counts for")
+        raise ArgumentError(f"{told(clip=asked.clip)}: most= bounds what a person counts for")
     set_fields(asked, clip=clip)
 
 
