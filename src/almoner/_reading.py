@@ -51,7 +51,7 @@ _RULES = {
     "dict_type": "a table",
     "model_type": "a table",
     "list_type": "a list",
-    "union_tag_not_found": "of one kind: ask = ...",
+    "is_instance_of": "a mechanism",
 }
 """Rules of plain types, by what pydantic calls their errors."""
 
@@ -241,13 +241,15 @@ Day = Annotated[date, Rule("a date, such as 2027-01-01, without quotes")]
 
 
 @cache
-def model_of(kind: Any, tag: str = "") -> type[Model]:
-    """Model of the fields of a data class; with its name, in small letters, under a tag if there is one."""
-    takes: dict[str, Any] = {tag: (Literal[kind.__name__.lower()], ...)} if tag else {}
-    for each in fields(kind):
-        if each.init:
-            takes[each.name] = (each.type, ... if each.default is MISSING else each.default)
+def model_of(kind: Any, /, **other: Any) -> type[Model]:
+    """Model of the fields of a data class, but for those that are another type here: of a text, that text alone."""
+    takes: dict[str, Any] = {each.name: (each.type, _default(each)) for each in fields(kind) if each.init}
+    takes |= {name: (Literal[each] if isinstance(each, str) else each, ...) for name, each in other.items()}
     return create_model(kind.__name__, __base__=Model, __doc__=None, **takes)
+
+
+def _default(each: Any) -> Any:
+    return ... if each.default is MISSING else each.default
 
 
 def read(model: type[AnyModel], values: object, *, where: str = "") -> AnyModel:
@@ -276,9 +278,13 @@ def _sentence(error: ValidationError, where: str) -> str:
         return f"{place}{context['sentence']}".lstrip(". ")
     if first["type"] == "value_error":
         return str(context["error"])  # of a check of ours, which has the place
-    rule = context.get("rule") or _RULES.get(first["type"]) or f"one of {context.get('expected', 'another form')}"
+    rule = context.get("rule") or _RULES.get(first["type"]) or _expected(context)
     short = isinstance(value, int | float | str | date) or value is None
     return f"{told(**{place: value}) if short else place} must be {rule}"
+
+
+def _expected(context: Mapping[str, Any]) -> str:
+    return f"one of {context['expected']}" if "expected" in context else "of another form"
 
 
 def _name(name: object) -> str:
@@ -287,7 +293,10 @@ def _name(name: object) -> str:
 
 
 class _Untitled(GenerateJsonSchema):
-    """JSON Schema whose fields have no titles beside their names."""
+    """JSON Schema whose fields have no titles beside their names, and whose objects have no other fields."""
+
+    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> dict[str, Any]:
+        return super().typed_dict_schema(schema) | {"additionalProperties": False}
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
         return False

@@ -178,7 +178,7 @@ class Plan:
     @property
     def files(self) -> list[Path]:
         """Where the rows are, of people and of public tables."""
-        tables = [self.settings, *(self.settings.tables or {}).values(), *self.settings.public.values()]
+        tables: list[Any] = [self.settings, *(self.settings.tables or {}).values(), *self.settings.public.values()]
         return [self.folder / each.data for each in tables if each.data is not None]
 
     @property

@@ -1,18 +1,178 @@
-"""JSON in and out: strict on the way in, and finite on the way out."""
+"""JSON in and out: strict on the way in, and finite on the way out; the types here make the OpenAPI document."""
 
 import json
+from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import Any
+from typing import Annotated, Any
 
-from almoner.errors import ArgumentError
+from typing_extensions import TypedDict
+
+from almoner._check import told, unquoted
+from almoner._reading import Field, Model, json_values
+from almoner.errors import ArgumentError, DataError
 from almoner.queries import Answer, Question, Quote
 from almoner.queries.plans import ASKS, described, question
 from almoner.service._refusals import Refused
+from almoner.service.policies import Limits
 
-__all__ = ["MOST_TEXT", "answer_of", "asked", "dumps", "parsed", "quote_of"]
+__all__ = [
+    "BODIES",
+    "MOST_TEXT",
+    "AnswerBody",
+    "DataSetBody",
+    "DataSetsBody",
+    "ListedBody",
+    "MeBody",
+    "PublicTableBody",
+    "QuoteBody",
+    "answer_of",
+    "asked",
+    "dumps",
+    "parsed",
+    "quote_of",
+]
 
 MOST_TEXT = 4_000
 """Largest number of characters of all texts of a question together, but for public keys."""
+
+Finite = Annotated[float | str | None, Field(description="A number; 'inf', '-inf' or 'nan' where not finite.")]
+Share = Annotated[float, Field(ge=0, description="A share of each person's budget.")]
+
+
+class QuoteBody(TypedDict):
+    """What a question would cost at worst."""
+
+    share: Share
+    rho: Finite
+    epsilon: Finite
+    half_width: Finite
+    standard_errors: Mapping[str, Finite]
+    margins: Mapping[str, Finite]
+    fits: int | None
+    words: str
+
+
+class ListedBody(TypedDict):
+    """An answer in a list, without its values."""
+
+    key: str
+    day: str
+    question: dict[str, Any]
+    share: Share
+
+
+class AnswerBody(ListedBody):
+    """An answer."""
+
+    groups: Sequence[Sequence[Any]]
+    values: list[Any]
+    intervals: list[Any]
+    truth_intervals: list[Any] | None
+    estimand: str
+    about: str
+    about_budgets: str
+    complete_clip: Finite
+    complete: bool | None
+    released_on: str | None
+
+
+class AnswersBody(TypedDict):
+    """Answers, newest first."""
+
+    total: int
+    answers: list[ListedBody]
+
+
+class ColumnBody(TypedDict):
+    """A column that questions may use."""
+
+    name: str
+    kind: str
+    about: str | None
+    low: Finite
+    high: Finite
+    keys: list[Any]
+
+
+class DataSetBody(TypedDict):
+    """A table of people."""
+
+    name: str
+    about: str | None
+    columns: list[ColumnBody]
+
+
+class PublicTableBody(TypedDict):
+    """A table that holds nobody's data, with the kinds of its columns."""
+
+    name: str
+    columns: dict[str, str]
+
+
+class DataSetsBody(TypedDict):
+    """The tables that questions may be about, and use."""
+
+    data_sets: list[DataSetBody]
+    public_tables: list[PublicTableBody]
+
+
+PeriodBody = TypedDict("PeriodBody", {"from": str, "share": Share})
+
+
+class LeftBody(TypedDict):
+    """What is left to an analyst."""
+
+    share: Share
+    by_period: list[PeriodBody]
+    usual_questions: int | None
+    questions_today: int
+    seconds_today: float
+
+
+class UsualBody(QuoteBody):
+    """The usual question, and what it would cost at worst."""
+
+    question: dict[str, Any]
+
+
+class MeBody(TypedDict):
+    """An analyst: limits, and what is left by them."""
+
+    analyst: str
+    purpose: str | None
+    expires: str | None
+    limits: Limits
+    step: float
+    shares_answers: bool
+    left: LeftBody
+    usual: UsualBody
+
+
+class HealthBody(TypedDict):
+    """The state of the service."""
+
+    status: str
+
+
+class ProblemBody(TypedDict):
+    """A refusal, as RFC 9457 has it."""
+
+    type: str
+    status: int
+    code: str
+    detail: str
+
+
+BODIES: dict[str, Any] = {
+    "Quote": QuoteBody,
+    "Answer": AnswerBody,
+    "Answers": AnswersBody,
+    "DataSets": DataSetsBody,
+    "Me": MeBody,
+    "Health": HealthBody,
+    "Problem": ProblemBody,
+}
+"""What is answered, by its name in the document."""
 
 
 def parsed(body: bytes) -> Any:
@@ -22,37 +182,17 @@ def parsed(body: bytes) -> Any:
         Refused: it is no JSON, has a name twice, a number that is not finite, or text that is no Unicode.
     """
     try:
-        text = body.decode("utf-8")
-        value = json.loads(text, parse_constant=_refuse, parse_float=_float, object_pairs_hook=_table)
-        json.dumps(value, ensure_ascii=False).encode("utf-8")  # refuses half of a character
-    except (ValueError, RecursionError):
-        raise Refused(400, "body", "the body must be JSON: UTF-8, each name once, and finite numbers") from None
-    return value
+        return json_values(body)
+    except DataError as error:
+        raise Refused(400, "body", f"the body {error}") from None
 
 
-def _refuse(_: str) -> Any:
-    raise ValueError
-
-
-def _float(digits: str) -> float:
-    value = float(digits)
-    if not isfinite(value):
-        raise ValueError
-    return value
-
-
-def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        raise ValueError
-    return table
-
-
+@unquoted()
 def asked(values: object) -> Question:
     """The question that plain values describe.
 
     Raises:
-        Refused: they describe none; the message depends on them alone.
+        Refused: they describe none; the message depends on them alone, and quotes none of them.
     """
     if not isinstance(values, dict):
         raise Refused(422, "question", "a question must be an object")
@@ -60,11 +200,11 @@ def asked(values: object) -> Question:
         if _length({name: value for name, value in values.items() if name not in ("by", "among")}) > MOST_TEXT:
             raise ArgumentError(f"the texts of a question have at most {MOST_TEXT} characters together")
         if values.get("ask") not in ASKS:
-            raise ArgumentError(f"ask={values.get('ask')!r:.60} must be one of {', '.join(ASKS)}")
+            raise ArgumentError(f"{told(ask=values.get('ask'))} must be one of {', '.join(ASKS)}")
         return question(values)
     except ArgumentError as error:
         raise Refused(422, "question", str(error)) from None
-    except (TypeError, ValueError, AttributeError, OverflowError, KeyError, RecursionError):
+    except (ValueError, RecursionError):
         raise Refused(422, "question", "the values of the question are of other types than it takes") from None
 
 
@@ -77,7 +217,7 @@ def _length(value: object) -> int:
     return sum(map(_length, value)) if isinstance(value, list) else 0
 
 
-def quote_of(quoted: Quote) -> dict[str, Any]:
+def quote_of(quoted: Quote) -> QuoteBody:
     """A quote as plain values."""
     return {
         "share": quoted.of_budget,
@@ -91,7 +231,7 @@ def quote_of(quoted: Quote) -> dict[str, Any]:
     }
 
 
-def answer_of(answer: Answer, key: str, day: str, share: float) -> dict[str, Any]:
+def answer_of(answer: Answer, key: str, day: str, share: float) -> AnswerBody:
     """An answer as plain values, with what it cost this time as a share of the budget.
 
     Of times it tells the day alone: the record's are of the moment when an answer was made, before its step ended.
@@ -122,6 +262,8 @@ def dumps(value: object) -> bytes:
 def _plain(value: object) -> object:
     if isinstance(value, float) and not isfinite(value):
         return str(value)
+    if isinstance(value, Model):
+        value = value.model_dump()
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -99,7 +99,8 @@ Token = Annotated[str, AfterValidator(_check_hash), Rule("what `almoner serve --
 Share = Annotated[float, Number(0, 1, above=True, real=True)]
 Bound = Annotated[float, Number(-1e100, 1e100, above=True, real=True)]
 Port = Annotated[int, Number(0, 65_535, whole=True)]
-Line, Words = Annotated[str, Text(200)], Annotated[str, Text(1000)]
+Line = Annotated[str, Text(200)]
+Words = Annotated[str, Text(1000)]
 
 
 class Limits(Model):
@@ -142,7 +143,7 @@ class AnalystTerms(_Analyst):
 class ColumnPart(Model):
     """Public facts about a column that questions may use."""
 
-    keys: Annotated[list[Any], AfterValidator(_check_keys)] | None = None
+    keys: Annotated[list[Any], AfterValidator(_check_keys)] = Field(default=[])
     """the public values of the column, for questions that leave them out"""
     low: Bound | None = None
     """the public bound below of the column, for questions that leave it out"""
@@ -153,8 +154,8 @@ class ColumnPart(Model):
 
     @model_validator(mode="after")
     def _bounds(self) -> Self:
-        both = self.low is not None and self.high is not None
-        if (self.low is None) != (self.high is None) or (both and not self.low < self.high):
+        low, high = self.low, self.high
+        if (low is None) != (high is None) or (low is not None and high is not None and not low < high):
             raise broken(" must have both low and high, and low below high, or neither")
         return self
 
@@ -219,7 +220,7 @@ class HolderPart(Model):
 class SharingPart(Model):
     """Analysts who share their answers."""
 
-    analysts: Annotated[list[str], Rule("a list of analysts of this file")] = Field([])
+    analysts: Annotated[list[str], Rule("a list of analysts of this file")] = Field(default=[])
     """what one of these was answered serves the others, for nothing"""
 
 
@@ -372,7 +373,7 @@ def _plan(file: PolicyFile, folder: Path) -> Plan:
 
 
 def _data_set(name: str, part: TablePart) -> DataSet:
-    columns = (Column(name=column, **told.model_dump()) for column, told in part.columns.items())
+    columns = (Column(name=column, **told.model_dump(exclude_unset=True)) for column, told in part.columns.items())
     return DataSet(name, part.about, tuple(columns))
 
 

@@ -140,14 +140,17 @@ class Card:
         Raises:
             DataError: fields are missing, are not known, or are not those of a card.
         """
+        from almoner._reading import read  # which most processes never need
+
         try:
-            listed = [dict(each) for each in described["released"]]
-            released = tuple((each.pop("times"), mechanisms.from_fields(each)) for each in listed)
-            card = cls(**{**described, "released": tuple((mechanism, times) for times, mechanism in released)})
-            numbers = np.asarray([card.epsilon, card.delta, card.sigma, card.total, *(n for n, _ in released)], float)
-            sound = bool((numbers >= 0).all()) and card.delta <= 1 and card.people_from in PEOPLE
-        except (TypeError, KeyError, ValueError, ArgumentError) as error:
-            raise DataError("this is not a card of a model") from error
+            read(card_model(), described)
+            released = described["released"]
+            listed = [(mechanisms.from_fields(_without(each, "times")), each["times"]) for each in released]
+            card = cls(**{**described, "released": tuple(listed)})
+        except (KeyError, ArgumentError) as error:
+            raise DataError(f"this is not a card of a model: {error}") from None
+        numbers = np.asarray([card.epsilon, card.delta, card.sigma, card.total, *(times for _, times in listed)], float)
+        sound = bool((numbers >= 0).all()) and card.delta <= 1
         if not sound:
             raise DataError("this is not a card of a model: its numbers are out of their ranges")
         return card
@@ -303,6 +306,17 @@ def worst_case(odometer: Boundary | None, released: Mapping[Mechanism, int]) -> 
         for step, count in ((mechanism, times),) if isinstance(worst, Odometer) else ((mechanism, 1),) * times:
             worst.charge(mechanisms.Repeated(step, count) if count > 1 else step)
     return worst
+
+
+def card_model() -> Any:
+    """Model of the fields of a card, as JSON has them."""
+    from almoner._reading import model_of
+
+    return model_of(Card, released=list[dict[str, Any]])
+
+
+def _without(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {each: value for each, value in fields.items() if each != name}
 
 
 def build_card(budget: filters.Filter | Boundary, *, delta: float | None, **training: Any) -> Card:

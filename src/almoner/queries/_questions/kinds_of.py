@@ -100,6 +100,6 @@ def question_schema(ref: str = "#/$defs/{model}") -> dict[str, Any]:
     Args:
         ref: where the schema of a kind will stand.
     """
-    kinds = [model_of(_KINDS[name], "ask") for name in ASKS]  # type: ignore[arg-type]
+    kinds = [model_of(_KINDS[name], ask=name) for name in ASKS]  # type: ignore[arg-type]
     asked: Any = Annotated[reduce(or_, kinds), Field(discriminator="ask")]
     return schema_of(asked, ref)

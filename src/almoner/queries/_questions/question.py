@@ -323,6 +323,7 @@ def set_fields(asked: Question, **values: object) -> None:
 
 def read_fields(kind: type[Question], values: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a kind of question, each as its type says; the rules that a field alone can break are checked."""
-    checked = dict(read(model_of(kind, "ask"), {"ask": kind.__name__.lower(), **values}))  # type: ignore[arg-type]
+    ask = kind.__name__.lower()
+    checked = dict(read(model_of(kind, ask=ask), {"ask": ask, **values}))  # type: ignore[arg-type]
     del checked["ask"]
     return checked

@@ -74,7 +74,7 @@ class AccountsPart(Model):
     """the path of the ledger, or `"postgresql://server/database"`"""
     person: str | None = None
     """the column that says whose row it is, unless each table says it"""
-    public: dict[str, LookupPart] = Field({})
+    public: dict[str, LookupPart] = Field(default={})
     """tables that hold nobody's data: `[public.NAME]`"""
     budget: Literal["zcdp", "gaussian", "pure"] = "zcdp"
     """the notion of the budget"""

@@ -5,13 +5,13 @@ They are made by the server, work without JavaScript, ask for nothing from elsew
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 from urllib.parse import urlencode
 
 from almoner import _html
 from almoner._intervals import interval_shown, value_shown
 from almoner.queries import Answer
 from almoner.service._analyst_api import AnalystApi
+from almoner.service._bodies import AnswerBody
 from almoner.service._http.analyst_routes import ask
 from almoner.service._http.application import Handler, Request, Response, page_response, redirect
 from almoner.service._http.forms import Fields, fields_of, key_of, new_key, options_of, question_of
@@ -150,7 +150,7 @@ def login_page(title: str, label: str, said: str = "") -> str:
     return _html.render("login.html", title=title, label=label, said=said)
 
 
-def _answer(answer: Answer, told: dict[str, Any], key: str) -> str:
+def _answer(answer: Answer, told: AnswerBody, key: str) -> str:
     table = answer.columns()
     named = [name for name in table if name not in ("value", "low", "high", "truth_low", "truth_high")]
     rows = [
