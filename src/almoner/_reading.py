@@ -16,7 +16,7 @@ from math import isfinite
 from numbers import Integral, Rational, Real
 from pathlib import Path
 from re import search
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -36,8 +36,8 @@ from almoner._check import told
 from almoner.errors import ArgumentError, DataError
 
 __all__ = [
-    "AfterValidator", "Checked", "Day", "Field", "Model", "Number", "Numbers", "Rule", "Text", "broken", "json_values",
-    "model_of", "model_validator", "plain", "read", "schema_of", "toml",
+    "AfterValidator", "Checked", "Day", "Either", "Field", "Model", "Number", "Numbers", "Rule", "Text", "broken",
+    "json_values", "model_of", "model_validator", "plain", "read", "schema_of", "toml",
 ]  # fmt: skip
 
 AnyModel = TypeVar("AnyModel", bound="Model")
@@ -192,6 +192,27 @@ class Checked:
             raise PydanticCustomError("rule", "{rule}", {"rule": self.must_be}) from None
 
 
+@dataclass(frozen=True, slots=True)
+class Either:
+    """Type of one of several models."""
+
+    choose: Callable[[Any], type[BaseModel] | None]
+    """Which one it is, by the value; None for none."""
+    otherwise: str
+    """The sentence behind the place of what is none."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        tags = {f"[{each.__name__}]": handler.generate_schema(each) for each in get_args(source)}
+        return core_schema.tagged_union_schema(
+            tags, self._tag, custom_error_type="sentence", custom_error_message="{sentence}",
+            custom_error_context={"sentence": self.otherwise},
+        )  # fmt: skip
+
+    def _tag(self, value: Any) -> str | None:
+        chosen = self.choose(value)
+        return None if chosen is None else f"[{chosen.__name__}]"
+
+
 def plain(value: Any, kind: type[int] | type[float]) -> Any:
     """A number of NumPy as one of Python; others, and fractions, as they are."""
     if type(value) in (int, float, bool, str) or not isinstance(value, Integral if kind is int else Real):
@@ -273,7 +294,7 @@ def _sentence(error: ValidationError, where: str) -> str:
     """The first rule that is broken, in a sentence."""
     first = error.errors(include_url=False)[0]
     context, value = first.get("ctx", {}), first["input"]
-    place = ".".join([where] * bool(where) + [_name(each) for each in first["loc"] if each != "[key]"])
+    place = ".".join([where] * bool(where) + [_name(each) for each in first["loc"] if str(each)[:1] != "["])
     if first["type"] == "sentence":
         return f"{place}{context['sentence']}".lstrip(". ")
     if first["type"] == "value_error":

@@ -147,9 +147,9 @@ class Card:
             released = described["released"]
             listed = [(mechanisms.from_fields(_without(each, "times")), each["times"]) for each in released]
             card = cls(**{**described, "released": tuple(listed)})
-        except (KeyError, ArgumentError) as error:
-            raise DataError(f"this is not a card of a model: {error}") from None
-        numbers = np.asarray([card.epsilon, card.delta, card.sigma, card.total, *(times for _, times in listed)], float)
+            numbers = np.asarray([card.epsilon, card.delta, card.sigma, card.total, *(n for _, n in listed)], float)
+        except (TypeError, KeyError, ValueError, ArgumentError) as error:
+            raise DataError("this is not a card of a model") from error
         sound = bool((numbers >= 0).all()) and card.delta <= 1
         if not sound:
             raise DataError("this is not a card of a model: its numbers are out of their ranges")
