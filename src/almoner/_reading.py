@@ -6,14 +6,15 @@ number passes on as it came: one without a fraction stays a whole number, so tha
 
 import json
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from datetime import date
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, reduce
 from itertools import pairwise
 from math import isfinite
 from numbers import Integral, Rational, Real
+from operator import or_
 from pathlib import Path
 from re import search
 from typing import Annotated, Any, Literal, TypeVar, get_args
@@ -37,7 +38,7 @@ from almoner.errors import ArgumentError, DataError
 
 __all__ = [
     "AfterValidator", "Checked", "Day", "Either", "Field", "Model", "Number", "Numbers", "Rule", "Text", "broken",
-    "json_values", "model_of", "model_validator", "plain", "read", "schema_of", "toml",
+    "json_values", "model_of", "model_validator", "one_of", "plain", "read", "schema_of", "toml",
 ]  # fmt: skip
 
 AnyModel = TypeVar("AnyModel", bound="Model")
@@ -67,6 +68,11 @@ class Model(BaseModel):
         frozen=True,
         use_attribute_docstrings=True,
     )
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """JSON Schema of it, for editors and other programs."""
+        return schema_of(cls)
 
     def __repr_args__(self) -> list[Any]:
         """Show no value: one may be secret."""
@@ -271,6 +277,11 @@ def model_of(kind: Any, /, **other: Any) -> type[Model]:
 
 def _default(each: Any) -> Any:
     return ... if each.default is MISSING else each.default
+
+
+def one_of(tag: str, models: Iterable[type[Model]]) -> Any:
+    """Type of what is one of several models, as a tag says."""
+    return Annotated[reduce(or_, models), Field(discriminator=tag)]
 
 
 def read(model: type[AnyModel], values: object, *, where: str = "") -> AnyModel:

@@ -9,7 +9,7 @@ from almoner.errors import ArgumentError
 from almoner.mechanisms import _best_of, _pair, _rounds
 from almoner.mechanisms._rounds import Mechanism
 
-__all__ = ["from_fields", "to_fields"]
+__all__ = ["fields_schema", "from_fields", "to_fields"]
 
 _KINDS: dict[str, type[Mechanism]] = {
     name: kind
@@ -68,3 +68,10 @@ def model_of(kind: str) -> Any:
     from almoner._reading import model_of
 
     return model_of(_KINDS[kind], kind=kind)  # type: ignore[arg-type]
+
+
+def fields_schema() -> dict[str, Any]:
+    """JSON Schema of mechanisms as plain values."""
+    from almoner._reading import one_of, schema_of
+
+    return schema_of(one_of("kind", map(model_of, _KINDS)))

@@ -70,14 +70,15 @@ run again after a crash.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 from almoner._check import told, unquoted
-from almoner._reading import read, toml
+from almoner._reading import Day, Field, Model, read, toml
 from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.filters import Basic, Gaussian, Zcdp
 from almoner.ledger import Finding, Ledger, Periods, on_a_server
@@ -98,6 +99,23 @@ _BUDGETS: dict[str, tuple[type[Zcdp] | type[Gaussian] | type[Basic], set[str]]] 
     "pure": (Basic, {"epsilon"}),
 }
 _REST = "rest"
+_PLACE = {"type": "string", "pattern": r"\{"}
+"""JSON Schema of a text in a template that becomes something else."""
+
+
+class Template(Model):
+    """Fields of a question in a file beside those of its kind: its key, and what makes it a template of several."""
+
+    key: str
+    """the name of the answer; it has places, such as `{day}`, where it is a template"""
+    every: Literal["day", "week", "month"] | None = None
+    """a question for each: `{day}`, `{week}` or `{month}`, `{from}` and `{until}` are its places"""
+    from_: Day | str | None = Field(default=None, alias="from")
+    """a day in the first of them"""
+    to: Day | str | None = None
+    """a day in the last of them; without it, the last that ended before today (UTC)"""
+    for_: dict[str, list[Any]] | None = Field(default=None, alias="for")
+    """a question for each combination of these values, by the names of their places"""
 
 
 class PlanFile(PlanPart):
@@ -109,6 +127,18 @@ class PlanFile(PlanPart):
     """what the answers are for"""
     questions: list[dict[str, Any]]
     """`[[questions]]`, each with its key and the fields of its kind, or a template of several"""
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """JSON Schema of a file of questions; texts with places in brackets may stand for what is no text."""
+        described, asked = super().json_schema(), deepcopy(question_schema())
+        kinds = asked.pop("$defs")
+        for kind in kinds.values():
+            takes = {name: {"anyOf": [each, _PLACE]} for name, each in kind["properties"].items() if name != "ask"}
+            kind["properties"] |= takes | Template.json_schema()["properties"]
+            kind["required"] = ["key", *kind["required"]]
+        described["properties"]["questions"]["items"] = asked
+        return described | {"$defs": {**described["$defs"], **kinds}}
 
 
 @dataclass(frozen=True, slots=True)

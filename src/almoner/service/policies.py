@@ -65,7 +65,7 @@ from almoner._reading import AfterValidator, Day, Field, Model, Number, Rule, Te
 from almoner.errors import ArgumentError
 from almoner.ledger import Watch
 from almoner.queries import Question
-from almoner.queries.plans import AccountsPart, Plan, RowsPart, question
+from almoner.queries.plans import AccountsPart, Plan, RowsPart, question, question_schema
 from almoner.service._tokens import is_hash
 
 __all__ = ["AnalystTerms", "Column", "DataSet", "Limits", "Policy", "PolicyFile", "ServiceSettings", "fixed_part"]
@@ -283,6 +283,13 @@ class PolicyFile(AccountsPart):
     """the usual question, in whose number the service also tells what is left; one with a price, without a key"""
     service: ServiceSettings = ServiceSettings()
     """where the service listens"""
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """JSON Schema of a policy, with those of the usual question's kinds."""
+        described, asked = super().json_schema(), question_schema()
+        described["properties"]["usual"] = {name: each for name, each in asked.items() if name != "$defs"}
+        return described | {"$defs": {**described["$defs"], **asked["$defs"]}}
 
     @model_validator(mode="after")
     def _names(self) -> Self:

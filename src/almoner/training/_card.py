@@ -143,7 +143,7 @@ class Card:
         from almoner._reading import read  # which most processes never need
 
         try:
-            read(card_model(), described)
+            read(cls._model(), described)
             released = described["released"]
             listed = [(mechanisms.from_fields(_without(each, "times")), each["times"]) for each in released]
             card = cls(**{**described, "released": tuple(listed)})
@@ -154,6 +154,18 @@ class Card:
         if not sound:
             raise DataError("this is not a card of a model: its numbers are out of their ranges")
         return card
+
+    @staticmethod
+    def _model() -> Any:
+        """Model of the fields, as JSON has them."""
+        from almoner._reading import model_of
+
+        return model_of(Card, released=list[dict[str, Any]])
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """JSON Schema of a card, as ``to_json`` writes it."""
+        return cls._model().json_schema()  # type: ignore[no-any-return]
 
     def to_json(self) -> str:
         """The card as JSON."""
@@ -306,13 +318,6 @@ def worst_case(odometer: Boundary | None, released: Mapping[Mechanism, int]) -> 
         for step, count in ((mechanism, times),) if isinstance(worst, Odometer) else ((mechanism, 1),) * times:
             worst.charge(mechanisms.Repeated(step, count) if count > 1 else step)
     return worst
-
-
-def card_model() -> Any:
-    """Model of the fields of a card, as JSON has them."""
-    from almoner._reading import model_of
-
-    return model_of(Card, released=list[dict[str, Any]])
 
 
 def _without(fields: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
-from functools import cache, reduce
-from operator import or_
-from typing import Annotated, Any
+from functools import cache
+from typing import Any
 
 from almoner._check import told
-from almoner._reading import Field, model_of, schema_of
+from almoner._reading import model_of, one_of, schema_of
 from almoner.errors import ArgumentError
 from almoner.queries._questions.kinds.bins import Histogram, Quantiles
 from almoner.queries._questions.kinds.counts import Count, People
@@ -100,6 +99,4 @@ def question_schema(ref: str = "#/$defs/{model}") -> dict[str, Any]:
     Args:
         ref: where the schema of a kind will stand.
     """
-    kinds = [model_of(_KINDS[name], ask=name) for name in ASKS]  # type: ignore[arg-type]
-    asked: Any = Annotated[reduce(or_, kinds), Field(discriminator="ask")]
-    return schema_of(asked, ref)
+    return schema_of(one_of("ask", (model_of(_KINDS[name], ask=name) for name in ASKS)), ref)  # type: ignore[arg-type]
