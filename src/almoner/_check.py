@@ -7,6 +7,7 @@ as text one may be a secret: what is checked in ``unquoted`` is refused by its n
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import date
 from functools import wraps
 from math import inf
 from numbers import Integral, Rational, Real
@@ -60,7 +61,9 @@ def unquoted() -> Iterator[None]:
 def quoted(value: object, instead: str = "a value", *, most: int = 40) -> str:
     """A value as errors show it; other words where none is quoted, and for a number of too many digits to write."""
     long = isinstance(value, int) and abs(value) >= 2**1024
-    return instead if _UNQUOTED.get() or long else repr(value[:most] if isinstance(value, str) else value)
+    if _UNQUOTED.get() or long:
+        return instead
+    return str(value) if isinstance(value, date) else repr(value[:most] if isinstance(value, str) else value)
 
 
 def told(**named: object) -> str:
