@@ -2,22 +2,12 @@
 
 ::
 
-    data = "events.parquet"          # relative to the file; also table = and view =
-    dataset = "orders"               # may be left out: which of the ledger's data sets it is, where some are declared
-    types = { units = "whole" }      # of columns of text; of a CSV file, those that are not named are text
+    data = "events.parquet"          # or several tables of people's rows: [tables.orders] with data =
     person = "customer"
-    ledger = "people.ledger"         # relative to the file, or "postgresql://server/database"; it must be there
-    witness = "/backup/people.head"  # may be left out: a file elsewhere that remembers the ledger's newest entry
-    epsilon = 1.0                    # or rho = 0.02, or mu =
+    ledger = "people.ledger"         # it must be there: `almoner ledger create` makes it
+    epsilon = 1.0
     delta = 1e-6
-    budget = "zcdp"                  # may be left out: zcdp, gaussian, or pure (epsilon without delta)
     analyst = "ann"
-    purpose = "weekly figures"       # may be left out
-    spark = "local[*]"               # may be left out: the master, for Parquet files that Spark is to read
-    keys_delta = 1e-8                # may be left out: for questions that ask = "keys"
-    pseudonyms = "people.key"        # may be left out: a key, with which the ledger holds hashes of names
-    spelling = "caseless"            # may be left out: "nfc" or "caseless" where ids are spelled in several ways
-    periods = { column = "day", every = "month", first = 2026-01-01, last = 2030-12-31 }   # may be left out
 
     [[questions]]
     key = "2011-12-08: rows by country"
@@ -26,39 +16,23 @@
     by = { country = ["France", "Spain"] }      # or "country", where the data set declares its keys; so bounds
     clip = 10
     sigma = 200                      # or rho =; with a pure budget, epsilon =
-    pace = 1                         # may be left out; or "rest" for a series, or "none"
-    anyway = true                    # may be left out: ask also where people may be missing for lack of budget
 
-``pace = "rest"`` is how many questions of this file have it, from this one on: who pays much is shrunk a little each
-time, so that everybody can pay for the whole series. A template with it needs ``to``; its periods that did not end
-before today are counted, and asked later.
-
-Several tables are each a table of the file, in place of ``data``; a question says which one it is about (``table =``),
-and may use columns of others, such as ``customers.age``::
-
-    [tables.orders]
-    data = "orders.parquet"          # also table =, view = and types =; and person =, where they differ
-
-    [tables.customers]
-    data = "customers.parquet"
-    one_row = true                   # each person has at most one row here
-    columns = ["age"]                # may be left out: the columns that questions may use
-
-    [public.products]                # a table that holds nobody's data
-    data = "products.csv"
-    key = "product_id"               # and on =: the column that holds the key, where it is called otherwise
-
-A question can be written once for many days and names::
-
-    [[questions]]
-    every = "day"                    # or week (from Monday), month
+    [[questions]]                    # written once for many days and names
+    every = "day"
     from = 2011-01-01
-    to = 2011-12-31                  # may be left out: until the last one that ended before today, in UTC
-    for = { country = ["France", "Spain"] }                        # may be left out: each combination of names
+    for = { country = ["France", "Spain"] }
     key = "{day}: people in {country}"
     ask = "people"
     where = "country = '{country}' and at >= '{from}' and at < '{until}'"      # {until} is the day after
     sigma = 20
+
+``PlanFile`` has every line, with what it takes and what it is for; from it the tables of docs/queries.md are made, and
+``almoner schema plan``. A question says which table it is about (``table =``), where there are several, and may use
+columns of others, such as ``customers.age``.
+
+``pace = "rest"`` is how many questions of this file have it, from this one on: who pays much is shrunk a little each
+time, so that everybody can pay for the whole series. A template with it needs ``to``; its periods that did not end
+before today are counted, and asked later.
 
 {day}, {week} (2011-W09) or {month} (2011-01), {from}, {until} and the names of ``for`` stand in any text of the
 question; a text that is one of them alone becomes its value, so ``clip = "{clip}"`` works. A bracket itself is

@@ -19,6 +19,7 @@ from almoner.queries.plans import described
 from almoner.service._apply_policy import apply_policy, check_against_data, usual_question
 from almoner.service._bodies import (
     AnswerBody,
+    ColumnBody,
     DataSetBody,
     DataSetsBody,
     ListedBody,
@@ -236,24 +237,10 @@ class AnalystApi:
     def data_sets(self) -> DataSetsBody:
         """The data sets and their public columns."""
         kinds, public = self.session.columns, self.session.public_columns
-        told: list[DataSetBody] = [
-            {
-                "name": each.name,
-                "about": each.about,
-                "columns": [
-                    {
-                        "name": column.name,
-                        "kind": kinds[each.name][column.name],
-                        "about": column.about,
-                        "low": column.low,
-                        "high": column.high,
-                        "keys": column.keys,
-                    }
-                    for column in each.columns
-                ],
-            }
-            for each in self.policy.data_sets
-        ]
+        told: list[DataSetBody] = []
+        for each in self.policy.data_sets:
+            columns = [ColumnBody(kind=kinds[each.name][column.name], **vars(column)) for column in each.columns]
+            told.append({"name": each.name, "about": each.about, "columns": columns})
         lookups: list[PublicTableBody] = [{"name": name, "columns": columns} for name, columns in public.items()]
         return {"data_sets": told, "public_tables": lookups}
 
@@ -263,14 +250,8 @@ class AnalystApi:
         for public in reversed(self.public_state.of(terms.name).answers):
             key = self._own_key(terms, public)
             if key is not None:
-                listed.append(
-                    {
-                        "key": key,
-                        "day": public["time"][:10],
-                        "question": public["question"],
-                        "share": self._share(public),
-                    }
-                )
+                day, question = public["time"][:10], public["question"]
+                listed.append({"key": key, "day": day, "question": question, "share": self._share(public)})
         return listed
 
     def stored(self, terms: AnalystTerms, key: str) -> Reply | None:

@@ -13,12 +13,13 @@ from almoner.errors import ArgumentError, DataError
 from almoner.queries import Answer, Question, Quote
 from almoner.queries.plans import ASKS, described, question
 from almoner.service._refusals import Refused
-from almoner.service.policies import Limits
+from almoner.service.policies import Column, Limits
 
 __all__ = [
     "BODIES",
     "MOST_TEXT",
     "AnswerBody",
+    "ColumnBody",
     "DataSetBody",
     "DataSetsBody",
     "ListedBody",
@@ -83,15 +84,10 @@ class AnswersBody(TypedDict):
     answers: list[ListedBody]
 
 
-class ColumnBody(TypedDict):
-    """A column that questions may use."""
+class ColumnBody(Column):
+    """A column that questions may use, and the kind of its entries."""
 
-    name: str
     kind: str
-    about: str | None
-    low: Finite
-    high: Finite
-    keys: list[Any]
 
 
 class DataSetBody(TypedDict):

@@ -1,57 +1,7 @@
 """Policies: data, budget, analysts, limits and prices that a data holder allows, as one file, which is checked whole.
 
-::
-
-    ledger = "people.ledger"             # as in a file of questions: also epsilon, delta, rho, mu, budget, keys_delta,
-    person = "customer"                  # pseudonyms, spelling, memory_limit, witness, [periods], [public.NAME]
-    epsilon = 1.0
-    delta = 1e-6
-    budget = "gaussian"
-
-    [tables.visits]                      # a data set: also table =, view =, types =, person =, one_row =
-    data = "visits.csv"
-    types = { hours = "number" }         # text, whole, number, "decimal comma", bool, date, time; others are missing
-    about = "One row for each visit"     # may be left out
-    [tables.visits.columns]              # the columns that questions may use, and what is public about them
-    country = { keys = ["FR", "ES"] }
-    hours = { low = 0, high = 24, about = "length of the visit" }
-
-    [limits]                             # of each analyst; may be left out, as may each line
-    share = 0.1                          # of each person's budget, for all questions of one analyst
-    least = 0.0001                       # the least price of a question, as a share of the budget
-    questions = 100                      # a day (UTC)
-    cells = 10000                        # numbers in one answer
-    seconds = 600                        # of answering a day
-    requests = 600                       # a minute
-
-    [analysts.ann]                       # each analyst; limits may stand here too
-    token = "sha256:..."                 # what `almoner serve --new-token` printed
-    purpose = "weekly figures"           # may be left out
-    expires = 2030-01-01                 # may be left out
-
-    [holder]
-    token = "sha256:..."
-    near = 0.9                           # from this share spent on, a person is near the end
-
-    [sharing]                            # may be left out
-    analysts = ["ann", "bob"]            # what one of them was answered serves the others, for nothing
-
-    [watch]                              # may be left out: see Session.watch
-    people = 50                          # or mass =
-    epsilon = 0.05
-
-    [usual]                              # a usual question, in which what is left is counted; may be left out
-    ask = "count"
-    clip = 5
-    rho = 0.0002
-
-    [service]                            # may be left out, as may each line
-    host = "127.0.0.1"
-    port = 8080
-    holder_host = "127.0.0.1"
-    holder_port = 8081
-    step = 0.25                          # seconds: every answer takes a multiple of it
-    https = false                        # whether pages are reached over https, through a proxy
+``PolicyFile`` is such a file: its fields are the lines that there may be, with what each takes and what it is for. From
+them the tables of docs/service.md are made, which has an example, and ``almoner schema policy``.
 """
 
 import re
@@ -120,7 +70,9 @@ class Limits(Model):
     """requests in a minute, of whatever kind"""
 
 
-class _Analyst(Model):
+class Access(Model):
+    """Who comes in by a token, for what and until when."""
+
     token: Token
     """the hash that `almoner serve --new-token` printed; no one else's"""
     purpose: Line | None = None
@@ -129,11 +81,11 @@ class _Analyst(Model):
     """the last day on which the token is good"""
 
 
-class AnalystPart(Limits, _Analyst):
+class AnalystPart(Limits, Access):
     """An analyst of a policy, whose limits stand before those of all."""
 
 
-class AnalystTerms(_Analyst):
+class AnalystTerms(Access):
     """An analyst as the policy has them. ``token`` is the hash of the token; the rest is public."""
 
     name: str
@@ -388,7 +340,7 @@ def _terms(name: str, part: AnalystPart, otherwise: Limits) -> AnalystTerms:
     """An analyst, with the limits that the file states, others as of all."""
     given = {each: getattr(part, each) for each in Limits.model_fields if each in part.model_fields_set}
     limits = otherwise.model_copy(update=given)
-    return AnalystTerms(name=name, limits=limits, **{each: getattr(part, each) for each in _Analyst.model_fields})
+    return AnalystTerms(name=name, limits=limits, **{each: getattr(part, each) for each in Access.model_fields})
 
 
 def _watch(given: WatchPart | None) -> Watch | None:

@@ -10,30 +10,17 @@ Nothing here is read from the data. Bounds, categories and bins say what values 
 not depend on the people in the table: a codebook, a questionnaire, a law. A schema is a small TOML file::
 
     target = "income"
-    classes = ["<=50K", ">50K"]        # the labels
-    person = "id"                      # optional: rows with the same entry are one person; else each row is a person
-    people = 32561                     # optional: their number, only if it is public
-    missing = ["", "?"]                # entries that mean "not known"
-    decimal = ","                      # optional: numbers are written 1.234,5 and €12,50; "." for 1,234.5 and €12.50
+    classes = ["<=50K", ">50K"]
 
     [columns.age]                      # a number: clamped to the bounds, scaled to [-1, 1]
     low = 17
     high = 90
 
-    [columns.hours]                    # a number in bins: 0-20, 20-40, 40-99
-    low = 0
-    high = 99
-    bins = [20, 40]
-
     [columns.sex]                      # a category
     categories = ["Female", "Male"]
 
-    [columns.married]                  # a column used a second time, with some categories merged
-    source = "marital-status"
-    categories = [["Married-civ-spouse", "Married-AF-spouse"], ["Divorced", "Never-married", "Widowed"]]
-
-    [[crosses]]                        # pairs of columns with bins or categories
-    columns = ["hours", "sex"]
+``Schema`` has every line, with what it takes and what it is for; from it the tables of docs/training/from-a-file.md are
+made, and ``almoner schema schema``.
 
 Every row is treated alike: a missing entry gets an indicator of its own (``missing = "refuse"`` in a
 column refuses it); an entry that is not a number counts as missing; a number outside the bounds is clamped; a category
