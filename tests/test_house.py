@@ -65,7 +65,7 @@ GROUND = {
     "_html": {"_private", "_units"},
     "_misfits": {"_private", "errors"},
     "_private": set(),
-    "_reading": {"_extras", "errors"},
+    "_reading": {"_check", "errors"},
     "_search": {"errors"},
     "_spelling": {"_check", "_workspace"},
     "_audit_hook": set(),

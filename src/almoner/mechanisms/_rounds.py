@@ -42,13 +42,6 @@ class Mechanism:
 
     __slots__ = ()
 
-    @staticmethod
-    def json_schema() -> dict[str, Any]:
-        """JSON Schema of mechanisms as plain values: see ``to_fields``."""
-        from almoner.mechanisms._saved import fields_schema
-
-        return fields_schema()
-
     @classmethod
     def __get_pydantic_core_schema__(cls, _: Any, handler: Any) -> dict[str, Any]:
         """In the models of others: a mechanism, which is a table with its kind in JSON."""

@@ -41,7 +41,7 @@ Share = Annotated[float, Field(ge=0, description="A share of each person's budge
 
 
 class QuoteBody(TypedDict):
-    """What a question would cost at worst."""
+    """Cost of a question at worst."""
 
     share: Share
     rho: Finite
@@ -116,7 +116,7 @@ PeriodBody = TypedDict("PeriodBody", {"from": str, "share": Share})
 
 
 class LeftBody(TypedDict):
-    """What is left to an analyst."""
+    """Budget and questions that are left to an analyst."""
 
     share: Share
     by_period: list[PeriodBody]
@@ -168,7 +168,7 @@ BODIES: dict[str, Any] = {
     "Health": HealthBody,
     "Problem": ProblemBody,
 }
-"""What is answered, by its name in the document."""
+"""Types of answers, by their names in the document."""
 
 
 def parsed(body: bytes) -> Any:

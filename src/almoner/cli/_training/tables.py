@@ -108,7 +108,7 @@ FILES = {
     "policy": ("service.policies", "PolicyFile.json_schema"),
     "schema": ("training.tables", "Schema.json_schema"),
     "card": ("training", "Card.json_schema"),
-    "mechanism": ("mechanisms", "Mechanism.json_schema"),
+    "mechanism": ("mechanisms", "fields_schema"),
 }
 """Kinds of files whose JSON Schema `almoner schema` writes, and what makes it."""
 

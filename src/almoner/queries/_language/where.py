@@ -140,7 +140,7 @@ def _parsed(text: str, name: str, functions: Collection[str]) -> Expression:
 
 
 def _from(text: str, place: int, most: int = 40) -> str:
-    """What stands at a place, counted from 0, as errors show it."""
+    """Words for the text at a place, which is counted from 0."""
     return quoted(text, f"what begins at character {place + 1}", most=most)
 
 
