@@ -38,7 +38,7 @@ from almoner.errors import ArgumentError, DataError
 
 __all__ = [
     "AfterValidator", "Checked", "Day", "Either", "Field", "Model", "Number", "Numbers", "Rule", "Text", "broken",
-    "json_values", "model_of", "model_validator", "one_of", "plain", "read", "schema_of", "toml",
+    "check_names", "json_values", "model_of", "model_validator", "one_of", "plain", "read", "schema_of", "toml",
 ]  # fmt: skip
 
 AnyModel = TypeVar("AnyModel", bound="Model")
@@ -66,6 +66,7 @@ class Model(BaseModel):
         allow_inf_nan=False,
         hide_input_in_errors=True,
         frozen=True,
+        json_schema_serialization_defaults_required=True,
         use_attribute_docstrings=True,
     )
 
@@ -82,19 +83,29 @@ class Model(BaseModel):
     @classmethod
     def _named(cls, values: object) -> object:
         """Refuse names that are not known, before one is missed under its right name."""
-        if not isinstance(values, Mapping):
-            return values
-        known = cls.model_fields
-        for name in values:
-            if name not in known:
-                near = get_close_matches(str(name), known, 1)
-                meant = f"; did you mean {near[0]}?" if near else ""
-                raise broken(f".{_name(name)} is not known; known are {', '.join(sorted(known))}{meant}")
-        missing = [name for name, each in known.items() if each.is_required() and name not in values]
-        if missing:
-            asked = f" {values.get('ask')!r} needs {', '.join(missing)}"
-            raise broken(asked if "ask" in known else f".{missing[0]} is missing")
+        if isinstance(values, Mapping) and (sentence := _wrong_names(cls, values)):
+            raise broken(sentence)
         return values
+
+
+def _wrong_names(model: type[Model], values: Mapping[str, Any]) -> str:
+    """The sentence on a name that is not known, or is missing; empty if there is none."""
+    known = model.model_fields
+    for name in values:
+        if name not in known:
+            near = get_close_matches(str(name), known, 1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            return f".{_name(name)} is not known; known are {', '.join(sorted(known))}{meant}"
+    missing = [name for name, each in known.items() if each.is_required() and name not in values]
+    if missing and "ask" in known:
+        return f" {values.get('ask')!r} needs {', '.join(missing)}"
+    return f".{missing[0]} is missing" if missing else ""
+
+
+def check_names(model: type[Model], values: Mapping[str, Any]) -> None:
+    """Refuse names that a model does not have, or that are missing, and nothing else."""
+    if sentence := _wrong_names(model, values):
+        raise ArgumentError(sentence.lstrip(". "))
 
 
 def broken(sentence: str) -> PydanticCustomError:
@@ -334,9 +345,10 @@ class _Untitled(GenerateJsonSchema):
         return False
 
 
-def schema_of(model: Any, ref: str = "#/$defs/{model}") -> dict[str, Any]:
-    """JSON Schema of a model; ``ref`` is where those of its parts stand."""
-    return TypeAdapter(model).json_schema(ref_template=ref, schema_generator=_Untitled)
+def schema_of(model: Any, ref: str = "#/$defs/{model}", *, answered: bool = False) -> dict[str, Any]:
+    """JSON Schema of a model, or of a type of answers, which have every field; ``ref`` is where parts stand."""
+    mode: Literal["serialization", "validation"] = "serialization" if answered else "validation"
+    return TypeAdapter(model).json_schema(ref_template=ref, schema_generator=_Untitled, mode=mode)
 
 
 def toml(path: Path) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from almoner.queries.plans import described
 from almoner.service._apply_policy import apply_policy, check_against_data, usual_question
 from almoner.service._bodies import (
     AnswerBody,
-    ColumnBody,
     DataSetBody,
     DataSetsBody,
     ListedBody,
@@ -239,7 +238,7 @@ class AnalystApi:
         kinds, public = self.session.columns, self.session.public_columns
         told: list[DataSetBody] = []
         for each in self.policy.data_sets:
-            columns = [ColumnBody(kind=kinds[each.name][column.name], **vars(column)) for column in each.columns]
+            columns: list[Any] = [{**vars(one), "kind": kinds[each.name][one.name]} for one in each.columns]
             told.append({"name": each.name, "about": each.about, "columns": columns})
         lookups: list[PublicTableBody] = [{"name": name, "columns": columns} for name, columns in public.items()]
         return {"data_sets": told, "public_tables": lookups}

@@ -19,7 +19,6 @@ __all__ = [
     "BODIES",
     "MOST_TEXT",
     "AnswerBody",
-    "ColumnBody",
     "DataSetBody",
     "DataSetsBody",
     "ListedBody",

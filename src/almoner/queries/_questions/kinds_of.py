@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from almoner._check import told
-from almoner._reading import model_of, one_of, schema_of
+from almoner._reading import check_names, model_of, one_of, schema_of
 from almoner.errors import ArgumentError
 from almoner.queries._questions.kinds.bins import Histogram, Quantiles
 from almoner.queries._questions.kinds.counts import Count, People
@@ -16,7 +16,7 @@ from almoner.queries._questions.kinds.moments import Covariance, Regression
 from almoner.queries._questions.kinds.ratios import Ratio
 from almoner.queries._questions.kinds.tops import Top
 from almoner.queries._questions.kinds.values import Distinct, Keys
-from almoner.queries._questions.question import Question, read_fields
+from almoner.queries._questions.question import Question
 
 __all__ = ["ASKS", "described", "question", "question_schema", "recorded"]
 
@@ -83,7 +83,8 @@ def question(values: Mapping[str, Any]) -> Question:
     try:
         if isinstance(values.get("of"), Mapping):
             values["of"] = question(values["of"])
-        return _KINDS[kind](**read_fields(_KINDS[kind], values))
+        check_names(model_of(_KINDS[kind], ask=kind), {"ask": kind, **values})  # type: ignore[arg-type]
+        return _KINDS[kind](**values)
     except (TypeError, AttributeError, KeyError, OverflowError, RecursionError):
         raise ArgumentError("the values of the question are of other types than it takes") from None
 

@@ -38,7 +38,7 @@ A question with an ``error``, or with "auto" for its clip or bounds, is *open*: 
 So is one that leaves out bounds, or keys of ``by``, which the session's data set declares.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from itertools import product
@@ -74,7 +74,6 @@ __all__ = [
     "Question",
     "check_column",
     "checked_keys",
-    "read_fields",
     "set_fields",
 ]
 
@@ -135,7 +134,10 @@ class Question:
 
     def __post_init__(self) -> None:
         given = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
-        set_fields(self, **read_fields(type(self), given))
+        ask = type(self).__name__.lower()
+        checked = dict(read(model_of(type(self), ask=ask), {"ask": ask, **given}))  # type: ignore[arg-type]
+        del checked["ask"]
+        set_fields(self, **checked)
         by: Any = self.by
         set_fields(
             self,
@@ -319,11 +321,3 @@ def set_fields(asked: Question, **values: object) -> None:
     """Set fields while a question is made."""
     for name, value in values.items():
         object.__setattr__(asked, name, value)
-
-
-def read_fields(kind: type[Question], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a kind of question, each as its type says; the rules that a field alone can break are checked."""
-    ask = kind.__name__.lower()
-    checked = dict(read(model_of(kind, ask=ask), {"ask": ask, **values}))  # type: ignore[arg-type]
-    del checked["ask"]
-    return checked

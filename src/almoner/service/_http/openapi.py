@@ -36,7 +36,7 @@ def _schemas() -> dict[str, Any]:
     asked, schemas = question_schema(_SCHEMAS + "{model}"), dict[str, Any]()
     example = {"ask": "count", "by": {"country": ["FR", "ES"]}, "clip": 5, "rho": 0.001}
     listed = {"Question": {"description": "A question of one of the kinds.", **asked, "examples": [example]}}
-    listed |= {name: schema_of(body, _SCHEMAS + "{model}") for name, body in BODIES.items()}
+    listed |= {name: schema_of(body, _SCHEMAS + "{model}", answered=True) for name, body in BODIES.items()}
     for name, schema in listed.items():
         schemas |= schema.pop("$defs", {}) | {name: schema}
     return schemas
