@@ -4,6 +4,7 @@ Models are strict: a text is no number, 1 is not true, a number is finite, and a
 number passes on as it came: one without a fraction stays a whole number, so that what is stored does not change.
 """
 
+import ast
 import json
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -11,12 +12,14 @@ from dataclasses import MISSING, dataclass, fields
 from datetime import date
 from difflib import get_close_matches
 from functools import cache, reduce
+from inspect import cleandoc, getsource
 from itertools import pairwise
 from math import isfinite
 from numbers import Integral, Rational, Real
 from operator import or_
 from pathlib import Path
 from re import search
+from textwrap import dedent
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
@@ -38,7 +41,8 @@ from almoner.errors import ArgumentError, DataError
 
 __all__ = [
     "AfterValidator", "Checked", "Day", "Either", "Field", "Model", "Number", "Numbers", "Rule", "Text", "broken",
-    "check_names", "json_values", "model_of", "model_validator", "one_of", "plain", "read", "schema_of", "toml",
+    "check_names", "json_values", "model_of", "model_validator", "one_of", "plain", "read", "schema_of", "told_of",
+    "toml",
 ]  # fmt: skip
 
 AnyModel = TypeVar("AnyModel", bound="Model")
@@ -293,6 +297,17 @@ def _default(each: Any) -> Any:
 def one_of(tag: str, models: Iterable[type[Model]]) -> Any:
     """Type of what is one of several models, as a tag says."""
     return Annotated[reduce(or_, models), Field(discriminator=tag)]
+
+
+def told_of(kind: type) -> dict[str, str]:
+    """What the source of a class says below its fields, by their names; also of the classes before it."""
+    told: dict[str, str] = {}
+    for each in reversed(kind.__mro__[:-1]):
+        body = ast.parse(dedent(getsource(each))).body[0].body  # type: ignore[attr-defined]
+        for field, below in pairwise(body):
+            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+                told[ast.unparse(field.target)] = cleandoc(ast.literal_eval(below.value))
+    return told
 
 
 def read(model: type[AnyModel], values: object, *, where: str = "") -> AnyModel:

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
+from inspect import cleandoc
 from typing import Any
 
 from almoner._check import told
-from almoner._reading import check_names, model_of, one_of, schema_of
+from almoner._reading import check_names, model_of, one_of, schema_of, told_of
 from almoner.errors import ArgumentError
 from almoner.queries._questions.kinds.bins import Histogram, Quantiles
 from almoner.queries._questions.kinds.counts import Count, People
@@ -100,4 +101,10 @@ def question_schema(ref: str = "#/$defs/{model}") -> dict[str, Any]:
     Args:
         ref: where the schema of a kind will stand.
     """
-    return schema_of(one_of("ask", (model_of(_KINDS[name], ask=name) for name in ASKS)), ref)  # type: ignore[arg-type]
+    asked = schema_of(one_of("ask", (model_of(_KINDS[name], ask=name) for name in ASKS)), ref)  # type: ignore[arg-type]
+    for name in ASKS:
+        described, kind = asked["$defs"][_KINDS[name].__name__], _KINDS[name]
+        described["description"] = cleandoc(kind.__doc__ or "").split("\n\n")[0]
+        for field, about in told_of(kind).items():
+            described["properties"].get(field, {})["description"] = about
+    return asked

@@ -5,34 +5,7 @@ the sum is that person's contribution, and is shrunk to length ``clip`` if it is
 all contributions, plus noise of standard deviation ``sigma`` on each of its coordinates. All three are counted
 in full rows, so a count, a sum and a mean with the same clip and sigma cost the same.
 
-What every question takes, by keyword:
-    table: which table of people it is about, where a session has several; None for the first. Columns of the others may
-        be used too, as ``customers.age``.
-    where: which rows count, a filter (see ``almoner.queries``); None for all.
-    by: public keys to group by, {column: keys}; an answer for each combination, whether or not it is in the data.
-        A key may be a range, (low, high), which takes entries from low up to and without high.
-    clip: the length to which a person's contribution is shrunk. It must be given where one person may have more than
-        one full row in a group. Elsewhere (``People``, ``per="person"``, ``per="total"``) it may be left out: then it
-        is the longest that a contribution can be, and nothing is shrunk.
-    at_most: a declaration: no person's contribution is longer than this before it is shrunk; for ``truth_intervals``.
-    report: the share of the price for a report on what the clip and the pace take away, up to ``at_most``: 0 for none;
-        None for the share at which ``truth_intervals`` are shortest, and for none where nobody is longer than the clip.
-    per_group: the length to which a person's contribution to each single group is shrunk first; None for no such bound.
-    sigma: the noise; or
-    rho: the price for a person who contributes the full clip, from which the noise follows; or, for pure budgets,
-    epsilon: that price. The noise is then discrete Laplace noise, and all lengths are L1 norms; or
-    error: half the width of a 95 % interval of the answer, from which the noise follows: in the answer's units (500),
-        or as a share of its size ("2%" of an earlier answer to the same question, or "2% of 5000").
-    level: of the interval that ``error`` is about; 0.95 if it is left out.
-    each_person: {name: aggregate}, public. Each person's rows become one row first, with these columns; ``where``,
-        ``by`` and the question are then about those rows. Only a person's own rows are used: it costs no privacy.
-    pace: what people pay who have little left. A person pays at most one part in ``pace`` of what that person has left,
-        and a contribution that costs more is shrunk to what that pays for: 1 spends the remainder; r is for the
-        question that is followed by r - 1 more of its kind. None: who cannot pay in full is left out.
-    anyway: whether it is asked although it does not certainly fit (``Quote.fits`` is 0): a person who paid the highest
-        price of every question so far cannot pay for it, so people may be missing or shrunk, and nobody knows how many.
-        It is refused otherwise, unless a ``pace`` of 2 or more says already that people are shrunk, or a watch tells
-        when too many are missing.
+What every question takes is said at the fields of ``Question``.
 
 A question with an ``error``, or with "auto" for its clip or bounds, is *open*: the session closes it before it asks it.
 So is one that leaves out bounds, or keys of ``by``, which the session's data set declares.
@@ -86,20 +59,47 @@ class Question:
     """Base of all questions. Fields without a place in ``Question(...)`` follow from the others."""
 
     table: TableName | None = None
+    """The table of people that it is about, where a session has several; None for the first. Columns of the others may
+    be used too, as ``customers.age``."""
     where: Filter | None = None
+    """The rows that count, a filter (see ``almoner.queries``); None for all."""
     by: By | None = ()
+    """Public keys to group by, {column: keys}; an answer for each combination, whether or not it is in the data. A
+    key may be a range, (low, high), which takes entries from low up to and without high."""
     clip: Clip | None = None
+    """The length to which a person's contribution is shrunk. It must be given where one person may have more than one
+    full row in a group. Elsewhere (``People``, ``per="person"``, ``per="total"``) it may be left out: then it is the
+    longest that a contribution can be, and nothing is shrunk."""
     at_most: Length | None = None
+    """A declaration: no person's contribution is longer than this before it is shrunk; for ``truth_intervals``."""
     report: Annotated[float, Number(0, 0.9)] | None = None
+    """The share of the price for a report on what the clip and the pace take away, up to ``at_most``: 0 for none;
+    None for the share at which ``truth_intervals`` are shortest, and for none where nobody is longer than the clip."""
     per_group: Length | None = None
+    """The length to which a person's contribution to each single group is shrunk first; None for no such bound."""
     sigma: Annotated[float, Number(1e-3, 1e9)] | None = None
+    """The noise. One of ``sigma``, ``rho``, ``epsilon`` and ``error`` is given."""
     rho: Annotated[float, Number(1e-12, 1e3)] | None = None
+    """The price for a person who contributes the full clip, from which the noise follows."""
     epsilon: Annotated[float, Number(1e-6, 1e3)] | None = None
+    """That price, for pure budgets. The noise is then discrete Laplace noise, and all lengths are L1 norms."""
     error: Error | None = None
+    """Half the width of a 95 % interval of the answer, from which the noise follows: in the answer's units (500), or
+    as a share of its size ("2%" of an earlier answer to the same question, or "2% of 5000")."""
     level: Annotated[float, Number(0.5, 1 - 1e-9)] | None = None
+    """Level of the interval that ``error`` is about; 0.95 if it is left out."""
     each_person: PerPerson | None = None
+    """{name: aggregate}, public. Each person's rows become one row first, with these columns; ``where``, ``by`` and
+    the question are then about those rows. Only a person's own rows are used: it costs no privacy."""
     pace: Annotated[int, Number(1, 1e6, whole=True)] | None = 1
+    """The payment of people who have little left. A person pays at most one part in ``pace`` of what that person has
+    left, and a contribution that costs more is shrunk to what that pays for: 1 spends the remainder; r is for the
+    question that is followed by r - 1 more of its kind. None: who cannot pay in full is left out."""
     anyway: bool = False
+    """True if it is asked although it does not certainly fit (``Quote.fits`` is 0): a person who paid the highest
+    price of every question so far cannot pay for it, so people may be missing or shrunk, and nobody knows how many.
+    It is refused otherwise, unless a ``pace`` of 2 or more says already that people are shrunk, or a watch tells when
+    too many are missing."""
 
     keys: tuple[tuple[str, tuple[Key, ...]], ...] = field(init=False, repr=False, compare=False)
     """``by``: each column with its keys."""
