@@ -153,14 +153,19 @@ PAGES = ("queries.md", "service.md", "training/from-a-file.md")
 
 def with_tables(page: str) -> str:
     """A page with its tables as the models have them now."""
-    made = r"(<!-- table: ([\w.]+)\.(\w+) -->\n).*?(<!-- end -->)"
-    return re.sub(made, lambda found: f"{found[1]}\n{table(found[2], found[3])}\n\n{found[4]}", page, flags=re.DOTALL)
+
+    def made(found: re.Match[str]) -> str:
+        model = getattr(importlib.import_module(found[2]), found[3])
+        return f"{found[1]}\n{table(model)}\n\n<!-- end -->"
+
+    between = r"(<!-- table: ([\w.]+)\.(\w+) -->\n).*?<!-- end -->"
+    return re.sub(between, made, page, flags=re.DOTALL)
 
 
-def table(module: str, model: str) -> str:
+def table(model: Any) -> str:
     """The fields of a model, a line each."""
     lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
-    for name, field in getattr(importlib.import_module(module), model).model_fields.items():
+    for name, field in model.model_fields.items():
         default = field.get_default(call_default_factory=True)
         said = json.dumps(default) if isinstance(default, str | bool) else str(default)
         said = "required" if field.is_required() else "none" if default in (None, [], {}, "") else said

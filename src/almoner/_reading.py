@@ -300,7 +300,7 @@ def one_of(tag: str, models: Iterable[type[Model]]) -> Any:
 
 
 def told_of(kind: type) -> dict[str, str]:
-    """What the source of a class says below its fields, by their names; also of the classes before it."""
+    """Texts below the fields of a class in its source, by their names; also of the classes before it."""
     told: dict[str, str] = {}
     for each in reversed(kind.__mro__[:-1]):
         body = ast.parse(dedent(getsource(each))).body[0].body  # type: ignore[attr-defined]

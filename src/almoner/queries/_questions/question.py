@@ -5,7 +5,7 @@ the sum is that person's contribution, and is shrunk to length ``clip`` if it is
 all contributions, plus noise of standard deviation ``sigma`` on each of its coordinates. All three are counted
 in full rows, so a count, a sum and a mean with the same clip and sigma cost the same.
 
-What every question takes is said at the fields of ``Question``.
+The fields of ``Question`` say what every question takes.
 
 A question with an ``error``, or with "auto" for its clip or bounds, is *open*: the session closes it before it asks it.
 So is one that leaves out bounds, or keys of ``by``, which the session's data set declares.
