@@ -32,7 +32,7 @@ class Outer(Model):
         ({"nam": "x"}, "nam is not known; known are inner, kind, listed, name; did you mean name?"),
         ({"name": "x", "a b\x00": 1}, "a name is not known; known are"),
         ({"name": "longer"}, "name='longer' must be 1 to 5 printable characters"),
-        ({"name": "a\u202eb"}, "name must be 1 to 5 printable characters"),
+        ({"name": "a\nb"}, "name='a\\nb' must be 1 to 5 printable characters"),
         ({"name": 3}, "name=3 must be 1 to 5 printable characters"),
         ({"name": "x", "kind": "c"}, "kind='c' must be one of 'a' or 'b'"),
         ({"name": "x", "inner": 3}, "inner=3 must be a table"),
@@ -49,15 +49,14 @@ class Outer(Model):
         ({"name": "x", "inner": {"one": {"flag": 1}}}, "inner.one.flag=1 must be true or false"),
         ({"name": "x", "inner": {"one": {"day": "2026-01-01"}}}, "inner.one.day='2026-01-01' must be a date"),
         ({"name": "x", "listed": ["a", 3]}, "listed must be a list of texts"),
-        (3, "must be a table"),
+        (3, "the whole must be a table"),
     ],
 )
 def test_what_breaks_a_rule_is_told_by_place_and_rule(values, message):
     """Also in parts of parts; where values are not quoted, the rest of the sentence is the same."""
     with pytest.raises(ArgumentError) as refused:
         read(Outer, values)
-    said = str(refused.value)
-    assert said.replace("'a\\u202eb'", "").replace("name= must", "name must").strip().startswith(message)
+    assert str(refused.value).startswith(message)
     with pytest.raises(ArgumentError) as refused, unquoted():
         read(Outer, values)
     assert "=" not in str(refused.value)
@@ -107,9 +106,7 @@ def test_json_that_others_would_read_otherwise_is_refused(text):
         json_values(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["a = 1\na = 2", f"a = {'[' * 100_000}", f"a = {'1' * 100_000}", "a = 'secret", "\x00"]
-)
+@pytest.mark.parametrize("text", ["a = 1\na = 2", f"a = {'[' * 100_000}", f"a = {'1' * 100_000}", "a = 'secret"])
 def test_toml_that_cannot_be_read_is_refused_without_its_words(tmp_path, text):
     """A name twice, brackets too deep, too many digits, no end of a text."""
     (tmp_path / "file.toml").write_text(text, encoding="utf-8")

@@ -338,7 +338,7 @@ def _sentence(error: ValidationError, where: str) -> str:
         return str(context["error"])  # of a check of ours, which has the place
     rule = context.get("rule") or _RULES.get(first["type"]) or _expected(context)
     short = isinstance(value, int | float | str | date) or value is None
-    return f"{told(**{place: value}) if short else place} must be {rule}"
+    return f"{told(**{place: value}) if place and short else place or 'the whole'} must be {rule}"
 
 
 def _expected(context: Mapping[str, Any]) -> str:
