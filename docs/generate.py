@@ -17,6 +17,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
+from almoner._reading import model_of, told_of
+
 MODULES = (
     "almoner.mechanisms",
     "almoner.noise",
@@ -163,17 +165,19 @@ def with_tables(page: str) -> str:
 
 
 def table(model: Any) -> str:
-    """The fields of a model, a line each."""
+    """The fields of a model, or of questions, a line each."""
+    about = {} if hasattr(model, "model_fields") else told_of(model)
+    model = model_of(model) if about else model
     lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
     for name, field in model.model_fields.items():
         default = field.get_default(call_default_factory=True)
         said = json.dumps(default) if isinstance(default, str | bool) else str(default)
-        said = "required" if field.is_required() else "none" if default in (None, [], {}, "") else said
+        said = "required" if field.is_required() else "none" if default in (None, (), [], {}, "") else said
         said = f"`{said}`" if isinstance(default, str | bool) and default != "" else said
         said = "none" if hasattr(type(default), "model_fields") else said
         kind = kind_of(Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation)
-        about = " ".join((field.description or "").split())
-        lines.append(f"| `{field.alias or name}` | {kind} | {said} | {about} |")
+        words = " ".join((field.description or about.get(name, "")).replace("``", "`").split())
+        lines.append(f"| `{field.alias or name}` | {kind} | {said} | {words} |")
     return "\n".join(lines)
 
 
