@@ -73,8 +73,8 @@ class Question:
     at_most: Length | None = None
     """A declaration: no person's contribution is longer than this before it is shrunk; for ``truth_intervals``."""
     report: Annotated[float, Number(0, 0.9)] | None = None
-    """The share of the price for a report on what the clip and the pace take away, up to ``at_most``: 0 for none;
-    None for the share at which ``truth_intervals`` are shortest, and for none where nobody is longer than the clip."""
+    """The share of the price for a report on what the clip and the pace take away, up to ``at_most``; 0 for none. None:
+    the share at which ``truth_intervals`` are shortest, and none where nobody is longer than the clip."""
     per_group: Length | None = None
     """The length to which a person's contribution to each single group is shrunk first; None for no such bound."""
     sigma: Annotated[float, Number(1e-3, 1e9)] | None = None
@@ -84,8 +84,8 @@ class Question:
     epsilon: Annotated[float, Number(1e-6, 1e3)] | None = None
     """That price, for pure budgets. The noise is then discrete Laplace noise, and all lengths are L1 norms."""
     error: Error | None = None
-    """Half the width of a 95 % interval of the answer, from which the noise follows: in the answer's units (500), or
-    as a share of its size ("2%" of an earlier answer to the same question, or "2% of 5000")."""
+    """Half the width of a 95 % interval of the answer, from which the noise follows. It is in the answer's units (500),
+    or a share of its size ("2%" of an earlier answer to the same question, or "2% of 5000")."""
     level: Annotated[float, Number(0.5, 1 - 1e-9)] | None = None
     """Level of the interval that ``error`` is about; 0.95 if it is left out."""
     each_person: PerPerson | None = None
@@ -93,12 +93,12 @@ class Question:
     the question are then about those rows. Only a person's own rows are used: it costs no privacy."""
     pace: Annotated[int, Number(1, 1e6, whole=True)] | None = 1
     """The payment of people who have little left. A person pays at most one part in ``pace`` of what that person has
-    left, and a contribution that costs more is shrunk to what that pays for: 1 spends the remainder; r is for the
+    left, and a contribution that costs more is shrunk to what that pays for. So 1 spends the remainder; r is for the
     question that is followed by r - 1 more of its kind. None: who cannot pay in full is left out."""
     anyway: bool = False
-    """True if it is asked although it does not certainly fit (``Quote.fits`` is 0): a person who paid the highest
-    price of every question so far cannot pay for it, so people may be missing or shrunk, and nobody knows how many.
-    It is refused otherwise, unless a ``pace`` of 2 or more says already that people are shrunk, or a watch tells when
+    """True if it is asked although it does not certainly fit (``Quote.fits`` is 0). A person who paid the highest price
+    of every question so far cannot pay for it then, so people may be missing or shrunk, and nobody knows how many. It
+    is refused otherwise, unless a ``pace`` of 2 or more says already that people are shrunk, or a watch tells when
     too many are missing."""
 
     keys: tuple[tuple[str, tuple[Key, ...]], ...] = field(init=False, repr=False, compare=False)
