@@ -82,7 +82,7 @@ class Question:
     rho: Annotated[float, Number(1e-12, 1e3)] | None = None
     """The price for a person who contributes the full clip, from which the noise follows."""
     epsilon: Annotated[float, Number(1e-6, 1e3)] | None = None
-    """That price, for pure budgets. The noise is then discrete Laplace noise, and all lengths are L1 norms."""
+    """Price as of ``rho``, for pure budgets. The noise is then discrete Laplace noise, and all lengths are L1 norms."""
     error: Error | None = None
     """Half the width of a 95 % interval of the answer, from which the noise follows. It is in the answer's units (500),
     or a share of its size ("2%" of an earlier answer to the same question, or "2% of 5000")."""
