@@ -1,13 +1,23 @@
-"""Writes docs/cli.md, docs/api.md and docs/training/step.svg from the package. Tests check that they are up to date."""
+"""Writes docs/cli.md, docs/api.md and docs/training/step.svg from the package, and tables in other pages: those between
+
+    <!-- table: almoner.module.Model -->
+    <!-- end -->
+
+are of the model that describes such a file. Tests check that all of them are up to date.
+"""
 
 import importlib
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
+
+from almoner._reading import model_of, told_of
 
 MODULES = (
     "almoner.mechanisms",
@@ -139,6 +149,52 @@ def api() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+PAGES = ("queries.md", "service.md", "training/from-a-file.md")
+"""Pages with tables that are made from models."""
+
+
+def with_tables(page: str) -> str:
+    """A page with its tables as the models have them now."""
+
+    def made(found: re.Match[str]) -> str:
+        model = getattr(importlib.import_module(found[2]), found[3])
+        return f"{found[1]}\n{table(model)}\n\n<!-- end -->"
+
+    between = r"(<!-- table: ([\w.]+)\.(\w+) -->\n).*?<!-- end -->"
+    return re.sub(between, made, page, flags=re.DOTALL)
+
+
+def table(model: Any) -> str:
+    """The fields of a model, or of questions, a line each."""
+    about = {} if hasattr(model, "model_fields") else told_of(model)
+    model = model_of(model) if about else model
+    lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
+    for name, field in model.model_fields.items():
+        default = field.get_default(call_default_factory=True)
+        said = json.dumps(default) if isinstance(default, str | bool) else str(default)
+        said = "required" if field.is_required() else "none" if default in (None, (), [], {}, "") else said
+        said = f"`{said}`" if isinstance(default, str | bool) and default != "" else said
+        said = "none" if hasattr(type(default), "model_fields") else said
+        kind = kind_of(Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation)
+        words = " ".join((field.description or about.get(name, "")).replace("``", "`").split())
+        lines.append(f"| `{field.alias or name}` | {kind} | {said} | {words} |")
+    return "\n".join(lines)
+
+
+def kind_of(kind: Any) -> str:
+    """A type in the words of errors, without their article."""
+    arguments, origin = get_args(kind), get_origin(kind)
+    if origin is Annotated:
+        rules = [each.must_be for each in kind.__metadata__ if getattr(each, "must_be", "")]
+        return re.sub("^an? (?!table)", "", rules[-1]) if rules else kind_of(arguments[0])
+    if origin is Literal:
+        return " or ".join(f"`{json.dumps(each)}`" for each in arguments)
+    if NoneType in arguments:
+        return kind_of(next(each for each in arguments if each is not NoneType))
+    words = {str: "text", bool: "true or false", float: "number", int: "whole number", list: "list", dict: "table"}
+    return words.get(origin or kind, "table")
+
+
 def plain(docstring: str) -> str:
     """The first paragraph of a docstring, on one line, without roles."""
     return re.sub(r":\w+:`", "`", " ".join(docstring.split("\n\n")[0].split()))
@@ -150,4 +206,7 @@ if __name__ == "__main__":
     folder = Path(__file__).parent
     (folder / "cli.md").write_text(cli(), encoding="utf-8")
     (folder / "api.md").write_text(api(), encoding="utf-8")
+    for name in PAGES:
+        page = (folder / name).read_text(encoding="utf-8")
+        (folder / name).write_text(with_tables(page), encoding="utf-8")
     (folder / "training" / "step.svg").write_text(svg(), encoding="utf-8")

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import GenericAlias, ModuleType
 from typing import Any
 
+from generate import table
+
 SECTION = re.compile(r"^(Args|Fields|Attributes|Returns|Raises|Examples?|Guarantee|Source|Does not promise):(.*)$")
 BOXES = {"Guarantee": "success", "Source": "quote", "Does not promise": "warning"}
 LISTS = {"Args": "Arguments", "Fields": "Fields", "Attributes": "Fields", "Raises": "Errors"}
@@ -41,6 +43,9 @@ def entry(module: ModuleType, name: str) -> Iterator[str]:
     yield fenced(signature(name, thing))
     yield ""
     yield markdown(inspect.getdoc(thing) or "")
+    if hasattr(thing, "model_fields"):
+        yield ""
+        yield table(thing)
     if inspect.isclass(thing):
         bases = [base for base in thing.__bases__ if base.__module__.startswith("almoner") and base.__name__[0] != "_"]
         if bases:
@@ -142,7 +147,9 @@ def parameters(function: Any) -> tuple[list[str], str]:
 
 
 def class_parameters(cls: type) -> list[str]:
-    """What a class is called with: the arguments of its own ``__init__``, or the fields of a dataclass."""
+    """What a class is called with: the arguments of its own ``__init__``, or the fields of a dataclass or a model."""
+    if hasattr(cls, "model_fields"):
+        return ["*", *cls.model_fields]
     for owner in cls.__mro__:
         made = vars(owner).get("__init__") if owner.__module__ != "typing" else None
         if made is not None and _node(made) is not None:

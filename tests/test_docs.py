@@ -172,6 +172,14 @@ def test_generated_pages_are_up_to_date(name):
     assert getattr(generator(), name)() == page.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("name", generator().PAGES)
+def test_tables_of_what_files_hold_are_up_to_date(name):
+    """They are what the models say now (`make docs` writes them), and there are some."""
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert "<!-- table: " in page
+    assert generator().with_tables(page) == page
+
+
 def test_cited_statements_are_there():
     """Every statement that the package or a page cites by number is in docs/theory.md, once."""
     numbers = re.findall(r"^\*\*(\d+\.\d+) ", (ROOT / "docs" / "theory.md").read_text(encoding="utf-8"), re.MULTILINE)

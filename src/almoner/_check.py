@@ -1,9 +1,13 @@
 """Check arguments: each error names the argument, the value and the rule; NaN is rejected.
 
-Use with keyword arguments, so that the message knows the name: ``_check.positive(sigma=sigma)``.
+Use with keyword arguments, so that the message knows the name: ``_check.positive(sigma=sigma)``. Of values that come in
+as text one may be a secret: what is checked in ``unquoted`` is refused by its name and the rule alone.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import date
 from functools import wraps
 from math import inf
 from numbers import Integral, Rational, Real
@@ -26,10 +30,13 @@ __all__ = [
     "number",
     "one_of",
     "positive",
+    "quoted",
     "refuse_renamed",
     "refusing",
     "renamed",
     "saved",
+    "told",
+    "unquoted",
     "whole",
     "within",
 ]
@@ -39,6 +46,32 @@ T = TypeVar("T")
 
 _MOST = float_info.max
 _SMALLEST, _LARGEST = 1e-60, 1e60  # squares, orders and units of what lies between still fit a float
+_UNQUOTED = ContextVar("_UNQUOTED", default=False)
+
+
+@contextmanager
+def unquoted() -> Iterator[None]:
+    """Let errors quote no value, inside of a block or of a decorated function."""
+    before = _UNQUOTED.set(True)
+    try:
+        yield
+    finally:
+        _UNQUOTED.reset(before)
+
+
+def quoted(value: object, instead: str = "a value", *, most: int = 40) -> str:
+    """A value as errors show it; other words where none is quoted, and for a number of too many digits to write."""
+    long = isinstance(value, int) and abs(value) >= 2**1024
+    if _UNQUOTED.get() or long:
+        return instead
+    return str(value) if isinstance(value, date) else repr(value[:most] if isinstance(value, str) else value)
+
+
+def told(**named: object) -> str:
+    """An argument as errors tell it, ``name=value``: its name alone where ``quoted`` has no value."""
+    ((name, value),) = named.items()
+    said = quoted(value, "", most=1000)
+    return f"{name}={said}" if said else name
 
 
 def number(**named: object) -> None:
@@ -46,13 +79,13 @@ def number(**named: object) -> None:
     for name, value in named.items():
         # bool is a Real to Python; as a privacy parameter it is a mistake
         if isinstance(value, bool) or not isinstance(value, Real):
-            raise ArgumentError(f"{name}={value!r} must be a number")
+            raise ArgumentError(f"{told(**{name: value})} must be a number")
         if isinstance(value, Rational) and not isinstance(value, Integral):
-            raise ArgumentError(f"{name}={value!r} must be an int or a float, not a fraction")
+            raise ArgumentError(f"{told(**{name: value})} must be an int or a float, not a fraction")
         if not isinstance(value, float | Integral):  # with NumPy's other floats, bounds would be rounded to theirs
-            raise ArgumentError(f"{name}={value!r} must be an int or a float: float({name}) is one")
+            raise ArgumentError(f"{told(**{name: value})} must be an int or a float: float({name}) is one")
         if value != value:
-            raise ArgumentError(f"{name}={value!r} must be a number, not NaN")
+            raise ArgumentError(f"{told(**{name: value})} must be a number, not NaN")
         if isinstance(value, Integral) and not -_MOST <= int(value) <= _MOST:
             raise ArgumentError(f"{name} must be in [{-_MOST:g}, {_MOST:g}], not a number of {_bits(value)} bits")
 
@@ -66,7 +99,7 @@ def within(low: float, high: float, **named: object) -> None:
     number(**named)
     for name, value in named.items():
         if not low <= value <= high:  # type: ignore[operator]
-            raise ArgumentError(f"{name}={value!r} must be in [{low:g}, {high:g}]")
+            raise ArgumentError(f"{told(**{name: value})} must be in [{low:g}, {high:g}]")
 
 
 def floats(**named: ArrayLike) -> NDArray[np.float64]:
@@ -83,7 +116,7 @@ def between(low: float, high: float, **named: object) -> None:
     number(**named)
     for name, value in named.items():
         if not low < value < high:  # type: ignore[operator]
-            raise ArgumentError(f"{name}={value!r} must be in ({low:g}, {high:g})")
+            raise ArgumentError(f"{told(**{name: value})} must be in ({low:g}, {high:g})")
 
 
 def positive(**named: object) -> None:
@@ -91,7 +124,7 @@ def positive(**named: object) -> None:
     number(**named)
     for name, value in named.items():
         if not 0 < value < inf:  # type: ignore[operator]
-            raise ArgumentError(f"{name}={value!r} must be positive and finite")
+            raise ArgumentError(f"{told(**{name: value})} must be positive and finite")
 
 
 def noise(**named: object) -> None:
@@ -99,7 +132,7 @@ def noise(**named: object) -> None:
     positive(**named)
     for name, value in named.items():
         if not _SMALLEST <= value <= _LARGEST:  # type: ignore[operator]
-            raise ArgumentError(f"{name}={value!r} must be in [{_SMALLEST:g}, {_LARGEST:g}]")
+            raise ArgumentError(f"{told(**{name: value})} must be in [{_SMALLEST:g}, {_LARGEST:g}]")
 
 
 def amount(**named: object) -> None:
@@ -107,7 +140,7 @@ def amount(**named: object) -> None:
     within(0, inf, **named)
     for name, value in named.items():
         if _LARGEST < value < inf:  # type: ignore[operator]
-            raise ArgumentError(f"{name}={value!r} must be in [0, {_LARGEST:g}] or inf")
+            raise ArgumentError(f"{told(**{name: value})} must be in [0, {_LARGEST:g}] or inf")
 
 
 def each_between(low: float, high: float, **named: Iterable[object]) -> None:
@@ -128,14 +161,14 @@ def whole(low: int, **named: object) -> None:
     """Reject what is not a whole number >= low."""
     for name, value in named.items():
         if isinstance(value, bool) or not isinstance(value, Integral) or value < low:
-            raise ArgumentError(f"{name}={value!r} must be a whole number >= {low}")
+            raise ArgumentError(f"{told(**{name: value})} must be a whole number >= {low}")
 
 
 def one_of(options: Sequence[object], **named: object) -> None:
     """Reject what is not among the options."""
     for name, value in named.items():
         if value not in options:
-            raise ArgumentError(f"{name}={value!r} must be one of {', '.join(map(repr, options))}")
+            raise ArgumentError(f"{told(**{name: value})} must be one of {', '.join(map(repr, options))}")
 
 
 def saved(state: object, *names: str) -> None:
@@ -149,7 +182,7 @@ def name(**named: object) -> None:
     """Refuse what is not a name or a key: 1 to 200 printable characters."""
     for argument, value in named.items():
         if not isinstance(value, str) or not 1 <= len(value) <= 200 or not value.isprintable():
-            raise ArgumentError(f"{argument}={value!r} must be 1 to 200 printable characters")
+            raise ArgumentError(f"{told(**{argument: value})} must be 1 to 200 printable characters")
 
 
 def refuse_renamed(lines: Mapping[str, str], given: Iterable[str]) -> None:

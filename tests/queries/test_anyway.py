@@ -88,7 +88,7 @@ def test_the_word_is_kept_with_the_question():
     assert "anyway" not in described(Count(clip=1, rho=0.1))
     said = Count(clip=1, rho=0.1, anyway=True)
     assert question(described(said)) == recorded({"question": described(said), "pace": 1}) == said
-    with pytest.raises(ArgumentError, match="anyway='yes' must be True or False"):
+    with pytest.raises(ArgumentError, match="anyway='yes' must be true or false"):
         Count(clip=1, rho=0.1, anyway="yes")
 
 

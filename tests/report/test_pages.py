@@ -2,12 +2,13 @@
 
 import re
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from jinja2 import UndefinedError
 
 from almoner import _html, filters, queries
-from almoner.errors import ArgumentError
 from almoner.individual import BudgetStatement
 from almoner.ledger import Ledger, compact, erase
 from almoner.queries import Line, Statement
@@ -140,12 +141,24 @@ def test_a_page_without_links_names_none():
     assert "://" not in pages.statement(told(), person="Ann")
 
 
-@pytest.mark.parametrize("name", ["javascript:x.html", "//elsewhere/x.html", "../x.html", 'x.html"onclick="y', "x"])
-def test_links_lead_to_files_beside(name):
-    """A link leads to a file in the same folder, and nowhere else."""
-    assert _html.link("statement.html", "<b>") == '<p><a href="statement.html">&lt;b&gt;</a></p>'
-    with pytest.raises(ArgumentError):
-        _html.link(name, "words")
+TEMPLATES = sorted(Path(_html.__file__).with_name("_templates").iterdir())
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
+def test_templates_lead_nowhere_else_and_run_nothing(path):
+    """Links are to a file beside the page, or to a page of the same server; no template turns escaping off."""
+    text = path.read_text(encoding="utf-8")
+    links = re.findall(r"\b(?:href|action|src)=(\S*?)[\s>]", text)
+    assert set(links) <= {'"statement.html"', '"{{', "address", "action"}
+    assert not re.search(r"<script|javascript:|://|\bon\w+=|\|\s*safe|autoescape", text)
+    given = re.findall(r"\b(?:link|form)\(\s*([^,]+),", text)
+    assert all(re.fullmatch(r'"/\w*"|address|action|each\.address', each) for each in given), given
+
+
+def test_a_value_that_is_not_given_is_an_error():
+    """No page is written with a hole in it."""
+    with pytest.raises(UndefinedError):
+        _html.render("base.html")
 
 
 def test_a_statement_without_questions():

@@ -36,27 +36,27 @@ def test_limits_of_an_analyst_stand_before_those_of_all(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("share = 0.5", "share = 1.5", "limits.share=1.5 must be a number above 0, and at most 1"),
-        ("share = 0.5", "share = nan", "limits.share=nan must be"),
-        ("share = 0.5", "share = true", "limits.share=True must be"),
-        ("cells = 100", "cells = 0", "limits.cells=0 must be a whole number from 1 to 1000000"),
+        ("share = 0.5", "share = 1.5", "limits.share must be a number above 0, and at most 1"),
+        ("share = 0.5", "share = nan", "limits.share must be"),
+        ("share = 0.5", "share = true", "limits.share must be"),
+        ("cells = 100", "cells = 0", "limits.cells must be a whole number from 1 to 1000000"),
         ("rho = 1.0", "rhoo = 1.0", "rhoo is not known; known are"),
         ("[holder]", "[holders]", "holders is not known; known are"),
         ("cells = 100", "cell = 100", "limits.cell is not known; known are"),
-        ("step = 0.02", "step = 0", "service.step=0 must be"),
+        ("step = 0.02", "step = 0", "service.step must be"),
         ("step = 0.02", "steps = 1", "service.steps is not known"),
-        ("port = 0", "port = 65536", "service.port=65536 must be"),
+        ("port = 0", "port = 65536", "service.port must be"),
         ("[analysts.bob]", "[analysts.Bob]", "names that differ by case or spelling"),
         ("[analysts.bob]", '[analysts."b/o"]', "must be called by 1 to 40 of"),
         ("low = 0, high = 24", "low = 24, high = 0", "columns.hours must have both low and high"),
         ("low = 0, high = 24", "low = 0", "columns.hours must have both low and high"),
-        ('keys = ["FR", "ES"]', "keys = []", "columns.country.keys=\\[\\] must be a list of 1 to"),
-        ('keys = ["FR", "ES"]', 'keys = ["FR", "FR"]', "columns.country.keys=.* must be keys that differ"),
-        ("expires = 2020-01-01", 'expires = "2020"', "analysts.old.expires='2020' must be a date"),
-        ("rho = 1.0", "rho = -1.0", "rho=-1.0"),
+        ('keys = ["FR", "ES"]', "keys = []", "columns.country.keys must be a list of 1 to"),
+        ('keys = ["FR", "ES"]', 'keys = ["FR", "FR"]', "columns.country.keys must be keys that differ"),
+        ("expires = 2020-01-01", 'expires = "2020"', "analysts.old.expires must be a date"),
+        ("rho = 1.0", "rho = -1.0", "rho must be"),
         ("rho = 1.0", "", "rho"),
         ("rho = 1.0", "rho = 1.0\nbudgets = 1", "budgets is not known"),
-        ('data = "MARKER-visits.csv"', "", "tables.visits: data is missing"),
+        ('data = "MARKER-visits.csv"', "", "tables.visits.data is missing"),
         (
             'types = { hours = "number", day = "date" }',
             "",
@@ -64,12 +64,12 @@ def test_limits_of_an_analyst_stand_before_those_of_all(tmp_path):
         ),
         ("[holder]", "[sharing]\nanalysts = ['carl']\n[holder]", "must be a list of analysts of this file"),
         ("[holder]", "[watch]\npeople = 3\n[holder]", "watch must have people or mass, and epsilon"),
-        ("[holder]", "[usual]\nask = 'cunt'\n[holder]", "usual: ask='cunt' must be one of"),
+        ("[holder]", "[usual]\nask = 'cunt'\n[holder]", "usual: ask must be one of"),
         ("[holder]", "[usual]\nask = 'count'\nclip = 3\nerror = 5\n[holder]", "usual must have a price"),
     ],
 )
 def test_what_breaks_a_rule_is_refused_with_its_key(tmp_path, old, new, message):
-    """Each error names the key of the file, the value and the rule."""
+    """Each error names the key of the file and the rule; it quotes no value, which may be a secret."""
     with pytest.raises(ArgumentError, match=message):
         read(tmp_path, changed(old, new))
 
@@ -234,6 +234,6 @@ def test_a_policy_in_another_encoding_is_refused(tmp_path):
 def test_both_ports_are_not_the_same(tmp_path):
     """One port of one host for analysts and holder is refused, before either is opened."""
     text = changed("holder_port = 0", "holder_port = 8090", changed("\nport = 0", "\nport = 8090"))
-    with pytest.raises(ArgumentError, match=r"service\.holder_port=8090 must differ from the port of analysts"):
+    with pytest.raises(ArgumentError, match=r"service\.holder_port must differ from the port of analysts"):
         read(tmp_path, text)
     assert read(tmp_path, changed("holder_port = 8090", 'holder_port = 8090\nholder_host = "::1"', text)).service.port

@@ -4,7 +4,7 @@ import jsonschema_rs
 import pytest
 
 from almoner import queries
-from almoner.service._bodies import ASKS, FIELDS
+from almoner.queries.plans import ASKS
 from almoner.service._http.analyst_routes import AnalystRoutes
 from almoner.service._http.openapi import document
 from services import COUNT, TOKENS, service, service_folder
@@ -33,14 +33,35 @@ def test_every_route_is_in_the_document(running):
 
 
 def test_the_document_names_what_questions_take():
-    """Every kind of question that the library offers can be asked, with every field that it has."""
-    from dataclasses import fields
+    """Every kind of question that the library offers can be asked, with its own fields and no others."""
+    from dataclasses import MISSING, fields
 
     kinds = [getattr(queries, name) for name in queries.__all__]
     kinds = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, queries.Question)]
     kinds.remove(queries.Question)
     assert set(ASKS) == {kind.__name__.lower() for kind in kinds}
-    assert set(FIELDS) - {"ask"} == {each.name for kind in kinds for each in fields(kind) if each.init}
+    schemas = document()["components"]["schemas"]
+    assert schemas["Question"]["discriminator"]["mapping"].keys() == set(ASKS)
+    for kind in kinds:
+        schema = schemas[kind.__name__]
+        assert schema["properties"].keys() - {"ask"} == {each.name for each in fields(kind) if each.init}
+        assert (schema["additionalProperties"], schema["properties"]["ask"]["const"]) == (False, kind.__name__.lower())
+        assert set(schema["required"]) - {"ask"} == {
+            each.name for each in fields(kind) if each.init and each.default is MISSING
+        }
+
+
+def test_every_list_of_the_document_says_what_it_lists():
+    """Generators of clients leave out what has a list without items, and all operations on it."""
+
+    def lists(value):
+        if isinstance(value, dict):
+            yield from [value] if "array" in str(value.get("type")) else []
+            value = list(value.values())
+        for each in value if isinstance(value, list) else []:
+            yield from lists(each)
+
+    assert all({"items", "prefixItems"} & each.keys() for each in lists(document()))
 
 
 def test_every_response_conforms(running):

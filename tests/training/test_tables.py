@@ -235,9 +235,9 @@ def test_rows_of_nobody_are_refused(tmp_path, ids, missing):
     ("changes", "message"),
     [
         ({"columns": {}}, "no columns"),
-        ({"columns": {"age": {}}}, "column 'age' must have low and high"),
-        ({"columns": {"age": {"low": 5, "high": 5}}}, "column 'age': low=5"),
-        ({"columns": {"age": {"low": 0, "high": float("inf")}}}, "both finite"),
+        ({"columns": {"age": {}}}, "columns.age must have low and high"),
+        ({"columns": {"age": {"low": 5, "high": 5}}}, "columns.age: low=5"),
+        ({"columns": {"age": {"low": 0, "high": float("inf")}}}, "columns.age.high=inf must be a finite number"),
         ({"columns": {"age": {"low": 0, "high": 9, "bins": [3, 2]}}}, "rising"),
         ({"columns": {"age": {"low": 0, "high": 9, "missing": "guess"}}}, "missing='guess'"),
         ({"columns": {"sex": {"categories": ["F"]}}}, "at least two"),

@@ -180,7 +180,7 @@ def test_a_held_out_file_is_refused_before_the_training_and_a_prediction_is_told
 
 def test_decimal_is_a_comma_or_a_point():
     """Anything else is refused."""
-    with pytest.raises(DataError, match=r"decimal=';' must be ',' or '.'"):
+    with pytest.raises(DataError, match=r"decimal=';' must be one of ',' or '.'"):
         tables.Schema.parse(
             {"target": "y", "classes": ["0", "1"], "decimal": ";", "columns": {"x": {"low": 0, "high": 1}}}
         )

@@ -1,7 +1,5 @@
 """`almoner ledger`: the record. Look and check, limit and declare, let people leave, make copies."""
 
-import json
-import tomllib
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +15,7 @@ from almoner.cli._options.groups import Group
 from almoner.cli._queries import OtherLedger
 from almoner.cli._shown.json import dumps
 from almoner.cli._shown.tables import Listing, console, show
-from almoner.errors import ArgumentError
+from almoner.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
     from almoner.ledger import ConsumerState, Ledger
@@ -300,8 +298,10 @@ def create(
 
 def _is_policy(file: Path) -> bool:
     """Tell whether a file is a policy; what is wrong with it otherwise is told by who reads it."""
-    with suppress(OSError, ValueError):
-        return "holder" in tomllib.loads(file.read_text(encoding="utf-8"))
+    from almoner._reading import toml
+
+    with suppress(DataError):
+        return "holder" in toml(file)
     return False
 
 
@@ -439,10 +439,11 @@ def dataset(
 
 def _domain(option: str, text: str, given: str) -> dict[str, Any]:
     """Bounds or keys from JSON."""
-    try:
-        values = json.loads(given)
-    except ValueError:
-        values = None
+    from almoner._reading import json_values
+
+    values = None
+    with suppress(DataError):
+        values = json_values(given.encode(errors="replace"))
     if not isinstance(values, list) or (option == "bounds" and len(values) != 2):
         what = "two numbers" if option == "bounds" else "texts in double quotes, or numbers"
         raise ArgumentError(f"--{option} {text!r:.200} must be COLUMN=[...], with {what}")

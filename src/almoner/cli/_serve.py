@@ -57,6 +57,7 @@ def serve(
 
 
 def _read(path: Path, host: str | None, port: int | None, holder_port: int | None) -> "Policy":
+    from almoner._reading import read
     from almoner.service.policies import Policy
 
     given = Policy.read(path)
@@ -65,7 +66,7 @@ def _read(path: Path, host: str | None, port: int | None, holder_port: int | Non
         if name != "host" and isinstance(value, int) and not 0 <= value <= 65_535:
             raise ArgumentError(f"--{name.replace('_', '-')}={value} must be a port, from 0 to 65535")
     places = {name: value for name, value in wanted.items() if value is not None}
-    return replace(given, service=replace(given.service, **places))  # type: ignore[arg-type]
+    return replace(given, service=read(type(given.service), given.service.model_dump() | places, where="service"))
 
 
 def _ready(analysts: str, holder: str) -> None:

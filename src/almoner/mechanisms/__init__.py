@@ -40,7 +40,7 @@ from almoner.mechanisms._rounds import (
     repeated,
     rounds,
 )
-from almoner.mechanisms._saved import from_fields, to_fields
+from almoner.mechanisms._saved import fields_schema, from_fields, to_fields
 
 __all__ = [
     "PDP",
@@ -59,6 +59,7 @@ __all__ = [
     "Repeated",
     "SampledGaussian",
     "Zcdp",
+    "fields_schema",
     "from_fields",
     "gaussian_step",
     "in_order",

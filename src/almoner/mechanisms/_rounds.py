@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from math import inf
 from numbers import Integral
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from almoner import _check
 from almoner.errors import ArgumentError
@@ -41,6 +41,14 @@ class Mechanism:
     """Description of what was run. Every field of every mechanism is public."""
 
     __slots__ = ()
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: Any, handler: Any) -> dict[str, Any]:
+        """In the models of others: a mechanism, which is a table with its kind in JSON."""
+        from pydantic_core import core_schema
+
+        table = handler.generate_schema(dict[str, Any])
+        return core_schema.json_or_python_schema(table, core_schema.is_instance_schema(cls))  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
+from typing import Any
 
+from almoner import _check
 from almoner.errors import ArgumentError
 from almoner.mechanisms import _best_of, _pair, _rounds
 from almoner.mechanisms._rounds import Mechanism
 
-__all__ = ["from_fields", "to_fields"]
+__all__ = ["fields_schema", "from_fields", "to_fields"]
 
 _KINDS: dict[str, type[Mechanism]] = {
     name: kind
@@ -44,20 +46,32 @@ def from_fields(described: Mapping[str, object]) -> Mechanism:
     >>> from_fields({"kind": "Repeated", "mechanism": {"kind": "Pure", "epsilon": 0.1}, "count": 2})
     Repeated(mechanism=Pure(epsilon=0.1), count=2)
     """
+    from almoner._reading import read  # which most processes never need
+
     kind = described.get("kind")
-    make = _KINDS.get(kind) if isinstance(kind, str) else None
-    if make is None:
-        raise ArgumentError(f"described: kind={kind!r} must be the name of a mechanism")
-    parameters: dict[str, object] = {}
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise ArgumentError(f"described: {_check.told(kind=kind)} must be the name of a mechanism")
+    parameters: dict[str, Any] = {}
     for name, value in described.items():
         if isinstance(value, Mapping):
             value = from_fields(value)
         elif isinstance(value, list | tuple):
             value = tuple(from_fields(each) if isinstance(each, Mapping) else each for each in value)
-        if name != "kind":
-            parameters[name] = value
-    try:
-        mechanism = make(**parameters)
-    except TypeError as error:
-        raise ArgumentError(f"described: {kind} has other parameters") from error
-    return mechanism
+        parameters[name] = value
+    read(model_of(kind), parameters, where="described")
+    del parameters["kind"]
+    return _KINDS[kind](**parameters)
+
+
+def model_of(kind: str) -> Any:
+    """Model of the fields of a kind of mechanism."""
+    from almoner._reading import model_of
+
+    return model_of(_KINDS[kind], kind=kind)  # type: ignore[arg-type]
+
+
+def fields_schema() -> dict[str, Any]:
+    """JSON Schema of mechanisms as plain values."""
+    from almoner._reading import one_of, schema_of
+
+    return schema_of(one_of("kind", map(model_of, _KINDS)))

@@ -45,7 +45,7 @@ def _periods(every: object, first: object, last: object, today: date) -> Iterato
     _check.one_of(("day", "week", "month"), every=every)
     start = start_of(str(every), _date("from", first))
     if last is not None and _date("to", last) < _date("from", first):
-        raise ArgumentError(f"to={last} must not be before from={first}")
+        raise ArgumentError("to must not be before from")
     stop = today if last is None else _date("to", last) + timedelta(days=1)
     for place in range(_MOST + 1):
         until = _next(every, start)
@@ -70,9 +70,9 @@ def _date(name: str, value: object) -> date:
         try:
             day = date.fromisoformat(str(value))
         except ValueError:
-            raise ArgumentError(f"{name}={value!r} must be a date, such as 2011-12-09") from None
+            raise ArgumentError(f"{name} must be a date, such as 2011-12-09") from None
     if not 1000 <= day.year <= 9000:
-        raise ArgumentError(f"{name}={value!r} must be in the years 1000 to 9000")
+        raise ArgumentError(f"{name} must be in the years 1000 to 9000")
     return day
 
 
@@ -84,7 +84,7 @@ def _matrix(matrix: object) -> list[dict[str, Any]]:
         raise ArgumentError("for must be a table of lists, such as { country = ['France', 'Spain'] }")
     for name in matrix:
         if not re.fullmatch(r"\w+", name) or name in ("day", "week", "month", "from", "until"):
-            raise ArgumentError(f"for: {name!r} must be letters and digits, and no name of a period")
+            raise ArgumentError("for: each name must be letters and digits, and no name of a period")
     return [dict(zip(matrix, values, strict=True)) for values in product(*matrix.values())]
 
 

@@ -2,22 +2,12 @@
 
 ::
 
-    data = "events.parquet"          # relative to the file; also table = and view =
-    dataset = "orders"               # may be left out: which of the ledger's data sets it is, where some are declared
-    types = { units = "whole" }      # of columns of text; of a CSV file, those that are not named are text
+    data = "events.parquet"          # or several tables of people's rows: [tables.orders] with data =
     person = "customer"
-    ledger = "people.ledger"         # relative to the file, or "postgresql://server/database"; it must be there
-    witness = "/backup/people.head"  # may be left out: a file elsewhere that remembers the ledger's newest entry
-    epsilon = 1.0                    # or rho = 0.02, or mu =
+    ledger = "people.ledger"         # it must be there: `almoner ledger create` makes it
+    epsilon = 1.0
     delta = 1e-6
-    budget = "zcdp"                  # may be left out: zcdp, gaussian, or pure (epsilon without delta)
     analyst = "ann"
-    purpose = "weekly figures"       # may be left out
-    spark = "local[*]"               # may be left out: the master, for Parquet files that Spark is to read
-    keys_delta = 1e-8                # may be left out: for questions that ask = "keys"
-    pseudonyms = "people.key"        # may be left out: a key, with which the ledger holds hashes of names
-    spelling = "caseless"            # may be left out: "nfc" or "caseless" where ids are spelled in several ways
-    periods = { column = "day", every = "month", first = 2026-01-01, last = 2030-12-31 }   # may be left out
 
     [[questions]]
     key = "2011-12-08: rows by country"
@@ -26,39 +16,23 @@
     by = { country = ["France", "Spain"] }      # or "country", where the data set declares its keys; so bounds
     clip = 10
     sigma = 200                      # or rho =; with a pure budget, epsilon =
-    pace = 1                         # may be left out; or "rest" for a series, or "none"
-    anyway = true                    # may be left out: ask also where people may be missing for lack of budget
 
-``pace = "rest"`` is how many questions of this file have it, from this one on: who pays much is shrunk a little each
-time, so that everybody can pay for the whole series. A template with it needs ``to``; its periods that did not end
-before today are counted, and asked later.
-
-Several tables are each a table of the file, in place of ``data``; a question says which one it is about (``table =``),
-and may use columns of others, such as ``customers.age``::
-
-    [tables.orders]
-    data = "orders.parquet"          # also table =, view = and types =; and person =, where they differ
-
-    [tables.customers]
-    data = "customers.parquet"
-    one_row = true                   # each person has at most one row here
-    columns = ["age"]                # may be left out: the columns that questions may use
-
-    [public.products]                # a table that holds nobody's data
-    data = "products.csv"
-    key = "product_id"               # and on =: the column that holds the key, where it is called otherwise
-
-A question can be written once for many days and names::
-
-    [[questions]]
-    every = "day"                    # or week (from Monday), month
+    [[questions]]                    # written once for many days and names
+    every = "day"
     from = 2011-01-01
-    to = 2011-12-31                  # may be left out: until the last one that ended before today, in UTC
-    for = { country = ["France", "Spain"] }                        # may be left out: each combination of names
+    for = { country = ["France", "Spain"] }
     key = "{day}: people in {country}"
     ask = "people"
     where = "country = '{country}' and at >= '{from}' and at < '{until}'"      # {until} is the day after
     sigma = 20
+
+``PlanFile`` has every line, with what it takes and what it is for; from it the tables of docs/queries.md are made, and
+``almoner schema plan``. A question says which table it is about (``table =``), where there are several, and may use
+columns of others, such as ``customers.age``.
+
+``pace = "rest"`` is how many questions of this file have it, from this one on: who pays much is shrunk a little each
+time, so that everybody can pay for the whole series. A template with it needs ``to``; its periods that did not end
+before today are counted, and asked later.
 
 {day}, {week} (2011-W09) or {month} (2011-01), {from}, {until} and the names of ``for`` stand in any text of the
 question; a text that is one of them alone becomes its value, so ``clip = "{clip}"`` works. A bracket itself is
@@ -68,61 +42,77 @@ Asking everything again gives the answers that are there and asks what is new: t
 run again after a crash.
 """
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
-from almoner import _check
-from almoner.errors import ArgumentError, BudgetExceeded, DataError
+from almoner._check import told, unquoted
+from almoner._reading import Day, Field, Model, read, toml
+from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.filters import Basic, Gaussian, Zcdp
 from almoner.ledger import Finding, Ledger, Periods, Terms, on_a_server
 from almoner.queries._ask.analyst import Analyst
 from almoner.queries._ask.answer import Answer, Quote
-from almoner.queries._questions.kinds_of import described, question
+from almoner.queries._questions.kinds_of import ASKS, described, question, question_schema
 from almoner.queries._questions.question import Question
 from almoner.queries._session import Session
-from almoner.queries._tables.plan_sources import check_tables, tables_of
+from almoner.queries._tables.plan_sources import AccountsPart, PlanPart, RowsPart, tables_of
 from almoner.queries._tables.unparsed_entries import Misfit
 from almoner.queries._templates import written_out
 
-__all__ = ["Plan", "described", "question"]
+__all__ = ["ASKS", "AccountsPart", "Plan", "PlanFile", "RowsPart", "described", "question", "question_schema"]
 
-_NEEDED = {"ledger": str, "analyst": str, "questions": list}
-_OPTIONAL: dict[str, type] = {
-    "data": str,
-    "person": str,
-    "tables": dict,
-    "public": dict,
-    "epsilon": float,
-    "delta": float,
-    "rho": float,
-    "mu": float,
-    "budget": str,
-    "purpose": str,
-    "table": str,
-    "view": str,
-    "types": dict,
-    "memory_limit": str,
-    "spark": str,
-    "witness": str,
-    "keys_delta": float,
-    "pseudonyms": str,
-    "periods": dict,
-    "spelling": str,
-    "dataset": str,
-}
 _BUDGETS: dict[str, tuple[type[Zcdp] | type[Gaussian] | type[Basic], set[str]]] = {
     "zcdp": (Zcdp, {"epsilon", "delta", "rho"}),
     "gaussian": (Gaussian, {"epsilon", "delta", "mu"}),
     "pure": (Basic, {"epsilon"}),
 }
 _REST = "rest"
-_NAMES = {float: "a number", str: "text", bool: "true or false", dict: "a table"}
+_PLACE = {"type": "string", "pattern": r"\{"}
+"""JSON Schema of a text in a template that becomes something else."""
+
+
+class Template(Model):
+    """Fields of a question in a file beside those of its kind: its key, and what makes it a template of several."""
+
+    key: str
+    """the name of the answer; it has places, such as `{day}`, where it is a template"""
+    every: Literal["day", "week", "month"] | None = None
+    """a question for each: `{day}`, `{week}` or `{month}`, `{from}` and `{until}` are its places"""
+    from_: Day | str | None = Field(default=None, alias="from")
+    """a day in the first of them"""
+    to: Day | str | None = None
+    """a day in the last of them; without it, the last that ended before today (UTC)"""
+    for_: dict[str, list[Any]] | None = Field(default=None, alias="for")
+    """a question for each combination of these values, by the names of their places"""
+
+
+class PlanFile(PlanPart):
+    """A file of questions: data, ledger, budget, and what to ask under which keys."""
+
+    analyst: str
+    """who asks"""
+    purpose: str | None = None
+    """what the answers are for"""
+    questions: list[dict[str, Any]]
+    """`[[questions]]`, each with its key and the fields of its kind, or a template of several"""
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """JSON Schema of a file of questions; texts with places in brackets may stand for what is no text."""
+        described, asked = super().json_schema(), deepcopy(question_schema())
+        kinds = asked.pop("$defs")
+        for kind in kinds.values():
+            takes = {name: {"anyOf": [each, _PLACE]} for name, each in kind["properties"].items() if name != "ask"}
+            kind["properties"] |= takes | Template.json_schema()["properties"]
+            kind["required"] = ["key", *kind["required"]]
+        described["properties"]["questions"]["items"] = asked
+        return described | {"$defs": {**described["$defs"], **kinds}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +120,12 @@ class Plan:
     """Contents of a file of questions. Every field is public."""
 
     folder: Path
-    settings: Mapping[str, Any] = field(repr=False)  # a connection string may hold a password
+    settings: PlanPart = field(repr=False)  # a connection string may hold a password
     questions: tuple[tuple[str, Question], ...]
     """Each with its key."""
 
     @classmethod
+    @unquoted()
     def read(cls, path: Path | str, *, ledger: str | None = None, today: date | None = None) -> "Plan":
         """The plan in a TOML file.
 
@@ -144,19 +135,14 @@ class Plan:
             today: templates go to the last period that ended before it; None for today in UTC.
         """
         path = Path(path)
-        try:
-            settings = tomllib.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise DataError(f"{path} cannot be read: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise DataError(f"{path} is not a TOML file: {error}") from None
+        settings = toml(path)
         if ledger is not None:
             settings["ledger"] = ledger if on_a_server(ledger) else str(Path(ledger).absolute())
-        _check_settings(settings)
-        questions = _questions(settings["questions"], today or datetime.now(UTC).date())
-        return cls(path.parent, settings, questions)
+        file = read(PlanFile, settings)
+        return cls(path.parent, file, _questions(file.questions, today or datetime.now(UTC).date()))
 
     @classmethod
+    @unquoted()
     def of(cls, settings: Mapping[str, Any], folder: Path) -> "Plan":
         """The data, ledger and budget that such a file names, without questions.
 
@@ -164,59 +150,51 @@ class Plan:
             settings: as in the file, but for ``analyst`` and ``questions``.
             folder: that paths start from.
         """
-        _check_settings({**settings, "analyst": "", "questions": []})
-        return cls(folder, settings, ())
+        return cls(folder, read(PlanPart, settings), ())
 
     @property
+    @unquoted()
     def budget(self) -> Zcdp | Gaussian | Basic:
         """Budget of each person."""
-        amounts = {name: self.settings[name] for name in ("epsilon", "delta", "rho", "mu") if name in self.settings}
-        kind = self.settings.get("budget", "zcdp")
-        _check.one_of(tuple(_BUDGETS), budget=kind)
+        given = {name: getattr(self.settings, name) for name in ("epsilon", "delta", "rho", "mu")}
+        amounts, kind = {name: value for name, value in given.items() if value is not None}, self.settings.budget
         make, takes = _BUDGETS[kind]
         for name in amounts:
             if name not in takes:
-                raise ArgumentError(f"{name}={amounts[name]!r} is nothing that budget={kind!r} takes")
+                raise ArgumentError(f"{told(**{name: amounts[name]})} is nothing that budget={kind!r} takes")
         if kind == "pure" and "epsilon" not in amounts:
             raise ArgumentError("budget='pure' needs epsilon=")
         return make(**amounts)
 
     @property
+    @unquoted()
     def periods(self) -> Periods | None:
         """The periods of the rows that bring every person a budget; None: there is one for good."""
-        given = self.settings.get("periods")
-        if given is None:
-            return None
-        names = ("column", "every", "first", "last")
-        if set(given) != set(names):
-            raise ArgumentError(f"periods must have {', '.join(names)}, and nothing else")
-        return Periods(**given)
+        given = self.settings.periods
+        return None if given is None else Periods(**dict(given))
 
     @property
     def terms(self) -> Terms:
         """Terms of the ledger that the plan is about."""
-        keys_delta, spelling = map(self.settings.get, ("keys_delta", "spelling"))
-        return Terms(self.budget, keys_delta=keys_delta, periods=self.periods, spelling=spelling)
+        given = self.settings
+        return Terms(self.budget, keys_delta=given.keys_delta, periods=self.periods, spelling=given.spelling)
 
     @property
     def ledger(self) -> Path | str:
         """Where the accounts are: a file beside this one, or a server."""
-        name = str(self.settings["ledger"])
+        name = self.settings.ledger
         return name if on_a_server(name) else self.folder / name
 
     @property
     def files(self) -> list[Path]:
         """Where the rows are, of people and of public tables."""
-        tables = [
-            self.settings,
-            *(each for what in ("tables", "public") for each in self.settings.get(what, {}).values()),
-        ]
-        return [self.folder / each["data"] for each in tables if "data" in each]
+        tables: list[Any] = [self.settings, *(self.settings.tables or {}).values(), *self.settings.public.values()]
+        return [self.folder / each.data for each in tables if each.data is not None]
 
     @property
     def witness(self) -> Path | None:
         """The file that remembers the ledger's newest entry; None where the plan names none."""
-        return self.folder / self.settings["witness"] if "witness" in self.settings else None
+        return None if self.settings.witness is None else self.folder / self.settings.witness
 
     def open(self, *, create: bool = False, over: Ledger | None = None) -> Session:
         """The data holder's session.
@@ -258,14 +236,15 @@ class Plan:
 
     def _open(self, ledger: Path | str | Ledger, *, create: bool = False) -> Session:
         opened, own = isinstance(ledger, Ledger), ledger == self.ledger  # an empty one to look at needs no key
+        pseudonyms = self.settings.pseudonyms
         return Session.open(
             budget=self.terms,
             ledger=ledger,
-            pseudonyms=self.folder / self.settings["pseudonyms"] if own and "pseudonyms" in self.settings else None,
+            pseudonyms=self.folder / pseudonyms if own and pseudonyms is not None else None,
             witness=self.witness if own else None,
             create=create,
-            memory_limit=None if opened else self.settings.get("memory_limit"),
-            dataset=self.settings.get("dataset") if own or opened else None,
+            memory_limit=None if opened else self.settings.memory_limit,
+            dataset=self.settings.dataset if own or opened else None,
             **tables_of(self.settings, self.folder),
         )
 
@@ -276,7 +255,9 @@ class Plan:
 
     def analyst(self, session: Session) -> Analyst:
         """The plan's analyst, who asks for its purpose."""
-        return session.analyst(self.settings["analyst"], purpose=self.settings.get("purpose"))
+        if not isinstance(self.settings, PlanFile):
+            raise ArgumentError("analyst is missing: who asks")
+        return session.analyst(self.settings.analyst, purpose=self.settings.purpose)
 
     def quote(self, session: Session) -> dict[str, Quote]:
         """Quote of each question at worst."""
@@ -331,7 +312,7 @@ class Plan:
             return session.verify(head=head, replay=True)
 
 
-def _questions(entries: list[Any], today: date) -> tuple[tuple[str, Question], ...]:
+def _questions(entries: list[dict[str, Any]], today: date) -> tuple[tuple[str, Question], ...]:
     """Each question with its key, templates written out."""
     listed: list[tuple[int, dict[str, Any], bool]] = []
     for place, entry in enumerate(entries, start=1):
@@ -354,32 +335,15 @@ def _questions(entries: list[Any], today: date) -> tuple[tuple[str, Question], .
         try:
             questions[key] = question(fields)
         except ArgumentError as error:
-            raise ArgumentError(f"question {key!r}: {error}") from None
+            raise ArgumentError(f"question {place}: {error}") from None
     return tuple(questions.items())
 
 
-def _written(entry: object, today: date) -> list[tuple[dict[str, Any], bool]]:
+def _written(fields: dict[str, Any], today: date) -> list[tuple[dict[str, Any], bool]]:
     """Each question that an entry stands for, and whether it is asked now; of a series all are counted."""
-    fields: dict[str, Any] = entry if isinstance(entry, dict) else {}
     if fields.get("pace") != _REST or "every" not in fields:
         return [(each, True) for each in written_out(fields, today)]
     if "to" not in fields:
         raise ArgumentError("pace='rest' needs to=: where a series without an end stops is not known")
     ended = written_out({name: value for name, value in fields.items() if name != "to"}, today)
     return [(each, each in ended) for each in written_out(fields, today)]
-
-
-def _check_settings(settings: Mapping[str, Any]) -> None:
-    for name, kind in _NEEDED.items():
-        if not isinstance(settings.get(name), kind):
-            raise ArgumentError(f"{name} is missing, or is no {'list' if kind is list else 'text'}")
-    for name, value in settings.items():
-        if name in _NEEDED:
-            continue
-        if name not in _OPTIONAL:
-            raise ArgumentError(f"{name!r} is not known; known are {', '.join(sorted({**_NEEDED, **_OPTIONAL}))}")
-        wanted = _OPTIONAL[name]
-        right = isinstance(value, (int, float) if wanted is float else wanted)
-        if not right or (isinstance(value, bool) and wanted is not bool):
-            raise ArgumentError(f"{name}={value!r} must be {_NAMES[wanted]}")
-    check_tables(settings)

@@ -6,13 +6,13 @@ All of it is private, and marked so. It is for noise, rates and norms fixed in a
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, floor, log10
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from almoner import _check, _html, individual, mechanisms
-from almoner._private import LEVELS, MARK
+from almoner._private import LEVELS
 from almoner._units import shown
 from almoner.curves import gaussian, renyi
 from almoner.errors import ArgumentError
@@ -24,12 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["from_norms", "histogram", "means", "page", "quantiles", "side_by_side"]
 
 Floats = NDArray[np.float64]
-
-_LEFT, _WIDTH = 13.0, 81.0
-"""Left edge of the columns and their width together, in percent of the picture."""
-
-_TOP, _HEIGHT = 46, 154
-"""Top edge of the columns and their height, in pixels."""
 
 _BINS = 30
 
@@ -233,136 +227,63 @@ def page(
         HTML that stands alone. Numbers are rounded up.
     """
     run = {"Sigma: noise, in clips": noise_multiplier, "Sampling rate": sample_rate, "Steps": steps}
-    told = [(name, f"{each:,.10g}") for name, each in run.items() if each is not None]
     limit = None
     if noise_multiplier is not None and sample_rate is not None and steps is not None:
-        (limit,) = individual.losses([[steps]], [noise_multiplier], sample_rate=sample_rate, delta=delta)
-    body = [
-        _html.paragraph(f"Each person's epsilon at delta = {delta:g}, by what their own data added.", large=True),
-        _html.heading("The run"),
-        _html.tiles([("People", f"{len(next(iter(epsilons.values()))):,}"), *told, ("Delta", f"{delta:g}")]),
-        *_picture(epsilons, limit),
-        _html.heading("In numbers"),
-        _levels(epsilons, groups),
-        _html.heading("What this is"),
-        _html.paragraph(
-            "An epsilon says how well somebody who knows everything else can tell whether a person's data were used.",
-            "The figures hold for noise, rates and norms that were fixed in advance.",
-            "Where results decided what came next they are an approximation, and no guarantee.",
-        ),
-    ]
-    return _html.page("Privacy losses of people", body, mark=f"{MARK[0].upper()}{MARK[1:]}. It names no person.")
-
-
-def _picture(epsilons: Mapping[str, Floats], limit: float | None) -> list[str]:
-    """A picture and a table of how many people have which epsilon, by the first accounting."""
+        (worst,) = individual.losses([[steps]], [noise_multiplier], sample_rate=sample_rate, delta=delta)
+        limit = float(worst) if worst < np.inf else None
     name, values = next(iter(epsilons.items()))
     finite = values[np.isfinite(values)]
-    words, missing = [f"By {name}."], len(values) - len(finite)
-    if limit is not None and limit < np.inf:
-        words.append(f"Somebody who adds the whole clip to every step has epsilon {shown(limit, 4)}.")
-    if missing:
-        words.append(f"{_people(missing)} no bound and {'is' if missing == 1 else 'are'} not in the picture.")
-    body = [_html.heading("How many people have which epsilon"), _html.paragraph(*words)]
-    if not len(finite):
-        return body
-    label = f"histogram of the epsilons of {len(finite):,} people, from {finite.min():.4g} to {finite.max():.4g}"
-    drawn, numbers = _columns(finite, limit if limit is not None and limit < np.inf else None, label)
-    cells = [tuple(map(_html.text, row)) for row in numbers]
-    table = _html.table(f"By {name}", ("Epsilon", "People"), cells)
-    return [*body, drawn, _html.details("the numbers of the picture", table, aside=True)]
-
-
-def _people(number: int) -> str:
-    return "1 person has" if number == 1 else f"{number:,} people have"
-
-
-def _levels(epsilons: Mapping[str, Floats], groups: Sequence[str] | ArrayLike | None) -> str:
-    """The table of quantiles and means."""
-    levels = [f"{level:.0%} have at most" if level < 1 else "The largest" for level in LEVELS]
     averages = [mean for _, _, mean in means(epsilons, groups=groups)]
-    rows = [
-        (
-            _html.text(name),
-            _html.text("all" if group is None else group, short=True),
-            *(shown(each, 4) if each < np.inf else "no\u00a0bound" for each in (*found, mean)),
-        )
-        for (name, group, found), mean in zip(quantiles(epsilons, groups=groups), averages, strict=True)
-    ]
-    return _html.table("Epsilons of people", ("Accounting", "Group", *levels, "Mean"), rows)
+    return _html.render(
+        "losses.html",
+        delta=delta,
+        run=[(called, f"{each:,.10g}") for called, each in run.items() if each is not None],
+        name=name,
+        values=values,
+        finite=finite,
+        limit=limit,
+        picture=_picture(finite, limit) if len(finite) else None,
+        levels=[f"{level:.0%} have at most" if level < 1 else "The largest" for level in LEVELS],
+        quantiles=[
+            (called, group, [_bound(each) for each in (*found, mean)])
+            for (called, group, found), mean in zip(quantiles(epsilons, groups=groups), averages, strict=True)
+        ],
+    )
 
 
-def _columns(values: Floats, limit: float | None, label: str) -> tuple[str, list[tuple[str, str]]]:
-    """A picture of how many people have which epsilon. PRIVATE.
+def _bound(epsilon: float) -> str:
+    return shown(epsilon, 4) if epsilon < np.inf else "no\u00a0bound"
+
+
+def _picture(values: Floats, limit: float | None) -> dict[str, Any]:
+    """The picture of how many people have which epsilon, in shares of its height and width. PRIVATE.
 
     Args:
         values: (people,) private, at least one of them, finite and >= 0.
         limit: public: where a dashed line stands for the worst case; None: nowhere.
-        label: for those who do not see the picture.
 
     Returns:
-        The picture as HTML; and its numbers: from where to where, as text, and how many people.
+        Heights of the columns; numbers of people beside level lines, and epsilons below, with the places of both; the
+        place of the dashed line; and the numbers: from where to where, as text, and how many people.
     """
     most = max(float(values.max()), limit or 0.0)
     step = _round_step(most / 6 or 1.0)
     end = step * max(1, ceil(most / step * (1 - 1e-12)))
     edges = np.linspace(0.0, end, _BINS + 1)
-    counts = np.histogram(values, bins=edges)[0]
-    tall = int(counts.max())
-    each = _round_step(tall / 4) if tall > 3 else 1
-    top = each * ceil(tall / each)
-    inner = [*_grid(each, top), *_bars(counts, top), *_scale(step, end)]
-    if limit is not None:
-        inner.append(_limit(limit, end))
-    told = [
-        (f"{low:.4g} to {high:.4g}", f"{count:,}")
-        for low, high, count in zip(edges, edges[1:], counts.tolist(), strict=False)
-        if count
-    ]
-    return _html.drawing("columns", label, inner), told
+    counts = np.histogram(values, bins=edges)[0].tolist()
+    each = _round_step(max(counts) / 4) if max(counts) > 3 else 1
+    top = each * ceil(max(counts) / each)
+    between = zip(edges, edges[1:], counts, strict=False)
+    return {
+        "columns": [count / top for count in counts],
+        "people": [(place * each / top, place * each) for place in range(round(top / each) + 1)],
+        "epsilons": [(place * step / end, f"{place * step:.4g}") for place in range(round(end / step) + 1)],
+        "limit": None if limit is None else limit / end,
+        "numbers": [(f"{low:.4g} to {high:.4g}", f"{count:,}") for low, high, count in between if count],
+    }
 
 
 def _round_step(about: float) -> float:
     """The number of 1, 2 and 5 times a power of ten that is the next above."""
     power = 10.0 ** floor(log10(about))
     return next(times * power for times in (1, 2, 5, 10) if times * power >= about * (1 - 1e-9))
-
-
-def _bars(counts: NDArray[np.int64], top: float) -> list[str]:
-    wide, lines = _WIDTH / len(counts), []
-    for place, count in enumerate(counts.tolist()):
-        high = max(count * _HEIGHT / top, 1.5) if count else 0.0
-        across = f'x="{_LEFT + place * wide:.3f}%" width="{0.88 * wide:.3f}%"'
-        lines.append(f'<rect class="used" {across} y="{_TOP + _HEIGHT - high:.2f}" height="{high:.2f}"/>')
-    return lines
-
-
-def _grid(each: float, top: float) -> list[str]:
-    """Level lines with numbers of people."""
-    lines = ['<text x="0" y="14">people</text>']
-    for place in range(round(top / each) + 1):
-        y = _TOP + _HEIGHT * (1 - place * each / top)
-        lines.append(f'<line x1="{_LEFT}%" x2="{_LEFT + _WIDTH}%" y1="{y:.1f}" y2="{y:.1f}"/>')
-        lines.append(f'<text x="{_LEFT - 1}%" y="{y + 4:.1f}" text-anchor="end">{_short(place * each)}</text>')
-    return lines
-
-
-def _short(people: float) -> str:
-    """A number of people that fits left of the columns."""
-    return f"{people:,.0f}" if people < 100_000 else f"{people / 1000:,.0f} k"
-
-
-def _scale(step: float, end: float) -> list[str]:
-    """Epsilons below the columns."""
-    below = _TOP + _HEIGHT
-    lines = [f'<text x="{_LEFT + _WIDTH / 2}%" y="{below + 44}" text-anchor="middle">epsilon of a person</text>']
-    for place in range(round(end / step) + 1):
-        x = _LEFT + _WIDTH * place * step / end
-        lines.append(f'<text x="{x:.2f}%" y="{below + 20}" text-anchor="middle">{place * step:.4g}</text>')
-    return lines
-
-
-def _limit(limit: float, end: float) -> str:
-    x, side = _LEFT + _WIDTH * limit / end, "end" if limit > end / 2 else "start"
-    line = f'<line class="limit" x1="{x:.2f}%" x2="{x:.2f}%" y1="{_TOP - 6}" y2="{_TOP + _HEIGHT}"/>'
-    return f'{line}<text class="named" x="{x:.2f}%" y="34" text-anchor="{side}">the whole clip in every step</text>'

@@ -17,7 +17,18 @@ from almoner.ledger import on_a_server
 from almoner.queries import Analyst, Answer, Question, Quote, Session, SoFar
 from almoner.queries.plans import described
 from almoner.service._apply_policy import apply_policy, check_against_data, usual_question
-from almoner.service._bodies import answer_of, asked, quote_of
+from almoner.service._bodies import (
+    AnswerBody,
+    DataSetBody,
+    DataSetsBody,
+    ListedBody,
+    MeBody,
+    PublicTableBody,
+    QuoteBody,
+    answer_of,
+    asked,
+    quote_of,
+)
 from almoner.service._metrics import Metrics
 from almoner.service._padded_worker import PaddedWorker
 from almoner.service._public_state import PublicState
@@ -44,7 +55,7 @@ DATA_TEXTS: Mapping[str | None, str] = {
 class Reply(NamedTuple):
     """An answer, as it is sent, and whether it was there before."""
 
-    body: dict[str, Any]
+    body: AnswerBody
     old: bool
     answer: Answer
 
@@ -194,11 +205,11 @@ class AnalystApi:
 
     # what a request thread may call: no ledger, no data
 
-    def quote(self, terms: AnalystTerms, values: object) -> dict[str, Any]:
+    def quote(self, terms: AnalystTerms, values: object) -> QuoteBody:
         """The price of a question at worst, from public facts."""
         return quote_of(self._allowed(terms, values)[1])
 
-    def left(self, terms: AnalystTerms) -> dict[str, Any]:
+    def left(self, terms: AnalystTerms) -> MeBody:
         """Budget and questions left to an analyst, by limits and public prices, and never by people's accounts."""
         so_far, budget = self.public_state.of(terms.name), self.session.ledger.budget_units
         usual = self._views[terms.name].quote(self.usual, so_far=so_far)
@@ -207,7 +218,7 @@ class AnalystApi:
             "analyst": terms.name,
             "purpose": terms.purpose,
             "expires": None if terms.expires is None else terms.expires.isoformat(),
-            "limits": {name: getattr(terms.limits, name) for name in _LIMITS},
+            "limits": terms.limits,
             "step": self.policy.service.step,
             "shares_answers": terms.name in self.policy.sharing,
             "left": {
@@ -222,39 +233,24 @@ class AnalystApi:
             "usual": {"question": described(self.usual), **quote_of(usual)},
         }
 
-    def data_sets(self) -> dict[str, Any]:
+    def data_sets(self) -> DataSetsBody:
         """The data sets and their public columns."""
         kinds, public = self.session.columns, self.session.public_columns
-        told = [
-            {
-                "name": each.name,
-                "about": each.about,
-                "columns": [
-                    {
-                        "name": column.name,
-                        "kind": kinds[each.name][column.name],
-                        "about": column.about,
-                        "low": column.low,
-                        "high": column.high,
-                        "keys": list(column.keys),
-                    }
-                    for column in each.columns
-                ],
-            }
-            for each in self.policy.data_sets
-        ]
-        lookups = [{"name": name, "columns": columns} for name, columns in public.items()]
+        told: list[DataSetBody] = []
+        for each in self.policy.data_sets:
+            columns: list[Any] = [{**vars(one), "kind": kinds[each.name][one.name]} for one in each.columns]
+            told.append({"name": each.name, "about": each.about, "columns": columns})
+        lookups: list[PublicTableBody] = [{"name": name, "columns": columns} for name, columns in public.items()]
         return {"data_sets": told, "public_tables": lookups}
 
-    def answers(self, terms: AnalystTerms) -> list[dict[str, Any]]:
+    def answers(self, terms: AnalystTerms) -> list[ListedBody]:
         """The answers of an analyst, newest first, without their values."""
-        listed = []
+        listed: list[ListedBody] = []
         for public in reversed(self.public_state.of(terms.name).answers):
             key = self._own_key(terms, public)
             if key is not None:
-                listed.append(
-                    {"key": key, "day": public["time"][:10], "question": public["question"], **self._share(public)}
-                )
+                day, question = public["time"][:10], public["question"]
+                listed.append({"key": key, "day": day, "question": question, "share": self._share(public)})
         return listed
 
     def stored(self, terms: AnalystTerms, key: str) -> Reply | None:
@@ -263,7 +259,7 @@ class AnalystApi:
         if found is None:
             return None
         answer, public = found
-        body = answer_of(answer, key, public["time"][:10], **self._share(public))
+        body = answer_of(answer, key, public["time"][:10], self._share(public))
         return Reply(body, True, answer)
 
     def known(self, terms: AnalystTerms, values: object, key: str) -> bool:
@@ -317,6 +313,7 @@ class AnalystApi:
         self._worked = {of: worked for of, worked in self._worked.items() if of[1] == today}
         self._worked[terms.name, today] = self._worked.get((terms.name, today), 0.0) + seconds
 
+    @_check.unquoted()
     def _allowed(self, terms: AnalystTerms, values: object) -> tuple[Question, Quote]:
         """The question and its quote, if the analyst may ask it by its form: cells and least price."""
         question = self._filled(terms, self._read(values))
@@ -378,8 +375,8 @@ class AnalystApi:
             return False
         return True
 
-    def _share(self, public: Mapping[str, Any]) -> dict[str, float]:
-        return {"share": int(public["price"]) / self.session.ledger.budget_units}
+    def _share(self, public: Mapping[str, Any]) -> float:
+        return int(public["price"]) / self.session.ledger.budget_units
 
     def _own_key(self, terms: AnalystTerms, public: Mapping[str, Any]) -> str | None:
         """The key as the analyst chose it; None for releases that belong to another answer."""
@@ -388,7 +385,6 @@ class AnalystApi:
 
 
 _OTHER = "the key was used for another question or purpose: choose another key"
-_LIMITS = ("share", "least", "questions", "cells", "seconds", "requests")
 
 
 def _filed(terms: AnalystTerms, key: str) -> str:

@@ -1,81 +1,173 @@
-"""JSON in and out: strict on the way in, and finite on the way out."""
+"""JSON in and out: strict on the way in, and finite on the way out; the types here make the OpenAPI document."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import Any
+from typing import Annotated, Any
 
-from almoner.errors import ArgumentError
+from typing_extensions import TypedDict
+
+from almoner._check import told, unquoted
+from almoner._reading import Field, Model, json_values
+from almoner.errors import ArgumentError, DataError
 from almoner.queries import Answer, Question, Quote
-from almoner.queries.plans import described, question
+from almoner.queries.plans import ASKS, described, question
 from almoner.service._refusals import Refused
+from almoner.service.policies import Column, Limits
 
-__all__ = ["ASKS", "FIELDS", "MOST_TEXT", "answer_of", "asked", "dumps", "parsed", "quote_of"]
+__all__ = [
+    "BODIES",
+    "MOST_TEXT",
+    "AnswerBody",
+    "DataSetBody",
+    "DataSetsBody",
+    "ListedBody",
+    "MeBody",
+    "PublicTableBody",
+    "QuoteBody",
+    "answer_of",
+    "asked",
+    "dumps",
+    "parsed",
+    "quote_of",
+]
 
 MOST_TEXT = 4_000
 """Largest number of characters of all texts of a question together, but for public keys."""
 
-ASKS = (
-    "count", "people", "sum", "mean", "ratio", "variance", "covariance", "regression", "histogram", "quantiles", "top",
-    "distinct", "keys",
-)  # fmt: skip
-"""The kinds of questions."""
+Finite = Annotated[float | str | None, Field(description="A number; 'inf', '-inf' or 'nan' where not finite.")]
+Share = Annotated[float, Field(ge=0, description="A share of each person's budget.")]
 
-_TEXT, _NUMBER, _WHOLE, _LIST, _TABLE, _FLAG = "string", "number", "integer", "array", "object", "boolean"
 
-FIELDS: Mapping[str, tuple[str, ...]] = {
-    "ask": (_TEXT,),
-    "table": (_TEXT,),
-    "where": (_TEXT,),
-    "by": (_TABLE, _LIST, _TEXT),
-    "clip": (_NUMBER, _TEXT),
-    "at_most": (_NUMBER,),
-    "report": (_NUMBER,),
-    "per_group": (_NUMBER,),
-    "sigma": (_NUMBER,),
-    "rho": (_NUMBER,),
-    "epsilon": (_NUMBER,),
-    "error": (_NUMBER, _TEXT),
-    "level": (_NUMBER,),
-    "each_person": (_TABLE, _LIST),
-    "pace": (_WHOLE,),
-    "anyway": (_FLAG,),
-    "spare": (_NUMBER,),
-    "column": (_TEXT,),
-    "low": (_NUMBER, _TEXT),
-    "high": (_NUMBER, _TEXT),
-    "per": (_TEXT,),
-    "edges": (_LIST,),
-    "levels": (_LIST,),
-    "step": (_NUMBER,),
-    "correlated": (_FLAG,),
-    "numerator": (_TEXT,),
-    "denominator": (_TEXT,),
-    "columns": (_TABLE, _LIST),
-    "target": (_TEXT,),
-    "k": (_WHOLE,),
-    "among": (_LIST,),
-    "count": (_TEXT,),
-    "delta": (_NUMBER,),
-    "most": (_WHOLE,),
-    "top": (_WHOLE,),
-    "bounds_hold": (_FLAG,),
-    "widest": (_LIST,),
-    "numerator_bounds": (_LIST,),
-    "denominator_bounds": (_LIST,),
-    "numerator_where": (_TEXT,),
-    "denominator_where": (_TEXT,),
+class QuoteBody(TypedDict):
+    """Cost of a question at worst."""
+
+    share: Share
+    rho: Finite
+    epsilon: Finite
+    half_width: Finite
+    standard_errors: Mapping[str, Finite]
+    margins: Mapping[str, Finite]
+    fits: int | None
+    words: str
+
+
+class ListedBody(TypedDict):
+    """An answer in a list, without its values."""
+
+    key: str
+    day: str
+    question: dict[str, Any]
+    share: Share
+
+
+class AnswerBody(ListedBody):
+    """An answer."""
+
+    groups: Sequence[Sequence[Any]]
+    values: list[Any]
+    intervals: list[Any]
+    truth_intervals: list[Any] | None
+    estimand: str
+    about: str
+    about_budgets: str
+    complete_clip: Finite
+    complete: bool | None
+    released_on: str | None
+
+
+class AnswersBody(TypedDict):
+    """Answers, newest first."""
+
+    total: int
+    answers: list[ListedBody]
+
+
+class ColumnBody(Column):
+    """A column that questions may use, and the kind of its entries."""
+
+    kind: str
+
+
+class DataSetBody(TypedDict):
+    """A table of people."""
+
+    name: str
+    about: str | None
+    columns: list[ColumnBody]
+
+
+class PublicTableBody(TypedDict):
+    """A table that holds nobody's data, with the kinds of its columns."""
+
+    name: str
+    columns: dict[str, str]
+
+
+class DataSetsBody(TypedDict):
+    """The tables that questions may be about, and use."""
+
+    data_sets: list[DataSetBody]
+    public_tables: list[PublicTableBody]
+
+
+PeriodBody = TypedDict("PeriodBody", {"from": str, "share": Share})
+
+
+class LeftBody(TypedDict):
+    """Budget and questions that are left to an analyst."""
+
+    share: Share
+    by_period: list[PeriodBody]
+    usual_questions: int | None
+    questions_today: int
+    seconds_today: float
+
+
+class UsualBody(QuoteBody):
+    """The usual question, and what it would cost at worst."""
+
+    question: dict[str, Any]
+
+
+class MeBody(TypedDict):
+    """An analyst: limits, and what is left by them."""
+
+    analyst: str
+    purpose: str | None
+    expires: str | None
+    limits: Limits
+    step: float
+    shares_answers: bool
+    left: LeftBody
+    usual: UsualBody
+
+
+class HealthBody(TypedDict):
+    """The state of the service."""
+
+    status: str
+
+
+class ProblemBody(TypedDict):
+    """A refusal, as RFC 9457 has it."""
+
+    type: str
+    status: int
+    code: str
+    detail: str
+
+
+BODIES: dict[str, Any] = {
+    "Quote": QuoteBody,
+    "Answer": AnswerBody,
+    "Answers": AnswersBody,
+    "DataSets": DataSetsBody,
+    "Me": MeBody,
+    "Health": HealthBody,
+    "Problem": ProblemBody,
 }
-"""The types that the fields of questions may have in JSON, by the names of JSON Schema."""
-
-_IS = {
-    _TEXT: lambda value: isinstance(value, str),
-    _NUMBER: lambda value: isinstance(value, int | float) and not isinstance(value, bool),
-    _WHOLE: lambda value: isinstance(value, int) and not isinstance(value, bool),
-    _LIST: lambda value: isinstance(value, list),
-    _TABLE: lambda value: isinstance(value, dict),
-    _FLAG: lambda value: isinstance(value, bool),
-}
+"""Types of answers, by their names in the document."""
 
 
 def parsed(body: bytes) -> Any:
@@ -85,57 +177,30 @@ def parsed(body: bytes) -> Any:
         Refused: it is no JSON, has a name twice, a number that is not finite, or text that is no Unicode.
     """
     try:
-        text = body.decode("utf-8")
-        value = json.loads(text, parse_constant=_refuse, parse_float=_float, object_pairs_hook=_table)
-        json.dumps(value, ensure_ascii=False).encode("utf-8")  # refuses half of a character
-    except (ValueError, RecursionError):
-        raise Refused(400, "body", "the body must be JSON: UTF-8, each name once, and finite numbers") from None
-    return value
+        return json_values(body)
+    except DataError as error:
+        raise Refused(400, "body", f"the body {error}") from None
 
 
-def _refuse(_: str) -> Any:
-    raise ValueError
-
-
-def _float(digits: str) -> float:
-    value = float(digits)
-    if not isfinite(value):
-        raise ValueError
-    return value
-
-
-def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        raise ValueError
-    return table
-
-
+@unquoted()
 def asked(values: object) -> Question:
     """The question that plain values describe.
 
     Raises:
-        Refused: they describe none; the message depends on them alone.
+        Refused: they describe none; the message depends on them alone, and quotes none of them.
     """
     if not isinstance(values, dict):
         raise Refused(422, "question", "a question must be an object")
-    for name, value in values.items():
-        if name not in FIELDS:
-            raise Refused(422, "question", f"{name!r:.60} is nothing that a question takes: {', '.join(FIELDS)}")
-        if value is not None and not any(_IS[kind](value) for kind in FIELDS[name]):
-            raise Refused(422, "question", f"{name} must be of type {' or '.join(FIELDS[name])}")
-    if values.get("ask") not in ASKS:
-        raise Refused(422, "question", f"ask must be one of {', '.join(ASKS)}")
-    if _length({name: value for name, value in values.items() if name not in ("by", "among")}) > MOST_TEXT:
-        raise Refused(422, "question", f"the texts of a question have at most {MOST_TEXT} characters together")
     try:
-        made = question(values)
-        described(made)
+        if _length({name: value for name, value in values.items() if name not in ("by", "among")}) > MOST_TEXT:
+            raise ArgumentError(f"the texts of a question have at most {MOST_TEXT} characters together")
+        if values.get("ask") not in ASKS:
+            raise ArgumentError(f"{told(ask=values.get('ask'))} must be one of {', '.join(ASKS)}")
+        return question(values)
     except ArgumentError as error:
         raise Refused(422, "question", str(error)) from None
-    except (TypeError, ValueError, AttributeError, OverflowError, KeyError, RecursionError):
+    except (ValueError, RecursionError):
         raise Refused(422, "question", "the values of the question are of other types than it takes") from None
-    return made
 
 
 def _length(value: object) -> int:
@@ -147,7 +212,7 @@ def _length(value: object) -> int:
     return sum(map(_length, value)) if isinstance(value, list) else 0
 
 
-def quote_of(quoted: Quote) -> dict[str, Any]:
+def quote_of(quoted: Quote) -> QuoteBody:
     """A quote as plain values."""
     return {
         "share": quoted.of_budget,
@@ -161,7 +226,7 @@ def quote_of(quoted: Quote) -> dict[str, Any]:
     }
 
 
-def answer_of(answer: Answer, key: str, day: str, share: float) -> dict[str, Any]:
+def answer_of(answer: Answer, key: str, day: str, share: float) -> AnswerBody:
     """An answer as plain values, with what it cost this time as a share of the budget.
 
     Of times it tells the day alone: the record's are of the moment when an answer was made, before its step ended.
@@ -192,6 +257,8 @@ def dumps(value: object) -> bytes:
 def _plain(value: object) -> object:
     if isinstance(value, float) and not isfinite(value):
         return str(value)
+    if isinstance(value, Model):
+        value = value.model_dump()
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

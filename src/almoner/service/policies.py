@@ -1,123 +1,141 @@
 """Policies: data, budget, analysts, limits and prices that a data holder allows, as one file, which is checked whole.
 
-::
-
-    ledger = "people.ledger"             # as in a file of questions: also epsilon, delta, rho, mu, budget, keys_delta,
-    person = "customer"                  # pseudonyms, spelling, memory_limit, witness, [periods], [public.NAME]
-    epsilon = 1.0
-    delta = 1e-6
-    budget = "gaussian"
-
-    [tables.visits]                      # a data set: also table =, view =, types =, person =, one_row =
-    data = "visits.csv"
-    types = { hours = "number" }         # text, whole, number, "decimal comma", bool, date, time; others are missing
-    about = "One row for each visit"     # may be left out
-    [tables.visits.columns]              # the columns that questions may use, and what is public about them
-    country = { keys = ["FR", "ES"] }
-    hours = { low = 0, high = 24, about = "length of the visit" }
-
-    [limits]                             # of each analyst; may be left out, as may each line
-    share = 0.1                          # of each person's budget, for all questions of one analyst
-    least = 0.0001                       # the least price of a question, as a share of the budget
-    questions = 100                      # a day (UTC)
-    cells = 10000                        # numbers in one answer
-    seconds = 600                        # of answering a day
-    requests = 600                       # a minute
-
-    [analysts.ann]                       # each analyst; limits may stand here too
-    token = "sha256:..."                 # what `almoner serve --new-token` printed
-    purpose = "weekly figures"           # may be left out
-    expires = 2030-01-01                 # may be left out
-
-    [holder]
-    token = "sha256:..."
-    near = 0.9                           # from this share spent on, a person is near the end
-
-    [sharing]                            # may be left out
-    analysts = ["ann", "bob"]            # what one of them was answered serves the others, for nothing
-
-    [watch]                              # may be left out: see Session.watch
-    people = 50                          # or mass =
-    epsilon = 0.05
-
-    [usual]                              # a usual question, in which what is left is counted; may be left out
-    ask = "count"
-    clip = 5
-    rho = 0.0002
-
-    [service]                            # may be left out, as may each line
-    host = "127.0.0.1"
-    port = 8080
-    holder_host = "127.0.0.1"
-    holder_port = 8081
-    step = 0.25                          # seconds: every answer takes a multiple of it
-    https = false                        # whether pages are reached over https, through a proxy
+``PolicyFile`` is such a file: its fields are the lines that there may be, with what each takes and what it is for. From
+them the tables of docs/service.md are made, which has an example, and ``almoner schema policy``.
 """
 
 import re
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from datetime import date, datetime
-from math import isfinite
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
-from almoner.errors import ArgumentError, DataError
+from almoner._check import unquoted
+from almoner._reading import AfterValidator, Day, Field, Model, Number, Rule, Text, broken, model_validator, read, toml
+from almoner.errors import ArgumentError
 from almoner.ledger import Watch
 from almoner.queries import Question
-from almoner.queries.plans import Plan, question
+from almoner.queries.plans import AccountsPart, Plan, RowsPart, question, question_schema
 from almoner.service._tokens import is_hash
 
-__all__ = ["AnalystTerms", "Column", "DataSet", "Limits", "Policy", "ServiceSettings", "fixed_part"]
-
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
-_PLAN = (
-    "ledger", "person", "public", "epsilon", "delta", "rho", "mu", "budget", "keys_delta", "pseudonyms",
-    "periods", "spelling", "memory_limit", "witness", "spark",
-)  # fmt: skip
-_PARTS = ("tables", "limits", "analysts", "holder", "sharing", "watch", "usual", "service")
-_TABLE = ("data", "table", "view", "types", "person", "one_row")
+__all__ = ["AnalystTerms", "Column", "DataSet", "Limits", "Policy", "PolicyFile", "ServiceSettings", "fixed_part"]
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+def _check_name(name: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,39}", name):
+        raise broken(
+            " must be called by 1 to 40 of a-z, 0-9, '.', '_' and '-': names that differ by case or spelling would "
+            "have limits of their own"
+        )
+    return name
+
+
+def _check_hash(token: str) -> str:
+    if not is_hash(token):
+        raise ValueError
+    return token
+
+
+def _check_keys(keys: list[Any]) -> list[Any]:
+    if not 1 <= len(keys) <= 100_000:
+        raise broken(" must be a list of 1 to 100000 keys")
+    if len({str(key) for key in keys}) < len(keys):
+        raise broken(" must be keys that differ from each other")
+    return keys
+
+
+Name = Annotated[str, AfterValidator(_check_name)]
+Token = Annotated[str, AfterValidator(_check_hash), Rule("what `almoner serve --new-token` printed: sha256:...")]
+Share = Annotated[float, Number(0, 1, above=True, real=True)]
+Bound = Annotated[float, Number(-1e100, 1e100, above=True, real=True)]
+Port = Annotated[int, Number(0, 65_535, whole=True)]
+Line = Annotated[str, Text(200)]
+Words = Annotated[str, Text(1000)]
+
+
+class Limits(Model):
     """Limits of one analyst. Every field is public. Shares are of each person's budget."""
 
-    share: float = 0.1
-    """Most that all questions of the analyst together may cost a person."""
-    least: float = 1e-4
-    """The least price of a question."""
-    questions: int = 100
-    """Most questions that are charged on a day, in UTC."""
-    cells: int = 10_000
-    """Most numbers in one answer."""
-    seconds: float = 600.0
-    """Most seconds of answering a day, in whole steps; counted anew when the service starts."""
-    requests: int = 600
-    """Most requests a minute, of whatever kind."""
+    share: Share = 0.1
+    """what all questions of the analyst together may cost a person"""
+    least: Annotated[float, Number(0, 1, real=True)] = 1e-4
+    """the least price of a question"""
+    questions: Annotated[int, Number(0, 1_000_000, whole=True)] = 100
+    """questions that are charged, in a day (UTC)"""
+    cells: Annotated[int, Number(1, 1_000_000, whole=True)] = 10_000
+    """numbers in one answer"""
+    seconds: Annotated[float, Number(0, 86_400, above=True, real=True)] = 600.0
+    """seconds of answering in a day, in whole steps; counted anew when the service starts"""
+    requests: Annotated[int, Number(1, 1_000_000, whole=True)] = 600
+    """requests in a minute, of whatever kind"""
 
 
-@dataclass(frozen=True, slots=True)
-class AnalystTerms:
+class Access(Model):
+    """Who comes in by a token, for what and until when."""
+
+    token: Token
+    """the hash that `almoner serve --new-token` printed; no one else's"""
+    purpose: Line | None = None
+    """what the answers are for"""
+    expires: Day | None = None
+    """the last day on which the token is good"""
+
+
+class AnalystPart(Limits, Access):
+    """An analyst of a policy, whose limits stand before those of all."""
+
+
+class AnalystTerms(Access):
     """An analyst as the policy has them. ``token`` is the hash of the token; the rest is public."""
 
     name: str
-    token: str = field(repr=False)
-    purpose: str | None
     limits: Limits
-    expires: date | None
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class ColumnPart(Model):
     """Public facts about a column that questions may use."""
 
+    keys: Annotated[list[Any], AfterValidator(_check_keys)] = Field(default=[])
+    """the public values of the column, for questions that leave them out"""
+    low: Bound | None = None
+    """the public bound below of the column, for questions that leave it out"""
+    high: Bound | None = None
+    """the public bound above; both or neither"""
+    about: Words | None = None
+    """what analysts read about the column"""
+
+    @model_validator(mode="after")
+    def _bounds(self) -> Self:
+        low, high = self.low, self.high
+        if (low is None) != (high is None) or (low is not None and high is not None and not low < high):
+            raise broken(" must have both low and high, and low below high, or neither")
+        return self
+
+
+class Column(ColumnPart):
+    """A column that questions may use, with what is public about it."""
+
     name: str
-    about: str | None = None
-    low: float | None = None
-    high: float | None = None
-    keys: tuple[Any, ...] = ()
+
+
+class TablePart(RowsPart):
+    """A table of people's rows, and what analysts may know and use of it."""
+
+    about: Words | None = None
+    """what analysts read about the table"""
+    columns: dict[str, ColumnPart]
+    """the columns that questions may use, each with what is public about it"""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.data.lower().endswith((".csv", ".csv.gz")) and self.types is None:
+            raise broken(
+                ".types must be given: without it one person's entry can change the kind of a column, which analysts "
+                "see"
+            )
+        if not self.columns:
+            raise broken(".columns must list the columns that questions may use")
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +151,7 @@ class DataSet:
         if not question.unfilled or question.each_person:
             return question
         known = {column.name: column for column in self.columns}
-        nothing = Column("")
+        nothing = Column(name="")
         by = {name: keys or known.get(name, nothing).keys or None for name, keys in question.keys}
         column = known.get(str(getattr(question, "column", "")), nothing)
         bounds: dict[str, Any] = {}
@@ -142,20 +160,107 @@ class DataSet:
         return replace(question, by=by, **bounds)
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceSettings:
+class HolderPart(Model):
+    """The data holder."""
+
+    token: Token
+    """the hash that `almoner serve --new-token` printed; no one else's"""
+    near: Share = 0.9
+    """who has spent this much of their budget is counted as near the end"""
+
+
+class SharingPart(Model):
+    """Analysts who share their answers."""
+
+    analysts: Annotated[list[str], Rule("a list of analysts of this file")] = Field(default=[])
+    """what one of these was answered serves the others, for nothing"""
+
+
+class WatchPart(Model):
+    """A watch over how many people are missing from answers."""
+
+    people: Annotated[int, Number(0, 2**52, whole=True)] | None = None
+    """about how many people may be missing from an answer; or `mass`"""
+    mass: Annotated[int, Number(0, 2**52, whole=True)] | None = None
+    """the same, in full clips: what is missing of all contributions"""
+    epsilon: Annotated[float, Number(0, 100, above=True, real=True)] | None = None
+    """the watch's own epsilon: the larger, the less noise and the higher the price"""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.people is None) == (self.mass is None) or self.epsilon is None:
+            raise broken(" must have people or mass, and epsilon")
+        return self
+
+
+class ServiceSettings(Model):
     """Where the service listens, and how it answers."""
 
-    host: str = "127.0.0.1"
-    port: int = 8080
-    holder_host: str = "127.0.0.1"
-    holder_port: int = 8081
-    step: float = 0.25
+    host: Line = "127.0.0.1"
+    """where analysts come to"""
+    port: Port = 8080
+    """its port"""
+    holder_host: Line = "127.0.0.1"
+    """where the data holder comes to"""
+    holder_port: Port = 8081
+    """its port"""
+    step: Annotated[float, Number(1e-3, 60, above=True, real=True)] = 0.25
+    """seconds; the time of every answer is a multiple of it"""
     https: bool = False
+    """browsers reach the pages over https, through a proxy"""
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _ports(self) -> Self:
         if self.port == self.holder_port != 0 and self.host == self.holder_host:
-            raise ArgumentError(f"service.holder_port={self.holder_port} must differ from the port of analysts")
+            raise broken(".holder_port must differ from the port of analysts")
+        return self
+
+
+class PolicyFile(AccountsPart):
+    """A policy: data, budget, analysts, limits and prices that a data holder allows."""
+
+    tables: dict[str, TablePart]
+    """the tables of people: `[tables.NAME]`"""
+    limits: Limits = Limits()
+    """of each analyst; `[analysts.NAME]` may have the same lines, which hold for that analyst alone"""
+    analysts: dict[Name, AnalystPart]
+    """`[analysts.NAME]`, one for each analyst"""
+    holder: HolderPart
+    """the data holder"""
+    sharing: SharingPart = SharingPart()
+    """analysts who share their answers"""
+    watch: WatchPart | None = None
+    """a noisy test of how many people are missing, paid for at the start"""
+    usual: dict[str, Any] | None = None
+    """the usual question, in whose number the service also tells what is left; one with a price, without a key"""
+    service: ServiceSettings = ServiceSettings()
+    """where the service listens"""
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """JSON Schema of a policy, with those of the usual question's kinds."""
+        described, asked = super().json_schema(), question_schema()
+        described["properties"]["usual"] = {name: each for name, each in asked.items() if name != "$defs"}
+        return described | {"$defs": {**described["$defs"], **asked["$defs"]}}
+
+    @model_validator(mode="after")
+    def _names(self) -> Self:
+        for name in ("tables", "analysts"):
+            if not getattr(self, name):
+                raise broken(f".{name} must have one of them or more: [{name}.NAME]")
+        tokens = {self.holder.token: ""}
+        for name, analyst in self.analysts.items():
+            if analyst.token in tokens:
+                owner = tokens[analyst.token]
+                raise broken(
+                    f".analysts.{name}.token must be of one analyst alone"
+                    if owner
+                    else ".holder.token must be of the data holder alone, and of no analyst"
+                )
+            tokens[analyst.token] = name
+        if not set(self.sharing.analysts) <= set(self.analysts):
+            raise broken(".sharing.analysts must be a list of analysts of this file")
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,138 +283,30 @@ class Policy:
 
         Raises:
             DataError: the file cannot be read, or is no TOML.
-            ArgumentError: something in it breaks a rule; the message has the key, the value unless it is secret, and
-                the rule.
+            ArgumentError: something in it breaks a rule; the message has the key and the rule, and no value.
         """
-        path = Path(path)
-        try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
-        except OSError:
-            raise DataError(f"{path} cannot be read") from None
-        except UnicodeDecodeError:
-            raise DataError(f"{path} is not a TOML file: its text must be in UTF-8") from None
-        except tomllib.TOMLDecodeError as error:  # its reason may quote a secret; the place does not
-            place = re.search(r"\((at line \d+, column \d+|at end of document)\)$", str(error))
-            raise DataError(f"{path} is not a TOML file{f': look {place[1]}' if place else ''}") from None
-        return cls.of(values, path.parent)
+        return cls.of(toml(Path(path)), Path(path).parent)
 
     @classmethod
+    @unquoted()
     def of(cls, values: Mapping[str, Any], folder: Path) -> "Policy":
         """The policy in the values of a file, with the folder that its paths start from."""
-        file = _FileTable("", values)
-        for name in (*_PLAN, *_PARTS):
-            file.take(name)
-        file.done()  # a misspelled key is named before anything is missed under its right name
-        plan, data_sets = _plan(file, folder)
-        plan_budget(plan)
-        defaults = _limits(file.table("limits"), Limits(), alone=True)
-        analysts = _analysts(file.table("analysts"), defaults)
-        holder = file.table("holder")
-        if not is_hash(holder.take("token")):
-            raise holder.refuse("token", "what `almoner serve --new-token` printed: sha256:...", secret=True)
-        if any(holder.take("token") == analyst.token for analyst in analysts.values()):
-            raise holder.refuse("token", "of the data holder alone, and of no analyst", secret=True)
-        near = holder.share("near", 0.9)
-        holder.done()
-        sharing = _sharing(file.table("sharing"), analysts)
-        watch = _watch(file.take("watch"))
-        usual = file.take("usual")
-        if usual is not None:
-            _check_usual(usual)
-        service = _service(file.table("service"))
-        return cls(plan, data_sets, analysts, holder.take("token"), near, sharing, watch, usual, service)
-
-
-class _FileTable:
-    """One table of the file: each value is read with its name and its rule.
-
-    What was not asked for when ``done`` is called is refused as unknown.
-
-    Args:
-        where: its name, with a point behind it, such as ``limits.``; empty for the file itself.
-        values: as the file has them.
-    """
-
-    def __init__(self, where: str, values: object) -> None:
-        if not isinstance(values, Mapping):
-            raise ArgumentError(f"{where.rstrip('.')} must be a table")
-        self.where, self._values, self._known = where, dict(values), set[str]()
-
-    def take(self, name: str) -> Any:
-        """A value as it is; None if it is not there."""
-        self._known.add(name)
-        return self._values.get(name)
-
-    def names(self) -> list[str]:
-        """The names in this table, all of which are taken for known."""
-        self._known |= self._values.keys()
-        return list(self._values)
-
-    def refuse(self, name: str, rule: str, *, secret: bool = False) -> ArgumentError:
-        """The error for a value that breaks a rule."""
-        shown = "" if secret or name not in self._values else f"={self._values[name]!r:.100}"
-        return ArgumentError(f"{self.where}{name}{shown} must be {rule}")
-
-    def number(self, name: str, default: Any, *, above: float, most: float) -> Any:
-        """A number above ``above`` and at most ``most``."""
-        value = self.take(name)
-        if value is None:
-            return default
-        right = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-        if not right or not above < value <= most:
-            raise self.refuse(name, f"a number above {above:g}, and at most {most:g}")
-        return float(value)
-
-    def share(self, name: str, default: Any, *, zero: bool = False) -> Any:
-        """A share above 0, or from 0 on, and at most 1."""
-        if zero and self._values.get(name) == 0 and not isinstance(self._values.get(name), bool):
-            return float(self.take(name))
-        return self.number(name, default, above=0, most=1)
-
-    def whole(self, name: str, default: Any, *, low: int, high: int) -> Any:
-        """A whole number."""
-        value = self.take(name)
-        if value is None:
-            return default
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise self.refuse(name, f"a whole number from {low} to {high}")
-        return value
-
-    def text(self, name: str, default: Any = None, *, most: int = 200) -> Any:
-        """A printable text."""
-        value = self.take(name)
-        if value is None:
-            return default
-        if not isinstance(value, str) or not 1 <= len(value) <= most or not value.isprintable():
-            raise self.refuse(name, f"1 to {most} printable characters")
-        return value
-
-    def flag(self, name: str, default: bool) -> bool:
-        """True or false."""
-        value = self.take(name)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise self.refuse(name, "true or false")
-        return value
-
-    def day(self, name: str) -> date | None:
-        """A date, such as 2027-01-01."""
-        value = self.take(name)
-        if value is not None and (not isinstance(value, date) or isinstance(value, datetime)):
-            raise self.refuse(name, "a date, such as 2027-01-01, without quotes")
-        return value
-
-    def table(self, name: str) -> "_FileTable":
-        """A table in this one; empty if it is not there."""
-        value = self.take(name)
-        return _FileTable(f"{self.where}{name}.", {} if value is None else value)
-
-    def done(self) -> None:
-        """Refuse what nobody asked for."""
-        for name in self._values:
-            if name not in self._known:
-                raise ArgumentError(f"{self.where}{name} is not known; known are {', '.join(sorted(self._known))}")
+        file = read(PolicyFile, values)
+        plan = _plan(file, folder)
+        _ = plan.budget  # refuses one that makes no sense, before any data is read
+        if file.usual is not None:
+            _check_usual(file.usual)
+        return cls(
+            plan,
+            tuple(_data_set(name, part) for name, part in file.tables.items()),
+            {name: _terms(name, part, file.limits) for name, part in file.analysts.items()},
+            file.holder.token,
+            file.holder.near,
+            frozenset(file.sharing.analysts),
+            _watch(file.watch),
+            file.usual,
+            file.service,
+        )
 
 
 def fixed_part(before: Policy, after: Policy) -> str | None:
@@ -326,128 +323,38 @@ def fixed_part(before: Policy, after: Policy) -> str | None:
     return None
 
 
-def plan_budget(plan: Plan) -> None:
-    """Refuse a budget that makes no sense, before any data is read."""
-    _ = plan.budget
+def _plan(file: PolicyFile, folder: Path) -> Plan:
+    """The data, the ledger and the budget, as a file of questions has them."""
+    tables = {name: dict(part, columns=list(part.columns)) for name, part in file.tables.items()}
+    for fields in tables.values():
+        del fields["about"]
+    return Plan.of({name: getattr(file, name) for name in AccountsPart.model_fields} | {"tables": tables}, folder)
 
 
-def _plan(file: _FileTable, folder: Path) -> tuple[Plan, tuple[DataSet, ...]]:
-    """The data, the ledger and the budget; and what is public about the tables."""
-    settings = {name: value for name in _PLAN if (value := file.take(name)) is not None}
-    tables, data_sets = file.table("tables"), []
-    settings["tables"] = {}
-    for name in tables.names():
-        table = tables.table(name)
-        given = {key: value for key in _TABLE if (value := table.take(key)) is not None}
-        if str(given.get("data", "")).lower().endswith((".csv", ".csv.gz")) and "types" not in given:
-            raise ArgumentError(
-                f"{table.where}types must be given: without it one person's entry can change the kind of a column, "
-                "which analysts see"
-            )
-        columns = table.table("columns")
-        listed = tuple(_column(each, columns.table(each)) for each in columns.names())
-        if not listed:
-            raise ArgumentError(f"{columns.where.rstrip('.')} must list the columns that questions may use")
-        data_sets.append(DataSet(name, table.text("about", most=1000), listed))
-        table.done()
-        settings["tables"][name] = {**given, "columns": [each.name for each in listed]}
-    if not data_sets:
-        raise ArgumentError("tables must have one table or more: [tables.NAME]")
-    return Plan.of(settings, folder), tuple(data_sets)
+def _data_set(name: str, part: TablePart) -> DataSet:
+    columns = (Column(name=column, **told.model_dump(exclude_unset=True)) for column, told in part.columns.items())
+    return DataSet(name, part.about, tuple(columns))
 
 
-def _column(name: str, told: _FileTable) -> Column:
-    low, high = (told.number(end, None, above=-1e100, most=1e100) for end in ("low", "high"))
-    keys = told.take("keys")
-    if (low is None) != (high is None) or (low is not None and not low < high):
-        raise ArgumentError(f"{told.where.rstrip('.')} must have both low and high, and low below high, or neither")
-    if keys is not None and (not isinstance(keys, list) or not 0 < len(keys) <= 100_000):
-        raise told.refuse("keys", "a list of 1 to 100000 keys")
-    if keys is not None and len({str(key) for key in keys}) < len(keys):
-        raise told.refuse("keys", "keys that differ from each other")
-    column = Column(name, told.text("about", most=1000), low, high, tuple(keys or ()))
-    told.done()
-    return column
+def _terms(name: str, part: AnalystPart, otherwise: Limits) -> AnalystTerms:
+    """An analyst, with the limits that the file states, others as of all."""
+    given = {each: getattr(part, each) for each in Limits.model_fields if each in part.model_fields_set}
+    limits = otherwise.model_copy(update=given)
+    return AnalystTerms(name=name, limits=limits, **{each: getattr(part, each) for each in Access.model_fields})
 
 
-def _limits(told: _FileTable, otherwise: Limits, *, alone: bool = False) -> Limits:
-    """The limits that a table states, others as before."""
-    given = {
-        "share": told.share("share", None),
-        "least": told.share("least", None, zero=True),
-        "questions": told.whole("questions", None, low=0, high=1_000_000),
-        "cells": told.whole("cells", None, low=1, high=1_000_000),
-        "seconds": told.number("seconds", None, above=0, most=86_400),
-        "requests": told.whole("requests", None, low=1, high=1_000_000),
-    }
-    if alone:
-        told.done()
-    return replace(otherwise, **{name: value for name, value in given.items() if value is not None})
-
-
-def _analysts(told: _FileTable, defaults: Limits) -> dict[str, AnalystTerms]:
-    analysts: dict[str, AnalystTerms] = {}
-    for name in told.names():
-        one = told.table(name)
-        if not _NAME.fullmatch(name):
-            raise ArgumentError(
-                f"analysts.{name!r:.60} must be called by 1 to 40 of a-z, 0-9, '.', '_' and '-': "
-                "names that differ by case or spelling would have limits of their own"
-            )
-        if not is_hash(one.take("token")):
-            raise one.refuse("token", "what `almoner serve --new-token` printed: sha256:...", secret=True)
-        if any(one.take("token") == other.token for other in analysts.values()):
-            raise one.refuse("token", "of one analyst alone", secret=True)
-        terms = AnalystTerms(name, one.take("token"), one.text("purpose"), _limits(one, defaults), one.day("expires"))
-        one.done()
-        analysts[name] = terms
-    if not analysts:
-        raise ArgumentError("analysts must have one analyst or more: [analysts.NAME]")
-    return analysts
-
-
-def _sharing(told: _FileTable, analysts: Mapping[str, AnalystTerms]) -> frozenset[str]:
-    names = told.take("analysts")
-    told.done()
-    for name in names if isinstance(names, list) else [] if names is None else [names]:
-        if name not in analysts:
-            raise told.refuse("analysts", "a list of analysts of this file")
-    return frozenset(names or ())
-
-
-def _watch(given: object) -> Watch | None:
+def _watch(given: WatchPart | None) -> Watch | None:
     if given is None:
         return None
-    told = _FileTable("watch.", given)
-    people, mass = (told.whole(name, None, low=0, high=2**52) for name in ("people", "mass"))
-    epsilon = told.number("epsilon", None, above=0, most=100)
-    told.done()
-    if (people is None) == (mass is None) or epsilon is None:
-        raise ArgumentError("watch must have people or mass, and epsilon")
-    return Watch(mass if people is None else people, epsilon, mass=people is None)
+    people = given.mass if given.people is None else given.people
+    return Watch(int(people or 0), float(given.epsilon or 0), mass=given.people is None)
 
 
-def _check_usual(usual: object) -> None:
+def _check_usual(usual: Mapping[str, Any]) -> None:
     """Refuse a usual question that is none."""
-    if not isinstance(usual, dict):
-        raise ArgumentError("usual must be a table: a question as in a file of questions")
     try:
         asked = question(usual)
-    except (ArgumentError, TypeError, ValueError) as error:
+    except ArgumentError as error:
         raise ArgumentError(f"usual: {error}") from None
     if asked.open:
         raise ArgumentError("usual must have a price: no error=, and no 'auto'")
-
-
-def _service(told: _FileTable) -> ServiceSettings:
-    given = {
-        "host": told.text("host"),
-        "port": told.whole("port", None, low=0, high=65_535),
-        "holder_host": told.text("holder_host"),
-        "holder_port": told.whole("holder_port", None, low=0, high=65_535),
-        "step": told.number("step", None, above=1e-3, most=60),
-        "https": told.flag("https", False),
-    }
-    told.done()
-    known = {each.name for each in fields(ServiceSettings)}
-    return replace(ServiceSettings(), **{n: v for n, v in given.items() if n in known and v is not None})

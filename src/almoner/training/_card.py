@@ -72,25 +72,6 @@ NOT_PRIVATE = "A seed was given: anybody who knows it can take the noise off. Th
 
 SCOPE = "the model and every iterate; nothing that the data holder sees about single people"
 
-SECTIONS = {
-    "What is protected": (
-        "Between which data sets",
-        "Who counts as a person",
-        "What is covered",
-        "Labels",
-        "Preprocessing",
-    ),
-    "The training": ("How it was trained", "Tuning", "Noise", "Divisor of the sums", "Randomness"),
-    "The price": ("Who was charged what", "Ledger", "Released"),
-    "The proof": ("Notion", "Why this filter", "Why it holds"),
-}
-"""The headings of the page, and which facts of the card stand below each, in the order of the facts."""
-
-ACCURACY = (
-    "How well it predicts. Accuracy that is measured on people's data is not covered by the promise, "
-    "unless it was paid for."
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
@@ -162,17 +143,32 @@ class Card:
         Raises:
             DataError: fields are missing, are not known, or are not those of a card.
         """
+        from almoner._reading import read  # which most processes never need
+
         try:
-            listed = [dict(each) for each in described["released"]]
-            released = tuple((each.pop("times"), mechanisms.from_fields(each)) for each in listed)
-            card = cls(**{**described, "released": tuple((mechanism, times) for times, mechanism in released)})
-            numbers = np.asarray([card.epsilon, card.delta, card.sigma, card.total, *(n for n, _ in released)], float)
-            sound = bool((numbers >= 0).all()) and card.delta <= 1 and card.people_from in PEOPLE
+            read(cls._model(), described)
+            released = described["released"]
+            listed = [(mechanisms.from_fields(_without(each, "times")), each["times"]) for each in released]
+            card = cls(**{**described, "released": tuple(listed)})
+            numbers = np.asarray([card.epsilon, card.delta, card.sigma, card.total, *(n for _, n in listed)], float)
         except (TypeError, KeyError, ValueError, ArgumentError) as error:
             raise DataError("this is not a card of a model") from error
+        sound = bool((numbers >= 0).all()) and card.delta <= 1
         if not sound:
             raise DataError("this is not a card of a model: its numbers are out of their ranges")
         return card
+
+    @staticmethod
+    def _model() -> Any:
+        """Model of the fields, as JSON has them."""
+        from almoner._reading import model_of
+
+        return model_of(Card, released=list[dict[str, Any]])
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """JSON Schema of a card, as ``to_json`` writes it."""
+        return cls._model().json_schema()  # type: ignore[no-any-return]
 
     def to_json(self) -> str:
         """The card as JSON."""
@@ -203,28 +199,17 @@ class Card:
 
     def to_html(self) -> str:
         """The card as a page that stands alone: public, for whoever judges the model."""
-        told = self._facts()
-        tiles = [
-            ("Epsilon", shown(self.epsilon, 6)),
-            ("Delta", shown(self.delta, 6)),
-            ("Steps", f"{self.steps:,}"),
-            ("Noise, in clips", shown(self.noise_multiplier, 6, down=True)),
-            ("People in a step", "all") if self.sample_rate is None else ("Sampling rate", f"{self.sample_rate:.6g}"),
-        ]
-        if self.sampling:
-            tiles[-1] = ("People in a step", self.sampling)
-        body = [_html.notice(NOT_PRIVATE, alert=True)] if self.reproducible else []
-        body += [_html.paragraph(f"{self._promise}-differential privacy: {READER}", large=True), _html.tiles(tiles)]
-        if self.guess is not None:
-            words = sentence(self.guess)
-            body += [_html.heading(MEANING), _html.bar(self.guess, words, tick=0.5), _html.paragraph(words)]
-        for heading, names in SECTIONS.items():
-            below = [(name, _html.text(f"{said}.")) for name, said in told if name in names]
-            body += [_html.heading(heading), _html.facts(below)]
         declared = (self.people_from, self.preprocessing, "sampling" if self.sampling else "")
-        unchecked = [UNCHECKED[each] for each in declared if each in UNCHECKED]
-        body += [_html.heading("What this card cannot show"), _html.points((*unchecked, ACCURACY))]
-        return _html.page("What this model promises", body)
+        return _html.render(
+            "card.html",
+            card=self,
+            promise=self._promise,
+            reader=READER,
+            not_private=NOT_PRIVATE,
+            facts=self._facts(),
+            words="" if self.guess is None else sentence(self.guess),
+            unchecked=[UNCHECKED[each] for each in declared if each in UNCHECKED],
+        )
 
     def _facts(self) -> list[tuple[str, str]]:
         """The facts of the card, in order, by name."""
@@ -343,6 +328,10 @@ def worst_case(odometer: Boundary | None, released: Mapping[Mechanism, int]) -> 
         for step, count in ((mechanism, times),) if isinstance(worst, Odometer) else ((mechanism, 1),) * times:
             worst.charge(mechanisms.Repeated(step, count) if count > 1 else step)
     return worst
+
+
+def _without(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {each: value for each, value in fields.items() if each != name}
 
 
 def build_card(budget: filters.Filter | Boundary, *, delta: float | None, **training: Any) -> Card:

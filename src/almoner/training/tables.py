@@ -10,30 +10,17 @@ Nothing here is read from the data. Bounds, categories and bins say what values 
 not depend on the people in the table: a codebook, a questionnaire, a law. A schema is a small TOML file::
 
     target = "income"
-    classes = ["<=50K", ">50K"]        # the labels
-    person = "id"                      # optional: rows with the same entry are one person; else each row is a person
-    people = 32561                     # optional: their number, only if it is public
-    missing = ["", "?"]                # entries that mean "not known"
-    decimal = ","                      # optional: numbers are written 1.234,5 and €12,50; "." for 1,234.5 and €12.50
+    classes = ["<=50K", ">50K"]
 
     [columns.age]                      # a number: clamped to the bounds, scaled to [-1, 1]
     low = 17
     high = 90
 
-    [columns.hours]                    # a number in bins: 0-20, 20-40, 40-99
-    low = 0
-    high = 99
-    bins = [20, 40]
-
     [columns.sex]                      # a category
     categories = ["Female", "Male"]
 
-    [columns.married]                  # a column used a second time, with some categories merged
-    source = "marital-status"
-    categories = [["Married-civ-spouse", "Married-AF-spouse"], ["Divorced", "Never-married", "Widowed"]]
-
-    [[crosses]]                        # pairs of columns with bins or categories
-    columns = ["hours", "sex"]
+``Schema`` has every line, with what it takes and what it is for; from it the tables of docs/training/from-a-file.md are
+made, and ``almoner schema schema``.
 
 Every row is treated alike: a missing entry gets an indicator of its own (``missing = "refuse"`` in a
 column refuses it); an entry that is not a number counts as missing; a number outside the bounds is clamped; a category
@@ -41,29 +28,29 @@ that is not listed gives no indicator (``unseen = "refuse"`` refuses it); column
 column with entries none of which is a number, or listed, is refused: the schema or the file is mistaken.
 """
 
-import json
 import logging
 import re
-import tomllib
-from dataclasses import asdict, dataclass, field
-from functools import partial
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from itertools import pairwise
-from math import isfinite
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from almoner import _extras, _misfits
+from almoner._check import told
 from almoner._csv import batches, form, guarded, lines_of
 from almoner._misfits import DECIMALS, FIRST, Misfit
-from almoner.errors import DataError
+from almoner._reading import Checked, Either, Field, Model, Number, Rule, broken, model_validator, toml
+from almoner._reading import read as as_model
+from almoner.errors import ArgumentError, DataError
 
-with _extras.need("pyarrow", extra="sklearn"):
-    import pyarrow as arrow
-    from pyarrow import compute, parquet
+if TYPE_CHECKING:
+    import pyarrow
 
 __all__ = ["Schema", "encode", "feature_names", "labels", "misfits", "people", "read"]
 
@@ -77,33 +64,48 @@ _CURES = {
     "category": "categories must be listed as the file spells them, from what is public",
 }
 
-_POLICIES = {"missing": ("indicator", "refuse"), "unseen": ("zeros", "refuse")}
-"""Options of columns that say what becomes of some entries; the first is the default."""
-
-Table = dict[str, arrow.Array]
+Table = dict[str, "pyarrow.Array"]
 """{column: its entries}, private."""
 
-_TOP = {"target", "classes", "person", "people", "missing", "decimal", "file", "aliases", "columns", "crosses"}
+
+def _texts(values: Any) -> list[str]:
+    """Entries as a CSV file has them."""
+    if not isinstance(values, list | tuple) or any(isinstance(each, list | tuple | Mapping) for each in values):
+        raise TypeError
+    return list(map(str, values))
 
 
-@dataclass(frozen=True, slots=True)
-class Numeric:
+def _groups(values: Any) -> list[list[str]]:
+    return [_texts(group if isinstance(group, list | tuple) else [group]) for group in values]
+
+
+_Entry = str | int | float | bool
+Texts = Annotated[list[str], Checked(_texts, list[_Entry], "a list of texts")]
+Groups = Annotated[list[list[str]], Checked(_groups, list[_Entry | list[_Entry]], "a list of texts, or of lists")]
+IfMissing = Literal["indicator", "refuse"]
+
+
+class Numeric(Model):
     """A column of numbers with public bounds, and public bins if it has any."""
 
-    name: str
     low: float
+    """numbers below are clamped to it"""
     high: float
-    bins: tuple[float, ...] = ()
-    missing: str = "indicator"
+    """numbers above are clamped to it"""
+    bins: Annotated[list[float], Rule("finite numbers in rising order")] = Field(default=[])
+    """edges between the bounds: the number becomes an indicator of its bin"""
+    missing: IfMissing = "indicator"
+    """what a missing entry gives; `"refuse"` refuses it"""
     source: str = ""
-    """The column of the file; empty: the one of the same name."""
+    """the column of the file, where it is called otherwise"""
 
-    def __post_init__(self) -> None:
-        if not (_finite(self.low) and _finite(self.high) and self.low < self.high):
-            raise DataError(f"column {self.name!r}: low={self.low!r} must be below high={self.high!r}, both finite")
-        if any(not _finite(edge) for edge in self.bins) or list(self.bins) != sorted(set(self.bins)):
-            raise DataError(f"column {self.name!r}: bins must be finite numbers in rising order")
-        _check_policies(self)
+    @model_validator(mode="after")
+    def _rising(self) -> Self:
+        if not self.low < self.high:
+            raise broken(f": {told(low=self.low)} must be below {told(high=self.high)}")
+        if list(self.bins) != sorted(set(self.bins)):
+            raise broken(".bins must be finite numbers in rising order")
+        return self
 
     @property
     def codes(self) -> int:
@@ -111,22 +113,24 @@ class Numeric:
         return len(self.bins) + 2 if self.bins else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Categorical:
+class Categorical(Model):
     """A column of categories, publicly known."""
 
-    name: str
-    categories: tuple[tuple[str, ...], ...]
-    """Groups of entries; the entries of a group count as the same category."""
-    missing: str = "indicator"
-    unseen: str = "zeros"
+    categories: Groups
+    """its entries; those of a group, such as `["a", "b"]`, count as the same category"""
+    missing: IfMissing = "indicator"
+    """what a missing entry gives; `"refuse"` refuses it"""
+    unseen: Literal["zeros", "refuse"] = "zeros"
+    """what an entry that is not listed gives: no indicator; `"refuse"` refuses it"""
     source: str = ""
+    """the column of the file, where it is called otherwise"""
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _differ(self) -> Self:
         entries = [entry for group in self.categories for entry in group]
         if len(set(entries)) != len(entries) or len(self.categories) < 2 or not all(self.categories):
-            raise DataError(f"column {self.name!r}: categories must be at least two, all different")
-        _check_policies(self)
+            raise broken(".categories must be at least two, all different")
+        return self
 
     @property
     def codes(self) -> int:
@@ -134,103 +138,123 @@ class Categorical:
         return len(self.categories) + 1
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
-    """Everything public about a table. Made by `read` or `parse`."""
+def _kind(entry: Any) -> type[Model] | None:
+    if isinstance(entry, Mapping) and {"low", "high", "categories"} & entry.keys():
+        return Categorical if "categories" in entry else Numeric
+    return type(entry) if isinstance(entry, Numeric | Categorical) else None
 
-    target: str
-    classes: tuple[str, ...]
-    columns: tuple[Numeric | Categorical, ...]
-    crosses: tuple[tuple[str, str], ...] = ()
+
+Column = Annotated[
+    Numeric | Categorical,
+    Either(
+        _kind,
+        " must have low and high (beside them: bins, missing, source), or categories (beside them: missing, unseen, "
+        "source). They are public, so they are not read from the data. Delete the section of a column that the model "
+        "shall not use; a column that names people is not listed, but given as person",
+    ),
+]
+
+
+class Cross(Model):
+    """A pair of columns, each pair of whose bins or categories is a feature."""
+
+    columns: list[str]
+    """two columns with bins or categories"""
+
+
+class Header(Model):
+    """A CSV file without a line of names."""
+
+    names: list[str] = Field(default=[])
+    """the names of its columns"""
+
+
+class Schema(Model):
+    """Everything public about a table, as TOML has it (see the top of this module). Made by `read` or `parse`."""
+
+    target: Annotated[str, Field(min_length=1), Rule("the column of the labels")]
+    """the column of the labels"""
+    classes: Texts
+    """the labels that there may be"""
     person: str | None = None
-    people: int | None = None
-    missing: tuple[str, ...] = ("",)
-    names: tuple[str, ...] = ()
-    """The names of the columns, for a CSV file without a header."""
-    aliases: dict[str, str] = field(default_factory=dict)
-    """Other spellings of labels: {entry of the file: label}."""
-    decimal: str | None = None
-    """Mark before the decimals of numbers as people write them; None: they are written as in 1234.5 or 1e3."""
+    """rows with the same entry here are one person; without it each row is a person"""
+    people: Annotated[int, Number(1, 2**52, whole=True)] | None = None
+    """the number of people, only if it is public"""
+    missing: Texts = Field(default=[""])
+    """entries that mean "not known\""""
+    decimal: Literal[",", "."] | None = None
+    """mark before the decimals of numbers as people write them; without it they are written as in 1234.5 or 1e3"""
+    file: Header = Header()
+    """a CSV file without a line of names"""
+    aliases: dict[str, str] = Field(default={})
+    """other spellings of labels: entry of the file = label"""
+    columns: dict[str, Column]
+    """the columns that the model uses: `[columns.NAME]`"""
+    crosses: list[Cross] = Field(default=[])
+    """pairs of columns: `[[crosses]]`"""
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _together(self) -> Self:
         if len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:
-            raise DataError("classes must name at least two labels, all different")
-        names = [name for column in self.columns for name in (column.name, column.source)]
-        if not names:
-            raise DataError("the schema lists no columns: give [columns.NAME] with low and high, or categories")
-        for name in (self.target, *([self.person] if self.person else [])):
-            if name in names:
-                raise DataError(f"column {name!r} cannot be a feature as well as the target or the person")
-        if self.people is not None and not (isinstance(self.people, int) and self.people >= 1):
-            raise DataError(f"people={self.people!r} must be a whole number >= 1")
-        with_codes = {column.name for column in self.columns if column.codes}
-        for pair in self.crosses:
-            if len(pair) != 2 or not set(pair) <= with_codes:
-                raise DataError(f"crosses: {list(pair)!r} must be two listed columns with bins or categories")
+            raise broken(".classes must name at least two labels, all different")
+        if not self.columns:
+            raise broken(".columns: the schema lists no columns: give [columns.NAME] with low and high, or categories")
+        used = [each for name, column in self.columns.items() for each in (name, column.source)]
+        for name in (self.target, self.person):
+            if name and name in used:
+                raise broken(f".columns: {name!r} cannot be a feature as well as the target or the person")
+        with_codes = {name for name, column in self.columns.items() if column.codes}
+        if not all(len(each.columns) == 2 and set(each.columns) <= with_codes for each in self.crosses):
+            raise broken(".crosses must each be two listed columns with bins or categories")
         if not set(self.aliases.values()) <= set(self.classes):
-            raise DataError("aliases must point to labels that classes names")
-        if self.decimal not in (None, ",", "."):
-            raise DataError(f"decimal={self.decimal!r} must be ',' or '.'")
+            raise broken(".aliases must point to labels that classes names")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns, for a CSV file without a line of names."""
+        return tuple(self.file.names)
 
     @property
     def wanted(self) -> list[str]:
         """The columns that are read from a file to train."""
-        sources = dict.fromkeys(column.source or column.name for column in self.columns)
+        sources = dict.fromkeys(column.source or name for name, column in self.columns.items())
         return [*sources, *([self.person] if self.person else [])]
 
     @classmethod
     def read(cls, path: Path, *, target: str | None = None, person: str | None = None) -> "Schema":
         """The schema in a TOML file; target and person, where given, must agree with it or fill its gaps."""
-        try:
-            return cls.parse(tomllib.loads(Path(path).read_text(encoding="utf-8")), target=target, person=person)
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise DataError(f"{path} is not a TOML file: {error}") from error
-        except OSError as error:
-            raise DataError(f"{path} cannot be read: {error.strerror}") from error
+        return cls.parse(toml(Path(path)), target=target, person=person)
 
     @classmethod
     def parse(cls, described: dict[str, Any], *, target: str | None = None, person: str | None = None) -> "Schema":
-        """The schema in a dictionary, as TOML has it (see the top of this module)."""
-        if unknown := set(described) - _TOP:
-            raise DataError(f"the schema has unknown entries {sorted(unknown)}; known are {sorted(_TOP)}")
-        for name, wanted in (("target", target), ("person", person)):
-            if wanted is not None and described.get(name, wanted) != wanted:
+        """The schema in a dictionary, as TOML has it.
+
+        Raises:
+            DataError: something in it breaks a rule, or is not what the call says.
+        """
+        given = {name: value for name, value in {"target": target, "person": person}.items() if value is not None}
+        for name, wanted in given.items():
+            if described.get(name, wanted) != wanted:
                 raise DataError(f"{name} is {wanted!r} in the call and {described[name]!r} in the schema")
-        target = target or described.get("target")
-        if not target or "classes" not in described:
-            raise DataError("the schema must name a target and its classes (labels are never read from the data)")
-        return cls(
-            target=target,
-            classes=tuple(map(str, described["classes"])),
-            columns=tuple(_column(name, entry) for name, entry in described.get("columns", {}).items()),
-            crosses=tuple(tuple(cross.get("columns", ())) for cross in described.get("crosses", ())),
-            person=person or described.get("person"),
-            people=described.get("people"),
-            missing=tuple(map(str, described.get("missing", [""]))),
-            names=tuple(described.get("file", {}).get("names", ())),
-            aliases={str(key): str(value) for key, value in described.get("aliases", {}).items()},
-            decimal=described.get("decimal"),
-        )
+        try:
+            return as_model(cls, {**described, **given})
+        except ArgumentError as error:
+            raise DataError(f"the schema: {error}") from None
 
     def to_dict(self) -> dict[str, Any]:
         """The schema as `parse` takes it."""
-        columns = {column.name: asdict(column) for column in self.columns}
-        for name, entry in columns.items():
-            columns[name] = {key: value for key, value in entry.items() if key != "name" and value not in ("", ())}
-        crosses, file = [{"columns": pair} for pair in self.crosses], {"names": self.names}
-        described = {**asdict(self), "columns": columns, "crosses": crosses, "file": file}
-        return {name: value for name, value in described.items() if name in _TOP and value is not None}
+        return self.model_dump(exclude_defaults=True)
 
 
 def template(names: list[str], target: str, person: str | None = None) -> str:
     """A schema to fill in, as TOML: it holds the names of the columns and nothing of their entries."""
-    quoted = partial(json.dumps, ensure_ascii=False)  # as TOML quotes a text
     lines = [
         "# Fill in what is publicly known; delete the columns that the model should not use.",
         "# Bounds and categories must not be taken from the data: they would reveal something about the people in it.",
-        f"target = {quoted(target)}",
+        f"target = {_quoted(target)}",
         "classes = []          # the labels that there may be",
-        f"person = {quoted(person)}"
+        f"person = {_quoted(person)}"
         if person
         else '# person = "id"       # whose row it is; else each row is a person',
         "# people = 1000       # the number of people, only if it is public",
@@ -239,36 +263,13 @@ def template(names: list[str], target: str, person: str | None = None) -> str:
     for name in names:
         if name in (target, person):
             continue
-        key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else quoted(name)
+        key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quoted(name)
         lines += ["", f"[columns.{key}]", "# low = 0", "# high = 100", '# or: categories = ["a", "b"]']
     return "\n".join(lines) + "\n"
 
 
-def _column(name: str, entry: object) -> Numeric | Categorical:
-    if not isinstance(entry, dict):
-        raise DataError(f"column {name!r} must have low and high, or categories")
-    options = {key: entry[key] for key in ("missing", "unseen", "source") if key in entry}
-    if {"low", "high"} <= set(entry) <= {"low", "high", "bins", "missing", "source"}:
-        return Numeric(name, entry["low"], entry["high"], tuple(entry.get("bins", ())), **options)
-    if "categories" in entry and set(entry) <= {"categories", "missing", "unseen", "source"}:
-        groups = (group if isinstance(group, list | tuple) else [group] for group in entry["categories"])
-        return Categorical(name, tuple(tuple(map(str, group)) for group in groups), **options)
-    raise DataError(
-        f"column {name!r} must have low and high (beside them: bins, missing, source), or categories (beside them: "
-        "missing, unseen, source). They are public, so they are not read from the data. Delete the section of a column "
-        "that the model shall not use; a column that names people is not listed, but given as person"
-    )
-
-
-def _finite(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-
-
-def _check_policies(column: "Numeric | Categorical") -> None:
-    for name, options in _POLICIES.items():
-        value = getattr(column, name, options[0])
-        if value not in options:
-            raise DataError(f"column {column.name!r}: {name}={value!r} must be one of {', '.join(map(repr, options))}")
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def column_names(path: Path, *, names: tuple[str, ...] = (), skip_rows: int = 0) -> list[str]:
@@ -277,8 +278,10 @@ def column_names(path: Path, *, names: tuple[str, ...] = (), skip_rows: int = 0)
     if names:
         listed = list(names)
     elif path.suffix in _PARQUET:
+        parquet = _arrow("parquet")
         listed = guarded(path, lambda: list(parquet.read_schema(path).names))
     elif path.suffix in _CSV:
+        _arrow()
         listed = list(form(path, skip_rows=skip_rows).names)
     else:
         raise DataError(f"{path} must end in .csv or .parquet")
@@ -338,9 +341,9 @@ def _read(path: Path, schema: Schema, target: bool, skip_rows: int, blanks: bool
         if any(isinstance(name, str) and name != name.strip() for name in names):
             raise DataError(f"column {schema.person!r}: names of people must not begin or end with blanks")
     clean = {name: _clean(name, table.column(name), schema) for name in wanted}
-    found = []
-    for column in schema.columns:
-        name = column.source or column.name
+    found, (arrow, compute) = [], (_arrow(), _arrow("compute"))
+    for called, column in schema.columns.items():
+        name = column.source or called
         entries, there = clean[name]
         kind, fit = "number", entries.is_valid()
         if isinstance(column, Categorical):
@@ -358,6 +361,7 @@ def _read(path: Path, schema: Schema, target: bool, skip_rows: int, blanks: bool
 
 def labels(table: Table, schema: Schema) -> NDArray[np.int64]:
     """(rows,) the number of each row's class, private. A label that the schema does not name is refused."""
+    compute = _arrow("compute")
     entries = np.asarray(compute.fill_null(table[schema.target], "").to_numpy(zero_copy_only=False), dtype=object)
     entries = np.array([schema.aliases.get(entry, entry) for entry in entries], dtype=object)
     codes = _positions(entries, tuple((label,) for label in schema.classes))
@@ -369,7 +373,7 @@ def labels(table: Table, schema: Schema) -> NDArray[np.int64]:
 def people(table: Table, schema: Schema) -> NDArray[np.int64] | None:
     """(rows,) the number of the person to whom each row belongs, private; None where each row is a person."""
     names = owners(table, schema)
-    return None if names is None else np.unique(names, return_inverse=True)[1]
+    return None if names is None else np.asarray(np.unique(names, return_inverse=True)[1])
 
 
 def owners(table: Table, schema: Schema) -> NDArray[np.str_] | None:
@@ -385,18 +389,17 @@ def owners(table: Table, schema: Schema) -> NDArray[np.str_] | None:
 def feature_names(schema: Schema) -> list[str]:
     """The names of the features, in order."""
     names = []
-    for column in schema.columns:
+    for name, column in schema.columns.items():
         if isinstance(column, Categorical):
-            names += [f"{column.name}={' or '.join(group)}" for group in column.categories]
+            names += [f"{name}={' or '.join(group)}" for group in column.categories]
         elif column.bins:
             edges = [column.low, *column.bins, column.high]
-            names += [f"{column.name} in [{a:g}, {b:g})" for a, b in pairwise(edges)]
+            names += [f"{name} in [{a:g}, {b:g})" for a, b in pairwise(edges)]
         else:
-            names.append(column.name)
-        names.append(f"{column.name} missing")
-    by_name = {column.name: column for column in schema.columns}
-    for first, second in schema.crosses:
-        a, b = by_name[first].codes, by_name[second].codes
+            names.append(name)
+        names.append(f"{name} missing")
+    for first, second in (each.columns for each in schema.crosses):
+        a, b = schema.columns[first].codes, schema.columns[second].codes
         names += [f"{first}[{i}] and {second}[{j}]" for i in range(a) for j in range(b)]
     return [*names, "constant"]
 
@@ -410,14 +413,14 @@ def encode(table: Table, schema: Schema) -> sparse.csr_matrix:
     blocks = len(schema.columns) + len(schema.crosses) + 1
     indices, values = np.full((rows, blocks), -1, dtype=np.int64), np.ones((rows, blocks))
     codes: dict[str, NDArray[np.int64]] = {}
-    widths = {column.name: column.codes for column in schema.columns}
+    widths = {name: column.codes for name, column in schema.columns.items()}
     offset = 0
-    for block, column in enumerate(schema.columns):
-        code, values[:, block] = _block(table[column.source or column.name], column)
-        codes[column.name] = code
+    for block, (name, column) in enumerate(schema.columns.items()):
+        codes[name], values[:, block] = _block(table[column.source or name], name, column)
+        code = codes[name]
         indices[:, block] = np.where(code < 0, -1, offset + code)
         offset += column.codes or 2
-    for block, (first, second) in enumerate(schema.crosses, start=len(schema.columns)):
+    for block, (first, second) in enumerate((each.columns for each in schema.crosses), start=len(schema.columns)):
         a, b, width = codes[first], codes[second], widths[second]
         indices[:, block] = np.where((a < 0) | (b < 0), -1, offset + a * width + b)
         offset += widths[first] * width
@@ -429,16 +432,17 @@ def encode(table: Table, schema: Schema) -> sparse.csr_matrix:
 
 
 def _block(
-    entries: arrow.Array, column: Numeric | Categorical
+    entries: "pyarrow.Array", name: str, column: Numeric | Categorical
 ) -> tuple[NDArray[np.int64], NDArray[np.float64] | float]:
     """Which of a column's features is not zero in each row (-1: none), and its value."""
+    compute = _arrow("compute")
     missing = np.asarray(compute.is_null(entries, nan_is_null=True).to_numpy(zero_copy_only=False))
     if column.missing == "refuse" and missing.any():
-        raise DataError(f"column {column.name!r}: missing entries are refused by its schema")
+        raise DataError(f"column {name!r}: missing entries are refused by its schema")
     if isinstance(column, Categorical):
         code = _positions(compute.fill_null(entries, "").to_numpy(zero_copy_only=False), column.categories)
         if column.unseen == "refuse" and (code[~missing] < 0).any():
-            raise DataError(f"column {column.name!r}: entries must be among the categories that the schema names")
+            raise DataError(f"column {name!r}: entries must be among the categories that the schema names")
         return np.where(missing, len(column.categories), code), 1.0
     numbers = np.nan_to_num(compute.fill_null(entries, 0.0).to_numpy(zero_copy_only=False), nan=0.0)
     numbers = np.clip(numbers, column.low, column.high)
@@ -448,22 +452,25 @@ def _block(
     return np.where(missing, 1, 0), np.where(missing, 1.0, scaled)
 
 
-def _positions(entries: NDArray[np.object_], known: tuple[tuple[str, ...], ...]) -> NDArray[np.int64]:
+def _positions(entries: NDArray[np.object_], known: Sequence[Sequence[str]]) -> NDArray[np.int64]:
     """The position of the group that each entry is in, or -1."""
     order = {text: position for position, group in enumerate(known) for text in group}
     return np.fromiter((order.get(entry, -1) for entry in entries), dtype=np.int64, count=len(entries))
 
 
-def _load(path: Path, wanted: list[str], schema: Schema, skip_rows: int) -> arrow.Table:
+def _load(path: Path, wanted: list[str], schema: Schema, skip_rows: int) -> "pyarrow.Table":
     if path.suffix in _PARQUET:
+        parquet = _arrow("parquet")
         return guarded(path, lambda: parquet.read_table(path, columns=wanted))
+    arrow = _arrow()
     rows = list(batches(form(path, names=schema.names, skip_rows=skip_rows), wanted=wanted))
     return arrow.Table.from_batches(rows, arrow.schema([(name, arrow.string()) for name in wanted]))
 
 
-def _clean(name: str, column: arrow.ChunkedArray, schema: Schema) -> tuple[arrow.Array, arrow.BooleanArray]:
+def _clean(name: str, column: "pyarrow.ChunkedArray", schema: Schema) -> tuple["pyarrow.Array", "pyarrow.BooleanArray"]:
     """Entries as stripped text, or as float64, null where missing; and a mask of those that are there."""
-    numeric = any(isinstance(kind, Numeric) and (kind.source or kind.name) == name for kind in schema.columns)
+    arrow, compute = _arrow(), _arrow("compute")
+    numeric = any(isinstance(kind, Numeric) and (kind.source or own) == name for own, kind in schema.columns.items())
     entries = column.combine_chunks()
     if arrow.types.is_dictionary(entries.type):
         entries = entries.dictionary_decode()
@@ -480,8 +487,9 @@ def _clean(name: str, column: arrow.ChunkedArray, schema: Schema) -> tuple[arrow
     return _numbers(entries, schema) if numeric else entries, entries.is_valid()
 
 
-def _numbers(entries: arrow.Array, schema: Schema) -> arrow.Array:
+def _numbers(entries: "pyarrow.Array", schema: Schema) -> "pyarrow.Array":
     """Entries, as text or as numbers of a width, as finite float64; null where they are none."""
+    arrow, compute = _arrow(), _arrow("compute")
     if not arrow.types.is_floating(entries.type):
         spelled = compute.match_substring_regex(entries, DECIMALS.get(schema.decimal or "", _NUMBER))
         entries = compute.if_else(spelled, entries, None)
@@ -490,3 +498,9 @@ def _numbers(entries: arrow.Array, schema: Schema) -> arrow.Array:
             entries = compute.replace_substring(digits, schema.decimal, ".")
     entries = entries.cast(arrow.float64())
     return compute.if_else(compute.is_finite(entries), entries, None)
+
+
+def _arrow(part: str = "") -> ModuleType:
+    """The library, or one of its modules."""
+    with _extras.need("pyarrow", extra="sklearn"):
+        return import_module(f"pyarrow.{part}" if part else "pyarrow")

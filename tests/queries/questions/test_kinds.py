@@ -171,7 +171,7 @@ def test_questions_are_plain_values_and_back(asked):
     ("make", "message"),
     [
         (lambda: Ratio("pay", clip=1, sigma=5.0), "numerator='pay' needs numerator_bounds"),
-        (lambda: Ratio(clip=1, numerator_bounds=(0, 1), sigma=5.0), "numerator_bounds=.0, 1. are for a column"),
+        (lambda: Ratio(clip=1, numerator_bounds=(0, 1), sigma=5.0), "numerator_bounds=.0.0, 1.0. are for a column"),
         (lambda: Ratio("pay", clip=1, numerator_bounds=(1, 1), sigma=5.0), "two increasing numbers"),
         (lambda: Ratio(clip=1, numerator_where="pay >", sigma=5.0), "where"),
         (lambda: Covariance({}, clip=1, sigma=5.0), "1 to 64 columns"),

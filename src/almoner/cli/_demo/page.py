@@ -6,11 +6,9 @@ from math import ceil, sqrt
 import numpy as np
 
 from almoner import _html
-from almoner.cli._demo.shop import CUSTOMERS, FULL_WEEKS, PERSON, WEEKS, Counts
+from almoner.cli._demo.shop import CUSTOMERS, FULL_WEEKS, PERSON, Counts
 
 __all__ = ["difference", "index", "late", "promised", "reading", "shop"]
-
-_WIDTH, _HEIGHT, _LEFT, _BELOW = 800, 260, 50, 40
 
 
 def difference(plain: Sequence[float], accounts: Sequence[float]) -> tuple[float, float | None]:
@@ -80,14 +78,9 @@ def reading(gained: float, half: float | None, runs: int) -> list[str]:
 
 
 def index(
-    counts: Counts,
-    model: Sequence[Sequence[str]],
-    about: str,
-    promise: Sequence[str],
-    compared: Sequence[str],
-    statement: str,
+    counts: Counts, model: Sequence[Sequence[str]], about: str, promise: Sequence[str], compared: Sequence[str]
 ) -> str:
-    """The page.
+    """The page, with a link to the statement of a customer: the file ``statement.html`` beside it.
 
     Args:
         counts: of the shop, whose customers are generated.
@@ -95,66 +88,16 @@ def index(
         about: the data that the models learnt from.
         promise: what one private run promises, in sentences.
         compared: how the private rows compare, in sentences.
-        statement: the name of the file beside this one with a person's statement.
     """
-    body = [
-        _html.heading("1. A shop counts its customers every week"),
-        _html.paragraph(
-            f"{CUSTOMERS:,} generated customers, {WEEKS} weeks, and random noise on each count.",
-            *shop(counts),
-        ),
-        _chart(counts),
-        _html.paragraph(
-            "Each customer pays for the weeks in which they come.",
-            *late(counts),
-        ),
-        _html.heading("2. A model learns with a budget for each person"),
-        _html.table(
-            about, ("Trained with", "Epsilon", "Accuracy on test data"), [tuple(map(_html.text, row)) for row in model]
-        ),
-        _html.paragraph("All rows use the same features and the same kind of model; only the first has no privacy."),
-        _html.paragraph(*compared),
-        _html.paragraph(*promise),
-        _html.heading("3. What a customer may be told"),
-        _html.paragraph(f"Customer {PERSON} of the shop asks what was used. The answer is a page in plain words:"),
-        _html.link(statement, f"The statement of customer {PERSON}"),
-        _html.paragraph("Such a page is private. This customer is generated, so everybody may read it."),
-    ]
-    return _html.page("What Almoner does", body)
-
-
-def _chart(counts: Counts) -> str:
-    """Truth and answers by week, and the weeks that one budget answers."""
-    top = 1.2 * max(*counts.truth, *counts.answers)
-    step = (_WIDTH - _LEFT - 10) / len(counts.truth)
-    across = [_LEFT + step * (week + 0.5) for week in range(len(counts.truth))]
-    base = _HEIGHT - _BELOW
-
-    def up(value: float) -> float:
-        return base - (base - 10) * max(value, 0.0) / top
-
-    line = " ".join(f"{x:.1f},{up(value):.1f}" for x, value in zip(across, counts.truth, strict=True))
-    dots = [
-        f'<circle class="used" cx="{x:.1f}" cy="{up(y):.1f}" r="4"/>'
-        for x, y in zip(across, counts.answers, strict=True)
-    ]
-    end = _LEFT + step * counts.one_budget
-    marks = range(0, int(top), 50 if top < 400 else 100)
-    label = (
-        f"The number of customers in each of {len(counts.truth)} weeks, as a line, with a noisy answer for each week. "
-        f"One budget for all people answers the first {counts.one_budget}."
+    return _html.render(
+        "demo.html",
+        counts=counts,
+        customers=CUSTOMERS,
+        shop=shop(counts),
+        late=late(counts),
+        model=model,
+        about=about,
+        promise=promise,
+        compared=compared,
+        person=PERSON,
     )
-    parts = [
-        f'<rect class="stop" x="{_LEFT}" y="10" width="{end - _LEFT:.1f}" height="{base - 10}"/>',
-        *(f'<text x="{_LEFT - 8}" y="{up(mark) + 4:.1f}" text-anchor="end">{mark}</text>' for mark in marks),
-        *(
-            f'<text x="{across[week]:.1f}" y="{base + 18}" text-anchor="middle">{week + 1}</text>'
-            for week in (0, 9, 19, 29, 39, 49)
-        ),
-        f'<text x="{_LEFT}" y="{base + 36}">week; line: truth; dots: answers, an account for each customer</text>',
-        f'<text x="{end + 6:.1f}" y="24">\u2190 one budget for all people</text>',
-        f'<polyline class="truth" points="{line}"/>',
-        *dots,
-    ]
-    inner = "".join(parts)
-    return f'<svg class="chart" role="img" aria-label="{label}" viewBox="0 0 {_WIDTH} {_HEIGHT}">{inner}</svg>'

@@ -143,7 +143,7 @@ def _write_pages(counts: Counts, results: _Results, page: Path, told: Path) -> N
         spread = f" ± {row.spread:.2f} ({row.runs} runs)" if row.runs > 1 else ""
         rows.append((row.method, "-" if row.epsilon is None else f"{row.epsilon:g}", f"{row.accuracy:.2f} %{spread}"))
     told.write_text(statement(counts.statement, person=PERSON), encoding="utf-8")
-    page.write_text(index(counts, rows, results.about, results.promise, results.compared, told.name), encoding="utf-8")
+    page.write_text(index(counts, rows, results.about, results.promise, results.compared), encoding="utf-8")
 
 
 @contextmanager

@@ -1,6 +1,8 @@
 """`almoner schema`, `almoner train` and `almoner tune`: from a table to a private model in a folder."""
 
 from dataclasses import asdict, dataclass
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -100,9 +102,23 @@ class LedgerOptions:
         return OnLedger(self.ledger, self.key, analyst, purpose)
 
 
+FILES = {
+    "plan": ("queries.plans", "PlanFile.json_schema"),
+    "question": ("queries.plans", "question_schema"),
+    "policy": ("service.policies", "PolicyFile.json_schema"),
+    "schema": ("training.tables", "Schema.json_schema"),
+    "card": ("training", "Card.json_schema"),
+    "mechanism": ("mechanisms", "fields_schema"),
+}
+"""Kinds of files whose JSON Schema `almoner schema` writes, and what makes it."""
+
+
 def schema(
-    data: Data,
-    target: Target,
+    data: Annotated[
+        Path,
+        typer.Argument(help=f"A CSV or Parquet file with the people's data; or one of the words {', '.join(FILES)}."),
+    ],
+    target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
     person: Person = None,
     out: OutFile = None,
     check: Annotated[
@@ -114,8 +130,16 @@ def schema(
 ) -> None:
     """Write a schema to fill in: the names of the columns, and nothing else of the data.
 
-    With --check a schema that is filled in is compared with the data, for the data holder.
+    With --check a schema that is filled in is compared with the data, for the data holder. For a word in place of DATA
+    the JSON Schema of such files is written, by which editors complete and check them: `almoner schema policy`.
     """
+    if str(data) in FILES:
+        module, made = FILES[str(data)]
+        described = attrgetter(made)(import_module(f"almoner.{module}"))()
+        typer.echo(dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **described}))
+        return
+    if target is None:
+        raise ArgumentError("--target is missing: the column to predict")
     from almoner.training import tables
     from almoner.training.saved_model import schema_template
 

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Self
 
 from almoner import _check
 from almoner._calendar import start_of
+from almoner._check import told
 from almoner.errors import ArgumentError
 
 __all__ = ["Periods"]
@@ -64,9 +65,9 @@ class Periods:
         for name in ("first", "last"):
             object.__setattr__(self, name, start_of(self.every, _date(name, getattr(self, name))))
         if self.first > self.last:  # type: ignore[operator]  # both are dates now
-            raise ArgumentError(f"first={self.first} must not be after last={self.last}")
+            raise ArgumentError(f"{told(first=self.first)} must not be after {told(last=self.last)}")
         if self.count > _MOST:
-            raise ArgumentError(f"every={self.every!r}: there may be {_MOST:,} periods from first to last, not more")
+            raise ArgumentError(f"{told(every=self.every)}: there may be {_MOST:,} periods from first to last")
 
     @property
     def count(self) -> int:
@@ -169,5 +170,5 @@ def _date(name: str, value: object) -> date:
         except ValueError:
             found = None
     if found is None or not 1900 <= found.year <= 2999:
-        raise ArgumentError(f"{name}={value!r} must be a date of the years 1900 to 2999, such as '2026-01-01'")
+        raise ArgumentError(f"{told(**{name: value})} must be a date of the years 1900 to 2999, such as '2026-01-01'")
     return found

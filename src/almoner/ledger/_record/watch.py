@@ -49,7 +49,7 @@ class Watch:
         object.__setattr__(self, "people", int(self.people))
         _check.positive(epsilon=self.epsilon)
         if self.people >= 2**53 or not 1e-6 <= self.epsilon <= 100:
-            raise ArgumentError(f"epsilon={self.epsilon!r} must be in [1e-6, 100], and people={self.people} below 2^53")
+            raise ArgumentError(f"{_check.told(epsilon=self.epsilon)} must be in [1e-6, 100], and people below 2^53")
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
     @classmethod

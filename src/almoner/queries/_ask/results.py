@@ -2,12 +2,11 @@
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
-from html import escape
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from almoner import _extras
+from almoner import _extras, _html
 from almoner.queries._questions.question import Question
 
 if TYPE_CHECKING:
@@ -148,12 +147,8 @@ def to_csv(answers: Sequence[Answered], path: Path | str, *, keys: bool) -> None
 
 def to_text(answer: Answered) -> str:
     """The first rows of the table, and how many there are."""
-    table = columns(answer, _LINES)
-    named = [name for name in table if name not in _LAST]
-    names, spans = _spans(table)
-    lines = [[*named, "value", *names]]
-    for row, value in enumerate(table["value"]):
-        lines.append([*(str(table[name][row]) for name in named), _short(value), *spans[row]])
+    _, head, cells = _written(answer, _LINES)
+    lines = [head, *cells]
     widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     return "\n".join([_title(answer), *text, *_notes(answer, _LINES)])
@@ -171,19 +166,24 @@ def _spans(table: dict[str, list[Any]]) -> tuple[list[str], list[list[str]]]:
 
 def to_html(answer: Answered) -> str:
     """Table for notebooks, with a bar for each interval: SVG in the page, no script. All text is escaped."""
-    table = columns(answer, _HTML_LINES)
-    named = [name for name in table if name not in _LAST]
+    table, head, cells = _written(answer, _HTML_LINES)
     place = _places([*table["low"], *table["high"], *table["value"]])
+    rows = list(zip(cells, table["low"], table["value"], table["high"], strict=True))
+    notes = _notes(answer, _HTML_LINES)
+    title = _title(answer)
+    return _html.render("answer_table.html", title=title, head=head, rows=rows, place=place, notes=notes, width=_BAR)
+
+
+def _written(answer: Answered, most: int) -> tuple[dict[str, list[Any]], list[str], list[list[str]]]:
+    """(The first rows of the table, and as text the names of its columns and the cells of each row)."""
+    table = columns(answer, most)
+    named = [name for name in table if name not in _LAST]
     names, spans = _spans(table)
-    head = "".join(f"<th>{escape(name)}</th>" for name in [*named, "value", *names, ""])
-    body = []
-    for row, (value, low, high) in enumerate(zip(table["value"], table["low"], table["high"], strict=True)):
-        cells = [*(str(table[name][row]) for name in named), _short(value), *spans[row]]
-        listed = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        body.append(f"<tr>{listed}<td>{_bar(place, value, low, high)}</td></tr>")
-    notes = "".join(f"<div>{escape(note)}</div>" for note in _notes(answer, _HTML_LINES))
-    rows = f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody>"
-    return f"<div><div>{escape(_title(answer))}</div><table>{rows}</table>{notes}</div>"
+    cells = [
+        [*(str(table[name][row]) for name in named), _short(value), *spans[row]]
+        for row, value in enumerate(table["value"])
+    ]
+    return table, [*named, "value", *names], cells
 
 
 def _title(answer: Answered) -> str:
@@ -233,13 +233,6 @@ def _places(numbers: Sequence[float | None]) -> Callable[[float], float]:
         return round(max(0.0, min(1.0, (number / 2 - low / 2) / width)) * (_BAR - 8) + 4, 1)
 
     return place
-
-
-def _bar(place: Callable[[float], float], value: float | None, low: float, high: float) -> str:
-    left, right = place(low), place(high)
-    dot = "" if value is None else f'<circle cx="{place(value)}" cy="7" r="3" fill="#1f4e79"/>'
-    line = f'<line x1="{left}" x2="{right}" y1="7" y2="7" stroke="#7fa6cc" stroke-width="3"/>'
-    return f'<svg width="{_BAR}" height="14" role="img" aria-label="interval">{line}{dot}</svg>'
 
 
 def to_axes(answer: Answered, axes: "Axes | None") -> "Axes":

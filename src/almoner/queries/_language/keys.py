@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Any
 
+from almoner._check import quoted, told
 from almoner.errors import ArgumentError
 from almoner.queries._language.ranges import Range, as_range, plain_time
 
@@ -25,7 +26,7 @@ def check_table(**tables: object) -> None:
     for argument, name in tables.items():
         if not isinstance(name, str) or not re.fullmatch(r"[^\W\d]\w{0,99}", name):
             raise ArgumentError(
-                f"{argument}={name!r} must be a name of letters, digits and _, of at most 100 characters"
+                f"{told(**{argument: name})} must be a name of letters, digits and _, of at most 100 characters"
             )
 
 
@@ -42,7 +43,7 @@ def keys_by_column(by: object) -> tuple[tuple[str, tuple[Key, ...]], ...]:
     pairs = tuple(by.items()) if isinstance(by, Mapping) else tuple(by)  # type: ignore[arg-type]
     columns = []
     for pair in pairs:
-        if not isinstance(pair, tuple) or len(pair) != 2:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise ArgumentError("by must be {column: keys}")
         check_column(pair[0])
         columns.append((pair[0], () if pair[1] is None else checked_keys("by", pair[0], pair[1])))
@@ -57,9 +58,9 @@ def checked_keys(name: str, column: str, keys: object) -> tuple[Key, ...]:
         raise ArgumentError(f"{name} must be {'{column: keys}' if name == 'by' else 'a list of keys'}")
     checked = tuple(_key(name, value) for value in keys)
     if not checked or len({(type(key), key) for key in checked}) < len(checked):
-        raise ArgumentError(f"{name}: column {column!r} needs keys, each of them once")
+        raise ArgumentError(f"{name}: column {quoted(column, 'of it')} needs keys, each of them once")
     if len({isinstance(key, tuple) for key in checked}) > 1:
-        raise ArgumentError(f"{name}: column {column!r} needs either keys or ranges")
+        raise ArgumentError(f"{name}: column {quoted(column, 'of it')} needs either keys or ranges")
     return checked
 
 
@@ -73,7 +74,7 @@ def _key(name: str, value: Any) -> Key:
     if hasattr(value, "item"):
         value = value.item()  # a number of NumPy
     if not isinstance(value, str | int | bool):
-        raise ArgumentError(f"{name}: key {value!r} must be text, a whole number, a truth value or a date")
+        raise ArgumentError(f"{name}: {told(key=value)} must be text, a whole number, a truth value or a date")
     if isinstance(value, str) and len(value) > LONGEST_KEY:  # the record keeps it for ever
-        raise ArgumentError(f"{name}: key {value[:20]!r}... must be at most {LONGEST_KEY} characters")
+        raise ArgumentError(f"{name}: {told(key=value[:20])} must be at most {LONGEST_KEY} characters")
     return value

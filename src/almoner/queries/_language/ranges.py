@@ -6,6 +6,7 @@ from itertools import pairwise
 from math import isfinite
 from typing import Any, TypeGuard
 
+from almoner._check import quoted
 from almoner.errors import ArgumentError
 
 __all__ = ["End", "Range", "are_ranges", "as_range", "plain_time", "ranges"]
@@ -39,7 +40,7 @@ def as_range(value: Any) -> Range:
     """Two ends as plain values; refuses what is no range."""
     ends = tuple(value)
     if len(ends) != 2 or ends == (None, None):
-        raise ArgumentError(f"by: {value!r} is no range: give (low, high), with None for no end")
+        raise ArgumentError(f"by: {quoted(value, 'one')} is no range: give (low, high), with None for no end")
     low, high = (_end(each) for each in ends)
     return low, high
 
@@ -53,7 +54,7 @@ def _end(value: Any) -> End:
         value = value.item()  # a number of NumPy
     number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
     if not number and not (isinstance(value, str) and len(value) <= 40):
-        raise ArgumentError(f"by: {str(value)[:40]!r} is no end of a range: give numbers, dates or times")
+        raise ArgumentError(f"by: {quoted(str(value), 'one')} is no end of a range: give numbers, dates or times")
     return value  # type: ignore[no-any-return]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from almoner._check import quoted
 from almoner.errors import ArgumentError
 from almoner.queries._language.expressions import Call, Expression, parts
 from almoner.queries._language.where import FUNCTIONS, parse_value
@@ -38,13 +39,13 @@ def parse_step(text: str) -> tuple[str, tuple[Expression, ...]]:
     tree = parse_value(text, name="each_person", functions=FUNCTIONS | AGGREGATES)
     if not isinstance(tree, Call) or tree.name not in AGGREGATES:
         raise ArgumentError(
-            f"each_person: {text[:40]!r} must be one of {', '.join(sorted(AGGREGATES))} of a person's rows"
+            f"each_person: {quoted(text, 'each')} must be one of {', '.join(sorted(AGGREGATES))} of a person's rows"
         )
     takes = {"count": (0, 1), "first": (2,), "last": (2,)}.get(tree.name, (1,))
     if len(tree.arguments) not in takes:
         raise ArgumentError(f"each_person: {tree.name}() takes {' or '.join(map(str, takes))} values")
     if any(map(_has_aggregate, tree.arguments)):
-        raise ArgumentError(f"each_person: {text[:40]!r} has an aggregate inside of an aggregate")
+        raise ArgumentError(f"each_person: {quoted(text, 'one')} has an aggregate inside of an aggregate")
     return tree.name, tree.arguments
 
 

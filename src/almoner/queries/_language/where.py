@@ -20,6 +20,7 @@ A comparison with a missing entry or NaN is neither true nor false, as in SQL; r
 import re
 from collections.abc import Collection
 
+from almoner._check import quoted
 from almoner.errors import ArgumentError
 from almoner.queries._language.expressions import (
     And,
@@ -128,14 +129,19 @@ def _parsed(text: str, name: str, functions: Collection[str]) -> Expression:
     while text[place:].strip():
         match = _TOKEN.match(text, place)
         if match is None:
-            raise ArgumentError(f"{name}: {text[place:].strip()[:20]!r} is not in the language of filters")
-        tokens.append((str(match.lastgroup), match.group(str(match.lastgroup))))
+            raise ArgumentError(f"{name}: {_from(text[place:].strip(), place, 20)} is not in the language of filters")
+        tokens.append((str(match.lastgroup), match.group(str(match.lastgroup)), match.start(str(match.lastgroup))))
         place = match.end()
     reader = _Reader(tokens, name, functions)
     tree = reader.expression(0)
     reader.end()
     _check_depth(tree, name)
     return tree
+
+
+def _from(text: str, place: int, most: int = 40) -> str:
+    """Words for the text at a place, which is counted from 0."""
+    return quoted(text, f"what begins at character {place + 1}", most=most)
 
 
 def _condition(node: Expression, name: str) -> Condition:
@@ -158,7 +164,7 @@ def _check_depth(tree: Expression, name: str) -> None:
 class _Reader:
     """Recursive descent over the tokens."""
 
-    def __init__(self, tokens: list[tuple[str, str]], name: str, functions: Collection[str]) -> None:
+    def __init__(self, tokens: list[tuple[str, str, int]], name: str, functions: Collection[str]) -> None:
         self._tokens = tokens
         self._name = name
         self._functions = functions
@@ -288,7 +294,8 @@ class _Reader:
     def _call(self, name: str, depth: int) -> Call:
         if name not in self._functions:
             known = ", ".join(sorted(self._functions))
-            raise ArgumentError(f"{self._name}: {name[:40]!r} is no function here; there are {known}")
+            called = quoted(name, "a word before a bracket")
+            raise ArgumentError(f"{self._name}: {called} is no function here; there are {known}")
         self._need("(")
         arguments: list[Expression] = []
         while not self._take(")"):
@@ -312,7 +319,7 @@ class _Reader:
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             value = float(word)
         if value in (float("inf"), float("-inf")):
-            raise ArgumentError(f"{self._name}: {word[:40]} is too large")
+            raise ArgumentError(f"{self._name}: {quoted(word, 'a number of it')} is too large")
         return value
 
     def _check(self, depth: int) -> None:
@@ -320,7 +327,7 @@ class _Reader:
             raise ArgumentError(f"{self._name} is nested more than {DEEPEST} deep")
 
     def _peek(self) -> tuple[str, str]:
-        return self._tokens[self._place] if self._place < len(self._tokens) else ("end", "")
+        return self._tokens[self._place][:2] if self._place < len(self._tokens) else ("end", "")
 
     def _take(self, wanted: str) -> bool:
         kind, word = self._peek()
@@ -337,5 +344,5 @@ class _Reader:
 
     def _unexpected(self, wanted: str) -> ArgumentError:
         kind, word = self._peek()
-        shown = "the end" if kind == "end" else repr(word[:40])
+        shown = "the end" if kind == "end" else _from(word, self._tokens[self._place][2])
         return ArgumentError(f"{self._name}: expected {wanted}, found {shown}")

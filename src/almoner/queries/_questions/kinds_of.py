@@ -1,9 +1,13 @@
 """All kinds of questions, and questions as plain values."""
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import fields
+from functools import cache
+from inspect import cleandoc
 from typing import Any
 
+from almoner._check import told
+from almoner._reading import check_names, model_of, one_of, schema_of, told_of
 from almoner.errors import ArgumentError
 from almoner.queries._questions.kinds.bins import Histogram, Quantiles
 from almoner.queries._questions.kinds.counts import Count, People
@@ -15,7 +19,7 @@ from almoner.queries._questions.kinds.tops import Top
 from almoner.queries._questions.kinds.values import Distinct, Keys
 from almoner.queries._questions.question import Question
 
-__all__ = ["described", "question", "recorded"]
+__all__ = ["ASKS", "described", "question", "question_schema", "recorded"]
 
 _KINDS: dict[str, type[Question]] = {
     kind.__name__.lower(): kind
@@ -76,23 +80,31 @@ def question(values: Mapping[str, Any]) -> Question:
     values = dict(values)
     kind = values.pop("ask", None)
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise ArgumentError(f"ask={kind!r} must be one of {', '.join(_KINDS)}")
-    takes = {each.name for each in fields(_KINDS[kind]) if each.init}
-    for name in values:
-        if name not in takes:
-            raise ArgumentError(f"{name!r} is nothing that {kind!r} takes; it takes {', '.join(sorted(takes))}")
-    if isinstance(values.get("of"), Mapping):
-        values["of"] = question(values["of"])
-    if isinstance(values.get("by"), list) and not all(isinstance(each, str) for each in values["by"]):
-        try:
-            values["by"] = dict(values["by"])
-        except (TypeError, ValueError):
-            raise ArgumentError("by must be {column: keys}") from None
+        raise ArgumentError(f"{told(ask=kind)} must be one of {', '.join(_KINDS)}")
     try:
+        if isinstance(values.get("of"), Mapping):
+            values["of"] = question(values["of"])
+        check_names(model_of(_KINDS[kind], ask=kind), {"ask": kind, **values})  # type: ignore[arg-type]
         return _KINDS[kind](**values)
-    except TypeError as error:
-        if isinstance(error, ArgumentError):
-            raise
-        needed = [each.name for each in fields(_KINDS[kind]) if each.init and each.default is MISSING]
-        needed = [name for name in needed if name not in values]
-        raise ArgumentError(f"{kind!r} needs {', '.join(needed) or 'other types of values'}") from None
+    except (TypeError, AttributeError, KeyError, OverflowError, RecursionError):
+        raise ArgumentError("the values of the question are of other types than it takes") from None
+
+
+ASKS = tuple(name for name, kind in _KINDS.items() if kind not in (Lengths, Extremes))
+"""Kinds of questions that analysts ask; the others are a session's own."""
+
+
+@cache
+def question_schema(ref: str = "#/$defs/{model}") -> dict[str, Any]:
+    """JSON Schema of the questions that analysts ask: each kind takes its own fields.
+
+    Args:
+        ref: where the schema of a kind will stand.
+    """
+    asked = schema_of(one_of("ask", (model_of(_KINDS[name], ask=name) for name in ASKS)), ref)  # type: ignore[arg-type]
+    for name in ASKS:
+        described, kind = asked["$defs"][_KINDS[name].__name__], _KINDS[name]
+        described["description"] = cleandoc(kind.__doc__ or "").split("\n\n")[0]
+        for field, about in told_of(kind).items():
+            described["properties"].get(field, {})["description"] = about
+    return asked

@@ -3,10 +3,10 @@
 import re
 from typing import NamedTuple
 
-from almoner import _check
+from almoner._check import told
 from almoner.errors import ArgumentError
 
-__all__ = ["Target", "check_auto", "check_error", "target"]
+__all__ = ["Target", "check_auto", "target"]
 
 _SHARE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*(?:of\s+(\d[\d_]*(?:\.\d*)?(?:[eE]\+?\d+)?)\s*)?")
 
@@ -34,16 +34,7 @@ def target(error: object) -> Target:
                 return read
     elif isinstance(error, int | float) and not isinstance(error, bool) and 0 < error <= 1e100:
         return Target(float(error), relative=False)
-    raise ArgumentError(f"error={error!r} must be a number above 0, or a share such as '2%' or '2% of 5000'")
-
-
-def check_error(error: object, level: object) -> None:
-    """Refuse an ``error`` or ``level`` that makes no sense."""
-    if error is None:
-        raise ArgumentError(f"level={level!r} is the level of error=, which is missing")
-    target(error)
-    if level is not None:
-        _check.within(0.5, 1 - 1e-9, level=level)
+    raise ArgumentError(f"{told(error=error)} must be a number above 0, or a share such as '2%' or '2% of 5000'")
 
 
 def check_auto(clip: object, most: float | None, *, sigma: object, error: object) -> None:

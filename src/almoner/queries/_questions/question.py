@@ -5,59 +5,31 @@ the sum is that person's contribution, and is shrunk to length ``clip`` if it is
 all contributions, plus noise of standard deviation ``sigma`` on each of its coordinates. All three are counted
 in full rows, so a count, a sum and a mean with the same clip and sigma cost the same.
 
-What every question takes, by keyword:
-    table: which table of people it is about, where a session has several; None for the first. Columns of the others may
-        be used too, as ``customers.age``.
-    where: which rows count, a filter (see ``almoner.queries``); None for all.
-    by: public keys to group by, {column: keys}; an answer for each combination, whether or not it is in the data.
-        A key may be a range, (low, high), which takes entries from low up to and without high.
-    clip: the length to which a person's contribution is shrunk. It must be given where one person may have more than
-        one full row in a group. Elsewhere (``People``, ``per="person"``, ``per="total"``) it may be left out: then it
-        is the longest that a contribution can be, and nothing is shrunk.
-    at_most: a declaration: no person's contribution is longer than this before it is shrunk; for ``truth_intervals``.
-    report: the share of the price for a report on what the clip and the pace take away, up to ``at_most``: 0 for none;
-        None for the share at which ``truth_intervals`` are shortest, and for none where nobody is longer than the clip.
-    per_group: the length to which a person's contribution to each single group is shrunk first; None for no such bound.
-    sigma: the noise; or
-    rho: the price for a person who contributes the full clip, from which the noise follows; or, for pure budgets,
-    epsilon: that price. The noise is then discrete Laplace noise, and all lengths are L1 norms; or
-    error: half the width of a 95 % interval of the answer, from which the noise follows: in the answer's units (500),
-        or as a share of its size ("2%" of an earlier answer to the same question, or "2% of 5000").
-    level: of the interval that ``error`` is about; 0.95 if it is left out.
-    each_person: {name: aggregate}, public. Each person's rows become one row first, with these columns; ``where``,
-        ``by`` and the question are then about those rows. Only a person's own rows are used: it costs no privacy.
-    pace: what people pay who have little left. A person pays at most one part in ``pace`` of what that person has left,
-        and a contribution that costs more is shrunk to what that pays for: 1 spends the remainder; r is for the
-        question that is followed by r - 1 more of its kind. None: who cannot pay in full is left out.
-    anyway: whether it is asked although it does not certainly fit (``Quote.fits`` is 0): a person who paid the highest
-        price of every question so far cannot pay for it, so people may be missing or shrunk, and nobody knows how many.
-        It is refused otherwise, unless a ``pace`` of 2 or more says already that people are shrunk, or a watch tells
-        when too many are missing.
+The fields of ``Question`` say what every question takes.
 
 A question with an ``error``, or with "auto" for its clip or bounds, is *open*: the session closes it before it asks it.
 So is one that leaves out bounds, or keys of ``by``, which the session's data set declares.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from itertools import product
 from math import floor, inf, nextafter, prod, sqrt
-from numbers import Real
-from typing import Any
+from typing import Annotated, Any
 
-from almoner import _check
+from almoner._check import told
+from almoner._reading import Number, model_of, read
 from almoner._units import RANGE
 from almoner.errors import ArgumentError
 from almoner.ledger.interfaces import Payment
 from almoner.mechanisms import Gaussian, Laplace
-from almoner.queries._language.keys import LONGEST_KEY, Key, check_column, check_table, checked_keys, keys_by_column
-from almoner.queries._language.steps import Steps, checked_steps
-from almoner.queries._language.where import parse
+from almoner.queries._language.keys import LONGEST_KEY, Key, check_column, checked_keys
 from almoner.queries._questions.bin_factor import BinFactor
-from almoner.queries._questions.clips import MOST_CLIP, clip_of, joint_steps, nobody_is_clipped, report_of
+from almoner.queries._questions.clips import clip_of, joint_steps, nobody_is_clipped, report_of
+from almoner.queries._questions.field_types import By, Clip, Error, Filter, Length, PerPerson, TableName
 from almoner.queries._questions.intervals import NoiseBand, Whole
-from almoner.queries._questions.open import check_auto, check_error
+from almoner.queries._questions.open import check_auto
 from almoner.queries._questions.prices import STEPS, price_of, pure_price_of
 from almoner.queries._questions.row_contributions import (
     Bins,
@@ -70,20 +42,15 @@ from almoner.queries._questions.row_contributions import (
 )
 
 __all__ = [
-    "LARGEST",
     "LONGEST_KEY",
     "Key",
     "Question",
     "check_column",
     "checked_keys",
-    "checked_numbers",
-    "make_plain",
     "set_fields",
 ]
 
 _MOST_CELLS = 1_000_000
-_MOST_PACE = 1_000_000
-LARGEST = 1e100
 _MOST_NOISE = 2.0**53
 
 
@@ -91,21 +58,48 @@ _MOST_NOISE = 2.0**53
 class Question:
     """Base of all questions. Fields without a place in ``Question(...)`` follow from the others."""
 
-    table: str | None = None
-    where: str | None = None
-    by: tuple[tuple[str, tuple[Key, ...]], ...] | Mapping[str, Any] = ()
-    clip: float | str | None = None
-    at_most: float | None = None
-    report: float | None = None
-    per_group: float | None = None
-    sigma: float | None = None
-    rho: float | None = None
-    epsilon: float | None = None
-    error: float | str | None = None
-    level: float | None = None
-    each_person: Steps | Mapping[str, str] | None = None
-    pace: int | None = 1
+    table: TableName | None = None
+    """The table of people that it is about, where a session has several; None for the first. Columns of the others may
+    be used too, as ``customers.age``."""
+    where: Filter | None = None
+    """The rows that count, a filter (see ``almoner.queries``); None for all."""
+    by: By | None = ()
+    """Public keys to group by, {column: keys}; an answer for each combination, whether or not it is in the data. A
+    key may be a range, (low, high), which takes entries from low up to and without high."""
+    clip: Clip | None = None
+    """The length to which a person's contribution is shrunk. It must be given where one person may have more than one
+    full row in a group. Elsewhere (``People``, ``per="person"``, ``per="total"``) it may be left out: then it is the
+    longest that a contribution can be, and nothing is shrunk."""
+    at_most: Length | None = None
+    """A declaration: no person's contribution is longer than this before it is shrunk; for ``truth_intervals``."""
+    report: Annotated[float, Number(0, 0.9)] | None = None
+    """The share of the price for a report on what the clip and the pace take away, up to ``at_most``; 0 for none. None:
+    the share at which ``truth_intervals`` are shortest, and none where nobody is longer than the clip."""
+    per_group: Length | None = None
+    """The length to which a person's contribution to each single group is shrunk first; None for no such bound."""
+    sigma: Annotated[float, Number(1e-3, 1e9)] | None = None
+    """The noise. One of ``sigma``, ``rho``, ``epsilon`` and ``error`` is given."""
+    rho: Annotated[float, Number(1e-12, 1e3)] | None = None
+    """The price for a person who contributes the full clip, from which the noise follows."""
+    epsilon: Annotated[float, Number(1e-6, 1e3)] | None = None
+    """Price as of ``rho``, for pure budgets. The noise is then discrete Laplace noise, and all lengths are L1 norms."""
+    error: Error | None = None
+    """Half the width of a 95 % interval of the answer, from which the noise follows. It is in the answer's units (500),
+    or a share of its size ("2%" of an earlier answer to the same question, or "2% of 5000")."""
+    level: Annotated[float, Number(0.5, 1 - 1e-9)] | None = None
+    """Level of the interval that ``error`` is about; 0.95 if it is left out."""
+    each_person: PerPerson | None = None
+    """{name: aggregate}, public. Each person's rows become one row first, with these columns; ``where``, ``by`` and
+    the question are then about those rows. Only a person's own rows are used: it costs no privacy."""
+    pace: Annotated[int, Number(1, 1e6, whole=True)] | None = 1
+    """The payment of people who have little left. A person pays at most one part in ``pace`` of what that person has
+    left, and a contribution that costs more is shrunk to what that pays for. So 1 spends the remainder; r is for the
+    question that is followed by r - 1 more of its kind. None: who cannot pay in full is left out."""
     anyway: bool = False
+    """True if it is asked although it does not certainly fit (``Quote.fits`` is 0). A person who paid the highest price
+    of every question so far cannot pay for it then, so people may be missing or shrunk, and nobody knows how many. It
+    is refused otherwise, unless a ``pace`` of 2 or more says already that people are shrunk, or a watch tells when
+    too many are missing."""
 
     keys: tuple[tuple[str, tuple[Key, ...]], ...] = field(init=False, repr=False, compare=False)
     """``by``: each column with its keys."""
@@ -139,18 +133,22 @@ class Question:
     """The units that each person who is counted must keep after paying."""
 
     def __post_init__(self) -> None:
-        self._check_rows()
-        set_fields(self, pure=self.epsilon is not None)
-        make_plain(self, "clip", "at_most", "report", "per_group", "sigma", "rho", "epsilon", "error", "level")
-        if self.per_group is not None:
-            _check.within(1e-3, MOST_CLIP, per_group=self.per_group)
-        self._check_noise()
-        if self.pace is not None:
-            _check.within(1, _MOST_PACE, pace=self.pace)
-            _check.whole(1, pace=self.pace)
-            set_fields(self, pace=int(self.pace))
-        if not isinstance(self.anyway, bool):
-            raise ArgumentError(f"anyway={self.anyway!r} must be True or False")
+        given = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
+        ask = type(self).__name__.lower()
+        checked = dict(read(model_of(type(self), ask=ask), {"ask": ask, **given}))  # type: ignore[arg-type]
+        del checked["ask"]
+        set_fields(self, **checked)
+        by: Any = self.by
+        set_fields(
+            self,
+            keys=tuple((column, keys or ()) for column, keys in by or ()),
+            pure=self.epsilon is not None,
+        )
+        self._check_kind()
+        if sum(each is not None for each in (self.sigma, self.rho, self.epsilon, self.error)) != 1:
+            raise ArgumentError("give either sigma=, rho=, epsilon= or error=")
+        if self.level is not None and self.error is None:
+            raise ArgumentError(f"{told(level=self.level)} is the level of error=, which is missing")
         chosen = self.error is not None or self.clip == "auto" or bool(self.auto_bounds())
         unfilled = bool(self.left_out()) or any(not keys for _, keys in self.keys)
         set_fields(self, open=chosen or unfilled, unfilled=unfilled)
@@ -183,33 +181,14 @@ class Question:
         price = pure_price_of if self.pure else price_of
         set_fields(self, price=price(self.sensitivity_steps, self.noise))
         if self.price >= RANGE:
-            raise ArgumentError(f"sigma={self.sigma!r} is too small for clip={self.clip!r}")
+            raise ArgumentError(f"{told(sigma=self.sigma)} is too small for {told(clip=self.clip)}")
         if self.noise * STEPS >= _MOST_NOISE:
-            raise ArgumentError(f"clip={self.clip!r} is too large for so small a price: the noise would be above 2**33")
+            raise ArgumentError(
+                f"{told(clip=self.clip)} is too large for so small a price: the noise would be above 2**33"
+            )
 
-    def _check_rows(self) -> None:
-        """Refuse rows and groups that make no sense."""
-        if self.table is not None:
-            check_table(table=self.table)
-        if self.where is not None:
-            parse(self.where)
-        keys = keys_by_column(self.by)
-        set_fields(self, by=tuple((column, each or None) for column, each in keys), keys=keys)
-        if self.each_person is not None:
-            set_fields(self, each_person=checked_steps(self.each_person))
-
-    def _check_noise(self) -> None:
-        """Refuse noise that is given in more than one way, in none, or out of its range."""
-        if sum(each is not None for each in (self.sigma, self.rho, self.epsilon, self.error)) != 1:
-            raise ArgumentError("give either sigma=, rho=, epsilon= or error=")
-        if self.error is not None or self.level is not None:
-            check_error(self.error, self.level)
-        elif self.sigma is not None:
-            _check.within(1e-3, 1e9, sigma=self.sigma)
-        elif self.rho is not None:
-            _check.within(1e-12, 1e3, rho=self.rho)
-        else:
-            _check.within(1e-6, 1e3, epsilon=self.epsilon)
+    def _check_kind(self) -> None:
+        """Refuse what makes no sense in this kind of question; each field alone is checked by its type."""
 
     def left_out(self) -> tuple[str, ...]:
         """The names of bounds that are left out."""
@@ -342,22 +321,3 @@ def set_fields(asked: Question, **values: object) -> None:
     """Set fields while a question is made."""
     for name, value in values.items():
         object.__setattr__(asked, name, value)
-
-
-def make_plain(asked: Question, *names: str) -> None:
-    """Make numbers of NumPy those that the record can hold."""
-    set_fields(asked, **{name: _number(getattr(asked, name)) for name in names})
-
-
-def _number(value: Any) -> Any:
-    plain = type(value) in (int, float, bool, Fraction) or not isinstance(value, Real)
-    return value if plain else float(value)
-
-
-def checked_numbers(name: str, values: object) -> tuple[float, ...]:
-    if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
-        raise ArgumentError(f"{name} must be numbers")
-    numbers = tuple(map(_number, values))
-    for value in numbers:
-        _check.within(-LARGEST, LARGEST, **{name: value})
-    return numbers

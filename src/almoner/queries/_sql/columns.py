@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from math import nan
 
+from almoner._check import quoted
 from almoner.errors import ArgumentError
 from almoner.queries._language.expressions import (
     And,
@@ -321,4 +322,4 @@ def literal(value: object, kind: str) -> Value:
             return value
     except (ValueError, OverflowError):
         pass
-    raise ArgumentError(f"{value!r} cannot be compared with a column of kind {kind}")
+    raise ArgumentError(f"{quoted(value)} cannot be compared with a column of kind {kind}")

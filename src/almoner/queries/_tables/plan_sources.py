@@ -1,78 +1,158 @@
-"""The tables that a file of questions names: one, or several with what is declared of each."""
+"""Models of the tables, the ledger and the budget that a file names, and the tables as a session takes them."""
 
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
-from almoner.errors import ArgumentError
+from almoner._reading import Field, Model, Rule, broken, model_validator
 from almoner.queries._engines.spark_engine import read_by_spark
 from almoner.queries._tables.tables import Lookup, Table
 
-__all__ = ["check_tables", "tables_of"]
+__all__ = ["AccountsPart", "LookupPart", "PlanPart", "RowsPart", "TablePart", "tables_of"]
 
-_READING: dict[str, type] = {"data": str, "table": str, "view": str, "types": dict}
-_TABLE: dict[str, type] = {**_READING, "person": str, "one_row": bool, "columns": list}
-_LOOKUP: dict[str, type] = {**_READING, "key": str, "on": str}
-
-
-def check_tables(settings: Mapping[str, Any]) -> None:
-    """Refuse settings that name no table, or describe one in words that are not known."""
-    several = "tables" in settings
-    for name in ("data", "table", "view", "types"):
-        if several and name in settings:
-            raise ArgumentError(f"{name} stands in [tables.NAME], beside the table that it is about")
-    if not several and not isinstance(settings.get("data"), str):
-        raise ArgumentError("data is missing, or is no text; or give [tables.NAME]")
-    for what, takes, needed in (("tables", _TABLE, ("data",)), ("public", _LOOKUP, ("data", "key"))):
-        for name, fields in settings.get(what, {}).items():
-            _check_fields(f"{what}.{name}", fields, takes, needed)
-    missing = not several or any("person" not in fields for fields in settings["tables"].values())
-    if missing and not isinstance(settings.get("person"), str):
-        raise ArgumentError("person is missing, or is no text")
+Amount = Annotated[float, Rule("a finite number")]
+Start = Annotated[date | str, Rule("a date, such as 2026-01-01")]
 
 
-def _check_fields(where: str, fields: object, takes: Mapping[str, type], needed: tuple[str, ...]) -> None:
-    if not isinstance(fields, dict):
-        raise ArgumentError(f"{where} must be a table")
-    for name, value in fields.items():
-        if name not in takes:
-            raise ArgumentError(f"{where}: {name!r} is not known; known are {', '.join(sorted(takes))}")
-        if not isinstance(value, takes[name]):
-            kind = {str: "text", bool: "true or false", dict: "a table", list: "a list"}[takes[name]]
-            raise ArgumentError(f"{where}: {name}={value!r} must be {kind}")
-    for name in needed:
-        if name not in fields:
-            raise ArgumentError(f"{where}: {name} is missing")
+class _ReadPart(Model):
+    table: str | None = None
+    """the table or view of a DuckDB file"""
+    view: str | None = None
+    """SQL over `data`, whose rows questions read"""
+    types: dict[str, str] | None = None
+    """types of columns: `"text"`, `"whole"`, `"number"`, `"decimal comma"` (`1.234,5`), `"decimal point"` (`1,234.5`),
+    `"bool"`, `"date"` or `"time"`; of a CSV file, others are text"""
 
 
-def tables_of(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+class RowsPart(_ReadPart):
+    """A table of people's rows."""
+
+    data: str
+    """the path of the file or folder: CSV, Parquet or DuckDB"""
+    person: str | None = None
+    """the column that says whose row it is, where it differs"""
+    one_row: bool = False
+    """each person has at most one row here"""
+
+
+class TablePart(RowsPart):
+    """A table of people's rows in a file of questions."""
+
+    columns: list[str] | None = None
+    """the columns that questions may use; all, if left out"""
+
+
+class LookupPart(_ReadPart):
+    """A table that holds nobody's data."""
+
+    data: str
+    """the path of the file: CSV, Parquet or DuckDB"""
+    key: str
+    """the column of this table that names a row"""
+    on: str | None = None
+    """the column of people's tables that holds the key, where it is called otherwise"""
+
+
+class PeriodsPart(Model):
+    """Periods of the rows, in each of which every person has a budget."""
+
+    column: str
+    """the column, of dates or times, that says in which period a row is"""
+    every: Literal["day", "week", "month", "quarter", "year"]
+    """how long a period is"""
+    first: Start
+    """a day in the first period; rows before it are in no answer"""
+    last: Start
+    """a day in the last period; rows after it are in no answer"""
+
+
+class AccountsPart(Model):
+    """The ledger and each person's budget, as files of questions and policies name them."""
+
+    ledger: str
+    """the path of the ledger, or `"postgresql://server/database"`"""
+    person: str | None = None
+    """the column that says whose row it is, unless each table says it"""
+    public: dict[str, LookupPart] = Field(default={})
+    """tables that hold nobody's data: `[public.NAME]`"""
+    budget: Literal["zcdp", "gaussian", "pure"] = "zcdp"
+    """the notion of the budget"""
+    epsilon: Amount | None = None
+    """each person's budget, for all analysts together; or `rho`, or `mu`"""
+    delta: Amount | None = None
+    """the failure probability of that budget; `"pure"` takes none"""
+    rho: Amount | None = None
+    """a `"zcdp"` budget, in place of `epsilon` and `delta`"""
+    mu: Amount | None = None
+    """a `"gaussian"` budget, in place of `epsilon` and `delta`"""
+    keys_delta: Amount | None = None
+    """what all questions for `"keys"` together may cost in delta, beside the budget; without it they are refused"""
+    pseudonyms: str | None = None
+    """the path of a key: the ledger then holds keyed hashes of people's names"""
+    periods: PeriodsPart | None = None
+    """each person has a budget in each period of the rows, such as each month"""
+    spelling: str | None = None
+    """which spellings of an id are one person's: `"nfc"` or `"caseless"`"""
+    memory_limit: str | None = None
+    """the memory that DuckDB may use, such as `"4GB"`"""
+    witness: str | None = None
+    """the path of a file on another volume that remembers the ledger's newest entry"""
+    spark: str | None = None
+    """the master of Spark, such as `"local[*]"`, which then reads Parquet files"""
+
+
+class PlanPart(AccountsPart, _ReadPart):
+    """The data, the ledger and the budget of a file of questions."""
+
+    data: str | None = None
+    """the path of the file or folder with people's rows"""
+    tables: dict[str, TablePart] | None = None
+    """several tables of people's rows, in place of `data`: `[tables.NAME]`"""
+    dataset: str | None = None
+    """which of the ledger's data sets it is, where some are declared"""
+
+    @model_validator(mode="after")
+    def _tables(self) -> Self:
+        """Refuse data that are named twice or not at all, and rows of nobody."""
+        for name in ("data", "table", "view", "types"):
+            if self.tables is not None and getattr(self, name) is not None:
+                raise broken(f".{name} stands in [tables.NAME], beside the table that it is about")
+        if self.tables is None and self.data is None:
+            raise broken(".data is missing; or give [tables.NAME]")
+        if self.person is None and (self.tables is None or any(each.person is None for each in self.tables.values())):
+            raise broken(".person is missing")
+        return self
+
+
+def tables_of(settings: PlanPart, folder: Path) -> dict[str, Any]:
     """Arguments of ``Session.open`` about tables: ``data`` or ``tables``, ``public``, ``person`` and how they are read.
 
     Args:
-        settings: of the file, checked.
+        settings: of the file.
         folder: that its paths start from.
     """
-    public = {name: _lookup(fields, settings, folder) for name, fields in settings.get("public", {}).items()}
-    given: dict[str, Any] = {"public": public or None, "person": settings.get("person")}
-    if "tables" not in settings:
+    public = {name: _lookup(part, settings, folder) for name, part in settings.public.items()}
+    given: dict[str, Any] = {"public": public or None, "person": settings.person}
+    if settings.tables is None:
         data, how = _read(settings, settings, folder)
         return {**given, "data": Table(data, **how)}
     tables, people = {}, {}
-    for name, fields in settings["tables"].items():
-        data, how = _read(fields, settings, folder)
-        tables[name] = Table(data, one_row=fields.get("one_row", False), columns=fields.get("columns"), **how)
-        people[name] = fields.get("person", settings.get("person"))
+    for name, part in settings.tables.items():
+        data, how = _read(part, settings, folder)
+        tables[name] = Table(data, one_row=part.one_row, columns=part.columns, **how)
+        people[name] = part.person or settings.person
     return {**given, "tables": tables, "person": people}
 
 
-def _lookup(fields: Mapping[str, Any], settings: Mapping[str, Any], folder: Path) -> Lookup:
-    data, how = _read(fields, settings, folder)
-    return Lookup(data, fields["key"], on=fields.get("on"), **how)
+def _lookup(part: LookupPart, settings: PlanPart, folder: Path) -> Lookup:
+    data, how = _read(part, settings, folder)
+    return Lookup(data, part.key, on=part.on, **how)
 
 
-def _read(fields: Mapping[str, Any], settings: Mapping[str, Any], folder: Path) -> tuple[Any, dict[str, Any]]:
+def _read(part: Any, settings: PlanPart, folder: Path) -> tuple[Any, Mapping[str, Any]]:
     """(The data, how they are read)."""
-    how: dict[str, Any] = {name: fields.get(name) for name in ("table", "view", "types")}
-    if "spark" in settings:
-        return read_by_spark(settings["spark"], folder / fields["data"], **how), {}
-    return folder / fields["data"], how
+    how = {name: getattr(part, name) for name in ("table", "view", "types")}
+    if settings.spark is not None:
+        return read_by_spark(settings.spark, folder / part.data, **how), {}
+    return folder / part.data, how

@@ -60,7 +60,7 @@ _HEADERS: Mapping[str, str] = {
 
 
 _PAGES = (
-    f"default-src 'none'; style-src '{_html.STYLE_HASH}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    f"default-src 'none'; style-src '{_html.style_hash()}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 
 

@@ -3,29 +3,21 @@
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from almoner import _html
 from almoner.service._http.application import Request, body_of
 from almoner.service._refusals import Refused
 from almoner.service.policies import Column, Policy
 
-__all__ = ["Fields", "fields_of", "form_for", "key_of", "question_of"]
+__all__ = ["Fields", "fields_of", "key_of", "new_key", "options_of", "question_of"]
 
 Fields = Mapping[str, str]
 
 _BINS = 64
-_ASKS = (
-    ("people", "How many people"),
-    ("count", "How many rows"),
-    ("sum", "The sum of a column"),
-    ("mean", "The mean of a column, each person alike"),
-    ("median", "The median of a column, each person alike"),
-)
 
 
 async def fields_of(request: Request) -> dict[str, str]:
@@ -61,48 +53,23 @@ def key_of(fields: Fields, values: Mapping[str, Any]) -> str:
     return fields.get("key", "").strip() or f"{fields.get('made', '') or new_key()} {digest[:8]}"
 
 
-def form_for(policy: Policy, told: Mapping[str, Any], fields: Fields, sent: str) -> str:
-    """The form, filled in as it was sent last.
+def options_of(data_sets: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[str, str]]]:
+    """Choices of the form, each a value and its words: data sets, columns of numbers, and columns with keys.
 
     Args:
-        policy: says which columns and keys there are.
-        told: the data sets, as analysts see them.
-        fields: as they were sent; empty at first.
-        sent: what the form must send back.
+        data_sets: as analysts see them.
     """
-    columns = [(f"{one['name']}.{each['name']}", each) for one in told["data_sets"] for each in one["columns"]]
-    several = len(policy.data_sets) > 1
-    named = [(name, name if several else name.partition(".")[2]) for name, each in columns]
-    numbers = [
-        pair for pair, (_, each) in zip(named, columns, strict=True) if each["kind"] in ("number", "whole", "bool")
-    ]
-    keyed = [pair for pair, (_, each) in zip(named, columns, strict=True) if each["keys"]]
-    tables = [(each.name, each.name) for each in policy.data_sets]
-
-    def field(name: str, label: str, hint: str, kind: str = "text", value: str = "") -> str:
-        step = "any" if kind == "number" else None
-        return _html.field(name, label, kind=kind, value=fields.get(name, value), hint=hint, step=step)
-
-    def choice(name: str, label: str, options: list[tuple[str, str]], hint: str) -> str:
-        return _html.choice(name, label, options, chosen=fields.get(name, ""), hint=hint)
-
-    rows = [
-        choice("table", "Data set", tables, "Whose rows the question is about"),
-        choice("ask", "What", list(_ASKS), "What is asked"),
-        choice("column", "Column", [("", "none"), *numbers], "For a sum, a mean or a median"),
-        field("low", "Lowest", "Entries below count as this; left out: as the data set says", "number"),
-        field("high", "Highest", "Entries above count as this; left out: as the data set says", "number"),
-        field("clip", "Most rows of a person", "For rows and sums: who has more counts as so many", "number"),
-        choice("by", "For each", [("", "all together"), *keyed], "One answer for each public key"),
-        field("where", "Where", "Which rows count, such as: hours > 2 and country = 'FR'"),
-        field("price", "Price", "In percent of each person's budget: the more, the less noise", "number", "1"),
-        choice("anyway", "If people may be missing", [("", "do not ask"), ("yes", "ask anyway")],
-               "Where not everybody's budget pays for it for certain: nothing tells how many are missing"),
-        field("key", "Key", "A name of your own: the same key again gives the same answer. Left out: one is made"),
-    ]  # fmt: skip
-    buttons = [("do", "quote", "Quote: costs nothing"), ("do", "ask", "Ask: is charged")]
-    made = fields.get("made", "") or new_key()  # a form that is sent twice asks once
-    return _html.form("/ask", rows, buttons, {"form": sent, "made": made})
+    tables = [one["name"] for one in data_sets]
+    found: dict[str, list[tuple[str, str]]] = {"tables": [(name, name) for name in tables], "numbers": [], "keyed": []}
+    for one in data_sets:
+        for each in one["columns"]:
+            name = f"{one['name']}.{each['name']}"
+            option = (name, name if len(tables) > 1 else each["name"])
+            if each["kind"] in ("number", "whole", "bool"):
+                found["numbers"].append(option)
+            if each["keys"]:
+                found["keyed"].append(option)
+    return found
 
 
 def question_of(fields: Fields, policy: Policy, symbol: str, budget: float) -> dict[str, Any]:

@@ -4,14 +4,13 @@ from functools import cache
 from typing import Any
 
 from almoner import __version__
-from almoner.service._bodies import ASKS, FIELDS
+from almoner._reading import schema_of
+from almoner.queries.plans import question_schema
+from almoner.service._bodies import BODIES
 
 __all__ = ["document"]
 
-_NUMBER = {"type": ["number", "string", "null"], "description": "A number; 'inf', '-inf' or 'nan' where not finite."}
-_TEXT, _WHOLE = {"type": "string"}, {"type": "integer"}
-_MAYBE_TEXT = {"type": ["string", "null"]}
-_SHARE = {"type": "number", "minimum": 0, "description": "A share of each person's budget."}
+_SCHEMAS = "#/components/schemas/"
 _TOLD: dict[str, str] = {
     "400": "The body is no JSON, or a parameter or the key breaks a rule.",
     "401": "There is no token, or it is not known, or it has expired.",
@@ -28,87 +27,19 @@ _TOLD: dict[str, str] = {
 }
 
 
-def _object(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-
-
-def _list(items: Any) -> dict[str, Any]:
-    return {"type": "array", "items": items}
-
-
 def _ref(name: str) -> dict[str, str]:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def _question() -> dict[str, Any]:
-    """A question, as in a file of questions but without its key: which fields a kind takes, docs/queries.md says."""
-    properties: dict[str, Any] = {name: {"type": [*kinds, "null"]} for name, kinds in FIELDS.items()}
-    properties["ask"] = {"type": "string", "enum": list(ASKS)}
-    about = "A question, with the fields of a file of questions."
-    return {
-        "type": "object",
-        "description": about,
-        "properties": properties,
-        "required": ["ask"],
-        "additionalProperties": False,
-        "examples": [{"ask": "count", "by": {"country": ["FR", "ES"]}, "clip": 5, "rho": 0.001}],
-    }
-
-
-def _quote() -> dict[str, Any]:
-    return {
-        "share": _SHARE,
-        "rho": _NUMBER,
-        "epsilon": _NUMBER,
-        "half_width": _NUMBER,
-        "standard_errors": {"type": "object", "additionalProperties": _NUMBER},
-        "margins": {"type": "object", "additionalProperties": _NUMBER},
-        "fits": {"type": ["integer", "null"]},
-        "words": _TEXT,
-    }
+    return {"$ref": f"{_SCHEMAS}{name}"}
 
 
 def _schemas() -> dict[str, Any]:
-    column = {"name": _TEXT, "kind": _TEXT, "about": _MAYBE_TEXT, "low": _NUMBER, "high": _NUMBER, "keys": _list({})}
-    listed = {"key": _TEXT, "day": _TEXT, "question": {"type": "object"}, "share": _SHARE}
-    limits = {name: {"type": "number"} for name in ("share", "least", "questions", "cells", "seconds", "requests")}
-    period = {"from": _TEXT, "share": _SHARE}
-    left = {"share": _SHARE, "by_period": _list(_object(**period)), "usual_questions": _WHOLE}
-    left |= {"questions_today": _WHOLE, "seconds_today": {"type": "number"}}
-    return {
-        "Question": _question(),
-        "Quote": _object(**_quote()),
-        "Answer": _object(
-            **listed,
-            groups=_list({"type": "array"}),
-            values=_list({}),
-            intervals=_list({}),
-            truth_intervals={"type": ["array", "null"]},
-            estimand=_TEXT,
-            about=_TEXT,
-            about_budgets=_TEXT,
-            complete_clip=_NUMBER,
-            complete={"type": ["boolean", "null"]},
-            released_on=_MAYBE_TEXT,
-        ),
-        "Answers": _object(total=_WHOLE, answers=_list(_object(**listed))),
-        "DataSets": _object(
-            data_sets=_list(_object(name=_TEXT, about=_MAYBE_TEXT, columns=_list(_object(**column)))),
-            public_tables=_list(_object(name=_TEXT, columns={"type": "object", "additionalProperties": _TEXT})),
-        ),
-        "Me": _object(
-            analyst=_TEXT,
-            purpose=_MAYBE_TEXT,
-            expires=_MAYBE_TEXT,
-            limits=_object(**limits),
-            step={"type": "number"},
-            shares_answers={"type": "boolean"},
-            left=_object(**left),
-            usual=_object(question={"type": "object"}, **_quote()),
-        ),
-        "Health": _object(status=_TEXT),
-        "Problem": _object(type=_TEXT, status=_WHOLE, code=_TEXT, detail=_TEXT),
-    }
+    """The question, each of its kinds with the fields that it takes, and what is answered."""
+    asked, schemas = question_schema(_SCHEMAS + "{model}"), dict[str, Any]()
+    example = {"ask": "count", "by": {"country": ["FR", "ES"]}, "clip": 5, "rho": 0.001}
+    listed = {"Question": {"description": "A question of one of the kinds.", **asked, "examples": [example]}}
+    listed |= {name: schema_of(body, _SCHEMAS + "{model}", answered=True) for name, body in BODIES.items()}
+    for name, schema in listed.items():
+        schemas |= schema.pop("$defs", {}) | {name: schema}
+    return schemas
 
 
 def _operation(

@@ -270,11 +270,13 @@ class ModelFolder:
         Raises:
             DataError: it holds no model, one of another kind or format, or is damaged.
         """
+        from almoner._reading import json_values  # which those who only train never need
+
         folder = Path(folder)
         try:
-            described = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+            described = json_values((folder / "model.json").read_bytes())
             kind, written = described["kind"], described["format"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, DataError, KeyError, TypeError) as error:
             raise DataError(f"{folder} does not hold a model that almoner saved") from error
         if kind not in kinds:
             cure = next((f": load it with {call}" for known, call in LOADERS.items() if known == kind), "")
@@ -285,7 +287,7 @@ class ModelFolder:
                 "read the folder with the version that wrote it"
             )
         try:
-            card = Card.from_dict(json.loads((folder / "card.json").read_text(encoding="utf-8")))
+            card = Card.from_dict(json_values((folder / "card.json").read_bytes()))
             sound = _digest(folder / "weights.npz") == described["weights"]
             with (folder / "weights.npz").open("rb") as file:
                 arrays = dict(np.load(file, allow_pickle=False)) if sound else {}

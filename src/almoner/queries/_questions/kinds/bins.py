@@ -4,16 +4,18 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from math import ceil, floor, inf
-from typing import Any
+from typing import Annotated, Any
 
 from scipy.optimize import isotonic_regression
 
-from almoner import _check
+from almoner._check import told
+from almoner._reading import Number, Numbers
 from almoner.errors import ArgumentError
 from almoner.queries._questions.bin_factor import BinFactor, separate_error, winning_factor
+from almoner.queries._questions.field_types import LARGEST, ColumnName
 from almoner.queries._questions.intervals import CONFIDENCE, Interval, NoiseBand, Whole, around, total_interval
-from almoner.queries._questions.question import LARGEST, Question, check_column, checked_numbers, make_plain, set_fields
-from almoner.queries._questions.row_contributions import PER, Bins, Per
+from almoner.queries._questions.question import Question
+from almoner.queries._questions.row_contributions import Bins, Per
 from almoner.queries._questions.words import over_what
 
 __all__ = ["Histogram", "Quantiles"]
@@ -21,22 +23,21 @@ __all__ = ["Histogram", "Quantiles"]
 _MOST_BINS = 4096
 _MOST_STEPS = 2.0**40
 _MOST_MIXED = 2.0**17 * (1 - 1e-9)  # so that noise in whole numbers of 2^-36 stays below 2^53
+_EDGES = Numbers(
+    2,
+    _MOST_BINS + 1,
+    -LARGEST,
+    LARGEST,
+    f"2 to {_MOST_BINS + 1} increasing numbers, within {LARGEST:g}",
+    increasing=True,
+)
 _TAIL = (1 - CONFIDENCE) / 2
 
 
 @dataclass(frozen=True, slots=True)
 class _Binned(Question):
-    column: str
-    edges: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        check_column(self.column)
-        edges = tuple(float(edge) for edge in checked_numbers("edges", self.edges))
-        set_fields(self, edges=edges)
-        _check.one_of(PER, per=self._per)
-        if not 2 <= len(edges) <= _MOST_BINS + 1 or not all(a < b for a, b in pairwise(edges)):
-            raise ArgumentError(f"edges must be 2 to {_MOST_BINS + 1} increasing numbers")
-        Question.__post_init__(self)
+    column: ColumnName
+    edges: Annotated[tuple[float, ...], _EDGES]
 
     @property
     def _per(self) -> Per:
@@ -106,9 +107,9 @@ class Quantiles(_Binned):
     1/(their number). ``per="row"``: half of the rows; a clip must be given. ``per="total"``: half of people's totals.
     """
 
-    levels: tuple[float, ...] = (0.5,)
+    levels: Annotated[tuple[float, ...], Numbers(1, 100, 0, 1, "1 to 100 numbers in [0, 1]")] = (0.5,)
     per: Per = field(default="person", kw_only=True)
-    step: float | None = field(default=None, kw_only=True)
+    step: Annotated[float, Number(1e-100, LARGEST)] | None = field(default=None, kw_only=True)
     """Declared: entries are multiples of it, and so are the quantiles: 1 for whole numbers. None for any numbers."""
     bounds_hold: bool = field(default=False, kw_only=True)
     """A declaration: no entry, or no total of ``per="total"``, is beyond the outer edges; for ``truth_intervals``."""
@@ -125,22 +126,9 @@ class Quantiles(_Binned):
         """Noun phrase for the quantity that the answer estimates."""
         return f"quantiles of {over_what(self.column, self.per)}"
 
-    def __post_init__(self) -> None:
-        levels = tuple(float(level) for level in checked_numbers("levels", self.levels))
-        set_fields(self, levels=levels)
-        if not 1 <= len(levels) <= 100:
-            raise ArgumentError("levels must be 1 to 100 numbers")
-        for level in levels:
-            _check.within(0, 1, level=level)
-        for name in ("bounds_hold", "correlated"):
-            if not isinstance(getattr(self, name), bool):
-                raise ArgumentError(f"{name}={getattr(self, name)!r} must be True or False")
-        make_plain(self, "step")
-        if self.step is not None:
-            _check.within(1e-100, LARGEST, step=self.step)
-        _Binned.__post_init__(self)
+    def _check_kind(self) -> None:
         if self.step is not None and max(map(abs, (self.edges[0], self.edges[-1]))) > _MOST_STEPS * self.step:
-            raise ArgumentError(f"step={self.step!r} must be at least the largest edge over {_MOST_STEPS:g}")
+            raise ArgumentError(f"{told(step=self.step)} must be at least the largest edge over {_MOST_STEPS:g}")
 
     def bin_factor(self) -> BinFactor | None:
         """The mixing of bins: for people of one weight each, where each test of each level then has no more noise.

@@ -1,13 +1,14 @@
 """Count rows and people."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from almoner import _check
+from almoner._check import told
+from almoner._reading import Number
 from almoner._units import up
 from almoner.errors import ArgumentError
 from almoner.queries._questions.intervals import NoiseBand, Whole, around, total_interval
-from almoner.queries._questions.question import Question, make_plain, set_fields
+from almoner.queries._questions.question import Question, set_fields
 from almoner.queries._questions.row_contributions import AnyRow, Coordinate
 
 __all__ = ["Count", "People"]
@@ -52,16 +53,13 @@ class People(_Counted):
     stop trusting totals, and costs those who are counted what any count costs; ``pace`` is None then.
     """
 
-    spare: float | None = None
+    spare: Annotated[float, Number(1e-12, 1e3)] | None = None
 
-    def __post_init__(self) -> None:
+    def _check_kind(self) -> None:
         if self.spare is not None:
-            make_plain(self, "spare")
-            _check.within(1e-12, 1e3, spare=self.spare)
             if self.pace not in (None, 1):
-                raise ArgumentError(f"pace={self.pace!r}: with spare=, who cannot pay in full is left out")
+                raise ArgumentError(f"{told(pace=self.pace)}: with spare=, who cannot pay in full is left out")
             set_fields(self, pace=None)
-        Question.__post_init__(self)
 
     def _spare(self) -> int:
         return 0 if self.spare is None else int(up(self.spare))

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, field
 from math import floor, hypot, sqrt
-from typing import Any, Literal
+from typing import Any
 
-from almoner import _check
+from almoner._check import told
 from almoner.errors import ArgumentError
+from almoner.queries._questions.field_types import LARGEST, Bounds, ColumnName, End
 from almoner.queries._questions.intervals import (
     Interval,
     NoiseBand,
@@ -16,8 +17,8 @@ from almoner.queries._questions.intervals import (
     variance_interval,
 )
 from almoner.queries._questions.prices import STEPS
-from almoner.queries._questions.question import LARGEST, Question, check_column, checked_numbers, make_plain, set_fields
-from almoner.queries._questions.row_contributions import PER, AnyRow, Coordinate, CountRows, Entry, Per
+from almoner.queries._questions.question import Question, set_fields
+from almoner.queries._questions.row_contributions import AnyRow, Coordinate, CountRows, Entry, Per
 from almoner.queries._questions.words import over_what
 
 __all__ = ["Mean", "Sum", "Variance"]
@@ -25,9 +26,9 @@ __all__ = ["Mean", "Sum", "Variance"]
 
 @dataclass(frozen=True, slots=True)
 class _Bounded(Question):
-    column: str
-    low: float | Literal["auto"] | None = None
-    high: float | Literal["auto"] | None = None
+    column: ColumnName
+    low: End | None = None
+    high: End | None = None
     bounds_hold: bool = field(default=False, kw_only=True)
     """A declaration: every entry, or every total of ``per="total"``, is within the bounds; for ``truth_intervals``."""
 
@@ -36,23 +37,16 @@ class _Bounded(Question):
     half: float = field(init=False, repr=False, compare=False)
     """From the middle to a bound."""
 
-    def __post_init__(self) -> None:
-        check_column(self.column)
-        make_plain(self, "low", "high")
-        if not isinstance(self.bounds_hold, bool):
-            raise ArgumentError(f"bounds_hold={self.bounds_hold!r} must be True or False")
+    def _check_kind(self) -> None:
         if {"auto", None} & {self.low, self.high}:  # the bounds follow before it is asked: see ``Question.open``
             set_fields(self, middle=0.0, half=1.0)
-            Question.__post_init__(self)
             return
         low, high = self.ends
-        _check.number(low=low, high=high)
         if not -LARGEST <= low < high <= LARGEST:
-            raise ArgumentError(f"low={low!r} and high={high!r} must be increasing, within {LARGEST:g}")
+            raise ArgumentError(f"{told(low=low)} and {told(high=high)} must be increasing, within {LARGEST:g}")
         if not high - low > max(1e-100, 1e-9 * max(abs(low), abs(high))):
-            raise ArgumentError(f"low={low!r} and high={high!r} are too close to each other")
+            raise ArgumentError(f"{told(low=low)} and {told(high=high)} are too close to each other")
         set_fields(self, middle=low / 2 + high / 2, half=high / 2 - low / 2)
-        Question.__post_init__(self)
 
     def auto_bounds(self) -> dict[str, float]:
         """The bounds that are to be chosen, with some numbers that could stand there."""
@@ -81,14 +75,10 @@ def _check_widest(asked: "Sum | Mean") -> None:
     """Refuse declared bounds of all entries that make no sense; called before the rest of the question is checked."""
     if asked.widest is None:
         return
-    numbers = checked_numbers("widest", asked.widest)
-    if len(numbers) != 2 or not numbers[0] < numbers[1]:
-        raise ArgumentError(f"widest={asked.widest!r} must be two increasing numbers")
-    set_fields(asked, widest=(float(numbers[0]), float(numbers[1])))
     if asked.bounds_hold:
-        raise ArgumentError(f"widest={asked.widest!r}: with bounds_hold=True nothing is outside low and high")
+        raise ArgumentError(f"{told(widest=asked.widest)}: with bounds_hold=True nothing is outside low and high")
     if isinstance(asked, Mean) and asked.per == "total":
-        raise ArgumentError(f"widest={asked.widest!r} is for entries, not for totals: declare bounds_hold=True")
+        raise ArgumentError(f"{told(widest=asked.widest)} is for entries, not for totals: declare bounds_hold=True")
 
 
 def _beyond(asked: "Sum | Mean") -> float:
@@ -98,7 +88,7 @@ def _beyond(asked: "Sum | Mean") -> float:
     low, high = asked.ends
     beyond = max(low - asked.widest[0], asked.widest[1] - high, 0.0)
     if 0 < beyond < 1e-9 * max(abs(low), abs(high), high - low):
-        raise ArgumentError(f"widest={asked.widest!r} is too close to low={low!r} and high={high!r}")
+        raise ArgumentError(f"{told(widest=asked.widest)} is too close to {told(low=low)} and {told(high=high)}")
     return beyond
 
 
@@ -117,10 +107,6 @@ def _steps_of(asked: Question) -> int:
 @dataclass(frozen=True, slots=True)
 class _Averaged(_Bounded):
     per: Per = field(default="person", kw_only=True)
-
-    def __post_init__(self) -> None:
-        _check.one_of(PER, per=self.per)
-        _Bounded.__post_init__(self)
 
     def most_in_group(self) -> float | None:
         """A person is one row at most, unless rows count."""
@@ -143,12 +129,12 @@ class _Averaged(_Bounded):
 class Sum(_Bounded):
     """The sum of a column, each entry clipped to [low, high]; a full row is an entry of max(|low|, |high|)."""
 
-    widest: tuple[float, float] | None = field(default=None, kw_only=True)
+    widest: Bounds | None = field(default=None, kw_only=True)
     """A declaration: no entry is outside these. What [low, high] takes away is reported, for ``truth_intervals``."""
 
-    def __post_init__(self) -> None:
+    def _check_kind(self) -> None:
         _check_widest(self)
-        _Bounded.__post_init__(self)
+        _Bounded._check_kind(self)
 
     @property
     def estimand(self) -> str:
@@ -215,12 +201,12 @@ class Mean(_Averaged):
     each person's rows, the total clipped to [low, high].
     """
 
-    widest: tuple[float, float] | None = field(default=None, kw_only=True)
+    widest: Bounds | None = field(default=None, kw_only=True)
     """A declaration: no entry is outside these. What [low, high] takes away is reported, for ``truth_intervals``."""
 
-    def __post_init__(self) -> None:
+    def _check_kind(self) -> None:
         _check_widest(self)
-        _Averaged.__post_init__(self)
+        _Averaged._check_kind(self)
 
     @property
     def estimand(self) -> str:

@@ -3,12 +3,14 @@
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import floor, sqrt
-from typing import Any
+from typing import Annotated, Any
 
+from almoner._reading import Checked
 from almoner.errors import ArgumentError
+from almoner.queries._questions.field_types import ColumnName
 from almoner.queries._questions.intervals import NoiseBand, around
 from almoner.queries._questions.prices import STEPS
-from almoner.queries._questions.question import Question, check_column, set_fields
+from almoner.queries._questions.question import Question, set_fields
 from almoner.queries._questions.row_contributions import EntryBuckets, LengthBuckets
 
 __all__ = ["SIZES", "Extremes", "Lengths"]
@@ -26,17 +28,16 @@ class Lengths(Question):
     none. The buckets are half powers of two. ``of`` is the other question; its own clip and noise do not matter.
     """
 
-    of: Question = field(kw_only=True)
+    of: Annotated[Question, Checked(lambda of: of)] = field(kw_only=True)
 
-    def __post_init__(self) -> None:
+    def _check_kind(self) -> None:
         if not isinstance(self.of, Question) or isinstance(self.of, Lengths) or self.of.open:
             raise ArgumentError("of must be a question with a clip and noise")
         if self.where is not None or self.by or self.per_group is not None:
             raise ArgumentError("of says which rows count; where=, by= and per_group= are its own")
-        Question.__post_init__(self)
         if self.of.pure != self.pure:
             raise ArgumentError("of must have the same kind of noise")
-        set_fields(self, by=())
+        set_fields(self, by=(), keys=())
 
     @property
     def estimand(self) -> str:
@@ -76,13 +77,11 @@ class Extremes(Question):
     cells, one for the largest and one for the smallest entry, with a length of 1 together.
     """
 
-    column: str = field(kw_only=True)
+    column: ColumnName = field(kw_only=True)
 
-    def __post_init__(self) -> None:
-        check_column(self.column)
+    def _check_kind(self) -> None:
         if self.by or self.per_group is not None:
             raise ArgumentError("by= and per_group= are for other questions")
-        Question.__post_init__(self)
 
     @property
     def estimand(self) -> str:

@@ -1,46 +1,32 @@
 """Covariances and least squares, from one noisy matrix of second moments."""
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement, product
 from math import floor, inf, sqrt
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from almoner import _check
+from almoner._check import told
 from almoner.errors import ArgumentError
+from almoner.queries._questions.field_types import Column, ColumnName, Columns
 from almoner.queries._questions.intervals import Interval, NoiseBand, Whole, around
 from almoner.queries._questions.prices import STEPS
-from almoner.queries._questions.question import LARGEST, Question, check_column, checked_numbers, set_fields
-from almoner.queries._questions.row_contributions import AnyRow, Coordinate, CountRows, Entry, Per, Product
+from almoner.queries._questions.question import Question
+from almoner.queries._questions.row_contributions import AnyRow, Coordinate, CountRows, Entry, Product
 
 __all__ = ["Covariance", "Regression"]
 
 Matrix = NDArray[np.float64]
-Column = tuple[str, float, float]
-"""A column's name and the bounds to which its entries are clipped."""
-
-_MOST_COLUMNS = 64
 _FIRM = 20  # a count is firm from so many margins on: products of two noises are small beside one of them
-
-
-Columns = tuple[Column, ...] | Mapping[str, tuple[float, float]]
 
 
 class _Moments(Question):
     __slots__ = ()
     columns: Columns  # a field of each question, in its own place
     bounds_hold: bool
-    per: Per
-
-    def __post_init__(self) -> None:
-        _check.one_of(("person", "row"), per=self.per)
-        if not isinstance(self.bounds_hold, bool):
-            raise ArgumentError(f"bounds_hold={self.bounds_hold!r} must be True or False")
-        set_fields(self, columns=_columns(self.columns))
-        Question.__post_init__(self)
+    per: Literal["person", "row"]
 
     @property
     def bounded(self) -> tuple[Column, ...]:
@@ -114,10 +100,7 @@ class Covariance(_Moments):
     columns: Columns
     bounds_hold: bool = field(default=False, kw_only=True)
     """A declaration: every entry is within its bounds; for ``truth_intervals``."""
-    per: Per = field(default="row", kw_only=True)
-
-    def __post_init__(self) -> None:
-        _Moments.__post_init__(self)
+    per: Literal["person", "row"] = field(default="row", kw_only=True)
 
     @property
     def estimand(self) -> str:
@@ -167,17 +150,16 @@ class Regression(_Moments):
     columns other than the target are too close to collinear for that noise.
     """
 
-    target: str
+    target: ColumnName
     columns: Columns
     bounds_hold: bool = field(default=False, kw_only=True)
     """A declaration: every entry is within its bounds; for ``truth_intervals``."""
-    per: Per = field(default="row", kw_only=True)
+    per: Literal["person", "row"] = field(default="row", kw_only=True)
 
-    def __post_init__(self) -> None:
-        _Moments.__post_init__(self)
+    def _check_kind(self) -> None:
         names = [name for name, _, _ in self.bounded]
         if self.target not in names or len(names) < 2:
-            raise ArgumentError(f"target={self.target!r} must be one of the columns, beside at least one other")
+            raise ArgumentError(f"{told(target=self.target)} must be one of the columns, beside at least one other")
 
     @property
     def estimand(self) -> str:
@@ -261,33 +243,6 @@ def _moves(left: Matrix, scaled: Matrix) -> Matrix:
     for i in range(size):
         columns += [-(inverse[:, i] * scaled[j] + inverse[:, j] * scaled[i]) for j in range(i + 1, size)]
     return np.stack(columns, axis=1)
-
-
-def _columns(columns: object) -> tuple[Column, ...]:
-    """{column: (low, high)}, or (column, low, high) for each, as tuples."""
-    listed: list[Any]
-    if isinstance(columns, Mapping):
-        listed = [(name, *_listed(bounds)) for name, bounds in columns.items()]
-    else:
-        listed = [tuple(each) if isinstance(each, Iterable) else (each,) for each in _listed(columns)]
-    checked = []
-    for each in listed:
-        if len(each) != 3:
-            raise ArgumentError("columns must be {column: (low, high)}")
-        check_column(each[0])
-        low, high = (float(bound) for bound in checked_numbers("columns", each[1:]))
-        if not high - low > max(1e-100, 1e-9 * max(abs(low), abs(high))):
-            raise ArgumentError(f"columns: the bounds of {each[0]!r} must be increasing, within {LARGEST:g}")
-        checked.append((each[0], low, high))
-    if not 1 <= len(checked) <= _MOST_COLUMNS or len({name for name, _, _ in checked}) < len(checked):
-        raise ArgumentError(f"columns must be 1 to {_MOST_COLUMNS} columns, each once")
-    return tuple(checked)
-
-
-def _listed(values: object) -> list[Any]:
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise ArgumentError("columns must be {column: (low, high)}")
-    return list(values)
 
 
 def _half(column: Column) -> float:

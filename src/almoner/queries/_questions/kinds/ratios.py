@@ -4,17 +4,15 @@ from dataclasses import dataclass
 from math import floor, inf, sqrt
 from typing import Any
 
-from almoner import _check
+from almoner._check import told
 from almoner.errors import ArgumentError
-from almoner.queries._language.where import parse
+from almoner.queries._questions.field_types import Bounds, ColumnName, Filter
 from almoner.queries._questions.intervals import Interval, NoiseBand, Whole
 from almoner.queries._questions.prices import STEPS
-from almoner.queries._questions.question import LARGEST, Question, check_column, checked_numbers, set_fields
+from almoner.queries._questions.question import Question
 from almoner.queries._questions.row_contributions import Coordinate, CountRows, Entry, Matching
 
 __all__ = ["Ratio"]
-
-Bounds = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,25 +27,24 @@ class Ratio(Question):
     the share of rows that were cancelled is ``Ratio(numerator_where="cancelled")``.
     """
 
-    numerator: str | None = None
-    denominator: str | None = None
+    numerator: ColumnName | None = None
+    denominator: ColumnName | None = None
     numerator_bounds: Bounds | None = None
     denominator_bounds: Bounds | None = None
-    numerator_where: str | None = None
-    denominator_where: str | None = None
+    numerator_where: Filter | None = None
+    denominator_where: Filter | None = None
     bounds_hold: bool = False
     """A declaration: every entry is within the bounds of its part; for ``truth_intervals``."""
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.bounds_hold, bool):
-            raise ArgumentError(f"bounds_hold={self.bounds_hold!r} must be True or False")
+    def _check_kind(self) -> None:
         for part in ("numerator", "denominator"):
-            bounds = _bounds(part, getattr(self, part), getattr(self, f"{part}_bounds"))
-            set_fields(self, **{f"{part}_bounds": bounds})
-            where = getattr(self, f"{part}_where")
-            if where is not None:
-                parse(where)
-        Question.__post_init__(self)
+            column, bounds = getattr(self, part), getattr(self, f"{part}_bounds")
+            if column is None and bounds is not None:
+                raise ArgumentError(f"{told(**{f'{part}_bounds': bounds})} are for a column: give {part}=")
+            if column is not None and bounds is None:
+                raise ArgumentError(f"{told(**{part: column})} needs {part}_bounds=(low, high)")
+            if bounds is not None and max(map(abs, bounds)) < 1e-100:
+                raise ArgumentError(f"{told(**{f'{part}_bounds': bounds})} must not both be so near 0")
 
     @property
     def estimand(self) -> str:
@@ -112,23 +109,6 @@ def _fieller(above: float, below: float, margin: float) -> Interval:
     root = margin * sqrt(max(0.0, above * above + leading))
     ends = (above * below - root) / leading, (above * below + root) / leading
     return min(ends), max(ends)
-
-
-def _bounds(part: str, column: object, bounds: object) -> Bounds | None:
-    """The bounds of a part's column; None for a count."""
-    if column is None:
-        if bounds is not None:
-            raise ArgumentError(f"{part}_bounds={bounds!r} are for a column: give {part}=")
-        return None
-    check_column(column)
-    if bounds is None:
-        raise ArgumentError(f"{part}={column!r} needs {part}_bounds=(low, high)")
-    numbers = checked_numbers(f"{part}_bounds", bounds)
-    if len(numbers) != 2 or not numbers[0] < numbers[1] or max(map(abs, numbers)) < 1e-100:
-        raise ArgumentError(f"{part}_bounds={bounds!r} must be two increasing numbers, within {LARGEST:g}")
-    low, high = (float(number) for number in numbers)
-    _check.number(low=low, high=high)
-    return low, high
 
 
 def _full(bounds: Bounds | None) -> float:

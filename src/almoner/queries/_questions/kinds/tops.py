@@ -1,17 +1,17 @@
 """The most frequent of public keys."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from almoner import _check
+from almoner._check import told
+from almoner._reading import Checked, Number
 from almoner.errors import ArgumentError
+from almoner.queries._questions.field_types import ColumnName, KeyList
 from almoner.queries._questions.intervals import NoiseBand, Whole, around
-from almoner.queries._questions.question import Key, Question, check_column, checked_keys, set_fields
+from almoner.queries._questions.question import Key, Question, checked_keys, set_fields
 from almoner.queries._questions.row_contributions import AnyRow, Coordinate, CountRows, KeyCells
 
 __all__ = ["Top"]
-
-_COUNTS = ("people", "rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +22,15 @@ class Top(Question):
     each count holds for all keys together, so also for those that come out on top.
     """
 
-    k: int
-    column: str
-    among: tuple[Key, ...]
-    count: str = "people"
+    k: Annotated[int, Number(1, 1e6, whole=True)]
+    column: ColumnName
+    among: Annotated[tuple[Key, ...], Checked(lambda keys: keys, KeyList)]
+    count: Literal["people", "rows"] = "people"
 
-    def __post_init__(self) -> None:
-        check_column(self.column)
+    def _check_kind(self) -> None:
         set_fields(self, among=checked_keys("among", self.column, self.among))
-        _check.whole(1, k=self.k)
-        _check.one_of(_COUNTS, count=self.count)
         if self.k > len(self.among):
-            raise ArgumentError(f"k={self.k!r} must be at most the number of keys, {len(self.among)}")
-        set_fields(self, k=int(self.k))
-        Question.__post_init__(self)
+            raise ArgumentError(f"{told(k=self.k)} must be at most the number of keys, {len(self.among)}")
 
     @property
     def estimand(self) -> str:

@@ -7,20 +7,22 @@ Names and symbols
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, erfc, isqrt, sqrt
-from typing import Any
+from math import ceil, erfc, isqrt, nextafter, sqrt
+from typing import Annotated, Any
 
 from almoner import _check
+from almoner._check import told
+from almoner._reading import Number
 from almoner.errors import ArgumentError
+from almoner.queries._questions.field_types import ColumnName
 from almoner.queries._questions.intervals import NoiseBand, Whole, around
 from almoner.queries._questions.prices import STEPS
-from almoner.queries._questions.question import Question, check_column, set_fields
+from almoner.queries._questions.question import Question, set_fields
 from almoner.queries._questions.row_contributions import Values
 
 __all__ = ["Distinct", "Keys", "key_threshold", "tail"]
 
-_MOST_VALUES = 100_000
-_LEAST_DELTA = 1e-100
+_Most = Annotated[int, Number(1, 100_000, whole=True)]
 _FIRM = 1 + 1e-9  # factor above every rounding of the tail, of its argument and of the product
 
 
@@ -34,14 +36,12 @@ class Distinct(Question):
     values moves it by at most n, and pays for n; who cannot pay for all of them is left out (``pace`` is None).
     """
 
-    column: str
-    most: int
+    column: ColumnName
+    most: _Most
 
-    def __post_init__(self) -> None:
-        check_column(self.column)
+    def _check_kind(self) -> None:
         _check_most(self)
         _set_clip(self, float(self.most))
-        Question.__post_init__(self)
 
     @property
     def estimand(self) -> str:
@@ -88,27 +88,20 @@ class Keys(Question):
         top: tell only the keys with so many largest noisy counts; None for all.
     """
 
-    column: str
-    delta: float
-    most: int = 1
-    top: int | None = None
+    column: ColumnName
+    delta: Annotated[float, Number(1e-100, nextafter(1, 0))]
+    most: _Most = 1
+    top: Annotated[int, Number(1, 2**53, whole=True)] | None = None
 
-    def __post_init__(self) -> None:
-        check_column(self.column)
+    def _check_kind(self) -> None:
         _check_most(self)
-        _check.number(delta=self.delta)
-        if not _LEAST_DELTA <= self.delta < 1:
-            raise ArgumentError(f"delta={self.delta!r} must be in [{_LEAST_DELTA:g}, 1)")
-        set_fields(self, delta=float(self.delta))
-        if self.top is not None:
-            _check.whole(1, top=self.top)
-            set_fields(self, top=int(self.top))
         if self.epsilon is not None:
-            raise ArgumentError(f"epsilon={self.epsilon!r}: keys that are not public need a delta, so no pure budget")
+            raise ArgumentError(
+                f"{told(epsilon=self.epsilon)}: keys that are not public need a delta, so no pure budget"
+            )
         if self.by:
             raise ArgumentError("by: the keys of one column are asked for; ask with where= for each group")
         _set_clip(self, (isqrt(self.most * STEPS**2 - 1) + 1) / STEPS)  # whole steps, not below the root
-        Question.__post_init__(self)
 
     @property
     def estimand(self) -> str:
@@ -156,20 +149,17 @@ class Keys(Question):
 
 
 def _check_most(asked: Distinct | Keys) -> None:
-    _check.whole(1, most=asked.most)
-    if asked.most > _MOST_VALUES:
-        raise ArgumentError(f"most={asked.most!r} must be at most {_MOST_VALUES}")
     if asked.per_group is not None:
-        raise ArgumentError(f"per_group={asked.per_group!r}: most= bounds what a person counts for")
+        raise ArgumentError(f"{told(per_group=asked.per_group)}: most= bounds what a person counts for")
     if asked.pace not in (None, 1):
-        raise ArgumentError(f"pace={asked.pace!r}: values cannot shrink, so who cannot pay in full is left out")
-    set_fields(asked, most=int(asked.most), pace=None)
+        raise ArgumentError(f"{told(pace=asked.pace)}: values cannot shrink, so who cannot pay in full is left out")
+    set_fields(asked, pace=None)
 
 
 def _set_clip(asked: Distinct | Keys, clip: float) -> None:
     """The clip follows from ``most``; described questions have it."""
     if asked.clip not in (None, clip):
-        raise ArgumentError(f"clip={asked.clip!r}: most= bounds what a person counts for")
+        raise ArgumentError(f"{told(clip=asked.clip)}: most= bounds what a person counts for")
     set_fields(asked, clip=clip)
 
 

@@ -1,0 +1,107 @@
+"""Types of the fields of questions: each says its rule once, for Python, TOML, JSON and the OpenAPI document."""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+from almoner import _check
+from almoner._check import quoted
+from almoner._reading import AfterValidator, Checked, Field, Number, Numbers, Rule, plain
+from almoner.errors import ArgumentError
+from almoner.queries._language.keys import check_column, check_table, keys_by_column
+from almoner.queries._language.steps import Steps, checked_steps
+from almoner.queries._language.where import parse
+from almoner.queries._questions.clips import MOST_CLIP
+from almoner.queries._questions.open import target
+
+__all__ = [
+    "LARGEST", "Bounds", "By", "Clip", "Column", "ColumnName", "Columns", "End", "Error", "Filter", "KeyList", "Length",
+    "PerPerson", "TableName",
+]  # fmt: skip
+
+LARGEST = 1e100
+_MOST_COLUMNS = 64
+
+Column = tuple[str, float, float]
+"""A column's name and the bounds to which its entries are clipped."""
+_End = Annotated[float | str, Rule("a number, a date or a time")] | None
+_Range = Annotated[list[_End], Field(min_length=2, max_length=2)]
+KeyList = list[str | int | bool]
+"""Keys in JSON."""
+_Keys = list[str | int | bool | _Range]
+_Pair = tuple[str, str]
+
+
+def _by(by: Any) -> Any:
+    """Each column with its keys, or with None where they are left out."""
+    return tuple((column, keys or None) for column, keys in keys_by_column(by))
+
+
+def _filter(text: str) -> str:
+    parse(text)
+    return text
+
+
+def _table(name: str) -> str:
+    check_table(table=name)
+    return name
+
+
+def _error(error: object) -> object:
+    target(error)
+    return error
+
+
+def _columns(columns: object) -> tuple[Column, ...]:
+    """{column: (low, high)}, or (column, low, high) for each, as tuples."""
+    listed: list[Any]
+    if isinstance(columns, Mapping):
+        listed = [(name, *_listed(bounds)) for name, bounds in columns.items()]
+    else:
+        listed = [tuple(each) if isinstance(each, Iterable) else (each,) for each in _listed(columns)]
+    checked = []
+    for each in listed:
+        if len(each) != 3:
+            raise ArgumentError("columns must be {column: (low, high)}")
+        check_column(each[0])
+        low, high = (plain(bound, float) for bound in each[1:])
+        _check.within(-LARGEST, LARGEST, columns=low)
+        _check.within(-LARGEST, LARGEST, columns=high)
+        if not high - low > max(1e-100, 1e-9 * max(abs(low), abs(high))):
+            raise ArgumentError(
+                f"columns: the bounds of {quoted(each[0], 'one')} must be increasing, within {LARGEST:g}"
+            )
+        checked.append((each[0], float(low), float(high)))
+    if not 1 <= len(checked) <= _MOST_COLUMNS or len({name for name, _, _ in checked}) < len(checked):
+        raise ArgumentError(f"columns must be 1 to {_MOST_COLUMNS} columns, each once")
+    return tuple(checked)
+
+
+def _listed(values: object) -> list[Any]:
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise ArgumentError("columns must be {column: (low, high)}")
+    return list(values)
+
+
+TableName = Annotated[str, AfterValidator(_table)]
+ColumnName = Annotated[str, Field(min_length=1, max_length=1000), Rule("a name")]
+Filter = Annotated[str, AfterValidator(_filter)]
+By = Annotated[
+    tuple[tuple[str, Any], ...] | Mapping[str, Any] | list[str] | str,
+    Checked(_by, dict[str, _Keys | None] | list[str] | list[tuple[str, _Keys | None]] | str, "{column: keys}"),
+]
+PerPerson = Annotated[
+    Steps | Mapping[str, str],
+    Checked(checked_steps, dict[str, str] | list[_Pair], "{name: aggregate}, as in {'visits': 'count()'}"),
+]
+Length = Annotated[float, Number(1e-3, MOST_CLIP)]
+Clip = Annotated[float | str, Number(1e-3, MOST_CLIP, words=("auto",))]
+Error = Annotated[float | str, Checked(_error, float | str, "a number above 0, or a share such as '2%'")]
+End = Annotated[float | Literal["auto"], Number(-LARGEST, LARGEST, words=("auto",))]
+Bounds = Annotated[
+    tuple[float, float],
+    Numbers(2, 2, -LARGEST, LARGEST, f"two increasing numbers, within {LARGEST:g}", increasing=True),
+]
+_COLUMNS = dict[str, tuple[float, float]] | list[Column]
+Columns = Annotated[
+    tuple[Column, ...] | Mapping[str, tuple[float, float]], Checked(_columns, _COLUMNS, "{column: (low, high)}")
+]
