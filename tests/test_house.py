@@ -83,6 +83,8 @@ HEAVY = {
     "psycopg": {"ledger"},
     "pyspark": {"queries"},
     "pandas": {"queries"},
+    "itsdangerous": {"service"},
+    "prometheus_client": {"service"},
     "starlette": {"service"},
     "uvicorn": {"service"},
     "typer": {"cli"},
@@ -174,6 +176,8 @@ def test_import_loads_nothing_heavy():
         "pyarrow",
         "pyspark",
         "psycopg",
+        "itsdangerous",
+        "prometheus_client",
         "starlette",
         "uvicorn",
     }

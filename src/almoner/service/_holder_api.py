@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from almoner.ledger import Entry, summary
 from almoner.service._analyst_api import DATA_TEXTS, AnalystApi
+from almoner.service._metrics import gauge
 
 __all__ = ["HolderApi", "in_holder_thread"]
 
@@ -146,20 +147,19 @@ class HolderApi:
             )
         return {"terms": record.terms, "entries": record.entries, "head": record.head, "analysts": analysts}
 
-    def exposition(self) -> str:
+    def exposition(self) -> bytes:
         """Counts, latencies and gauges in the text form of Prometheus."""
-        people = self.people()
-        gauges: list[tuple[str, str, dict[str, str], float]] = []
-        gauges.append(("people_charged", "People who were ever charged.", {}, float(people["charged"])))
+        people, left = self.people(), {row["analyst"]: row["left"] for row in self.overview()["analysts"]}
         near = f"People who have spent {people['near']:g} of their budget or more."
-        gauges.append(("people_near_the_end", near, {}, float(people["near_the_end"])))
-        told = "Whether the data are those that the service was opened with, and can be read."
-        gauges.append(("data_readable", told, {}, float(not self.analysts.data_state())))
-        gauges.append(("waiting", "Questions that wait.", {}, float(self.analysts.worker.waiting)))
-        for row in self.overview()["analysts"]:
-            left = "What is left to an analyst at worst, as a share of a budget."
-            gauges.append(("left_share", left, {"analyst": row["analyst"]}, row["left"]))
-        gauges.append(("alarms", "Alarms that are on.", {}, float(len(self.alarms()))))
+        readable = "Whether the data are those that the service was opened with, and can be read."
+        gauges = [
+            gauge("people_charged", "People who were ever charged.", people["charged"]),
+            gauge("people_near_the_end", near, people["near_the_end"]),
+            gauge("data_readable", readable, not self.analysts.data_state()),
+            gauge("waiting", "Questions that wait.", self.analysts.worker.waiting),
+            gauge("left_share", "What is left to an analyst at worst, as a share of a budget.", left, label="analyst"),
+            gauge("alarms", "Alarms that are on.", len(self.alarms())),
+        ]
         return self.analysts.metrics.text(gauges)
 
 

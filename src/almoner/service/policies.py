@@ -52,6 +52,7 @@
     holder_port = 8081
     step = 0.25                          # seconds: every answer takes a multiple of it
     https = false                        # whether pages are reached over https, through a proxy
+    visits = "people.ledger.visits"      # the folder of what signs visits; for PostgreSQL: "visits"
 """
 
 import re
@@ -64,7 +65,7 @@ from pathlib import Path
 from typing import Any
 
 from almoner.errors import ArgumentError, DataError
-from almoner.ledger import Watch
+from almoner.ledger import Watch, on_a_server
 from almoner.queries import Question
 from almoner.queries.plans import Plan, question
 from almoner.service._tokens import is_hash
@@ -152,6 +153,7 @@ class ServiceSettings:
     holder_port: int = 8081
     step: float = 0.25
     https: bool = False
+    visits: str | None = None
 
     def __post_init__(self) -> None:
         if self.port == self.holder_port != 0 and self.host == self.holder_host:
@@ -171,6 +173,13 @@ class Policy:
     watch: Watch | None
     usual: Mapping[str, Any] | None
     service: ServiceSettings
+
+    @property
+    def visits(self) -> Path:
+        """The folder of visits: as the policy says, or else beside a ledger that is a file, or beside the policy."""
+        ledger, folder = self.plan.ledger, self.plan.folder
+        named = self.service.visits or ("visits" if on_a_server(str(ledger)) else f"{ledger}.visits")
+        return folder / named
 
     @classmethod
     def read(cls, path: Path | str) -> "Policy":
@@ -447,6 +456,7 @@ def _service(told: _FileTable) -> ServiceSettings:
         "holder_port": told.whole("holder_port", None, low=0, high=65_535),
         "step": told.number("step", None, above=1e-3, most=60),
         "https": told.flag("https", False),
+        "visits": told.text("visits", most=4_000),
     }
     told.done()
     known = {each.name for each in fields(ServiceSettings)}

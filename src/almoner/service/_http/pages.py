@@ -30,7 +30,7 @@ class AnalystPages:
 
     def __init__(self, api: AnalystApi) -> None:
         self._api = api
-        self._visits = Visits("analyst_session", secure=api.policy.service.https)
+        self._visits = Visits("analyst_session", api.policy, self._token)
 
     @property
     def handlers(self) -> list[tuple[str, str, Handler]]:
@@ -56,7 +56,7 @@ class AnalystPages:
             words = "This token is not known, or it has expired."
             return page_response(login_page("Statistics", "Your token", words), refused.status)
         response = redirect("/")
-        self._visits.begin(terms.name, terms.token, response)
+        self._visits.begin(terms.name, response)
         return response
 
     async def leave(self, request: Request, _: Visit, __: AnalystTerms, ___: Fields) -> Response:
@@ -97,7 +97,7 @@ class AnalystPages:
         async def answer(request: Request) -> Response:
             visit = self._visits.of(request)
             terms = None if visit is None else self._api.policy.analysts.get(visit.name)
-            if visit is None or terms is None or visit.token != terms.token or not in_force(terms):
+            if visit is None or terms is None:
                 return redirect("/login")
             try:
                 self._count(terms)
@@ -113,10 +113,15 @@ class AnalystPages:
 
         async def answer(request: Request, visit: Visit, terms: AnalystTerms) -> Response:
             fields = await fields_of(request)
-            Visits.check_form(visit, fields.get("form", ""))
+            self._visits.check_form(visit, fields.get("form", ""))
             return await make(request, visit, terms, fields)
 
         return self._shown(answer)
+
+    def _token(self, name: str) -> str | None:
+        """The hash of the token of an analyst, if it is in force."""
+        terms = self._api.policy.analysts.get(name)
+        return terms.token if terms is not None and in_force(terms) else None
 
     def _count(self, terms: AnalystTerms) -> None:
         wait = self._api.rates.wait(terms.name, terms.limits.requests)
