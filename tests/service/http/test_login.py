@@ -1,4 +1,4 @@
-"""Visits to the pages: signed cookies that go on after a restart and at other services, and end when somebody leaves."""
+"""Visits to the pages: signed cookies that go on after a restart and at other services, and end on leaving."""
 
 import os
 import time

@@ -6,7 +6,7 @@ from dataclasses import replace
 from almoner._spelling import EXACT, check_spelling
 from almoner.errors import ArgumentError, Unsupported
 from almoner.ledger import Ledger, Periods
-from almoner.queries._engines.spark_engine import is_data_frame
+from almoner.queries._engines.plugins import plugin_of
 from almoner.queries._sources.table_input import TableInput
 from almoner.queries._sql.cures import as_dates, shown_type
 
@@ -18,7 +18,7 @@ def in_periods(given: list[TableInput], periods: Periods | None) -> list[TableIn
 
     Raises:
         ArgumentError: the periods are no ``ledger.Periods``.
-        Unsupported: there are several tables of people, or the rows are in Spark.
+        Unsupported: there are several tables of people, or the rows are in the engine of a plugin.
     """
     if periods is None:
         return given
@@ -26,8 +26,7 @@ def in_periods(given: list[TableInput], periods: Periods | None) -> list[TableIn
         raise ArgumentError(f"periods={periods!r} must be a ledger.Periods")
     if sum(each.person is not None for each in given) > 1:
         raise Unsupported("periods: several tables of people can't be joined by person and period: make one of them")
-    if any(is_data_frame(each.data) for each in given):
-        raise Unsupported("periods: not for data frames of Spark: write them as Parquet files")
+    _refuse_plugins("periods", given)
     return [each if each.person is None else replace(each, periods=periods) for each in given]
 
 
@@ -36,12 +35,17 @@ def in_spelling(given: list[TableInput], spelling: str) -> list[TableInput]:
 
     Raises:
         ArgumentError: there is no such spelling.
-        Unsupported: the rows are in Spark, which has no normal form C.
+        Unsupported: the rows are in the engine of a plugin, which need not have a normal form C.
     """
     check_spelling(spelling)
-    if spelling != EXACT and any(is_data_frame(each.data) for each in given):
-        raise Unsupported(f"spelling={spelling!r}: not for data frames of Spark: write them as Parquet files")
+    if spelling != EXACT:
+        _refuse_plugins(f"spelling={spelling!r}", given)
     return [each if each.person is None else replace(each, spelling=spelling) for each in given]
+
+
+def _refuse_plugins(what: str, given: list[TableInput]) -> None:
+    for plugin in filter(None, (plugin_of(each.data) for each in given)):
+        raise Unsupported(f"{what}: not for {plugin.data}: write them as Parquet files")
 
 
 def check_column_of(periods: Periods | None, kinds: Mapping[str, str], types: Mapping[str, str]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from almoner.errors import ArgumentError
-from almoner.queries._engines.spark_engine import read_by_spark
+from almoner.queries._engines.plugins import plugin_named
 from almoner.queries._tables.tables import Lookup, Table
 
 __all__ = ["check_tables", "tables_of"]
@@ -73,6 +73,9 @@ def _lookup(fields: Mapping[str, Any], settings: Mapping[str, Any], folder: Path
 def _read(fields: Mapping[str, Any], settings: Mapping[str, Any], folder: Path) -> tuple[Any, dict[str, Any]]:
     """(The data, how they are read)."""
     how: dict[str, Any] = {name: fields.get(name) for name in ("table", "view", "types")}
-    if "spark" in settings:
-        return read_by_spark(settings["spark"], folder / fields["data"], **how), {}
+    plugin = plugin_named("pyspark") if "spark" in settings else None
+    if plugin is not None:
+        if how["table"] is not None or how["types"] is not None:
+            raise ArgumentError("table= is for DuckDB files, types= for CSV files")
+        return plugin.read(settings["spark"], folder / fields["data"], how["view"]), {}
     return folder / fields["data"], how

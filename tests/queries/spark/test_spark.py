@@ -45,9 +45,9 @@ from almoner.queries import (
     Top,
     Variance,
 )
-from almoner.queries._engines import spark_accounts
 from almoner.queries._questions.kinds_of import described
 from almoner.queries._questions.prices import STEPS
+from almoner.queries.spark import _accounts as spark_accounts
 from crashes import campaign_on_spark
 from ledgers import counted, exact
 from sparks import NO_CODE, cluster, needs_spark, opened, started

@@ -1,0 +1,29 @@
+"""The interface of engines, for whoever writes one for another warehouse: see docs/engines.md.
+
+A ``Plugin`` says which data are its own and opens an ``Engine`` over them, whose SQL is that of its ``Dialect``.
+``almoner.queries.spark`` is one; ``almoner.queries.testing`` compares another one with DuckDB.
+"""
+
+from almoner._workspace import Query
+from almoner.queries._engines.engine import Engine, Plugin, Wanted
+from almoner.queries._sql.compiler import Compiled, Compiler
+from almoner.queries._sql.dialects import Dialect, Literal, double, like_regex
+from almoner.queries._sql.functions import case_tables, functions
+from almoner.queries._sql.keys import CELLS, Keys
+
+__all__ = [
+    "CELLS",
+    "Compiled",
+    "Compiler",
+    "Dialect",
+    "Engine",
+    "Keys",
+    "Literal",
+    "Plugin",
+    "Query",
+    "Wanted",
+    "case_tables",
+    "double",
+    "functions",
+    "like_regex",
+]
