@@ -5,25 +5,23 @@ A ``Plugin`` says which data are its own and opens an ``Engine`` over them, whos
 """
 
 from almoner._workspace import Query
-from almoner.queries._engines.engine import Engine, Plugin, Wanted
+from almoner.queries._engines.engine import Engine, Plugin
 from almoner.queries._sql.compiler import Compiled, Compiler
-from almoner.queries._sql.dialects import Dialect, Literal, double, like_regex
+from almoner.queries._sql.dialects import Dialect, double, duckdb_dialect, like_regex
 from almoner.queries._sql.functions import case_tables, functions
-from almoner.queries._sql.keys import CELLS, Keys
+from almoner.queries._sql.keys import Keys
 
 __all__ = [
-    "CELLS",
     "Compiled",
     "Compiler",
     "Dialect",
     "Engine",
     "Keys",
-    "Literal",
     "Plugin",
     "Query",
-    "Wanted",
     "case_tables",
     "double",
+    "duckdb_dialect",
     "functions",
     "like_regex",
 ]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from datetime import date, datetime
 
-from almoner.queries.engines import Dialect, Literal, Wanted, case_tables, double, functions, like_regex
+from almoner.queries.engines import Dialect, case_tables, double, functions, like_regex
 
 __all__ = ["cure_of", "kind_of", "spark_dialect"]
 
@@ -87,7 +87,7 @@ def spark_dialect(columns: Sequence[str]) -> Dialect:
     )
 
 
-def _spelled_out(value: Literal, _parameters: list[object]) -> str:
+def _spelled_out(value: bool | int | float | str | date | datetime, _parameters: list[object]) -> str:
     """There is nothing in it to be escaped."""
     match value:
         case bool():
@@ -112,7 +112,7 @@ def kind_of(spark_type: str) -> str | None:
     return _KINDS.get(spark_type)
 
 
-def cure_of(column: str, spark_type: str, wanted: Wanted) -> str:
+def cure_of(column: str, spark_type: str, wanted: str) -> str:
     """Line to write so that a column can be used in questions, as a name of people, or as a text."""
     known = {"question": _CASTS, "person": _CASTS | _PEOPLE, "text": {}}[wanted]
     name = column if re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", column) else f"`{column.replace('`', '``')}`"

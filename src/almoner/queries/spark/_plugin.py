@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from almoner.errors import DataError, MissingExtra
-from almoner.queries.engines import CELLS, Compiled, Compiler, Dialect, Engine, Keys, Query, Wanted
+from almoner.queries.engines import Compiled, Compiler, Dialect, Engine, Keys, Query
 from almoner.queries.spark._accounts import SparkCharges, SparkWriter, WorkedOut, quiet
 from almoner.queries.spark._dialect import cure_of, kind_of, spark_dialect
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["plugin"]
+
+CELLS = "cells"  # the table that `Compiled.cells` fills
 
 _KEYS = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "BOOLEAN": pa.bool_(), "DATE": pa.date32()}
 _SPELLED = {"BIGINT": "BIGINT", "VARCHAR": "STRING", "BOOLEAN": "BOOLEAN", "DATE": "DATE"}
@@ -56,7 +58,7 @@ class _SparkPlugin:
     def kind(self, sql_type: str) -> str | None:
         return kind_of(sql_type)
 
-    def cure(self, column: str, sql_type: str, wanted: Wanted) -> str:
+    def cure(self, column: str, sql_type: str, wanted: str) -> str:
         return cure_of(column, sql_type, wanted)
 
     def dialect(self, columns: Sequence[str]) -> Dialect:
