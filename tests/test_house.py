@@ -259,6 +259,23 @@ def test_rooms_do_not_reach_into_each_other(path):
             assert not internal(".".join(parts[2:])), f"{dotted(path)} reaches for {name}"
 
 
+PLUGINS = ("almoner.queries.spark",)
+"""Packages that use public names of the others alone, as one of another author would, and that nobody imports."""
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_plugins_use_public_names_alone(plugin):
+    """What a plugin imports of other packages is in no module with an underscore, and is in the __all__ of its module."""
+    for name in (each for each in NAMES if each == plugin or each.startswith(f"{plugin}.")):
+        for each in imported_names(NAMES[name]):
+            if each.split(".")[0] == "almoner" and not each.startswith(f"{plugin}."):
+                module = module_of(each)
+                assert not internal(each), f"{name} imports {each}"
+                assert each == module or each.removeprefix(f"{module}.") in importlib.import_module(module).__all__
+    users = {name for name in NAMES if not name.startswith(plugin) and plugin in imported_modules(name)}
+    assert users == set()
+
+
 @cache
 def imported_modules(name):
     """The modules of the project that a module imports."""

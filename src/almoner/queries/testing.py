@@ -295,7 +295,7 @@ def _exact(session: Session, asked: Question) -> object:
 
 
 def _missing(session: Session, asked: Question) -> object:
-    """How many people cannot pay, and how much is missing of what they would contribute."""
+    """(People who cannot pay, the mass that is missing of what they would contribute)."""
 
     def work(transaction: Any, offer: Any) -> object:
         people = transaction.admit(offer, key="missing", price=asked.price, payment=asked.payment, analyst="ann").people
@@ -306,6 +306,6 @@ def _missing(session: Session, asked: Question) -> object:
 
 
 def _accounts(session: Session) -> dict[str, tuple[int, list[float]]]:
-    """What everybody was charged, and the lines of their statements."""
+    """Everybody's charge, and the lines of their statements."""
     people = sorted({who for who in _ROWS["who"].to_pylist() if who is not None})
     return {who: (session.ledger.spent(who), [line.rho for line in session.statement(who).lines]) for who in people}

@@ -124,6 +124,32 @@ _EACH = {
 }
 
 
+_SHARED = {
+    **{sign: f"({{0}} {sign} {{1}})" for sign in "+-*/"},
+    "finite": _FINITE,
+    "divisor": "(CASE WHEN {0} <> 0 AND abs({0}) < CAST('inf' AS DOUBLE) THEN {0} END)",
+    "abs": "abs({0})",
+    "trim": "trim({0})",
+    "length": "CAST(length({0}) AS BIGINT)",
+    "substring text whole": "substring({0}, {1})",
+    "substring text whole whole": "substring({0}, {1}, {2})",
+    "year": "CAST(year({0}) AS BIGINT)",
+    "month_of_year": "CAST(month({0}) AS BIGINT)",
+    "day": "CAST(day({0}) AS BIGINT)",
+    "hour": "CAST(hour({0}) AS BIGINT)",
+    "dated": _DATED,
+    "number number": "{0}",
+    "number bool": "CAST({0} AS DOUBLE)",
+    "whole whole": "{0}",
+    "whole number": f"TRY_CAST((CASE WHEN abs({{0}}) <= {_EXACT} THEN {{0}} END) AS BIGINT)",
+    "whole bool": "CAST({0} AS BIGINT)",
+    "text text": "{0}",
+    "date date": "{0}",
+    "date of time": "CAST({0} AS DATE)",
+    **_EACH,
+}
+
+
 def functions(
     *, string: str, floor: str, rounded: str, regex: str, total: str, pair: str, **own: str
 ) -> dict[str, str]:
@@ -147,36 +173,15 @@ def functions(
         return f"(CASE WHEN abs({{0}}) < {_BROKEN} THEN {sql} ELSE {{0}} END)"
 
     return {
-        **{sign: f"({{0}} {sign} {{1}})" for sign in "+-*/"},
-        "finite": _FINITE,
-        "divisor": "(CASE WHEN {0} <> 0 AND abs({0}) < CAST('inf' AS DOUBLE) THEN {0} END)",
-        "abs": "abs({0})",
+        **_SHARED,
         "floor": below(floor),
         "round": below(rounded),
-        "trim": "trim({0})",
-        "length": "CAST(length({0}) AS BIGINT)",
-        "substring text whole": "substring({0}, {1})",
-        "substring text whole whole": "substring({0}, {1}, {2})",
-        "year": "CAST(year({0}) AS BIGINT)",
-        "month_of_year": "CAST(month({0}) AS BIGINT)",
-        "day": "CAST(day({0}) AS BIGINT)",
-        "hour": "CAST(hour({0}) AS BIGINT)",
-        "dated": _DATED,
-        "number number": "{0}",
         "number text": extracted(_NUMBER, "DOUBLE"),
-        "number bool": "CAST({0} AS DOUBLE)",
-        "whole whole": "{0}",
-        "whole number": f"TRY_CAST((CASE WHEN abs({{0}}) <= {_EXACT} THEN {{0}} END) AS BIGINT)",
         "whole text": extracted(_WHOLE, "BIGINT"),
-        "whole bool": "CAST({0} AS BIGINT)",
-        "text text": "{0}",
         "text whole": f"CAST({{0}} AS {string})",
         "text bool": f"CAST({{0}} AS {string})",
         "text date": f"CAST({{0}} AS {string})",
-        "date date": "{0}",
         "date text": extracted(_DATE, "DATE"),
-        "date of time": "CAST({0} AS DATE)",
-        **_EACH,
         "each sum": _FINITE.replace("{0}", total),
         **{name: form.format(row=pair) for name, form in _ENDS.items()},
         **own,
