@@ -265,7 +265,7 @@ PLUGINS = ("almoner.queries.spark",)
 
 @pytest.mark.parametrize("plugin", PLUGINS)
 def test_plugins_use_public_names_alone(plugin):
-    """What a plugin imports of other packages is in no module with an underscore, and is in the __all__ of its module."""
+    """They import no module with an underscore, and no name that is not in its module's __all__."""
     for name in (each for each in NAMES if each == plugin or each.startswith(f"{plugin}.")):
         for each in imported_names(NAMES[name]):
             if each.split(".")[0] == "almoner" and not each.startswith(f"{plugin}."):
