@@ -161,14 +161,21 @@ def same_accounts(load: Load, folder: Path) -> None:
 
 
 def same_missing(load: Load, folder: Path) -> None:
-    """As many people are missing because they could not pay, and as much mass of those who shrank."""
+    """As many people are missing because they could not pay, and as much mass of those who shrank, who are added up."""
     asked = (Count(clip=1, rho=0.25), Count(by={"n": [*range(40)]}, clip=1, at_most=2, rho=0.6, pace=3))
+    shrunk = Sum("n", 0, 8, by={"t": ["x", "y", "z"]}, clip=1, at_most=4, bounds_hold=True, rho=0.6, pace=2)
     for ours, theirs in _pairs(load, folder, {"data": _ROWS}):
+        clips = []
         for session in (ours, theirs):
             session.limit(0.7, analyst="ann")
             session.retire("bob")
             session.analyst("ann").ask(Count(clip=2, rho=0.5), key="a")
+            clips.append(session.analyst("ann").ask(shrunk, key="b", anyway=True).complete_clip)
+        _same("complete_clip", *clips)
         _compare(ours, theirs, asked, _missing)
+        _compare(ours, theirs, asked, _exact)
+        _same("accounts", _accounts(ours), _accounts(theirs))
+        _all_hold(ours.verify(replay=True))
 
 
 def nothing_is_charged_by_halves(load: Load, folder: Path) -> None:
@@ -277,7 +284,7 @@ def _exact(session: Session, asked: Question) -> object:
 
     def work(transaction: Any, offer: Any) -> object:
         terms = {"price": asked.price, "spare": asked.spare_units, "payment": asked.payment}
-        admitted = transaction.admit(offer, key="exact", analyst="bea", **terms).people.rows
+        admitted = transaction.admit(offer, key="exact", analyst="ann", **terms).people.rows
         return (
             dict(rows.people_by_value(plan, admitted))
             if isinstance(asked, Keys | Distinct)

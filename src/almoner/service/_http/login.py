@@ -105,10 +105,10 @@ class Visits:
         visit = self.of(request)
         if visit is not None:
             (self._folder / visit.number).touch(PRIVATE_FILE)
-        for each in self._folder.glob("[0-9a-f]" * 32):
-            with suppress(FileNotFoundError):  # another service was faster
-                if each.stat().st_mtime < time.time() - _SECONDS:
-                    each.unlink()
+            for each in self._folder.glob("[0-9a-f]" * 32):
+                with suppress(FileNotFoundError):  # another service was faster
+                    if each.stat().st_mtime < time.time() - _SECONDS:
+                        each.unlink()
         response.delete_cookie(self._cookie, **self._sent)
 
     def check_form(self, visit: Visit, sent: str) -> None:
