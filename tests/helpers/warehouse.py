@@ -1,15 +1,18 @@
 """A warehouse for tests of the interface of engines: tables in a DuckDB of its own, which the ledger cannot reach.
 
-It uses public names of Almoner alone, as an engine of another package would. Accounts are Parquet files.
+Its classes use public names of Almoner alone, as those of another package would. Accounts are Parquet files.
 """
 
 import shutil
+from contextlib import contextmanager
 from itertools import count
+from types import SimpleNamespace
 
 import duckdb
 
 from almoner.errors import AlmonerError, ArgumentError, DataError
 from almoner.ledger.interfaces import Extent
+from almoner.queries._engines import plugins
 from almoner.queries.engines import Engine, Query, duckdb_dialect
 
 KINDS = {
@@ -217,3 +220,15 @@ class WarehousePlugin:
 
 
 plugin = WarehousePlugin()
+
+
+@contextmanager
+def installed(monkeypatch):
+    """An empty warehouse, whose plugin is found as an entry point."""
+    entry = SimpleNamespace(name="warehouse", load=lambda: plugin)
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [entry] * (group == "almoner.engines"))
+    for each in (plugins.plugin_named, plugins._installed):
+        each.cache_clear()
+    yield Warehouse()
+    for each in (plugins.plugin_named, plugins._installed):
+        each.cache_clear()

@@ -1,7 +1,5 @@
 """Plugins for other engines: found by the package of the data, and refused where a session cannot use them."""
 
-from types import SimpleNamespace
-
 import pyarrow as pa
 import pytest
 
@@ -17,15 +15,9 @@ ROWS = pa.table({"who": ["ann", "bob", "ann"], "n": [1, 2, 3], "day": pa.array([
 
 @pytest.fixture
 def load(monkeypatch):
-    """The tables of a warehouse, whose plugin is found as an entry point."""
-    entry = SimpleNamespace(load=lambda: warehouse.plugin)
-    monkeypatch.setattr(plugins, "entry_points", lambda group, name: [entry] * ((group, name) == NAMED))
-    plugins.plugin_named.cache_clear()
-    yield warehouse.Warehouse().load
-    plugins.plugin_named.cache_clear()
-
-
-NAMED = ("almoner.engines", "warehouse")
+    """Puts tables into a warehouse."""
+    with warehouse.installed(monkeypatch) as made:
+        yield made.load
 
 
 def opened(path, data, **options):

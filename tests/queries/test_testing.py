@@ -1,25 +1,20 @@
 """The checks for engines: one that keeps the interface passes them, and each mistake that is planted is found."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 import warehouse
 from almoner.queries import testing
-from almoner.queries._engines import plugins
 
 BY_NAME = {check.__name__: check for check in testing.CHECKS}
 
 
 @pytest.fixture
 def load(monkeypatch):
-    """The tables of a warehouse, whose plugin is found as an entry point."""
-    entry = SimpleNamespace(load=lambda: warehouse.plugin)
-    monkeypatch.setattr(plugins, "entry_points", lambda group, name: [entry] * (name == "warehouse"))
-    plugins.plugin_named.cache_clear()
-    yield warehouse.Warehouse().load
-    plugins.plugin_named.cache_clear()
+    """Puts tables into a warehouse."""
+    with warehouse.installed(monkeypatch) as made:
+        yield made.load
 
 
 @pytest.mark.parametrize("check", testing.CHECKS)

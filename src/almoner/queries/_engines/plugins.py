@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoints, entry_points
 from typing import Any
 
 from almoner.errors import ArgumentError, DataError
@@ -26,9 +26,8 @@ _OURS = {"pyspark": "almoner.queries.spark"}
 
 def plugin_of(data: object) -> Plugin | None:
     """The plugin that takes these data, found out without loading any other; None where none does."""
-    packages = dict.fromkeys(kind.__module__.partition(".")[0] for kind in type(data).__mro__)
-    for package in packages.keys() - sys.stdlib_module_names:
-        found = plugin_named(package)
+    for package in dict.fromkeys(kind.__module__.partition(".")[0] for kind in type(data).__mro__):
+        found = None if package in sys.stdlib_module_names else plugin_named(package)
         if found is not None and found.takes(data):
             return found
     return None
@@ -40,10 +39,17 @@ def plugin_named(package: str) -> Plugin | None:
     if package in _OURS:
         found: Plugin = import_module(_OURS[package]).plugin
         return found
-    for each in entry_points(group=GROUP, name=package):
-        loaded: Plugin = each.load()
-        return loaded
+    for each in _installed():
+        if each.name == package:
+            loaded: Plugin = each.load()
+            return loaded
     return None
+
+
+@cache
+def _installed() -> EntryPoints:
+    """The entry points of plugins; looking at all that is installed takes time."""
+    return entry_points(group=GROUP)
 
 
 def types_of(plugin: Plugin, data: Any) -> dict[str, str]:

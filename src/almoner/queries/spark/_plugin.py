@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from almoner.errors import DataError, MissingExtra
-from almoner.queries.engines import Compiled, Compiler, Dialect, Engine, Keys, Query
+from almoner.queries.engines import Compiled, Compiler, Dialect, Engine, Keys, Plugin, Query
 from almoner.queries.spark._accounts import SparkCharges, SparkWriter, WorkedOut, quiet
 from almoner.queries.spark._dialect import cure_of, kind_of, spark_dialect
 
@@ -91,7 +91,7 @@ class _SparkPlugin:
         return _read(SparkSession.builder.master(place).appName("almoner"), path.absolute(), view)
 
 
-plugin = _SparkPlugin()
+plugin: Plugin = _SparkPlugin()
 
 
 class _SparkEngine(Engine):
