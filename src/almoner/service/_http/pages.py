@@ -11,7 +11,7 @@ from almoner import _html
 from almoner._intervals import interval_shown, value_shown
 from almoner.queries import Answer
 from almoner.service._analyst_api import AnalystApi
-from almoner.service._http.analyst_routes import ask
+from almoner.service._http.analyst_routes import ask, count_request
 from almoner.service._http.application import Handler, Request, Response, page_response, redirect
 from almoner.service._http.forms import Fields, fields_of, form_for, key_of, question_of
 from almoner.service._http.login import Visit, Visits, analyst_of, in_force
@@ -100,7 +100,7 @@ class AnalystPages:
             if visit is None or terms is None:
                 return redirect("/login")
             try:
-                self._count(terms)
+                count_request(self._api, terms)
                 return await make(request, visit, terms)
             except Refused as refused:
                 body = [_html.notice(f"{refused.text}.", alert=True), _html.anchor("/", "Back")]
@@ -122,11 +122,6 @@ class AnalystPages:
         """The hash of the token of an analyst, if it is in force."""
         terms = self._api.policy.analysts.get(name)
         return terms.token if terms is not None and in_force(terms) else None
-
-    def _count(self, terms: AnalystTerms) -> None:
-        wait = self._api.rates.wait(terms.name, terms.limits.requests)
-        if wait:
-            raise Refused(429, "rate", f"{terms.limits.requests} requests a minute are allowed", retry=wait)
 
     def _home(self, visit: Visit, terms: AnalystTerms, fields: Fields, said: list[str]) -> str:
         told, left = self._api.data_sets(), self._api.left(terms)
