@@ -19,6 +19,8 @@ HIDDEN = {
         "_image_files.read(folder, classes=None, shape=(1, 8, 8))",
         "images",
     ),
+    "itsdangerous": ("import almoner.service", "service"),
+    "prometheus_client": ("import almoner.service", "service"),
     "starlette": ("import almoner.service", "service"),
     "uvicorn": ("import almoner.service", "service"),
     "opacus": ("import almoner.interop.opacus", "opacus"),

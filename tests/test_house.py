@@ -86,6 +86,8 @@ HEAVY = {
     "pyspark": {"queries"},
     "pandas": {"queries"},
     "pydantic": {"_reading"},
+    "itsdangerous": {"service"},
+    "prometheus_client": {"service"},
     "starlette": {"service"},
     "uvicorn": {"service"},
     "jinja2": {"_html"},
@@ -179,6 +181,8 @@ def test_import_loads_nothing_heavy():
         "pyspark",
         "psycopg",
         "pydantic",
+        "itsdangerous",
+        "prometheus_client",
         "starlette",
         "uvicorn",
         "jinja2",
@@ -259,6 +263,23 @@ def test_rooms_do_not_reach_into_each_other(path):
         parts = name.split(".")
         if parts[0] == "almoner" and len(parts) > 2 and parts[1] != room(path):
             assert not internal(".".join(parts[2:])), f"{dotted(path)} reaches for {name}"
+
+
+PLUGINS = ("almoner.queries.spark",)
+"""Packages that use public names of the others alone, as one of another author would, and that nobody imports."""
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_plugins_use_public_names_alone(plugin):
+    """They import no module with an underscore, and no name that is not in its module's __all__."""
+    for name in (each for each in NAMES if each == plugin or each.startswith(f"{plugin}.")):
+        for each in imported_names(NAMES[name]):
+            if each.split(".")[0] == "almoner" and not each.startswith(f"{plugin}."):
+                module = module_of(each)
+                assert not internal(each), f"{name} imports {each}"
+                assert each == module or each.removeprefix(f"{module}.") in importlib.import_module(module).__all__
+    users = {name for name in NAMES if not name.startswith(plugin) and plugin in imported_modules(name)}
+    assert users == set()
 
 
 @cache

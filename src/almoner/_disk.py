@@ -7,6 +7,7 @@ Nothing that holds a file or a connection is shared with a forked process, which
 import ctypes
 import errno
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ __all__ = [
     "PRIVATE_FOLDER",
     "Lock",
     "abandon_after_fork",
+    "first_file",
     "never_close",
     "private_files",
     "private_folder",
@@ -38,6 +40,8 @@ __all__ = [
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 """Modes of files and folders that their owner alone may use."""
 
+_NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}
+"""Errors of file systems without hard links."""
 _NO_LOCKS_HERE = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
 """The errors of file systems that have no locks."""
 
@@ -220,6 +224,43 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         fresh.unlink(missing_ok=True)
         raise
     sync(path.parent)
+
+
+def first_file(path: Path, text: str) -> None:
+    """A private file with a text of ASCII, unless there is one: of several processes, the fastest's stays, whole."""
+    whole = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")  # nobody ever finds half of it under the name
+    try:
+        if not path.exists():
+            _write(whole, text)
+            with suppress(FileExistsError):
+                _name(whole, path)
+            sync(path.parent)
+    finally:
+        with suppress(OSError):
+            whole.unlink(missing_ok=True)
+
+
+def _name(whole: Path, path: Path) -> None:
+    """Give a whole file its name, which nobody else may have; where there are no hard links, write it once more there.
+
+    Then a crash can leave half of it under the name.
+    """
+    try:
+        os.link(whole, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _write(path, whole.read_text(encoding="ascii"))
+
+
+def _write(path: Path, text: str) -> None:
+    """A new file, for its owner alone, on the disk when this returns."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
+    try:
+        os.write(descriptor, text.encode("ascii"))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -11,9 +11,10 @@ from almoner.ledger._accounts import postgres
 from almoner.mechanisms import DiscreteGaussian, Gaussian, Laplace
 from almoner.queries import Count, Sum
 from almoner.queries._ask import release as released_sums
-from almoner.queries._engines import duckdb_engine, spark_engine
+from almoner.queries._engines import duckdb_engine
 from almoner.queries._questions import question
 from almoner.queries._sql import compiler
+from almoner.queries.spark import _plugin as spark_plugin
 
 
 def asked(told=()):
@@ -33,11 +34,11 @@ def a_ninth_charged(monkeypatch):
 
 def rows_as_people(monkeypatch):
     """Each row is clipped and charged as a person of its own, on DuckDB or Spark."""
-    duckdb, spark = duckdb_engine.duckdb_dialect, spark_engine.spark_dialect
+    duckdb, spark = duckdb_engine.duckdb_dialect, spark_plugin.spark_dialect
     row = {"BIGINT": "rowid", "VARCHAR": 'd."who" || CAST(d."a" AS VARCHAR)'}
     numbered = {"BIGINT": "d.c0", "VARCHAR": "concat(d.c0, CAST(d.c1 AS STRING))"}
     monkeypatch.setattr(duckdb_engine, "duckdb_dialect", lambda columns: replace(duckdb(columns), person=row))
-    monkeypatch.setattr(spark_engine, "spark_dialect", lambda columns: replace(spark(columns), person=numbered))
+    monkeypatch.setattr(spark_plugin, "spark_dialect", lambda columns: replace(spark(columns), person=numbered))
 
 
 def a_third_of_the_noise(monkeypatch):

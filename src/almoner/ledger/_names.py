@@ -7,15 +7,12 @@ from it, or can try names out. It is computed where the rows are, so a server ne
 Source: FIPS 198-1 (HMAC), FIPS 180-4 (SHA-256); docs/ledger.md, "Pseudonyms"
 """
 
-import errno
 import hmac
-import os
 import secrets
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from almoner._disk import PRIVATE_FILE, sync
+from almoner._disk import first_file
 from almoner.errors import ArgumentError, LedgerError
 
 __all__ = ["Names", "Person", "check_of", "checked_key", "key_of", "new_key"]
@@ -29,8 +26,6 @@ HASHED = "BLOB"
 _BITS = 128
 _BLOCK = 64
 """Bytes in a block of SHA-256."""
-_NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}
-"""Errors of file systems without hard links."""
 _CHECKED = b"\xffthe key of a ledger"
 """The text whose hash checks a key; no name in UTF-8 begins with its first byte."""
 
@@ -109,42 +104,11 @@ def new_key(path: Path) -> bytes:
     Raises:
         LedgerError: it cannot be made, or holds no key.
     """
-    whole = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")  # nobody ever finds half a key under the name
     try:
-        if not path.exists():
-            _write(whole, secrets.token_hex(32) + "\n")
-            with suppress(FileExistsError):  # another process was faster: then its key is the one
-                _name(whole, path)
-            sync(path.parent)
+        first_file(path, secrets.token_hex(32) + "\n")
     except OSError as error:
         raise LedgerError(f"{path} cannot be made: {error.strerror}", reason="forbidden") from None
-    finally:
-        with suppress(OSError):
-            whole.unlink(missing_ok=True)
     return key_of(path)
-
-
-def _name(whole: Path, path: Path) -> None:
-    """Give a whole file its name, which nobody else may have; where there are no hard links, write it once more there.
-
-    Then a crash can leave half a key under the name: it is refused, and no ledger was made with it.
-    """
-    try:
-        os.link(whole, path)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        _write(path, whole.read_text(encoding="ascii"))
-
-
-def _write(path: Path, text: str) -> None:
-    """A new file, for its owner alone, on the disk when this returns."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
-    try:
-        os.write(descriptor, text.encode())
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def key_of(path: Path) -> bytes:

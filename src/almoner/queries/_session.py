@@ -13,13 +13,13 @@ from almoner._units import up
 from almoner.errors import ArgumentError, DataReason
 from almoner.filters import Basic, Gaussian, Zcdp
 from almoner.ledger import Dataset, Finding, Ledger, Terms, Watch, verify
+from almoner.ledger.interfaces import AccountWriter
 from almoner.queries._ask.analyst import Analyst
 from almoner.queries._ask.ask import Asking
 from almoner.queries._ask.replay import replayed
 from almoner.queries._engines.duckdb_engine import DuckDB
 from almoner.queries._engines.engine import Engine
-from almoner.queries._engines.spark_accounts import SparkWriter
-from almoner.queries._engines.spark_engine import Spark, is_data_frame
+from almoner.queries._engines.plugins import open_engine, plugin_of
 from almoner.queries._questions.noise import laplace
 from almoner.queries._sources.table_input import TableInput, changed
 from almoner.queries._sources.view_check import ViewCheck
@@ -77,8 +77,9 @@ class Session(Uncopyable):
 
         Args:
             data: what there is: a Parquet, CSV or DuckDB file, a folder, list or pattern (``visits-*.csv.gz``) of
-                Parquet or CSV files, a table in memory (pandas, Polars, Arrow), a connection to DuckDB, or a data frame
-                of Spark; one row for each event, private. ``Table(data, view=, types=)`` says how it is read.
+                Parquet or CSV files, a table in memory (pandas, Polars, Arrow), a connection to DuckDB, a data frame of
+                Spark, or data of another engine that a plugin brings (``queries.engines``); one row for each event,
+                private. ``Table(data, view=, types=)`` says how it is read.
             tables: several such tables by name, in place of ``data``, each its data or a ``Table``: a question is about
                 the rows of one (``Question.table``), and may use columns of others.
             public: tables that hold nobody's data, by name, in which rows look up columns, each a ``Lookup``.
@@ -127,8 +128,8 @@ class Session(Uncopyable):
             ledger.refuse_other(terms)
             ledger.declare(terms)
             return cls._over(ledger, given, checks, dataset=dataset, shared=True)
-        frame = given[0].data
-        writer = SparkWriter(frame.sparkSession) if is_data_frame(frame) else None
+        plugin = plugin_of(given[0].data)
+        writer = None if plugin is None else plugin.writer(given[0].data)
         book = Ledger.open(ledger, terms, create=create, writer=writer, **options)
         try:
             if book.periods != terms.periods:
@@ -146,12 +147,12 @@ class Session(Uncopyable):
         checks: dict[str | None, ViewCheck],
         *,
         dataset: str | None,
-        writer: SparkWriter | None = None,
+        writer: AccountWriter | None = None,
         shared: bool = False,
     ) -> Self:
         """The session of these tables on an open ledger."""
         with book.store.lock:
-            rows = DuckDB.open(book, given) if writer is None else Spark.open(book, given, writer)
+            rows = open_engine(book, given, writer)
             try:
                 misfits = [misfit for each in given for misfit in each.misfits or ()]
                 refuse(misfits)
@@ -206,7 +207,8 @@ class Session(Uncopyable):
         given = self._given[which]
         connection = self._ledger.store.workspace.connection
         if not isinstance(self._rows, DuckDB):
-            raise ArgumentError("check_view: a view over a data frame is made in Spark, and cannot be checked here")
+            plugin = plugin_of(given.data)
+            raise ArgumentError(f"check_view: views are made in {plugin and plugin.name}, and cannot be checked here")
         if view is None and given.reading.view is None:
             raise ArgumentError(f"check_view: {given.label('the data')} has no view: give view=")
         self._rows.check_files()

@@ -6,10 +6,10 @@ Everything but asking is answered from public facts that were read before, so th
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from almoner import _check
 from almoner.errors import ArgumentError, DataError, LedgerError
@@ -36,6 +36,8 @@ from almoner.service._refusals import Refused
 from almoner.service.policies import AnalystTerms, Policy, fixed_part
 
 __all__ = ["DATA_TEXTS", "AnalystApi", "Rates", "Reply"]
+
+Result = TypeVar("Result")
 
 _LOG = logging.getLogger("almoner.service")
 
@@ -316,14 +318,15 @@ class AnalystApi:
     @_check.unquoted()
     def _allowed(self, terms: AnalystTerms, values: object) -> tuple[Question, Quote]:
         """The question and its quote, if the analyst may ask it by its form: cells and least price."""
-        question = self._filled(terms, self._read(values))
+        read = self._read(values)  # how many numbers an answer has may depend on what is left to the data set
+        question = _told(lambda: self._views[terms.name].filled(read))
         if not question.open:
             cells = question.groups * question.coordinates + question.reports
         else:
             cells = 2 * question.groups * question.coordinates
         if cells > terms.limits.cells:
             raise Refused(422, "cells", f"the answer has {cells} numbers; at most {terms.limits.cells} are allowed")
-        quoted = self._quoted(terms, question, self.public_state.of(terms.name))
+        quoted = _told(lambda: self._views[terms.name].quote(question, so_far=self.public_state.of(terms.name)))
         if quoted.of_budget < terms.limits.least:
             raise Refused(
                 422,
@@ -338,24 +341,7 @@ class AnalystApi:
         question = asked(values)
         tables = {each.name: each for each in self.policy.data_sets}
         table = tables.get(question.table or "") if question.table or len(tables) > 1 else next(iter(tables.values()))
-        try:
-            return question if table is None else table.fill(question)
-        except ArgumentError as error:  # a bound that is given does not go with the other one of the policy
-            raise Refused(422, "question", str(error)) from None
-
-    def _filled(self, terms: AnalystTerms, question: Question) -> Question:
-        """The question with what it leaves to its data set: how many numbers an answer has may depend on that."""
-        try:
-            return self._views[terms.name].filled(question)
-        except ArgumentError as error:
-            raise Refused(422, "question", str(error)) from None
-
-    def _quoted(self, terms: AnalystTerms, question: Question, so_far: SoFar) -> Quote:
-        """A quote by public facts; what it refuses depends on them and the question alone."""
-        try:
-            return self._views[terms.name].quote(question, so_far=so_far)
-        except ArgumentError as error:
-            raise Refused(422, "question", str(error)) from None
+        return question if table is None else _told(lambda: table.fill(question))
 
     def _refuse_beyond(self, terms: AnalystTerms, question: Question, so_far: SoFar) -> None:
         """Refuse what is above the limits of a day."""
@@ -365,7 +351,7 @@ class AnalystApi:
             )
         if self._worked.get((terms.name, _today()), 0.0) >= terms.limits.seconds:
             raise Refused(429, "seconds", f"{terms.limits.seconds:g} seconds a day are allowed", retry=_to_midnight())
-        self._quoted(terms, question, so_far)
+        _told(lambda: self._views[terms.name].quote(question, so_far=so_far))
 
     def _same(self, terms: AnalystTerms, key: str, question: Question) -> bool:
         """True if the answer under a key is to this question."""
@@ -385,6 +371,14 @@ class AnalystApi:
 
 
 _OTHER = "the key was used for another question or purpose: choose another key"
+
+
+def _told(work: Callable[[], Result]) -> Result:
+    """Work whose refusals depend on the question and public facts alone: the analyst is told them."""
+    try:
+        return work()
+    except ArgumentError as error:
+        raise Refused(422, "question", str(error)) from None
 
 
 def _filed(terms: AnalystTerms, key: str) -> str:

@@ -22,8 +22,8 @@ def explain(policy: Policy) -> list[str]:
         return [
             *_budget(session),
             *_ledger(policy, session.ledger if there else None),
-            *_data(policy, session),
-            *_misfits(session),
+            *(_data_set(each, session.columns[each.name]) for each in policy.data_sets),
+            *(f"{MARK}: {each.words()}." for each in session.misfits if each.unfit),  # no answer is ever about them
             *map(_analyst, policy.analysts.values()),
             *_usual(policy, session),
             *_rest(policy),
@@ -51,15 +51,6 @@ def _ledger(policy: Policy, there: Ledger | None) -> list[str]:
     else:
         lines.append(f"{witness} {'will remember' if there is None else 'remembers'} the newest entry of the ledger.")
     return lines
-
-
-def _data(policy: Policy, session: Session) -> list[str]:
-    return [_data_set(each, session.columns[each.name]) for each in policy.data_sets]
-
-
-def _misfits(session: Session) -> list[str]:
-    """Entries that no answer will ever be about; for the data holder alone."""
-    return [f"{MARK}: {each.words()}." for each in session.misfits if each.unfit]
 
 
 def _data_set(told: DataSet, kinds: dict[str, str]) -> str:

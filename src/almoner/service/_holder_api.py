@@ -10,8 +10,9 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from almoner.ledger import Entry, summary
+from almoner.ledger import summary
 from almoner.service._analyst_api import DATA_TEXTS, AnalystApi
+from almoner.service._metrics import gauge
 
 __all__ = ["HolderApi", "in_holder_thread"]
 
@@ -70,15 +71,21 @@ class HolderApi:
     def spending(self) -> dict[str, Any]:
         """The highest prices so far, by analyst and purpose and by day: from the record, which names no person."""
         kinds = ("answered", "training", "update", "watched")
-        entries = self._do(lambda: self.analysts.session.ledger.entries(*kinds))
         days: Counter[tuple[str, str]] = Counter()
-        for entry in entries:
-            days[str(entry.public["time"])[:10], _who(entry)] += _price(entry)
+        questions: Counter[tuple[str, str]] = Counter()
+        prices: Counter[tuple[str, str]] = Counter()
+        for entry in self._do(lambda: self.analysts.session.ledger.entries(*kinds)):
+            public = entry.public
+            who, purpose = str(public.get("analyst") or "the data holder"), str(public.get("purpose") or "")
+            price = int(public.get("price", public.get("units", 0)))
+            days[str(public["time"])[:10], who] += price
+            questions[who, purpose] += 1
+            prices[who, purpose] += price
         budget = self.analysts.session.ledger.budget_units
         return {
             "by_analyst": [
-                {"analyst": who, "purpose": purpose, "questions": number, "share": units / budget}
-                for (who, purpose), (number, units) in sorted(_spent_by_analyst(entries).items())
+                {"analyst": who, "purpose": purpose, "questions": number, "share": prices[who, purpose] / budget}
+                for (who, purpose), number in sorted(questions.items())
             ],
             "by_day": [
                 {"day": day, "analyst": who, "share": units / budget} for (day, who), units in sorted(days.items())
@@ -88,31 +95,30 @@ class HolderApi:
 
     def alarms(self) -> list[dict[str, str]]:
         """Alarms: states that a data holder should look at."""
-        metrics, people, found = self.analysts.metrics, self.people(), []
+        told: list[tuple[str, str]] = []
+        people, states = self.people(), dict(self.analysts.data_state())
+        refused = {
+            code: self.analysts.metrics.total("refusals", code=code) for code in ("data", "ledger", "internal", "token")
+        }
         if self._do(lambda: self.analysts.session.ledger.entries("spoke")):
-            found.append(
-                {"code": "watch", "text": "A watch says that too much is missing: totals are not to be trusted."}
-            )
-        states = dict(self.analysts.data_state())
+            told.append(("watch", "A watch says that too much is missing: totals are not to be trusted."))
         unread = [each for each in self.analysts.session.misfits if each.unfit]
-        found += [{"code": "misfits", "text": f"Entries cannot be read: {each.words()}."} for each in unread]
-        if metrics.total("refusals", code="data"):
+        told += [("misfits", f"Entries cannot be read: {each.words()}.") for each in unread]
+        if refused["data"]:
             states.setdefault("", "unfit")
-        found += [{"code": "data", "text": DATA_TEXTS[state].format(name)} for name, state in states.items()]
-        if metrics.total("refusals", code="ledger"):
-            found.append(
-                {"code": "ledger", "text": "The ledger could not be used. If it still can't, start the service again."}
-            )
-        if number := metrics.total("refusals", code="internal"):
-            found.append({"code": "internal", "text": f"{number} requests failed for no known reason."})
-        if number := metrics.total("refusals", code="token"):
-            found.append({"code": "token", "text": f"{number} requests had no token, or one that is not valid."})
+        told += [("data", DATA_TEXTS[state].format(name)) for name, state in states.items()]
+        if refused["ledger"]:
+            told.append(("ledger", "The ledger could not be used. If it still can't, start the service again."))
+        if refused["internal"]:
+            told.append(("internal", f"{refused['internal']} requests failed for no known reason."))
+        if refused["token"]:
+            told.append(("token", f"{refused['token']} requests had no token, or one that is not valid."))
         if self.checks and not all(check["holds"] for check in self.checks):
-            found.append({"code": "verify", "text": "A check of the ledger failed. Trust no account in it."})
+            told.append(("verify", "A check of the ledger failed. Trust no account in it."))
         if people["share_near_the_end"] >= 0.01:
             share = f"{people['share_near_the_end']:.1%}"
-            found.append({"code": "near", "text": f"{share} of the people who were charged are near the end."})
-        return found
+            told.append(("near", f"{share} of the people who were charged are near the end."))
+        return [{"code": code, "text": text} for code, text in told]
 
     def verify(self, *, replay: bool) -> list[dict[str, Any]]:
         """Check the ledger; with ``replay`` also every charge, from the data. Analysts wait meanwhile."""
@@ -146,36 +152,17 @@ class HolderApi:
             )
         return {"terms": record.terms, "entries": record.entries, "head": record.head, "analysts": analysts}
 
-    def exposition(self) -> str:
+    def exposition(self) -> bytes:
         """Counts, latencies and gauges in the text form of Prometheus."""
-        people = self.people()
-        gauges: list[tuple[str, str, dict[str, str], float]] = []
-        gauges.append(("people_charged", "People who were ever charged.", {}, float(people["charged"])))
+        people, left = self.people(), {row["analyst"]: row["left"] for row in self.overview()["analysts"]}
         near = f"People who have spent {people['near']:g} of their budget or more."
-        gauges.append(("people_near_the_end", near, {}, float(people["near_the_end"])))
-        told = "Whether the data are those that the service was opened with, and can be read."
-        gauges.append(("data_readable", told, {}, float(not self.analysts.data_state())))
-        gauges.append(("waiting", "Questions that wait.", {}, float(self.analysts.worker.waiting)))
-        for row in self.overview()["analysts"]:
-            left = "What is left to an analyst at worst, as a share of a budget."
-            gauges.append(("left_share", left, {"analyst": row["analyst"]}, row["left"]))
-        gauges.append(("alarms", "Alarms that are on.", {}, float(len(self.alarms()))))
+        readable = "Whether the data are those that the service was opened with, and can be read."
+        gauges = [
+            gauge("people_charged", "People who were ever charged.", people["charged"]),
+            gauge("people_near_the_end", near, people["near_the_end"]),
+            gauge("data_readable", readable, not self.analysts.data_state()),
+            gauge("waiting", "Questions that wait.", self.analysts.worker.waiting),
+            gauge("left_share", "What is left to an analyst at worst, as a share of a budget.", left, label="analyst"),
+            gauge("alarms", "Alarms that are on.", len(self.alarms())),
+        ]
         return self.analysts.metrics.text(gauges)
-
-
-def _spent_by_analyst(entries: list[Entry]) -> dict[tuple[str, str], tuple[int, int]]:
-    """By analyst and purpose: how many questions, and the sum of their highest prices in units."""
-    found: dict[tuple[str, str], tuple[int, int]] = {}
-    for entry in entries:
-        who = _who(entry), str(entry.public.get("purpose") or "")
-        number, units = found.get(who, (0, 0))
-        found[who] = number + 1, units + _price(entry)
-    return found
-
-
-def _who(entry: Entry) -> str:
-    return str(entry.public.get("analyst") or "the data holder")
-
-
-def _price(entry: Entry) -> int:
-    return int(entry.public.get("price", entry.public.get("units", 0)))

@@ -1,87 +1,68 @@
 """Counts and latencies of requests, for the data holder, in the text form of Prometheus. They name no person."""
 
-import threading
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["Metrics", "exposition"]
+from almoner import _extras
 
-EDGES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+with _extras.need("prometheus_client", extra="service"):
+    from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+    from prometheus_client.core import GaugeMetricFamily, Metric
 
-Labels = tuple[tuple[str, str], ...]
+__all__ = ["Metrics", "gauge"]
+
+_COUNTS = {
+    "requests": ("Requests, by route and status.", ("route", "status")),
+    "questions": ("Questions that were answered, or that an earlier answer was shared for.", ("analyst", "state")),
+    "refusals": ("Requests that were refused, by the code that was told.", ("code",)),
+    "failures": ("Errors that nobody foresaw, by name.", ("kind",)),
+}
+_EDGES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class Metrics:
     """Counters by name and labels, and one histogram of seconds for each route."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: Counter[tuple[str, Labels]] = Counter()
-        self._seconds: dict[str, list[float]] = {}
+        self._registry = CollectorRegistry()  # the library's own one would be shared by all services of a process
+        self._counts = {
+            name: Counter(f"privacy_{name}", about, labels, registry=self._registry)
+            for name, (about, labels) in _COUNTS.items()
+        }
+        about = "Seconds that requests took, by route."
+        self._seconds = Histogram("privacy_request_seconds", about, ["route"], buckets=_EDGES, registry=self._registry)
 
     def count(self, name: str, **labels: str) -> None:
         """Add one to a counter."""
-        with self._lock:
-            self._counts[name, tuple(sorted(labels.items()))] += 1
+        self._counts[name].labels(**labels).inc()
 
     def took(self, route: str, seconds: float) -> None:
         """Add a request of a route to its histogram."""
-        with self._lock:
-            row = self._seconds.setdefault(route, [0.0] * (len(EDGES) + 2))
-            row[bisect_left(EDGES, seconds)] += 1
-            row[-1] += seconds
+        self._seconds.labels(route).observe(seconds)
 
     def total(self, name: str, **labels: str) -> int:
-        """The sum over all counters of a name that have these labels."""
-        with self._lock:
-            return sum(
-                n for (each, has), n in self._counts.items() if each == name and labels.items() <= dict(has).items()
-            )
+        """Value of the counter of this name that has these labels."""
+        return int(self._registry.get_sample_value(f"privacy_{name}_total", labels) or 0)
 
-    def text(self, more: Iterable[tuple[str, str, Mapping[str, str], float]] = ()) -> str:
-        """All of it in the text form, with gauges beside it: (name, help, labels, value)."""
-        with self._lock:
-            counts, seconds = dict(self._counts), {route: list(row) for route, row in self._seconds.items()}
-        lines: list[str] = []
-        for name in sorted({name for name, _ in counts}):
-            lines += [f"# TYPE privacy_{name}_total counter"]
-            lines += [
-                f"privacy_{name}_total{exposition(dict(labels))} {value}"
-                for (each, labels), value in sorted(counts.items())
-                if each == name
-            ]
-        if seconds:
-            lines.append("# TYPE privacy_request_seconds histogram")
-        for route, row in sorted(seconds.items()):
-            lines += _histogram(route, row)
-        told: set[str] = set()
-        for name, about, labels, value in more:
-            if name not in told:
-                lines += [f"# HELP privacy_{name} {about}", f"# TYPE privacy_{name} gauge"]
-                told.add(name)
-            lines.append(f"privacy_{name}{exposition(labels)} {value:.10g}")
-        return "\n".join(lines) + "\n"
+    def text(self, gauges: Iterable[Metric]) -> bytes:
+        """All of it, with gauges beside it."""
+        return generate_latest(_Collected([*self._registry.collect(), *gauges]))
 
 
-def _histogram(route: str, row: list[float]) -> list[str]:
-    lines, below = [], 0.0
-    for edge, number in zip((*map(str, EDGES), "+Inf"), row[:-1], strict=True):
-        below += number
-        lines.append(f"privacy_request_seconds_bucket{exposition({'route': route, 'le': edge})} {below:.0f}")
-    name = exposition({"route": route})
-    return [
-        *lines,
-        f"privacy_request_seconds_sum{name} {row[-1]:.6f}",
-        f"privacy_request_seconds_count{name} {below:.0f}",
-    ]
+class _Collected:
+    """Metrics without the moments at which their series began, which would be finer than a step of time."""
+
+    def __init__(self, metrics: list[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        for each in self._metrics:
+            each.samples = [sample for sample in each.samples if not sample.name.endswith("_created")]
+            yield each
 
 
-def exposition(labels: Mapping[str, str]) -> str:
-    """Labels in the text form."""
-    escaped = (f'{name}="{_escaped(value)}"' for name, value in labels.items())
-    return "{" + ",".join(escaped) + "}" if labels else ""
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def gauge(name: str, about: str, value: float | Mapping[str, float], *, label: str = "") -> Metric:
+    """A gauge of one number, or of a number for each value of a label."""
+    family = GaugeMetricFamily(f"privacy_{name}", about, labels=[label] if label else [])
+    for each, number in value.items() if isinstance(value, Mapping) else [("", value)]:
+        family.add_metric([each] if label else [], float(number))
+    return family

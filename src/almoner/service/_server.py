@@ -70,8 +70,12 @@ def opened(policy: Policy, *, create: bool = False) -> OpenService:
 def _made(policy: Policy, session: Session) -> OpenService:
     api = AnalystApi(policy, session)
     holder_api = HolderApi(api)
-    analysts = [*AnalystRoutes(api).handlers, *AnalystPages(api).handlers]
-    holder = [*HolderRoutes(holder_api).handlers, *Console(holder_api).handlers]
+    try:
+        analysts = [*AnalystRoutes(api).handlers, *AnalystPages(api).handlers]
+        holder = [*HolderRoutes(holder_api).handlers, *Console(holder_api).handlers]
+    except BaseException:
+        api.worker.stop()
+        raise
     return OpenService(api, application(analysts, api.metrics), application(holder, api.metrics))
 
 

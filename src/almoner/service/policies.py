@@ -13,7 +13,7 @@ from typing import Annotated, Any, Self
 from almoner._check import unquoted
 from almoner._reading import AfterValidator, Day, Field, Model, Number, Rule, Text, broken, model_validator, read, toml
 from almoner.errors import ArgumentError
-from almoner.ledger import Watch
+from almoner.ledger import Watch, on_a_server
 from almoner.queries import Question
 from almoner.queries.plans import AccountsPart, Plan, RowsPart, question, question_schema
 from almoner.service._tokens import is_hash
@@ -208,6 +208,9 @@ class ServiceSettings(Model):
     """seconds; the time of every answer is a multiple of it"""
     https: bool = False
     """browsers reach the pages over https, through a proxy"""
+    visits: Annotated[str, Text(4_000)] | None = None
+    """the path of the folder with the keys that sign visits: if left out, the ledger's path and `.visits`; beside a
+    ledger in PostgreSQL, `"visits"`"""
 
     @model_validator(mode="after")
     def _ports(self) -> Self:
@@ -276,6 +279,13 @@ class Policy:
     watch: Watch | None
     usual: Mapping[str, Any] | None
     service: ServiceSettings
+
+    @property
+    def visits(self) -> Path:
+        """The folder of visits: as the policy says, or else beside a ledger that is a file, or beside the policy."""
+        ledger, folder = self.plan.ledger, self.plan.folder
+        named = self.service.visits or ("visits" if on_a_server(str(ledger)) else f"{ledger}.visits")
+        return folder / named
 
     @classmethod
     def read(cls, path: Path | str) -> "Policy":

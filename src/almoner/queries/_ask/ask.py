@@ -52,7 +52,8 @@ class Asking(Uncopyable):
         """Let the rows go; no more questions follow."""
         with self._ledger.store.lock:
             self._closed_already = True
-            self._rows.close()
+            if not self._ledger.store.closed:  # nor in a forked process, where all of it is its parent's
+                self._rows.close()
 
     def ask(
         self,

@@ -1,1 +1,1 @@
-"""Engines that read the rows and work out the charges: DuckDB and Spark."""
+"""Engines that read the rows and work out the charges: DuckDB, and those of plugins."""

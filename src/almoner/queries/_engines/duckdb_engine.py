@@ -1,32 +1,30 @@
 """Rows in DuckDB, on the connection that holds the ledger."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Self
 
 from almoner._misfits import Misfit
 from almoner._workspace import Query, TempTable, Workspace
 from almoner.ledger import Ledger
-from almoner.queries._questions.question import Question
+from almoner.queries._engines.engine import Engine
 from almoner.queries._sources import sources
 from almoner.queries._sources.files import Files
 from almoner.queries._sources.table_input import TableInput, schema_of
 from almoner.queries._sql.compiler import Compiled, Compiler
 from almoner.queries._sql.dialects import duckdb_dialect
 from almoner.queries._sql.keys import CELLS
-from almoner.queries._sql.schemas import Schema
 
 __all__ = ["DuckDB"]
 
 _AT_A_TIME = 65_536
 
 
-class DuckDB:
+class DuckDB(Engine):
     """Rows in DuckDB. Private: it belongs to the data holder's session."""
 
     def __init__(self, workspace: Workspace, compiler: Compiler, places: range, files: list[Files]) -> None:
-        self._workspace = workspace
-        self._files = files
-        self._compiler = compiler
+        super().__init__(compiler)
+        self._workspace, self._files = workspace, files
         self.places = places
         """The number of each table in the workspace, in the order in which they were given."""
 
@@ -57,13 +55,6 @@ class DuckDB:
         schema = schema_of(given, kinds, rows, ledger.terms.person, dialects)
         files = [each.read_each_time for each in given]
         return cls(workspace, Compiler(schema, dialects[0]), places, [each for each in files if each is not None])
-
-    @property
-    def schema(self) -> Schema:
-        return self._compiler.schema
-
-    def plan(self, asked: Question, described: Mapping[str, object]) -> Compiled:
-        return self._compiler.plan(asked, described)
 
     def check_files(self) -> None:
         for files in self._files:

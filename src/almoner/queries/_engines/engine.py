@@ -1,27 +1,43 @@
-"""Interface of the engines. Every engine must give the same whole sums and the same units."""
+"""Interfaces of engines and of the plugins that bring them. Every engine must give the same whole sums and units."""
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
 from almoner._workspace import Query
+from almoner.ledger.interfaces import AccountWriter
 from almoner.queries._questions.question import Question
-from almoner.queries._sql.compiler import Compiled
+from almoner.queries._sql.compiler import Compiled, Compiler
+from almoner.queries._sql.dialects import Dialect
 from almoner.queries._sql.schemas import Schema
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "Plugin", "Wanted"]
+
+Wanted = Literal["question", "person", "text"]
+"""Uses of a column that its type does not allow: in questions, as a name of people, as a name that is a text."""
 
 
-class Engine(Protocol):
-    """The people's rows, in an engine that adds up. Private."""
+class Engine(ABC):
+    """The people's rows, in an engine that adds up. Private.
+
+    Args:
+        compiler: makes the statements of questions, in the engine's dialect.
+    """
+
+    def __init__(self, compiler: Compiler) -> None:
+        self._compiler = compiler
 
     @property
     def schema(self) -> Schema:
         """Which tables there are."""
+        return self._compiler.schema
 
     def plan(self, asked: Question, described: Mapping[str, object]) -> Compiled:
         """The statements of a question; refuses what cannot be asked of these columns, by their names and types."""
+        return self._compiler.plan(asked, described)
 
-    def check_files(self) -> None:
+    def check_files(self) -> None:  # noqa: B027 - most engines have no files
         """Refuse files that every question reads and that are not what they were when the session was opened.
 
         Engines call it before rows are read, and again before what was read is told.
@@ -30,17 +46,84 @@ class Engine(Protocol):
             DataError: with its reason, "away" or "changed", which tells nothing about the rows.
         """
 
+    @abstractmethod
     def charges(self, plan: Compiled) -> object:
-        """Describe each person's contribution and price (person, units, ...), for ``Ledger.answer``."""
+        """Describe each person's contribution and price, for ``Ledger.answer``; nothing is read yet.
 
+        A query of the workspace, or what ``AccountWriter.prepare`` takes: it works out ``plan.charges``.
+        """
+
+    @abstractmethod
     def prices(self, plan: Compiled) -> Query:
         """A query of the workspace that gives each person's price: person, units."""
 
+    @abstractmethod
     def sums(self, plan: Compiled, admitted: object) -> list[int]:
-        """The contributions of the people admitted, added up, in whole steps. Private."""
+        """The contributions of the people admitted, added up, in whole steps. Private.
 
+        Args:
+            plan: of the question.
+            admitted: ``Verdicts.admitted``; ``plan.added`` takes the rows that ``plan.sums`` gives over it.
+        """
+
+    @abstractmethod
     def people_by_value(self, plan: Compiled, admitted: object) -> list[tuple[Any, int]]:
         """(value, people) of a question about values: how many of the people admitted keep each. Private."""
 
-    def close(self) -> None:
-        """Release what the engine holds; no more questions follow."""
+    def close(self) -> None:  # noqa: B027 - there may be nothing to release
+        """Release what the engine holds; no more questions follow. Called while the ledger is open."""
+
+
+class Plugin(Protocol):
+    """An engine that is not in this package, for data that are objects of another package.
+
+    It is found by the entry point of the group ``almoner.engines`` that has the name of that package. Errors of the
+    engine may quote entries: what fails on the data raises a DataError without them, and without a context.
+    """
+
+    name: str
+    """For messages, such as "Spark"."""
+    data: str
+    """In the plural, for messages, such as "data frames of Spark"."""
+
+    def takes(self, data: object) -> bool:
+        """True if these are data of the engine."""
+
+    def types(self, data: Any) -> Sequence[tuple[str, str]]:
+        """The columns in their order, each with the engine's name of its type, in which no entry may stand."""
+
+    def kind(self, sql_type: str) -> str | None:
+        """The kind of the columns of a type: whole, number, text, bool, date or time.
+
+        None where questions cannot use it, or where DuckDB would read its entries otherwise.
+        """
+
+    def cure(self, column: str, sql_type: str, wanted: Wanted) -> str:
+        """Line to write so that a column, of a type that cannot be used, can be; it must lose no entry."""
+
+    def dialect(self, columns: Sequence[str]) -> Dialect:
+        """The engine's SQL, over a table whose columns have these names."""
+
+    def has_twice(self, data: Any, value: str) -> bool:
+        """True if two rows have the same value of an expression, over the alias d."""
+
+    def writer(self, data: Any) -> AccountWriter:
+        """Writes the accounts of a ledger that is opened with data of the engine."""
+
+    def open(self, tables: Mapping[str, Any], compiler: Compiler, writer: Any) -> Engine:
+        """The engine of a session.
+
+        Args:
+            tables: the data by the names that the statements have for them, as ``Dialect.table`` spells them.
+            compiler: for ``Engine``.
+            writer: what ``writer`` returned for the first table.
+        """
+
+    def read(self, place: str, path: Path, view: str | None) -> Any:
+        """Data in files, for a file of questions that names the engine's place.
+
+        Args:
+            place: the engine's, as the file says it.
+            path: of the data.
+            view: SQL over them as ``data``, by the data holder.
+        """

@@ -4,7 +4,7 @@ Where there are several tables, the others are the views ``data_1``, ``data_2`` 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -20,7 +20,7 @@ from almoner.queries._sources.files import CSV, PARQUET, Files, files_of, is_spl
 from almoner.queries._sources.parquet_nan import EXPECT_NAN, check_engine
 from almoner.queries._sources.typed import typed, unread_by_view
 from almoner.queries._sql.columns import kind_of_type
-from almoner.queries._sql.cures import as_person, shown_type
+from almoner.queries._sql.cures import cure_of, shown_type
 
 if TYPE_CHECKING:
     from pyarrow import Table
@@ -157,7 +157,13 @@ def view_name(place: int, what: str = "data") -> str:
 
 
 def person_type(
-    kinds: Mapping[str, str], types: Mapping[str, str], person: str, of: str = "the data", *, csv: bool = False
+    kinds: Mapping[str, str],
+    types: Mapping[str, str],
+    person: str,
+    of: str = "the data",
+    *,
+    csv: bool = False,
+    cure: Callable[[str, str, Any], str] = cure_of,
 ) -> str:
     """BIGINT or VARCHAR: how accounts name people, by the person's column. Two entries are two names.
 
@@ -167,6 +173,7 @@ def person_type(
         person: the column.
         of: the table, for messages.
         csv: whether entries are texts, whose types may be given.
+        cure: the line to write, of the engine.
     """
     if person not in kinds:
         raise ArgumentError(f"person={person!r} is no column of {of}, which has {', '.join(kinds)}")
@@ -177,10 +184,10 @@ def person_type(
     if kind in ("text", "date") or digits or sql_type in ("UBIGINT", "HUGEINT", "UHUGEINT"):
         return "VARCHAR"
     others = {name: kind for name, kind in kinds.items() if name != person and kind in TYPES and kind != "text"}
-    cure = f"types={ {person: 'text'} | others!r}" if csv else as_person(person, sql_type)
+    line = f"types={ {person: 'text'} | others!r}" if csv else cure(person, sql_type, "person")
     raise ArgumentError(
         f"person={person!r} is of type {shown_type(sql_type)} and must hold whole numbers, text or dates, so that each "
-        f"person has one spelling: open {of} with {cure}"
+        f"person has one spelling: open {of} with {line}"
     )
 
 

@@ -28,7 +28,7 @@ from almoner.queries._language.expressions import (
     Not,
     Or,
 )
-from almoner.queries._sql.cures import as_usable, shown_type
+from almoner.queries._sql.cures import cure_of, shown_type
 from almoner.queries._sql.dialects import Dialect, double
 from almoner.queries._sql.dialects import Literal as Value
 from almoner.queries._sql.functions import SIGNATURES, Signature, Sql, filled
@@ -285,9 +285,10 @@ def check_usable(name: str, kind: str, column: str) -> None:
         column: its name in its table.
     """
     if kind not in _KINDS:
+        line = getattr(kind, "cure", None) or cure_of(column, kind, "question")
         raise ArgumentError(
             f"column {name!r} is of type {kind}: questions take numbers, texts, truth values, dates, and times without "
-            f"a zone. The data holder opens the table with {as_usable(column, kind)}"
+            f"a zone. The data holder opens the table with {line}"
         )
 
 

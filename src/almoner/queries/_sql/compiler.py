@@ -53,7 +53,7 @@ class Compiled:
     keys: tuple[Keys, ...]
     """For each column to group by."""
     cells: str | None
-    """Gives the rows of the table ``cells``, if there is to be one."""
+    """Gives the rows of the table ``cells``, which ``charges`` and ``sums`` read; None where there is none."""
     charges: str
     """Gives person, units, factor, and in the wide form the contribution; on Spark also for people without one."""
     parameters: tuple[object, ...]

@@ -1,7 +1,7 @@
-"""Differences between the SQL of two engines. Questions compile to the same statements but for what is in here.
+"""Differences between the SQL of engines. Questions compile to the same statements but for what is in here.
 
-No text of another author gets into the SQL: columns are quoted for DuckDB and numbered for Spark, literals are
-parameters for DuckDB and spelled out by type for Spark, texts as hexadecimal bytes.
+No text of another author gets into the SQL: columns are quoted or numbered, literals are parameters, or spelled out by
+type, texts as hexadecimal bytes.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import date, datetime
 
 from almoner._workspace import quoted
-from almoner.queries._sql.functions import case_tables, duckdb_functions, spark_functions
+from almoner.queries._sql.functions import duckdb_functions
 
-__all__ = ["Dialect", "double", "duckdb_dialect", "spark_dialect"]
+__all__ = ["Dialect", "Literal", "double", "duckdb_dialect", "like_regex"]
 
 Literal = bool | int | float | str | date | datetime
 """A value that a column is compared with."""
@@ -77,12 +77,6 @@ _TYPES = {
 }
 _LETTERS = '({0} COLLATE "binary")'  # a column of a DuckDB file or a view may have a collation, which unites spellings
 
-# Spark's round goes through decimals; the whole part and what is left of it are exact
-_SPARK_ROUNDED = (
-    "(CAST(CAST({0} AS BIGINT) AS DOUBLE) + "
-    "CASE WHEN abs({0} - CAST({0} AS BIGINT)) >= 0.5D THEN sign({0}) ELSE 0D END)"
-)
-
 
 def duckdb_dialect(columns: Iterable[str]) -> Dialect:
     """DuckDB's, over columns of these names."""
@@ -102,36 +96,17 @@ def duckdb_dialect(columns: Iterable[str]) -> Dialect:
         literal=_parameter,
         functions=duckdb_functions(),
         bound="list_transform([{0}], lambda {1}: {2})[1]",
-        regex=lambda pattern: _regex(pattern, r"[\s\S]*{}"),  # matched in linear time
+        regex=lambda pattern: like_regex(pattern, r"[\s\S]*{}"),  # matched in linear time
     )
 
 
-def spark_dialect(columns: Iterable[str]) -> Dialect:
-    """Spark's, over columns that were numbered: their names are in no SQL, and may differ by case alone."""
-    return Dialect(
-        types={**_TYPES, "text": "STRING", "time": "TIMESTAMP_NTZ"},
-        columns={name: f"d.c{place:d}" for place, name in enumerate(columns)},
-        table="{{{0}}}",  # a table is given to spark.sql with the statement
-        # bytes that are no text name nobody: accounts are read by programs that take texts only
-        person={"BIGINT": "CAST({0} AS BIGINT)", "VARCHAR": "try_validate_utf8(CAST({0} AS STRING))"},
-        letters="{0}",  # columns with a collation are refused
-        present="({0} IS NOT NULL AND NOT isnan({0}))",  # NULL is not NaN
-        rounded=_SPARK_ROUNDED,
-        truncated="CAST(CAST({0} AS BIGINT) AS DOUBLE)",
-        quotient="{0} div {1:d}",
-        without="* EXCEPT ({0})",
-        positive="",  # left to the engine: Spark would write the condition out in terms of the rows, at great length
-        total="sum(CAST({0} AS DECIMAL(16, 0)))",  # 26 digits: enough for ten billion people
-        literal=_spelled_out,
-        functions=spark_functions(_SPARK_ROUNDED),
-        bound="transform(array({0}), {1} -> {2})[0]",
-        regex=lambda pattern: _regex(pattern, r"(?>[\s\S]*?{})"),  # the first place is the best: no other is tried
-        case_tables=case_tables,
-    )
+def like_regex(pattern: str, middle: str) -> str:
+    """A ``like`` pattern as a regular expression without a letter of its author's: each part at its first place.
 
-
-def _regex(pattern: str, middle: str) -> str:
-    """A ``like`` pattern as a regular expression without a letter of its author's: each part at its first place."""
+    Args:
+        pattern: with % and _.
+        middle: template of a regular expression that skips to the first place of {}, in time linear in a text's length.
+    """
     first, *others = ["".join(map(_letter, part)) for part in pattern.split("%")]
     if not others:
         return rf"\A{first}\z"
@@ -146,20 +121,3 @@ def _letter(letter: str) -> str:
 def _parameter(value: Literal, parameters: list[object]) -> str:
     parameters.append(value)
     return "?"
-
-
-def _spelled_out(value: Literal, _parameters: list[object]) -> str:
-    """There is nothing in it to be escaped."""
-    match value:
-        case bool():
-            return "TRUE" if value else "FALSE"
-        case int():
-            return f"CAST('{value:d}' AS BIGINT)"
-        case float():
-            return double(value)
-        case str():
-            return f"CAST(X'{value.encode().hex()}' AS STRING)"
-        case datetime():
-            return f"TIMESTAMP_NTZ'{value.isoformat(sep=' ', timespec='microseconds')}'"
-        case date():
-            return f"DATE'{value.isoformat()}'"

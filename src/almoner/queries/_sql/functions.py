@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from almoner.errors import ArgumentError
 
-__all__ = ["SIGNATURES", "Signature", "Sql", "case_tables", "duckdb_functions", "filled", "spark_functions"]
+__all__ = ["SIGNATURES", "Signature", "Sql", "case_tables", "duckdb_functions", "filled", "functions"]
 
 _LARGEST_SQL = 100_000
 _SHORT = 100
@@ -108,9 +108,6 @@ _DUCKDB_SUM = (
     "list_reduce(list_filter(list_sort(list({0})), lambda v: v IS NOT NULL), "
     "lambda a, b: coalesce(a, CAST(0 AS DOUBLE)) + b, CAST(NULL AS DOUBLE))"
 )
-_SPARK_SUM = (
-    "aggregate(array_sort(collect_list({0})), CAST(NULL AS DOUBLE), (a, b) -> coalesce(a, CAST(0 AS DOUBLE)) + b)"
-)
 # The entry beside the least or largest of another column; of several, the least or largest. Both must be there.
 _ENDS = {
     "each first": "(min({row}) FILTER (WHERE {{0}} IS NOT NULL AND {{1}} IS NOT NULL)).x",
@@ -127,13 +124,46 @@ _EACH = {
 }
 
 
-def _shared(*, string: str, floor: str, rounded: str, regex: str) -> dict[str, str]:
-    """The templates that differ between engines in little.
+_SHARED = {
+    **{sign: f"({{0}} {sign} {{1}})" for sign in "+-*/"},
+    "finite": _FINITE,
+    "divisor": "(CASE WHEN {0} <> 0 AND abs({0}) < CAST('inf' AS DOUBLE) THEN {0} END)",
+    "abs": "abs({0})",
+    "trim": "trim({0})",
+    "length": "CAST(length({0}) AS BIGINT)",
+    "substring text whole": "substring({0}, {1})",
+    "substring text whole whole": "substring({0}, {1}, {2})",
+    "year": "CAST(year({0}) AS BIGINT)",
+    "month_of_year": "CAST(month({0}) AS BIGINT)",
+    "day": "CAST(day({0}) AS BIGINT)",
+    "hour": "CAST(hour({0}) AS BIGINT)",
+    "dated": _DATED,
+    "number number": "{0}",
+    "number bool": "CAST({0} AS DOUBLE)",
+    "whole whole": "{0}",
+    "whole number": f"TRY_CAST((CASE WHEN abs({{0}}) <= {_EXACT} THEN {{0}} END) AS BIGINT)",
+    "whole bool": "CAST({0} AS BIGINT)",
+    "text text": "{0}",
+    "date date": "{0}",
+    "date of time": "CAST({0} AS DATE)",
+    **_EACH,
+}
+
+
+def functions(
+    *, string: str, floor: str, rounded: str, regex: str, total: str, pair: str, **own: str
+) -> dict[str, str]:
+    """Templates of all functions, for ``Dialect.functions``.
 
     Args:
         string: the type of texts.
         floor, rounded: of numbers below 2^52.
         regex: a text literal with backslashes.
+        total: the sum of doubles over a person's rows, the smallest first, so that it depends on no order; NULL where
+            there are none.
+        pair: a value whose least and largest are those of {1}, and of several those of {0}, which is its part ``x``.
+        own: the functions that every engine spells in its own way: lower, upper, weekday, week, month, quarter, days
+            and like. A week begins on Monday, which is day 1.
     """
 
     def extracted(pattern: str, kind: str) -> str:
@@ -143,67 +173,39 @@ def _shared(*, string: str, floor: str, rounded: str, regex: str) -> dict[str, s
         return f"(CASE WHEN abs({{0}}) < {_BROKEN} THEN {sql} ELSE {{0}} END)"
 
     return {
-        **{sign: f"({{0}} {sign} {{1}})" for sign in "+-*/"},
-        "finite": _FINITE,
-        "divisor": "(CASE WHEN {0} <> 0 AND abs({0}) < CAST('inf' AS DOUBLE) THEN {0} END)",
-        "abs": "abs({0})",
+        **_SHARED,
         "floor": below(floor),
         "round": below(rounded),
-        "trim": "trim({0})",
-        "length": "CAST(length({0}) AS BIGINT)",
-        "substring text whole": "substring({0}, {1})",
-        "substring text whole whole": "substring({0}, {1}, {2})",
-        "year": "CAST(year({0}) AS BIGINT)",
-        "month_of_year": "CAST(month({0}) AS BIGINT)",
-        "day": "CAST(day({0}) AS BIGINT)",
-        "hour": "CAST(hour({0}) AS BIGINT)",
-        "dated": _DATED,
-        "number number": "{0}",
         "number text": extracted(_NUMBER, "DOUBLE"),
-        "number bool": "CAST({0} AS DOUBLE)",
-        "whole whole": "{0}",
-        "whole number": f"TRY_CAST((CASE WHEN abs({{0}}) <= {_EXACT} THEN {{0}} END) AS BIGINT)",
         "whole text": extracted(_WHOLE, "BIGINT"),
-        "whole bool": "CAST({0} AS BIGINT)",
-        "text text": "{0}",
         "text whole": f"CAST({{0}} AS {string})",
         "text bool": f"CAST({{0}} AS {string})",
         "text date": f"CAST({{0}} AS {string})",
-        "date date": "{0}",
         "date text": extracted(_DATE, "DATE"),
-        "date of time": "CAST({0} AS DATE)",
-        **_EACH,
+        "each sum": _FINITE.replace("{0}", total),
+        **{name: form.format(row=pair) for name, form in _ENDS.items()},
+        **own,
     }
 
 
 def duckdb_functions() -> dict[str, str]:
     """Templates for DuckDB."""
-    return {
-        **_shared(string="VARCHAR", floor="floor({0})", rounded="round({0})", regex="'{}'"),
-        "lower": "lower({0})",
-        "upper": "upper({0})",
-        "weekday": "CAST(isodow({0}) AS BIGINT)",
-        **{name: f"CAST(date_trunc('{name}', {{0}}) AS DATE)" for name in ("week", "month", "quarter")},
-        "days": "date_diff('day', {0}, {1})",
-        "like": "regexp_full_match({0}, {1})",
-        "each sum": _FINITE.replace("{0}", _DUCKDB_SUM),
-        **{name: form.format(row="struct_pack(o := {1}, x := {0})") for name, form in _ENDS.items()},
-    }
-
-
-def spark_functions(rounded: str) -> dict[str, str]:
-    """Templates for Spark; ``rounded`` gives the nearest whole number."""
-    return {
-        **_shared(string="STRING", floor="CAST(floor({0}) AS DOUBLE)", rounded=rounded, regex="r'{}'"),
-        "lower": "translate({0}, {1}, {2})",
-        "upper": "translate({0}, {1}, {2})",
-        "weekday": "CAST(weekday({0}) + 1 AS BIGINT)",
-        **{name: f"trunc({{0}}, '{name}')" for name in ("week", "month", "quarter")},
-        "days": "CAST(datediff({1}, {0}) AS BIGINT)",
-        "like": "({0} RLIKE {1})",
-        "each sum": _FINITE.replace("{0}", _SPARK_SUM),
-        **{name: form.format(row="named_struct('o', {1}, 'x', {0})") for name, form in _ENDS.items()},
-    }
+    return functions(
+        string="VARCHAR",
+        floor="floor({0})",
+        rounded="round({0})",
+        regex="'{}'",
+        total=_DUCKDB_SUM,
+        pair="struct_pack(o := {1}, x := {0})",
+        lower="lower({0})",
+        upper="upper({0})",
+        weekday="CAST(isodow({0}) AS BIGINT)",
+        week="CAST(date_trunc('week', {0}) AS DATE)",
+        month="CAST(date_trunc('month', {0}) AS DATE)",
+        quarter="CAST(date_trunc('quarter', {0}) AS DATE)",
+        days="date_diff('day', {0}, {1})",
+        like="regexp_full_match({0}, {1})",
+    )
 
 
 @cache

@@ -1,18 +1,19 @@
 """Checks of the tables of a session before its ledger is touched."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from almoner._spelling import EXACT
 from almoner._workspace import duckdb
 from almoner.errors import ArgumentError, DataError
-from almoner.queries._engines.spark_engine import check_frames, columns_of, is_data_frame, spark_types
+from almoner.queries._engines.engine import Plugin, Wanted
+from almoner.queries._engines.plugins import check_twice, kinds_of, plugin_of, types_of
 from almoner.queries._sources import sources
 from almoner.queries._sources.files import Files
 from almoner.queries._sources.table_input import TableInput
 from almoner.queries._sources.view_check import ViewCheck, check_view
-from almoner.queries._sql.cures import as_text, recast
+from almoner.queries._sql.cures import cure_of, recast
 from almoner.queries._sql.dialects import duckdb_dialect
 from almoner.queries._sql.keys import key_kind
 from almoner.queries._tables.periods import check_column_of
@@ -34,9 +35,11 @@ def prepared(given: list[TableInput]) -> tuple[str, list[TableInput], dict[str |
         DataError: what was declared of a table does not hold, no entry of a column can be read as its type, or a view
             mixes people.
     """
-    if any(is_data_frame(each.data) for each in given):
-        kind = _person_kind(given, [_columns_of(each) for each in given], [spark_types(each.data) for each in given])
-        check_frames(given, kind)
+    for plugin in filter(None, (plugin_of(each.data) for each in given)):
+        kinds = [_kinds_of(plugin, each) for each in given]
+        types = [types_of(plugin, each.data) for each in given]
+        kind = _person_kind(given, kinds, types, plugin.cure)
+        check_twice(plugin, given, kind)
         return kind, given, {}
     given = [_with_files(each) for each in given]
     with duckdb().connect() as connection:
@@ -133,27 +136,26 @@ def _with_rows(connection: Any, given: TableInput, short: bool, place: int) -> T
     return given
 
 
-def _columns_of(given: TableInput) -> Mapping[str, str]:
-    if not is_data_frame(given.data):
-        raise ArgumentError(
-            "tables: data frames of Spark and other tables cannot be in one session: make all of them one"
-        )
+def _kinds_of(plugin: Plugin, given: TableInput) -> Mapping[str, str]:
+    if not plugin.takes(given.data):
+        raise ArgumentError(f"tables: {plugin.data} and other tables cannot be in one session: make all of them one")
     if given.reading != sources.ReadOptions():
-        raise ArgumentError(
-            "table=, view= and types= are not for data frames of Spark: use data.selectExpr(...) or spark.sql(...)"
-        )
-    return columns_of(given.data)
+        raise ArgumentError(f"table=, view= and types= are not for {plugin.data}: make the view in {plugin.name}")
+    return kinds_of(plugin, given.data)
 
 
 def _person_kind(
-    given: list[TableInput], kinds: Sequence[Mapping[str, str]], types: Sequence[Mapping[str, str]]
+    given: list[TableInput],
+    kinds: Sequence[Mapping[str, str]],
+    types: Sequence[Mapping[str, str]],
+    cure: Callable[[str, str, Wanted], str] = cure_of,
 ) -> str:
     """Type by which all tables name people, BIGINT or VARCHAR; refuses keys of public tables that are not there."""
     people: dict[str, tuple[TableInput, str]] = {}
     for each, columns, own in zip(given, kinds, types, strict=True):
         if each.person is not None:
             csv = each.reading.view is None and sources.is_csv(each.data)
-            kind = sources.person_type(columns, own, each.person, each.label("the data"), csv=csv)
+            kind = sources.person_type(columns, own, each.person, each.label("the data"), csv=csv, cure=cure)
             if kind == "BIGINT" and each.spelling != EXACT:
                 raise ArgumentError(
                     f"spelling={each.spelling!r} is for ids of text: {each.person!r} holds whole numbers"
@@ -168,7 +170,7 @@ def _person_kind(
         (whole, sql_type), (text, _) = people["BIGINT"], people["VARCHAR"]
         raise ArgumentError(
             f"person: {whole.label()} names people by {whole.person!r}, {text.label()} by {text.person!r}: one holds "
-            f"whole numbers and the other text; open {whole.label()} with {as_text(str(whole.person), sql_type)}"
+            f"whole numbers and the other text; open {whole.label()} with {cure(str(whole.person), sql_type, 'text')}"
         )
     return next(iter(people))
 
@@ -178,8 +180,8 @@ def _check_spelling(given: list[TableInput], types: Sequence[Mapping[str, str]])
     people = [(each, own[each.person]) for each, own in zip(given, types, strict=True) if each.person is not None]
     texts = [(each, sql_type) for each, sql_type in people if sql_type != "UUID"]
     if 0 < len(texts) < len(people):
-        text, sql_type = texts[0]
-        cure = recast(str(text.person), sql_type, "CAST({0} AS UUID)")
+        text, _ = texts[0]
+        cure = recast(str(text.person), "CAST({0} AS UUID)")
         raise ArgumentError(
             f"person: some tables name people by UUID and others by text: open {text.label()} with {cure}"
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 from almoner.errors import ArgumentError, LedgerError, Unsupported
 from almoner.ledger import Dataset, Domain, Ledger
-from almoner.queries._engines.spark_engine import is_data_frame
+from almoner.queries._engines.plugins import plugin_of
 from almoner.queries._questions.question import Question
 from almoner.queries._sources.table_input import TableInput
 from almoner.queries._sql.columns import literal
@@ -27,8 +27,10 @@ def check_shared(ledger: Ledger, given: list[TableInput], own: Mapping[str, obje
     for name, value in own.items():
         if value is not None:
             raise ArgumentError(f"{name}= is for a ledger that the session opens; this one is open")
-    if any(is_data_frame(each.data) for each in given) or ledger.accounts.kind != "tables":
-        raise Unsupported("ledger: sessions with data frames of Spark open ledgers of their own: give its path")
+    plugin = plugin_of(given[0].data)
+    if plugin is not None or ledger.accounts.kind != "tables":
+        told = "data of a plugin" if plugin is None else plugin.data
+        raise Unsupported(f"ledger: sessions with {told} open ledgers of their own: give its path")
     if ledger.store.closed:
         raise LedgerError(f"{ledger.store.name} is closed; open it again", reason="closed")
     ledger.refuse_inside("a session can't be opened")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from almoner._spelling import EXACT
 from almoner.errors import ArgumentError, Unsupported
 from almoner.ledger import Periods, Terms
-from almoner.queries._engines.spark_engine import is_data_frame
+from almoner.queries._engines.plugins import plugin_of
 from almoner.queries._sources.table_input import TableInput
 from almoner.queries._sql.cures import as_dates, shown_type
 
@@ -17,14 +17,15 @@ def on_terms(given: list[TableInput], terms: Terms) -> list[TableInput]:
     """The tables, with the periods of the rows of the only one of people, and the spelling by which they are named.
 
     Raises:
-        Unsupported: there are several tables of people, or the rows are in Spark, which has no normal form C.
+        Unsupported: there are several tables of people, or the rows are in the engine of a plugin, which need not have
+            a normal form C.
     """
-    frames = any(is_data_frame(each.data) for each in given)
     if terms.periods is not None and sum(each.person is not None for each in given) > 1:
         raise Unsupported("periods: several tables of people can't be joined by person and period: make one of them")
-    if frames and (terms.periods is not None or terms.spelling not in (None, EXACT)):
+    if terms.periods is not None or terms.spelling not in (None, EXACT):
         what = "periods" if terms.periods is not None else f"spelling={terms.spelling!r}"
-        raise Unsupported(f"{what}: not for data frames of Spark: write them as Parquet files")
+        for plugin in filter(None, (plugin_of(each.data) for each in given)):
+            raise Unsupported(f"{what}: not for {plugin.data}: write them as Parquet files")
     spelling = terms.spelling or EXACT
     return [each if each.person is None else replace(each, periods=terms.periods, spelling=spelling) for each in given]
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from almoner._reading import Field, Model, Rule, broken, model_validator
-from almoner.queries._engines.spark_engine import read_by_spark
+from almoner.errors import ArgumentError
+from almoner.queries._engines.plugins import plugin_named
 from almoner.queries._tables.tables import Lookup, Table
 
 __all__ = ["AccountsPart", "LookupPart", "PlanPart", "RowsPart", "TablePart", "tables_of"]
@@ -153,6 +154,9 @@ def _lookup(part: LookupPart, settings: PlanPart, folder: Path) -> Lookup:
 def _read(part: Any, settings: PlanPart, folder: Path) -> tuple[Any, Mapping[str, Any]]:
     """(The data, how they are read)."""
     how = {name: getattr(part, name) for name in ("table", "view", "types")}
-    if settings.spark is not None:
-        return read_by_spark(settings.spark, folder / part.data, **how), {}
+    plugin = None if settings.spark is None else plugin_named("pyspark")
+    if plugin is not None and settings.spark is not None:
+        if how["table"] is not None or how["types"] is not None:
+            raise ArgumentError("table= is for DuckDB files, types= for CSV files")
+        return plugin.read(settings.spark, folder / part.data, how["view"]), {}
     return folder / part.data, how

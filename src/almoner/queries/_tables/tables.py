@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from almoner.errors import ArgumentError
-from almoner.queries._engines.spark_engine import is_data_frame
+from almoner.queries._engines.plugins import plugin_of
 from almoner.queries._language.keys import check_column, check_table
 from almoner.queries._sources import sources
 from almoner.queries._sources.table_input import TableInput
@@ -154,8 +154,8 @@ def _check_chains(on: Mapping[str, str]) -> None:
 
 
 def _read(data: Any, reading: sources.ReadOptions, person: str) -> tuple[Any, sources.ReadOptions]:
-    """(The data, how they are read): paths, a data frame of Spark, or an Arrow table."""
-    if isinstance(data, str | Path) or is_data_frame(data):
+    """(The data, how they are read): paths, data of a plugin, or an Arrow table."""
+    if isinstance(data, str | Path) or plugin_of(data) is not None:
         return data, reading
     if isinstance(data, list | tuple) and data and all(isinstance(each, str | Path) for each in data):
         return list(map(Path, data)), reading

@@ -12,7 +12,7 @@ from almoner.service._http.openapi import document
 from almoner.service._refusals import Refused, problem_of, refusing
 from almoner.service.policies import AnalystTerms
 
-__all__ = ["AnalystRoutes", "ask"]
+__all__ = ["AnalystRoutes", "ask", "count_request"]
 
 
 class AnalystRoutes:
@@ -83,15 +83,20 @@ class AnalystRoutes:
         except Refused:
             self._api.metrics.count("refusals", code="token")
             raise
-        wait = self._api.rates.wait(terms.name, terms.limits.requests)
-        if wait:
-            self._api.metrics.count("refusals", code="rate")
-            raise Refused(429, "rate", f"{terms.limits.requests} requests a minute are allowed", retry=wait)
+        count_request(self._api, terms)
         given = [name for name, _ in request.query_params.multi_items()]
         if len(set(given)) < len(given) or not set(given) <= set(parameters):
             known = ", ".join(parameters) or "none"
             raise Refused(400, "query", f"parameters that are known here: {known}; each once at most")
         return terms
+
+
+def count_request(api: AnalystApi, terms: AnalystTerms) -> None:
+    """Count a request of an analyst; refuse it if there were too many."""
+    wait = api.rates.wait(terms.name, terms.limits.requests)
+    if wait:
+        api.metrics.count("refusals", code="rate")
+        raise Refused(429, "rate", f"{terms.limits.requests} requests a minute are allowed", retry=wait)
 
 
 async def ask(api: AnalystApi, terms: AnalystTerms, values: Any, key: str, *, fresh: bool) -> Reply:

@@ -22,7 +22,7 @@ class Console:
 
     def __init__(self, api: HolderApi) -> None:
         self._api = api
-        self._visits = Visits("holder_session", secure=api.analysts.policy.service.https)
+        self._visits = Visits("holder_session", api.analysts.policy, lambda _: api.analysts.policy.holder_token)
 
     @property
     def handlers(self) -> list[tuple[str, str, Handler]]:
@@ -44,36 +44,31 @@ class Console:
             words = "This is not the data holder's token."
             return page_response(login_page("Console of the data holder", "The data holder's token", words), 401)
         response = redirect("/")
-        self._visits.begin(HOLDER, self._api.analysts.policy.holder_token, response)
+        self._visits.begin(HOLDER, response)
         return response
 
     async def leave(self, request: Request) -> Response:
-        visit = self._visit(request)
+        visit = self._visits.of(request)
         if visit is not None:
-            Visits.check_form(visit, (await fields_of(request)).get("form", ""))
+            self._visits.check_form(visit, (await fields_of(request)).get("form", ""))
         response = redirect("/login")
         self._visits.end(request, response)
         return response
 
     async def home(self, request: Request) -> Response:
-        visit = self._visit(request)
+        visit = self._visits.of(request)
         if visit is None:
             return redirect("/login")
         return page_response(await in_holder_thread(partial(self._home, visit)))
 
     async def verify(self, request: Request) -> Response:
-        visit, fields = self._visit(request), await fields_of(request)
+        visit, fields = self._visits.of(request), await fields_of(request)
         if visit is None:
             return redirect("/login")
-        Visits.check_form(visit, fields.get("form", ""))
+        self._visits.check_form(visit, fields.get("form", ""))
         verify = partial(self._api.verify, replay=fields.get("replay") == "yes")
         await in_holder_thread(partial(refusing, verify))
         return redirect("/")
-
-    def _visit(self, request: Request) -> Visit | None:
-        """The visit of a request, if it began with the token that is in force."""
-        visit = self._visits.of(request)
-        return visit if visit is not None and visit.token == self._api.analysts.policy.holder_token else None
 
     def _home(self, visit: Visit) -> str:
         api = self._api

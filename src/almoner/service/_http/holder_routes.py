@@ -56,8 +56,7 @@ class HolderRoutes:
 
     async def metrics(self, request: Request) -> Response:
         self._check(request)
-        text = await self._do(self._api.exposition)
-        return Response(text, media_type="text/plain; version=0.0.4")
+        return Response(await self._do(self._api.exposition), media_type="text/plain; version=0.0.4")
 
     def _check(self, request: Request) -> None:
         token = self._api.analysts.policy.holder_token

@@ -1,24 +1,30 @@
 """Find out who sends a request: an analyst by token or by the cookie of a page, the data holder by theirs."""
 
 import hashlib
-import hmac
+import re
 import secrets
-import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from almoner import _extras
+from almoner._disk import PRIVATE_FILE, first_file, private_folder
+from almoner.errors import ArgumentError
 from almoner.service._http.application import Request, Response
 from almoner.service._refusals import Refused
 from almoner.service._tokens import holder_of
-from almoner.service.policies import AnalystTerms
+from almoner.service.policies import AnalystTerms, Policy
+
+with _extras.need("itsdangerous", extra="service"):
+    from itsdangerous import BadData, Signer, URLSafeTimedSerializer
 
 __all__ = ["HOLDER", "Visit", "Visits", "analyst_of", "bearer", "in_force"]
 
 HOLDER = "the data holder"
-_HOURS = 8
-_MOST_VISITS = 10_000
+_SECONDS = 8 * 3600
 _UNKNOWN = "a token is needed, and must be known and not expired: Authorization: Bearer ..."
 
 
@@ -47,61 +53,83 @@ def analyst_of(token: str, analysts: Mapping[str, AnalystTerms]) -> AnalystTerms
 
 
 class Visit(NamedTuple):
-    """A visit to the pages, begun with a token."""
+    """A visit to the pages. Its cookie holds the name, the number and a fingerprint of its token's hash, signed."""
 
     name: str
-    ends: float
+    number: str
+    """Random."""
     form: str
-    """A random text that every form of this visit must send back."""
-    token: str
-    """The hash of the token that it began with: another token ends the visit."""
+    """A signature of the number, which every form of this visit must send back."""
 
 
 class Visits:
-    """Visits by the random name in their cookie, in memory alone.
+    """Visits as signed cookies: they go on when the service is started again, and at others that have its folder.
+
+    The folder is for its owner alone. It has the file ``keys``, a line for each key, of which the last signs and all
+    are taken; and for each visit that was ended before its time an empty file of its number.
 
     Args:
         cookie: its name.
-        secure: whether browsers send it over https alone.
+        policy: says where the folder is, and whether browsers send cookies over https alone.
+        tokens: gives the hash of the token that is in force for a name; another one than at the login ends a visit.
+
+    Raises:
+        ArgumentError: the folder cannot be used.
     """
 
-    def __init__(self, cookie: str, *, secure: bool) -> None:
-        self._cookie, self._secure = cookie, secure
-        self._lock = threading.Lock()
-        self._visits: dict[str, Visit] = {}
+    def __init__(self, cookie: str, policy: Policy, tokens: Callable[[str], str | None]) -> None:
+        self._tokens, self._folder, keys = tokens, policy.visits, _keys(policy.visits)
+        self._sent: dict[str, Any] = {"httponly": True, "samesite": "strict", "secure": policy.service.https}
+        how: dict[str, Any] = {"key_derivation": "hmac", "digest_method": hashlib.sha256}
+        self._cookie, self._cookies = cookie, URLSafeTimedSerializer(keys, f"{cookie} cookie", signer_kwargs=how)
+        self._forms = Signer(keys, f"{cookie} form", **how)
 
-    def begin(self, name: str, token: str, response: Response) -> None:
-        """Begin a visit with the token of this hash, and send its cookie."""
-        value = secrets.token_urlsafe(32)
-        with self._lock:
-            now = time.monotonic()
-            self._visits = {key: visit for key, visit in self._visits.items() if visit.ends > now}
-            if len(self._visits) >= _MOST_VISITS:
-                self._visits.pop(next(iter(self._visits)))
-            self._visits[_hashed(value)] = Visit(name, now + _HOURS * 3600, secrets.token_urlsafe(32), token)
-        response.set_cookie(
-            self._cookie, value, max_age=_HOURS * 3600, httponly=True, samesite="strict", secure=self._secure
-        )
+    def begin(self, name: str, response: Response) -> None:
+        """Begin a visit with the token that is in force, and send its cookie."""
+        value = self._cookies.dumps([name, secrets.token_hex(16), _fingerprint(self._tokens(name) or "")])
+        response.set_cookie(self._cookie, value, max_age=_SECONDS, **self._sent)
 
     def of(self, request: Request) -> Visit | None:
         """The visit of a request; None if there is none."""
-        value = request.cookies.get(self._cookie, "")
-        with self._lock:
-            visit = self._visits.get(_hashed(value))
-        return visit if visit is not None and visit.ends > time.monotonic() else None
+        try:
+            name, number, token = self._cookies.loads(request.cookies.get(self._cookie, ""), max_age=_SECONDS)
+        except BadData:
+            return None
+        now = self._tokens(name)
+        if now is None or token != _fingerprint(now) or (self._folder / number).exists():
+            return None
+        return Visit(name, number, self._forms.get_signature(number).decode())
 
     def end(self, request: Request, response: Response) -> None:
-        """End the visit of a request."""
-        with self._lock:
-            self._visits.pop(_hashed(request.cookies.get(self._cookie, "")), None)
-        response.delete_cookie(self._cookie, httponly=True, samesite="strict", secure=self._secure)
+        """End the visit of a request, for whoever has its cookie; and forget those ended that would be over by now."""
+        visit = self.of(request)
+        if visit is not None:
+            (self._folder / visit.number).touch(PRIVATE_FILE)
+            for each in self._folder.glob("[0-9a-f]" * 32):
+                with suppress(FileNotFoundError):  # another service was faster
+                    if each.stat().st_mtime < time.time() - _SECONDS:
+                        each.unlink()
+        response.delete_cookie(self._cookie, **self._sent)
 
-    @staticmethod
-    def check_form(visit: Visit, sent: str) -> None:
+    def check_form(self, visit: Visit, sent: str) -> None:
         """Refuse a form that no page of this visit sent."""
-        if not hmac.compare_digest(visit.form.encode(), sent.encode("utf-8", "replace")):
+        if not self._forms.verify_signature(visit.number, sent.encode("utf-8", "replace")):
             raise Refused(403, "form", "the form is not of this visit: load the page again")
 
 
-def _hashed(value: str) -> str:
-    return hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()
+def _fingerprint(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()[:32]
+
+
+def _keys(folder: Path) -> list[str]:
+    """The keys that sign, the oldest first; the folder and one key are made where there are none."""
+    try:
+        private_folder(folder)
+        first_file(folder / "keys", secrets.token_hex(32) + "\n")
+        keys = (folder / "keys").read_text(encoding="ascii", errors="replace").split()
+    except OSError as error:
+        wanted = 'give this user the right to it, or say where: [service] visits = "/a/folder"'
+        raise ArgumentError(f"service.visits={str(folder)!r} cannot be used: {error.strerror}: {wanted}") from None
+    if not keys or not all(map(re.compile("[0-9a-f]{64}").fullmatch, keys)):
+        raise ArgumentError(f"{folder / 'keys'} must hold 64 hexadecimal digits in each line; without it one is made")
+    return keys

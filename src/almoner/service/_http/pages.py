@@ -12,7 +12,7 @@ from almoner._intervals import interval_shown, value_shown
 from almoner.queries import Answer
 from almoner.service._analyst_api import AnalystApi
 from almoner.service._bodies import AnswerBody
-from almoner.service._http.analyst_routes import ask
+from almoner.service._http.analyst_routes import ask, count_request
 from almoner.service._http.application import Handler, Request, Response, page_response, redirect
 from almoner.service._http.forms import Fields, fields_of, key_of, new_key, options_of, question_of
 from almoner.service._http.login import Visit, Visits, analyst_of, in_force
@@ -30,7 +30,7 @@ class AnalystPages:
 
     def __init__(self, api: AnalystApi) -> None:
         self._api = api
-        self._visits = Visits("analyst_session", secure=api.policy.service.https)
+        self._visits = Visits("analyst_session", api.policy, self._token)
 
     @property
     def handlers(self) -> list[tuple[str, str, Handler]]:
@@ -56,7 +56,7 @@ class AnalystPages:
             words = "This token is not known, or it has expired."
             return page_response(login_page("Statistics", "Your token", words), refused.status)
         response = redirect("/")
-        self._visits.begin(terms.name, terms.token, response)
+        self._visits.begin(terms.name, response)
         return response
 
     async def leave(self, request: Request, _: Visit, __: AnalystTerms, ___: Fields) -> Response:
@@ -95,10 +95,10 @@ class AnalystPages:
         async def answer(request: Request) -> Response:
             visit = self._visits.of(request)
             terms = None if visit is None else self._api.policy.analysts.get(visit.name)
-            if visit is None or terms is None or visit.token != terms.token or not in_force(terms):
+            if visit is None or terms is None:
                 return redirect("/login")
             try:
-                self._count(terms)
+                count_request(self._api, terms)
                 return await make(request, visit, terms)
             except Refused as refused:
                 page = _html.render("refused.html", said=refused.text)
@@ -111,15 +111,15 @@ class AnalystPages:
 
         async def answer(request: Request, visit: Visit, terms: AnalystTerms) -> Response:
             fields = await fields_of(request)
-            Visits.check_form(visit, fields.get("form", ""))
+            self._visits.check_form(visit, fields.get("form", ""))
             return await make(request, visit, terms, fields)
 
         return self._shown(answer)
 
-    def _count(self, terms: AnalystTerms) -> None:
-        wait = self._api.rates.wait(terms.name, terms.limits.requests)
-        if wait:
-            raise Refused(429, "rate", f"{terms.limits.requests} requests a minute are allowed", retry=wait)
+    def _token(self, name: str) -> str | None:
+        """The hash of the token of an analyst, if it is in force."""
+        terms = self._api.policy.analysts.get(name)
+        return terms.token if terms is not None and in_force(terms) else None
 
     def _home(self, visit: Visit, terms: AnalystTerms, fields: Fields, *said: str) -> str:
         told, listed, answers = self._api.data_sets()["data_sets"], self._api.answers(terms), []

@@ -44,10 +44,11 @@ from almoner.queries import (
     Table,
     Top,
     Variance,
+    testing,
 )
-from almoner.queries._engines import spark_accounts
 from almoner.queries._questions.kinds_of import described
 from almoner.queries._questions.prices import STEPS
+from almoner.queries.spark import _accounts as spark_accounts
 from crashes import campaign_on_spark
 from ledgers import counted, exact
 from sparks import NO_CODE, cluster, needs_spark, opened, started
@@ -313,21 +314,10 @@ def holds(found):
     return all(finding.holds for finding in found)
 
 
-def test_questions_of_several_columns_are_the_same(spark, rows, path):
-    """Ratios, second moments, tops and mixed bins: the same sums and units on both engines, wide and long."""
-    asked = [
-        Ratio("amount", "n", numerator_bounds=(0, 9), denominator_bounds=(1, 5), clip=3, **CHEAP),
-        Ratio(numerator_where="place = 'x'", by={"place": ["x", "z"]}, clip=2, **CHEAP),
-        Covariance({"amount": (-1, 3.5), "n": (0, 7)}, clip=1.5, per_group=1.2, **CHEAP),
-        Regression("n", {"amount": (0, 1e6), "n": (0, 7)}, clip=1, by={"place": [*"xyzabc"]}, **CHEAP),
-        Top(2, "place", ["y", "x", "nowhere"], count="rows", by={"n": [1, 3, 4]}, clip=4, **CHEAP),
-        Quantiles("amount", tuple(range(-3, 10)), **CHEAP),
-        Quantiles("amount", tuple(range(-3, 10)), by={"place": [*"xyz"]}, clip=0.8, **CHEAP),
-    ]
-    with opened(path, rows) as ours, opened(path.with_name("d"), pa.table(ROWS)) as theirs:
-        found = together(spark, ours._rows, asked)
-        for place, each in enumerate(asked):
-            assert found[place] == exact(theirs, each), each
+@pytest.mark.parametrize("check", testing.CHECKS)
+def test_it_passes_the_checks_for_engines(check, spark, tmp_path_factory, tmp_path):
+    """What whoever writes an engine runs, on Spark; tables are read from files, where times have no zone."""
+    check(lambda table: frame(spark, table, tmp_path_factory.mktemp("table")), tmp_path)
 
 
 def test_values_that_people_keep_are_the_same(spark, path):
@@ -417,29 +407,6 @@ def test_a_watch_counts_the_same_people(rows, path):
             assert told in ([True, True], [True, False], [False, False])
         assert missing[0] == missing[1] > 0
         assert holds(ours.verify())
-
-
-def test_people_shrink_as_on_duckdb(rows, path):
-    """With a pace everybody is charged the same, the same sums are added up, and as much is missing."""
-    seen = []
-    with opened(path, rows) as ours, opened(path.with_name("d"), pa.table(ROWS)) as theirs:
-        for session in (ours, theirs):
-            session.limit(0.7, analyst="ann")
-            session.analyst("ann").ask(Count(clip=2, rho=0.5), key="a")
-            asked = Sum("n", 0, 8, by={"place": ["x", "y", "z"]}, clip=1, at_most=4, bounds_hold=True, rho=0.6, pace=2)
-            answer = session.analyst("ann").ask(asked, key="b")
-            many = Count(by={"n": list(range(40))}, clip=1, at_most=2, rho=0.6, pace=3)
-
-            def missing(turn, offer, many=many):
-                people = turn.admit(offer, key="c", price=many.price, payment=many.payment, analyst="ann").people
-                return people.refused(), people.missing_mass(many.price)
-
-            plan = session._rows.plan(many, described(many))
-            mass = session.ledger.answer(session._rows.charges(plan), missing)
-            seen.append((answer.complete_clip, exact(session, many), mass))
-            assert mass[0] > 0
-            assert holds(session.verify(replay=True))
-    assert seen[0] == seen[1]
 
 
 def test_without_spark_a_ledger_is_read_and_people_leave(rows, path):

@@ -1,0 +1,318 @@
+"""Checks for engines of other warehouses: whatever is asked, the sums and everybody's charges are those of DuckDB.
+
+Each check of ``CHECKS`` opens sessions over tables that your engine holds, and over the same tables in memory::
+
+    @pytest.mark.parametrize("check", testing.CHECKS)
+    def test_my_engine(check, tmp_path):
+        check(lambda table: my_warehouse.table_of(table), tmp_path)
+
+A check raises AssertionError, with the question, where the two differ. Nothing in it depends on noise.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import date, datetime
+from functools import partial
+from math import inf, nan
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+
+from almoner.errors import AlmonerError, BudgetExceeded, DataError
+from almoner.filters import Zcdp
+from almoner.ledger import Finding, Ledger, verify
+from almoner.queries._engines.plugins import plugin_of
+from almoner.queries._questions.kinds.bins import Histogram, Quantiles
+from almoner.queries._questions.kinds.counts import Count, People
+from almoner.queries._questions.kinds.entries import Mean, Sum, Variance
+from almoner.queries._questions.kinds.moments import Covariance, Regression
+from almoner.queries._questions.kinds.ratios import Ratio
+from almoner.queries._questions.kinds.tops import Top
+from almoner.queries._questions.kinds.values import Distinct, Keys
+from almoner.queries._questions.kinds_of import described
+from almoner.queries._questions.question import Question
+from almoner.queries._session import Session
+from almoner.queries._tables.tables import Lookup, Table
+
+__all__ = ["CHECKS"]
+
+Load = Callable[[pa.Table], Any]
+"""Puts a table into the engine, and returns what ``Session.open`` takes."""
+Check = Callable[[Load, Path], None]
+"""A check, with a folder that is empty."""
+
+_ROWS = pa.table(
+    {
+        "who": ["ann", "ann", "ann", "bob", "bob", "cy", None, "d\\'ee", "d\\'ee", "É", "ann "],
+        "x": [1.0, 2.5, 1e300, 3.0, -4.0, nan, 7.0, None, inf, -inf, -0.5],
+        "n": [1, 2, 3, 4, 5, 6, 7, 8, 2**63 - 1, -(2**63), None],
+        "t": ["x", "y", "x", "X", "it's", " 1.5 ", "x", None, "\\", "e\u0301", "100%_"],
+        "b": [True, False, None, True, True, False, True, False, None, True, False],
+        "d": [date(2011, 12, day) for day in range(1, 9)] + [None, date(1, 1, 1), date(9999, 12, 31)],
+        "time": [
+            datetime(2011, 3, 27, 2, 30),
+            None,
+            *[datetime(1969, 12, 31, hour, 59, 59, 999999) for hour in range(9)],
+        ],
+        'an odd "name"': pa.array([0.5] * 11, pa.float32()),
+    }
+)
+_CHEAP: dict[str, Any] = {"sigma": 1e4}
+_QUESTIONS: Sequence[Question] = (
+    Count(clip=2, **_CHEAP),
+    People(where="t like '%s' or t like '_' or t like '100%'", **_CHEAP),
+    People(where="not (x <= 3) and d is not null", **_CHEAP),
+    Count(where="n in (1, 2.5, 9223372036854775807) or n < x", clip=0.7, **_CHEAP),
+    Count(where="d >= '2011-12-03' and time < '2011-03-27T02:30:00'", clip=9, **_CHEAP),
+    Count(by={"t": ["x", "X", "it's", "\\", "e\u0301"], "b": [True, False]}, clip=3, per_group=1.3, **_CHEAP),
+    Count(by={"t": [*map(chr, range(97, 122))], "n": [1, 2, 2**63 - 1]}, clip=3, **_CHEAP),
+    Count(by={"d": [f"2011-12-0{day}" for day in range(1, 9)]}, clip=3, **_CHEAP),
+    Sum("x", -10, 7.5, clip=2, **_CHEAP),
+    Sum('"an odd ""name"""', 0, 1, clip=2, **_CHEAP),
+    Sum("coalesce(number(t), abs(x) / n, floor(x))", -5, 5, clip=9, **_CHEAP),
+    Sum("length(upper(t)) + year(d) + weekday(d)", 0, 5000, clip=9, **_CHEAP),
+    Sum("days(week(d), month(d)) + hour(time)", -50, 50, clip=9, **_CHEAP),
+    Mean("x", -1, 20.25, by={"b": [True, False]}, **_CHEAP),
+    Mean("round(x) + bucket(n, 5)", 0, 20, per="row", clip=2, **_CHEAP),
+    Variance("n", 0, 30, per="total", **_CHEAP),
+    Histogram("x", (-10.0, 0.0, 0.5, 10.0), per="row", clip=2, **_CHEAP),
+    Quantiles("x", tuple(range(-3, 10)), by={"t": ["x", "y", "z"]}, clip=0.8, per="row", **_CHEAP),
+    Ratio("x", "n", numerator_bounds=(0, 9), denominator_bounds=(1, 5), clip=3, **_CHEAP),
+    Covariance({"x": (-1, 3.5), "n": (0, 7)}, clip=1.5, per_group=1.2, **_CHEAP),
+    Regression("n", {"x": (0, 1e6), "n": (0, 7)}, clip=1, by={"t": [*"xyzabc"]}, **_CHEAP),
+    Top(2, "t", ("y", "x", "nowhere"), count="rows", by={"n": [1, 3, 4]}, clip=4, **_CHEAP),
+    Count(
+        each_person={"total": "sum(x)", "last": "last(t, d)", "kinds": "distinct(t)", "some": "any(b)"},
+        where="total > -3 and last != 'y' and (kinds < 3 or some)",
+        **_CHEAP,
+    ),
+)
+_KEPT: Sequence[Question] = (
+    Keys("t", most=2, delta=1e-9, **_CHEAP),
+    Keys("d", most=1, delta=1e-9, **_CHEAP),
+    Distinct("n", most=3, by={"b": [True, False]}, **_CHEAP),
+)
+
+
+def same_sums(load: Load, folder: Path) -> None:
+    """Every kind of question, in the wide and the long form, over missing, odd and huge entries."""
+    for ours, theirs in _pairs(load, folder, {"data": _ROWS}):
+        _compare(ours, theirs, _QUESTIONS, _exact)
+
+
+def same_values(load: Load, folder: Path) -> None:
+    """Keys that nobody listed, and numbers of different values: the same ones are kept."""
+    for ours, theirs in _pairs(load, folder, {"data": _ROWS}, keys_delta=1e-6):
+        _compare(ours, theirs, _KEPT, _exact)
+
+
+def same_joins(load: Load, folder: Path) -> None:
+    """Columns of other tables and steps over their rows; a second row where one was declared is refused."""
+    people = pa.table({"id": ["ann", "bob", "cy"], "age": [30, 40, None], "zip": ["n", "s", "n"]})
+    zips = pa.table({"zip": ["n", "s"], "name": ["north", "south"]})
+    asked = (
+        Sum("x * homes.age", -99, 99, by={"zips.name": ["north", "south"]}, clip=9, table="rows", **_CHEAP),
+        Count(table="homes", each_person={"n": "count(rows)", "x": "sum(rows.x)"}, where="n > 1 and x < 9", **_CHEAP),
+    )
+    person = {"rows": "who", "homes": "id"}
+
+    def made(place: Load) -> dict[str, Any]:
+        tables = {"rows": place(_ROWS), "homes": Table(place(people), one_row=True)}
+        return {"tables": tables, "public": {"zips": Lookup(place(zips), "zip", on="homes.zip")}, "person": person}
+
+    with _opened(folder / "ours", **made(load)) as ours, _opened(folder / "theirs", **made(_itself)) as theirs:
+        _compare(ours, theirs, asked, _exact)
+    with suppress(DataError), _opened(folder / "twice", tables={"rows": Table(load(_ROWS), one_row=True)}):
+        raise AssertionError("two rows of a person, where one was declared, were not refused")
+
+
+def same_accounts(load: Load, folder: Path) -> None:
+    """Budgets, limits, reservations, people who leave, return and shrink; the ledger is read without the engine too."""
+    tenth = Count(clip=3, rho=0.3)
+    for ours, theirs in _pairs(load, folder, {"data": _ROWS}):
+        told = []
+        for session in (ours, theirs):
+            ann, bea = session.analyst("ann"), session.analyst("bea", purpose="ads")
+            first = ann.ask(tenth, key="a")
+            session.limit(0.32, analyst="ann")
+            session.retire("bob")
+            session.reserve(0.3, key="later")
+            bea.ask(Mean("n", 0, 8, per="row", by={"t": ["x", "y"]}, clip=3, rho=0.3), key="b", reserved="later")
+            session.restore("bob")
+            ann.ask(tenth, key="c", anyway=True)
+            ann.ask(Count(by={"n": [*range(40)]}, clip=1, at_most=2, rho=0.01, pace=3), key="d", anyway=True)
+            with suppress(BudgetExceeded):
+                ann.ask(Count(clip=1, rho=0.33), key="e")
+                raise AssertionError("a question beyond an analyst's limit was answered")
+            session.analyst("cat").ask(Count(clip=3, rho=0.9), key="f", anyway=True)
+            _same("the answer under the same key", ann.ask(tenth, key="a"), first)
+            told.append(_accounts(session))
+            _all_hold(session.verify(replay=True))
+        _same("accounts", *told)
+    with Ledger.open(folder / "ours") as book:
+        _all_hold(verify(book))
+        _same(
+            "accounts without the engine",
+            {who: book.spent(who) for who in told[0]},
+            {w: u for w, (u, _) in told[0].items()},
+        )
+
+
+def same_missing(load: Load, folder: Path) -> None:
+    """As many people are missing because they could not pay, and as much mass of those who shrank, who are added up."""
+    asked = (Count(clip=1, rho=0.25), Count(by={"n": [*range(40)]}, clip=1, at_most=2, rho=0.6, pace=3))
+    shrunk = Sum("n", 0, 8, by={"t": ["x", "y", "z"]}, clip=1, at_most=4, bounds_hold=True, rho=0.6, pace=2)
+    for ours, theirs in _pairs(load, folder, {"data": _ROWS}):
+        clips = []
+        for session in (ours, theirs):
+            session.limit(0.7, analyst="ann")
+            session.retire("bob")
+            session.analyst("ann").ask(Count(clip=2, rho=0.5), key="a")
+            clips.append(session.analyst("ann").ask(shrunk, key="b", anyway=True).complete_clip)
+        _same("complete_clip", *clips)
+        _compare(ours, theirs, asked, _missing)
+        _compare(ours, theirs, asked, _exact)
+        _same("accounts", _accounts(ours), _accounts(theirs))
+        _all_hold(ours.verify(replay=True))
+
+
+def nothing_is_charged_by_halves(load: Load, folder: Path) -> None:
+    """Whatever the writer of accounts fails at: no private word, nobody is charged, and the same key works later."""
+    data = load(_ROWS)
+    plugin: Any = plugin_of(data)
+    question = Count(clip=2, rho=0.1)
+    with _opened(folder / "ours", data=data) as session:
+        session.analyst("ann").ask(question, key="a")
+        before = _accounts(session)
+    for broken in ("write_charges", "write_accounts"):
+        failing = partial(_failing, plugin.writer, broken)
+        with patch.object(plugin, "writer", failing), _opened(folder / "ours", data=data) as session:
+            try:
+                session.analyst("ann").ask(question, key="b")
+            except AlmonerError as error:
+                if "private" in f"{error} {error.__context__}":
+                    raise AssertionError(f"an error of {broken} was told in its own words") from None
+            else:
+                raise AssertionError(f"a question was answered though {broken} failed")
+        with _opened(folder / "ours", data=data) as session:
+            _same(f"accounts after {broken} failed", _accounts(session), before)
+    with _opened(folder / "ours", data=data) as session:
+        session.analyst("ann").ask(question, key="b")
+        _all_hold(session.verify(replay=True))
+
+
+CHECKS: Sequence[Check] = (
+    same_sums,
+    same_values,
+    same_joins,
+    same_accounts,
+    same_missing,
+    nothing_is_charged_by_halves,
+)
+"""All checks."""
+
+
+class _Failing:
+    """A writer of accounts one of whose methods fails when its work is done."""
+
+    def __init__(self, writer: Any, broken: str) -> None:
+        self._writer, self._broken = writer, broken
+
+    def __getattr__(self, name: str) -> Any:
+        right = getattr(self._writer, name)
+        if name != self._broken:
+            return right
+
+        def fail(*arguments: Any, **named: Any) -> None:
+            right(*arguments, **named)
+            raise OSError("private words")
+
+        return fail
+
+
+def _failing(writer: Callable[[Any], Any], broken: str, data: Any) -> _Failing:
+    return _Failing(writer(data), broken)
+
+
+def _itself(table: pa.Table) -> pa.Table:
+    return table
+
+
+def _opened(path: Path, **options: Any) -> Session:
+    """A session with a large budget, whose people are called ``who`` unless said otherwise."""
+    there = Ledger.exists(path)
+    budget = None if there else Zcdp(rho=1.0)
+    return Session.open(**{"person": "who", "budget": budget, "ledger": path, "create": not there, **options})
+
+
+def _pairs(
+    load: Load, folder: Path, tables: Mapping[str, pa.Table], **options: Any
+) -> Iterable[tuple[Session, Session]]:
+    """A session over the engine, and one over the same rows in memory."""
+    (rows,) = tables.values()
+    with (
+        _opened(folder / "ours", data=load(rows), **options) as ours,
+        _opened(folder / "theirs", data=rows, **options) as theirs,
+    ):
+        yield ours, theirs
+
+
+def _compare(
+    ours: Session, theirs: Session, asked: Iterable[Question], measure: Callable[[Session, Question], object]
+) -> None:
+    for question in asked:
+        _same(str(described(question)), measure(ours, question), measure(theirs, question))
+
+
+def _same(what: str, ours: object, theirs: object) -> None:
+    if ours != theirs:
+        raise AssertionError(f"{what}: the engine gives {ours!r}, DuckDB {theirs!r}")
+
+
+def _all_hold(findings: Iterable[Finding]) -> None:
+    for finding in findings:
+        if not finding.holds:
+            raise AssertionError(f"verify: {finding.what}: this does not hold")
+
+
+def _exact(session: Session, asked: Question) -> object:
+    """Before noise: what is added up of all people who can pay, and everybody's price."""
+    rows, workspace = session._rows, session.ledger.store.workspace
+    plan = rows.plan(asked, described(asked))
+
+    def work(transaction: Any, offer: Any) -> object:
+        terms = {"price": asked.price, "spare": asked.spare_units, "payment": asked.payment}
+        admitted = transaction.admit(offer, key="exact", analyst="ann", **terms).people.rows
+        return (
+            dict(rows.people_by_value(plan, admitted))
+            if isinstance(asked, Keys | Distinct)
+            else rows.sums(plan, admitted)
+        )
+
+    sums = session.ledger.answer(rows.charges(plan), work)
+    prices = rows.prices(plan)
+    workspace.make(prices.tables)
+    units = workspace.run(f"SELECT person, units FROM ({prices.sql}) p WHERE units > 0", prices.parameters).fetchall()
+    workspace.drop(table.name for table in prices.tables)
+    if len(dict(units)) < len(units):
+        raise AssertionError(f"{described(asked)}: a person has two prices")
+    return sums, dict(units)
+
+
+def _missing(session: Session, asked: Question) -> object:
+    """(People who cannot pay, the mass that is missing of what they would contribute)."""
+
+    def work(transaction: Any, offer: Any) -> object:
+        people = transaction.admit(offer, key="missing", price=asked.price, payment=asked.payment, analyst="ann").people
+        return people.refused(), people.missing_mass(asked.price)
+
+    plan = session._rows.plan(asked, described(asked))
+    return session.ledger.answer(session._rows.charges(plan), work)
+
+
+def _accounts(session: Session) -> dict[str, tuple[int, list[float]]]:
+    """Everybody's charge, and the lines of their statements."""
+    people = sorted({who for who in _ROWS["who"].to_pylist() if who is not None})
+    return {who: (session.ledger.spent(who), [line.rho for line in session.statement(who).lines]) for who in people}
