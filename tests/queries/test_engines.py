@@ -6,7 +6,7 @@ import pytest
 import warehouse
 from almoner import filters
 from almoner.errors import ArgumentError, DataError, Unsupported
-from almoner.ledger import Ledger, Periods
+from almoner.ledger import Ledger, Periods, Terms
 from almoner.queries import Count, Session, Sum, Table
 from almoner.queries._engines import plugins
 
@@ -43,9 +43,9 @@ def test_what_a_plugin_cannot_do_is_refused_in_its_words(load, tmp_path):
     months = Periods("day", every="month", first="2026-01-01", last="2026-12-31")
     for options in ({"spelling": "nfc"}, {"periods": months}):
         with pytest.raises(Unsupported, match="not for tables of Warehouse: write them as Parquet files"):
-            opened(path, data, **options)
+            opened(path, data, budget=Terms(filters.Zcdp(rho=1.0), **options))
     with pytest.raises(ArgumentError, match="are not for tables of Warehouse: make the view in Warehouse"):
-        opened(path, data, view="SELECT * FROM data")
+        opened(path, Table(data, view="SELECT * FROM data"))
     with pytest.raises(ArgumentError, match="tables of Warehouse and other tables cannot be in one session"):
         opened(path, None, tables={"a": data, "b": Table(ROWS)})
     with pytest.raises(ArgumentError, match=r"open the data with a view of the warehouse .* for a person"):

@@ -148,7 +148,7 @@ class LedgerStream(Uncopyable):
 
     @property
     def number(self) -> int:
-        """How many updates the ledger has charged. Public."""
+        """Number of updates that the ledger has charged. Public."""
         return self._stream.number
 
     def refuse_used_key(self) -> None:
