@@ -156,7 +156,7 @@ class LedgerStream(Uncopyable):
 
     @property
     def number(self) -> int:
-        """How many updates the ledger has charged. Public."""
+        """The number of updates that the ledger has charged. Public."""
         return self._begun.number
 
     def refuse_used_key(self) -> None:
