@@ -224,15 +224,7 @@ class Opened:
 
 
 class _Book:
-    """Observers, the count of releases and the folder of a run: what both books keep.
-
-    Args:
-        current: the state of the run, where releases are counted.
-        draw: gives sums plus noise.
-        observers: told what each person contributes.
-        folder: of the run, or None.
-        before: called before noise is drawn.
-    """
+    """Observers, the count of releases, the folder and the noise of a run: what both books keep."""
 
     def __init__(
         self,
@@ -259,9 +251,9 @@ class _Book:
         """Keep releases in a folder from now on."""
         self._folder = folder
 
-    def state_of(self, accounts: Any) -> dict[str, Any]:
-        """The state of accounts, and what the observers counted. PRIVATE."""
-        return {"accounts": accounts, "observers": {each.name: each.state() for each in self.observers}}
+    def state(self) -> dict[str, Any]:
+        """What the observers counted; a ledger's accounts are its own. PRIVATE."""
+        return {"accounts": None, "observers": {each.name: each.state() for each in self.observers}}
 
     def odometer(self) -> Any:
         """The running bounds, or None. PRIVATE where they are per person."""
@@ -400,7 +392,7 @@ class MemoryBook(_Book):
 
     def state(self) -> dict[str, Any]:
         """The accounts, and what the observers counted. PRIVATE."""
-        return self.state_of(self.accounts.state())
+        return super().state() | {"accounts": self.accounts.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from the accounts and counts of a folder.
@@ -466,9 +458,7 @@ class LedgerBook(_Book):
         super().__init__(current, draw, observers, folder, before)
         self._stream, self._spread = stream, spread
 
-    def check(self, step: Mechanism) -> None:
-        """Raise Unsupported where an observer cannot count a release; nobody is charged."""
-        self.check_observed(step)
+    check = _Book.check_observed
 
     def release(self, step: Any, turnout: Turnout, contribute: Contribute, *, rows: Any = None) -> Sums:
         """Charge the people who are there on the ledger, and give the noisy sums once it has charged them.
@@ -514,10 +504,6 @@ class LedgerBook(_Book):
         opened = Opened(None, people=ids, observers=self.observers)
         opened.given = [(mechanisms.from_fields(charged), each) for charged, each in given]
         self.record(step, opened)
-
-    def state(self) -> dict[str, Any]:
-        """The observers' counts; the accounts are the ledger's. PRIVATE."""
-        return self.state_of(None)
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from the counts of a folder."""
