@@ -252,7 +252,7 @@ class _Book:
         self._folder = folder
 
     def state(self) -> dict[str, Any]:
-        """What the observers counted; a ledger's accounts are its own. PRIVATE."""
+        """Counts of the observers; a ledger's accounts are its own. PRIVATE."""
         return {"accounts": None, "observers": {each.name: each.state() for each in self.observers}}
 
     def odometer(self) -> Any:
