@@ -60,7 +60,7 @@ BOXES = {
     "saves.after": ("Folder: state.npz, if it is time", "accounts, model, optimizer, sampling", "disk"),
     "run.save": ("Folder: state.npz", "bounds, model, optimizer, sampling", "disk"),
 }
-"""What is drawn for a call: the line, a note, and whose it is."""
+"""Calls that are drawn: the line, a note, and whose it is."""
 
 SILENT = {
     "step", "list", "len", "isinstance", "join_new", "Everybody", "Opened", "self._folder.check_ids", "rows.part",

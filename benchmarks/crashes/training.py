@@ -30,7 +30,7 @@ from training_judged import judged, read, repeated
 from training_killed import BROKEN, DOORS, started, warm_up
 
 ENDS = {"SIGKILL": 0.65, "SIGPROF": 0.25, "SIGTERM": 0.1}
-"""How a process is ended, and how often."""
+"""Signals that end a process, and the share of each."""
 LONG = 120.0
 """Seconds that no process of these takes, however busy the machine."""
 
@@ -119,7 +119,7 @@ class Campaign:
             self._clean(name, again=True)
 
     def _clean(self, name: str, *, again: bool = False) -> dict[str, float]:
-        """How long a run takes that nobody kills, by the clock and of the processor, and when it releases.
+        """Time of a run that nobody kills, by the clock and of the processor, and the moments of its releases.
 
         It is judged too. Measured once, or again.
         """

@@ -99,7 +99,7 @@ JOBS: dict[str, tuple[Callable[..., list[float]], int, int, str]] = {
     "accounts": (lambda n, steps: trainer("", n, steps), 1_000_000, 6, "a Trainer with {:,} accounts in a step"),
     "stream": (stream, 10_000_000, 40, f"an update of {PEOPLE:,} people of a Stream with {{:,}} accounts"),
 }
-"""What a process measures, how many people or accounts, how many steps are timed, and its title."""
+"""Jobs by name: the function, the number of people or accounts, the number of steps that are timed, and the title."""
 
 
 def work(name: str, count: int, source: Path) -> None:
@@ -119,7 +119,7 @@ def work(name: str, count: int, source: Path) -> None:
 
 
 def process(name: str, count: int, source: Path) -> dict[str, float]:
-    """What one process measured."""
+    """Figures of one process."""
     command = [sys.executable, "-W", "ignore", __file__, "--only", name, str(count), str(source)]
     environment = os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)

@@ -411,46 +411,28 @@ def test_streams_stay_in_their_process_and_are_not_copied(options):
 def test_a_card_states_the_divisor_of_the_last_update_also_after_a_resume(tmp_path):
     """An update that fails does not change it."""
     module, x, y = network(), torch.randn(2, 5), torch.tensor([0, 1])
-
-    def opened(**folder):
-        return training.Stream(
-            module,
-            BY_RECORD,
-            torch.optim.SGD(module.parameters(), lr=0.1),
-            filters.Gaussian(mu=1.0),
-            max_grad_norm=1.0,
-            noise_multiplier=8.0,
-            folder=training.RunFolder(tmp_path / "stream", **folder),
-        )
-
-    with opened() as first:
+    with stream(module, folder=tmp_path / "stream") as first:
         first.update(x, y, ["ann", "bob"], divisor=5)
         with pytest.raises(errors.ArgumentError):
             first.update(x, y, ["ann", 1.5], divisor=7)
         assert first.card(delta=1e-5).divisor == 5.0
-    with opened(resume=True) as again:
+    with stream(module, folder=training.RunFolder(tmp_path / "stream", resume=True)) as again:
         assert again.card(delta=1e-5).divisor == 5.0
         assert "with the last update" in again.card(delta=1e-5).to_markdown()
 
 
-def test_what_a_stream_cannot_do_is_refused_in_its_own_words():
-    """Samples, batches and a pace towards a last step."""
-    module = network()
-    for sampling, words in (
+@pytest.mark.parametrize(
+    ("sampling", "words"),
+    [
         (training.FixedBatches(5), "takes everybody who is there"),
         (training.Poisson(0.5), "takes everybody who is there"),
         (training.FullBatch(pace=0.5), "no last step"),
-    ):
-        with pytest.raises(errors.Unsupported, match=words):
-            training.Stream(
-                module,
-                BY_RECORD,
-                torch.optim.SGD(module.parameters(), lr=0.1),
-                filters.Gaussian(mu=1.0),
-                max_grad_norm=1.0,
-                noise_multiplier=8.0,
-                sampling=sampling,
-            )
+    ],
+)
+def test_what_a_stream_cannot_do_is_refused_in_its_own_words(sampling, words):
+    """Samples, batches and a pace towards a last step."""
+    with pytest.raises(errors.Unsupported, match=words):
+        stream(sampling=sampling)
 
 
 def test_a_filter_is_one_streams_also_where_a_new_folder_is_resumed(tmp_path):
@@ -458,13 +440,7 @@ def test_a_filter_is_one_streams_also_where_a_new_folder_is_resumed(tmp_path):
     budget, module = filters.Gaussian(mu=1.0), network()
 
     def opened(name):
-        optimizer, folder = (
-            torch.optim.SGD(module.parameters(), lr=0.1),
-            training.RunFolder(tmp_path / name, resume=True),
-        )
-        return training.Stream(
-            module, BY_RECORD, optimizer, budget, max_grad_norm=1.0, noise_multiplier=8.0, folder=folder
-        )
+        return stream(module, budget, folder=training.RunFolder(tmp_path / name, resume=True))
 
     opened("first").close()
     with pytest.raises(errors.BudgetExceeded):

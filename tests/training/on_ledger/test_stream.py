@@ -372,6 +372,45 @@ def test_after_an_interrupted_update_a_stream_goes_on_from_its_folder_alone(tmp_
         assert clean(again._ledger._ledger)
 
 
+def test_an_interrupted_update_without_a_folder_ends_the_stream(tmp_path, monkeypatch):
+    """Nobody can say what it was; another stream, under another key, can begin."""
+    opened(tmp_path / "l").close()
+    with stream(training.OnLedger(tmp_path / "l", "news")) as trained:
+        with monkeypatch.context() as patched:
+            patched.setattr(torch.optim.SGD, "step", crash)
+            with pytest.raises(KeyboardInterrupt):
+                trained.update(*records(0), divisor=4.0)
+        with pytest.raises(Unsupported, match="under another key"):
+            trained.update(*records(1), divisor=4.0)
+    with stream(training.OnLedger(tmp_path / "l", "weather")) as other:
+        assert other.update(*records(1), divisor=4.0) == 1
+
+
+def test_partial_fit_goes_on_from_its_folder_after_an_interrupted_call(tmp_path, monkeypatch):
+    """The line that the refusal says is the one that goes on: with one call, which was charged once."""
+    opened(tmp_path / "l").close()
+    book = Ledger.open(tmp_path / "l")
+    on = training.OnLedger(book, "news")
+    settings = {"epsilon": None, "noise_multiplier": SIGMA, "n_people": 4, "learning_rate": 1.0}
+    model = training.LogisticRegression(**settings)
+
+    def call(model, update, **first):
+        x, y, ids = records(update)
+        return model.partial_fit(x.numpy(), y.numpy(), ids, **first)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("almoner.training._linear.descent.LinearModel.step", crash)
+        with pytest.raises(KeyboardInterrupt):
+            call(model, 0, classes=[0, 1], folder=tmp_path / "m", ledger=on)
+    with pytest.raises(Unsupported, match=r"LogisticRegression\.resume\(path, ledger="):
+        call(model, 1)
+    again = training.LogisticRegression.resume(tmp_path / "m", ledger=on)
+    assert again.n_iter_ == 1
+    assert call(again, 1).n_iter_ == 2
+    assert len(book.entries("update")) == 2
+    book.close()
+
+
 class Dear(training.Sampling):
     """Charges a mechanism that is dearer than the step, and not the step itself."""
 

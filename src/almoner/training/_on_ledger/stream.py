@@ -148,7 +148,7 @@ class LedgerStream(Uncopyable):
 
     @property
     def number(self) -> int:
-        """Number of updates that the ledger has charged. Public."""
+        """The number of updates that the ledger has charged. Public."""
         return self._stream.number
 
     def refuse_used_key(self) -> None:

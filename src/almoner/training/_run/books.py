@@ -223,7 +223,44 @@ class Opened:
                 observer.count(charged, given, self.people)
 
 
-class MemoryBook:
+class _Book:
+    """Observers, the count of releases, the folder and the noise of a run: what both books keep."""
+
+    def __init__(
+        self,
+        current: CurrentState,
+        draw: Draw,
+        observers: Sequence[Observer],
+        folder: Any,
+        before: Callable[[], object],
+    ) -> None:
+        self.current, self._draw, self.observers = current, draw, tuple(observers)
+        self._folder, self.before = folder, before
+
+    def check_observed(self, step: Mechanism) -> None:
+        """Raise Unsupported where an observer cannot count a release."""
+        for observer in self.observers:
+            observer.check(step)
+
+    def record(self, step: Mechanism, opened: Opened) -> None:
+        """Tell the observers, and count the release."""
+        opened.count()
+        self.current.add_release(step)
+
+    def keep_in(self, folder: Any) -> None:
+        """Keep releases in a folder from now on."""
+        self._folder = folder
+
+    def state(self) -> dict[str, Any]:
+        """Counts of the observers; a ledger's accounts are its own. PRIVATE."""
+        return {"accounts": None, "observers": {each.name: each.state() for each in self.observers}}
+
+    def odometer(self) -> Any:
+        """The running bounds, or None. PRIVATE where they are per person."""
+        return next((each.odometer for each in self.observers if isinstance(each, Bounds)), None)
+
+
+class MemoryBook(_Book):
     """Accounts in memory, by row or by id: a run's own, the caller's, one worst case for all, none, or held ones.
 
     Args:
@@ -252,11 +289,9 @@ class MemoryBook:
         by_id: bool = False,
         before: Callable[[], object] = lambda: None,
     ) -> None:
-        self.accounts, self.observers, self._people = accounts, tuple(observers), people
-        self.current = current or CurrentState(TrainingState(max_grad_norm=0.0, noise_multiplier=0.0))
-        self._draw: Draw = draw or _no_noise
-        self._folder, self._by_id, self.before = folder, by_id, before
-        self._process = OwnProcess()
+        current = current or CurrentState(TrainingState(max_grad_norm=0.0, noise_multiplier=0.0))
+        super().__init__(current, draw or _no_noise, observers, folder, before)
+        self.accounts, self._people, self._by_id, self._process = accounts, people, by_id, OwnProcess()
         self.gate: Any = None
         """Accounts in front of these, which steps are charged through; questions are not."""
         self.refused: BudgetExceeded | None = None
@@ -266,11 +301,6 @@ class MemoryBook:
         """Raise Unsupported where anybody cannot price or count a release; nobody is charged."""
         check_price(self.gate if gated and self.gate is not None else self.accounts, step)
         self.check_observed(step)
-
-    def check_observed(self, step: Mechanism) -> None:
-        """Raise Unsupported where an observer cannot count a release."""
-        for observer in self.observers:
-            observer.check(step)
 
     def open(self, step: Mechanism, ids: Sequence[Hashable] | None = None, *, gated: bool = True) -> Opened:
         """Check and announce a release; the accounts of those who are there, to be charged.
@@ -299,11 +329,6 @@ class MemoryBook:
             self._folder.announce(step, ids)
         return Opened(accounts, ids=named, people=ids, observers=self.observers, before=self.before)
 
-    def record(self, step: Mechanism, opened: Opened) -> None:
-        """Tell the observers, and count the release."""
-        opened.count()
-        self.current.add_release(step)
-
     def release(
         self, step: Any, turnout: Turnout, contribute: Contribute, *, rows: Any = None, gated: bool = True
     ) -> Sums:
@@ -329,10 +354,6 @@ class MemoryBook:
         self.record(step, opened)
         part = None if rows is None else rows.part()
         return publish(lambda: self._draw(sums, step.sigma, rows), exact=sums, mechanism=step, part=part)
-
-    def keep_in(self, folder: Any) -> None:
-        """Announce releases in a folder from now on."""
-        self._folder = folder
 
     def put_in_front(self, gate: Any, price: Mechanism) -> None:
         """Charge steps through these accounts, whose price is booked in each account already."""
@@ -371,7 +392,7 @@ class MemoryBook:
 
     def state(self) -> dict[str, Any]:
         """The accounts, and what the observers counted. PRIVATE."""
-        return {"accounts": self.accounts.state(), "observers": {each.name: each.state() for each in self.observers}}
+        return super().state() | {"accounts": self.accounts.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from the accounts and counts of a folder.
@@ -403,12 +424,8 @@ class MemoryBook:
         used: Floats = self.accounts.used()
         return used
 
-    def odometer(self) -> Any:
-        """The running bounds, or None. PRIVATE where they are per person."""
-        return next((each.odometer for each in self.observers if isinstance(each, Bounds)), None)
 
-
-class LedgerBook:
+class LedgerBook(_Book):
     """The accounts of a stream on a ledger: each release is one transaction there.
 
     Args:
@@ -438,13 +455,10 @@ class LedgerBook:
         before: Callable[[], object] = lambda: None,
         spread: int = 1,
     ) -> None:
-        self._stream, self.current, self._draw, self._folder = stream, current, draw, folder
-        self.observers, self.before, self._spread = tuple(observers), before, spread
+        super().__init__(current, draw, observers, folder, before)
+        self._stream, self._spread = stream, spread
 
-    def check(self, step: Mechanism) -> None:
-        """Raise Unsupported where an observer cannot count a release; nobody is charged."""
-        for observer in self.observers:
-            observer.check(step)
+    check = _Book.check_observed
 
     def release(self, step: Any, turnout: Turnout, contribute: Contribute, *, rows: Any = None) -> Sums:
         """Charge the people who are there on the ledger, and give the noisy sums once it has charged them.
@@ -453,10 +467,13 @@ class LedgerBook:
             Unsupported: an update before it was charged, and not followed: the state of the folder has to be read anew.
         """
         if self._stream.number != self.current.value.step:
-            raise Unsupported(
-                "an update was interrupted after the ledger had charged it: open the stream again, with "
-                "folder=training.RunFolder(path, resume=True)"
+            cure = (
+                "go on from the folder, with training.RunFolder(path, resume=True) in a new Stream, or with "
+                "LogisticRegression.resume(path, ledger=...)"
             )
+            if self._folder is None:
+                cure = "it had no folder to go on from: begin another one, under another key"
+            raise Unsupported(f"an update of this stream was interrupted after the ledger had charged it: {cure}")
         self.check(step)
         last: list[Opened] = []
 
@@ -482,24 +499,11 @@ class LedgerBook:
             if self._stream.number > self.current.value.step:  # charged, also where something was raised since
                 self.record(step, last[0])
 
-    def record(self, step: Mechanism, opened: Opened) -> None:
-        """Tell the observers, and count the release."""
-        opened.count()
-        self.current.add_release(step)
-
     def record_kept(self, step: Mechanism, given: Sequence[tuple[Mapping[str, Any], Floats]], ids: Any) -> None:
         """As ``record``, for an update that a folder kept."""
         opened = Opened(None, people=ids, observers=self.observers)
         opened.given = [(mechanisms.from_fields(charged), each) for charged, each in given]
         self.record(step, opened)
-
-    def keep_in(self, folder: Any) -> None:
-        """Keep updates in a folder from now on."""
-        self._folder = folder
-
-    def state(self) -> dict[str, Any]:
-        """The observers' counts; the accounts are the ledger's. PRIVATE."""
-        return {"accounts": None, "observers": {each.name: each.state() for each in self.observers}}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from the counts of a folder."""
@@ -509,10 +513,6 @@ class LedgerBook:
 
     def write_off(self, mechanism: Mechanism, ids: Any = None, norms: Any = None) -> None:
         """Nothing is announced in the folder of a stream on a ledger, which knows what was charged."""
-
-    def odometer(self) -> Any:
-        """The running bounds, or None. PRIVATE."""
-        return next((each.odometer for each in self.observers if isinstance(each, Bounds)), None)
 
 
 def _no_noise(_sums: Sums, _sigma: float, _rows: Any) -> Sums:

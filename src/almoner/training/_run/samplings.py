@@ -123,6 +123,8 @@ class Beginning(NamedTuple):
 class Sampling:
     """Who is in a step, and what they are charged. Subclass it, with ``contribute``, for a scheme of your own.
 
+    Its numbers, texts and switches, of names without an underscore, are public: the model's card has them.
+
     Guarantee: with ``contribute`` as it is described there, each person pays for all that this person contributes.
     Source: theory 5.1, 5.2.
     """

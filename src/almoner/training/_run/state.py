@@ -1,6 +1,5 @@
 """The state of a training run: one frozen value, replaced at each change, and what a folder keeps of it."""
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -57,8 +56,6 @@ class TrainingState:
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> "TrainingState":
         """The state that ``to_fields`` described."""
-        called = sys.maxsize if fields["step"] else 0  # earlier versions saved when all had seen a step
-        fields = {"called": called} | dict(fields)
         released = {mechanisms.from_fields(described): times for described, times in fields["released"]}
         return cls(
             **{name: fields[name] for name in PLAIN},
