@@ -93,7 +93,12 @@ def test_every_extra_that_an_error_names_is_there():
         for libraries, extra in re.findall(r'need\(((?:"\w+", )+)extra="(\w+)"\)', path.read_text(encoding="utf-8")):
             found += [(library, extra) for library in re.findall(r"\w+", libraries)]
     assert len(found) > 20
-    known = {"sklearn": "scikit-learn", "dp_accounting": "dp-accounting", "PIL": "pillow"}
+    known = {
+        "sklearn": "scikit-learn",
+        "dp_accounting": "dp-accounting",
+        "PIL": "pillow",
+        "prometheus_client": "prometheus-client",
+    }
     for library, extra in found:
         brought = {named(each) for each in EXTRAS[extra]}
         for others in re.findall(r"almoner\[([\w,]+)\]", " ".join(EXTRAS[extra])):

@@ -237,7 +237,7 @@ def test_a_watched_stream_on_a_ledger_has_the_bounds_of_one_with_accounts_of_its
             return [stream.statement(person).epsilon for person in names]
 
     whole = filters.Gaussian(mu=1.0)
-    with ledger.Ledger.open(tmp_path / "a.ledger", budget=whole, person="VARCHAR", create=True) as book:
+    with ledger.Ledger.open(tmp_path / "a.ledger", ledger.Terms(whole, person="VARCHAR"), create=True) as book:
         on_ledger = bounds(training.OnLedger(book, "stream"))
     own = bounds(filters.Gaussian(mu=1.0))
     assert on_ledger == pytest.approx(own, rel=1e-9)
