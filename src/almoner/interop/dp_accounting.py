@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from dp_accounting import PrivacyAccountant, dp_event
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-__all__ = ["NOTIONS", "accountant", "from_event", "from_pld", "to_event"]
+__all__ = ["accountant", "from_event", "from_pld", "to_event"]
 
 _SUPPORTED = (
     "NoOpDpEvent, GaussianDpEvent, LaplaceDpEvent, DiscreteLaplaceDpEvent, ZCDpEvent, PoissonSampledDpEvent of a "

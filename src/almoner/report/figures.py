@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-__all__ = ["INK", "PALETTE", "figure", "one_two_five", "private_title", "save", "styled", "thousands"]
+__all__ = ["INK", "figure", "one_two_five", "save", "styled", "thousands"]
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe and Ito's colours, which colour-blind readers can tell apart, without the black and the yellow."""

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.special import erfcx, ndtr
 
 from almoner import _check
-from almoner.curves.pairs import Pair
+from almoner.curves._pairs import Pair
 
 __all__ = ["LARGEST_SHARE", "certified", "gaps"]
 

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from almoner import _check, mechanisms
 from almoner._arrays import Array, Library, Mask
+from almoner._notions._notion import READ, Totals, no_failures
+from almoner._notions._with_failures import WithFailures, default_share
 from almoner._units import FAILURE, RANGE, exact, up
-from almoner.curves import planned, renyi, residue, tradeoff
-from almoner.curves.planned import table as planned_table
+from almoner.curves import _residue, planned, renyi, tradeoff
+from almoner.curves.planned import _table as planned_table
 from almoner.errors import ArgumentError, Unsupported
-from almoner.notions._notion import READ, Totals, no_failures
-from almoner.notions._with_failures import WithFailures, default_share
 
 __all__ = ["Planned"]
 
@@ -312,7 +312,7 @@ class Planned(WithFailures[int]):
         share = prices.size(leaf) * block / (self._rounds(left) * prices.worth + left.change + 1)
         slack = floor(left.slack * min(1.0, share) / 2)
         while slack:
-            bought = self._bought_with(left, leaf, block, most, residue.ladder(slack))
+            bought = self._bought_with(left, leaf, block, most, _residue.ladder(slack))
             slack *= MORE_SLACK
             if bought is not None or slack > left.slack * LARGEST_SLACK:
                 return bought

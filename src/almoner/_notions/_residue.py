@@ -15,12 +15,12 @@ from math import floor, inf, sqrt
 from typing import ClassVar, Self
 
 from almoner import mechanisms
+from almoner._notions._notion import Totals, no_failures
+from almoner._notions._order_mixture import certain
+from almoner._notions._with_failures import WithFailures
 from almoner._units import FAILURE, FINE, Units, budget, exact, times, to_float, up
-from almoner.curves import gaussian, renyi, residue, tradeoff
+from almoner.curves import _residue, gaussian, renyi, tradeoff
 from almoner.errors import ArgumentError, Unsupported
-from almoner.notions._notion import Totals, no_failures
-from almoner.notions._order_mixture import certain
-from almoner.notions._with_failures import WithFailures
 
 __all__ = ["Residue"]
 
@@ -104,7 +104,7 @@ class Residue(WithFailures[float]):
 
     def person_price(self, leaf: mechanisms.Mechanism, count: int = 1) -> Totals:
         no_failures(leaf, "an account per person")
-        exactly = residue.needs_no_slack(leaf)
+        exactly = _residue.needs_no_slack(leaf)
         if exactly is None:
             raise Unsupported(f"{type(leaf).__name__} costs a person what depends on what is left: see person_table")
         return (times(count, exactly),)
@@ -114,17 +114,17 @@ class Residue(WithFailures[float]):
             return mechanisms.Gaussian(leaf.sigma, leaf.sensitivity)
         return leaf
 
-    def person_table(self, leaf: mechanisms.Mechanism) -> residue.Table | None:
+    def person_table(self, leaf: mechanisms.Mechanism) -> _residue.Table | None:
         """For accounts per person: the charges of one round by norm and by what is left; None of a Gaussian round.
 
         Guarantee: an account that spends at most ``person_limits()`` by these charges is (epsilon, delta)-DP.
         Source: theory 4.8; docs/proofs/residue-filter.md, section 6.
         """
         no_failures(leaf, "an account per person")
-        if residue.needs_no_slack(leaf) is not None:
+        if _residue.needs_no_slack(leaf) is not None:
             return None
         start, slack = self._start(exact(self.delta))
-        return residue.table(leaf, most=start, slack=slack)
+        return _residue.table(leaf, most=start, slack=slack)
 
     @cached_property
     def _pure_limit(self) -> int:
@@ -154,8 +154,8 @@ class _Round:
 
 @lru_cache(maxsize=256)
 def _round(leaf: mechanisms.Mechanism) -> _Round:
-    square = residue.needs_no_slack(leaf)
-    size = up(residue.size(leaf)) if square is None else 0
+    square = _residue.needs_no_slack(leaf)
+    size = up(_residue.size(leaf)) if square is None else 0
     return _Round(leaf, up(certain(leaf), per=FINE), int(up(renyi.failure(leaf), per=FAILURE)), square, size)
 
 
@@ -214,11 +214,11 @@ def _run(each_round: _Round, count: int, square: Units, slack: int) -> tuple[Uni
     while count and square >= 0:
         left = int(square)
         each = _slack(size, left, slack)
-        cost = residue.cost(leaf, square=left, slack=each) if each <= slack else inf
+        cost = _residue.cost(leaf, square=left, slack=each) if each <= slack else inf
         if cost == inf:
             return -inf, slack
         cost = int(cost)
-        most = min(count, (left - residue.grid(residue.level(left))) // cost + 1, slack // each)
+        most = min(count, (left - _residue.grid(_residue.level(left))) // cost + 1, slack // each)
         done = _last(size, left, cost, slack, each, most)
         square, slack, count = left - done * cost, slack - done * each, count - done
     return square, slack
@@ -246,4 +246,4 @@ def _slack(size: Units, square: int, slack: int) -> int:
     At least LEAST_SLACK, or a part in 10^9 of what is left: with less, rounding would be dearer than the round.
     """
     share = slack if size >= square else slack * int(size) // square
-    return residue.ladder(max(share, min(residue.LEAST_SLACK, slack // 10**9)))
+    return _residue.ladder(max(share, min(_residue.LEAST_SLACK, slack // 10**9)))

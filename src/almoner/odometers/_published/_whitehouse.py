@@ -15,8 +15,8 @@ from typing import Self
 
 from almoner import _check, mechanisms
 from almoner._arrays import Array, Library
+from almoner._notions import Totals
 from almoner._units import to_float
-from almoner.notions import Totals
 from almoner.odometers import _roots
 from almoner.odometers._normal import Clock, Clocked, planned, tuned
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from almoner import _check, mechanisms
 from almoner._arrays import NUMPY, Array, Library
-from almoner.curves import rogers
-from almoner.notions import STEPS, Boundary, Totals
+from almoner._notions import STEPS, Boundary, Totals
+from almoner.curves import _rogers
 from almoner.odometers import _roots
 from almoner.odometers._odometer import Odometer
 
@@ -37,7 +37,7 @@ class SquareAndDrift(Boundary):
         return 2
 
     def costs(self, leaf: mechanisms.Mechanism) -> Totals:
-        return rogers.prices(leaf)
+        return _rogers.prices(leaf)
 
     def rest(self, delta: float, kept: Fraction) -> float:  # noqa: ARG002 - Boundary has it
         return delta  # the authors' formula is written for the whole delta

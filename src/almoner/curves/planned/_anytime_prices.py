@@ -17,11 +17,11 @@ from math import ceil, floor
 
 from almoner import _check, mechanisms
 from almoner._units import FAILURE, exact
-from almoner.curves.loss_grid import Grid, change, laws, spread
+from almoner.curves._loss_grid import Grid, change, laws, spread
+from almoner.curves.planned._anytime import ERRORS, Run
 from almoner.curves.planned._prices import rounds_at
 from almoner.curves.planned._round_price import CHANGE, Price, price_of_block
 from almoner.curves.planned._tails import Side
-from almoner.curves.planned.anytime import ERRORS, Run
 
 __all__ = ["Exchanges", "no_louder"]
 

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from almoner import mechanisms
 from almoner._arrays import Array, Library, Mask, to_numpy
+from almoner._notions._additive import coarse, in_units
+from almoner._notions._notion import Totals, no_failures
+from almoner._notions._with_failures import WithFailures
 from almoner._units import FAILURE, FINE, MEASURE, RANGE, budget, times, to_float, up
-from almoner.curves import approximate, order_mixture, renyi
+from almoner.curves import _order_mixture, approximate, renyi
 from almoner.errors import Unsupported
-from almoner.notions._additive import coarse, in_units
-from almoner.notions._notion import Totals, no_failures
-from almoner.notions._with_failures import WithFailures
 
 __all__ = ["OrderMixture", "certain"]
 
@@ -82,7 +82,7 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
     def allowed_delta(self, totals: Totals) -> float:
         """The delta that the totals at the orders may use at epsilon, rounded up; failures are not in it."""
         curve = np.array([to_float(total, per=FINE) for total in totals[:-2]])
-        return float(order_mixture.allowed_delta(curve, self._lam, self._log_weights, float(self.epsilon)))
+        return float(_order_mixture.allowed_delta(curve, self._lam, self._log_weights, float(self.epsilon)))
 
     def delta_used(self, totals: Totals) -> float:
         """The delta, rounded up, that these totals use at epsilon, if nothing more is charged."""
@@ -123,7 +123,7 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
 
     def _mixed(self, totals: NDArray[np.int64]) -> NDArray[np.bool_]:
         curves = np.where(totals < HALF, totals / MEASURE * (1 + 1e-15), inf)
-        delta = order_mixture.allowed_delta(curves, self._lam, self._log_weights, float(self.epsilon))
+        delta = _order_mixture.allowed_delta(curves, self._lam, self._log_weights, float(self.epsilon))
         verdict: NDArray[np.bool_] = delta <= self.delta * (1 - 1e-15)
         return verdict
 

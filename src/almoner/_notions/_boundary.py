@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from almoner import _check, mechanisms
 from almoner._arrays import NUMPY, Array, Library, Mask
+from almoner._notions._notion import Notion, Totals
+from almoner._notions._with_failures import check_share, default_share
 from almoner._units import FAILURE, MEASURE, RANGE, as_float, budget, exact, times, up
 from almoner.curves import approximate, renyi
 from almoner.errors import Unsupported
-from almoner.notions._notion import Notion, Totals
-from almoner.notions._with_failures import check_share, default_share
 
 __all__ = ["Boundary", "PersonBound", "as_floats"]
 

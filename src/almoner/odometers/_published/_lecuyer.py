@@ -14,10 +14,10 @@ import numpy as np
 
 from almoner import _check, mechanisms
 from almoner._arrays import NUMPY, Array, Library
+from almoner._notions import STEPS, Boundary, Totals
 from almoner._units import up
 from almoner.curves import renyi
 from almoner.errors import ArgumentError
-from almoner.notions import STEPS, Boundary, Totals
 from almoner.odometers import _roots
 from almoner.odometers._odometer import Odometer
 

@@ -7,10 +7,10 @@ from threading import Lock
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from almoner import _check
+from almoner._notions._notion import Notion, Totals
 from almoner._uncopyable import Uncopyable
 from almoner._units import whole
 from almoner.errors import ArgumentError
-from almoner.notions._notion import Notion, Totals
 
 __all__ = ["Account", "State"]
 

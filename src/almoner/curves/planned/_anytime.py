@@ -25,7 +25,7 @@ from scipy import fft
 
 from almoner import _check
 from almoner.curves._grid.spectra import Spectrum, power
-from almoner.curves.loss_grid import laws, spread
+from almoner.curves._loss_grid import laws, spread
 from almoner.curves.planned._prices import Plan
 from almoner.curves.planned._tails import Kind, Side
 from almoner.errors import ArgumentError

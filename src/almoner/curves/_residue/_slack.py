@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from almoner import _check, mechanisms
 from almoner._units import FAILURE, MEASURE, RANGE, Units, up
-from almoner.curves import gaussian, pairs
-from almoner.curves.residue._certificate import LARGEST_SHARE, certified, gaps
+from almoner.curves import _pairs, gaussian
+from almoner.curves._residue._certificate import LARGEST_SHARE, certified, gaps
 
 __all__ = [
     "LEAST_SLACK",
@@ -115,7 +115,7 @@ def cost_at(mechanism: mechanisms.Mechanism, level: int, slack: int) -> Units:
     """
     _check.whole(1, slack=slack)
     square, slack_below = grid(level) / MEASURE, slack / FAILURE * (1 - 2.0**-50)
-    units = up(_least_certified(_pairs(mechanism, slack_below), square, slack_below))
+    units = up(_least_certified(_pairs_of(mechanism, slack_below), square, slack_below))
     if isinstance(mechanism, mechanisms.SampledGaussian):  # sampling makes nothing worse
         units = min(units, up(gaussian.cost(mechanisms.Gaussian(mechanism.sigma, mechanism.sensitivity))))
     return units if units <= grid(level) else inf
@@ -124,7 +124,7 @@ def cost_at(mechanism: mechanisms.Mechanism, level: int, slack: int) -> Units:
 @lru_cache(maxsize=2**10)
 def size(mechanism: mechanisms.Mechanism) -> float:
     """The mean square of the privacy loss of one round: about what it costs while much is left. No bound."""
-    return _mean_square(_pairs(mechanism, 1e-12))
+    return _mean_square(_pairs_of(mechanism, 1e-12))
 
 
 def ladder(slack: int) -> int:
@@ -138,15 +138,15 @@ def ladder(slack: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _pairs(mechanism: mechanisms.Mechanism, slack: float) -> tuple[pairs.Pair, ...]:
-    return pairs.of(mechanism, cut=slack / 20)
+def _pairs_of(mechanism: mechanisms.Mechanism, slack: float) -> tuple[_pairs.Pair, ...]:
+    return _pairs.of(mechanism, cut=slack / 20)
 
 
-def _mean_square(rounds: tuple[pairs.Pair, ...]) -> float:
+def _mean_square(rounds: tuple[_pairs.Pair, ...]) -> float:
     return max(float(pair.masses @ pair.losses**2) for pair in rounds)
 
 
-def _least_certified(rounds: tuple[pairs.Pair, ...], square: float, slack: float) -> float:
+def _least_certified(rounds: tuple[_pairs.Pair, ...], square: float, slack: float) -> float:
     """A cost that is certified, near the least one; inf if none is."""
     most, cost = square * LARGEST_SHARE, 0.0
     for pair in sorted(rounds, key=lambda pair: -float(pair.masses @ pair.losses**2)):

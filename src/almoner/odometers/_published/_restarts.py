@@ -22,10 +22,10 @@ import numpy as np
 
 from almoner import _check, mechanisms
 from almoner._arrays import Array, Library, Mask, to_numpy
+from almoner._notions import MOST, Account, PersonBound, Totals, no_failures
 from almoner._units import MEASURE, budget, times, to_float, up
 from almoner.curves import gaussian, renyi
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
-from almoner.notions import MOST, Account, PersonBound, Totals, no_failures
 
 __all__ = ["FeldmanZrnic", "GaussianRestarts"]
 

@@ -5,16 +5,16 @@ from fractions import Fraction
 from math import e, log, log1p, sqrt
 from typing import ClassVar
 
-from almoner import _check, mechanisms, notions
+from almoner import _check, _notions, mechanisms
 from almoner._units import FAILURE, to_float, up
-from almoner.curves import renyi, rogers
+from almoner.curves import _rogers, renyi
 from almoner.filters._filter import Filter
 
 __all__ = ["Rogers"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SquareAndDrift(notions.WithFailures[tuple[float, float]]):
+class SquareAndDrift(_notions.WithFailures[tuple[float, float]]):
     """The sum of epsilon squared, V, and the drift of the loss. Totals: V, drift, failures."""
 
     measure: ClassVar[str] = "V and drift"
@@ -24,19 +24,19 @@ class SquareAndDrift(notions.WithFailures[tuple[float, float]]):
     def columns(self) -> int:
         return 3
 
-    def price_of_round(self, leaf: mechanisms.Mechanism) -> notions.Totals:
-        return *rogers.prices(leaf), up(renyi.failure(leaf), per=FAILURE)
+    def price_of_round(self, leaf: mechanisms.Mechanism) -> _notions.Totals:
+        return *_rogers.prices(leaf), up(renyi.failure(leaf), per=FAILURE)
 
-    def holds_for(self, totals: notions.Totals, delta: Fraction) -> bool:  # noqa: ARG002 - WithFailures has it
+    def holds_for(self, totals: _notions.Totals, delta: Fraction) -> bool:  # noqa: ARG002 - WithFailures has it
         return self.boundary(totals) <= self.epsilon  # the formula is written for the whole delta
 
-    def spent(self, totals: notions.Totals) -> tuple[float, float]:
+    def spent(self, totals: _notions.Totals) -> tuple[float, float]:
         return to_float(totals[0]), to_float(totals[1])
 
-    def left(self, totals: notions.Totals) -> float:  # type: ignore[override]
+    def left(self, totals: _notions.Totals) -> float:  # type: ignore[override]
         return max(0.0, self.epsilon - self.boundary(totals))
 
-    def boundary(self, totals: notions.Totals) -> float:
+    def boundary(self, totals: _notions.Totals) -> float:
         """The epsilon that these totals amount to, rounded up."""
         square, drift = self.spent(totals)
         floor = self.epsilon**2 / (28.04 * -log(self.delta))

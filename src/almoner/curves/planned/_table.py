@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from almoner import mechanisms
-from almoner.curves import loss_grid, residue
+from almoner.curves import _loss_grid, _residue
 from almoner.curves.planned._prices import ERRORS, Prices
 from almoner.errors import Unsupported
 
@@ -138,7 +138,7 @@ def _norms(mechanism: mechanisms.Mechanism) -> list[float]:
         return [1.0]
     parts = np.concatenate([np.geomspace(1 / 32, 0.24, 24), np.geomspace(0.25, 1.0, 40)])
     norms = np.append(mechanism.sensitivity * parts[:-1], mechanism.sensitivity)
-    return np.unique(np.maximum(norms, min(residue.LEAST_NORM, mechanism.sensitivity))).tolist()  # type: ignore[no-any-return]
+    return np.unique(np.maximum(norms, min(_residue.LEAST_NORM, mechanism.sensitivity))).tolist()  # type: ignore[no-any-return]
 
 
 def _same_kind(planned: mechanisms.Mechanism, mechanism: mechanisms.Mechanism) -> bool:
@@ -220,7 +220,7 @@ class _Rows:
         self._all_change = prices.rounds * sum(one * count for one, count in zip(each, self._counts, strict=True))
         self._all_units = prices.rounds * sum(self._counts)  # of single mechanisms
         self.most = self._all_units + self._all_change
-        change = loss_grid.change(prices.grid.step, SHARE)
+        change = _loss_grid.change(prices.grid.step, SHARE)
         if not self._all_change * change[0].error <= 0.9 * ERRORS:  # what the proof leaves for the change
             raise Unsupported(f"plan={prices.plan!r} could become more change than is proven right: plan fewer rounds")
         if CHANGE not in prices.grid:
@@ -255,9 +255,9 @@ class _Rows:
 
     def _look_at(self, round_: mechanisms.Mechanism) -> None:
         grid = self._prices.grid
-        laws = loss_grid.laws(round_, grid.step, 1e-3 * self._prices.cut)
+        laws = _loss_grid.laws(round_, grid.step, 1e-3 * self._prices.cut)
         grid.add(ROW, laws)
-        size = loss_grid.spread(laws[0], grid.step) ** 2 / grid.step**2 / SHARE
+        size = _loss_grid.spread(laws[0], grid.step) ** 2 / grid.step**2 / SHARE
         self._size, self._smaller = size, max(self._size - size, 0.0)
         self._overhead = 1.001 * max(law.error for law in laws) / ERRORS * self._prices.all_slack
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
-from almoner import _check, mechanisms, notions
+from almoner import _check, _notions, mechanisms
 from almoner._units import FINE, budget, up
 from almoner.curves import approximate, zcdp
 from almoner.filters._filter import Filter
@@ -13,7 +13,7 @@ __all__ = ["Pure"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Squares(notions.Scalar):
+class Squares(_notions.Scalar):
     """Half the sum of epsilon squared, of pure mechanisms."""
 
     epsilon: float
@@ -25,8 +25,8 @@ class Squares(notions.Scalar):
         """As printed: the budget's own epsilon and delta, and nothing at other deltas."""
         return approximate.Approximate(self.epsilon, self.delta)
 
-    def price_of_round(self, leaf: mechanisms.Mechanism) -> notions.Totals:
-        notions.no_failures(leaf, "Pure")
+    def price_of_round(self, leaf: mechanisms.Mechanism) -> _notions.Totals:
+        _notions.no_failures(leaf, "Pure")
         return (up(approximate.cost(leaf)[0] ** 2 / 2, per=FINE),)
 
 

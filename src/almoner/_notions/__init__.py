@@ -23,14 +23,14 @@ notion, and nothing else changes.
 0.622
 """
 
-from almoner.notions._account import Account, State
-from almoner.notions._additive import Additive, Basic, Gaussian, RenyiCurve, RenyiOrder, Scalar, Zcdp
-from almoner.notions._boundary import MOST, STEPS, Boundary, PersonBound, as_floats
-from almoner.notions._notion import Budget, Notion, Promise, Totals, no_failures
-from almoner.notions._order_mixture import OrderMixture
-from almoner.notions._planned import Planned
-from almoner.notions._residue import Residue
-from almoner.notions._with_failures import Approximate, WithFailures
+from almoner._notions._account import Account, State
+from almoner._notions._additive import Additive, Basic, Gaussian, RenyiCurve, RenyiOrder, Scalar, Zcdp
+from almoner._notions._boundary import MOST, STEPS, Boundary, PersonBound, as_floats
+from almoner._notions._notion import Budget, Notion, Promise, Totals, no_failures
+from almoner._notions._order_mixture import OrderMixture
+from almoner._notions._planned import Planned
+from almoner._notions._residue import Residue
+from almoner._notions._with_failures import Approximate, WithFailures
 
 __all__ = [
     "MOST",

@@ -13,10 +13,10 @@ from functools import cached_property
 from typing import ClassVar, Self, TypeVar
 
 from almoner import _check, mechanisms
+from almoner._notions._notion import Budget, Totals
 from almoner._units import FAILURE, FINE, budget, exact, to_float, up
 from almoner.curves import renyi, zcdp
 from almoner.errors import ArgumentError, Unsupported
-from almoner.notions._notion import Budget, Totals
 
 __all__ = ["Approximate", "WithFailures", "check_share", "default_share"]
 

@@ -3,7 +3,7 @@
 Source: theory.md statement 4.8; docs/proofs/residue-filter.md
 """
 
-from almoner.curves.residue._slack import (
+from almoner.curves._residue._slack import (
     LEAST_NORM,
     LEAST_SLACK,
     PER_OCTAVE,

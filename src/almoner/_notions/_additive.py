@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from almoner import mechanisms
+from almoner._notions._notion import Budget, Measure, Notion, Totals, no_failures
 from almoner._units import FINE, MEASURE, times, to_float, up
 from almoner.curves import approximate, gaussian, renyi, tradeoff, zcdp
-from almoner.notions._notion import Budget, Measure, Notion, Totals, no_failures
 
 __all__ = ["Additive", "Basic", "Gaussian", "RenyiCurve", "RenyiOrder", "Scalar", "Zcdp", "coarse", "in_units"]
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from almoner import _check, mechanisms
 from almoner._arrays import Array, Library, Mask
 from almoner._units import MEASURE, RANGE, Units, times
-from almoner.curves import renyi, residue, tradeoff
-from almoner.curves.planned import table as planned_table
+from almoner.curves import _residue, renyi, tradeoff
+from almoner.curves.planned import _table as planned_table
 from almoner.errors import ArgumentError, Unsupported
 
 __all__ = ["READ", "Budget", "Measure", "Notion", "Promise", "Totals", "no_failures"]
@@ -86,7 +86,7 @@ class Notion(ABC):
         """For accounts per person: the round in the form in which they price it."""
         return leaf
 
-    def person_table(self, leaf: mechanisms.Mechanism) -> residue.Table | planned_table.Table | None:  # noqa: ARG002 - others use it
+    def person_table(self, leaf: mechanisms.Mechanism) -> _residue.Table | planned_table.Table | None:  # noqa: ARG002 - others use it
         """For accounts per person: charges by what is left; None where they do not depend on it."""
         return None
 
