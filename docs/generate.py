@@ -28,7 +28,6 @@ MODULES = (
     "almoner.curves.approximate",
     "almoner.curves.planned",
     "almoner.curves.losses",
-    "almoner.curves.totals",
     "almoner.curves.tuning",
     "almoner.curves.tradeoff",
     "almoner.accounting.meaning",

@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from scipy.signal import fftconvolve
 
 from almoner import _check, _notions, _search, filters, mechanisms
-from almoner.curves import _loss_grid, gaussian, renyi, totals
+from almoner.curves import _loss_grid, _totals, gaussian, renyi
 from almoner.errors import ArgumentError, Unsupported
 
-__all__ = ["ADJACENCY", "THEOREMS", "of_filter", "of_run"]
+__all__ = ["of_filter", "of_run"]
 
 Floats = NDArray[np.float64]
 
@@ -59,7 +59,7 @@ def of_run(run: mechanisms.Mechanism, /, *, delta: float, order: int | None = No
             None: exactly for Gaussian rounds, else by privacy loss distributions on a grid.
 
     Returns:
-        Fields for JSON. Its epsilon is never below that of ``curves.totals``, and a little above it on a grid.
+        Fields for JSON. Its epsilon is never below that of ``curves._totals``, and a little above it on a grid.
 
     Raises:
         Unsupported: a round is of another kind, or so many that the grid would be too coarse.
@@ -88,7 +88,7 @@ def _certified(run: mechanisms.Mechanism, delta: float, order: int | None, least
         raise Unsupported("zCDP rounds have no privacy loss distribution: give an order")
     if all(isinstance(leaf, mechanisms.Gaussian) for leaf in rounds):
         return _signed("gaussian", rounds, max(least, gaussian.of(run).epsilon(delta=delta)), delta, delta, {})
-    return _on_grid(rounds, max(least, totals.tightest(run, delta=delta).epsilon), delta)
+    return _on_grid(rounds, max(least, _totals.tightest(run, delta=delta).epsilon), delta)
 
 
 def of_filter(account: filters.Filter, /) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def epsilon(
     from almoner import mechanisms
     from almoner.accounting.answers import of_run
     from almoner.accounting.meaning import of as meaning_of
-    from almoner.curves.totals import totals
+    from almoner.curves._totals import totals
 
     for path in (certificate, csv):
         if path is not None:

@@ -4,24 +4,23 @@ zcdp         one number, rho, that adds up
 gaussian     Gaussian differential privacy: mu squared adds up, exactly
 renyi        one number per order
 approximate  (epsilon, delta) itself: pure and approximate parts, basic composition
-totals       one run in every notion, side by side
 tuning       the best of a random number of runs
 tradeoff     trade-off functions and hockey-stick curves of any promise
 
 Each of the first four has ``cost(mechanism)``, what a mechanism adds to a total, and conversions from a total to
 (epsilon, delta) in which every rounding goes against the spender. Modules with an underscore are engine rooms of
-filters and odometers.
+filters, odometers and accounting.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from almoner.curves import approximate, gaussian, renyi, totals, zcdp
+from almoner.curves import approximate, gaussian, renyi, zcdp
 
 if TYPE_CHECKING:
     from almoner.curves import tuning
 
-__all__ = ["approximate", "gaussian", "renyi", "totals", "tuning", "zcdp"]
+__all__ = ["approximate", "gaussian", "renyi", "tuning", "zcdp"]
 
 
 def __getattr__(name: str) -> object:

@@ -29,7 +29,7 @@ import numpy as np
 
 from almoner import _check, _extras, mechanisms
 from almoner.curves import approximate, gaussian, losses, renyi, zcdp
-from almoner.curves.totals import tightest
+from almoner.curves._totals import tightest
 from almoner.errors import ArgumentError, Unsupported
 from almoner.interop._loss_lists import of_a_pair
 
