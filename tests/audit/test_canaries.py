@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import binom, norm
 
 from almoner import audit
-from almoner.audit import _guesses
-from almoner.audit._guesses import LARGEST_MU
+from almoner.audit import _canaries
+from almoner.audit._canaries import LARGEST_MU
 from almoner.curves import gaussian
 from almoner.errors import ArgumentError
 
@@ -22,7 +22,7 @@ def test_randomised_response_reaches_the_pure_bound(epsilon):
         outcomes = list(product([0, 1], repeat=canaries))
         for correct in range(canaries + 1):
             exact = sum(right ** sum(o) * (1 - right) ** (canaries - sum(o)) for o in outcomes if sum(o) >= correct)
-            bound = _guesses.p_value(correct, guesses=canaries, canaries=canaries, epsilon=epsilon)
+            bound = _canaries.p_value(correct, guesses=canaries, canaries=canaries, epsilon=epsilon)
             assert bound == pytest.approx(exact, rel=1e-12)
 
 
@@ -33,7 +33,7 @@ def test_the_failure_term_is_that_of_the_paper():
     mass = [comb(r, k) * q**k * (1 - q) ** (r - k) for k in range(r + 1)]
     alpha = max(sum(mass[v - i : v]) / i for i in range(1, v + 1))
     expected = sum(mass[v:]) + 2 * m * delta * alpha
-    found = _guesses.p_value(v, guesses=r, canaries=m, epsilon=epsilon, delta=delta)
+    found = _canaries.p_value(v, guesses=r, canaries=m, epsilon=epsilon, delta=delta)
     assert found == pytest.approx(expected, rel=1e-10)
 
 
@@ -44,7 +44,7 @@ def test_a_mechanism_that_fails_openly_stays_below_the_bound(delta):
     right = delta + (1 - delta) / (1 + exp(-epsilon))
     for correct in range(m + 1):
         exact = binom.sf(correct - 1, m, right)
-        assert exact <= _guesses.p_value(correct, guesses=m, canaries=m, epsilon=epsilon, delta=delta) + 1e-12
+        assert exact <= _canaries.p_value(correct, guesses=m, canaries=m, epsilon=epsilon, delta=delta) + 1e-12
 
 
 @pytest.mark.parametrize("mu", [0.2, 1.0, 2.5])
@@ -58,14 +58,14 @@ def test_gaussian_guesses_stay_below_the_bound(canaries, guesses, mu):
     correct = included[rows, order[:, -half:]].sum(axis=1) + (~included[rows, order[:, :half]]).sum(axis=1)
     for at_least in range(1, guesses + 1):
         seen = np.mean(correct >= at_least)
-        bound = _guesses.gaussian_p_value(at_least, guesses=guesses, canaries=canaries, mu=mu)
+        bound = _canaries.gaussian_p_value(at_least, guesses=guesses, canaries=canaries, mu=mu)
         assert seen <= bound + 4 * sqrt(seen * (1 - seen) / runs) + 1e-9
 
 
 def test_one_canary_is_the_best_test():
     """One canary, one guess: no more likely right than the best test at even odds, Phi(mu / 2), and at least that."""
     for mu in (0.0, 0.5, 2.0):
-        chance = _guesses.gaussian_p_value(1, guesses=1, canaries=1, mu=mu)
+        chance = _canaries.gaussian_p_value(1, guesses=1, canaries=1, mu=mu)
         assert chance == pytest.approx(norm.cdf(mu / 2), abs=1e-6)
 
 
@@ -195,22 +195,22 @@ def test_rates_by_hand():
 
 def test_bounds_grow_with_right_guesses():
     """More right guesses refute more; no more than chance refutes nothing; all right is finite."""
-    bounds = [_guesses.mu_refuted(correct, guesses=50, canaries=100) for correct in range(0, 51, 5)]
+    bounds = [_canaries.mu_refuted(correct, guesses=50, canaries=100) for correct in range(0, 51, 5)]
     assert bounds == sorted(bounds)
     assert bounds[5] == 0 < bounds[-1] < LARGEST_MU
-    assert _guesses.epsilon_refuted(25, guesses=50, canaries=100) == 0
-    with_delta = _guesses.epsilon_refuted(50, guesses=50, canaries=100, delta=1e-5)
-    assert 0 < with_delta < _guesses.epsilon_refuted(50, guesses=50, canaries=100)
+    assert _canaries.epsilon_refuted(25, guesses=50, canaries=100) == 0
+    with_delta = _canaries.epsilon_refuted(50, guesses=50, canaries=100, delta=1e-5)
+    assert 0 < with_delta < _canaries.epsilon_refuted(50, guesses=50, canaries=100)
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda: _guesses.p_value(3, guesses=2, canaries=5, epsilon=1.0),
-        lambda: _guesses.p_value(1, guesses=2, canaries=5, epsilon=float("nan")),
-        lambda: _guesses.p_value(1, guesses=2, canaries=5, epsilon=1.0, delta=2.0),
-        lambda: _guesses.gaussian_p_value(1, guesses=2, canaries=1, mu=1.0),
-        lambda: _guesses.mu_refuted(1, guesses=2, canaries=2, confidence=1.0),
+        lambda: _canaries.p_value(3, guesses=2, canaries=5, epsilon=1.0),
+        lambda: _canaries.p_value(1, guesses=2, canaries=5, epsilon=float("nan")),
+        lambda: _canaries.p_value(1, guesses=2, canaries=5, epsilon=1.0, delta=2.0),
+        lambda: _canaries.gaussian_p_value(1, guesses=2, canaries=1, mu=1.0),
+        lambda: _canaries.mu_refuted(1, guesses=2, canaries=2, confidence=1.0),
         lambda: audit.one_run(lambda included: included, canaries=10, guesses=3),
         lambda: audit.one_run(lambda included: included, canaries=10, guesses=12),
         lambda: audit.one_run(lambda included: [1.0], canaries=10, guesses=4),
