@@ -104,7 +104,6 @@ ALONE = {
     "filters._published._pure": "a published filter, beside the others",
     "ledger._care.erase": "one task of upkeep",
     "ledger._care.protect": "one task of upkeep",
-    "report.odometers": "public: a picture",
     "training.books": "public: the names that loops of users' own charge by",
     "training.images.layers": "public: layers for users' own modules",
 }

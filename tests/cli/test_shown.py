@@ -11,8 +11,8 @@ import typer
 from typer.testing import CliRunner
 
 from almoner.cli import app
-from almoner.cli._options.groups import _options_named
-from almoner.cli._shown.tables import Listing
+from almoner.cli._options import _options_named
+from almoner.cli._shown import Listing
 
 TERMINAL = {"COLUMNS": "80", "TERM": "dumb", "TTY_COMPATIBLE": "1"}
 RUN = ["--noise-multiplier", "20", "--steps", "3"]

@@ -1,10 +1,12 @@
-"""`almoner demo`: real data without privacy, with private gradient descent, and with a budget for every person."""
+"""`almoner demo`: a shop's weekly counts and models on real data, with an account for each person and without."""
 
 import logging
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from math import ceil, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,19 +15,102 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from almoner.cli._demo.page import difference, index, late, promised, reading, shop
-from almoner.cli._demo.shop import PERSON, Counts, weekly_counts
-from almoner.cli._options.common import Delta, Epsilon, Force, Json
-from almoner.cli._options.files import check_free
-from almoner.cli._shown.json import dumps
-from almoner.cli._shown.spends import draw_spends, progress_bar
+from almoner import _html
+from almoner.cli._options import Delta, Epsilon, Force, Json, check_free
+from almoner.cli._shown import draw_spends, dumps, progress_bar
 from almoner.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from almoner.filters import Filter
+    from almoner.queries import Statement
     from almoner.training import Card, HolderReport
     from almoner.training.demo_tables import Example
 
 __all__ = ["demo"]
+
+CUSTOMERS, WEEKS, FULL_WEEKS = 3000, 52, 8
+"""Generated customers, weeks with a question, and weeks that a budget pays for in full."""
+
+PERSON = 17
+SIGMA, DELTA = 10.0, 1e-6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Counts:
+    """The shop's published counts, and what one customer may be told. The customers are generated: all is public."""
+
+    truth: list[int]
+    answers: list[float]
+    one_budget: int
+    """Number of weeks that one budget of the same size for all people answers."""
+    epsilon: float
+    statement: "Statement"
+
+    @property
+    def late_share(self) -> float:
+        """The last eight weeks' answers, as a share of the truth."""
+        return sum(self.answers[-8:]) / sum(self.truth[-8:])
+
+    def to_dict(self) -> dict[str, object]:
+        """The figures that are printed."""
+        return {
+            "weeks asked": len(self.answers),
+            "weeks that one budget answers": self.one_budget,
+            "epsilon": self.epsilon,
+            "delta": DELTA,
+            "share of the truth, last eight weeks": self.late_share,
+        }
+
+
+def weekly_counts(observe: Callable[[int, int], None]) -> Counts:
+    """Ask for the number of customers of each week, through a session with its ledger on disk.
+
+    Args:
+        observe: called with the weeks that are done and their number.
+
+    Raises:
+        MissingExtra: DuckDB is not installed.
+    """
+    from almoner import filters
+    from almoner.queries import People, Session, Table
+
+    rng = np.random.default_rng(0)  # the same customers every time; the noise is the operating system's
+    there = rng.random((WEEKS, CUSTOMERS)) < rng.beta(1.0, 19.0, CUSTOMERS)
+    weeks, customers = np.nonzero(there)
+    budget = filters.Zcdp(rho=FULL_WEEKS * People(sigma=SIGMA).price / 10**15)
+    answers = []
+    with tempfile.TemporaryDirectory() as folder:
+        visits = Path(folder) / "visits.csv"
+        rows = zip(customers.tolist(), weeks.tolist(), strict=True)
+        visits.write_text("customer,week\n" + "".join(f"{who},{week + 1}\n" for who, week in rows), encoding="utf-8")
+        session = Session.open(
+            Table(visits, types={"customer": "whole", "week": "whole"}),
+            person="customer",
+            budget=budget,
+            ledger=Path(folder) / "shop.ledger",
+            create=True,
+        )
+        with session:
+            analyst = session.analyst("the shop", purpose="weekly report")
+            for week in range(1, WEEKS + 1):
+                question = People(where=f"week = {week}", sigma=SIGMA, pace=None)
+                answers.append(float(analyst.ask(question, key=f"customers of week {week}", anyway=True).value))
+                observe(week, WEEKS)
+            statement = session.statement(PERSON)
+    truth = there.sum(axis=1).tolist()
+    return Counts(truth, answers, _in_full(budget), statement.epsilon, statement)
+
+
+def _in_full(budget: "Filter") -> int:
+    """Number of weeks that a filter without accounts per person admits."""
+    from almoner.mechanisms import Gaussian
+
+    one, weeks = budget.fresh(), 0
+    while weeks < WEEKS and one.admits(Gaussian(SIGMA)):
+        one.charge(Gaussian(SIGMA))
+        weeks += 1
+    return weeks
+
 
 _STATEMENT = "statement.html"
 """The page of a generated customer, who is nobody: public."""
@@ -135,7 +220,7 @@ def demo(
 
 
 def _write_pages(counts: Counts, results: _Results, page: Path, told: Path) -> None:
-    """The page of the demonstration, and the statement of one generated customer beside it."""
+    """The page of the demonstration, and, beside it and linked, the statement of one generated customer: all public."""
     from almoner.report.pages import statement
 
     rows = []
@@ -143,7 +228,19 @@ def _write_pages(counts: Counts, results: _Results, page: Path, told: Path) -> N
         spread = f" ± {row.spread:.2f} ({row.runs} runs)" if row.runs > 1 else ""
         rows.append((row.method, "-" if row.epsilon is None else f"{row.epsilon:g}", f"{row.accuracy:.2f} %{spread}"))
     told.write_text(statement(counts.statement, person=PERSON), encoding="utf-8")
-    page.write_text(index(counts, rows, results.about, results.promise, results.compared), encoding="utf-8")
+    shown = _html.render(
+        "demo.html",
+        counts=counts,
+        customers=CUSTOMERS,
+        shop=shop(counts),
+        late=late(counts),
+        model=rows,
+        about=results.about,
+        promise=results.promise,
+        compared=results.compared,
+        person=PERSON,
+    )
+    page.write_text(shown, encoding="utf-8")
 
 
 @contextmanager
@@ -216,3 +313,69 @@ def _print(counts: Counts, results: _Results, private: list[str]) -> None:
         f"{results.card.charged_at_most}. Each run is a release of its own."
     )
     console.print(f"How people's budgets were spent (private: for the data holder): {', '.join(private)}")
+
+
+def difference(plain: Sequence[float], accounts: Sequence[float]) -> tuple[float, float | None]:
+    """(Mean with accounts minus mean without, half of its 95 % interval) in points; None: one run each has none.
+
+    Args:
+        plain, accounts: accuracies in percent, as many of each; every run has noise of its own (Student's t).
+    """
+    from scipy import special
+
+    runs, gained = len(plain), float(np.mean(accounts) - np.mean(plain))
+    if runs < 2:
+        return gained, None
+    variance = np.var(plain, ddof=1) + np.var(accounts, ddof=1)
+    return gained, float(special.stdtrit(2 * runs - 2, 0.975)) * sqrt(float(variance) / runs)
+
+
+def shop(counts: Counts) -> list[str]:
+    """Sentences on what the shop's counts show."""
+    return [
+        f"One budget for all people is used up after {counts.one_budget} weeks.",
+        f"With an account for each customer, the same budget answers all {len(counts.answers)} weeks.",
+    ]
+
+
+def late(counts: Counts) -> list[str]:
+    """Sentences on what the last answers lack."""
+    share = f"{100 * counts.late_share:.0f}\u00a0%"
+    return [
+        f"Who came in more than {FULL_WEEKS} weeks is left out from then on.",
+        f"So the last eight answers add up to {share} of the truth.",
+    ]
+
+
+def promised(epsilon: float, delta: float, guess: float | None) -> list[str]:
+    """Sentences on what a private run promises, and what that lets others guess."""
+    promise = f"Each private run promises epsilon {epsilon:g} at delta {delta:g}."
+    if guess is None:
+        return [promise]
+    return [
+        promise,
+        "These two numbers limit what others can guess about a person.",
+        "Suppose somebody knows everything about all other people, and guesses whether one person is in the data.",
+        "Without the model the guess is right 50 times in 100.",
+        f"With it the guess is right at most {min(1000, ceil(1000 * guess - 1e-9)) / 10:g} times in 100.",
+    ]
+
+
+def reading(gained: float, half: float | None, runs: int) -> list[str]:
+    """Sentences that compare the two private rows.
+
+    The demonstration has no ``extra_steps`` and the default pace, so an allowance is never below the clip.
+    """
+    words = [
+        "On one table, trained once, accounts per person gain little or nothing.",
+        "In this table both private rows take the same steps, and only their random noise differs.",
+        "Accounts per person pay in streams and repeated releases, as in the shop's counts.",
+        f"The row with accounts is {abs(gained):.2f} points {'lower' if gained < 0 else 'higher'} here.",
+    ]
+    if half is None:
+        return [*words, "One run of each cannot tell a difference from noise; more --runs give an interval."]
+    low, high = gained - half, gained + half
+    words.append(f"The 95 % interval of this difference, over {runs} runs of each, is from {low:+.2f} to {high:+.2f}.")
+    if low <= 0 <= high:
+        return [*words, "It contains 0: the difference is within the noise of so few runs."]
+    return [*words, "It does not contain 0; with noise alone that happens in one of 20 demonstrations."]

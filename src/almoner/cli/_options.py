@@ -1,6 +1,10 @@
-"""The options that several commands share: each name means one thing in every command."""
+"""Options that mean the same in every command, where commands may write, their groups, and errors in one line.
 
-from collections.abc import Callable
+Places to write to are checked before anything is computed, so that no work and no file is lost.
+"""
+
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
 from fractions import Fraction
 from functools import wraps
@@ -10,16 +14,23 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from typer.core import TyperCommand, TyperGroup
 
 from almoner import _check
+from almoner._disk import whole_file
+from almoner._private import MARK
 from almoner._units import exact
-from almoner.errors import ArgumentError
+from almoner.cli._shown import use_letters_of_the_terminal
+from almoner.errors import AlmonerError, ArgumentError, DataError, MissingExtra
 
 __all__ = [
+    "Commands",
     "CsvFile",
     "Delta",
     "Epsilon",
     "Force",
+    "Group",
     "Json",
     "MaxGradNorm",
     "NoiseMultiplier",
@@ -33,7 +44,13 @@ __all__ = [
     "PrivatePicture",
     "SampleRate",
     "Sampling",
+    "check_free",
+    "check_new_file",
+    "check_page",
+    "check_picture",
     "flattened",
+    "refusing",
+    "write_page",
 ]
 
 _NOISE_MULTIPLIER = typer.Option(
@@ -142,3 +159,127 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
     flat.__signature__ = Signature(options)  # type: ignore[attr-defined]
     flat.__annotations__ = {option.name: option.annotation for option in options}
     return flat
+
+
+PICTURES = (".png", ".svg", ".pdf")
+
+
+def check_new_file(path: Path | None, *, force: bool, read: tuple[Path | str, ...] = ()) -> None:
+    """Refuse a folder that is not there, a file that the command reads, and, without --force, an existing file."""
+    if path is None:
+        return
+    if not path.parent.is_dir():
+        raise ArgumentError(f"{path}: its folder is not there")
+    if any(path.resolve() == Path(other).resolve() or _same_file(path, Path(other)) for other in read):
+        raise ArgumentError(f"{path} is what is read here; choose another name")
+    check_free(path, force=force and not path.is_dir())
+
+
+def check_free(path: Path, *, force: bool) -> None:
+    """Refuse to overwrite what exists, without --force."""
+    if path.exists() and not force:
+        raise ArgumentError(f"{path} exists already; choose another name, or overwrite it with --force")
+
+
+def check_page(path: Path | None, *, force: bool, read: tuple[Path | str, ...], as_json: bool = False) -> None:
+    """Refuse a page that must not be written, or JSON beside it, before anything is read."""
+    if path is not None and path.suffix.lower() != ".html":
+        raise ArgumentError(f"{path} must end in .html")
+    check_new_file(path, force=force, read=read)
+    if path is not None and as_json:
+        raise ArgumentError("give either --html or --json")
+
+
+def write_page(path: Path, page: str, *, whose: str = "") -> None:
+    """Write a private page, which only its owner can read, and say so."""
+    with whole_file(path) as file:
+        file.write(page.encode("utf-8"))
+    print(f"{MARK}{whose}: written to {path}")
+
+
+def check_picture(path: Path | None, *, makes_folder: bool = False) -> None:
+    """Refuse a picture of a format that cannot be drawn, or in a folder that is not there and will not be made."""
+    if path is not None and path.suffix.lower() not in PICTURES:
+        raise ArgumentError(f"{path} must end in {', '.join(PICTURES[:-1])} or {PICTURES[-1]}")
+    if path is not None and not makes_folder and not path.parent.is_dir():
+        raise ArgumentError(f"{path}: its folder is not there")
+
+
+def _same_file(path: Path, other: Path) -> bool:
+    return path.exists() and other.exists() and path.samefile(other)
+
+
+_COMMAND = "almoner.command"
+
+
+class Group(TyperGroup):
+    """Prints its help where no command is given, and remembers which command runs."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            print(ctx.get_help())
+            ctx.exit(0)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        found = super().resolve_command(ctx, args)
+        ctx.meta[_COMMAND] = found[1]
+        return found
+
+
+class Commands(Group):
+    """The whole command line."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        use_letters_of_the_terminal()
+        return super().main(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> object:
+        try:
+            return super().invoke(ctx)
+        except AlmonerError as error:
+            words = str(error)
+            if isinstance(error, ArgumentError):
+                words = _options_named(words, ctx.meta.get(_COMMAND))
+            Console(stderr=True).print(f"[bold red]{type(error).__name__}[/]: ", end="")
+            for line in (words, *getattr(error, "__notes__", ())):  # notes are for who runs the command
+                Console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
+            usage = isinstance(error, ArgumentError | DataError)
+            raise typer.Exit(2 if usage else 3 if isinstance(error, MissingExtra) else 1) from None
+        except BrokenPipeError:  # the reader of the output stopped reading
+            raise
+        except OSError as error:  # a file that cannot be written: its name and why
+            Console(stderr=True).print(
+                f"{type(error).__name__}: {error}", markup=False, highlight=False, soft_wrap=True
+            )
+            raise typer.Exit(2) from None
+
+
+def refusing(lines: Mapping[str, str]) -> type[TyperCommand]:
+    """A command that refuses options of earlier versions, or of other commands, and says the line to write.
+
+    Args:
+        lines: the line for each option; ``{}`` stands for the value that came, if one did.
+    """
+
+    class Refusing(TyperCommand):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            for place, word in enumerate(args):
+                option, given, value = word.partition("=")
+                if option == "--":
+                    break
+                if option in lines:
+                    following = args[place + 1 : place + 2]
+                    value = value if given else following[0] if following and following[0][:2] != "--" else "..."
+                    raise ArgumentError(f"{option}: {lines[option].replace('{}', value)}")
+            return super().parse_args(ctx, args)
+
+    return Refusing
+
+
+def _options_named(words: str, command: Any) -> str:
+    """An argument's name in an error, as the option of the command that it came from."""
+    names: dict[str, str] = {
+        each.name: each.opts[0] for each in getattr(command, "params", ()) if each.opts[0].startswith("--")
+    }
+    return re.sub(r"(?<![\w.-])([a-z_]+)(?==\S)", lambda found: names.get(found[1], found[1]), words)
