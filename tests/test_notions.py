@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from almoner import filters, notions
+from almoner import _notions, filters
 from almoner import mechanisms as m
 from almoner._units import FINE
 from almoner.curves import gaussian, renyi, zcdp
@@ -99,8 +99,8 @@ def test_the_condition_is_the_verdict_of_the_filter(make):
 def test_prices_are_exact_and_rounded_up(make):
     """A Gaussian round of 37 costs its mu squared, rho or divergence in units, rounded up, never less."""
     notion = make().notion
-    if isinstance(notion, notions.Gaussian | notions.Zcdp | notions.RenyiOrder):
-        exact = {notions.Gaussian: Fraction(1, 37**2), notions.Zcdp: Fraction(1, 2 * 37**2)}
+    if isinstance(notion, _notions.Gaussian | _notions.Zcdp | _notions.RenyiOrder):
+        exact = {_notions.Gaussian: Fraction(1, 37**2), _notions.Zcdp: Fraction(1, 2 * 37**2)}
         share = exact.get(type(notion), Fraction(16, 2 * 37**2))
         (units,) = notion.price(m.Gaussian(37.0))
         assert share * FINE <= units < share * FINE + 1

@@ -16,7 +16,7 @@ from typing import Any
 from almoner import filters, mechanisms, odometers
 from almoner.accounting.compare import Bound, Comparison, optimum
 from almoner.curves import approximate, renyi, zcdp
-from almoner.report.odometers import draw
+from almoner.report import figures
 
 sys.path.append(str(Path(__file__).parents[1]))
 import pages
@@ -137,7 +137,7 @@ def main() -> None:
     pages.insert(out / "whitehouse.md", filter_table(rounds), "filters")
     pages.insert(out / "whitehouse.md", parts(bounds.as_dict()), "parts")
     for kind in ("svg", "png"):
-        draw(bounds, out / f"whitehouse.{kind}", title=f"{ROUNDS} rounds of {EPSILON}-DP, delta = {DELTA:g}")
+        figures.bounds(bounds, out / f"whitehouse.{kind}", title=f"{ROUNDS} rounds of {EPSILON}-DP, delta = {DELTA:g}")
 
 
 if __name__ == "__main__":

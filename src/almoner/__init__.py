@@ -6,7 +6,6 @@ below are loaded when they are first used, so that ``import almoner`` is quick.
 mechanisms   descriptions of what is run
 noise        exact noise in whole numbers
 curves       costs of mechanisms, and conversions to (epsilon, delta)
-notions      notions of privacy: units that add up, prices, promises
 filters      budgets fixed in advance, which refuse what does not fit
 odometers    bounds on what was spent so far, right at every moment
 individual   an account for each person
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
         ledger,
         mechanisms,
         noise,
-        notions,
         odometers,
         queries,
         report,
@@ -55,7 +53,6 @@ __all__ = [
     "ledger",
     "mechanisms",
     "noise",
-    "notions",
     "odometers",
     "queries",
     "report",

@@ -17,7 +17,7 @@ from almoner import filters
 from almoner import mechanisms as m
 from almoner.accounting import certificates
 from almoner.cli import app
-from almoner.curves import gaussian, totals
+from almoner.curves import _totals, gaussian
 from almoner.errors import ArgumentError, Unsupported
 from corruptions import CHECKER, RUNS, checker, corrupted, refused, signed, stronger
 
@@ -32,7 +32,7 @@ def test_certificates_are_accepted_and_near_the_truth(name):
     certificate, (run, order) = MADE[name], RUNS[name]
     CHECK.check(json.loads(json.dumps(certificate)))
     if order is None:
-        least = totals.tightest(run, delta=1e-5).epsilon
+        least = _totals.tightest(run, delta=1e-5).epsilon
         assert least <= float(certificate["epsilon"]) <= 1.1 * least + 0.002
     assert CHECK.THEOREMS == certificates.THEOREMS
     assert CHECK.ADJACENCY == certificates.ADJACENCY
@@ -58,7 +58,7 @@ def test_the_grid_bounds_what_is_known_exactly():
     step = ("Gaussian", {"sigma": Fraction(8), "sensitivity": Fraction(1)}, 10)
     exact = float(gaussian.delta(np.sqrt(10) / 8, epsilon=1.5))
     assert exact * (1 - 1e-9) <= CHECK.check_losses(grid, [step], Fraction(3, 2)) <= 1.02 * exact + 1e-12
-    found = totals.optimum(m.Pure(0.2), 30, 1e-6)
+    found = _totals.optimum(m.Pure(0.2), 30, 1e-6)
     answer = ("Pure", {"epsilon": Fraction("0.2")}, 30)
     proven = CHECK.check_losses(grid | {"step": "1/100"}, [answer], Fraction(found))  # all losses are on this grid
     assert 0.999e-6 <= proven <= 1.001e-6
@@ -98,7 +98,7 @@ def test_filters_have_certificates():
 def test_no_filter_promises_more_than_its_certificate_says():
     """Of a plan with room to spare the filter's own epsilon is written; a plan with a reserve is refused."""
     planned = filters.Planned(m.Laplace(0.9), epsilon=2.0, delta=1e-5)
-    assert totals.tightest(m.Laplace(0.9), delta=1e-5).epsilon < 1.2  # one round fits, and the next does not
+    assert _totals.tightest(m.Laplace(0.9), delta=1e-5).epsilon < 1.2  # one round fits, and the next does not
     certificate = certificates.of_filter(planned)
     assert float(certificate["epsilon"]) >= planned.epsilon() == 2.0
     CHECK.check(certificate)

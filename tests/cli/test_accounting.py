@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from almoner import __version__, filters, individual, mechanisms
 from almoner.accounting import calibrate
 from almoner.cli import app
-from almoner.cli._options.common import Sampling
+from almoner.cli._options import Sampling
 from almoner.curves import gaussian, renyi, zcdp
 
 RUN = CliRunner()

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from almoner import errors
 from almoner import mechanisms as m
 from almoner.cli import app
-from almoner.cli._compare import described
+from almoner.cli._accounting import described
 
 
 def test_the_command(tmp_path):

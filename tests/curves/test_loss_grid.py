@@ -12,10 +12,10 @@ from scipy import integrate
 from scipy.stats import norm
 
 from almoner import mechanisms
-from almoner.curves import gaussian, loss_grid
+from almoner.curves import _loss_grid, gaussian
 from almoner.curves._grid import laws as _laws
 from almoner.curves._grid import spectra
-from almoner.curves.loss_grid import Grid, Law
+from almoner.curves._loss_grid import Grid, Law
 from almoner.errors import Unsupported
 
 
@@ -52,7 +52,7 @@ def sampled(q, z, e, side):
 def test_laws_of_sampled_gaussians_dominate_in_both_directions(q, z):
     """At many epsilons of both signs: at or above the round's curve, and at or below it one step of the grid before."""
     step = 0.05 * q * math.sqrt(math.expm1(1 / z**2))
-    for side, law in enumerate(loss_grid.laws(mechanisms.SampledGaussian(z, 1.0, q), step, 1e-15)):
+    for side, law in enumerate(_loss_grid.laws(mechanisms.SampledGaussian(z, 1.0, q), step, 1e-15)):
         for e in np.linspace(-2 * q, 8 * q, 17):
             truth = sampled(q, z, float(e), side)
             bound = curve(law, step, float(e))
@@ -65,13 +65,13 @@ def test_laws_of_other_rounds_dominate():
     step = 1e-3
     for e in np.linspace(-0.5, 0.5, 21).tolist():
         for side in (0, 1):
-            law = loss_grid.laws(mechanisms.Gaussian(5.0), step, 1e-18)[side]
+            law = _loss_grid.laws(mechanisms.Gaussian(5.0), step, 1e-18)[side]
             truth = norm.cdf(-e * 5 + 0.1) - math.exp(e) * norm.cdf(-e * 5 - 0.1)
             assert truth <= curve(law, step, e) <= truth + 1e-5
-            law = loss_grid.laws(mechanisms.Laplace(5.0), step, 1e-18)[side]
+            law = _loss_grid.laws(mechanisms.Laplace(5.0), step, 1e-18)[side]
             truth = 1 - math.exp((e - 0.2) / 2) if abs(e) < 0.2 else max(-math.expm1(e), 0.0)
             assert truth <= curve(law, step, e) + 1e-16 <= truth + 1e-5
-            law = loss_grid.laws(mechanisms.Approximate(0.2, 1e-3), step, 1e-18)[side]
+            law = _loss_grid.laws(mechanisms.Approximate(0.2, 1e-3), step, 1e-18)[side]
             truth = 1e-3 + max(math.exp(0.2) - math.exp(e), 0.0) / (1 + math.exp(0.2))
             truth = max(truth, -math.expm1(e))
             assert truth <= curve(law, step, e) + 1e-16 <= truth + 2e-3
@@ -80,7 +80,7 @@ def test_laws_of_other_rounds_dominate():
 def test_compositions_are_upper_bounds_and_close():
     """A hundred Gaussian rounds against the closed form: never below, at most a thousandth above."""
     grid = Grid(1e-3, -(2**12), 2**13)
-    grid.add("round", loss_grid.laws(mechanisms.Gaussian(25.0), 1e-3, 1e-22))
+    grid.add("round", _loss_grid.laws(mechanisms.Gaussian(25.0), 1e-3, 1e-22))
     for epsilon in (0.1, 0.5, 1.0, 2.0):
         truth = gaussian.Gaussian(0.4).delta(epsilon=epsilon)
         assert truth <= grid.delta({"round": 100}, epsilon) <= truth * 1.002 + 1e-12
@@ -90,7 +90,7 @@ def test_compositions_of_randomised_response_are_exact():
     """Losses on the grid: the binomial sum in fractions, to eleven digits."""
     step, count, epsilon = 0.125, 40, 1.0
     grid = Grid(step, -(2**9), 2**10)
-    grid.add("round", loss_grid.laws(mechanisms.Pure(0.125), step, 1e-22))
+    grid.add("round", _loss_grid.laws(mechanisms.Pure(0.125), step, 1e-22))
     p = 1 / (1 + math.exp(-step))
     losses = [(2 * k - count) * step for k in range(count + 1)]
     masses = [math.comb(count, k) * p**k * (1 - p) ** (count - k) for k in range(count + 1)]
@@ -173,13 +173,13 @@ def test_the_curve_of_a_law_only_grows_when_it_is_put_on_a_coarser_grid():
     round_ = mechanisms.SampledGaussian(1.0, 1.0, 0.05)
     for side in (0, 1):
         for e in np.linspace(-0.1, 0.5, 13).tolist():
-            values = [curve(loss_grid.laws(round_, h, 1e-15)[side], h, e) for h in (0.001, 0.002, 0.004)]
+            values = [curve(_loss_grid.laws(round_, h, 1e-15)[side], h, e) for h in (0.001, 0.002, 0.004)]
             assert values[0] <= values[1] * (1 + 1e-9) <= values[2] * (1 + 2e-9)
 
 
 def test_change_is_the_randomised_response_of_one_step():
     """Its masses follow from epsilon, in fractions of exp."""
-    law, mirror = loss_grid.change(0.25)
+    law, mirror = _loss_grid.change(0.25)
     assert law is mirror
     assert law.first == -1
     assert float(Fraction(law.weights[2]) / Fraction(law.weights[0])) == pytest.approx(math.exp(0.25), rel=1e-14)
@@ -188,9 +188,9 @@ def test_change_is_the_randomised_response_of_one_step():
 def test_rounds_without_a_distribution_are_refused():
     """A known Rényi curve alone is not enough; nor is noise so small that losses count as infinite."""
     with pytest.raises(Unsupported):
-        loss_grid.laws(mechanisms.Zcdp(0.1), 1e-3, 1e-20)
+        _loss_grid.laws(mechanisms.Zcdp(0.1), 1e-3, 1e-20)
     with pytest.raises(Unsupported):
-        loss_grid.laws(mechanisms.SampledGaussian(0.001, 1.0, 0.1), 1e-3, 1e-20)
+        _loss_grid.laws(mechanisms.SampledGaussian(0.001, 1.0, 0.1), 1e-3, 1e-20)
 
 
 @pytest.mark.parametrize(("q", "z"), [(1e-4, 0.5), (0.001, 0.8), (0.01, 2.0), (0.3, 20.0), (1.0, 5.0)])
@@ -211,7 +211,7 @@ def test_losses_are_within_their_own_error_bounds(q, z):
 
 def test_a_composition_of_sampled_rounds_keeps_the_mass_of_the_other_law():
     """A law that loses mass there would be paid for in every round: at most 1e-14 is lost."""
-    for law in loss_grid.laws(mechanisms.SampledGaussian(0.8, 0.3, 0.001), 1e-4, 1e-15):
+    for law in _loss_grid.laws(mechanisms.SampledGaussian(0.8, 0.3, 0.001), 1e-4, 1e-15):
         losses = 1e-4 * (law.first + np.arange(len(law.weights)))
         assert abs(math.fsum((law.weights * np.exp(-losses)).tolist()) - 1) < 1e-14
 
@@ -220,7 +220,7 @@ def test_change_that_runs_rarely_is_composed_exactly():
     """Against the binomial sum over how often it runs: to eleven digits, and never below."""
     step, share, count, epsilon = 0.125, 0.25, 30, 1.0
     grid = Grid(step, -(2**9), 2**10)
-    grid.add("change", loss_grid.change(step, share))
+    grid.add("change", _loss_grid.change(step, share))
     p = 1 / (1 + math.exp(-step))
     truth = 0.0
     for runs in range(count + 1):
@@ -234,8 +234,8 @@ def test_change_that_runs_rarely_is_composed_exactly():
 
 def test_a_huge_loss_counts_as_infinite_and_not_as_a_huge_array():
     """At most a few million places on either side of zero, and the curve is above the exact one."""
-    remove, add = loss_grid.laws(mechanisms.Pure(450.0), 1e-7, 1e-12)
-    assert len(remove.weights) <= 2 * loss_grid.MOST_PLACES + 2
+    remove, add = _loss_grid.laws(mechanisms.Pure(450.0), 1e-7, 1e-12)
+    assert len(remove.weights) <= 2 * _loss_grid.MOST_PLACES + 2
     assert remove.leak > 0.999
     assert add.leak > 0.999
 
@@ -249,11 +249,11 @@ def test_without_long_numbers_the_error_terms_grow_and_the_bound_stays_above(mon
 
     def delta():
         grid = Grid(each / 8, -2048, 4096)
-        grid.add("round", loss_grid.laws(mechanisms.Pure(each), each / 8, 1e-20))
+        grid.add("round", _loss_grid.laws(mechanisms.Pure(each), each / 8, 1e-20))
         return grid.delta({"round": count}, epsilon)
 
     long = delta()
-    monkeypatch.setattr(loss_grid, "_LONG", np.float64)
+    monkeypatch.setattr(_loss_grid, "_LONG", np.float64)
     short = delta()
     assert truth <= long <= short <= truth + 1e-8
     assert short > long
@@ -268,9 +268,9 @@ def test_first_coefficients_are_within_their_error_bound(size, live):
     weights /= weights.sum()
     assert spectra.block_for(size, live) >= spectra.SMALLEST_BLOCK
     found = spectra.first_coefficients(
-        places, weights.astype(loss_grid._LONG), size, live, np.asarray(2 * loss_grid._PI)
+        places, weights.astype(_loss_grid._LONG), size, live, np.asarray(2 * _loss_grid._PI)
     )
-    bound = 16 * (2 + math.log2(size)) * float(np.finfo(loss_grid._LONG).eps) + 2e-23
+    bound = 16 * (2 + math.log2(size)) * float(np.finfo(_loss_grid._LONG).eps) + 2e-23
     for k in sorted({0, 1, live // 3, live - 1}):
         with mpmath.workdps(40):
             turns = [mpmath.expjpi(-2 * mpmath.mpf((int(place) * k) % size) / size) for place in places]
@@ -284,8 +284,8 @@ def test_first_coefficients_are_within_their_error_bound(size, live):
 def test_rough_looks_agree_with_what_is_certified():
     """Deltas of searches are within a millionth of the certified bounds, and gaps within a thousandth."""
     grid = Grid(1e-3, -(2**13), 2**14)
-    grid.add("round", loss_grid.laws(mechanisms.SampledGaussian(1.0, 1.0, 0.05), 1e-3, 1e-20))
-    grid.add("change", loss_grid.change(1e-3))
+    grid.add("round", _loss_grid.laws(mechanisms.SampledGaussian(1.0, 1.0, 0.05), 1e-3, 1e-20))
+    grid.add("change", _loss_grid.change(1e-3))
     for count in (20, 200):
         bound = grid.delta({"round": count}, 1.0)
         assert bound * (1 - 1e-6) - 1e-13 <= grid.rough_delta({"round": count}, 1.0) <= bound

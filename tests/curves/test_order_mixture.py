@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from almoner.curves import order_mixture, renyi
+from almoner.curves import _order_mixture, renyi
 
 
 @given(
@@ -18,7 +18,7 @@ from almoner.curves import order_mixture, renyi
 def test_the_mixtures_supremum_is_certified(totals, weights, epsilon):
     """G is never below the function it is the supremum of, on a fine grid, and close to its maximum."""
     lam, shares = np.array([0.5, 3.0, 20.0, 200.0]), np.array(weights) / sum(weights)
-    bound = float(order_mixture.allowed_delta(np.array(totals), lam, np.log(shares), epsilon))
+    bound = float(_order_mixture.allowed_delta(np.array(totals), lam, np.log(shares), epsilon))
     t = np.geomspace(1e-6, 50, 20000)
     logs = np.logaddexp.reduce(np.log(shares) + lam * ((epsilon + t)[:, None] - np.array(totals)), axis=1)
     best = float(np.max(np.log(-np.expm1(-t)) - logs))
@@ -28,5 +28,5 @@ def test_the_mixtures_supremum_is_certified(totals, weights, epsilon):
 def test_one_order_of_the_mixture_is_the_plain_conversion():
     """With a single order G gives 3.2 exactly, so the whole-curve filter contains the one-order filter."""
     for order, total, epsilon in ((16.0, 0.3, 1.0), (4.0, 1.0, 3.0), (64.0, 0.1, 0.5)):
-        g = float(order_mixture.allowed_delta(np.array([total]), np.array([order - 1]), np.zeros(1), epsilon))
+        g = float(_order_mixture.allowed_delta(np.array([total]), np.array([order - 1]), np.zeros(1), epsilon))
         assert renyi.epsilon([total], [order], delta=g) == pytest.approx(epsilon, rel=1e-9)

@@ -7,7 +7,7 @@ import pytest
 from mpmath import mp, mpf
 
 from almoner import mechanisms as m
-from almoner.curves import pairs
+from almoner.curves import _pairs
 from hockey_sticks import CONTINUOUS, curve_of, two_points
 
 
@@ -17,7 +17,7 @@ from hockey_sticks import CONTINUOUS, curve_of, two_points
 def test_pairs_dominate_and_are_close(mechanism):
     """The points' curve is above the exact one at 40 epsilons in both directions, and at most 1 % of its peak above."""
     rng = np.random.default_rng(3)
-    for pair, (curve, _) in zip(pairs.of(mechanism, cut=1e-14), curve_of(mechanism), strict=True):
+    for pair, (curve, _) in zip(_pairs.of(mechanism, cut=1e-14), curve_of(mechanism), strict=True):
         top = float(curve(mpf(0)))
         for e in rng.choice(pair.losses, 20).tolist() + rng.uniform(*pair.losses[[0, -1]], 20).tolist():
             assert pair.delta(epsilon=e) >= float(curve(mpf(e))) - 1e-15
@@ -28,7 +28,7 @@ def test_pairs_dominate_and_are_close(mechanism):
 @pytest.mark.parametrize("eta", [0.01, 0.5, 4.0])
 def test_some_pair_dominates_every_bounded_range_round(eta):
     """For 60 places t of the range one pair is above the two-point curve at all of 200 epsilons; reversed, too."""
-    rounds, epsilons = pairs.exponential(eta), np.linspace(-eta, eta, 200)
+    rounds, epsilons = _pairs.exponential(eta), np.linspace(-eta, eta, 200)
     curves = np.array([[pair.delta(epsilon=e) for e in epsilons] for pair in rounds])
     for t in np.random.default_rng(6).uniform(0, eta, 60):
         (high, p), (low, rest) = two_points(mpf(t) - mpf(eta), mpf(t))
@@ -41,7 +41,7 @@ def test_some_pair_dominates_every_bounded_range_round(eta):
 def test_masses_are_rounded_up(noise):
     """Every mass of the Gaussian's points, under both laws, is at least the exact one (50 digits), and they exceed it
     by 1e-10 in all."""
-    pair, leak_ = pairs._gaussian(noise, cut=1e-14)
+    pair, leak_ = _pairs._gaussian(noise, cut=1e-14)
     shift, log_ratios = mpf(1 / noise), [mpf(float(r)) for r in pair.log_ratios]
     x = [mp.exp(r) for r in log_ratios]
     ends = [mpf("-inf"), *(r / shift + shift / 2 for r in log_ratios[1:]), mpf("inf")]

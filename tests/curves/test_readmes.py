@@ -14,8 +14,8 @@ CURVES = Path(curves.__file__).parent
 TESTS = Path(__file__).parents[1]
 PAGES = {
     "planned": ["planned"],
-    "losses": ["losses", "_grid", "loss_grid.py"],
-    "residue": ["residue"],
+    "losses": ["losses", "_grid", "_loss_grid.py"],
+    "_residue": ["_residue"],
 }
 """Each page, and the packages and modules whose constants it lists."""
 ROW = re.compile(r"^\| `([\w.]+)` \| `([^`]+)` \| ([^|]+) \| ([^|]+) \| (?:`([^`]+)`|none) \|$", re.MULTILINE)

@@ -8,8 +8,8 @@ from mpmath import mp, mpf
 
 from almoner import mechanisms as m
 from almoner._units import FAILURE, MEASURE, RANGE
-from almoner.curves import pairs, residue
-from almoner.curves.residue import _certificate
+from almoner.curves import _pairs, _residue
+from almoner.curves._residue import _certificate
 from hockey_sticks import CONTINUOUS, after_round, hockey
 
 
@@ -18,10 +18,10 @@ def least_gap(mechanism, rng, points, shrink=1.0, slacks=(1e-15, 1e-10)):
     worst = mpf(1)
     for _ in range(points):
         level, slack = 8 * int(rng.integers(-10, 4)) + 3, int(FAILURE * rng.choice(slacks))
-        cost = residue.cost_at(mechanism, level, slack)
+        cost = _residue.cost_at(mechanism, level, slack)
         if cost == math.inf:
             continue
-        square = residue.grid(level) * int(rng.choice([1000, 1000, 1050, 3000])) // 1000
+        square = _residue.grid(level) * int(rng.choice([1000, 1000, 1050, 3000])) // 1000
         b, rest = mp.sqrt(mpf(square) / MEASURE), mp.sqrt((square - mpf(cost) * shrink) / MEASURE)
         e = mpf(float(rng.choice([rng.normal(), rng.uniform(0, 9), -rng.uniform(0, 9)]))) * b
         spare = hockey(e, b) + mpf(slack) / FAILURE
@@ -57,7 +57,7 @@ def test_two_percent_less_would_not_be_valid(mechanism):
 @pytest.mark.parametrize("b", [0.05, 0.5, 3.0])
 def test_the_bound_between_points_holds(b):
     """The certificate's lower bound over a cell is below D at 50 points inside it, for cells of several widths."""
-    pair, square, cost = pairs.randomized_response(b / 12)[0], b * b, (b / 12) ** 2 * 1.01
+    pair, square, cost = _pairs.randomized_response(b / 12)[0], b * b, (b / 12) ** 2 * 1.01
     rest = math.sqrt(square - cost)
     for width in (b / 200, b / 20, b / 3):
         left = np.arange(0.0, 8 * b, width)
@@ -86,10 +86,10 @@ def test_rounding_is_within_the_stated_bound():
 
 def test_the_certificate_refuses_what_is_false():
     """A cost below the variance of the loss is not certified, whatever the slack of rounding."""
-    pair = pairs.randomized_response(0.1)[0]
+    pair = _pairs.randomized_response(0.1)[0]
     assert _certificate.certified(pair, square=4.0, cost=0.0101, slack=1e-12)
     assert not _certificate.certified(pair, square=4.0, cost=0.0099, slack=1e-12)
-    assert not _certificate.certified(pairs.Pair(np.zeros(1), np.zeros(1), 0.1), square=4.0, cost=1.0, slack=1e-12)
+    assert not _certificate.certified(_pairs.Pair(np.zeros(1), np.zeros(1), 0.1), square=4.0, cost=1.0, slack=1e-12)
 
 
 @pytest.mark.slow
@@ -97,14 +97,14 @@ def test_tables_for_people_hold_costs_with_slack_of_their_own():
     """Every entry is at least a cost certified for its norm, at its level or below, with the slack of its row, and
     at least that slack's share of everything."""
     step, most, total = m.Laplace(20.0), MEASURE // 10, 10**23
-    table = residue.table(step, most=most, slack=total)
-    levels = [residue.level(int(square)) for square in table.squares]
+    table = _residue.table(step, most=most, slack=total)
+    levels = [_residue.level(int(square)) for square in table.squares]
     assert table.units[0].tolist() == [0] * len(levels)
     for row in range(1, len(table.norms), 9):
         one, slack = m.Laplace(20.0, float(table.norms[row])), table.slacks[row]
         for column in range(0, len(levels), 8):
             cost = int(table.units[row, column])
-            assert cost == RANGE or cost >= min(residue.cost_at(one, at, slack) for at in levels[: column + 1])
+            assert cost == RANGE or cost >= min(_residue.cost_at(one, at, slack) for at in levels[: column + 1])
             assert cost * total >= slack * most
             assert cost == RANGE or cost <= table.squares[column]
     assert (np.diff(table.units, axis=0) >= 0).all()

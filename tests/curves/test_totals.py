@@ -5,7 +5,7 @@ import pytest
 from almoner import individual
 from almoner import mechanisms as m
 from almoner.curves import approximate, gaussian, renyi, zcdp
-from almoner.curves.totals import optimum, tightest, totals
+from almoner.curves._totals import optimum, tightest, totals
 from almoner.errors import ArgumentError
 
 DELTA = 1e-5

@@ -10,7 +10,7 @@ import pytest
 from mpmath import mp, mpf
 
 from almoner import mechanisms as m
-from almoner.curves import renyi, totals, tradeoff, tuning
+from almoner.curves import _totals, renyi, tradeoff, tuning
 from almoner.curves._rdp import selection
 from almoner.errors import ArgumentError, Unsupported
 from almoner.filters import Filter, Planned, Renyi, Residue
@@ -162,9 +162,9 @@ def test_pure_runs_cost_at_most_the_published_factor():
 def test_the_curve_is_tighter_than_rényi_and_both_are_rows():
     """For Gaussian noise the hockey-stick curve gives less than Rényi values, and more than one run."""
     one, best_ = m.Gaussian(5.0), m.BestOf(m.Gaussian(5.0), 10)
-    rows = {row.notion: row.epsilon for row in totals.totals(best_, delta=1e-5)}
+    rows = {row.notion: row.epsilon for row in _totals.totals(best_, delta=1e-5)}
     assert tuning.epsilon(one, delta=1e-5) < rows["hockey-stick curve of one run"] < rows["Rényi DP"]
-    assert totals.tightest(best_, delta=1e-5).epsilon == rows["hockey-stick curve of one run"]
+    assert _totals.tightest(best_, delta=1e-5).epsilon == rows["hockey-stick curve of one run"]
 
 
 @pytest.mark.parametrize("kind", [Renyi, Residue])
@@ -196,8 +196,8 @@ def test_the_pair_costs_less_in_a_filter():
 def test_the_tightest_row_is_the_least_of_all(best_):
     """Also where the Rényi curve of the best run is below its hockey-stick curve; so is the curve of both."""
     for delta in (1e-2, 1e-6):
-        rows = totals.totals(best_, delta=delta)
-        least = totals.tightest(best_, delta=delta).epsilon
+        rows = _totals.totals(best_, delta=delta)
+        least = _totals.tightest(best_, delta=delta).epsilon
         assert least == min(row.epsilon for row in rows)
         assert float(tradeoff.of(best_, points=400).delta(least * 1.02 + 0.01)) <= delta
 

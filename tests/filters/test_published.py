@@ -9,7 +9,7 @@ from almoner import filters, individual
 from almoner import mechanisms as m
 from almoner.curves import gaussian
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
-from almoner.filters import published
+from almoner.filters import _published
 
 
 def admitted(account, step):
@@ -21,8 +21,8 @@ def admitted(account, step):
 
 def test_users_of_the_papers_find_the_names_in_the_room_itself():
     """Each published filter is served as filters.NAME too."""
-    for name in published.__all__:
-        assert getattr(filters, name) is getattr(published, name)
+    for name in _published.__all__:
+        assert getattr(filters, name) is getattr(_published, name)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])

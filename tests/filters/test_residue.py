@@ -17,7 +17,7 @@ from almoner import errors, filters
 from almoner import mechanisms as m
 from almoner._units import MEASURE, up
 from almoner.accounting import calibrate
-from almoner.curves import gaussian, residue
+from almoner.curves import _residue, gaussian
 from enumeration import delta as true_delta
 from enumeration import leak, response
 
@@ -326,10 +326,10 @@ def test_the_adversary_catches_charges_that_are_too_small(epsilon, delta, monkey
     """The adversary can win: against a filter that charges the variance of the loss, in any state, it exceeds delta."""
 
     def variance(mechanism, *, square, slack):
-        cost = up(residue.size(mechanism))
+        cost = up(_residue.size(mechanism))
         return cost if cost <= square else math.inf
 
-    monkeypatch.setattr(residue, "cost", variance)
+    monkeypatch.setattr(_residue, "cost", variance)
     account = filters.Residue(epsilon=epsilon, delta=delta)
     assert best_adversary(account, menu(math.sqrt(account.left)), 2, epsilon) > delta
 

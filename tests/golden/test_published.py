@@ -17,7 +17,7 @@ from almoner import filters
 from almoner import mechanisms as m
 from almoner.accounting import meaning
 from almoner.curves import approximate, gaussian, losses, renyi, tradeoff, tuning, zcdp
-from almoner.curves.totals import optimum, tightest
+from almoner.curves._totals import optimum, tightest
 
 ENTRIES = json.loads((Path(__file__).parent / "published.json").read_text(encoding="utf-8"))["numbers"]
 TESTED: list[str] = []

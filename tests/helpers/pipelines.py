@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from almoner import audit, filters, training
+from almoner.audit._accounts import account_of
 from almoner.queries import Count, Histogram, Keys, Mean, People, Session, Sum
 from almoner.training.correlated import Banded, BandedInverse, FixedBatches
 from almoner.training.policies import AdaptiveClip
@@ -125,7 +126,7 @@ def logistic(**options):
         kept = getattr(model, "accounts_", None)
 
         def account(person):
-            return None if kept is None or person not in there else audit.account_of(kept.people, there[person])
+            return None if kept is None or person not in there else account_of(kept.people, there[person])
 
         return audit.Outcome([model.coef_, model.intercept_, model.card_.divisor, model.n_iter_], account)
 

@@ -9,7 +9,7 @@ import loud_rounds
 from almoner import filters, individual
 from almoner import mechanisms as m
 from almoner.curves import gaussian
-from almoner.curves.planned import table as planned_table
+from almoner.curves.planned import _table as planned_table
 
 pytestmark = pytest.mark.slow
 

@@ -9,14 +9,14 @@ import torch
 
 from almoner import filters, individual, training
 from almoner import mechanisms as m
-from almoner.curves import loss_grid
+from almoner._notions import _planned
+from almoner.curves import _loss_grid
 from almoner.curves._grid import grid_laws
 from almoner.curves._grid import laws as _laws
 from almoner.curves.planned import _rounds
-from almoner.curves.planned import table as planned_table
-from almoner.curves.planned.table import NEVER
+from almoner.curves.planned import _table as planned_table
+from almoner.curves.planned._table import NEVER
 from almoner.errors import ArgumentError, Unsupported
-from almoner.notions import _planned
 
 STEP = m.SampledGaussian(1.0, 1.0, 0.01)
 BUDGET = {"epsilon": 2.0, "delta": 1e-5}
@@ -252,7 +252,7 @@ def discrete_rounds(monkeypatch):
 
     def clear(**pairs):
         stand_for.update(pairs)
-        for part in (loss_grid.laws, planned_table.table, _planned._prices):
+        for part in (_loss_grid.laws, planned_table.table, _planned._prices):
             part.cache_clear()
 
     monkeypatch.setattr(grid_laws, "discrete_law", laws)

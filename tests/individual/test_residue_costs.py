@@ -10,7 +10,7 @@ from scipy import stats
 from almoner import errors, filters, individual
 from almoner import mechanisms as m
 from almoner.accounting import calibrate
-from almoner.curves import residue
+from almoner.curves import _residue
 
 STEP = m.SampledGaussian(2.0, 1.0, 0.01)
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}
@@ -20,7 +20,7 @@ BUDGET = {"epsilon": 1.0, "delta": 1e-5}
 def tables_built_once():
     """One table for each mechanism, for all tests of this module."""
     built = pytest.MonkeyPatch()
-    built.setattr(residue, "table", lru_cache(residue.table))
+    built.setattr(_residue, "table", lru_cache(_residue.table))
     yield
     built.undo()
 

@@ -14,7 +14,7 @@ from scipy import stats
 from almoner import noise
 from almoner.errors import ArgumentError
 from almoner.noise import _draws
-from almoner.noise._exact import EXPONENTIAL, GAUSSIAN
+from almoner.noise._draws import EXPONENTIAL, GAUSSIAN
 from noise_bits import Replayed, laplace_probability, rounded_probability, thresholds
 
 LAWS = [GAUSSIAN, EXPONENTIAL]

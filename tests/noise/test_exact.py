@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import mp, mpf
 
-from almoner.noise._exact import EXPONENTIAL, GAUSSIAN, Uniform, accepts, cell_of, cumulative, exp_bounds
+from almoner.noise._draws import EXPONENTIAL, GAUSSIAN, Uniform, accepts, cell_of, cumulative, exp_bounds
 from noise_bits import Replayed, thresholds
 
 LAWS = [GAUSSIAN, EXPONENTIAL]

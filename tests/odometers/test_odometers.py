@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from almoner import errors, filters, odometers
 from almoner import mechanisms as m
-from almoner.curves import order_mixture, renyi, zcdp
+from almoner.curves import _order_mixture, renyi, zcdp
 from almoner.odometers import _roots
 
 KINDS = {
@@ -256,7 +256,7 @@ def test_roots_are_bounds_and_tight(totals, weights, delta):
     pathwise, ex_post = _roots.exponentials(exponent, lam), _roots.exponentials_ex_post(exponent, lam)
     assert mixture(pathwise) >= 0
     assert mixture(pathwise * (1 - 1e-9) - 1e-9) < 0
-    allowed = float(order_mixture.allowed_delta(s, lam, log_w, float(ex_post)))
+    allowed = float(_order_mixture.allowed_delta(s, lam, log_w, float(ex_post)))
     assert allowed <= delta * (1 + 1e-9)
     if ex_post > 0:
         assert allowed >= delta * (1 - 1e-6)

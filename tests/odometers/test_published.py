@@ -13,7 +13,7 @@ from almoner import errors, individual, odometers
 from almoner import mechanisms as m
 from almoner._units import MEASURE
 from almoner.curves import gaussian, renyi
-from almoner.odometers import published
+from almoner.odometers import _published
 
 
 def charged(odometer, *steps):
@@ -24,10 +24,10 @@ def charged(odometer, *steps):
 
 def test_users_of_the_papers_find_the_names_in_the_room_itself():
     """Each published odometer is served as odometers.NAME too; those that restart filters are no Odometer."""
-    for name in published.__all__:
-        assert getattr(odometers, name) is getattr(published, name)
-    assert not issubclass(published.FeldmanZrnic, odometers.Odometer)
-    assert not issubclass(published.GaussianRestarts, odometers.Odometer)
+    for name in _published.__all__:
+        assert getattr(odometers, name) is getattr(_published, name)
+    assert not issubclass(_published.FeldmanZrnic, odometers.Odometer)
+    assert not issubclass(_published.GaussianRestarts, odometers.Odometer)
 
 
 def test_stitched_start_is_the_first_round_that_costs():

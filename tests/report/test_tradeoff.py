@@ -5,7 +5,7 @@ import pytest
 from almoner import filters, mechanisms
 from almoner.curves import tradeoff
 from almoner.errors import ArgumentError
-from almoner.report import tradeoff as report
+from almoner.report import figures
 
 
 def test_curves_are_drawn_side_by_side(tmp_path):
@@ -16,7 +16,7 @@ def test_curves_are_drawn_side_by_side(tmp_path):
         "the budget": filters.Gaussian(epsilon=1.0, delta=1e-5).tradeoff(),
     }
     path = tmp_path / "tradeoff.svg"
-    report.draw(curves, path, title="what an attack can do")
+    figures.tradeoff(curves, path, title="what an attack can do")
     assert path.stat().st_size > 10_000
     with pytest.raises(ArgumentError, match="curves"):
-        report.draw({}, path)
+        figures.tradeoff({}, path)

@@ -13,7 +13,7 @@ from math import inf, log, sqrt
 
 from almoner import _check, _search, mechanisms
 from almoner.curves import gaussian, renyi
-from almoner.curves.totals import tightest
+from almoner.curves._totals import tightest
 from almoner.errors import ArgumentError, Unsupported
 
 __all__ = ["Answer", "of_run"]

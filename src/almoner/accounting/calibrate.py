@@ -20,7 +20,7 @@ from almoner import _check, _search, filters, mechanisms
 from almoner._search import first_true
 from almoner._units import as_float
 from almoner.curves import gaussian
-from almoner.curves.totals import tightest
+from almoner.curves._totals import tightest
 from almoner.errors import ArgumentError, CalibrationFailed, Unsupported
 from almoner.filters import Filter
 

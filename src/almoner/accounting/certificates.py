@@ -23,11 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import fftconvolve
 
-from almoner import _check, _search, filters, mechanisms, notions
-from almoner.curves import gaussian, loss_grid, renyi, totals
+from almoner import _check, _notions, _search, filters, mechanisms
+from almoner.curves import _loss_grid, _totals, gaussian, renyi
 from almoner.errors import ArgumentError, Unsupported
 
-__all__ = ["ADJACENCY", "THEOREMS", "of_filter", "of_run"]
+__all__ = ["of_filter", "of_run"]
 
 Floats = NDArray[np.float64]
 
@@ -59,7 +59,7 @@ def of_run(run: mechanisms.Mechanism, /, *, delta: float, order: int | None = No
             None: exactly for Gaussian rounds, else by privacy loss distributions on a grid.
 
     Returns:
-        Fields for JSON. Its epsilon is never below that of ``curves.totals``, and a little above it on a grid.
+        Fields for JSON. Its epsilon is never below that of ``curves._totals``, and a little above it on a grid.
 
     Raises:
         Unsupported: a round is of another kind, or so many that the grid would be too coarse.
@@ -88,7 +88,7 @@ def _certified(run: mechanisms.Mechanism, delta: float, order: int | None, least
         raise Unsupported("zCDP rounds have no privacy loss distribution: give an order")
     if all(isinstance(leaf, mechanisms.Gaussian) for leaf in rounds):
         return _signed("gaussian", rounds, max(least, gaussian.of(run).epsilon(delta=delta)), delta, delta, {})
-    return _on_grid(rounds, max(least, totals.tightest(run, delta=delta).epsilon), delta)
+    return _on_grid(rounds, max(least, _totals.tightest(run, delta=delta).epsilon), delta)
 
 
 def of_filter(account: filters.Filter, /) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def of_filter(account: filters.Filter, /) -> dict[str, Any]:
     if isinstance(account, filters.Planned):
         if account.count:
             raise ArgumentError("the plan was charged already: certify the fresh filter")
-        notion = cast(notions.Planned, account.notion)
+        notion = cast(_notions.Planned, account.notion)
         if notion.reserve:
             raise Unsupported(
                 f"reserve={notion.reserve!r}: what is kept for other rounds is no part of the plan, so that the plan "
@@ -237,7 +237,7 @@ def _in_window(
     both = [_Law(0, np.ones(1), 0.0)] * 2
     inside = places - 1 - places // 16  # lattice.laws moves small masses by several places, the checker by one
     for leaf, count in rounds.items():
-        for side, law in enumerate(loss_grid.laws(leaf, step, 1e-18)):
+        for side, law in enumerate(_loss_grid.laws(leaf, step, 1e-18)):
             one = _Law(0, np.ones(1), 0.0).times(_Law(law.first, law.weights, law.leak), inside)
             both[side] = both[side].times(one.to_the(count, places), places)
     rounding = 2.0 ** (12 - _BITS) * sum(rounds.values()) * places + 1e-14
@@ -256,8 +256,8 @@ def _in_window(
 
 def _grid(rounds: dict[mechanisms.Mechanism, int], least: float, wider: float) -> tuple[float, int]:
     """A step that is a power of two, and the places of a window beyond which little mass lies."""
-    first = [loss_grid.laws(leaf, 2.0**-12, 1e-18)[0] for leaf in rounds]
-    single = [loss_grid.spread(law, 2.0**-12) for law in first]
+    first = [_loss_grid.laws(leaf, 2.0**-12, 1e-18)[0] for leaf in rounds]
+    single = [_loss_grid.spread(law, 2.0**-12) for law in first]
     together = sqrt(sum(count * spread**2 for count, spread in zip(rounds.values(), single, strict=True)))
     top = least + wider * max(2.0 * together, 0.05 * least) + 1e-6
     finest = min(single) / _FINE

@@ -18,7 +18,7 @@ import numpy as np
 from almoner import _check, _search, filters, mechanisms, odometers
 from almoner._units import shown
 from almoner.curves import gaussian, planned, renyi
-from almoner.curves.totals import optimum, totals
+from almoner.curves._totals import optimum, totals
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 
 __all__ = ["Bound", "Comparison", "compare", "optimum"]
@@ -33,7 +33,7 @@ _FIXED = {
     "Rényi DP": "Rényi, rounds fixed in advance",
     "basic composition": "basic composition",
 }
-"""The rows of ``curves.totals`` that ``compare`` shows, in its order, and their names there."""
+"""The rows of ``curves._totals`` that ``compare`` shows, in its order, and their names there."""
 
 EpsilonAfter = Callable[[int], float]
 """Number of rounds -> epsilon."""

@@ -24,7 +24,7 @@ from almoner.curves import gaussian, tradeoff
 from almoner.curves.tradeoff import Curve
 from almoner.errors import ArgumentError, Unsupported
 
-__all__ = ["RATES", "GaussianEquivalent", "Meaning", "largest_advantage", "of", "sentence"]
+__all__ = ["GaussianEquivalent", "Meaning", "largest_advantage", "of", "sentence"]
 
 Floats = NDArray[np.float64]
 

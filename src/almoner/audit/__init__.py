@@ -6,11 +6,9 @@ and compares: what of each person could be told from the outputs, and is it what
 """
 
 from almoner._audit_hook import Part, coins, released
-from almoner.audit._accounts import Amount, account_of
+from almoner.audit._accounts import Amount
 from almoner.audit._canaries import ManyRuns, OneRun, many_runs, one_run
-from almoner.audit._guesses import epsilon_refuted, gaussian_p_value, mu_refuted, p_value
-from almoner.audit._replay import Outcome, replay
-from almoner.audit._report import Finding, Report
+from almoner.audit._replay import Finding, Outcome, Report, replay
 
 __all__ = [
     "Amount",
@@ -20,14 +18,9 @@ __all__ = [
     "Outcome",
     "Part",
     "Report",
-    "account_of",
     "coins",
-    "epsilon_refuted",
-    "gaussian_p_value",
     "many_runs",
-    "mu_refuted",
     "one_run",
-    "p_value",
     "released",
     "replay",
 ]

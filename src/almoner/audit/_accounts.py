@@ -32,10 +32,6 @@ class Comparison(Protocol):
     def revealed(self) -> float:
         """The cost of all shifts together; the largest, of several totals."""
 
-    @property
-    def paid(self) -> float:
-        """The amount that the account paid, in the same measure."""
-
     def problem(self) -> str:
         """A description of what is wrong; empty if all is paid for."""
 
@@ -86,10 +82,6 @@ class _Sums:
             self._aside += float(mechanism.price(self._account.measure)) / MEASURE
         else:
             self.revealed += _COSTS[self._account.measure](mechanism, norm)
-
-    @property
-    def paid(self) -> float:
-        return self._account.paid
 
     def problem(self) -> str:
         account = self._account
@@ -202,10 +194,6 @@ class _Shadow:
     @property
     def revealed(self) -> float:
         return inf if self._refused else float(np.max(self._totals()))
-
-    @property
-    def paid(self) -> float:
-        return float(np.max(self._spent))
 
     def _totals(self) -> NDArray[np.float64]:
         spent = self._shadow.spent()[0] if self._own else self._shadow.spent

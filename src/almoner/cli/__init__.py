@@ -14,18 +14,14 @@ from typing import Annotated
 import typer
 
 from almoner import __version__
-from almoner.cli._accounting import calibrate, epsilon
+from almoner.cli._accounting import calibrate, compare, epsilon, losses
 from almoner.cli._audit import audit
-from almoner.cli._compare import compare
-from almoner.cli._demo.run import demo
+from almoner.cli._demo import demo
 from almoner.cli._init import init
-from almoner.cli._ledger import ledger_commands
-from almoner.cli._losses import losses
-from almoner.cli._options.common import flattened
-from almoner.cli._options.groups import Commands, refusing
+from almoner.cli._ledger import ledger_commands, statement
+from almoner.cli._options import Commands, flattened, refusing
 from almoner.cli._queries import query
 from almoner.cli._serve import serve
-from almoner.cli._statements import statement
 from almoner.cli._training.images import OF_TRAIN_IMAGES, train_images
 from almoner.cli._training.models import predict, score
 from almoner.cli._training.tables import OF_TRAIN, OF_TUNE, schema, train, tune

@@ -1,15 +1,17 @@
-"""`almoner epsilon` and `almoner calibrate`: what noise costs, and how much noise a budget needs."""
+"""`almoner epsilon`, `calibrate`, `compare` and `losses`: what noise costs, and how much noise a budget needs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from almoner import _check
+from almoner import _check, mechanisms
+from almoner._private import LEVELS, MARK
 from almoner._units import shown
-from almoner.cli._options.common import (
+from almoner.cli._options import (
     CsvFile,
     Delta,
     Epsilon,
@@ -18,18 +20,29 @@ from almoner.cli._options.common import (
     MaxGradNorm,
     NoiseMultiplier,
     OptionalNoiseMultiplier,
+    OptionalSteps,
+    Page,
+    Picture,
+    PrivatePicture,
+    SampleRate,
     Sampling,
+    check_new_file,
+    check_page,
+    check_picture,
+    write_page,
 )
-from almoner.cli._options.files import check_new_file
-from almoner.cli._shown.json import dumps
-from almoner.cli._shown.tables import Listing, show, working
-from almoner.errors import ArgumentError
+from almoner.cli._shown import Listing, dumps, show, working
+from almoner.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from almoner.accounting.calibrate import Calibration
+    from almoner.accounting.compare import Comparison
     from almoner.mechanisms import Mechanism
 
-__all__ = ["calibrate", "epsilon"]
+__all__ = ["calibrate", "compare", "described", "epsilon", "losses"]
 
 WHICH = (
     "You need the first if noise, sample rate and number of steps were fixed before the run; the second if any of them "
@@ -59,11 +72,10 @@ def epsilon(
     from almoner import mechanisms
     from almoner.accounting.answers import of_run
     from almoner.accounting.meaning import of as meaning_of
-    from almoner.curves.totals import totals
+    from almoner.curves._totals import totals
 
     for path in (certificate, csv):
-        if path is not None:
-            check_new_file(path, force=force)
+        check_new_file(path, force=force)
     _check.noise(noise_multiplier=noise_multiplier)
     rate, count = sampling.rate_and_steps()
     if count is None and rate < 1:
@@ -121,8 +133,7 @@ def calibrate(
     """
     from almoner.accounting.calibrate import by_filter, in_advance
 
-    if csv is not None:
-        check_new_file(csv, force=force)
+    check_new_file(csv, force=force)
     rate, count = sampling.rate_and_steps()
     if (count is None) == (noise_multiplier is None):
         raise ArgumentError("give either --steps or --noise-multiplier (or --epochs in place of --steps)")
@@ -159,3 +170,196 @@ def _calibrations(fixed: "Calibration", rows: "Sequence[Calibration]", title: st
         noise = ["" if number is None else shown(number, 7) for number in (row.noise_multiplier, row.sigma)]
         cells.append((name, *noise, "" if row.steps is None or row.note else str(row.steps)))
     return Listing(("run", *numbers), cells, title=title, right=numbers)
+
+
+BOUNDS = (
+    "You need a bound that is fixed if mechanism and number of steps were fixed before the run; the epsilon of a "
+    "filter if they may depend on results and that filter is charged before each step; an odometer if there is no "
+    "budget and results may decide when to stop."
+)
+
+
+class Step(StrEnum):
+    """Kinds of one step."""
+
+    gaussian = "gaussian"
+    laplace = "laplace"
+    randomized_response = "randomized-response"
+    pure = "pure"
+    approximate = "approximate"
+
+
+def described(
+    name: str,
+    *,
+    noise_multiplier: float | None = None,
+    sample_rate: float = 1.0,
+    epsilon_each: float | None = None,
+    delta_each: float | None = None,
+) -> mechanisms.Mechanism:
+    """The mechanism that the options describe, with sensitivity 1."""
+    if name not in list(Step):
+        raise ArgumentError(f"--mechanism {name!r} must be one of {', '.join(Step)}")
+    if name == "gaussian":
+        if noise_multiplier is None:
+            raise ArgumentError("--noise-multiplier is needed for --mechanism gaussian")
+        return mechanisms.gaussian_step(noise_multiplier, 1.0, sample_rate)
+    if sample_rate != 1:
+        raise ArgumentError("--sample-rate is for --mechanism gaussian")
+    if epsilon_each is None:
+        raise ArgumentError(f"--epsilon-each is needed for --mechanism {name}")
+    if name == "approximate":
+        if delta_each is None:
+            raise ArgumentError("--delta-each is needed for --mechanism approximate")
+        return mechanisms.Approximate(epsilon_each, delta_each)
+    if name == "laplace":
+        _check.positive(epsilon_each=epsilon_each)
+        return mechanisms.Laplace(1 / epsilon_each)
+    return (mechanisms.Pure if name == "pure" else mechanisms.RandomizedResponse)(epsilon_each)
+
+
+def compare(
+    *,
+    mechanism: Annotated[
+        Step, typer.Option(help=f"One step: {', '.join([*Step][:-1])} or {Step.approximate}.")
+    ] = Step.gaussian,
+    noise_multiplier: OptionalNoiseMultiplier = None,
+    epsilon_each: Annotated[float | None, typer.Option(help="Epsilon of one step, unless it is gaussian.")] = None,
+    delta_each: Annotated[float | None, typer.Option(help="Delta of one step, if it is approximate.")] = None,
+    sampling: Sampling,
+    delta: Delta = 1e-5,
+    people: Annotated[int, typer.Option(help="Number of people in the data set, for Rogers et al.")] = 100_000,
+    points: Annotated[int, typer.Option(help="At how many numbers of steps to evaluate the bounds.")] = 5,
+    picture: Picture = None,
+    csv: CsvFile = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Compare all bounds that apply to one mechanism: fixed in advance, by filters, by odometers.
+
+    Bounds that are tuned to a plan are tuned to --steps, which is 1000 unless it is given, or follows from --epochs.
+    """
+    check_picture(picture)
+    check_new_file(csv, force=force)
+    rate, count = sampling.rate_and_steps()
+    step = described(
+        mechanism,
+        noise_multiplier=noise_multiplier,
+        sample_rate=rate,
+        epsilon_each=epsilon_each,
+        delta_each=delta_each,
+    )
+    from almoner.accounting.compare import compare as comparison
+
+    with working("Computing every bound"):
+        table = comparison(step, rounds=1000 if count is None else count, delta=delta, points=points, people=people)
+    if picture is not None:
+        from almoner.report.figures import bounds
+
+        bounds(table, picture)
+    rows = _rows(table)
+    rows.write(csv)
+    if as_json:
+        print(dumps(table.as_dict() | {"which": BOUNDS}))
+    else:
+        show(rows, BOUNDS)
+
+
+def _rows(table: "Comparison") -> Listing:
+    """A line for each bound, a column for each number of steps."""
+    counts = tuple(map(str, table.rounds))
+    title = f"Epsilon after so many steps of {table.mechanism!r}, delta = {table.delta:g}"
+    rows = [(each.name, each.promise, *(shown(epsilon, 4) for epsilon in each.epsilons)) for each in table.bounds]
+    return Listing(("bound", "promise", *counts), rows, title=title, right=counts, narrow=True)
+
+
+STATUS = "Exact for noise, rates and norms fixed in advance; under adaptivity an approximation and no guarantee."
+
+
+def losses(
+    norms: Annotated[Path, typer.Argument(help=".npy: (people,) or (people, steps) norms, in units of the clip.")],
+    noise_multiplier: NoiseMultiplier,
+    sample_rate: SampleRate = 1.0,
+    steps: OptionalSteps = None,
+    delta: Delta = 1e-5,
+    groups: Annotated[Path | None, typer.Option(help=".npy: (people,) a label for each person.")] = None,
+    gaussian: Annotated[
+        bool, typer.Option("--gaussian", help="Also by the dominating Gaussian: 30 people a second.")
+    ] = False,
+    picture: PrivatePicture = None,
+    html: Page = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Show each person's epsilon (PRIVATE) by privacy loss distributions, beside Rényi and Gaussian accounting.
+
+    Give --steps for norms of shape (people,), which are those of every step. The table holds quantiles and means over
+    people, and --html writes it as a page; --json prints each person's epsilon.
+    """
+    _check.positive(noise_multiplier=noise_multiplier)
+    _check.between(0, 1, delta=delta)
+    check_picture(picture)
+    check_page(html, force=force, read=(norms,), as_json=as_json)
+    values, labels = _loaded(norms), None if groups is None else _loaded(groups)
+    if values.ndim in (1, 2) and (values.ndim == 1) == (steps is None):
+        raise ArgumentError("give --steps with norms of shape (people,), and not with (people, steps)")
+    if labels is not None and labels.shape != values.shape[:1]:
+        raise DataError(f"{groups}: must have one entry for each person in {norms}")
+    from almoner.report.losses import from_norms, histogram, page
+
+    epsilons = from_norms(
+        values,
+        noise_multiplier=noise_multiplier,
+        delta=delta,
+        sample_rate=sample_rate,
+        steps=steps,
+        dominating=gaussian,
+    )
+    if picture is not None:
+        histogram(epsilons, picture, groups=labels, title=f"delta = {delta:g}")
+    if as_json:
+        lists = {name: column.tolist() for name, column in epsilons.items()}
+        print(dumps({"private": MARK, "status": STATUS, "delta": delta, "epsilon": lists}))
+        return
+    if html is not None:
+        written = page(
+            epsilons,
+            delta=delta,
+            groups=labels,
+            noise_multiplier=noise_multiplier,
+            sample_rate=sample_rate,
+            steps=values.shape[1] if steps is None else steps,
+        )
+        write_page(html, written)
+        return
+    _print_table(epsilons, labels, delta)
+
+
+def _print_table(
+    epsilons: "Mapping[str, NDArray[np.float64]]", labels: "NDArray[np.generic] | None", delta: float
+) -> None:
+    """Quantiles and means over people."""
+    from almoner.report.losses import means, quantiles
+
+    title = f"{MARK}: each person's epsilon at delta = {delta:g}"
+    numbers = (*(f"{level:.0%}" if level < 1 else "most" for level in LEVELS), "mean")
+    averages = means(epsilons, groups=labels)
+    rows = [
+        (name, "all" if group is None else group, *(shown(value, 4) for value in [*levels, mean]))
+        for (name, group, levels), (_, _, mean) in zip(quantiles(epsilons, groups=labels), averages, strict=True)
+    ]
+    show(Listing(("accounting", "group", *numbers), rows, title=title, right=numbers, narrow=True), STATUS)
+
+
+def _loaded(path: Path) -> "NDArray[np.generic]":
+    import numpy as np
+
+    if not path.is_file():
+        raise DataError(f"{path} is not there")
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: must be an array that numpy.save wrote, without objects") from error
+    if not isinstance(array, np.ndarray):
+        raise DataError(f"{path}: must be one array that numpy.save wrote")
+    return array

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from almoner.cli._options.common import Delta, Json
-from almoner.cli._options.groups import Group
-from almoner.cli._shown.json import dumps
+from almoner.cli._options import Delta, Group, Json
+from almoner.cli._shown import dumps
 from almoner.errors import ArgumentError, DataError
 
 __all__ = ["audit"]

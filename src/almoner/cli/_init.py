@@ -9,9 +9,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from almoner.cli._options.common import Force
-from almoner.cli._options.files import check_free
-from almoner.cli._options.groups import Group
+from almoner.cli._options import Force, Group, check_free
 from almoner.cli._training.settings import settings_template
 
 __all__ = ["init"]

@@ -1,5 +1,6 @@
-"""`almoner ledger`: the record. Look and check, limit and declare, let people leave, make copies."""
+"""`almoner ledger`: look and check, limit and declare, let people leave, make copies; `almoner statement`."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -9,21 +10,32 @@ import typer
 
 from almoner._private import MARK
 from almoner._units import shown, to_float
-from almoner.cli._options.common import CsvFile, Force, Json, OutFile
-from almoner.cli._options.files import check_new_file, check_page, write_page
-from almoner.cli._options.groups import Group
+from almoner.cli._options import (
+    CsvFile,
+    Force,
+    Group,
+    Json,
+    OptionalDelta,
+    OutFile,
+    Page,
+    check_new_file,
+    check_page,
+    write_page,
+)
 from almoner.cli._queries import OtherLedger
-from almoner.cli._shown.json import dumps
-from almoner.cli._shown.tables import Listing, console, show
+from almoner.cli._shown import Listing, console, dumps, show
 from almoner.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
+    from almoner.individual import BudgetStatement
     from almoner.ledger import ConsumerState, Ledger
+    from almoner.queries import Statement
     from almoner.queries.plans import Plan
 
-__all__ = ["Person", "ledger_commands", "opened"]
+__all__ = ["Person", "ledger_commands", "opened", "statement"]
 
 LedgerName = Annotated[str, typer.Argument(help="The ledger: a file, or postgresql://user@server/database.")]
+LedgerOrModel = Annotated[str, typer.Argument(help="A ledger, or the folder of a model with kept accounts.")]
 Person = Annotated[str, typer.Option("--person", help="The person, named as in the data.")]
 
 LOOK, RULES, PEOPLE, UPKEEP = "Look and check", "Limits and declarations", "People", "Copies and upkeep"
@@ -36,9 +48,6 @@ ledger_commands = typer.Typer(
 )
 
 
-@ledger_commands.command(
-    "verify", epilog="Example: almoner ledger verify people.ledger --replay questions.toml", rich_help_panel=LOOK
-)
 def verify(
     path: LedgerName,
     head: Annotated[
@@ -72,13 +81,11 @@ def verify(
         raise typer.Exit(1)
 
 
-@ledger_commands.command("show", epilog="Example: almoner ledger show people.ledger", rich_help_panel=LOOK)
 def show_(path: LedgerName, csv: CsvFile = None, force: Force = False, as_json: Json = False) -> None:
     """Show the budget, the head, and every question with its worst-case price."""
     from almoner.ledger import summary
 
-    if csv is not None:
-        check_new_file(csv, force=force, read=(path,))
+    check_new_file(csv, force=force, read=(path,))
     with opened(path) as ledger:
         record = summary(ledger)
     symbol = "epsilon" if record.terms["measure"] == "epsilon" else "rho"
@@ -98,9 +105,6 @@ def show_(path: LedgerName, csv: CsvFile = None, force: Force = False, as_json: 
     print(f"head: {record.head}")
 
 
-@ledger_commands.command(
-    "report", epilog="Example: almoner ledger report people.ledger --html report.html", rich_help_panel=LOOK
-)
 def report(
     path: LedgerName,
     html: Annotated[Path, typer.Option("--html", help="Write the PRIVATE page to this file.")],
@@ -115,9 +119,6 @@ def report(
         write_page(html, page(ledger, head=head))
 
 
-@ledger_commands.command(
-    "export", epilog="Example: almoner ledger export people.ledger --out record.jsonl", rich_help_panel=LOOK
-)
 def export(path: LedgerName, out: OutFile = None, force: Force = False) -> None:
     """Export the record for auditors, as lines of JSON without its private parts.
 
@@ -125,8 +126,7 @@ def export(path: LedgerName, out: OutFile = None, force: Force = False) -> None:
     """
     from almoner.ledger import export as exported
 
-    if out is not None:
-        check_new_file(out, force=force, read=(path,))
+    check_new_file(out, force=force, read=(path,))
     with opened(path) as ledger:
         text = "".join(f"{line}\n" for line in exported(ledger))
     if out is None:
@@ -135,9 +135,6 @@ def export(path: LedgerName, out: OutFile = None, force: Force = False) -> None:
         out.write_text(text, encoding="utf-8")
 
 
-@ledger_commands.command(
-    "check-export", epilog="Example: almoner ledger check-export record.jsonl", rich_help_panel=LOOK
-)
 def check_export(exported: Annotated[Path, typer.Argument(help="A file that `almoner ledger export` wrote.")]) -> None:
     """Check, without the ledger, that the chain of an exported record is unbroken.
 
@@ -150,31 +147,16 @@ def check_export(exported: Annotated[Path, typer.Argument(help="A file that `alm
     print(f"head: {head}")
 
 
-@ledger_commands.command(
-    "retire", epilog="Example: almoner ledger retire people.ledger --person 17", rich_help_panel=PEOPLE
-)
 def retire(path: LedgerName, person: Person) -> None:
     """Let a person leave: no later answer uses their records. The account is kept, so nobody returns with a new one."""
-    with opened(path) as ledger:
-        charged = ledger.charged(person)
-        ledger.retire(person)
-    _confirm("left: in no answer from now on, and the account stays", charged=charged)
+    _change(path, person, "left: in no answer from now on, and the account stays", lambda ledger: ledger.retire(person))
 
 
-@ledger_commands.command(
-    "restore", epilog="Example: almoner ledger restore people.ledger --person 17", rich_help_panel=PEOPLE
-)
 def restore(path: LedgerName, person: Person) -> None:
     """Let a person who left return, with the account as it was."""
-    with opened(path) as ledger:
-        charged = ledger.charged(person)
-        ledger.restore(person)
-    _confirm("is back, with the account as it was left", charged=charged)
+    _change(path, person, "is back, with the account as it was left", lambda ledger: ledger.restore(person))
 
 
-@ledger_commands.command(
-    "erase", epilog="Example: almoner ledger erase people.ledger --person 17", rich_help_panel=PEOPLE
-)
 def erase(path: LedgerName, person: Person) -> None:
     """Remove what single questions charged a person; the total remains, and the person is in no answer from now on.
 
@@ -182,15 +164,19 @@ def erase(path: LedgerName, person: Person) -> None:
     """
     from almoner.ledger import erase as erased
 
+    _change(path, person, "is erased: one total remains, under a keyed hash", lambda ledger: erased(ledger, person))
+
+
+def _change(path: str, person: str, change: str, make: "Callable[[Ledger], object]") -> None:
+    """Make and confirm a change, and tell the data holder of a name that may be misspelt."""
     with opened(path) as ledger:
         charged = ledger.charged(person)
-        erased(ledger, person)
-    _confirm("is erased: one total remains, under a keyed hash", charged=charged)
+        make(ledger)
+    if not charged:
+        print("Is the name spelt as in the data? No question has charged a person of this name so far.")
+    print(f"{MARK}: this person {change}")
 
 
-@ledger_commands.command(
-    "limit", epilog="Example: almoner ledger limit people.ledger --rho 0.5 --analyst ann", rich_help_panel=RULES
-)
 def limit(
     path: LedgerName,
     rho: Annotated[float | None, typer.Option(help="The most that may be spent on each person.")] = None,
@@ -214,13 +200,6 @@ def limit(
     print(f"{limited}: at most {'rho' if epsilon is None else 'epsilon'} = {amount:g} of each person's budget")
 
 
-def _confirm(change: str, *, charged: bool) -> None:
-    """Confirm a change, and tell the data holder of a name that may be misspelt."""
-    if not charged:
-        print("Is the name spelt as in the data? No question has charged a person of this name so far.")
-    print(f"{MARK}: this person {change}")
-
-
 def opened(path: str) -> "Ledger":
     from almoner.ledger import Ledger
 
@@ -231,7 +210,6 @@ def _consumers(ledger: "Ledger", kind: str) -> "list[ConsumerState]":
     return [each for each in ledger.consumers.values() if each.kind == kind]
 
 
-@ledger_commands.command("trainings", epilog="Example: almoner ledger trainings people.ledger", rich_help_panel=LOOK)
 def trainings(path: LedgerName, as_json: Json = False) -> None:
     """List the trainings: an open one was not settled yet, and all that it reserved counts as spent."""
     with opened(path) as ledger:
@@ -247,7 +225,6 @@ def trainings(path: LedgerName, as_json: Json = False) -> None:
     show(Listing(("number", "time", "analyst", "purpose", "key", "state", f"{symbol} at most"), rows))
 
 
-@ledger_commands.command("streams", epilog="Example: almoner ledger streams people.ledger", rich_help_panel=LOOK)
 def streams(path: LedgerName, as_json: Json = False) -> None:
     """List the streams: models that are trained on people as they come, each update charged by itself."""
     with opened(path) as ledger:
@@ -265,7 +242,6 @@ def streams(path: LedgerName, as_json: Json = False) -> None:
     show(Listing(("number", "time", "analyst", "purpose", "key", "updates", "last update"), rows))
 
 
-@ledger_commands.command("create", epilog="Example: almoner ledger create questions.toml", rich_help_panel=RULES)
 def create(
     file: Annotated[Path, typer.Argument(help="A file of questions, or a policy of `almoner serve`.")],
     other: OtherLedger = None,
@@ -317,7 +293,6 @@ def _words(ledger: "Ledger") -> str:
     return f"made {ledger.store.name}: {ledger.symbol} = {shown(ledger.budget, 6)} for each person"
 
 
-@ledger_commands.command("size", epilog="Example: almoner ledger size people.ledger", rich_help_panel=LOOK)
 def size(path: LedgerName, as_json: Json = False) -> None:
     """Print how large a ledger is (PRIVATE, because of the numbers of people and charges)."""
     from almoner.ledger import size as measured
@@ -332,9 +307,6 @@ def size(path: LedgerName, as_json: Json = False) -> None:
     show(MARK, *lines, f"{found.charges:,} charges", f"merged: {merged}")
 
 
-@ledger_commands.command(
-    "compact", epilog="Example: almoner ledger compact people.ledger --before 2026-01-01", rich_help_panel=UPKEEP
-)
 def compact(
     path: LedgerName,
     before: Annotated[str | None, typer.Option(help="Merge what was asked before this day (UTC); else all.")] = None,
@@ -347,9 +319,6 @@ def compact(
     print(f"merged: entries up to {through}" if through >= 0 else "nothing was merged")
 
 
-@ledger_commands.command(
-    "witness", epilog="Example: almoner ledger witness people.ledger --file people.head", rich_help_panel=UPKEEP
-)
 def witness(path: LedgerName, file: Annotated[Path, typer.Option(help="A new file on another volume.")]) -> None:
     """Have a file remember the newest entry: from now on an older copy of the ledger, a restored backup, is refused."""
     with opened(path) as ledger:
@@ -357,9 +326,6 @@ def witness(path: LedgerName, file: Annotated[Path, typer.Option(help="A new fil
     print(f"{file} remembers the newest entry from now on, and must be there whenever the ledger is opened")
 
 
-@ledger_commands.command(
-    "backup", epilog="Example: almoner ledger backup people.ledger --out people.backup", rich_help_panel=UPKEEP
-)
 def backup(path: LedgerName, out: Annotated[Path, typer.Option(help="A new file (PRIVATE).")]) -> None:
     """Copy a ledger's file, whole, and print the head of the copy."""
     from almoner.ledger import backup as copied
@@ -368,11 +334,6 @@ def backup(path: LedgerName, out: Annotated[Path, typer.Option(help="A new file 
         print(f"head: {copied(ledger, out)}")
 
 
-@ledger_commands.command(
-    "restore-backup",
-    epilog="Example: almoner ledger restore-backup people.backup --out restored.ledger",
-    rich_help_panel=UPKEEP,
-)
 def restore_backup(
     copy: Annotated[Path, typer.Argument(help="A file that `almoner ledger backup` wrote.")],
     out: Annotated[Path, typer.Option(help="Where the ledger was.")],
@@ -383,9 +344,6 @@ def restore_backup(
     print(f"head: {put_back(copy, out)}")
 
 
-@ledger_commands.command(
-    "protect", epilog="Example: almoner ledger protect postgresql://owner@server/people", rich_help_panel=RULES
-)
 def protect(path: LedgerName) -> None:
     """On a PostgreSQL server, install triggers: only the owner can lower what was spent, or change the record."""
     from almoner.ledger import protect as protected
@@ -395,9 +353,6 @@ def protect(path: LedgerName) -> None:
     print("protected: only the owner of the tables can lower what a person spent, or change or remove an entry")
 
 
-@ledger_commands.command(
-    "write-off", epilog="Example: almoner ledger write-off people.ledger --key churn", rich_help_panel=UPKEEP
-)
 def write_off(path: LedgerName, key: Annotated[str, typer.Option(help="The name of the training.")]) -> None:
     """Give up a training that was killed and cannot go on: all that it reserved is spent, for good."""
     from almoner.ledger import write_off as given_up
@@ -407,9 +362,6 @@ def write_off(path: LedgerName, key: Annotated[str, typer.Option(help="The name 
     print(f"{key!r} is written off: what it reserved is spent")
 
 
-@ledger_commands.command(
-    "dataset", epilog="Example: almoner ledger dataset people.ledger --name visits --column who", rich_help_panel=RULES
-)
 def dataset(
     path: LedgerName,
     name: Annotated[str, typer.Option(help="The name of the data set.")],
@@ -450,7 +402,6 @@ def _domain(option: str, text: str, given: str) -> dict[str, Any]:
     return {"keys": values} if option == "keys" else {"low": values[0], "high": values[1]}
 
 
-@ledger_commands.command("datasets", epilog="Example: almoner ledger datasets people.ledger", rich_help_panel=LOOK)
 def datasets(path: LedgerName, as_json: Json = False) -> None:
     """List the data sets of a ledger, each as it was declared last."""
     with opened(path) as ledger:
@@ -469,3 +420,81 @@ def _told(domain: dict[str, Any]) -> str:
     if "keys" in domain:
         return f"({len(domain['keys'])} keys)"
     return f"from {domain['low']:g} to {domain['high']:g}"
+
+
+def statement(
+    path: LedgerOrModel,
+    person: Person,
+    delta: OptionalDelta = None,
+    html: Page = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Print one person's account (PRIVATE): every question that charged them, the total, and what it means.
+
+    Without --delta the epsilon of the budget is stated at the ledger's own delta. For a model that was trained with
+    the setting keep_accounts, print how much of their budget its training used; a person without a name is the number
+    of a row.
+    """
+    check_page(html, force=force, read=(path,), as_json=as_json)
+    told: Statement | BudgetStatement
+    if path.endswith(".accounts") or Path(path).is_dir():
+        from almoner.training.saved_model import statement as models_statement
+
+        if delta is not None:
+            raise ArgumentError("--delta: the accounts of a model are stated at the delta on its card")
+        told = models_statement(Path(path), person)
+        words, shown_lines = str(told), []
+    else:
+        from almoner.queries import statement as person_statement
+
+        with opened(path) as ledger:
+            told = person_statement(ledger, person, delta=delta)
+        words, shown_lines = told.words, [_lines(told)] if told.lines else []
+    if html is not None:
+        from almoner.report.pages import statement as page
+
+        write_page(html, page(told, person=person), whose=", and for this person")
+    elif as_json:
+        print(dumps({"private": MARK, **asdict(told), "words": words}))
+    else:
+        show(f"{MARK}, and for this person", *shown_lines, words)
+
+
+def _lines(account: "Statement") -> Listing:
+    """A row for each entry that charged a person."""
+    of = ["data set"] if any(line.dataset for line in account.lines) else []
+    rows = []
+    for line in account.lines:
+        about = (line.key, *([line.dataset or ""] if of else []), line.question["ask"])
+        share = f"{shown(100 * line.rho / account.budget, 3)} %"
+        rows.append((line.time[:10], line.analyst, line.purpose or "", *about, share))
+    return Listing(("day", "who asked", "what for", "result", *of, "asked", "of your budget"), rows)
+
+
+for _command, _panel, _example in (
+    (verify, LOOK, "people.ledger --replay questions.toml"),
+    (show_, LOOK, "people.ledger"),
+    (report, LOOK, "people.ledger --html report.html"),
+    (export, LOOK, "people.ledger --out record.jsonl"),
+    (check_export, LOOK, "record.jsonl"),
+    (retire, PEOPLE, "people.ledger --person 17"),
+    (restore, PEOPLE, "people.ledger --person 17"),
+    (erase, PEOPLE, "people.ledger --person 17"),
+    (limit, RULES, "people.ledger --rho 0.5 --analyst ann"),
+    (trainings, LOOK, "people.ledger"),
+    (streams, LOOK, "people.ledger"),
+    (create, RULES, "questions.toml"),
+    (size, LOOK, "people.ledger"),
+    (compact, UPKEEP, "people.ledger --before 2026-01-01"),
+    (witness, UPKEEP, "people.ledger --file people.head"),
+    (backup, UPKEEP, "people.ledger --out people.backup"),
+    (restore_backup, UPKEEP, "people.backup --out restored.ledger"),
+    (protect, RULES, "postgresql://owner@server/people"),
+    (write_off, UPKEEP, "people.ledger --key churn"),
+    (dataset, RULES, "people.ledger --name visits --column who"),
+    (datasets, LOOK, "people.ledger"),
+):
+    _name = _command.__name__.strip("_").replace("_", "-")
+    _epilog = f"Example: almoner ledger {_name} {_example}"
+    ledger_commands.command(_name, epilog=_epilog, rich_help_panel=_panel)(_command)

@@ -10,13 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from almoner._units import shown
-from almoner.cli._options.common import CsvFile, Force, Json
-from almoner.cli._options.files import check_new_file
-from almoner.cli._options.groups import Group
-from almoner.cli._shown.answers import print_answers
-from almoner.cli._shown.json import dumps
-from almoner.cli._shown.misfits import print_misfits
-from almoner.cli._shown.tables import Listing, show
+from almoner.cli._options import CsvFile, Force, Group, Json, check_new_file
+from almoner.cli._shown import Listing, dumps, print_answers, print_misfits, show
 
 if TYPE_CHECKING:
     from almoner.queries import Answer, Quote, Session
@@ -52,10 +47,8 @@ def quote(
 ) -> None:
     """Show what every question would cost at most, and its noise. Asks nothing and charges nobody."""
     from almoner.ledger import Ledger
-    from almoner.queries.plans import Plan
 
-    questions = Plan.read(plan, ledger=ledger)
-    _check_csv(csv, questions, plan, force=force)
+    questions = _plan(plan, ledger, csv, force=force)
     new = not Ledger.exists(questions.ledger)
     with questions.look() as session:
         quotes, stored = questions.quote(session), _stored(questions, session)
@@ -66,6 +59,15 @@ def quote(
         print(dumps({key: asdict(each) | {"stored": key in stored} for key, each in quotes.items()}))
     else:
         show(table, about, *together, *([_NOT_THERE.format(plan)] if new else []))
+
+
+def _plan(file: Path, ledger: str | None, csv: Path | None = None, *, force: bool = False) -> "Plan":
+    """The plan of a file; a CSV file that must not be written is refused before anything is asked."""
+    from almoner.queries.plans import Plan
+
+    plan = Plan.read(file, ledger=ledger)
+    check_new_file(csv, force=force, read=(file, plan.ledger, *plan.files))
+    return plan
 
 
 def _stored(questions: "Plan", session: "Session") -> set[str]:
@@ -118,10 +120,7 @@ def check(plan: PlanFile, as_json: Json = False) -> None:
 
     Such entries count as missing in every answer; a column of nothing else is refused. Asks nothing and charges nobody.
     """
-    from almoner.queries.plans import Plan
-
-    questions = Plan.read(plan)
-    with questions.look() as session:  # refuses what a session would refuse
+    with _plan(plan, None).look() as session:  # refuses what a session would refuse
         found = session.misfits
     print_misfits(found, as_json=as_json)
 
@@ -131,10 +130,7 @@ def ask(
     plan: PlanFile, ledger: OtherLedger = None, csv: CsvFile = None, force: Force = False, as_json: Json = False
 ) -> None:
     """Answer every question. A key that was asked before gives the same answer again and costs nothing."""
-    from almoner.queries.plans import Plan
-
-    questions = Plan.read(plan, ledger=ledger)
-    _check_csv(csv, questions, plan, force=force)
+    questions = _plan(plan, ledger, csv, force=force)
     with questions.open() as session:
         before = _stored(questions, session)
         for said in _together(questions.quote(session), before, session):
@@ -154,20 +150,11 @@ def list_(
     plan: PlanFile, ledger: OtherLedger = None, csv: CsvFile = None, force: Force = False, as_json: Json = False
 ) -> None:
     """List the answers that the plan's analyst has got for its purpose so far."""
-    from almoner.queries.plans import Plan
-
-    questions = Plan.read(plan, ledger=ledger)
-    _check_csv(csv, questions, plan, force=force)
+    questions = _plan(plan, ledger, csv, force=force)
     with questions.open() as session:
         answers = {answer.key: answer for answer in questions.analyst(session).answers()}
     _write_csv(answers, csv)
     print_answers(answers, as_json=as_json)
-
-
-def _check_csv(path: Path | None, questions: "Plan", plan: Path, *, force: bool) -> None:
-    """Refuse a file that must not be written, before anything is asked."""
-    if path is not None:
-        check_new_file(path, force=force, read=(plan, questions.ledger, *questions.files))
 
 
 def _write_csv(answers: "Mapping[str, Answer]", path: Path | None) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from almoner.cli._shown.tables import console
+from almoner.cli._shown import console
 from almoner.errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -4,28 +4,26 @@ zcdp         one number, rho, that adds up
 gaussian     Gaussian differential privacy: mu squared adds up, exactly
 renyi        one number per order
 approximate  (epsilon, delta) itself: pure and approximate parts, basic composition
-pairs        dominating pairs: the worst of one round, as a few points of privacy loss
-residue      what a round takes from a Gaussian budget, given what is left of it
-totals       one run in every notion, side by side
 tuning       the best of a random number of runs
 tradeoff     trade-off functions and hockey-stick curves of any promise
 
 Each of the first four has ``cost(mechanism)``, what a mechanism adds to a total, and conversions from a total to
-(epsilon, delta) in which every rounding goes against the spender.
+(epsilon, delta) in which every rounding goes against the spender. Modules with an underscore are engine rooms of
+filters, odometers and accounting.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from almoner.curves import approximate, gaussian, pairs, renyi, totals, zcdp
+from almoner.curves import approximate, gaussian, renyi, zcdp
 
 if TYPE_CHECKING:
-    from almoner.curves import residue, tuning
+    from almoner.curves import tuning
 
-__all__ = ["approximate", "gaussian", "pairs", "renyi", "residue", "totals", "tuning", "zcdp"]
+__all__ = ["approximate", "gaussian", "renyi", "tuning", "zcdp"]
 
 
 def __getattr__(name: str) -> object:
-    if name in ("residue", "tuning"):  # few runs need them
+    if name == "tuning":  # few runs need it
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from almoner import _check, mechanisms
 from almoner._units import as_float, times
-from almoner.curves import _two_outcomes, approximate, gaussian, pairs, renyi, zcdp
+from almoner.curves import _pairs, _two_outcomes, approximate, gaussian, renyi, zcdp
 from almoner.curves._grid import discrete
 from almoner.curves._rdp import selection
 from almoner.errors import ArgumentError, Unsupported
@@ -326,19 +326,19 @@ def _by_few_points(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[f
     return [(at, min(1.0, max(law.delta(epsilon=at) for law in laws) * _ROUND_UP + fails)) for at in corners.tolist()]
 
 
-def _pairs_of(leaf: mechanisms.Mechanism) -> tuple[pairs.Pair, ...]:
+def _pairs_of(leaf: mechanisms.Mechanism) -> tuple[_pairs.Pair, ...]:
     """The pairs of one round that does not fail; those of one's own with all their points."""
     if isinstance(leaf, mechanisms.DominatingPair) and renyi.failure(leaf) < 1:
         both = discrete.directions(leaf)
-        return tuple(pairs.Pair(one.losses + one.error, one.masses * (1 + one.error)) for one in both)
-    return pairs.of(leaf, cut=SMALLEST_DELTA)
+        return tuple(_pairs.Pair(one.losses + one.error, one.masses * (1 + one.error)) for one in both)
+    return _pairs.of(leaf, cut=SMALLEST_DELTA)
 
 
-def _composed(one: pairs.Pair, other: pairs.Pair) -> pairs.Pair:
-    masses = np.outer(one.masses, other.masses).ravel() * pairs.ROUND_UP
+def _composed(one: _pairs.Pair, other: _pairs.Pair) -> _pairs.Pair:
+    masses = np.outer(one.masses, other.masses).ravel() * _pairs.ROUND_UP
     losses = np.add.outer(one.losses, other.losses).ravel()
     losses = losses + 2.0**-50 * np.abs(losses)
-    return pairs.Pair(losses, masses, (one.leak + other.leak) * pairs.ROUND_UP)
+    return _pairs.Pair(losses, masses, (one.leak + other.leak) * _pairs.ROUND_UP)
 
 
 def _by_zcdp(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:

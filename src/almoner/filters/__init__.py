@@ -31,8 +31,8 @@ Which one to take, :func:`recommend` says from epsilon, delta and the mechanism 
 from almoner.filters._either import Either
 from almoner.filters._filter import Filter
 from almoner.filters._filters import Approximate, Basic, Gaussian, Planned, Renyi, RenyiCurve, RenyiOrder, Residue, Zcdp
+from almoner.filters._published import Koskela, Pure, Rogers
 from almoner.filters._recommend import Recommendation, recommend
-from almoner.filters.published import Koskela, Pure, Rogers
 
 __all__ = [
     "Approximate",

@@ -10,7 +10,7 @@ from almoner._units import to_float
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 from almoner.filters._filter import Filter
 from almoner.filters._filters import Approximate, Basic, Gaussian, Renyi, RenyiOrder, Residue, Zcdp
-from almoner.filters.published import Pure, Rogers
+from almoner.filters._published import Pure, Rogers
 
 __all__ = ["Either"]
 

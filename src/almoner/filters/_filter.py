@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Self
 
 from almoner import _check, mechanisms
+from almoner._notions import Account, Budget, Totals
 from almoner._units import FINE
 from almoner.curves import tradeoff
 from almoner.errors import ArgumentError, BudgetExceeded
-from almoner.notions import Account, Budget, Totals
 
 __all__ = ["Filter"]
 

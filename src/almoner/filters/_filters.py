@@ -8,12 +8,12 @@ from typing import Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from almoner import _check, mechanisms, notions
+from almoner import _check, _notions, mechanisms
+from almoner._notions import State
 from almoner._units import FAILURE, FINE, budget, exact, to_float
-from almoner.curves import gaussian, order_mixture, renyi, zcdp
+from almoner.curves import _order_mixture, gaussian, renyi, zcdp
 from almoner.errors import ArgumentError
 from almoner.filters._filter import Filter
-from almoner.notions import State
 
 __all__ = ["Approximate", "Basic", "Gaussian", "Planned", "Renyi", "RenyiCurve", "RenyiOrder", "Residue", "Zcdp"]
 
@@ -55,7 +55,7 @@ class Gaussian(Filter):
         else:
             self.mu = float(mu)
         square = exact(self.mu if mu is None else mu) ** 2
-        notion = notions.Gaussian(limit=budget(square, per=FINE), epsilon=epsilon, delta=delta)
+        notion = _notions.Gaussian(limit=budget(square, per=FINE), epsilon=epsilon, delta=delta)
         super().__init__(notion, epsilon=epsilon, delta=delta, mu=mu)
 
 
@@ -80,7 +80,7 @@ class Zcdp(Filter):
         else:
             self.rho = float(rho)
         limit = budget(self.rho if rho is None else rho, per=FINE)
-        notion = notions.Zcdp(limit=limit, epsilon=epsilon, delta=delta)
+        notion = _notions.Zcdp(limit=limit, epsilon=epsilon, delta=delta)
         super().__init__(notion, epsilon=epsilon, delta=delta, rho=rho)
 
 
@@ -124,11 +124,11 @@ class Renyi(Filter):
         if plan is not None:
             if orders is not None or weights is not None:
                 raise ArgumentError("give either plan= or orders= and weights=")
-            grid, shares = order_mixture.default_weights(_best_order(plan, epsilon, delta) - 1, share=0.9)
+            grid, shares = _order_mixture.default_weights(_best_order(plan, epsilon, delta) - 1, share=0.9)
             orders, weights = tuple(map(float, grid)), tuple(map(float, shares))
         grid, shares = _chosen(epsilon, delta, orders, weights)
         self.orders: tuple[float, ...] = tuple(map(float, grid))
-        notion = notions.OrderMixture(
+        notion = _notions.OrderMixture(
             epsilon=epsilon, delta=delta, sum_delta=sum_delta, orders=self.orders, weights=tuple(map(float, shares))
         )
         super().__init__(notion, epsilon=epsilon, delta=delta, orders=orders, weights=weights, sum_delta=sum_delta)
@@ -139,7 +139,7 @@ class Renyi(Filter):
         Guarantee: if nothing more is charged whatever happens, the interaction is (epsilon, this)-DP.
         Source: theory 4.4.
         """
-        return cast(notions.OrderMixture, self._notion).delta_used(self._totals)
+        return cast(_notions.OrderMixture, self._notion).delta_used(self._totals)
 
 
 class RenyiOrder(Filter):
@@ -172,7 +172,7 @@ class RenyiOrder(Filter):
         else:
             self.rho = float(rho)
         limit = budget(self.rho if rho is None else rho, per=FINE)
-        notion = notions.RenyiOrder(limit=limit, alpha=self.alpha, epsilon=epsilon, delta=delta)
+        notion = _notions.RenyiOrder(limit=limit, alpha=self.alpha, epsilon=epsilon, delta=delta)
         super().__init__(notion, alpha=alpha, rho=rho, epsilon=epsilon, delta=delta)
 
 
@@ -193,7 +193,7 @@ class RenyiCurve(Filter):
         if inf in curve.values:
             raise ArgumentError(f"values={curve.values!r} must be finite")
         self.orders = curve.orders
-        notion = notions.RenyiCurve(
+        notion = _notions.RenyiCurve(
             orders=curve.orders, values=tuple(budget(value, per=FINE) for value in curve.values)
         )
         super().__init__(notion, orders=curve.orders, values=curve.values)
@@ -230,7 +230,7 @@ class Residue(Filter):
     """
 
     def __init__(self, *, epsilon: float, delta: float, sum_delta: float | None = None) -> None:
-        notion = notions.Residue(epsilon=epsilon, delta=delta, sum_delta=sum_delta)
+        notion = _notions.Residue(epsilon=epsilon, delta=delta, sum_delta=sum_delta)
         super().__init__(notion, epsilon=epsilon, delta=delta, sum_delta=sum_delta)
 
 
@@ -281,7 +281,7 @@ class Planned(Filter):
         reserve: float = 0.0,
         sum_delta: float | None = None,
     ) -> None:
-        notion = notions.Planned(plan=plan, epsilon=epsilon, delta=delta, reserve=reserve, sum_delta=sum_delta)
+        notion = _notions.Planned(plan=plan, epsilon=epsilon, delta=delta, reserve=reserve, sum_delta=sum_delta)
         notion.prices  # noqa: B018  # a plan that does not fit is refused here
         parameters = {"epsilon": epsilon, "delta": delta, "reserve": reserve, "sum_delta": sum_delta}
         super().__init__(notion, plan=plan, **parameters)
@@ -290,7 +290,7 @@ class Planned(Filter):
         """Everything needed to go on later, as plain numbers and lists (JSON-able). Restore it once only."""
         saved = super().state()
         plan = mechanisms.to_fields(saved["parameters"]["plan"])
-        units = cast(notions.Planned, self._notion).prices.units()
+        units = cast(_notions.Planned, self._notion).prices.units()
         return {**saved, "parameters": {**saved["parameters"], "plan": plan}, "units": units}
 
     @classmethod
@@ -300,7 +300,7 @@ class Planned(Filter):
         plan = mechanisms.from_fields(state["parameters"]["plan"])
         plain = {name: value for name, value in state.items() if name != "units"}
         account = super().from_state({**plain, "parameters": {**state["parameters"], "plan": plan}})
-        if state["units"] != cast(notions.Planned, account._notion).prices.units():
+        if state["units"] != cast(_notions.Planned, account._notion).prices.units():
             raise ArgumentError("state: its change is counted in other units: go on where the state was saved")
         return account
 
@@ -324,7 +324,7 @@ class Approximate(Filter):
     """
 
     def __init__(self, *, epsilon: float, delta: float, sum_delta: float | None = None) -> None:
-        notion = notions.Approximate(epsilon=epsilon, delta=delta, sum_delta=sum_delta)
+        notion = _notions.Approximate(epsilon=epsilon, delta=delta, sum_delta=sum_delta)
         super().__init__(notion, epsilon=epsilon, delta=delta, sum_delta=sum_delta)
 
 
@@ -351,7 +351,7 @@ class Basic(Filter):
         _check.positive(epsilon=epsilon)
         _check.within(0, 1, delta=delta)
         limit, failures = budget(epsilon, per=FINE), budget(delta, per=FAILURE)
-        notion = notions.Basic(limit=limit, failures=failures, epsilon=epsilon, delta=delta)
+        notion = _notions.Basic(limit=limit, failures=failures, epsilon=epsilon, delta=delta)
         super().__init__(notion, epsilon=epsilon, delta=delta)
 
 
@@ -379,7 +379,7 @@ def _chosen(
         raise ArgumentError("give both orders= and weights=, or neither")
     if orders is None or weights is None:
         rho = zcdp.rho(epsilon=epsilon, delta=delta)
-        return order_mixture.default_weights(zcdp.best_order(rho, delta=delta) - 1)
+        return _order_mixture.default_weights(zcdp.best_order(rho, delta=delta) - 1)
     grid, shares = _check.floats(orders=orders), _check.floats(weights=weights)
     if grid.ndim != 1 or grid.shape != shares.shape or not grid.size:
         raise ArgumentError(f"orders={orders!r} and weights={weights!r} must be equally long lists")

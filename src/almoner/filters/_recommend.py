@@ -18,7 +18,7 @@ from math import floor, gcd, inf
 
 from almoner import _check, mechanisms
 from almoner._units import FAILURE, FINE, MEASURE, Units, budget, times, up
-from almoner.curves import approximate, residue
+from almoner.curves import _residue, approximate
 from almoner.errors import ArgumentError, Unsupported
 from almoner.filters._filter import Filter
 from almoner.filters._filters import Basic, Gaussian, Planned, Renyi, Residue, Zcdp
@@ -230,8 +230,8 @@ def _residue_rounds(parts: _Parts, epsilon: float, delta: float, *, enough: floa
 
 
 def _residue_price(leaf: mechanisms.Mechanism, start: int, square: int, slack: int) -> Units:
-    exactly = residue.needs_no_slack(leaf)
+    exactly = _residue.needs_no_slack(leaf)
     if exactly is not None:
         return exactly
-    share = min(1.0, residue.size(leaf) * MEASURE / start)
-    return residue.cost(leaf, square=square, slack=residue.ladder(floor(share * slack)))
+    share = min(1.0, _residue.size(leaf) * MEASURE / start)
+    return _residue.cost(leaf, square=square, slack=_residue.ladder(floor(share * slack)))

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from almoner import mechanisms
 from almoner._arrays import Array, Library, Mask
+from almoner._notions import Notion, Planned
 from almoner._units import RANGE, Units
-from almoner.curves.planned import table as planned_table
+from almoner.curves.planned import _table as planned_table
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual._planned_costs import FromPlan
-from almoner.notions import Notion, Planned
 
 __all__ = ["Costs", "Quadratic", "TakingPart", "at_least", "costs_of", "search_allowance"]
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from almoner import _check, filters, mechanisms
 from almoner._arrays import Array, Mask, to_numpy
+from almoner._notions import MOST
 from almoner._units import MEASURE, RANGE
 from almoner.accounting import meaning
 from almoner.errors import ArgumentError, Unsupported
@@ -20,7 +21,6 @@ from almoner.individual._fast_charge import charge_all
 from almoner.individual._rests import Rests
 from almoner.individual._shares import checked_shares, guesses, promised, spent_at_start
 from almoner.individual._statements import BudgetStatement
-from almoner.notions import MOST
 
 __all__ = ["Filter"]
 

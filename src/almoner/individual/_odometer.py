@@ -11,11 +11,11 @@ import numpy as np
 
 from almoner import _check, mechanisms, odometers
 from almoner._arrays import Array, to_numpy
+from almoner._notions import MOST, PersonBound
 from almoner._units import MEASURE, shown, to_float
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual._accounts import Accounts, People
 from almoner.individual._costs import Costs, costs_of
-from almoner.notions import MOST, PersonBound
 
 __all__ = ["Odometer", "Statement"]
 

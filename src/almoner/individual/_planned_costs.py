@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from almoner._arrays import Array, Library, Mask
 from almoner._units import RANGE
-from almoner.curves.planned.table import NEVER, Table
+from almoner.curves.planned._table import NEVER, Table
 
 __all__ = ["FromPlan"]
 

@@ -20,11 +20,11 @@ import numpy as np
 
 from almoner import mechanisms
 from almoner._arrays import Array, Library, Mask, to_numpy
+from almoner._notions import MOST, Budget
 from almoner._units import FINE, MEASURE
 from almoner.errors import ArgumentError
 from almoner.individual._accounts import with_rows
 from almoner.individual._costs import Costs, TakingPart
-from almoner.notions import MOST, Budget
 
 __all__ = ["Rests"]
 

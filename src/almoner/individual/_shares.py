@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from almoner import _check, filters
 from almoner._arrays import Array, to_numpy
+from almoner._notions import Budget
 from almoner.accounting import meaning
 from almoner.errors import ArgumentError
-from almoner.notions import Budget
 
 __all__ = ["checked_shares", "guesses", "promised", "shares", "spent_at_start"]
 

@@ -29,7 +29,7 @@ import numpy as np
 
 from almoner import _check, _extras, mechanisms
 from almoner.curves import approximate, gaussian, losses, renyi, zcdp
-from almoner.curves.totals import tightest
+from almoner.curves._totals import tightest
 from almoner.errors import ArgumentError, Unsupported
 from almoner.interop._loss_lists import of_a_pair
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from dp_accounting import PrivacyAccountant, dp_event
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-__all__ = ["NOTIONS", "accountant", "from_event", "from_pld", "to_event"]
+__all__ = ["accountant", "from_event", "from_pld", "to_event"]
 
 _SUPPORTED = (
     "NoOpDpEvent, GaussianDpEvent, LaplaceDpEvent, DiscreteLaplaceDpEvent, ZCDpEvent, PoissonSampledDpEvent of a "

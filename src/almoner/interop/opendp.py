@@ -20,7 +20,7 @@ from almoner import _check, _extras, filters, mechanisms
 from almoner._uncopyable import Uncopyable
 from almoner.errors import ArgumentError, Unsupported
 
-__all__ = ["ORDERS", "Filtered", "mechanism"]
+__all__ = ["Filtered", "mechanism"]
 
 ORDERS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 128.0, 256.0)
 """Orders at which a Rényi curve is read where none are given."""

@@ -16,7 +16,7 @@ with _extras.need("torch", extra="torch"):
     from torch import Tensor
     from torch.nn.functional import cross_entropy
 
-__all__ = ["IGNORED", "class_loss", "padded", "token_loss"]
+__all__ = ["class_loss", "padded", "token_loss"]
 
 IGNORED = -100
 """The label of a place that does not count, as in transformers."""

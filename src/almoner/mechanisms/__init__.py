@@ -17,11 +17,11 @@ Names and symbols
 Repeated(mechanism=Gaussian(sigma=170.0, sensitivity=1.0), count=104)
 """
 
-from almoner.mechanisms._best_of import BestOf
 from almoner.mechanisms._pair import DominatingPair
 from almoner.mechanisms._rounds import (
     PDP,
     Approximate,
+    BestOf,
     Composed,
     DiscreteGaussian,
     Exponential,

@@ -1,4 +1,4 @@
-"""Single rounds, and how rounds are put together."""
+"""Single rounds, how rounds are put together, and the best of a random number of runs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -13,6 +13,7 @@ from almoner.errors import ArgumentError
 __all__ = [
     "PDP",
     "Approximate",
+    "BestOf",
     "Composed",
     "DiscreteGaussian",
     "Exponential",
@@ -42,6 +43,16 @@ class Mechanism:
 
     __slots__ = ()
 
+    def __post_init__(self) -> None:
+        """Check each field by the rule of its name."""
+        _settle(self)
+        given = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        _check.noise(**{name: given[name] for name in ("sigma", "scale", "sensitivity") if name in given})
+        _check.amount(**{name: given[name] for name in ("epsilon", "eta", "rho") if name in given})
+        if "sample_rate" in given:
+            _check.positive(sample_rate=given["sample_rate"])
+        _check.within(0, 1, **{name: given[name] for name in ("delta", "sample_rate") if name in given})
+
     @classmethod
     def __get_pydantic_core_schema__(cls, _: Any, handler: Any) -> dict[str, Any]:
         """In the models of others: a mechanism, which is a table with its kind in JSON."""
@@ -58,10 +69,6 @@ class Gaussian(Mechanism):
     sigma: float
     sensitivity: float = 1.0
 
-    def __post_init__(self) -> None:
-        _settle(self)
-        _check.noise(sigma=self.sigma, sensitivity=self.sensitivity)
-
 
 @dataclass(frozen=True, slots=True)
 class SampledGaussian(Mechanism):
@@ -74,12 +81,6 @@ class SampledGaussian(Mechanism):
     sensitivity: float = 1.0
     sample_rate: float = 1.0
 
-    def __post_init__(self) -> None:
-        _settle(self)
-        _check.noise(sigma=self.sigma, sensitivity=self.sensitivity)
-        _check.positive(sample_rate=self.sample_rate)
-        _check.within(0, 1, sample_rate=self.sample_rate)
-
 
 @dataclass(frozen=True, slots=True)
 class DiscreteGaussian(Mechanism):
@@ -87,10 +88,6 @@ class DiscreteGaussian(Mechanism):
 
     sigma: float
     sensitivity: float = 1.0
-
-    def __post_init__(self) -> None:
-        _settle(self)
-        _check.noise(sigma=self.sigma, sensitivity=self.sensitivity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +97,6 @@ class Laplace(Mechanism):
     scale: float
     sensitivity: float = 1.0
 
-    def __post_init__(self) -> None:
-        _settle(self)
-        _check.noise(scale=self.scale, sensitivity=self.sensitivity)
-
 
 @dataclass(frozen=True, slots=True)
 class RandomizedResponse(Mechanism):
@@ -112,9 +105,8 @@ class RandomizedResponse(Mechanism):
     epsilon: float
 
     def __post_init__(self) -> None:
-        _settle(self)
         _check.positive(epsilon=self.epsilon)
-        _check.amount(epsilon=self.epsilon)
+        Mechanism.__post_init__(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +115,6 @@ class Pure(Mechanism):
 
     epsilon: float
 
-    def __post_init__(self) -> None:
-        _settle(self)
-        _check.amount(epsilon=self.epsilon)
-
 
 @dataclass(frozen=True, slots=True)
 class Approximate(Mechanism):
@@ -134,11 +122,6 @@ class Approximate(Mechanism):
 
     epsilon: float
     delta: float
-
-    def __post_init__(self) -> None:
-        _settle(self)
-        _check.amount(epsilon=self.epsilon)
-        _check.within(0, 1, delta=self.delta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,20 +143,12 @@ class Exponential(Mechanism):
 
     eta: float
 
-    def __post_init__(self) -> None:
-        _settle(self)
-        _check.amount(eta=self.eta)
-
 
 @dataclass(frozen=True, slots=True)
 class Zcdp(Mechanism):
     """Any rho-zCDP mechanism."""
 
     rho: float
-
-    def __post_init__(self) -> None:
-        _settle(self)
-        _check.amount(rho=self.rho)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,3 +282,43 @@ def gaussian_step(sigma: float, sensitivity: float = 1.0, sample_rate: float = 1
     if sample_rate == 1:
         return Gaussian(sigma, sensitivity)
     return SampledGaussian(sigma, sensitivity, sample_rate)
+
+
+_MOST_RUNS = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class BestOf(Mechanism):
+    """The best of a random number of independent runs of one mechanism; nothing else is released; theory 8.2.
+
+    "Best" is by any order that was fixed in advance on what a run gives (its score, say, which the mechanism's price
+    must cover); of equals one is taken at random, or the first. A run may begin by drawing candidate settings from a
+    fixed public list. The number of runs is drawn from a law that does not depend on the data, and stays secret, as do
+    the other runs.
+
+    Args:
+        mechanism: one run, public, with all that its score reads.
+        runs: public; how many runs are expected, above 1 (for Poisson above 0), at most a million.
+        shape: public; of the truncated negative binomial law, in [-0.9, 1000]: 0 is logarithmic, 1 geometric. Smaller
+            shapes are cheaper and vary more. inf is Poisson; then there may be no run, and what is released in that
+            case must not depend on the data.
+
+    >>> from almoner.mechanisms import Gaussian, Repeated
+    >>> BestOf(Repeated(Gaussian(sigma=100.0), 50), runs=10)
+    BestOf(mechanism=Repeated(mechanism=Gaussian(sigma=100.0, sensitivity=1.0), count=50), runs=10, shape=0.0)
+    """
+
+    mechanism: Mechanism
+    runs: float
+    shape: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.mechanism, Mechanism):
+            raise ArgumentError(f"mechanism={self.mechanism!r} must be a mechanism")
+        _check.positive(runs=self.runs)
+        _check.within(-0.9, inf, shape=self.shape)
+        if self.shape != inf:
+            _check.within(-0.9, 1000, shape=self.shape)
+        least = 0.0 if self.shape == inf else 1.0
+        if not least < self.runs <= _MOST_RUNS:
+            raise ArgumentError(f"runs={self.runs!r} must be in ({least:g}, {_MOST_RUNS:g}] with shape={self.shape!r}")

@@ -6,14 +6,14 @@ from typing import Any
 
 from almoner import _check
 from almoner.errors import ArgumentError
-from almoner.mechanisms import _best_of, _pair, _rounds
+from almoner.mechanisms import _pair, _rounds
 from almoner.mechanisms._rounds import Mechanism
 
 __all__ = ["fields_schema", "from_fields", "to_fields"]
 
 _KINDS: dict[str, type[Mechanism]] = {
     name: kind
-    for module in (_rounds, _pair, _best_of)
+    for module in (_rounds, _pair)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and issubclass(kind, Mechanism) and kind is not Mechanism
 }

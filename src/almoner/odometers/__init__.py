@@ -27,8 +27,8 @@ from almoner.odometers._capped import Capped, Rounds
 from almoner.odometers._normal import Gaussian, Line
 from almoner.odometers._odometer import Odometer
 from almoner.odometers._planned import Planned
+from almoner.odometers._published import FeldmanZrnic, GaussianRestarts, Lecuyer, Mixture, Rogers, Stitched
 from almoner.odometers._renyi import Renyi
-from almoner.odometers.published import FeldmanZrnic, GaussianRestarts, Lecuyer, Mixture, Rogers, Stitched
 
 __all__ = [
     "Capped",

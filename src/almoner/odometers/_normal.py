@@ -20,9 +20,9 @@ import numpy as np
 
 from almoner import _check, mechanisms
 from almoner._arrays import NUMPY, Array, Library
+from almoner._notions import STEPS, Boundary, Totals
 from almoner._units import to_float, up
 from almoner.curves import zcdp
-from almoner.notions import STEPS, Boundary, Totals
 from almoner.odometers import _roots
 from almoner.odometers._odometer import Odometer
 

@@ -3,8 +3,8 @@
 from typing import ClassVar
 
 from almoner import mechanisms
+from almoner._notions import Account, Boundary, Totals
 from almoner.errors import ArgumentError
-from almoner.notions import Account, Boundary, Totals
 
 __all__ = ["Odometer"]
 

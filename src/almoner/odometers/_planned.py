@@ -20,12 +20,12 @@ from typing import Self, cast
 
 from almoner import _check, mechanisms
 from almoner._arrays import NUMPY, Array, Library
+from almoner._notions import STEPS, Boundary, State, Totals, as_floats
 from almoner._units import FAILURE, budget, exact
-from almoner.curves import renyi, residue
-from almoner.curves.planned import Plan, anytime, level, rounds_at
-from almoner.curves.planned.anytime_prices import Exchanges, no_louder
+from almoner.curves import _residue, renyi
+from almoner.curves.planned import Plan, _anytime, level, rounds_at
+from almoner.curves.planned._anytime_prices import Exchanges, no_louder
 from almoner.errors import ArgumentError, Unsupported
-from almoner.notions import STEPS, Boundary, State, Totals, as_floats
 from almoner.odometers._odometer import Odometer
 from almoner.odometers._renyi import Orders, around_plan
 
@@ -138,18 +138,18 @@ class PlannedBound(Boundary):
         now = _Run(tuple(map(int, own[:-4])), *map(int, own[-4:]))
         if not any(now.totals()):
             return 0.0
-        weight = 1 if ex_post else 2 * max(anytime.FACTORS)  # what a failure is worth; pathwise, of half the share
+        weight = 1 if ex_post else 2 * max(_anytime.FACTORS)  # what a failure is worth; pathwise, of half the share
         if failures * weight > budget(kept * exact(self.delta), per=FAILURE):
             return inf
         run = self.run(kept)
         bounds = run.ex_post if ex_post else run.pathwise
         return bounds.epsilons[run.checkpoints.index(now.ahead)]
 
-    def run(self, kept: Fraction) -> anytime.Run:
+    def run(self, kept: Fraction) -> _anytime.Run:
         """The planned run, with what is not kept for failures or for the mixture."""
         return self._priced(kept)[0]
 
-    def _priced(self, kept: Fraction) -> tuple[anytime.Run, Exchanges]:
+    def _priced(self, kept: Fraction) -> tuple[_anytime.Run, Exchanges]:
         return _run(self.parts, self.rounds, self.rest(self.delta, kept) * (1 - BESIDE) * (1 - 2.0**-50))
 
     def _split(self, totals: Totals) -> tuple[Totals, Totals]:
@@ -157,7 +157,7 @@ class PlannedBound(Boundary):
         return totals[:place], totals[place:]
 
     def _charged(
-        self, now: _Run, leaf: mechanisms.Mechanism, count: int, prices: tuple[anytime.Run, Exchanges]
+        self, now: _Run, leaf: mechanisms.Mechanism, count: int, prices: tuple[_anytime.Run, Exchanges]
     ) -> _Run | None:
         """Holdings after a number of equal rounds; None where the plan's bounds end."""
         leaf = renyi.without_failures(leaf)
@@ -175,7 +175,7 @@ class PlannedBound(Boundary):
             return None
         return bought
 
-    def _at_checkpoint(self, now: _Run, context: int, run: anytime.Run) -> _Run | None:
+    def _at_checkpoint(self, now: _Run, context: int, run: _anytime.Run) -> _Run | None:
         """With the first checkpoint ahead before which so many planned rounds are left, or a later one."""
         there = self._position(now) + context
         if there > run.checkpoints[-1]:
@@ -187,7 +187,7 @@ class PlannedBound(Boundary):
         return max(-(-used // count) for used, (_, count) in zip(now.used, self.parts, strict=True))
 
     def _bought(
-        self, now: _Run, leaf: mechanisms.Mechanism, count: int, prices: tuple[anytime.Run, Exchanges]
+        self, now: _Run, leaf: mechanisms.Mechanism, count: int, prices: tuple[_anytime.Run, Exchanges]
     ) -> tuple[_Run | None, int]:
         """Holdings after some equal blocks, and the number of rounds that those are."""
         run = prices[0]
@@ -208,7 +208,7 @@ class PlannedBound(Boundary):
         return min((now.ahead * count - used) // count for used, (_, count) in pairs)
 
     def _in_context(
-        self, now: _Run, context: int, leaf: mechanisms.Mechanism, count: int, prices: tuple[anytime.Run, Exchanges]
+        self, now: _Run, context: int, leaf: mechanisms.Mechanism, count: int, prices: tuple[_anytime.Run, Exchanges]
     ) -> tuple[_Run, int] | None:
         """Holdings, and the number of rounds, if the rounds are bought beside what is left before the next checkpoint.
 
@@ -223,7 +223,7 @@ class PlannedBound(Boundary):
         slack = floor(left * min(1.0, size / max(ahead, 1)) / 2)
         if slack < 1:
             return None
-        slack, here = residue.ladder(slack), level(context)
+        slack, here = _residue.ladder(slack), level(context)
         price = exchanges.price(leaf, block, level=here, slack=slack)
         each = slack + block * exchanges.overhead(leaf, start)
         most = min(count // block, left // each)
@@ -301,7 +301,7 @@ class Planned(Odometer):
     @property
     def checkpoints(self) -> tuple[int, ...]:
         """The numbers of planned rounds up to which each bound holds. Public."""
-        return anytime.checkpoints(cast(PlannedBound, self._notion).rounds)
+        return _anytime.checkpoints(cast(PlannedBound, self._notion).rounds)
 
     def state(self) -> State:
         """Everything needed to go on later, as plain numbers and lists (JSON-able). Restore it once only."""
@@ -321,7 +321,7 @@ class Planned(Odometer):
             raise ArgumentError("state: its bounds are others here: go on where the state was saved")
         return account
 
-    def _planned_run(self) -> anytime.Run:
+    def _planned_run(self) -> _anytime.Run:
         notion = cast(PlannedBound, self._notion)
         return notion.run(notion._kept(failing=False))
 
@@ -356,6 +356,6 @@ class Planned(Odometer):
 
 
 @lru_cache(maxsize=16)
-def _run(parts: Plan, rounds: int, delta: float) -> tuple[anytime.Run, Exchanges]:
-    run = anytime.Run(parts, rounds, delta=delta)
+def _run(parts: Plan, rounds: int, delta: float) -> tuple[_anytime.Run, Exchanges]:
+    run = _anytime.Run(parts, rounds, delta=delta)
     return run, Exchanges(run)

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from almoner import _check, mechanisms
 from almoner._arrays import NUMPY, Array, Library
+from almoner._notions import STEPS, Boundary, Totals, as_floats
 from almoner._units import Units, up
-from almoner.curves import approximate, order_mixture, renyi
+from almoner.curves import _order_mixture, approximate, renyi
 from almoner.errors import ArgumentError, Unsupported
-from almoner.notions import STEPS, Boundary, Totals, as_floats
 from almoner.odometers import _roots
 from almoner.odometers._odometer import Odometer
 
@@ -188,5 +188,5 @@ def around_plan(plan: mechanisms.Mechanism | float, delta: float) -> tuple[tuple
     place = best_of(_SEARCH)
     around = np.geomspace(_SEARCH[max(place - 1, 0)], _SEARCH[min(place + 1, len(_SEARCH) - 1)], 15)
     near = np.where(around > _WHOLE, np.round(around), around)
-    orders, weights = order_mixture.default_weights(float(near[best_of(near)]), share=_FOCUS)
+    orders, weights = _order_mixture.default_weights(float(near[best_of(near)]), share=_FOCUS)
     return tuple(map(float, orders)), tuple(map(float, weights))

@@ -1,18 +1,27 @@
-"""One style for all pictures, made without a display; needs matplotlib (extra ``plots``)."""
+"""Pictures in one style, made without a display: bounds, spends, trade-offs; needs matplotlib (extra ``plots``)."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from almoner import _extras
-from almoner._private import MARK
+from almoner._private import LEVELS, MARK
+from almoner.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-__all__ = ["INK", "PALETTE", "figure", "one_two_five", "private_title", "save", "styled", "thousands"]
+    from almoner.accounting.compare import Comparison
+    from almoner.curves.tradeoff import Curve
+    from almoner.training import HolderReport
+
+__all__ = ["INK", "bounds", "figure", "one_two_five", "save", "spends", "styled", "thousands", "tradeoff"]
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe and Ito's colours, which colour-blind readers can tell apart, without the black and the yellow."""
@@ -112,3 +121,137 @@ def _with_dark_ink(svg: str) -> str:
     start = svg.index(">", svg.index("<svg ")) + 1
     style = f'\n <style type="text/css">@media (prefers-color-scheme: dark) {{ {rules} }}</style>'
     return svg[:start] + style + svg[start:]
+
+
+_PANELS = (
+    (("filter", "restarts"), "filters"),
+    (("pathwise",), "odometers, pathwise"),
+    (("ex-post",), "odometers, ex-post"),
+)
+_MARKS = "osv^Dx+<>*"
+
+
+@styled()
+def bounds(comparison: "Comparison", path: str | Path, *, title: str | None = None) -> None:
+    """Draw all bounds against the number of rounds, a panel for each promise, and save the picture.
+
+    The smallest bound for rounds fixed in advance is the dark reference in every panel. Restarts, whose promise is for
+    a number of filters fixed in advance, are dotted lines beside the filters.
+
+    Args:
+        comparison: what ``compare`` returned.
+        path: where to save; the ending says the format (png, svg, pdf).
+        title: by default the mechanism and delta.
+    """
+    groups = [(heading, [b for b in comparison.bounds if b.promise in promises]) for promises, heading in _PANELS]
+    groups = [(heading, found) for heading, found in groups if found]
+    picture = figure(5 * max(1, len(groups)), 5)
+    panels = picture.subplots(1, max(1, len(groups)), sharey=True, squeeze=False)[0]
+    fixed = [bound.epsilons for bound in comparison.bounds if bound.promise == "fixed"]
+    reference = [min(column) for column in zip(*fixed, strict=True)]
+    for panel, (heading, drawn) in zip(panels, groups, strict=False):
+        if reference:
+            panel.plot(comparison.rounds, reference, "-", color=INK, lw=2, label="rounds fixed in advance")
+        for bound, mark in zip(drawn, _MARKS * len(drawn), strict=False):
+            style = ":" if bound.promise == "restarts" else "-"
+            every = max(1, len(comparison.rounds) // 12)
+            panel.plot(
+                comparison.rounds, bound.epsilons, style, marker=mark, markevery=every, ms=4, lw=1, label=bound.name
+            )
+        panel.set(xscale="log", yscale="log", xlabel="rounds", title=heading)
+        one_two_five(panel.xaxis)
+        one_two_five(panel.yaxis)
+        panel.legend(fontsize=7, loc="upper left")
+    panels[0].set_ylabel("epsilon")
+    picture.suptitle(title or f"{comparison.mechanism!r}, delta = {comparison.delta:g}")
+    save(picture, path)
+
+
+@styled()
+def spends(report: "HolderReport", path: Path, *, title: str = "") -> list[Path]:
+    """Draw how people's budgets are used up over time, and write the numbers beside the picture.
+
+    Args:
+        report: private.
+        path: where the picture goes; its suffix chooses the format (.png, .svg, .pdf). The numbers go to the same
+            name with .json.
+        title: public, above the picture.
+
+    Returns:
+        The two files, both marked private.
+    """
+    path = Path(path)
+    picture = figure(10, 4.6)
+    left, right = picture.subplots(1, 2)
+    _shares_over_time(left, report)
+    _shares_now(right, report)
+    private_title(picture, title)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save(picture, path)
+    numbers = path.with_suffix(".json")
+    numbers.write_text(json.dumps(report.to_dict()) + "\n", encoding="utf-8")
+    return [path, numbers]
+
+
+def _shares_over_time(axes: "Axes", report: "HolderReport") -> None:
+    if len(report.steps):
+        low, lower_quartile, median, upper_quartile, high, largest = 100 * report.quantiles.T
+        band = f"{LEVELS[0]:.0%} to {LEVELS[-2]:.0%} of people"
+        axes.fill_between(report.steps, low, high, alpha=0.2, lw=0, color="C0", label=band)
+        axes.fill_between(
+            report.steps, lower_quartile, upper_quartile, alpha=0.35, lw=0, color="C0", label="middle half"
+        )
+        axes.plot(report.steps, median, color="C0", label="median person")
+        axes.plot(report.steps, largest, color="C1", lw=1, label="largest share of one person")
+        right_axes = axes.twinx()
+        (line,) = right_axes.plot(report.steps, report.active, color="C2", ls="--")
+        right_axes.set_ylabel("people with budget left")
+        right_axes.grid(visible=False)
+        right_axes.spines["right"].set_visible(True)
+        thousands(right_axes.yaxis)
+        right_axes.set_ylim(0, 1.05 * len(report.shares))
+        handles, labels = axes.get_legend_handles_labels()
+        handles, labels = [*handles, line], [*labels, "people with budget left"]
+        axes.figure.legend(handles, labels, loc="outside lower center", ncols=5)
+    axes.set_xlabel("step")
+    axes.set_ylabel("% of the person's budget used")
+    axes.set_ylim(0, 105)
+
+
+def _shares_now(axes: "Axes", report: "HolderReport") -> None:
+    axes.hist(100 * report.shares, bins=20, range=(0, 100))
+    axes.set_xlabel("% of the person's budget used at the end")
+    axes.set_ylabel("people")
+    thousands(axes.yaxis)
+
+
+@styled()
+def tradeoff(curves: Mapping[str, "Curve"], path: str | Path, *, title: str = "") -> None:
+    """Draw curves side by side: the error rates of the best attack, and delta against epsilon, and save the picture.
+
+    Left, every attack lies on or above each line (the dashed line is guessing); right, (epsilon, delta)-DP holds on and
+    above each line.
+
+    Args:
+        curves: public; name -> curve.
+        path: where to save; the ending says the format (png, svg, pdf).
+        title: public, above the picture.
+    """
+    if not curves:
+        raise ArgumentError("curves must hold at least one curve")
+    picture = figure(10, 4.5)
+    left, right = picture.subplots(1, 2)
+    alpha = np.linspace(0.0, 1.0, 400)
+    end = max(curve.epsilons[-1] for curve in curves.values()) or 1.0
+    epsilon = np.linspace(0.0, end, 400)
+    for name, curve in curves.items():
+        left.plot(alpha, curve.beta(alpha), label=name)
+        delta = curve.delta(epsilon)
+        right.plot(epsilon[delta > 0], delta[delta > 0], label=name)
+    left.plot([0, 1], [1, 0], "--", color=INK, lw=0.8)
+    left.set(xlabel="false positive rate", ylabel="false negative rate", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    right.set(xlabel="epsilon", ylabel="delta", yscale="log", ylim=(1e-10, 1))
+    for panel in (left, right):
+        panel.legend()
+    picture.suptitle(title)
+    save(picture, path)

@@ -133,11 +133,8 @@ def quantiles(
     Returns:
         Rows of the accounting's name, the group (None: all people) and (len(levels),) quantiles, taken from above.
     """
-    labels = None if groups is None else np.asarray(groups)
-    for name, column in epsilons.items():
-        yield name, None, np.quantile(column, levels, method="higher")
-        for group in [] if labels is None else np.unique(labels):
-            yield name, str(group), np.quantile(column[labels == group], levels, method="higher")
+    for name, group, column in _by_group(epsilons, groups):
+        yield name, group, np.quantile(column, levels, method="higher")
 
 
 def means(
@@ -154,11 +151,16 @@ def means(
     Returns:
         Rows of the accounting's name, the group (None: all people) and the mean; inf where one person has no bound.
     """
+    return ((name, group, float(np.mean(column))) for name, group, column in _by_group(epsilons, groups))
+
+
+def _by_group(epsilons: Mapping[str, Floats], groups: ArrayLike | None) -> Iterator[tuple[str, str | None, Floats]]:
+    """Each accounting's epsilons of all people, and then of each group."""
     labels = None if groups is None else np.asarray(groups)
     for name, column in epsilons.items():
-        yield name, None, float(np.mean(column))
+        yield name, None, column
         for group in [] if labels is None else np.unique(labels):
-            yield name, str(group), float(np.mean(column[labels == group]))
+            yield name, str(group), column[labels == group]
 
 
 @styled()

@@ -12,7 +12,7 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from almoner.cli import app
-from almoner.cli._demo.page import difference, promised, reading
+from almoner.cli._demo import difference, promised, reading
 from almoner.training import LogisticRegression, demo_tables
 
 

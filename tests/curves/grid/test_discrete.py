@@ -8,7 +8,7 @@ import pytest
 from mpmath import mp, mpf
 
 from almoner import mechanisms as m
-from almoner.curves import approximate, gaussian, pairs, renyi, zcdp
+from almoner.curves import _pairs, approximate, gaussian, renyi, zcdp
 from almoner.curves._grid import discrete
 from almoner.curves.losses import deltas
 from almoner.errors import Unsupported
@@ -148,7 +148,7 @@ def test_a_mechanism_that_always_reveals_all_is_infinite_everywhere():
     pair = m.DominatingPair((1.0, 0.0), (0.0, 1.0))
     assert renyi.failure(pair) == 1
     assert deltas(np.array([[1]]), [pair], epsilon=1.0).tolist() == [1.0]
-    assert all(each.leak == 1 for each in pairs.of(pair, cut=1e-9))
+    assert all(each.leak == 1 for each in _pairs.of(pair, cut=1e-9))
 
 
 @pytest.mark.parametrize("miss", [1e-13, -1e-13, 9e-10, -9e-10])
@@ -195,7 +195,7 @@ def test_fewer_points_dominate(most):
 def test_pairs_of_a_mechanism_with_very_large_losses_stay_finite():
     """Losses above 100 are a leak of the residue's pair, below -100 they are raised; nothing overflows."""
     pair = m.DominatingPair.from_losses([300.0, 0.0, -300.0], [1e-3, 0.999, 1e-200])
-    remove, add = pairs.of(pair, cut=1e-9)
+    remove, add = _pairs.of(pair, cut=1e-9)
     assert remove.leak == pytest.approx(1e-3, rel=1e-9)
     assert np.isfinite(add.losses).all()
     assert approximate.of(pair).epsilon == pytest.approx(300.0, rel=1e-12)

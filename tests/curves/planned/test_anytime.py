@@ -9,7 +9,7 @@ import pytest
 from almoner import errors
 from almoner import mechanisms as m
 from almoner.accounting.compare import optimum
-from almoner.curves.planned import anytime
+from almoner.curves.planned import _anytime
 from stopping_rules import best_stop, crossing, post_processed, response
 
 DELTA = 1e-4
@@ -22,7 +22,7 @@ PLANS = {
 @pytest.fixture(scope="module", params=PLANS)
 def planned(request):
     mechanism, law, rounds = PLANS[request.param]
-    return anytime.Run(((mechanism, 1),), rounds, delta=DELTA), law, mechanism
+    return _anytime.Run(((mechanism, 1),), rounds, delta=DELTA), law, mechanism
 
 
 def at_every_round(run, bounds):
@@ -33,7 +33,7 @@ def at_every_round(run, bounds):
 
 def test_checkpoints_begin_with_every_round_and_grow():
     """All of the first few, the end of the plan, and some beyond; then a part of themselves apart."""
-    places = anytime.checkpoints(1000)
+    places = _anytime.checkpoints(1000)
     assert places[:5] == (1, 2, 3, 4, 5)
     assert 1000 in places
     assert places[-1] >= 1250
@@ -60,7 +60,7 @@ def test_without_a_level_the_same_rule_catches_the_bounds(planned):
     """The epsilons of fixed numbers of rounds at the whole delta, read at any moment: several times delta."""
     run, law, _ = planned
     whole = run._epsilons(1.0, np.ones(len(run.checkpoints)))
-    unsplit = anytime.Bounds(tuple(whole), 1.0)
+    unsplit = _anytime.Bounds(tuple(whole), 1.0)
     assert best_stop(law, at_every_round(run, unsplit)) > 2 * DELTA
 
 
@@ -69,12 +69,12 @@ def test_five_times_the_level_is_caught(planned):
     """The level is near the largest there is: with five times it, the end's own part left alone, delta is exceeded."""
     run, law, _ = planned
     more = run._epsilons(min(1.0, 5 * run.ex_post.level), np.ones(len(run.checkpoints)))
-    assert best_stop(law, at_every_round(run, anytime.Bounds(tuple(more), 1.0))) > DELTA
+    assert best_stop(law, at_every_round(run, _anytime.Bounds(tuple(more), 1.0))) > DELTA
 
 
 def test_bounds_are_above_those_of_rounds_fixed_in_advance():
     """At every checkpoint, and within 20 per cent at the end of the plan."""
-    run = anytime.Run(((m.Pure(0.05), 1),), 400, delta=1e-6)
+    run = _anytime.Run(((m.Pure(0.05), 1),), 400, delta=1e-6)
     for place, bound in zip(run.checkpoints, run.ex_post.epsilons, strict=True):
         assert bound >= optimum(m.Pure(0.05), place, 1e-6) if place in (1, 20, 400, run.checkpoints[-1]) else bound > 0
     assert run.ex_post.epsilons[run.checkpoints.index(400)] < 1.1 * optimum(m.Pure(0.05), 400, 1e-6)
@@ -86,7 +86,7 @@ def test_a_plan_of_several_mechanisms():
     quiet, loud = m.SampledGaussian(1.0, 1.0, 0.02), m.SampledGaussian(2.0, 1.0, 0.02)
 
     def end(*plan):
-        return anytime.Run(plan, 50, delta=1e-5).ex_post.epsilons[-3]
+        return _anytime.Run(plan, 50, delta=1e-5).ex_post.epsilons[-3]
 
     assert end((loud, 2)) < end((quiet, 1), (loud, 1)) < end((quiet, 2))
 
@@ -97,6 +97,6 @@ def test_what_is_refused():
     step = ((m.Gaussian(20.0), 1),)
     for rounds, delta in ((0, 1e-5), (10**6 + 1, 1e-5), (10, 0.0), (10, math.nan)):
         with pytest.raises(errors.ArgumentError):
-            anytime.Run(step, rounds, delta=delta)
+            _anytime.Run(step, rounds, delta=delta)
     with pytest.raises(errors.ArgumentError, match="too small"):
-        _ = anytime.Run(step, 10, delta=1e-17).ex_post
+        _ = _anytime.Run(step, 10, delta=1e-17).ex_post

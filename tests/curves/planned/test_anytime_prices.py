@@ -7,11 +7,11 @@ import pytest
 
 from almoner import mechanisms as m
 from almoner._units import FAILURE
-from almoner.curves import loss_grid, planned
-from almoner.curves.planned import anytime
-from almoner.curves.planned.anytime_prices import Exchanges, no_louder
+from almoner.curves import _loss_grid, planned
+from almoner.curves.planned import _anytime
+from almoner.curves.planned._anytime_prices import Exchanges, no_louder
 
-RUN = anytime.Run(((m.RandomizedResponse(0.1), 1),), 200, delta=1e-5)
+RUN = _anytime.Run(((m.RandomizedResponse(0.1), 1),), 200, delta=1e-5)
 EXCHANGES = Exchanges(RUN)
 SLACK = 10**20  # of 10**30
 
@@ -38,7 +38,7 @@ def test_an_exchange_is_no_easier_to_tell_apart(epsilon):
     variance = (epsilon / 0.1) ** 2
     assert price.rounds is not None
     assert variance * 0.99 <= price.rounds <= 2 * variance + 1
-    step, change = loss_grid.laws(m.RandomizedResponse(0.1), RUN.step, RUN.cut)[0], loss_grid.change(RUN.step)[0]
+    step, change = _loss_grid.laws(m.RandomizedResponse(0.1), RUN.step, RUN.cut)[0], _loss_grid.change(RUN.step)[0]
     epsilons, truth = np.linspace(-2.0, 6.0, 161), 1 / (1 + math.exp(-epsilon))
     for context in (planned.rounds_at(here) - price.rounds, 60):
         beside = composed((step, context), (change, price.back))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from almoner import mechanisms
-from almoner.curves import loss_grid
+from almoner.curves import _loss_grid
 from almoner.curves.planned import Prices
-from almoner.curves.planned import table as planned_table
-from almoner.curves.planned.table import CHANGE, NEVER, SHARE
+from almoner.curves.planned import _table as planned_table
+from almoner.curves.planned._table import CHANGE, NEVER, SHARE
 from almoner.errors import Unsupported
 
 PLAN = mechanisms.SampledGaussian(1.0, 1.0, 0.01)
@@ -31,9 +31,9 @@ def table(prices):
 @pytest.fixture(scope="module")
 def grid(prices):
     """A grid of its own, with a window twice as wide, to check entries on."""
-    own = loss_grid.Grid(prices.grid.step, prices.grid.low - prices.grid.size // 2, 2 * prices.grid.size)
-    own.add(PLAN, loss_grid.laws(PLAN, own.step, prices.cut))
-    own.add(CHANGE, loss_grid.change(own.step, SHARE))
+    own = _loss_grid.Grid(prices.grid.step, prices.grid.low - prices.grid.size // 2, 2 * prices.grid.size)
+    own.add(PLAN, _loss_grid.laws(PLAN, own.step, prices.cut))
+    own.add(CHANGE, _loss_grid.change(own.step, SHARE))
     return own
 
 
@@ -41,7 +41,7 @@ def round_at(table, grid, row):
     """A round at a norm of the table, known to the grid."""
     one = mechanisms.SampledGaussian(PLAN.sigma, float(table.norms[row]), PLAN.sample_rate)
     if one not in grid:
-        grid.add(one, loss_grid.laws(one, grid.step, 1e-18))
+        grid.add(one, _loss_grid.laws(one, grid.step, 1e-18))
     return one
 
 
@@ -95,7 +95,7 @@ def test_entries_of_several_units_are_valid(prices, grid, loud):
         norm = float(dear.norms[row])
         one = replace(loud, sensitivity=norm) if hasattr(loud, "sensitivity") else loud
         if one not in grid:
-            grid.add(one, loss_grid.laws(one, grid.step, 1e-18))
+            grid.add(one, _loss_grid.laws(one, grid.step, 1e-18))
         given, back, level = (
             int(part) for part in (dear.given[row, column], dear.back[row, column], dear.levels[column])
         )

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from almoner.cli._options.common import Delta, Epsilon
-from almoner.cli._shown.spends import progress_bar
+from almoner.cli._options import Delta, Epsilon
+from almoner.cli._shown import progress_bar
 from almoner.cli._training.outcome import RunOptions, print_trained, stopped_in_order
 from almoner.cli._training.settings import IMAGES, as_settings, read_settings
 from almoner.errors import ArgumentError

@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from almoner.cli._options.common import Force, Json, OutFile
-from almoner.cli._options.files import check_new_file
-from almoner.cli._shown.json import dumps
+from almoner.cli._options import Force, Json, OutFile, check_new_file
+from almoner.cli._shown import dumps
 
 __all__ = ["predict", "score"]
 

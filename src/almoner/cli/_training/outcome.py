@@ -13,10 +13,8 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from almoner.cli._options.common import Force, Json, OutFolder
-from almoner.cli._options.files import check_free, check_picture
-from almoner.cli._shown.json import dumps
-from almoner.cli._shown.spends import draw_spends
+from almoner.cli._options import Force, Json, OutFolder, check_free, check_picture
+from almoner.cli._shown import draw_spends, dumps
 from almoner.errors import ArgumentError
 
 if TYPE_CHECKING:

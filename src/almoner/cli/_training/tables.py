@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from almoner.cli._options.common import Delta, Epsilon, Force, Json, OutFile
-from almoner.cli._options.files import check_new_file
-from almoner.cli._shown.json import dumps
-from almoner.cli._shown.misfits import print_misfits
-from almoner.cli._shown.spends import progress_bar
+from almoner.cli._options import Delta, Epsilon, Force, Json, OutFile, check_new_file
+from almoner.cli._shown import dumps, print_misfits, progress_bar
 from almoner.cli._training.outcome import RunOptions, print_trained, stopped_in_order
 from almoner.cli._training.settings import TRAIN, TUNE, as_settings, read_settings
 from almoner.errors import ArgumentError

@@ -1,6 +1,6 @@
 """Laws of privacy losses on an even grid that dominate rounds.
 
-Names and symbols as in ``curves.loss_grid``.
+Names and symbols as in ``curves._loss_grid``.
 
 Source: docs/proofs/planned-filter.md, section 4; theory 7.2.
 """

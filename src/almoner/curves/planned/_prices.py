@@ -20,7 +20,7 @@ from math import ceil, expm1, floor, log2
 
 from almoner import _check, mechanisms
 from almoner._units import FAILURE
-from almoner.curves.loss_grid import Grid, change, laws, spread
+from almoner.curves._loss_grid import Grid, change, laws, spread
 from almoner.curves.planned._round_price import CHANGE, Plan, Price, bundle, exchange_of_block, payment_for_block
 from almoner.curves.planned._rounds import Estimate, first_estimate, largest
 from almoner.errors import ArgumentError

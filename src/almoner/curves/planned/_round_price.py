@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from almoner import mechanisms
-from almoner.curves.loss_grid import Grid
+from almoner.curves._loss_grid import Grid
 
 __all__ = ["CHANGE", "Plan", "Price", "bundle", "exchange_of_block", "payment_for_block", "price_of_block"]
 

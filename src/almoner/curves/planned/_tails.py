@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from almoner.curves._grid.spectra import Spectrum, power
-from almoner.curves.loss_grid import TILTS, Law
+from almoner.curves._loss_grid import TILTS, Law
 
 __all__ = ["Kind", "Side"]
 

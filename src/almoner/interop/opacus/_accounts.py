@@ -9,7 +9,7 @@ from opacus.optimizers import DPOptimizer
 
 from almoner import _check, filters, mechanisms, odometers
 from almoner._uncopyable import Uncopyable
-from almoner.curves.totals import tightest
+from almoner.curves._totals import tightest
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 from almoner.interop.opacus._rules import forget_gradients, rate, refuse_accumulation, refuse_adaptive
 from almoner.interop.opacus._runs import Runs

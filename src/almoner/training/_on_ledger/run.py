@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from almoner import _check, filters, notions
+from almoner import _check, _notions, filters
 from almoner._arrays import to_numpy
 from almoner._uncopyable import Uncopyable
 from almoner.errors import AlmonerError, ArgumentError, Unsupported
@@ -282,7 +282,7 @@ def _measured(budget: filters.Filter, ledger: Ledger) -> tuple[int, float]:
         return 2, 0.0
     if isinstance(budget, filters.Zcdp) and measure == "zCDP rho":
         return 1, 0.0
-    if isinstance(budget.notion, notions.Residue) and measure == "Gaussian rho":
+    if isinstance(budget.notion, _notions.Residue) and measure == "Gaussian rho":
         return 2, budget.notion.slack
     wanted = {
         "zCDP rho": "filters.Gaussian or filters.Zcdp, of steps on all people, or on fixed batches",

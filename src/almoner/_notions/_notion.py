@@ -1,0 +1,317 @@
+"""Price mechanisms in a notion of privacy, and say what a budget in it promises."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import inf
+from operator import add
+from typing import ClassVar, Generic, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from almoner import _check, mechanisms
+from almoner._arrays import Array, Library, Mask
+from almoner._units import MEASURE, RANGE, Units, times
+from almoner.curves import _residue, renyi, tradeoff
+from almoner.curves.planned import _table as planned_table
+from almoner.errors import ArgumentError, Unsupported
+
+__all__ = ["READ", "Budget", "Measure", "Notion", "Promise", "Totals", "no_failures"]
+
+Totals = tuple[Units, ...]
+"""Whole units, one amount for each total of a notion."""
+
+Measure = TypeVar("Measure", covariant=True)
+
+READ = 160
+"""At how many deltas a promise is read that is known as an epsilon for each delta."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Promise of a budget: (epsilon, delta)-DP for adding or removing one person. Every field is public."""
+
+    epsilon: float
+    delta: float
+    theorem: str
+
+
+class Notion(ABC):
+    """Prices of mechanisms in a notion of privacy: one or several totals that add up, in whole units.
+
+    A notion is a frozen value. It never holds what was spent: accounts do (``filters``, ``odometers``).
+    """
+
+    @property
+    @abstractmethod
+    def columns(self) -> int:
+        """Number of totals."""
+
+    @abstractmethod
+    def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
+        """Price a single round: its part of each total, in units, rounded up."""
+
+    def price(self, mechanism: mechanisms.Mechanism) -> Totals:
+        """Price a mechanism: its part of each total, in units, rounded up, which is the sum over its rounds.
+
+        Raises:
+            Unsupported: no theorem gives this mechanism a price here.
+        """
+        if not isinstance(mechanism, mechanisms.Mechanism):
+            raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
+        return self._prices(mechanism)
+
+    def after(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
+        """The totals once a mechanism is charged as well."""
+        return tuple(map(add, totals, self.price(mechanism)))
+
+    def settle(self, mechanism: mechanisms.Mechanism, after: Totals) -> tuple[Self, Totals]:  # noqa: ARG002 - others use it
+        """The notion and the totals of an account once a mechanism was charged.
+
+        What was left open before the first charge, such as the part of delta for failures, is fixed from then on.
+        """
+        return self, after
+
+    def chosen(self) -> dict[str, float | None]:
+        """The parameters that the first charge may fix."""
+        return {}
+
+    def person_price(self, leaf: mechanisms.Mechanism, count: int = 1) -> Totals:
+        """For accounts per person: what so many rounds add to each total that such an account holds, rounded up."""
+        return tuple([times(count, units) for units in self.price(leaf)])
+
+    def person_round(self, leaf: mechanisms.Mechanism) -> mechanisms.Mechanism:
+        """For accounts per person: the round in the form in which they price it."""
+        return leaf
+
+    def person_table(self, leaf: mechanisms.Mechanism) -> _residue.Table | planned_table.Table | None:  # noqa: ARG002 - others use it
+        """For accounts per person: charges by what is left; None where they do not depend on it."""
+        return None
+
+    @cached_property
+    def _prices(self) -> Callable[[mechanisms.Mechanism], Totals]:
+        return lru_cache(maxsize=256)(self._sum_of_rounds)
+
+    def _sum_of_rounds(self, mechanism: mechanisms.Mechanism) -> Totals:
+        totals: Totals = (0,) * self.columns
+        for leaf, count in mechanisms.leaves(mechanism).items():
+            price = self.price_of_round(leaf)
+            totals = tuple([total + times(count, units) for total, units in zip(totals, price, strict=True)])
+        return totals
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget(Notion, Generic[Measure]):
+    """A notion with a budget: which totals still imply what is promised.
+
+    Attributes (public): epsilon and delta of the promise; None where the budget was given in the notion's measure.
+    """
+
+    epsilon: float | None = None
+    delta: float | None = None
+    measure: ClassVar[str] = "epsilon"
+    """The amount that adds up."""
+    theorem: ClassVar[str]
+    """Why the promise holds, for cards and statements."""
+
+    @abstractmethod
+    def holds(self, totals: Totals) -> bool:
+        """True if these totals still imply the promise."""
+
+    @abstractmethod
+    def spent(self, totals: Totals) -> Measure:
+        """Totals in the notion's measure, rounded up."""
+
+    @abstractmethod
+    def left(self, totals: Totals) -> Measure:
+        """Remainder beside these totals in the notion's measure, rounded down."""
+
+    def asked(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Measure:  # noqa: ARG002 - others use it
+        """Price of a mechanism beside these totals, in the notion's measure, rounded up."""
+        return self.spent(self.price(mechanism))
+
+    def refusal(self, totals: Totals, mechanism: mechanisms.Mechanism) -> str:
+        """Why a mechanism does not fit beside these totals."""
+        asked, spent, left = self.asked(totals, mechanism), self.spent(totals), self.left(totals)
+        parts = asked if isinstance(asked, tuple) else (asked,)
+        name = "epsilon and delta" if len(parts) == 2 and self.measure == "epsilon" else self.measure
+        if any(isinstance(part, float) and part == inf for part in parts):
+            return f"no budget in {name} pays for it"
+        return f"it costs {asked!r} in {name}; {spent!r} was spent, and {left!r} is left"
+
+    def statement(self, delta: float | None = None) -> Promise:
+        """Promise of the whole budget.
+
+        Args:
+            delta: public, in (0, 1); by default the budget's own.
+
+        Returns:
+            Epsilon in nats, rounded up: the budget's own at its own delta.
+
+        Raises:
+            ArgumentError: no delta is given, and the budget has none of its own.
+            Unsupported: the budget promises nothing at this delta.
+
+        Guarantee: whatever the budget admits is (epsilon, delta)-DP.
+        Source: the theorem of the notion.
+        """
+        if delta is None:
+            if self.delta is None:
+                raise ArgumentError("delta=None: the budget has no delta of its own, so give one")
+            delta = self.delta
+        elif delta != self.delta:
+            _check.between(0, 1, delta=delta)
+        own = inf if self.epsilon is None or self.delta is None or delta < self.delta else self.epsilon
+        if delta == self.delta and own < inf:
+            return Promise(float(own), float(delta), self.theorem)
+        epsilon = min(own, self._converted(delta))
+        if epsilon == inf:
+            raise Unsupported(f"delta={delta!r}: the budget promises nothing below its own delta={self.delta!r}")
+        return Promise(float(epsilon), float(delta), self.theorem)
+
+    def _converted(self, delta: float) -> float:  # noqa: ARG002 - others use it
+        """The epsilon that the limits of the totals imply at delta, rounded up; inf where no conversion is known."""
+        return inf
+
+    def curve(self) -> tradeoff.Curve:
+        """The trade-off function and the hockey-stick curve of the whole budget.
+
+        Guarantee: whatever the budget admits is (epsilon, delta)-DP at every point.
+        Source: the theorem of the notion; theory 8.3 for zCDP and Rényi totals.
+        """
+        return self._with_own(self._curve())
+
+    def _curve(self) -> tradeoff.Curve:
+        """The curve that the budget implies, beside its own epsilon and delta."""
+        return tradeoff.from_epsilons(lambda delta: self.statement(delta).epsilon, points=READ)
+
+    def _with_own(self, curve: tradeoff.Curve) -> tradeoff.Curve:
+        if self.epsilon is None or self.delta is None:
+            return curve
+        return tradeoff.least(curve, tradeoff.Curve((self.epsilon,), (self.delta,)))
+
+    def after_in_units(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
+        """The totals once each round of a mechanism is charged as in accounts per person: in whole units of theirs."""
+        return self.after(totals, mechanism)
+
+    @abstractmethod
+    def person_limits(self) -> tuple[int, ...]:
+        """For accounts per person: the units that each total may reach."""
+
+    def person_over(self, leaf: mechanisms.Mechanism, count: int) -> int:  # noqa: ARG002 - others use it
+        """For accounts per person: the fine units by which their price of so many rounds is rounded up, if known."""
+        return 0
+
+    def person_spare(self) -> int:
+        """For accounts per person: the fine units by which their limit is rounded down, if known."""
+        return 0
+
+    def person_opening(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+        """For accounts per person: what counts as spent from the start, so that each may spend a share of the budget.
+
+        Args:
+            shares: (n,) private, in (0, 1].
+
+        Returns:
+            (n, m) int64, private, units: what is left is at most the share of each total's limit, rounded down.
+
+        Raises:
+            Unsupported: the totals of this notion have no shares.
+        """
+        limits = np.asarray(self.person_limits(), np.int64)
+        below = np.floor(shares[:, None] * limits.astype(np.float64) * (1 - 2.0**-50)).astype(np.int64)
+        return limits - np.where(shares[:, None] == 1, limits, np.minimum(below, limits))
+
+    def person_epsilon(self, opening: tuple[int, ...], delta: float, *, at_most: float | None = None) -> float:  # noqa: ARG002 - others use it
+        """For accounts per person: the epsilon at delta of an account in which so much was spent at the start.
+
+        Args:
+            opening: m units, private.
+            delta: public, in (0, 1).
+            at_most: if it is given, any number not above it is as good an answer as the least.
+
+        Guarantee: whatever the account admits is (epsilon, delta)-DP; rounded up.
+        Source: the theorem of the notion; theory 5.10.
+        """
+        if not any(opening):
+            return self.statement(delta).epsilon
+        left = self._beside(opening)
+        own = inf if self.epsilon is None or self.delta is None or delta < self.delta else self.epsilon
+        return min(own, self._left_converted(left, delta)) if any(left) else 0.0
+
+    def _beside(self, opening: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(most - spent for most, spent in zip(self.person_limits(), opening, strict=True))
+
+    def _left_converted(self, left: tuple[int, ...], delta: float) -> float:  # noqa: ARG002 - others use it
+        """The epsilon at delta that smaller limits imply, rounded up; inf where no conversion is known."""
+        return inf
+
+    def person_curve(self, opening: tuple[int, ...]) -> tradeoff.Curve:
+        """For accounts per person: the curve of an account in which so much was spent at the start.
+
+        Args:
+            opening: m units, private.
+
+        Guarantee: whatever the account admits is (epsilon, delta)-DP at every point.
+        Source: the theorem of the notion; theory 5.10, and 8.3 for zCDP and Rényi totals.
+        """
+        left = self._beside(opening)
+        return self._with_own(self._left_curve(left)) if any(left) else tradeoff.Curve((0.0,), (0.0,))
+
+    def _left_curve(self, left: tuple[int, ...]) -> tradeoff.Curve:  # noqa: ARG002 - others use it
+        """The curve that smaller limits imply, beside the budget's own epsilon and delta."""
+        return self._curve()
+
+    def person_nothing_left(self) -> tuple[int, ...]:
+        """For accounts per person: totals of a person who can contribute nothing any more."""
+        limits = self.person_limits()
+        return limits if len(limits) == 1 else (RANGE // 2,) * len(limits)
+
+    def person_holds(self, spent: NDArray[np.int64]) -> bool:
+        """For accounts per person: whether saved totals, (n, m) int64, can be those of accounts with this budget."""
+        limits = self.person_limits()
+        most = limits[0] if len(limits) == 1 else RANGE // 2
+        return bool(np.all(spent >= 0) and np.all(spent <= most))
+
+    def person_units(self) -> dict[str, float] | None:
+        """For saved accounts per person: what their totals are counted in, where it depends on more than the budget."""
+        return None
+
+    def person_left(self, spent: Array, xp: Library) -> Array:
+        """For accounts per person: what is left, (n,) or (n, m) float64, private, in the notion's measure."""
+        limits = xp.asarray(self.person_limits(), dtype=xp.int64, device=spent.device)
+        left: Array = xp.astype(limits - spent, xp.float64) / MEASURE
+        return left[:, 0] if left.shape[1] == 1 else left
+
+    def person_spent(self, spent: Array, opening: Array, xp: Library) -> Array:
+        """For accounts per person: what was spent since the opening, (n,) or (n, m) float64, private."""
+        shown: Array = xp.astype(spent - opening, xp.float64) / MEASURE
+        return shown[:, 0] if shown.shape[1] == 1 else shown
+
+    def person_fits(self, spent: Array, cost: Array, xp: Library) -> tuple[Array, Mask]:
+        """For accounts per person: who can pay, and the totals afterwards.
+
+        Args:
+            spent: (n, m) int64, private, units; m totals for each person.
+            cost: (n, m) int64, private, units, >= 0; RANGE or more counts as infinite.
+
+        Returns:
+            (n, m) int64, private, the totals afterwards: of a person who cannot pay, as before. (n,) bool, private.
+
+        Guarantee: the totals of each person imply the promise, afterwards as before.
+        Source: theory 5.1.
+        """
+        limits = xp.asarray(self.person_limits(), dtype=xp.int64, device=spent.device)
+        fits = xp.all(cost <= limits - spent, axis=1)
+        return spent + xp.where(fits[:, None], cost, 0), fits
+
+
+def no_failures(leaf: mechanisms.Mechanism, name: str) -> None:
+    """Reject a round that may fail, for budgets with no share of delta for that."""
+    if renyi.failure(leaf):
+        raise Unsupported(
+            f"{type(leaf).__name__} may fail with probability delta, for which {name} has no budget; "
+            "use filters.Renyi or filters.Approximate"
+        )

@@ -1,0 +1,149 @@
+"""The Rényi totals at many orders at once, judged by a mixture with weights fixed in advance.
+
+Source: theory 4.4 (corrected); docs/proofs/whole-curve-filter.md
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from math import floor, inf
+from operator import le
+from typing import ClassVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from almoner import mechanisms
+from almoner._arrays import Array, Library, Mask, to_numpy
+from almoner._notions._additive import coarse, in_units
+from almoner._notions._notion import Totals, no_failures
+from almoner._notions._with_failures import WithFailures
+from almoner._units import FAILURE, FINE, MEASURE, RANGE, budget, times, to_float, up
+from almoner.curves import _order_mixture, approximate, renyi
+from almoner.errors import Unsupported
+
+__all__ = ["OrderMixture", "certain"]
+
+HALF = RANGE // 2
+"""Twice of it fits into int64: amounts from here on count as infinite where several totals are stored."""
+
+
+def certain(leaf: mechanisms.Mechanism) -> Fraction | float:
+    """The most that the loss of a round can be where it does not fail: epsilon for pure mechanisms, else infinite."""
+    try:
+        return approximate.cost(leaf)[0]
+    except Unsupported:
+        return inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrderMixture(WithFailures[NDArray[np.float64]]):
+    """Any mechanism with a Rényi curve. Totals: one at each order, the sum of pure epsilons, and failures.
+
+    Guarantee: totals that hold are (epsilon, delta)-DP.
+    Source: theory 4.4 (corrected); docs/proofs/whole-curve-filter.md.
+    """
+
+    orders: tuple[float, ...]
+    weights: tuple[float, ...]
+    measure: ClassVar[str] = "Rényi divergence at each order"
+    theorem: ClassVar[str] = "theory 4.4 (corrected); docs/proofs/whole-curve-filter.md"
+
+    @property
+    def columns(self) -> int:
+        return len(self.orders) + 2
+
+    def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
+        values = map(float, renyi.values(leaf, self.orders))
+        curve = [up(Fraction(value) if value < inf else inf, per=FINE) for value in values]
+        return (*curve, up(certain(leaf), per=FINE), up(renyi.failure(leaf), per=FAILURE))
+
+    def holds_for(self, totals: Totals, delta: Fraction) -> bool:
+        """The quick tests first: one order alone (theory 4.4, sufficient), or pure composition, decides."""
+        if any(map(le, totals, self.thresholds(delta))):
+            return True
+        return self.allowed_delta(totals) <= float(delta) * (1 - 1e-15)
+
+    def spent(self, totals: Totals) -> NDArray[np.float64]:
+        return np.array([to_float(total, per=FINE) for total in totals[:-1]])
+
+    def left(self, totals: Totals) -> NDArray[np.float64]:
+        thresholds = self.thresholds(self.share(totals))
+        return np.array([to_float(t - s, per=FINE, down=True) for t, s in zip(thresholds, totals[:-1], strict=True)])
+
+    def too_much(self, totals: Totals, mechanism: mechanisms.Mechanism) -> str:
+        delta = self.allowed_delta(self.after(totals, mechanism))
+        needed = f"delta={delta:.4g}" if delta < 1 else "a delta of 1 or more"
+        return (
+            f"with it epsilon={self.epsilon:g} would need {needed}, and the budget has {float(self.share(totals)):.4g}"
+        )
+
+    def allowed_delta(self, totals: Totals) -> float:
+        """The delta that the totals at the orders may use at epsilon, rounded up; failures are not in it."""
+        curve = np.array([to_float(total, per=FINE) for total in totals[:-2]])
+        return float(_order_mixture.allowed_delta(curve, self._lam, self._log_weights, float(self.epsilon)))
+
+    def delta_used(self, totals: Totals) -> float:
+        """The delta, rounded up, that these totals use at epsilon, if nothing more is charged."""
+        pure = totals[-2] <= budget(self.epsilon, per=FINE)
+        return to_float(totals[-1], per=FAILURE) + (0.0 if pure else self.allowed_delta(totals))
+
+    @property
+    def thresholds(self) -> Callable[[Fraction], tuple[int, ...]]:
+        """For a part of delta: the units at which each order alone decides; last, pure composition."""
+        return self._thresholds
+
+    def after_in_units(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
+        return in_units(self, totals, mechanism, len(self.orders))
+
+    def person_price(self, leaf: mechanisms.Mechanism, count: int = 1) -> Totals:
+        no_failures(leaf, "an account per person")
+        return coarse(tuple([times(count, units) for units in self.price(leaf)[:-2]]))
+
+    def person_opening(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:  # noqa: ARG002 - Notion has it
+        raise Unsupported(
+            "a mixture of orders has no shares: take filters.RenyiOrder, RenyiCurve, Zcdp, Gaussian, Residue or Planned"
+        )
+
+    def person_limits(self) -> tuple[int, ...]:
+        return tuple([units // (FINE // MEASURE) for units in self.thresholds(Fraction(self.delta))[:-1]])
+
+    def person_fits(self, spent: Array, cost: Array, xp: Library) -> tuple[Array, Mask]:
+        half = xp.asarray(HALF, dtype=xp.int64, device=spent.device)
+        after = xp.minimum(spent + xp.minimum(cost, half), half)
+        limits = xp.asarray(self.person_limits(), dtype=xp.int64, device=spent.device)
+        fits = xp.any(after <= limits, axis=1)
+        doubtful = to_numpy(~fits)
+        if doubtful.any():
+            verdict = to_numpy(fits).copy()
+            verdict[doubtful] = self._mixed(to_numpy(after)[doubtful])
+            fits = cast(Mask, xp.asarray(verdict, device=spent.device))
+        return xp.where(fits[:, None], after, spent), fits
+
+    def _mixed(self, totals: NDArray[np.int64]) -> NDArray[np.bool_]:
+        curves = np.where(totals < HALF, totals / MEASURE * (1 + 1e-15), inf)
+        delta = _order_mixture.allowed_delta(curves, self._lam, self._log_weights, float(self.epsilon))
+        verdict: NDArray[np.bool_] = delta <= self.delta * (1 - 1e-15)
+        return verdict
+
+    @cached_property
+    def _lam(self) -> NDArray[np.float64]:
+        return np.asarray(self.orders) - 1
+
+    @cached_property
+    def _log_weights(self) -> NDArray[np.float64]:
+        log_weights: NDArray[np.float64] = np.log(np.asarray(self.weights))
+        return log_weights
+
+    @cached_property
+    def _thresholds(self) -> Callable[[Fraction], tuple[int, ...]]:
+        return lru_cache(maxsize=4)(self._threshold_units)
+
+    def _threshold_units(self, delta: Fraction) -> tuple[int, ...]:
+        shares = [float(delta) * float(np.exp(log_weight)) * (1 - 1e-15) for log_weight in self._log_weights]
+        alone = [
+            floor(Fraction(renyi.budget(order, epsilon=self.epsilon, delta=share)) * FINE) if share > 1e-300 else -1
+            for order, share in zip(self.orders, shares, strict=True)
+        ]
+        return (*alone, budget(self.epsilon, per=FINE))

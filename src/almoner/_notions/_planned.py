@@ -1,0 +1,354 @@
+"""Budget whose remainder is the planned round itself, as often as it still fits, and small change.
+
+Names and symbols
+    used     how often each mechanism of the plan was charged, or given for other rounds
+    paid     change that was paid for other rounds; got: change that was given back
+    slack    by how much the bound may fail on the way, in FAILURE units; it is paid from delta
+
+Source: theory 4.11; docs/proofs/planned-filter.md
+"""
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from math import ceil, exp, floor, inf
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from almoner import _check, mechanisms
+from almoner._arrays import Array, Library, Mask
+from almoner._notions._notion import READ, Totals, no_failures
+from almoner._notions._with_failures import WithFailures, default_share
+from almoner._units import FAILURE, RANGE, exact, up
+from almoner.curves import _residue, planned, renyi, tradeoff
+from almoner.curves.planned import _table as planned_table
+from almoner.errors import ArgumentError, Unsupported
+
+__all__ = ["Planned"]
+
+BLOCKS_LEFT = 16
+"""A block takes about this part of what is left at most: larger blocks have better prices."""
+
+SMALLER_BLOCKS = 8
+"""Where a block has no price, one so many times smaller is tried."""
+
+MORE_SLACK, LARGEST_SLACK = 64, 1 / 64
+"""Where the slack of a block is less than rounding, it may be so many times larger, up to this part of what is left."""
+
+
+@dataclass(frozen=True)
+class _Left:
+    """Remainder of an account."""
+
+    plan: tuple[int, ...]  # of each mechanism of the plan
+    change: int
+    slack: int  # FAILURE units
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned(WithFailures[int]):
+    """A planned round costs one planned round; every other round is bought with planned rounds and change.
+
+    Totals: ``used`` of each mechanism of the plan, ``paid``, ``got``, ``slack``, failures. Where no sum_delta is named,
+    a thousandth of delta may go to failures out of what pays for slack: planned rounds lose nothing by it.
+
+    Guarantee: totals that hold are (epsilon, delta)-DP.
+    Source: theory 4.11; docs/proofs/planned-filter.md.
+    """
+
+    plan: mechanisms.Mechanism
+    reserve: float = 0.0
+    measure: ClassVar[str] = "planned rounds"
+    theorem: ClassVar[str] = "theory 4.11; docs/proofs/planned-filter.md"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check.number(reserve=self.reserve)
+        if not 0 <= self.reserve < 1:
+            raise ArgumentError(f"reserve={self.reserve!r} must be in [0, 1), a share of the planned rounds")
+        if not isinstance(self.plan, mechanisms.Mechanism) or not self.parts:
+            raise ArgumentError(f"plan={self.plan!r} must be a mechanism with at least one round")
+
+    @cached_property
+    def parts(self) -> planned.Plan:
+        """The mechanisms of one planned round, and how often each runs in it."""
+        return tuple(mechanisms.leaves(self.plan).items())
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Count the runs of each mechanism in one planned round."""
+        return tuple(count for _, count in self.parts)
+
+    @cached_property
+    def prices(self) -> planned.Prices:
+        """Prices for the part of delta that is not set aside for failures."""
+        share = float(exact(self.delta) - exact(self.sum_delta or 0.0)) * (1 - 2.0**-50)
+        return _prices(self.parts, float(self.epsilon), share, float(self.reserve))
+
+    @property
+    def columns(self) -> int:
+        return len(self.parts) + 4
+
+    def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
+        return self.after((0,) * self.columns, leaf)
+
+    def price(self, mechanism: mechanisms.Mechanism) -> Totals:
+        """Price a mechanism for a fresh account; ``after`` has what it adds to the totals of others."""
+        return self.after((0,) * self.columns, mechanism)
+
+    def after(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
+        if not isinstance(mechanism, mechanisms.Mechanism):
+            raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
+        failures, paid, got = totals[-1], totals[-4], totals[-3]
+        left: _Left | None = self._left(totals)
+        spent = self._slack - totals[-2] - self._left(totals).slack  # for failures
+        for leaf, count in mechanisms.leaves(mechanism).items():
+            if left is not None:
+                left, count = self._as_planned(left, leaf, count)
+            if left is not None and count:
+                failures += count * up(renyi.failure(leaf), per=FAILURE)
+                before = left.change
+                left = self._bought(left, renyi.without_failures(leaf), count)
+                if left is not None:
+                    paid, got = paid + max(before - left.change, 0), got + max(left.change - before, 0)
+        if left is None:
+            return (*(inf,) * (self.columns - 1), failures)
+        used = [count * self.prices.rounds - one for (_, count), one in zip(self.parts, left.plan, strict=True)]
+        return (*used, paid, got, self._slack - left.slack - spent, failures)
+
+    def holds_for(self, totals: Totals, delta: Fraction) -> bool:  # noqa: ARG002 - WithFailures has it
+        if inf in totals:
+            return False
+        left = self._left(totals)
+        return min(*left.plan, left.change, left.slack) >= 0
+
+    def aside(self, totals: Totals) -> Fraction:  # noqa: ARG002 - WithFailures has it
+        return exact(default_share(self.delta, may_fail=False) if self.sum_delta is None else self.sum_delta)
+
+    def settle(self, mechanism: mechanisms.Mechanism, after: Totals) -> tuple[Self, Totals]:  # noqa: ARG002 - Notion has it
+        return self, after  # the planned rounds are fixed from the start, and so is what is left for failures
+
+    def spent(self, totals: Totals) -> int:
+        """Planned rounds that do not fit any more."""
+        return self.prices.rounds - self.left(totals)
+
+    def left(self, totals: Totals) -> int:
+        """Planned rounds that still fit."""
+        return 0 if inf in totals else max(0, self._rounds(self._left(totals)))
+
+    def asked(self, totals: Totals, mechanism: mechanisms.Mechanism) -> int | float:  # type: ignore[override]
+        after = self.after(totals, mechanism)
+        return inf if inf in after else self.left(totals) - self.left(after)
+
+    def too_much(self, totals: Totals, mechanism: mechanisms.Mechanism) -> str:
+        spent, left = self.spent(totals), self.left(totals)
+        plan, asked = f"the plan is {spent + left} rounds of {self.plan!r}", mechanisms.leaves(mechanism)
+        if not left:
+            return f"{plan}, and all of them are used"
+        if asked.keys() <= dict(self.parts).keys():
+            needed = max(-(-count // dict(self.parts)[leaf]) for leaf, count in asked.items())
+            return f"{plan}, of which {left} {_are(left)} left, and this takes {needed}"
+        return (
+            f"{plan}, of which {left} {_are(left)} left. Another mechanism is admitted in place of planned rounds that "
+            f"are proven to reveal as much about a person; for this one that is not proven of all {left} together"
+        )
+
+    def person_limits(self) -> tuple[int, ...]:
+        """Number of times each mechanism of the plan is there; change is got and paid on the way."""
+        if self.sum_delta or self.reserve:
+            raise Unsupported("accounts per person hold planned rounds alone: make Planned without reserve, sum_delta")
+        return (*(count * self.prices.rounds for _, count in self.parts), 0, 0)
+
+    def person_nothing_left(self) -> tuple[int, ...]:
+        return self.person_limits()
+
+    def person_holds(self, spent: NDArray[np.int64]) -> bool:
+        used, paid, got = spent[:, :-2], spent[:, -2], spent[:, -1]
+        start = self.person_limits()[:-2]
+        units = np.max(used, axis=0, initial=0) <= np.asarray(start)
+        most_got = used @ np.asarray(planned_table.worths(self.prices), np.int64)
+        return bool(np.all(spent >= 0) and np.all(units) and np.all(paid <= got) and np.all(got <= most_got))
+
+    def person_units(self) -> dict[str, float]:
+        return {**self.prices.units(), "share": planned_table.SHARE, "rule": planned_table.RULE}
+
+    def person_left(self, spent: Array, xp: Library) -> Array:
+        """Whole planned rounds."""
+        columns = [
+            (count * self.prices.rounds - spent[:, column]) // count for column, (_, count) in enumerate(self.parts)
+        ]
+        return xp.astype(xp.min(xp.stack(columns, axis=1), axis=1), xp.float64)
+
+    def person_spent(self, spent: Array, opening: Array, xp: Library) -> Array:
+        """Planned rounds that do not fit any more."""
+        return self.person_left(opening, xp) - self.person_left(spent, xp)
+
+    def person_opening(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+        """A share of the planned rounds, whole ones, rounded down."""
+        rounds = self.prices.rounds
+        kept = np.where(shares == 1, rounds, np.floor(shares * rounds * (1 - 2.0**-50))).astype(np.int64)
+        columns = [count * (rounds - kept) for count in self.counts]
+        return np.stack([*columns, np.zeros_like(kept), np.zeros_like(kept)], axis=1)
+
+    def person_epsilon(self, opening: tuple[int, ...], delta: float, *, at_most: float | None = None) -> float:
+        rounds = min(
+            (count * self.prices.rounds - used) // count for count, used in zip(self.counts, opening, strict=False)
+        )
+        if rounds == self.prices.rounds:
+            return self.statement(delta).epsilon
+        own = inf if delta < self.delta else float(self.epsilon)
+        if not rounds:
+            return 0.0
+        if at_most is not None:
+            return at_most if self._bound(rounds, 0, at_most) <= delta else inf
+        return min(own, self._least_epsilon(rounds, 0, delta))
+
+    def person_curve(self, opening: tuple[int, ...]) -> tradeoff.Curve:
+        return tradeoff.from_epsilons(lambda delta: self.person_epsilon(opening, delta), points=READ)
+
+    def person_fits(self, spent: Array, cost: Array, xp: Library) -> tuple[Array, Mask]:
+        fits = xp.all(cost < RANGE, axis=1)
+        after = spent + xp.where(fits[:, None], cost, 0)
+        limits = xp.asarray(self.person_limits()[:-2], dtype=xp.int64, device=spent.device)
+        fits = fits & xp.all(after[:, :-2] <= limits, axis=1) & (after[:, -2] <= after[:, -1])
+        return xp.where(fits[:, None], after, spent), fits
+
+    def person_round(self, leaf: mechanisms.Mechanism) -> mechanisms.Mechanism:
+        """A round of the plan as the plan has it."""
+        if isinstance(leaf, mechanisms.SampledGaussian) and leaf.sample_rate == 1:
+            leaf = mechanisms.Gaussian(leaf.sigma, leaf.sensitivity)
+        for planned_leaf, _ in self.parts:
+            if isinstance(planned_leaf, mechanisms.SampledGaussian) and planned_leaf.sample_rate == 1:
+                gaussian = mechanisms.Gaussian(planned_leaf.sigma, planned_leaf.sensitivity)
+                leaf = planned_leaf if leaf == gaussian else leaf
+        return leaf
+
+    def person_table(self, leaf: mechanisms.Mechanism) -> planned_table.Table:
+        """For accounts per person: the prices of one round by norm and by what is left.
+
+        Guarantee: an account that spends at most ``person_limits()`` by these prices is (epsilon, delta)-DP.
+        Source: theory 4.11; docs/proofs/planned-filter.md, section 6.
+        """
+        if leaf not in dict(self.parts):
+            no_failures(leaf, "an account per person")
+        self.person_limits()
+        return planned_table.table(self.prices, leaf)
+
+    def _converted(self, delta: float) -> float:
+        return self._least_epsilon(self.prices.rounds, self.prices.change, delta)
+
+    def _bound(self, rounds: int, change: int, epsilon: float) -> float:
+        """The delta at epsilon of an account that starts with so much."""
+        aside = float(exact(self.sum_delta or 0.0)) + self._slack / FAILURE
+        return (self.prices.delta(rounds, change, epsilon=epsilon) + aside) * exp(planned.ERRORS) * (1 + 1e-12)
+
+    def _least_epsilon(self, rounds: int, change: int, delta: float) -> float:
+        """About the least epsilon with this delta, rounded up."""
+        low, high = 0.0, float(self.epsilon)
+        while self._bound(rounds, change, high) > delta:
+            low, high = high, 2 * high
+            if high > 1e3 * self.epsilon:
+                return inf
+        while high - low > 1e-6 * high and high > 1e-9 * self.epsilon:
+            middle = (low + high) / 2
+            low, high = (low, middle) if self._bound(rounds, change, middle) <= delta else (middle, high)
+        return high
+
+    @cached_property
+    def _slack(self) -> int:
+        """Of the start, in FAILURE units."""
+        return floor((exact(self.delta) - exact(self.sum_delta or 0.0)) * Fraction(self.prices.slack) * FAILURE)
+
+    def _left(self, totals: Totals) -> _Left:
+        rounds = self.prices.rounds
+        plan = tuple(count * rounds - int(used) for (_, count), used in zip(self.parts, totals, strict=False))
+        change = self.prices.change - int(totals[-4]) + int(totals[-3])
+        failures = int(totals[-1]) if self.sum_delta is None else 0
+        return _Left(plan, change, self._slack - int(totals[-2]) - failures)
+
+    def _rounds(self, left: _Left) -> int:
+        """Whole planned rounds."""
+        return min(one // count for (_, count), one in zip(self.parts, left.plan, strict=True))
+
+    def _given(self, left: _Left, rounds: int) -> tuple[int, ...]:
+        """Remainder of the plan's mechanisms after whole planned rounds were given."""
+        return tuple(one - count * rounds for (_, count), one in zip(self.parts, left.plan, strict=True))
+
+    def _as_planned(self, left: _Left, leaf: mechanisms.Mechanism, count: int) -> tuple[_Left, int]:
+        """Rounds that are the plan's own, as far as there are any; and how many are not."""
+        plan = list(left.plan)
+        for place, (planned_leaf, _) in enumerate(self.parts):
+            if leaf == planned_leaf:
+                taken = min(count, max(0, plan[place]))
+                plan[place] -= taken
+                count -= taken
+        return replace(left, plan=tuple(plan)), count
+
+    def _bought(self, left: _Left, leaf: mechanisms.Mechanism, count: int) -> _Left | None:
+        """Remainder after a number of equal rounds; None where they do not fit.
+
+        Equal rounds are paid in blocks, and blocks at one level are paid in one go.
+        """
+        block = 1 << max(0, min(count, self._rounds(left) // BLOCKS_LEFT).bit_length() - 1)
+        while count:
+            block = min(block, 1 << (count.bit_length() - 1))
+            bought = self._some_bought(left, leaf, block, count // block)
+            if bought is None and block == 1:
+                return None
+            if bought is None:
+                block = max(1, block // SMALLER_BLOCKS)
+            else:
+                left, count = bought[0], count - bought[1] * block
+        return left
+
+    def _some_bought(self, left: _Left, leaf: mechanisms.Mechanism, block: int, most: int) -> tuple[_Left, int] | None:
+        """Remainder after some equal blocks, at least one and at most so many; and the number of blocks.
+
+        Their slack is in proportion to their size; where rounding takes more than that, it is larger.
+        """
+        prices = self.prices
+        share = prices.size(leaf) * block / (self._rounds(left) * prices.worth + left.change + 1)
+        slack = floor(left.slack * min(1.0, share) / 2)
+        while slack:
+            bought = self._bought_with(left, leaf, block, most, _residue.ladder(slack))
+            slack *= MORE_SLACK
+            if bought is not None or slack > left.slack * LARGEST_SLACK:
+                return bought
+        return None
+
+    def _bought_with(
+        self, left: _Left, leaf: mechanisms.Mechanism, block: int, most: int, slack: int
+    ) -> tuple[_Left, int] | None:
+        prices, rounds = self.prices, self._rounds(left)
+        level, overhead = planned.level(rounds), prices.overhead(leaf) * block
+        most = min(most, left.slack // (slack + overhead))
+        payment, about = None, prices.size(leaf) * block
+        if left.change >= about:
+            payment = prices.payment(leaf, block, level=level, slack=slack)
+            about = inf if payment is None else payment
+        if payment is not None and left.change >= payment:
+            blocks = min(most, left.change // payment)
+            if blocks:
+                change = left.change - blocks * payment
+                return _Left(left.plan, change, left.slack - blocks * (slack + overhead)), blocks
+        exchange = prices.exchange(leaf, block, level=level, slack=slack) if most else None
+        if exchange is None or rounds < exchange[0]:
+            return None
+        given, back = exchange
+        blocks = min(most, (rounds - planned.rounds_at(level)) // given + 1, rounds // given)
+        if about < inf:  # the change that comes back buys the rest
+            blocks = min(blocks, max(1, ceil((most * about - left.change) / (about + back))))
+        change = left.change + blocks * back
+        plan = self._given(left, blocks * given)
+        return _Left(plan, change, left.slack - blocks * (slack + overhead)), blocks
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+@lru_cache(maxsize=32)
+def _prices(plan: planned.Plan, epsilon: float, delta: float, reserve: float) -> planned.Prices:
+    return planned.Prices(plan, epsilon=epsilon, delta=delta, reserve=reserve)

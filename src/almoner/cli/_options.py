@@ -1,0 +1,285 @@
+"""Options that mean the same in every command, where commands may write, their groups, and errors in one line.
+
+Places to write to are checked before anything is computed, so that no work and no file is lost.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, is_dataclass
+from fractions import Fraction
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from math import ceil, nextafter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from typer.core import TyperCommand, TyperGroup
+
+from almoner import _check
+from almoner._disk import whole_file
+from almoner._private import MARK
+from almoner._units import exact
+from almoner.cli._shown import use_letters_of_the_terminal
+from almoner.errors import AlmonerError, ArgumentError, DataError, MissingExtra
+
+__all__ = [
+    "Commands",
+    "CsvFile",
+    "Delta",
+    "Epsilon",
+    "Force",
+    "Group",
+    "Json",
+    "MaxGradNorm",
+    "NoiseMultiplier",
+    "OptionalDelta",
+    "OptionalNoiseMultiplier",
+    "OptionalSteps",
+    "OutFile",
+    "OutFolder",
+    "Page",
+    "Picture",
+    "PrivatePicture",
+    "SampleRate",
+    "Sampling",
+    "check_free",
+    "check_new_file",
+    "check_page",
+    "check_picture",
+    "flattened",
+    "refusing",
+    "write_page",
+]
+
+_NOISE_MULTIPLIER = typer.Option(
+    "--noise-multiplier", help="Standard deviation of the noise of one step, divided by the clip (the sensitivity)."
+)
+_DELTA = typer.Option("--delta", help="Delta: the probability with which the guarantee may fail.")
+_STEPS = typer.Option("--steps", help="Number of steps.")
+_SAMPLE_RATE = typer.Option("--sample-rate", help="Poisson sampling rate of each step; 1 is the full batch.")
+
+Epsilon = Annotated[float, typer.Option("--epsilon", help="Epsilon of the privacy budget of each person.")]
+Delta = Annotated[float, _DELTA]
+OptionalDelta = Annotated[float | None, _DELTA]
+NoiseMultiplier = Annotated[float, _NOISE_MULTIPLIER]
+OptionalNoiseMultiplier = Annotated[float | None, _NOISE_MULTIPLIER]
+OptionalSteps = Annotated[int | None, _STEPS]
+SampleRate = Annotated[float, _SAMPLE_RATE]
+MaxGradNorm = Annotated[
+    float, typer.Option("--max-grad-norm", help="The clip: the largest L2 norm that one person adds to a step.")
+]
+Picture = Annotated[Path | None, typer.Option("--picture", help="Save a picture here: .png, .svg or .pdf.")]
+PrivatePicture = Annotated[
+    Path | None, typer.Option("--picture", help="Save a PRIVATE picture here: .png, .svg or .pdf.")
+]
+OutFile = Annotated[Path | None, typer.Option("--out", help="Write to this file instead of printing.")]
+OutFolder = Annotated[Path | None, typer.Option("--out", help="The folder to write to.")]
+Page = Annotated[Path | None, typer.Option("--html", help="Write a PRIVATE page to this file instead of printing.")]
+CsvFile = Annotated[Path | None, typer.Option("--csv", help="Write the rows to this CSV file as well.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there already.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """Options that say the sampling rate and the number of steps, as such or as sizes and epochs."""
+
+    steps: OptionalSteps = None
+    sample_rate: Annotated[float | None, _SAMPLE_RATE] = None
+    dataset_size: Annotated[
+        int | None, typer.Option("--dataset-size", help="Number of people in the data set; with --batch-size.")
+    ] = None
+    batch_size: Annotated[
+        int | None,
+        typer.Option("--batch-size", help="Expected size of a batch; with --dataset-size, in place of --sample-rate."),
+    ] = None
+    epochs: Annotated[float | None, typer.Option("--epochs", help="Passes over the data set, in place of --steps.")] = (
+        None
+    )
+
+    def rate_and_steps(self) -> tuple[float, int | None]:
+        """The sampling rate and the number of steps.
+
+        The rate is the batch size divided by the dataset size, rounded up; an epoch is as many steps as one over the
+        rate, rounded up (Opacus's loader has as many batches, and takes each with a rate that is not above this one).
+
+        Returns:
+            The rate, 1 if nothing says it; the steps, None if nothing says them.
+
+        Raises:
+            ArgumentError: a number breaks a rule, one is missing, or two say the same.
+        """
+        dataset_size, batch_size, sample_rate, steps = self.dataset_size, self.batch_size, self.sample_rate, self.steps
+        if (dataset_size is None) != (batch_size is None):
+            raise ArgumentError("--dataset-size and --batch-size must be given together")
+        if dataset_size is not None and sample_rate is not None:
+            raise ArgumentError("give either --sample-rate, or --dataset-size and --batch-size")
+        if self.epochs is not None and steps is not None:
+            raise ArgumentError("give either --steps or --epochs")
+        exactly = Fraction(1)
+        if dataset_size is not None and batch_size is not None:
+            _check.whole(1, dataset_size=dataset_size, batch_size=batch_size)
+            if batch_size > dataset_size:
+                raise ArgumentError(f"batch_size={batch_size} must be at most dataset_size={dataset_size}")
+            exactly = Fraction(batch_size, dataset_size)
+            sample_rate = float(exactly) if Fraction(float(exactly)) >= exactly else nextafter(float(exactly), 1.0)
+        elif sample_rate is not None:
+            _check.positive(sample_rate=sample_rate)
+            _check.within(0, 1, sample_rate=sample_rate)
+            exactly = exact(sample_rate)
+        if self.epochs is not None:
+            _check.positive(epochs=self.epochs)
+            steps = ceil(exact(self.epochs) * ceil(1 / exactly))
+        if steps is not None:
+            _check.whole(1, steps=steps)
+        return 1.0 if sample_rate is None else sample_rate, steps
+
+
+def flattened(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that takes every field of its parameters that are dataclasses, such as ``Sampling``, as an option."""
+    options: list[Parameter] = []
+    groups: dict[str, tuple[Callable[..., object], list[str]]] = {}
+    for each in signature(command, eval_str=True).parameters.values():
+        own = [each]
+        if is_dataclass(each.annotation):
+            group: Any = each.annotation
+            own = list(signature(group).parameters.values())
+            groups[each.name] = group, [option.name for option in own]
+        options += [option.replace(kind=Parameter.KEYWORD_ONLY) for option in own]
+
+    @wraps(command)
+    def flat(**values: object) -> None:
+        grouped = {
+            name: group(**{option: values.pop(option) for option in names}) for name, (group, names) in groups.items()
+        }
+        command(**values, **grouped)
+
+    flat.__signature__ = Signature(options)  # type: ignore[attr-defined]
+    flat.__annotations__ = {option.name: option.annotation for option in options}
+    return flat
+
+
+PICTURES = (".png", ".svg", ".pdf")
+
+
+def check_new_file(path: Path | None, *, force: bool, read: tuple[Path | str, ...] = ()) -> None:
+    """Refuse a folder that is not there, a file that the command reads, and, without --force, an existing file."""
+    if path is None:
+        return
+    if not path.parent.is_dir():
+        raise ArgumentError(f"{path}: its folder is not there")
+    if any(path.resolve() == Path(other).resolve() or _same_file(path, Path(other)) for other in read):
+        raise ArgumentError(f"{path} is what is read here; choose another name")
+    check_free(path, force=force and not path.is_dir())
+
+
+def check_free(path: Path, *, force: bool) -> None:
+    """Refuse to overwrite what exists, without --force."""
+    if path.exists() and not force:
+        raise ArgumentError(f"{path} exists already; choose another name, or overwrite it with --force")
+
+
+def check_page(path: Path | None, *, force: bool, read: tuple[Path | str, ...], as_json: bool = False) -> None:
+    """Refuse a page that must not be written, or JSON beside it, before anything is read."""
+    if path is not None and path.suffix.lower() != ".html":
+        raise ArgumentError(f"{path} must end in .html")
+    check_new_file(path, force=force, read=read)
+    if path is not None and as_json:
+        raise ArgumentError("give either --html or --json")
+
+
+def write_page(path: Path, page: str, *, whose: str = "") -> None:
+    """Write a private page, which only its owner can read, and say so."""
+    with whole_file(path) as file:
+        file.write(page.encode("utf-8"))
+    print(f"{MARK}{whose}: written to {path}")
+
+
+def check_picture(path: Path | None, *, makes_folder: bool = False) -> None:
+    """Refuse a picture of a format that cannot be drawn, or in a folder that is not there and will not be made."""
+    if path is not None and path.suffix.lower() not in PICTURES:
+        raise ArgumentError(f"{path} must end in {', '.join(PICTURES[:-1])} or {PICTURES[-1]}")
+    if path is not None and not makes_folder and not path.parent.is_dir():
+        raise ArgumentError(f"{path}: its folder is not there")
+
+
+def _same_file(path: Path, other: Path) -> bool:
+    return path.exists() and other.exists() and path.samefile(other)
+
+
+_COMMAND = "almoner.command"
+
+
+class Group(TyperGroup):
+    """Prints its help where no command is given, and remembers which command runs."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            print(ctx.get_help())
+            ctx.exit(0)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        found = super().resolve_command(ctx, args)
+        ctx.meta[_COMMAND] = found[1]
+        return found
+
+
+class Commands(Group):
+    """The whole command line."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        use_letters_of_the_terminal()
+        return super().main(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> object:
+        try:
+            return super().invoke(ctx)
+        except AlmonerError as error:
+            words = str(error)
+            if isinstance(error, ArgumentError):
+                words = _options_named(words, ctx.meta.get(_COMMAND))
+            Console(stderr=True).print(f"[bold red]{type(error).__name__}[/]: ", end="")
+            for line in (words, *getattr(error, "__notes__", ())):  # notes are for who runs the command
+                Console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
+            usage = isinstance(error, ArgumentError | DataError)
+            raise typer.Exit(2 if usage else 3 if isinstance(error, MissingExtra) else 1) from None
+        except BrokenPipeError:  # the reader of the output stopped reading
+            raise
+        except OSError as error:  # a file that cannot be written: its name and why
+            Console(stderr=True).print(
+                f"{type(error).__name__}: {error}", markup=False, highlight=False, soft_wrap=True
+            )
+            raise typer.Exit(2) from None
+
+
+def refusing(lines: Mapping[str, str]) -> type[TyperCommand]:
+    """A command that refuses options of earlier versions, or of other commands, and says the line to write.
+
+    Args:
+        lines: the line for each option; ``{}`` stands for the value that came, if one did.
+    """
+
+    class Refusing(TyperCommand):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            for place, word in enumerate(args):
+                option, given, value = word.partition("=")
+                if option == "--":
+                    break
+                if option in lines:
+                    following = args[place + 1 : place + 2]
+                    value = value if given else following[0] if following and following[0][:2] != "--" else "..."
+                    raise ArgumentError(f"{option}: {lines[option].replace('{}', value)}")
+            return super().parse_args(ctx, args)
+
+    return Refusing
+
+
+def _options_named(words: str, command: Any) -> str:
+    """An argument's name in an error, as the option of the command that it came from."""
+    names: dict[str, str] = {
+        each.name: each.opts[0] for each in getattr(command, "params", ()) if each.opts[0].startswith("--")
+    }
+    return re.sub(r"(?<![\w.-])([a-z_]+)(?==\S)", lambda found: names.get(found[1], found[1]), words)

@@ -1,0 +1,268 @@
+"""Text, tables and JSON that commands print: borders on a terminal, tabs in a pipe; and rows as a CSV file."""
+
+import codecs
+import csv
+import json
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from almoner._intervals import interval_shown, value_shown
+from almoner._misfits import Misfit
+from almoner._private import MARK
+
+if TYPE_CHECKING:
+    from almoner.queries import Answer
+    from almoner.training import HolderReport
+
+__all__ = [
+    "Listing",
+    "console",
+    "draw_spends",
+    "dumps",
+    "print_answers",
+    "print_misfits",
+    "progress_bar",
+    "show",
+    "use_letters_of_the_terminal",
+    "working",
+]
+
+_SIGNS = {"±": "+-", "–": "-", "—": "-", "−": "-", "≤": "<=", "≥": ">=", "×": "x", "→": "->", "“": '"', "”": '"'}
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+class Listing:
+    """Rows of a command's answer.
+
+    Args:
+        columns: their names.
+        rows: a cell for each column.
+        title: printed above.
+        right: the columns of numbers, which a terminal shows at the right.
+        once: columns that a terminal leaves empty where the first cell is the same as above.
+        narrow: without borders between the columns.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        *,
+        title: str = "",
+        right: tuple[str, ...] = (),
+        once: tuple[str, ...] = (),
+        narrow: bool = False,
+    ) -> None:
+        self._columns, self._title, self._right, self._once, self._narrow = columns, title, right, once, narrow
+        self._rows = [[_CONTROL.sub(" ", cell) for cell in row] for row in rows]
+
+    def table(self) -> Table:
+        """For a terminal."""
+        table = Table(title=self._title or None, title_justify="left")
+        if self._narrow:
+            table.box, table.padding, table.pad_edge = box.SIMPLE_HEAD, (0, 1, 0, 0), False
+        for column in self._columns:
+            number = column in self._right
+            table.add_column(column, justify="right" if number else "left", overflow="fold", no_wrap=number)
+        above = ""
+        for row in self._rows:
+            again = above == row[0] != ""
+            hidden = self._once if again else ()
+            table.add_row(*("" if name in hidden else cell for name, cell in zip(self._columns, row, strict=True)))
+            above = row[0]
+        return table
+
+    def lines(self) -> list[str]:
+        """For a pipe: the title, the names of the columns, and the rows, with tabs between the cells."""
+        titled = [self._title] if self._title else []
+        return [*titled, "\t".join(self._columns), *("\t".join(row) for row in self._rows)]
+
+    def write(self, path: Path | None) -> None:
+        """Write the rows to a CSV file, if there is to be one."""
+        if path is None:
+            return
+        with path.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([self._columns, *self._rows])
+
+
+def console() -> Console:
+    """Prints names, keys and groups literally: nothing in them is a style, a link or an emoji."""
+    return Console(markup=False, emoji=False, highlight=False)
+
+
+def show(*parts: Listing | str) -> None:
+    """Print tables and sentences: in the width of a terminal, or unbroken in a pipe."""
+    out = console()
+    for part in parts:
+        if isinstance(part, str):
+            out.print(part, soft_wrap=not out.is_terminal)
+        elif out.is_terminal:
+            out.print(part.table())
+        else:
+            print("\n".join(part.lines()))
+
+
+@contextmanager
+def working(words: str) -> Iterator[None]:
+    """On a terminal, say what is computed and for how long already, until it is done."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    err = Console(stderr=True)
+    with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as progress:
+        progress.add_task(words, total=None)
+        yield
+
+
+def use_letters_of_the_terminal() -> None:
+    """Print what the terminal's encoding lacks by the nearest ASCII letters: `Renyi`, `+-`."""
+    codecs.register_error("nearest_letters", _nearest)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="nearest_letters")
+
+
+def _nearest(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(_plain, error.object[error.start : error.end])), error.end
+
+
+def _plain(sign: str) -> str:
+    return _SIGNS.get(sign) or unicodedata.normalize("NFKD", sign).encode("ascii", "ignore").decode() or "?"
+
+
+def dumps(value: object) -> str:
+    """The value as JSON that every reader accepts; Python's own ``Infinity`` is not."""
+    ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
+    return json.dumps(_strict(value), indent=2, ensure_ascii=ascii_only, allow_nan=False)
+
+
+def _strict(value: object) -> object:
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _strict(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(each) for each in value]
+    return value
+
+
+def print_misfits(found: Sequence[Misfit], *, as_json: bool) -> None:
+    """Print how many entries of each column cannot be read, and where the first are. PRIVATE."""
+    if as_json:
+        print(dumps([each._asdict() for each in found]))
+        return
+    rows = []
+    for each in found:
+        counts = f"{each.entries:,}", f"{each.unfit:,}"
+        rows.append((each.table or "-", each.column, each.kind, *counts, ", ".join(each.first) or "-"))
+    table = Listing(("table", "column", "type", "entries", "don't fit", "first"), rows)
+    show(MARK, table if found else "No column has a type that its entries could miss.")
+
+
+def print_answers(answers: "Mapping[str, Answer]", *, as_json: bool) -> None:
+    """Print answers as JSON, or as a table with a line for each value."""
+    if as_json:
+        described = {
+            key: {
+                "groups": answer.groups,
+                "values": answer.values,
+                "intervals": answer.intervals,
+                "rho": answer.rho,
+                "complete_clip": answer.complete_clip,
+                "truth_intervals": answer.truth_intervals,
+                "estimand": answer.estimand,
+                "about": answer.about,
+            }
+            | ({} if answer.complete is None else {"complete": answer.complete})
+            for key, answer in answers.items()
+        }
+        print(dumps(described))
+        return
+    lines = [line for key, answer in answers.items() for line in _lines(key, answer)]
+    alike = all(noise == truth for *_, noise, truth in lines)
+    grouped = any(group for _, group, *_ in lines)
+    columns = ("key", *(["group"] if grouped else []), "value", "95 % interval", *([] if alike else [_TRUTH]))
+    rows = [
+        (key, *([group] if grouped else []), value, noise, *([] if alike else [truth]))
+        for key, group, value, noise, truth in lines
+    ]
+    show(
+        Listing(columns, rows, once=("key",)),
+        "Intervals are 95 % each." if alike else "Intervals are 95 % each, for the noise alone.",
+    )
+    _print_notes(answers, "intervals cover" if alike else f'intervals of the column "{_TRUTH}" cover')
+
+
+_TRUTH = "truth, 95 %"
+
+
+def _lines(key: str, answer: "Answer") -> Iterator[tuple[str, str, str, str, str]]:
+    """Each value of an answer: the answer's key, its group, and the intervals for the noise and the truth."""
+    columns = answer.columns()
+    values, lows, highs = (columns.pop(name) for name in ("value", "low", "high"))
+    truths = list(zip(columns.pop("truth_low", [None] * len(values)), columns.pop("truth_high", lows), strict=True))
+    groups = zip(*columns.values(), strict=True) if columns else [()]
+    for place, (group, number, low, high) in enumerate(zip(groups, values, lows, highs, strict=True)):
+        value = "-" if number is None else value_shown(number, low, high)
+        noise = interval_shown(low, high)
+        yield (
+            key,
+            ", ".join(map(str, group)),
+            value,
+            noise,
+            "-" if truths[place][0] is None else interval_shown(*truths[place]),
+        )
+
+
+def _print_notes(answers: "Mapping[str, Answer]", cover: str) -> None:
+    """Print what each answer is about, and what is not certain about people who have little left."""
+    keys: dict[str, list[str]] = {}
+    for key, answer in answers.items():
+        about = answer.about.replace("truth_intervals cover", cover)
+        keys.setdefault(f"{answer.estimand}. {about[0].upper()}{about[1:]}", []).append(key)
+    for note, alike in keys.items():
+        show(f"{alike[0]}{f' and {len(alike) - 1} more' if alike[1:] else ''}: {note}")
+    certain = {
+        key: each.complete_clip / float(each.question.clip or 1)
+        for key, each in answers.items()
+        if each.complete_clip is not None
+    }
+    if min(certain.values(), default=1) < 1:
+        worst = min(certain, key=lambda key: certain[key])
+        show(f"{worst!r}: {answers[worst].about_budgets}")
+    if incomplete := [key for key, answer in answers.items() if answer.complete is False]:
+        show(f"Too many people could not pay any more: do not trust totals from {incomplete[0]!r} on.")
+
+
+def progress_bar(*, quiet: bool) -> Progress:
+    """A progress bar on the error stream, which disappears when it is done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True)
+
+
+def draw_spends(report: "HolderReport | None", path: Path | None, title: str) -> list[str]:
+    """Write the data holder's picture and its numbers, both PRIVATE, where asked; the names of the two files."""
+    if report is None or path is None:
+        return []
+    from almoner.report.figures import spends
+
+    return [str(written) for written in spends(report, path, title=title)]

@@ -1,1 +1,0 @@
-"""Text and tables that commands print."""

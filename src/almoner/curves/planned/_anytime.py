@@ -1,0 +1,292 @@
+"""Bounds for a run of planned rounds that hold whenever it is stopped: what stopping is worth, by going backwards.
+
+Names and symbols
+    K_1 < K_2 < ...   checkpoints, in planned rounds
+    law         of one planned round, on an even grid of losses
+    e_j, c_j    at checkpoint j: an epsilon, and a factor >= 1
+    V_j(l)      what stopping at checkpoint j or later is worth at most, at a loss l now:
+                V_j(l) = max(c_j (1 - exp(e_j - l))_+, E[V_{j+1}(l + loss of the rounds between)])
+    level       theta: the part of delta whose epsilons for fixed numbers of rounds are the e_j
+
+Up to checkpoint j the bound is e_j with c_j = 1 (ex-post), or e_j - log(1 - 1/c_j) (pathwise). The promise holds with
+probability V_0(0), and an adversary who stops best reaches it: the level is the largest at which V_0(0) fits delta.
+
+Source: docs/proofs/planned-odometer.md; theory 1.5 and 6.1.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import ceil, exp, floor, inf, log, log1p, log2
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft
+
+from almoner import _check
+from almoner.curves._grid.spectra import Spectrum, power
+from almoner.curves._loss_grid import laws, spread
+from almoner.curves.planned._prices import Plan
+from almoner.curves.planned._tails import Kind, Side
+from almoner.errors import ArgumentError
+
+__all__ = ["ERRORS", "FACTORS", "MOST_ROUNDS", "SLACK", "Bounds", "Run", "checkpoints"]
+
+Floats = NDArray[np.float64]
+Values = NDArray[np.floating]
+
+MOST_ROUNDS = 10**6
+"""Most planned rounds of a plan."""
+
+PER_OCTAVE = 6  # checkpoints between one power of two and the next
+END = 0.3  # part of delta that the end of the plan has for itself, at least
+BEYOND = 0.25  # part of the plan by which the last checkpoint lies beyond it, for rounds that are not planned
+SLACK = 0.01
+"""Part of delta that pays for rounds that are not planned."""
+
+ERRORS = 1e-4
+"""Relative errors that rounds that are not planned may add up to: paid in proportion with the slack."""
+
+STEP = 0.15  # step of the grid in standard deviations of a planned round's loss, where the largest size allows it
+MEDIUM_SIZE, LARGEST_SIZE = 2**15, 2**17  # sizes of transforms; beyond the former the step is first doubled
+PRECISE = np.longdouble  # numbers of 64 bits or more, as the machine has it
+FACTORS = (2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0, 55.0)
+"""Choice for c_j of the pathwise bound."""
+
+FINENESS = 16  # levels between one power of two and the next
+LEVELS = 12 * FINENESS  # levels tried, down to 2**-12
+_PARTS = np.linspace(log(1e-7), 0.0, 121)  # logarithms of the parts of delta at which curves are tabulated
+
+
+def checkpoints(rounds: int) -> tuple[int, ...]:
+    """Numbers of planned rounds at which bounds change: all of the first few, then geometric; ``rounds`` among them."""
+    last = rounds + ceil(BEYOND * rounds) + 16
+    places = {rounds, last}
+    at = 1
+    while at < last:
+        places.add(at)
+        at = max(at + 1, floor(at * 2 ** (1 / PER_OCTAVE)))
+    return tuple(sorted(places))
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Bounds up to each checkpoint, nats. Every field is public.
+
+    Attributes:
+        epsilons: (j,) the bound while at most so many planned rounds were run.
+        level: the part of delta whose epsilons for fixed numbers they are.
+    """
+
+    epsilons: tuple[float, ...]
+    level: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Where what stopping is worth is tabulated: losses from ``low`` steps on; above and below it is padded."""
+
+    low: int
+    length: int
+    above: int
+    below: int
+
+    @property
+    def size(self) -> int:
+        """Of transforms: the next power of two."""
+        return 1 << (self.length + self.above + self.below - 1).bit_length()
+
+
+class Run:
+    """A run of planned rounds, whose bounds hold at every moment at once. All of it is public.
+
+    Args:
+        plan: the mechanisms of one planned round, and how often each runs in it.
+        rounds: how many planned rounds there are, in [1, 10**6].
+        delta: in (0, 1); what the bounds may use together.
+
+    Attributes:
+        checkpoints: the numbers of planned rounds up to which the bounds hold; beyond the last there is none.
+        step: of the grid of losses, nats.
+        cut: the mass of a law's ends that is left out.
+
+    Raises:
+        Unsupported: a mechanism of the plan has no privacy loss distribution here.
+    """
+
+    def __init__(self, plan: Plan, rounds: int, *, delta: float) -> None:
+        _check.whole(1, rounds=rounds)
+        _check.between(0, 1, delta=delta)
+        if rounds > MOST_ROUNDS:
+            raise ArgumentError(f"rounds={rounds!r} must be at most {MOST_ROUNDS}")
+        self.plan, self.rounds, self.delta = plan, rounds, delta
+        self.checkpoints = checkpoints(rounds)
+        self.cut = 1e-7 * delta / self.checkpoints[-1]
+        self.step = 1e-3
+        for _ in range(2):
+            self.step = STEP * max(self.variance, 1e-24) ** 0.5
+        self._sides, self._window = self._fitted()
+        fine = 2 * self.step
+        while self._window.size > (MEDIUM_SIZE if self.step < fine else LARGEST_SIZE):
+            self.step *= 1.15
+            self._sides, self._window = self._fitted()
+
+    @cached_property
+    def ex_post(self) -> Bounds:
+        """Bounds U with E[(1 - exp(U - L))_+] <= delta, less the slack, at every stopping time; L the realised loss.
+
+        Guarantee: the value, relative errors included, is at most delta (1 - SLACK) (1 - 2 ERRORS).
+        Source: docs/proofs/planned-odometer.md, sections 2 and 5.
+        """
+        return self._solved(np.ones(len(self.checkpoints)))
+
+    @cached_property
+    def pathwise(self) -> Bounds:
+        """Bounds U with P(the loss is ever at or above U) <= delta, less the slack.
+
+        Guarantee: the value, relative errors included, is at most delta (1 - SLACK) (1 - 2 ERRORS).
+        Source: docs/proofs/planned-odometer.md, sections 3 and 5.
+        """
+        usual = [self._epsilons(0.1, np.full(len(self.checkpoints), factor)) - log1p(-1 / factor) for factor in FACTORS]
+        return self._solved(np.asarray(FACTORS)[np.argmin(usual, axis=0)])
+
+    @property
+    def slack(self) -> float:
+        """Slack that all comparisons of curves for rounds that are not planned may use together."""
+        return SLACK * self.delta / (2 * max(FACTORS)) * (1 - 2.0**-40)
+
+    @property
+    def variance(self) -> float:
+        """Of the loss of one planned round, on the grid; a rule of thumb, no bound."""
+        laws_of = ((laws(one, self.step, 1e-20)[0], count) for one, count in self.plan)
+        return sum(count * spread(law, self.step) ** 2 for law, count in laws_of)
+
+    def _fitted(self) -> tuple[tuple[Side, Side], _Window]:
+        """Both directions on a grid of this step, and a window for them; outside of it bounds are only looser."""
+        parts = [(laws(one, self.step, self.cut), count) for one, count in self.plan]
+        sides = tuple(Side([(both[side], count) for both, count in parts], self.step) for side in (0, 1))
+        last, gaps = self.checkpoints[-1], set(np.diff((0, *self.checkpoints)).tolist())
+        low = min(0.0, *(side.reach(last, 1e-4)[0] for side in sides))
+        high = max(0.0, *(side.reach(last, 1e-6 * self.delta)[1] for side in sides))
+        above = max(side.reach(gap, 1e-7 * self.delta)[1] for side in sides for gap in gaps)
+        below = max(-side.reach(gap, 1e-6 * self.delta)[0] for side in sides for gap in gaps)
+        low_place = floor(low / self.step) - 1
+        length = ceil(high / self.step) + 2 - low_place
+        window = _Window(
+            low_place, length, ceil(max(above, 0.0) / self.step) + 2, ceil(max(below, 0.0) / self.step) + 2
+        )
+        return (sides[0], sides[1]), window
+
+    def _solved(self, factors: Floats) -> Bounds:
+        """The largest level that is proven to fit, near the largest that looks as if it fits."""
+        room = self.delta * (1 - SLACK) * (1 - 2 * ERRORS)
+        guess = floor(-FINENESS * log2(0.1))
+        quick = [self._value(2.0 ** (-guess / FINENESS), factors, side, precise=False) for side in (0, 1)]
+        order = (0, 1) if quick[0] >= quick[1] else (1, 0)
+        value = max(quick)
+        for _ in range(4):  # the value is nearly in proportion with the level
+            move = round(FINENESS * log2(max(value, 1e-300) / room))
+            if not move or guess + move not in range(LEVELS):
+                break
+            guess += move
+            value = self._value(2.0 ** (-guess / FINENESS), factors, order[0], precise=False)
+        for steps in range(guess, LEVELS):
+            level = 2.0 ** (-steps / FINENESS)
+            if all(self._value(level, factors, side, precise=True) <= room for side in order):
+                return Bounds(tuple(self._bounds(level, factors).tolist()), level)
+        raise ArgumentError(f"delta={self.delta!r} is too small for the precision of bounds that follow a plan")
+
+    def _bounds(self, level: float, factors: Floats) -> Floats:
+        bounds = self._epsilons(level, factors) - np.log1p(-1 / np.where(factors > 1, factors, inf))
+        least = np.minimum.accumulate(bounds[::-1])[::-1]  # what holds up to a later checkpoint holds before it
+        return np.asarray(least + 4e-12 * (1 + least))
+
+    def _value(self, level: float, factors: Floats, side: int, *, precise: bool) -> float:
+        """V_0(0) in one direction, with bounds on all errors."""
+        epsilons, window, half = self._epsilons(level, factors), self._window, self._sides[side]
+        losses = self.step * (window.low + np.arange(window.length))
+        top, error, kind = float(factors.max()), 0.0, PRECISE if precise else np.float64
+        value: Values = np.zeros(window.length, kind)
+        for at in range(len(self.checkpoints) - 1, -1, -1):
+            gap = self.checkpoints[at] - (self.checkpoints[at - 1] if at else 0)
+            gain = factors[at] * -np.expm1(np.minimum(epsilons[at] - losses, 0.0))
+            padded: Values = np.empty(window.size, kind)
+            padded[: window.length] = np.maximum(value, gain * (1 + 2.0**-50))
+            padded[window.length :] = padded[0]
+            padded[window.length : window.size - window.below] = top
+            mean, doubt = _mean(padded, self._power_of(side, gap, precise), self._larger(side, precise), gap)
+            error += doubt + top * half.above(gap, self.step * (window.size - window.length - window.below))
+            value = np.maximum(mean[: window.length], 0.0) + top * gap * half.leak
+        return (float(value[-window.low]) + error) * exp(self.checkpoints[-1] * half.error) * (1 + 1e-12)
+
+    def _epsilons(self, level: float, factors: Floats) -> Floats:
+        """The epsilon of each checkpoint at its part of delta, from tables; no bound."""
+        part = np.full(len(self.checkpoints), level)
+        part[self.checkpoints.index(self.rounds)] = max(level, END)
+        wanted = np.log(part / factors)
+        epsilons = np.array([np.interp(one, _PARTS, row) for one, row in zip(wanted, self._curves, strict=True)])
+        if (factors == 1).all():  # what holds up to a later checkpoint holds before it
+            return np.asarray(np.minimum.accumulate(epsilons[::-1])[::-1])
+        return epsilons
+
+    @cached_property
+    def _curves(self) -> Floats:
+        """(j, parts) epsilons of so many rounds fixed in advance, the larger direction, about; no bound."""
+        window = self._window
+        losses = self.step * (window.low + np.arange(window.length))
+        rows = np.zeros((2, len(self.checkpoints), len(_PARTS)))
+        for side in (0, 1):
+            product: Spectrum = np.ones(1, np.complex128)
+            before = 0
+            for at, rounds in enumerate(self.checkpoints):
+                product, before = product * self._power_of(side, rounds - before, False), rounds
+                density = np.roll(fft.irfft(product, window.size), -window.low)[: window.length]
+                mass, weighed = (np.cumsum(one[::-1])[::-1] for one in (density, density * np.exp(-losses)))
+                curve = np.maximum.accumulate((mass - weighed * np.exp(losses))[::-1])
+                rows[side, at] = np.maximum(np.interp(self.delta * np.exp(_PARTS), curve, losses[::-1]), 0.0)
+        return np.asarray(rows.max(axis=0))
+
+    @cached_property
+    def _power_of(self) -> Callable[[int, int, bool], Spectrum]:
+        """The Fourier coefficients of so many planned rounds in one direction, in long precision or not."""
+
+        def of(side: int, rounds: int, precise: bool) -> Spectrum:
+            if rounds > 1:
+                return power(self._power_of(side, 1, precise), rounds)
+            return self._sides[side].spectrum(self._window.size, PRECISE if precise else np.float64)
+
+        return lru_cache(maxsize=512)(of)
+
+    @cached_property
+    def _larger(self) -> Callable[[int, bool], Floats]:
+        """Bounds on the sizes of the true coefficients of one planned round."""
+
+        def larger(side: int, precise: bool) -> Floats:
+            parts, kind = sum(count for _, count in self.plan), PRECISE if precise else np.float64
+            size = np.abs(self._power_of(side, 1, precise)).astype(np.float64)
+            return np.asarray(size + 2 * parts * _gamma(self._window.size, kind))
+
+        return lru_cache(larger)
+
+
+def _mean(padded: Values, several: Spectrum, larger: Floats, rounds: int) -> tuple[Values, float]:
+    """At each place the mean of the values over so many planned rounds from there, and a bound on the error.
+
+    Errors: of the coefficients of the rounds, of the transform of the values, and of the transform back.
+    """
+    size, kind = len(padded), padded.dtype.type
+    gamma, twice = _gamma(size, kind), np.full(len(several), 2.0)
+    twice[[0, -1]] = 1.0
+    coefficients = fft.rfft(padded)
+    lengths = np.abs(coefficients).astype(np.float64)
+    product = coefficients * np.conj(several)
+    doubt = 4 * gamma * rounds * float((twice * larger ** (rounds - 1) * lengths).sum()) / size
+    weight = float((twice * larger ** (2 * rounds)).sum()) ** 0.5 / size**0.5
+    doubt += gamma * weight * float((padded.astype(np.float64) ** 2).sum()) ** 0.5
+    doubt += gamma * float((twice * np.abs(product).astype(np.float64)).sum()) / size
+    return np.asarray(fft.irfft(product, size)), 1.01 * doubt
+
+
+def _gamma(size: int, kind: Kind) -> float:
+    """The relative error of one transform."""
+    return 8 * (2 + log2(size)) * float(np.finfo(kind).eps)

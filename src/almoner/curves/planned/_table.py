@@ -1,0 +1,350 @@
+"""Prices of a round for people whose accounts hold planned rounds and change, from what each gives and has left.
+
+Names and symbols
+    norm       what a person contributes to the round; rounded up to the next of the table
+    level      whole planned rounds that a person has left; rounded down to the next of the table
+    change     here: randomised response of one step of the grid, which runs with probability SHARE
+    unit       what an exchange takes of the plan; worth, the variance of its loss in change
+    net        what an exchange costs: worth times the units given, less the change that comes back
+
+A round is bought for change, or for planned rounds with change given back. Each entry is certified as a whole, as it is
+sold: one made of certified parts by arithmetic is a guess until the certificate has seen it. Each purchase uses a part
+of the slack that is fixed in advance, in proportion to what it takes: what all purchases of a person take adds up to at
+most what there can ever be, and so do their slacks.
+
+Source: theory 4.11; docs/proofs/planned-filter.md, section 6
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from math import ceil, floor
+from threading import Lock
+
+import numpy as np
+from numpy.typing import NDArray
+
+from almoner import mechanisms
+from almoner.curves import _loss_grid, _residue
+from almoner.curves.planned._prices import ERRORS, Prices
+from almoner.errors import Unsupported
+
+__all__ = ["NEVER", "RULE", "SHARE", "Table", "table", "worths"]
+
+Bundle = Mapping[Hashable, int]
+
+NEVER = 2**62
+"""A price that nobody can pay."""
+
+SHARE = 1 / 16
+"""The probability with which a round of change runs: small contributions are paid to about one per cent."""
+
+RULE = 2
+"""Number of the rule that says what is sold at what price. Saved accounts name it; those of other rules are refused."""
+
+LEVELS = (0.9, 0.7, 0.5, 0.35, 0.25, 0.15, 0.09, 0.05, 0.035, 0.02, 0.01)  # levels, as parts of the planned rounds
+EXCHANGE_LEVELS, PAYMENT_LEVELS = (0.7, 0.25, 0.05), (0.25, 0.02)  # LEVELS at which single norms are searched
+FINENESS = 0.005  # a search comes so near to the least price, as a part of a payment or of a planned round
+STEP = 0.001  # part of a planned round by which a guess is raised until it is certified, and which it must save
+LARGEST_RATIO = 1.6  # largest ratio of a payment to what the variance suggests; dearer rounds are exchanged
+LARGEST_PART = 0.5  # largest part of the planned rounds that are left which one round may cost
+SMALLEST_PART = 0.15  # rounds cheaper than this part of a planned round are exchanged by way of change
+LEAST_LEVEL = 8  # with at most so many planned rounds left none but planned rounds are admitted
+CERTIFICATES = 4  # certificates tried for one price, beginning at what looks like the least
+CHANGE, ROW = "small change", "one norm"
+
+_BUILDING = Lock()  # of tables: all accounts of a budget share a grid, on which ROW stands for one norm at a time
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """Prices of one round for many people at once. Every field is public.
+
+    Attributes:
+        norms: (k,) increasing, the first is 0. A norm is rounded up to the next; one above the last does not fit. If a
+            mechanism has no sensitivity: 0 and 1, for taking part or not.
+        levels: (j,) int64, increasing, the first is 0; whole planned rounds that are left, rounded down.
+        given: (k, j) int64; how many times ``unit`` buys the round; NEVER where it does not.
+        back: (k, j) int64; change that is given back with it.
+        change: (k, j) int64; the price in change alone; NEVER where that does not buy it.
+        unit: how many of each mechanism of the plan one exchange takes.
+        worth: no exchange gives back more change than this for each unit.
+        most: no account pays for more rounds: all units there are, and all change that they could ever become.
+    """
+
+    norms: NDArray[np.float64]
+    levels: NDArray[np.int64]
+    given: NDArray[np.int64]
+    back: NDArray[np.int64]
+    change: NDArray[np.int64]
+    unit: tuple[int, ...]
+    worth: int
+    most: int
+
+
+@lru_cache(maxsize=64)
+def table(prices: Prices, mechanism: mechanisms.Mechanism) -> Table:
+    """Prices of one mechanism for people who contribute less than its sensitivity.
+
+    Args:
+        prices: of the plan, without a reserve of change.
+        mechanism: one round, public (no Repeated, no Composed).
+
+    Returns:
+        A table, built in seconds and remembered. 64 norms down to 1/32 of the sensitivity, 4 % apart above a quarter of
+        it and 9 % apart below.
+
+    Guarantee: an account that starts with the planned rounds of ``prices`` and no change, and gives for every round
+        what some table says for a norm not below the person's and a level not above what is left, is
+        (epsilon, delta)-DP at every stopping time.
+    Source: theory 4.11; docs/proofs/planned-filter.md, section 6.
+
+    Raises:
+        Unsupported: the mechanism has no privacy loss distribution here, or there is a reserve.
+    """
+    if prices.change:
+        raise Unsupported("accounts per person hold no reserve of change: make filters.Planned with reserve=0")
+    with _BUILDING:
+        return _built(prices, mechanism)
+
+
+def _built(prices: Prices, mechanism: mechanisms.Mechanism) -> Table:
+    norms = _norms(mechanism)
+    levels = sorted({floor(part * prices.rounds) for part in LEVELS if part * prices.rounds >= LEAST_LEVEL + 1})
+    rows = _Rows(prices, mechanism, levels)
+    by_norm = [rows.prices_at(norm if len(norms) > 1 else None) for norm in reversed(norms)]  # the dearest first
+    nothing = [0] * (len(levels) + 1)
+    net: NDArray[np.int64] = np.array([nothing, *(one for one, _ in reversed(by_norm))], np.int64)
+    change: NDArray[np.int64] = np.array([nothing, *(one for _, one in reversed(by_norm))], np.int64)
+    given = np.where(net < NEVER, -(-net // rows.worth), NEVER)
+    back = np.where(net < NEVER, np.minimum(given, NEVER // rows.worth) * rows.worth - net, 0)
+    columns = np.array([0, *levels], np.int64)
+    return Table(np.array([0.0, *norms]), columns, given, back, change, rows.unit, rows.worth, rows.most)
+
+
+def worths(prices: Prices) -> tuple[int, ...]:
+    """The most change that any exchange gives back for each mechanism of the plan."""
+    return tuple([_worth(prices, one) for one, _ in prices.plan])
+
+
+def _worth(prices: Prices, mechanism: mechanisms.Mechanism) -> int:
+    return max(1, floor(prices.size(mechanism) / SHARE))
+
+
+def _norms(mechanism: mechanisms.Mechanism) -> list[float]:
+    """Increasing, down to 1/32 of the sensitivity."""
+    if not isinstance(mechanism, mechanisms.SampledGaussian | mechanisms.Gaussian | mechanisms.Laplace):
+        return [1.0]
+    parts = np.concatenate([np.geomspace(1 / 32, 0.24, 24), np.geomspace(0.25, 1.0, 40)])
+    norms = np.append(mechanism.sensitivity * parts[:-1], mechanism.sensitivity)
+    return np.unique(np.maximum(norms, min(_residue.LEAST_NORM, mechanism.sensitivity))).tolist()  # type: ignore[no-any-return]
+
+
+def _same_kind(planned: mechanisms.Mechanism, mechanism: mechanisms.Mechanism) -> bool:
+    """True if two rounds differ in noise and sensitivity at most."""
+    match planned, mechanism:
+        case mechanisms.SampledGaussian(sample_rate=one), mechanisms.SampledGaussian(sample_rate=other):
+            return one == other
+        case (mechanisms.Gaussian(), mechanisms.Gaussian()) | (mechanisms.Laplace(), mechanisms.Laplace()):
+            return True
+        case (mechanisms.Pure() | mechanisms.RandomizedResponse(), mechanisms.Pure() | mechanisms.RandomizedResponse()):
+            return True
+    return planned == mechanism
+
+
+def _dominates(planned: mechanisms.Mechanism, mechanism: mechanisms.Mechanism) -> bool:
+    """True if a planned round is at least as easy to tell apart: the same one, with at most as much relative noise."""
+    if planned == mechanism:
+        return True
+    one, other = _relative_noise(planned), _relative_noise(mechanism)
+    return _same_kind(planned, mechanism) and one is not None and other is not None and one <= other
+
+
+def _relative_noise(mechanism: mechanisms.Mechanism) -> Fraction | None:
+    """Sigma, or the scale, over the sensitivity; of a pure round one over epsilon."""
+    match mechanism:
+        case mechanisms.Pure(epsilon) | mechanisms.RandomizedResponse(epsilon):
+            return 1 / Fraction(epsilon) if epsilon else None
+        case (
+            mechanisms.SampledGaussian(noise, norm) | mechanisms.Gaussian(noise, norm) | mechanisms.Laplace(noise, norm)
+        ):
+            return Fraction(noise) / Fraction(norm)
+    return None
+
+
+def _from(prices: list[int], column: int, price: int) -> list[int]:
+    """Carry prices upwards: a price that is valid at a level is valid at all levels above."""
+    return [*prices[:column], *(min(each, price) for each in prices[column:])]
+
+
+Holds = Callable[[int, bool], bool]
+"""True if a price is enough: certainly (True), or only as far as a quick look tells."""
+
+
+def _near_least(holds: Holds, low: int, guess: int, most: int, near: float) -> int | None:
+    """A number up to ``most`` that is certainly enough, about ``near`` above the least; None if none is found.
+
+    The search takes quick looks, and certifies what it has found.
+    """
+    if most <= low:
+        return None
+    high, step = min(max(guess, low + 1), most), max(1, floor(2 * near))
+    while not holds(high, False):
+        if high >= most:
+            return None
+        low, high, step = high, min(most, high + step), 2 * step
+    while high - low > max(1.0, near):
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle, False) else (middle, high)
+    for _ in range(CERTIFICATES):
+        if high <= most and holds(high, True):
+            return high
+        high += max(1, floor(near))
+    return most if holds(most, True) else None
+
+
+class _Rows:
+    """Prices norm by norm, decreasing. A search proves nothing; what ``Grid.covers`` says yes to is in the table."""
+
+    def __init__(self, prices: Prices, mechanism: mechanisms.Mechanism, levels: list[int]) -> None:
+        self._prices, self._mechanism, self._levels = prices, mechanism, levels
+        self._counts = tuple(count for _, count in prices.plan)
+        each = worths(prices)
+        same = [place for place, (one, _) in enumerate(prices.plan) if _same_kind(one, mechanism)]
+        same = [place for place in same if _dominates(prices.plan[place][0], mechanism)] or same
+        nearest = min(same, key=each.__getitem__, default=-1)
+        self.unit = tuple(int(place == nearest) for place in range(len(each))) if same else self._counts
+        self.worth = sum(one * count for one, count in zip(each, self.unit, strict=True))
+        self._planned = prices.plan[nearest][0] if same else None
+        self._all_change = prices.rounds * sum(one * count for one, count in zip(each, self._counts, strict=True))
+        self._all_units = prices.rounds * sum(self._counts)  # of single mechanisms
+        self.most = self._all_units + self._all_change
+        change = _loss_grid.change(prices.grid.step, SHARE)
+        if not self._all_change * change[0].error <= 0.9 * ERRORS:  # what the proof leaves for the change
+            raise Unsupported(f"plan={prices.plan!r} could become more change than is proven right: plan fewer rounds")
+        if CHANGE not in prices.grid:
+            prices.grid.add(CHANGE, change)
+        self._overhead, self._size, self._smaller = 0.0, 0.0, 0.0  # of the norm at hand; by how much it is smaller
+        self._converted = self._conversions()
+        self._net, self._payment = [NEVER] * (len(levels) + 1), [NEVER] * (len(levels) + 1)
+        self._ratios: dict[int, float] = {}
+
+    def prices_at(self, norm: float | None) -> tuple[list[int], list[int]]:
+        """(net, payment) at no level and at every level, for the next smaller norm."""
+        round_ = self._mechanism if norm is None else replace(self._mechanism, sensitivity=norm)  # type: ignore[type-var]
+        self._look_at(round_)
+        net, payment = self._net, self._payment
+        if self._planned is not None and _dominates(self._planned, round_):
+            net = [min(each, self.worth) for each in net]
+        for column, level in enumerate(self._levels, 1):
+            if self._looked_at(level, PAYMENT_LEVELS):
+                payment = _from(payment, column, self._payment_at(level, payment[column]))
+        for column, level in enumerate(self._levels, 1):
+            if level in self._converted and payment[column] < NEVER:
+                guess = self._by_way_of_change(level, payment[column])
+                net = _from(net, column, self._exchange_near(level, guess, net[column]))
+            if self._looked_at(level, EXCHANGE_LEVELS) and self._size > SMALLEST_PART * self.worth:
+                net = _from(net, column, self._exchange_at(level, net[column]))
+        self._prices.grid.remove(ROW)
+        self._net, self._payment = net, payment
+        return net, payment
+
+    def _looked_at(self, level: int, parts: tuple[float, ...]) -> bool:
+        return level in {floor(part * self._prices.rounds) for part in parts}
+
+    def _look_at(self, round_: mechanisms.Mechanism) -> None:
+        grid = self._prices.grid
+        laws = _loss_grid.laws(round_, grid.step, 1e-3 * self._prices.cut)
+        grid.add(ROW, laws)
+        size = _loss_grid.spread(laws[0], grid.step) ** 2 / grid.step**2 / SHARE
+        self._size, self._smaller = size, max(self._size - size, 0.0)
+        self._overhead = 1.001 * max(law.error for law in laws) / ERRORS * self._prices.all_slack
+
+    def _payment_at(self, level: int, bound: int) -> int:
+        """The least payment found beside so many planned rounds, below a bound that is a payment already."""
+        ratio = self._ratios.get(level, LARGEST_RATIO)
+        least = ceil(4 * self._overhead * self._all_change / self._prices.all_slack)
+        most = min(bound, ceil(LARGEST_RATIO * self._size) + least, 64 * self.worth)
+        low = floor(max(least, 0.99 * self._size if ratio == LARGEST_RATIO else (0.5 + 0.5 * ratio) * self._size))
+
+        def pays(change: int, surely: bool) -> bool:
+            slack = self._prices.all_slack / 2 * change / self._all_change - self._overhead
+            return self._covers({ROW: 1}, {CHANGE: change}, self._bundle(level), slack, surely)
+
+        price = _near_least(pays, low, ceil(ratio * self._size), most, 1.5 * FINENESS * self._size)
+        if price is None:
+            return NEVER
+        self._ratios[level] = price / self._size
+        return price
+
+    def _exchange_at(self, level: int, bound: int) -> int:
+        """The least net price found; a bound that is a net price already is improved only if it is worth while."""
+        fine = FINENESS * self.worth
+        most = min(bound - 2 * ceil(fine), self._largest_net(level))
+        low = floor(max(self._size, bound - 1.3 * self._smaller - 3 * fine) if bound < NEVER else self._size)
+
+        def exchanges(net: int, surely: bool) -> bool:
+            return self._exchanges(level, net, surely)
+
+        guess = most if bound < NEVER else ceil(1.1 * self._size)
+        if bound < NEVER and not exchanges(most, False):
+            return NEVER
+        price = _near_least(exchanges, low, guess, most, 3 * fine)
+        return NEVER if price is None else price
+
+    def _exchange_near(self, level: int, guess: int, bound: int) -> int:
+        """The first net price from a guess upwards that is certified, if it is worth while."""
+        step = ceil(STEP * self.worth)
+        tried = range(guess, min(bound - step, self._largest_net(level)) + 1, step)[:CERTIFICATES]
+        certain = (net for net in tried if all(self._exchanges(level, net, surely) for surely in (False, True)))
+        return next(certain, NEVER)
+
+    def _by_way_of_change(self, level: int, payment: int) -> int:
+        """About the net price of as many units as become so much change: where a search begins, and no bound."""
+        units = -(-payment // self._converted[level])
+        return units * (self.worth - self._converted[level]) + payment
+
+    def _largest_net(self, level: int) -> int:
+        return floor(LARGEST_PART * level) * self.worth
+
+    def _exchanges(self, level: int, net: int, surely: bool) -> bool:
+        """Tell whether the units that a net price stands for buy the round and the change given back, all at once."""
+        given = -(-net // self.worth)
+        taken = tuple(given * count for count in self.unit)
+        slack = self._prices.all_slack / 2 * sum(taken) / self._all_units - self._overhead
+        less: Bundle = {ROW: 1, CHANGE: given * self.worth - net}
+        return self._covers(less, self._as_bundle(taken), self._bundle(level, taken), slack, surely)
+
+    def _conversions(self) -> dict[int, int]:
+        """About the most change for one unit beside what is left of so many planned rounds: where a search begins."""
+        converted: dict[int, int] = {}
+        lost = self.worth // 50
+        for level in reversed(self._levels):
+
+            def converts(lost: int, _surely: bool, level: int = level) -> bool:
+                slack = self._prices.all_slack / 2 * sum(self.unit) / self._all_units
+                less: Bundle = {CHANGE: self.worth - lost}
+                return self._covers(less, self._as_bundle(self.unit), self._bundle(level, self.unit), slack, False)
+
+            least = _near_least(converts, lost, lost + lost // 8, self.worth - 1, FINENESS * self.worth)
+            if least is None:
+                break
+            converted[level] = self.worth - least
+            lost = least
+        return converted
+
+    def _covers(self, less: Bundle, more: Bundle, context: Bundle | None, slack: float, surely: bool) -> bool:
+        if context is None or not slack > 0:
+            return False
+        grid = self._prices.grid
+        return (grid.covers if surely else grid.seems_to_cover)(less, more, context, self._prices.spare(slack))
+
+    def _as_bundle(self, counts: Sequence[int]) -> Bundle:
+        return {one: count for (one, _), count in zip(self._prices.plan, counts, strict=True) if count}
+
+    def _bundle(self, level: int, less: Sequence[int] | None = None) -> Bundle | None:
+        """So many planned rounds, less what is given of them; None where that is more than there is."""
+        taken = (0,) * len(self._counts) if less is None else less
+        left = [level * count - one for count, one in zip(self._counts, taken, strict=True)]
+        return self._as_bundle(left) if min(left) >= 0 else None

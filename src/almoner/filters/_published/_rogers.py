@@ -1,0 +1,69 @@
+"""The first privacy filter, for comparison."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import e, log, log1p, sqrt
+from typing import ClassVar
+
+from almoner import _check, _notions, mechanisms
+from almoner._units import FAILURE, to_float, up
+from almoner.curves import _rogers, renyi
+from almoner.filters._filter import Filter
+
+__all__ = ["Rogers"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquareAndDrift(_notions.WithFailures[tuple[float, float]]):
+    """The sum of epsilon squared, V, and the drift of the loss. Totals: V, drift, failures."""
+
+    measure: ClassVar[str] = "V and drift"
+    theorem: ClassVar[str] = "theory 6.7; Rogers, Roth, Ullman & Vadhan (2016), Theorem 5.1"
+
+    @property
+    def columns(self) -> int:
+        return 3
+
+    def price_of_round(self, leaf: mechanisms.Mechanism) -> _notions.Totals:
+        return *_rogers.prices(leaf), up(renyi.failure(leaf), per=FAILURE)
+
+    def holds_for(self, totals: _notions.Totals, delta: Fraction) -> bool:  # noqa: ARG002 - WithFailures has it
+        return self.boundary(totals) <= self.epsilon  # the formula is written for the whole delta
+
+    def spent(self, totals: _notions.Totals) -> tuple[float, float]:
+        return to_float(totals[0]), to_float(totals[1])
+
+    def left(self, totals: _notions.Totals) -> float:  # type: ignore[override]
+        return max(0.0, self.epsilon - self.boundary(totals))
+
+    def boundary(self, totals: _notions.Totals) -> float:
+        """The epsilon that these totals amount to, rounded up."""
+        square, drift = self.spent(totals)
+        floor = self.epsilon**2 / (28.04 * -log(self.delta))
+        root = sqrt(2 * (square + floor) * (1 + log1p(square / floor) / 2) * (log(2) - log(self.delta)))
+        return (drift + root) * (1 + 1e-14)
+
+
+class Rogers(Filter):
+    """Pure, approximate and zCDP mechanisms by the filter of Rogers et al., whose constants we quote second-hand.
+
+    Admit while the deltas add up to at most sum_delta and, with V the sum of epsilon squared and c = 28.04
+    log(1/delta), drift + sqrt(2 (V + epsilon^2/c) (1 + log(c V / epsilon^2 + 1) / 2) log(2/delta)) <= epsilon, the
+    next one included. For comparison: ``Zcdp`` and ``Renyi`` admit far more.
+
+    ``spent`` is the pair (V, drift); ``left`` is epsilon less the boundary at what was spent, nats, at least 0.
+
+    Args:
+        epsilon: public: > 0.
+        delta: public: in (0, 1/e), the theorem's range.
+        sum_delta: public: the part of delta for mechanisms that may fail; half of it, if it is not given.
+
+    Guarantee: the whole adaptive interaction is (epsilon, delta)-DP, according to its authors.
+    Source: theory 6.7; Rogers, Roth, Ullman & Vadhan (2016), Theorem 5.1.
+    """
+
+    def __init__(self, *, epsilon: float, delta: float, sum_delta: float | None = None) -> None:
+        _check.between(0, 1 / e, delta=delta)
+        share = delta / 2 if sum_delta is None else sum_delta
+        notion = SquareAndDrift(epsilon=epsilon, delta=delta, sum_delta=share)
+        super().__init__(notion, epsilon=epsilon, delta=delta, sum_delta=share)

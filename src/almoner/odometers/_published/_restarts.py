@@ -1,0 +1,341 @@
+"""Open filters one after the other: bounds for a number of filters fixed in advance.
+
+Names and symbols
+    step    Δ    size of every filter, in the measure that adds up; or sizes Δ_1, Δ_2, ... fixed in advance
+    K            number of filters opened so far
+
+They hold for a *number of filters* fixed in advance: "up to the moment at which filter K is full". They are no bound at
+a moment that was chosen from the results, and they need every round to fit into one filter.
+
+Source: theory 6.2; Feldman & Zrnic (2021), https://arxiv.org/abs/2008.11193, Algorithm 5; Koskela, Tobaben & Honkela
+(2023), https://arxiv.org/abs/2209.15596, appendix C.5
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, inf, nextafter, sqrt
+from typing import ClassVar, Self
+
+import numpy as np
+
+from almoner import _check, mechanisms
+from almoner._arrays import Array, Library, Mask, to_numpy
+from almoner._notions import MOST, Account, PersonBound, Totals, no_failures
+from almoner._units import MEASURE, budget, times, to_float, up
+from almoner.curves import gaussian, renyi
+from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
+
+__all__ = ["FeldmanZrnic", "GaussianRestarts"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FiltersInARow(PersonBound):
+    """Totals: filters opened, and units used of the last one.
+
+    Attributes (public): sizes, the units that the filters hold in turn; the last is that of all later ones.
+    """
+
+    sizes: tuple[int, ...]
+    person_ex_post: ClassVar[bool] = False
+    person_repeats: ClassVar[bool] = False
+
+    @property
+    def columns(self) -> int:
+        return 2
+
+    @abstractmethod
+    def together(self, filters: int, *, delta: float) -> float:
+        """The epsilon of so many filters at delta, rounded up."""
+
+    def size_of(self, number: int) -> int:
+        """The units that a filter holds; the first has number 1."""
+        return self.sizes[min(number, len(self.sizes)) - 1]
+
+    def size_of_all(self, filters: int) -> int:
+        """The units that so many filters hold together."""
+        return sum(self.sizes[:filters]) + max(0, filters - len(self.sizes)) * self.sizes[-1]
+
+    def after(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
+        self.price(mechanism)  # refused before anything is counted
+        opened, used = map(int, totals)
+        for leaf, count in mechanisms.in_order(mechanism):
+            opened, used = self._several(leaf, count, opened, used)
+        return opened, used
+
+    def _several(self, leaf: mechanisms.Mechanism, count: int, opened: int, used: int) -> tuple[int, int]:
+        """The totals after count equal rounds: each goes into the open filter if it fits, else into a new one.
+
+        Filters that are too small for a round stay empty, and count as opened.
+        """
+        cost, open_size = self.price(leaf)[0], self.size_of(opened) if opened else 0
+        largest = max(open_size - used, *self.sizes[opened:], self.sizes[-1])
+        if cost > largest:
+            raise BudgetExceeded(
+                f"{leaf!r} costs {to_float(cost)!r}, more than a filter of step={to_float(largest)!r} holds",
+                asked=to_float(cost),
+                spent=to_float(used),
+                left=to_float(self.size_of(max(opened, 1)) - used, down=True),
+            )
+        units = int(cost)
+        if not units or not count:
+            return opened, used
+        here = min(count, (open_size - used) // units)
+        count, used = count - here, used + here * units
+        while count and opened < len(self.sizes):
+            opened += 1
+            here = min(count, self.size_of(opened) // units)
+            count, used = count - here, here * units
+        if not count:
+            return opened, used
+        each = self.sizes[-1] // units
+        if not each:
+            raise BudgetExceeded(
+                f"{count} rounds of {leaf!r} are left over: they cost more than a filter of the last step holds",
+                asked=to_float(count * units),
+                spent=to_float(used),
+                left=0.0,
+            )
+        more = -(-count // each)
+        return opened + more, (count - (more - 1) * each) * units
+
+    @property
+    def size(self) -> int:
+        """Where all filters have one size: that."""
+        if len(self.sizes) > 1:
+            raise Unsupported("accounts per person need restarts of one size")
+        return self.sizes[0]
+
+    @property
+    def person_size(self) -> int:
+        return self.size
+
+    @property
+    def person_columns(self) -> int:
+        return 2
+
+    def person_price(self, leaf: mechanisms.Mechanism, count: int = 1) -> Totals:
+        return (times(count, self.price(leaf)[0]),)
+
+    def person_after(self, totals: Array, cost: Array, known: Mask, xp: Library) -> Array:
+        """Algorithm 6; a cost above the size counts as infinite."""
+        opened, used, cost, size = totals[:, 0], totals[:, 1], cost[:, 0], self.size
+        fits = (opened > 0) & (used + xp.where(cost < size, cost, size) <= size)
+        lost = ~known | (cost > size) | (opened >= MOST)
+        used = xp.where(cost == 0, used, xp.where(fits, used + cost, cost))
+        opened = xp.where(lost, MOST, opened + xp.astype((cost > 0) & ~fits, xp.int64))
+        return xp.stack((opened, xp.where(lost, 0, used)), axis=1)
+
+    def person_bound(self, totals: Array, *, delta: float, ex_post: bool, xp: Library) -> Array:  # noqa: ARG002 - PersonBound has it
+        kinds, which = np.unique(to_numpy(totals[:, 0]), return_inverse=True)
+        values = [inf if opened >= MOST else self.together(int(opened), delta=delta) for opened in kinds]
+        return xp.asarray(np.asarray(values)[which], device=totals.device)
+
+
+class Restarts(Account[FiltersInARow]):
+    """Filters of one size, opened one after the other."""
+
+    KIND: ClassVar[str] = "odometer"
+    _SAVED: ClassVar[tuple[str, ...]] = ("totals", "excess", "failures")
+
+    @property
+    def delta(self) -> float:
+        """The failure probability of the promise. Public."""
+        return self._notion.delta
+
+    @property
+    def filters(self) -> int:
+        """Number of filters opened. Public."""
+        return int(self._totals[0])
+
+    @property
+    def total(self) -> float:
+        """The sizes of the filters opened, added up; rounded up. Public."""
+        return to_float(self._notion.size_of_all(self.filters))
+
+    def charge(self, mechanism: mechanisms.Mechanism) -> None:
+        """Count a mechanism, before it is run.
+
+        Raises:
+            BudgetExceeded: one round costs more than a filter holds. Nothing is counted: do not run it.
+            Unsupported: no theorem gives this mechanism a cost here. Nothing is counted: do not run it.
+        """
+        with self._lock:
+            self._totals = self._notion.after(self._totals, mechanism)
+            self._count += mechanisms.rounds(mechanism)
+
+    def check(self, mechanism: mechanisms.Mechanism) -> None:
+        """Raise what ``charge`` would raise for a mechanism; nothing is counted.
+
+        Raises:
+            BudgetExceeded: one round costs more than a filter holds.
+            Unsupported: no theorem gives this mechanism a cost here.
+        """
+        with self._lock:
+            self._notion.after(self._totals, mechanism)
+
+    def epsilon(self, *, delta: float | None = None) -> float:
+        """The bound at the end of the filter that is open now, for a number of filters fixed in advance."""
+        chosen = self.delta if delta is None else delta
+        _check.between(0, 1, delta=chosen)
+        return self._notion.together(self.filters, delta=chosen)
+
+    def ex_post_epsilon(self, *, delta: float | None = None) -> float:  # noqa: ARG002 - odometers have it
+        """There is none: nothing is promised at moments chosen from the results."""
+        raise Unsupported(f"{type(self).__name__} makes no ex-post promise; use odometers.Renyi")
+
+    def _stated(self) -> dict[str, object]:
+        return {"delta": self.delta, "sum_delta": 0.0, **self._parameters}
+
+    def _saved(self) -> dict[str, list[int | float]]:
+        return {"totals": list(self._totals), "excess": [0, 0], "failures": [0, 0]}
+
+    def _restore(self, *parts: Totals) -> None:
+        if [len(part) for part in parts] != [2, 2, 2]:
+            raise ArgumentError("state: totals, excess and failures must be pairs")
+        self._totals = parts[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenyiFilters(FiltersInARow):
+    """Rényi filters at one order."""
+
+    alpha: float
+
+    def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
+        no_failures(leaf, "an odometer of restarts")
+        return up(renyi.cost(leaf, self.alpha)), 0
+
+    def together(self, filters: int, *, delta: float) -> float:
+        total = to_float(self.size_of_all(filters))
+        return float(renyi.epsilon([total], [self.alpha], delta=delta)) if total else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianFilters(FiltersInARow):
+    """Gaussian filters."""
+
+    def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
+        return up(gaussian.cost(leaf)), 0
+
+    def together(self, filters: int, *, delta: float) -> float:
+        squared = Fraction(self.size_of_all(filters), MEASURE)
+        mu = nextafter(nextafter(sqrt(squared), inf), inf) if squared else 0.0
+        return float(gaussian.epsilon(mu, delta=delta))
+
+
+class FeldmanZrnic(Restarts):
+    """Feldman & Zrnic's Algorithm 5: Rényi filters at one order, of one size. For comparison.
+
+    ``epsilon()`` promises: for a number K fixed in advance, everything up to the moment at which filter K is full is
+    (alpha, K step)-Rényi-DP, and so (epsilon, delta)-DP; of several sizes, their sum takes the place of K step. It
+    promises nothing at a moment chosen from the results, so there is no ex-post bound, and it is not a bound on the
+    realised loss at all times.
+
+    Args:
+        delta: failure probability, in (0, 1).
+        alpha: the order, > 1.
+        step: the size of every filter; a round that costs more is refused. Or the sizes, fixed in advance, of one
+            filter after the other, the last for all later ones: Lécuyer's doubling ones, for example.
+
+    >>> odometer = FeldmanZrnic(alpha=63.0, step=0.00109, delta=1e-5)
+    >>> odometer.charge(mechanisms.Repeated(mechanisms.Gaussian(sigma=170.0), 104))
+    >>> odometer.filters, round(odometer.total, 5)
+    (104, 0.11336)
+
+    Guarantee: the promise above, for a number of filters fixed in advance.
+    Source: theory 6.2; Feldman & Zrnic (2021), Algorithm 5.
+    """
+
+    def __init__(self, *, delta: float, alpha: float, step: float | Sequence[float], sum_delta: float = 0.0) -> None:
+        _check.between(1, inf, alpha=alpha)
+        notion = RenyiFilters(delta=delta, sizes=_sizes(delta, step, sum_delta), alpha=alpha)
+        super().__init__(notion, delta=delta, step=_listed(step), alpha=alpha)
+
+    @classmethod
+    def for_plan(cls, plan: mechanisms.Mechanism, *, delta: float, share: float = 1.0) -> Self:
+        """The odometer whose order and size suit a plan.
+
+        A filter of m rounds at the largest cost r leaves less than r of itself unused, and the open one counts whole.
+        So the odometer of a person who pays s in all stands at no more than s m / (m - 1) + m r, which is least at
+        m = 1 + sqrt(s / r): one round a filter wastes up to half of what uneven contributions cost, and one filter for
+        the whole plan says nothing before the end.
+
+        Args:
+            plan: public. All rounds that may be run; the rounds of the largest cost set the size.
+            delta: failure probability, in (0, 1).
+            share: public, in (0, 1]. s as a share of what the plan costs at full contributions: small where most people
+                contribute little.
+
+        Raises:
+            Unsupported: a round has no cost at one order.
+
+        Guarantee: that of the class; the choice is made from public facts.
+        Source: Feldman & Zrnic (2021), section 5.1, which asks how Delta should be chosen.
+
+        >>> odometer = FeldmanZrnic.for_plan(mechanisms.Repeated(mechanisms.Gaussian(170.0), 104), delta=1e-5)
+        >>> odometer.charge(mechanisms.Repeated(mechanisms.Gaussian(170.0), 104))
+        >>> odometer.filters  # of 12 rounds each
+        9
+        """
+        _check.between(0, 1, delta=delta)
+        _check.positive(share=share)
+        _check.within(0, 1, share=share)
+        leaves = list(mechanisms.in_order(plan))
+
+        def total(alpha: float) -> float:
+            return float(sum(count * renyi.cost(leaf, alpha) for leaf, count in leaves))
+
+        orders = [float(alpha) for alpha in renyi.ORDERS]
+        alpha = min(orders, key=lambda order: float(renyi.epsilon([total(order)], [order], delta=delta)))
+        largest = max((renyi.cost(leaf, alpha) for leaf, _ in leaves), default=0)
+        if not 0 < largest < inf:
+            raise ArgumentError(f"plan={plan!r} costs nothing, or has no bound, at every order")
+        rounds = 1 + ceil(sqrt(share * total(alpha) / largest))
+        return cls(delta=delta, alpha=alpha, step=to_float(int(up(largest)) * rounds))
+
+
+class GaussianRestarts(Restarts):
+    """Koskela, Tobaben & Honkela's restarts: Gaussian filters of one size. Gaussian mechanisms only. For comparison.
+
+    ``epsilon()`` promises: for a number K fixed in advance, everything up to the moment at which filter K is full is
+    sqrt(K step)-GDP, and so (epsilon, delta)-DP; of several sizes, their sum takes the place of K step. It promises
+    nothing at a moment chosen from the results, so there is no ex-post bound, and it is not a bound on the realised
+    loss at all times.
+
+    Args:
+        delta: failure probability, in (0, 1).
+        step: the size of every filter, in mu squared; a round that costs more is refused. Or the sizes, fixed in
+            advance, of one filter after the other, the last for all later ones: the steps of B_1, B_2, ....
+
+    >>> odometer = GaussianRestarts(step=0.25, delta=1e-5)
+    >>> odometer.charge(mechanisms.Repeated(mechanisms.Gaussian(sigma=20.0), 400))
+    >>> odometer.filters, round(odometer.epsilon(), 3)
+    (4, 4.377)
+
+    Guarantee: the promise above, for a number of filters fixed in advance.
+    Source: theory 6.2; Koskela, Tobaben & Honkela (2023), appendix C.5.
+    """
+
+    def __init__(self, *, delta: float, step: float | Sequence[float], sum_delta: float = 0.0) -> None:
+        notion = GaussianFilters(delta=delta, sizes=_sizes(delta, step, sum_delta))
+        super().__init__(notion, delta=delta, step=_listed(step))
+
+
+def _sizes(delta: float, step: float | Sequence[float], sum_delta: float) -> tuple[int, ...]:
+    _check.between(0, 1, delta=delta)
+    steps = step if isinstance(step, Sequence) else (step,)
+    if not steps:
+        raise ArgumentError("step must be one size or several, not none")
+    for one in steps:
+        _check.positive(step=one)
+        if not budget(one):
+            raise ArgumentError(f"step={one!r} must be at least one unit, 1e-15")
+    if sum_delta:
+        raise Unsupported("restarts keep no part of delta for rounds that may fail: sum_delta must be 0")
+    return tuple(budget(one) for one in steps)
+
+
+def _listed(step: float | Sequence[float]) -> float | list[float]:
+    return list(step) if isinstance(step, Sequence) else step
