@@ -27,8 +27,16 @@ with _extras.need("torch", extra="torch"):
     )
 
 from almoner.training._accounts.people import ids_and_rows
-from almoner.training.gradients import Batch
-from almoner.training.gradients._batches import ByPerson, Column, Inputs, as_inputs, as_tensor, check_batch, selected
+from almoner.training.gradients._batches import (
+    Batch,
+    ByPerson,
+    Column,
+    Inputs,
+    as_inputs,
+    as_tensor,
+    check_batch,
+    selected,
+)
 from almoner.training.gradients._self_check import evaluation_mode
 
 __all__ = ["Records", "Values", "as_records", "checked_records", "correct", "means_by_person", "values_by_record"]
@@ -54,12 +62,8 @@ Values = Callable[[Tensor, Tensor], Tensor]
 class Records:
     """Inputs, targets and the person of each record. Private throughout.
 
-    Args:
-        inputs: what the module is called with, with the records on the first axis.
-        targets: a tensor with the records on the first axis.
-        people: (records,) whole numbers from 0, or None where each record is a person.
-        ids: (n,) of each person, where people are not numbered by the caller.
-        at_least: there are at least this many people; the last of them may have no records.
+    ``people`` are (records,) whole numbers from 0, or None where each record is a person; ``ids`` (n,) of each person
+    where the caller does not number them; at least so many people there are, the last of whom may have no records.
     """
 
     def __init__(
@@ -114,17 +118,10 @@ class Records:
 def _as_rows(
     people: object, records: int, *, rows: bool, named: bool = False
 ) -> tuple[Tensor | None, list[Hashable] | None]:
-    """Whose each record is, as the numbers of rows, and the ids of those rows if there are any.
+    """(records,) numbers of rows from 0, or None where each record is a person; and (n,) ids of these rows, if any.
 
-    Args:
-        people: (records,) private: an id for each record, or None: each is a person.
-        records: how many there are.
-        rows: whether whole numbers are the numbers of rows however large they are: something else has these rows too.
-        named: whether whole numbers are ids as others are: a ledger names people by them.
-
-    Returns:
-        (records,) numbers from 0, or None; and (n,) ids in the order in which they appear. Whole numbers from 0 with
-        few gaps are numbers of rows already, and have no ids.
+    Whole numbers from 0 with few gaps are numbers of rows already, and have no ids. ``rows``: whole numbers are rows
+    however large, because something else has these rows too; ``named``: they are ids, by which a ledger names people.
     """
     if people is None:
         return None, None
@@ -213,14 +210,9 @@ def _columns(batch: Any) -> dict[str, Tensor]:
 
 
 def as_records(inputs: object, targets: object, dtype: torch.dtype) -> tuple[Inputs, Any]:
-    """The inputs of a module and the targets, as columns.
+    """The inputs of a module and the targets, as columns, from tensors, arrays, a map-style data set or its DataLoader.
 
-    Args:
-        inputs: tensors, arrays, or a map-style data set or a DataLoader of one, in which case targets is None.
-        dtype: of the module, which numbers of NumPy and pandas take.
-
-    Raises:
-        ArgumentError: they are of no such kind, or a DataLoader leaves records out or repeats some.
+    Raises ArgumentError where they are of no such kind, or a DataLoader leaves records out or repeats some.
     """
     collate: Collate = default_collate
     if isinstance(inputs, DataLoader):
@@ -262,15 +254,7 @@ def checked_records(
     rows: bool = False,
     named: bool = False,
 ) -> Records:
-    """The records of a run, of which there is at least one.
-
-    Args:
-        inputs, targets, people: as for ``Trainer.fit``.
-        dtype: of the module.
-        at_least: there are accounts of so many people already.
-        rows: whether people must be the numbers of rows, because something else has these rows.
-        named: whether people are named by ids in any case, because a ledger names them.
-    """
+    """The records of a run, of which there is at least one; arguments as for ``Trainer.fit`` and ``_as_rows``."""
     columns, goals = as_records(inputs, targets, dtype)
     if not check_batch(columns, goals, None):
         raise ArgumentError("inputs must hold at least one record: the module is tried on it first")
@@ -310,11 +294,7 @@ def correct(output: Tensor, targets: Tensor) -> Tensor:
 
 
 def values_by_record(module: nn.Module, inputs: Batch, targets: Tensor, values: Values) -> NDArray[np.float64]:
-    """(records,) one number for each record, with the module in evaluation mode.
-
-    Raises:
-        ArgumentError: ``values`` gave anything but one number for each record.
-    """
+    """(records,) one number each, the module in evaluation mode; ArgumentError where ``values`` gave others."""
     like = next(module.parameters())
     device, parts_of, parts = like.device, as_inputs(inputs, like.dtype), []
     with evaluation_mode(module), torch.no_grad():

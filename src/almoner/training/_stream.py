@@ -34,7 +34,7 @@ from almoner.training._run.models import TorchModel
 from almoner.training._run.run import Run
 from almoner.training._run.samplings import Beginning, FullBatch, Sampling, Turnout, checked_sampling
 from almoner.training._run.settings import RENAMED, Compute, Settings, Watched, check_optimizer, watched
-from almoner.training.correlated import FixedBatches
+from almoner.training.correlated._kinds import FixedBatches
 from almoner.training.gradients import Gradients
 from almoner.training.gradients._batches import check_batch
 
@@ -206,11 +206,7 @@ class Stream(Uncopyable):
 
     @property
     def accounts(self) -> PersonFilter:
-        """Everybody's accounts. PRIVATE: for the data holder.
-
-        Raises:
-            Unsupported: the stream is on a ledger, which has the accounts, or has no budget.
-        """
+        """Everybody's accounts. PRIVATE: for the data holder; Unsupported: a ledger has them, or nobody a budget."""
         if self._ledger is not None:
             raise Unsupported("accounts: those of a stream on a ledger are the ledger's; see Ledger.spent")
         if self._settings.budget is None:
@@ -267,14 +263,9 @@ class Stream(Uncopyable):
         return self.number
 
     def statement(self, person: Hashable, *, delta: float | None = None) -> BudgetStatement | Statement:
-        """One person's statement. PRIVATE: to be disclosed to this person alone.
+        """One person's statement, by id, at a delta for budgets without one. PRIVATE: for this person alone.
 
-        Args:
-            person: the person's id.
-            delta: public, in (0, 1), for budgets that have none of their own.
-
-        Returns:
-            With an odometer, the person's own running bound; else the share of the person's budget that is used.
+        With an odometer it is the person's own running bound; else the share of the person's budget that is used.
         """
         if self._run.book.odometer() is not None:
             return self.odometer.statement(person)

@@ -24,7 +24,7 @@ with _extras.need("torch", extra="torch"):
     from almoner.training._stream import Stream
     from almoner.training._trainer import Trainer
 
-__all__ = ["KIND", "Saved", "load", "save"]
+__all__ = ["load", "save"]
 
 KIND = MODULE
 """The kind of folder that ``model.json`` names."""
@@ -84,14 +84,10 @@ def save(
 
 
 def load(folder: str | Path, module: nn.Module) -> Saved:
-    """Set a module to the state in a folder that ``save`` wrote.
+    """Set a module to the state in a folder that ``save`` wrote; gives its card and its settings.
 
-    Args:
-        folder: it is read without running anything that is in it.
-        module: of the same architecture; it is changed only if all names, shapes and types are those of the folder.
-
-    Returns:
-        The card and the settings.
+    The folder is read without running anything that is in it. The module is changed only if all names, shapes and types
+    are those of the folder.
 
     Raises:
         ArgumentError: the module is another one; the message names what differs.

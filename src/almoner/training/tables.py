@@ -52,7 +52,7 @@ from almoner.errors import ArgumentError, DataError
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Schema", "encode", "feature_names", "labels", "misfits", "people", "read"]
+__all__ = ["Schema", "encode", "labels", "misfits", "read"]
 
 LOG = logging.getLogger("almoner.training")
 
@@ -228,11 +228,7 @@ class Schema(Model):
 
     @classmethod
     def parse(cls, described: dict[str, Any], *, target: str | None = None, person: str | None = None) -> "Schema":
-        """The schema in a dictionary, as TOML has it.
-
-        Raises:
-            DataError: something in it breaks a rule, or is not what the call says.
-        """
+        """The schema in a dictionary, as TOML has it; DataError where it breaks a rule, or not what the call says."""
         given = {name: value for name, value in {"target": target, "person": person}.items() if value is not None}
         for name, wanted in given.items():
             if described.get(name, wanted) != wanted:
@@ -319,11 +315,6 @@ def misfits(path: Path, schema: Schema, *, skip_rows: int = 0) -> list[Misfit]:
     """Numbers of entries of a file that are no numbers, or not among the categories, and where the first are. PRIVATE.
 
     Such entries count as missing, or give no indicator; ``read`` refuses a column of nothing else.
-
-    Args:
-        path: a .csv or .parquet file.
-        schema: public.
-        skip_rows: as of ``read``.
     """
     return _read(Path(path), schema, False, skip_rows, True)[1]
 

@@ -20,7 +20,7 @@ from almoner.cli._shown.spends import draw_spends
 from almoner.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from almoner.training.saved_model import Trained, TrainedOnImages
+    from almoner.training.saved_model import Trained
 
 __all__ = ["RunOptions", "print_trained", "stopped_in_order"]
 
@@ -88,7 +88,7 @@ def stopped_in_order(out: Path, ledger: str | None = None, key: str | None = Non
 
 
 def print_trained(
-    trained: "Trained | TrainedOnImages",
+    trained: "Trained",
     run: RunOptions,
     *,
     title: str = "",

@@ -50,12 +50,9 @@ class HolderReport:
 
 
 class ShareHistory:
-    """The shares of people's budgets that are used, over a run; private throughout.
+    """Shares of people's budgets that are used, over a run of so many steps; private throughout.
 
-    Args:
-        spent: a function that gives what each person has spent, (n,), private, in the measure of the budget.
-        budget: what each person may spend, public.
-        steps: how many steps there will be, public.
+    ``spent`` gives what each person has spent, (n,), in the measure of the budget.
     """
 
     def __init__(self, spent: Callable[[], ArrayLike], budget: float, steps: int) -> None:

@@ -39,7 +39,6 @@ from almoner.training._run.samplings import Clipped, FullBatch, Turnout
 from almoner.training._run.state import CurrentState
 
 __all__ = [
-    "Gradients",
     "LinearModel",
     "LogisticGradients",
     "Matrix",
@@ -241,11 +240,7 @@ def take_steps(
     observe: Callable[[int, Array], None] | None = None,
     stop: Callable[[int], bool] | None = None,
 ) -> None:
-    """Take so many steps of a run on all people, or fewer where ``stop`` says so.
-
-    Raises:
-        BudgetExceeded: the worst case of all people does not fit.
-    """
+    """Take so many steps of a run on all people, or fewer where ``stop`` says so; raises BudgetExceeded for all."""
     state, model = run.current, run.model
 
     def everybody() -> Iterator[Turnout]:

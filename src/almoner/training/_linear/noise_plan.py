@@ -47,14 +47,7 @@ class Plan:
     """Why the budget is this filter, where it was recommended."""
 
     def card(self, sampling: Sampling, *, divisor: float, individual: bool = True, **training: Any) -> Card:
-        """The promise about what was trained, and its price.
-
-        Args:
-            sampling: of the steps.
-            divisor: the number of people that sums were divided by.
-            individual: whether each person had an account.
-            training: further fields of the card.
-        """
+        """The promise about what was trained, and its price; ``training``: further fields of the card."""
         settings = Settings(
             budget=self.budget.fresh(),
             why=self.why,
@@ -81,18 +74,14 @@ def plan(
     counted: bool,
     drop_counts: int = 0,
 ) -> Plan:
-    """Noise for a budget, or the budget that a noise amounts to.
+    """Noise for a budget, or the budget that a noise amounts to. All of it is public.
 
     Args:
         accounting: "gaussian", which is what ``filters.recommend`` names for Gaussian steps, or "zcdp".
-        epsilon: public, nats; None: what `steps` steps at the noise multiplier cost.
-        delta: public, in (0, 1).
-        noise_multiplier: public; None: the smallest for which `steps` steps fit the budget.
-        max_grad_norm: public. The clip.
-        steps: public. How often a person may contribute the whole clip.
-        counted: public. Whether a noisy count of the people comes first; it costs COUNT_SHARE of the budget.
-        drop_counts: public. How many noisy counts of the people who dropped out there may be; if there are any, they
-            cost COUNT_SHARE of the budget together.
+        epsilon: nats; None: what `steps` steps at the noise multiplier cost.
+        noise_multiplier: None: the smallest for which `steps` steps fit, each with the whole clip of a person.
+        counted: whether a noisy count of the people comes first; it costs COUNT_SHARE of the budget.
+        drop_counts: the most noisy counts of people who dropped out; together they cost COUNT_SHARE of the budget.
 
     Guarantee: all counts and `steps` steps together cost at most the budget, which implies (epsilon, delta)-DP; except
         where both epsilon and noise_multiplier are given: then the accounts refuse what does not fit.
@@ -141,20 +130,13 @@ def rate_of(
     momentum: float = 0.0,
     intercept: bool = True,
 ) -> float:
-    """The learning rate: what is given, else one at which the noise of all steps adds up to 1 in each parameter.
+    """The learning rate, public: what is given, or one at which the noise of all steps adds up to 1 in each parameter.
 
-    Noise of standard deviation sigma on a sum moves each parameter by ``rate * sigma / (divisor * (1 - momentum))``
-    in a step, and all steps together by the square root of their number times that. With less noise for each person
-    (more people, a larger epsilon) the model may go further. All of it is public. That 1 suits people whose features
-    have a norm of 1 to 10 was found by experiment: docs/experiments/learning-rates.md. Three digits are kept.
-
-    Args:
-        given: public, > 0; None: the rule.
-        step: public. Its sigma is the noise on a sum.
-        steps: public, >= 1. How many there are.
-        divisor: public, > 0. The number of people that a sum is divided by.
-        momentum: public, in [0, 1).
-        intercept: public. Whether there is a constant feature: then the rule gives at most 4, else at most 16.
+    Noise of standard deviation sigma on a sum moves each parameter by ``rate * sigma / (divisor * (1 - momentum))`` in
+    a step, and all steps together by the square root of their number times that. With less noise for each person (more
+    people, a larger epsilon) the model may go further. That 1 suits people whose features have a norm of 1 to 10 was
+    found by experiment: docs/experiments/learning-rates.md. Three digits are kept; the most is 4, and 16 without an
+    intercept.
     """
     if given is not None:
         return given

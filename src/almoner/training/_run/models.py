@@ -21,12 +21,7 @@ Array = NDArray[np.float64]
 
 
 class TorchModel:
-    """A module with its optimizer, which sees noisy gradients only.
-
-    Args:
-        gradients: of the module.
-        module, optimizer: public; trained in place.
-    """
+    """A module with its optimizer, which sees noisy gradients only; both public, and trained in place."""
 
     def __init__(self, gradients: Gradients, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self._gradients, self._module, self._optimizer = gradients, module, optimizer
@@ -54,10 +49,9 @@ class TorchModel:
         return Clipped(norms, clipped, weights, sums)
 
     def of_those(self, records: Records, made: Clipped, active: NDArray[np.bool_]) -> list[Tensor]:  # noqa: ARG002 - one pass made them
-        """The sums that were made; a second pass over the records may draw other gradients than were charged.
+        """The sums that were made: a second pass over the records may draw other gradients than were charged.
 
-        Raises:
-            Unsupported: somebody is in it who was not admitted; nothing may be released.
+        Raises Unsupported where somebody is in it who was not admitted; nothing may be released.
         """
         refuse_others(made.weights, active)
         return made.sums

@@ -316,25 +316,12 @@ class Poisson(Sampling):
         return np.minimum(norms * self.slack, clip), fresh  # NaN: out until the next refresh
 
 
-class Allowances(Protocol):
-    """Accounts that say how much each person may still contribute to a step, or to each of several."""
-
-    def allowance(self, step: Mechanism, /) -> Any:
-        """(n,) private."""
-
-
-def paced_allowance(accounts: Allowances, step: Mechanism, steps_left: int, pace: float) -> Array:
-    """(n,) private: the largest norm that each person may contribute to this step.
+def paced_allowance(accounts: AccountsPerPerson, step: Mechanism, steps_left: int, pace: float) -> Array:
+    """(n,) private: the largest norm that each person may contribute to this step, at pace 0 the accounts' allowance.
 
     A person may contribute at most what could be contributed again in each of 1 + pace (r - 1) steps, rounded down, for
-    r steps that are left. With Gaussian accounts and pace 1 that is min(clip, sigma sqrt(b / r)): what is not used in a
-    step is shared by all later ones, and nobody is out before the last step.
-
-    Args:
-        accounts: private.
-        step: public. What this step releases.
-        steps_left: public, >= 1, this step counted.
-        pace: public, in [0, 1]: 1 leaves as much for each step as for every other, 0 leaves nothing for later ones.
+    r steps that are left, this one counted. With Gaussian accounts and pace 1 that is min(clip, sigma sqrt(b / r)):
+    what is not used in a step is shared by all later ones, and nobody is out before the last step.
 
     Guarantee: at most the allowance of the accounts for this step alone; a function of each person's own account and of
         public numbers.
@@ -345,11 +332,7 @@ def paced_allowance(accounts: Allowances, step: Mechanism, steps_left: int, pace
 
 
 def charge_kept(accounts: AccountsPerPerson, step: Mechanism, norms: Array, weights: Array) -> None:
-    """Charge people who kept to their allowance; norms and weights (n,) private.
-
-    Raises:
-        Unsupported: the accounts refuse somebody who has a weight; nothing may be released.
-    """
+    """Charge people who kept to their allowance; Unsupported, and no release: somebody with a weight is refused."""
     refuse_others(weights, np.asarray(accounts.charge(step, norms), dtype=bool))
 
 

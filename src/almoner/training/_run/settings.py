@@ -19,7 +19,7 @@ from almoner.training._run.books import check_price
 from almoner.training._run.budgets import fresh_odometer
 from almoner.training._run.samplings import FullBatch, Poisson
 from almoner.training._run.state import CurrentState, TrainingState
-from almoner.training.correlated import FixedBatches
+from almoner.training.correlated._kinds import FixedBatches
 
 __all__ = [
     "RENAMED",
@@ -49,7 +49,7 @@ RENAMED = {
     "batches": "sampling=training.FixedBatches(size)",
     "noise": "sampling=training.FixedBatches(size, noise=correlated.Banded(4))",
     "memory": "compute=training.Compute(memory=1e9)",
-    "views": "compute=training.Compute(views=augmentations.Views(...))",
+    "views": "compute=training.Compute(views=gradients.augmentations.Views(...))",
     "group": "compute=training.Compute(group=True)",
     "counting": "watch=lambda people: stopping.Dropouts(people, ...)",
     "losses": "watch=individual.Losses(...)",
@@ -69,7 +69,7 @@ class Compute:
     """The way gradients are computed, and by whom. Public.
 
     Args:
-        views: several views of each record in each step; see ``training.augmentations``.
+        views: several views of each record in each step; see ``gradients.augmentations``.
         memory: bytes; see ``training.Gradients``.
         group: a torch.distributed process group, or True for the default one: every process holds its own people.
     """
@@ -132,11 +132,7 @@ class Settings:
         return self.step(self.noise_multiplier, self.max_grad_norm, self.sampling.rate)
 
     def check_first_step(self, *priced: object) -> None:
-        """Refuse a budget, accounts or an odometer that has no price for the steps, before anything else is done.
-
-        Raises:
-            Unsupported: names the step.
-        """
+        """Refuse what has no price for the steps, before anything else is done: Unsupported names the step."""
         step = self.first_step()
         if self.budget is not None and not any(isinstance(each, PersonFilter) for each in priced):
             self.budget.admits(step)
@@ -144,13 +140,7 @@ class Settings:
             check_price(each, step)
 
     def card(self, *, delta: float | None, released: Mapping[Mechanism, int], **others: Any) -> Card:
-        """The promise about what was trained, and its price. Public.
-
-        Args:
-            delta: in (0, 1), for budgets that have no delta of their own.
-            released: what was released, and how often.
-            others: further fields of the card, or others than follow from these settings.
-        """
+        """The promise about what was trained, and its price. Public. ``delta`` is for budgets that have none."""
         sampling, paces = self.sampling, self.individual and self.sampling.rate is None
         fields: dict[str, Any] = {
             "why": self.why,
@@ -189,11 +179,7 @@ class Watched(NamedTuple):
 
 
 def watched(given: Any) -> Watched:
-    """The observers that ``watch=`` asks for: one object, or several in a list.
-
-    Raises:
-        ArgumentError: something that can't watch, or two of a kind.
-    """
+    """The observers that ``watch=`` asks for, one or several; ArgumentError: what can't watch, or two of a kind."""
     found: dict[str, Any] = {}
     for each in given if isinstance(given, list | tuple) else () if given is None else (given,):
         if isinstance(each, Boundary):

@@ -42,13 +42,7 @@ class Chunk:
 
 
 class Column:
-    """Stands for a tensor with the records on the first axis, which loads those that are asked for.
-
-    Args:
-        load: gives this column of some records, by their numbers.
-        rows: (n,) the numbers of the records.
-        one: one record of this column: its form.
-    """
+    """Stands for a tensor of the form of one record, which loads those records that are asked for, by their numbers."""
 
     def __init__(self, load: Callable[[Tensor], Tensor], rows: Tensor, one: Tensor) -> None:
         self._load, self._rows, self._one = load, rows, one
@@ -101,9 +95,7 @@ class Inputs(tuple[Tensor, ...]):
     ) -> "Inputs":
         """Copy some records to the module's device: a module may change them in place.
 
-        Args:
-            channels_last: of images, which convolutions on a processor are faster with.
-            change: called with the copies before they are moved.
+        ``channels_last``: of images, which convolutions on a processor are faster with; ``change``: of the copies.
         """
         own = self.rows(records).map(torch.clone) if isinstance(records, slice) else self.rows(records)
         own = own if change is None else change(own)
@@ -130,11 +122,7 @@ def selected(part: Tensor, rows: Tensor) -> Tensor:
 
 
 def as_inputs(inputs: object, dtype: torch.dtype | None = None) -> Inputs:
-    """One tensor, several, or several by name; arrays of others than PyTorch become tensors.
-
-    Args:
-        dtype: of the module, which numbers of NumPy and pandas take; None: theirs.
-    """
+    """One tensor, several, or several by name; numbers of NumPy and pandas become tensors, of the module's type."""
     if isinstance(inputs, Inputs):
         return inputs
     if isinstance(inputs, Mapping):
@@ -184,12 +172,7 @@ def check_batch(inputs: Sequence[Tensor], targets: Tensor | None, people: Tensor
 
 
 class ByPerson:
-    """The numbers of each person's records.
-
-    Args:
-        people: (records,) whose each record is, whole numbers from 0.
-        at_least: there are at least this many people; the last of them may have no records.
-    """
+    """The numbers of each person's records, (records,) whole numbers from 0; at least so many people there are."""
 
     def __init__(self, people: Tensor, at_least: int = 0) -> None:
         self._order = torch.argsort(people, stable=True)

@@ -135,10 +135,7 @@ class Factor(ABC):
             setattr(self, name, part.masked_fill(people.view(-1, *(1,) * (part.dim() - 1)), 0.0))
 
     def grouped_by_person(self, place: Tensor, people: int, most: int) -> Self:
-        """Group the factors of records by person: record r is at ``place[r]`` among people times most places.
-
-        The places of a person's records stand side by side; those that are empty count nothing.
-        """
+        """Group the factors of records by person: record r is at ``place[r]`` among people times most places."""
         found = {}
         for name, part in self.tensors.items():
             empty = 0 if part.is_floating_point() else -1
@@ -267,11 +264,7 @@ class Dense(Factor):
 
 
 def products_cost_less(places: int, i: int, o: int, groups: int) -> bool:
-    """True if inner products of all places, in double precision, cost less than building g, o times i.
-
-    Args:
-        i: what went in at a place, of all groups together; o: what came out.
-    """
+    """True if inner products of all places, in double precision, cost less than building g, o times i in size."""
     return groups == 1 and (places == 1 or DOUBLE * places * places * (i + o + TRAFFIC) < TRAFFIC * i * o)
 
 

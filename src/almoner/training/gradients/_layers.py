@@ -30,7 +30,7 @@ from almoner.training.gradients._factors import (
     products_cost_less,
 )
 
-__all__ = ["RULES", "Call", "Kinds", "Rule", "factors_of", "refuse_unsupported", "rule_of", "spread_out"]
+__all__ = ["Call", "Kinds", "factors_of", "refuse_unsupported", "rule_of", "spread_out"]
 
 ByName = dict[str, Factor]
 Rule = Callable[[Any, Tensor, Tensor], ByName]

@@ -82,9 +82,8 @@ class Recorder:
     ) -> Factors:
         """One factor for each parameter, records first, in one pass; of several views of a record it is their mean.
 
-        Args:
-            draw: gives so many views of each record, side by side; None: the records themselves.
-            observe: called with the records, the module's output and the losses.
+        ``draw`` gives so many views of each record, side by side; ``observe`` gets the records, the output and the
+        losses.
         """
         device = self.parameters[0].device
         chosen = inputs.copied(records, device, channels_last=self.channels_last, change=draw)
@@ -131,11 +130,7 @@ class Recorder:
     def look(self, inputs: Inputs, *, new_axis: bool) -> frozenset[Kind]:
         """Find out how the module is called and what its layers give; nothing may be random in it.
 
-        Args:
-            new_axis: as in ``Calls``.
-
-        Returns:
-            The kinds of layers whose own parameters may be spread out.
+        Gives the kinds of layers whose own parameters may be spread out; ``new_axis`` as in ``Calls``.
         """
         self.channels_last = True
         with torch.no_grad():
@@ -195,9 +190,7 @@ Noted = dict[str, list[list[Tensor]]]
 class Calls:
     """The kinds of the tensors of each call of each layer; without ``learn`` all must have a row for each record.
 
-    Args:
-        new_axis: whether what a layer gives without records gets a new leading axis for them where it has none of 1;
-            else its gradient is refused, if it has one.
+    ``new_axis``: what a layer gives without records gets a new leading axis where it has none of 1; else it is refused.
     """
 
     def __init__(self, *, new_axis: bool = False) -> None:
@@ -221,12 +214,7 @@ class Calls:
         self._kinds = {name: list(map(kinds, calls, second[name])) for name, calls in first.items()}
 
     def kinds(self, name: str, number: int, tensors: Sequence[Tensor], records: int) -> Kinds:
-        """The kinds of the tensors of one call: those that it takes, then those that it gives.
-
-        Args:
-            number: which call of this layer it is, from 0.
-            records: how many there are now.
-        """
+        """Kinds of the tensors of a layer's call, by number: those that it takes, then those that it gives."""
         seen = self._kinds.get(name) or [(True,) * len(tensors)]
         known = seen[number] if number < len(seen) else seen[0] if len(set(seen)) == 1 else ()
         if len(known) != len(tensors):
@@ -254,12 +242,7 @@ class Use:
 
 
 class Tape:
-    """Record of one forward pass over some records.
-
-    Args:
-        records: how many there are.
-        calls: which tensors of the layers' calls have a row for each record.
-    """
+    """Record of one forward pass over so many records, whose calls tell which tensors have a row for each record."""
 
     def __init__(self, records: int, calls: Calls) -> None:
         self._records, self._calls = records, calls
@@ -269,8 +252,7 @@ class Tape:
     def record(self, name: str, output: Tensor, make: Make, *read: Tensor) -> None:
         """Record what a layer gave: ``make`` turns the gradient of it into the factors of its parameters.
 
-        Args:
-            read: what was computed with, and must not be changed until then.
+        What was computed with, ``read``, must not be changed until then.
         """
         if output.requires_grad:
             self._add(name, [output], make, read, refused=output.dim() == 0 or output.shape[0] != self._records)

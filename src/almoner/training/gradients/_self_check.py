@@ -77,14 +77,10 @@ def _unlike(parts: list[Tensor]) -> list[int]:
 
 
 def check(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tensor:
-    """Find out how the module is called, and compare all gradients with a naive loop.
+    """Find out how the module is called, and compare all gradients with a naive loop; (records,) its norms, private.
 
-    Returns:
-        (records,) the norms in the naive loop, private.
-
-    Raises:
-        Unsupported: they differ, so this module has no gradient per record, or none that can be computed here; or the
-            forward pass changes what is saved with the module.
+    Raises Unsupported where they differ, so that this module has no gradient per record, or none that can be computed
+        here; or where the forward pass changes what is saved with the module.
     """
     with _unchanged(recorder.module):
         _look(recorder, inputs, targets, new_axis=False)
@@ -191,11 +187,7 @@ def _by_themselves(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -
 
 
 def _independent(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> None:
-    """Compare a record's gradient among the others with its gradient among copies of itself, the same coins for both.
-
-    Raises:
-        Unsupported: they differ, so this module or its loss mixes records.
-    """
+    """Refuse a mixture of records: a gradient among others that is not that among copies of itself, at equal coins."""
     for seed in COINS:
         among = _drawn_alike(recorder, inputs, targets, seed)
         for number in _ends(inputs):
@@ -205,13 +197,10 @@ def _independent(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> 
 
 
 def _untainted(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> None:
-    """Compare a record's gradient among the others with its gradient among others that are huge or not numbers.
+    """Refuse a mixture of records: a gradient among others that is not that among huge ones, or ones not numbers.
 
-    Others that are a million times larger, or not numbers, show where they are added in, however small their weight.
-    It is done with a copy on the processor, which may keep something of this, or end in an error.
-
-    Raises:
-        Unsupported: they differ, so this module or its loss mixes records.
+    Others that are a million times larger, or not numbers, show where they are added in, however small their weight. It
+    is done with a copy on the processor, which may keep something of this, or end in an error.
     """
     inputs, targets = inputs.map(torch.Tensor.cpu), None if targets is None else targets.cpu()
     try:

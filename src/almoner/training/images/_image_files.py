@@ -31,10 +31,9 @@ Shape = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pictures:
-    """Images of one size. Private, except the size.
+    """Images of one size, (records, channels, height, width) uint8. Private, except the size.
 
-    Attributes: images, (records, channels, height, width) uint8; labels, (records,) numbers of the classes, or None
-    where they were not asked for; people, (records,) whose each image is, or None: each is a person of its own.
+    Labels (records,) are numbers of the classes, None where not asked for; people (records,), None: each is one.
     """
 
     images: NDArray[np.uint8]
@@ -60,18 +59,15 @@ def shape_of(text: str) -> Shape:
 
 
 def read(path: Path, *, classes: Sequence[str] | None, shape: Shape | None) -> Pictures:
-    """Images from a file or a folder.
+    """Images from a file or a folder, private; DataError where what is there breaks one of these rules.
 
     Args:
-        path: private. An .npz file with ``images``, uint8 (records, height, width) or (records, height, width, 1 or 3),
-            ``labels``, whole numbers that count the classes from 0, and, if it has them, ``people``; or a folder with
-            a folder of PNG and JPEG files for each class.
-        classes: public. The names of the classes; None: labels are not read, and a folder holds the files themselves.
-        shape: public. (channels, height, width). The images of a file must have it; None: any. Those of a folder are
+        path: an .npz file with ``images``, uint8 (records, height, width) or (records, height, width, 1 or 3),
+            ``labels``, whole numbers that count the classes from 0, and, if it has them, ``people``; or a folder with a
+            folder of PNG and JPEG files for each class.
+        classes: public names; None: labels are not read, and a folder holds the files themselves.
+        shape: public (channels, height, width). The images of a file must have it; None: any. Those of a folder are
             scaled to it, each by itself.
-
-    Raises:
-        DataError: what is there breaks one of these rules.
     """
     if path.is_dir():
         if shape is None:
