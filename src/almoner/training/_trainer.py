@@ -357,12 +357,7 @@ class Trainer:
         return PersonFilter(count, settings.budget.fresh(), shares=shares)
 
     def _train(
-        self,
-        run: Run,
-        callbacks: Any,
-        stack: ExitStack,
-        every: int | None,
-        interruptions: Interruptions,
+        self, run: Run, callbacks: Any, stack: ExitStack, every: int | None, interruptions: Interruptions
     ) -> None:
         """Take all steps, and tell callbacks that ask for it that the run begins, and that it has ended."""
         view, current, settings, processes = self._view, run.current, self._settings, self._processes

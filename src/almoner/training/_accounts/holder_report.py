@@ -50,10 +50,7 @@ class HolderReport:
 
 
 class ShareHistory:
-    """Shares of people's budgets that are used, over a run of so many steps; private throughout.
-
-    ``spent`` gives what each person has spent, (n,), in the measure of the budget.
-    """
+    """Shares of budgets that are used, over so many steps, from what each person has ``spent``, (n,); private."""
 
     def __init__(self, spent: Callable[[], ArrayLike], budget: float, steps: int) -> None:
         self._spent, self._budget, self._last_step = spent, budget, steps

@@ -307,10 +307,9 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
     ) -> StoppingAccounts | None:
         """Accounts that are asked, after the planned steps, how many people are still active; None: nobody asks.
 
-        The price is booked in each account at once. The planned steps are charged to the accounts directly, which
-        everybody can pay; the steps after them are counted, and who is out before that is in the first count.
-        ``counting`` makes the accounts that count; None: as planned. ``most``, public: so many may have dropped out;
-        None: the answer is yes or no.
+        Their price is booked in each account at once. The planned steps are charged directly, which everybody can pay;
+        the steps after them are counted, and who is out before that is in the first count. ``most``, public: so many
+        may have dropped out.
 
         Guarantee: as for ``Dropouts`` and ``StillActive``.
         Source: theory 5.8; docs/proofs/dropouts.md.

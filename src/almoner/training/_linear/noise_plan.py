@@ -76,12 +76,10 @@ def plan(
 ) -> Plan:
     """Noise for a budget, or the budget that a noise amounts to. All of it is public.
 
-    Args:
-        accounting: "gaussian", which is what ``filters.recommend`` names for Gaussian steps, or "zcdp".
-        epsilon: nats; None: what `steps` steps at the noise multiplier cost.
-        noise_multiplier: None: the smallest for which `steps` steps fit, each with the whole clip of a person.
-        counted: whether a noisy count of the people comes first; it costs COUNT_SHARE of the budget.
-        drop_counts: the most noisy counts of people who dropped out; together they cost COUNT_SHARE of the budget.
+    The accounting is "gaussian", which is what ``filters.recommend`` names for Gaussian steps, or "zcdp". With epsilon
+    None the budget is what `steps` steps at the noise multiplier cost; with that None it is the smallest for which they
+    fit, each with the whole clip of a person. A noisy count of the people, and all counts of who dropped out together,
+    where they are asked for, cost COUNT_SHARE of the budget.
 
     Guarantee: all counts and `steps` steps together cost at most the budget, which implies (epsilon, delta)-DP; except
         where both epsilon and noise_multiplier are given: then the accounts refuse what does not fit.
@@ -122,13 +120,7 @@ def plan(
 
 
 def rate_of(
-    given: float | None,
-    step: Gaussian,
-    steps: int,
-    divisor: float,
-    *,
-    momentum: float = 0.0,
-    intercept: bool = True,
+    given: float | None, step: Gaussian, steps: int, divisor: float, *, momentum: float = 0.0, intercept: bool = True
 ) -> float:
     """The learning rate, public: what is given, or one at which the noise of all steps adds up to 1 in each parameter.
 

@@ -116,11 +116,7 @@ class LedgerRun(Uncopyable):
 
     ``ids`` name each account once, as the ledger does; ``claim`` is of this process, and ``earlier`` are those before
     it: None and empty where the training cannot be resumed. ``begun``: it has released something, of which the ledger
-    must know.
-
-    Raises:
-        Unsupported: the ledger's measure has no price for the training's budget.
-        ArgumentError, BudgetExceeded: as ``ledger.Consumer.reserve``.
+    must know. Raises Unsupported where the ledger has no price for the budget, and as ``ledger.Consumer.reserve``.
 
     Guarantee: whatever else is charged to the ledger, before, meanwhile or afterwards, all of it together with this
         training keeps within each person's budget of the ledger.

@@ -87,12 +87,10 @@ class LedgerStream(Uncopyable):
     ) -> list[Any]:
         """Charge the people who are there, (n,) private, on the ledger, and give the noisy sums once they are charged.
 
-        Args:
-            contribute: gets accounts of these people, charges them, and gives the private sums: arrays or tensors. It
-                is called again where somebody else charged the ledger meanwhile.
-            publish: the sums with fresh noise.
-            spread: public: each person pays one part in so many of what that person has left, at most.
-            keep: keeps the noisy sums under the number of the update, before the ledger's transaction is completed.
+        ``contribute`` gets accounts of these people, charges them, and gives the private sums; again, where somebody
+        else charged the ledger meanwhile. ``publish`` adds fresh noise. With ``spread``, public, each person pays one
+        part in so many of what that person has left, at most. ``keep`` gets the noisy sums, and the update's number,
+        before the transaction ends.
 
         Guarantee: when this returns, the ledger has charged each person what the release costs that person, and has the
             release on record; when it raises, nothing was released, or the ledger says that it was.

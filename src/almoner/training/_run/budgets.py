@@ -59,19 +59,16 @@ def picked(
 ) -> Picked:
     """The public budget of each person, a filter of its own, and the noise of a step over the clip.
 
-    Args:
-        given: public, but for accounts: a fresh filter, accounts per person, a ``Target``, or a fresh odometer.
-        steps: public. How many must fit, where no noise is given; None: as many as the budget admits.
-        noise_multiplier: public. None: the least with which so many steps fit.
-        sample_rate: public. None: all people in every step.
+    ``given`` is a fresh filter, accounts per person, private, a ``Target``, or a fresh odometer. ``steps`` must fit
+    where no noise is given; None: as many as the budget admits. Without a noise multiplier it is the least with which
+    they fit.
+
+    Raises:
+        ArgumentError, Unsupported: an argument breaks a rule; the odometer cannot be kept for each person.
+        CalibrationFailed: no noise is enough.
 
     Guarantee: that of the budget; with noise that was searched, it admits so many steps.
     Source: the filter's own.
-
-    Raises:
-        ArgumentError: an argument is missing or breaks a rule.
-        Unsupported: the odometer cannot be kept for each person.
-        CalibrationFailed: no noise is enough.
     """
     _check.positive(max_grad_norm=max_grad_norm)
     if noise_multiplier is not None:

@@ -46,10 +46,7 @@ class Run:
         """One step: release the noisy sum of the people who are there, each of whom has paid, and follow it."""
         sampling, model = self.sampling, self.model
         noisy = self.book.release(
-            step,
-            turnout,
-            lambda accounts: sampling.contribute(model, turnout, accounts, step),
-            rows=sampling.noise,
+            step, turnout, lambda accounts: sampling.contribute(model, turnout, accounts, step), rows=sampling.noise
         )
         self.follow(noisy, turnout.divisor, turnout.rate)
 
@@ -118,11 +115,7 @@ class Run:
                 raise ArgumentError(f"{name}={own.get(name)!r} must be that of the folder: {saved.get(name)!r}")
 
     def resume(
-        self,
-        parts: Mapping[str, Any],
-        unseen: list[Announced],
-        *,
-        first: Callable[[Any], Any] = lambda value: value,
+        self, parts: Mapping[str, Any], unseen: list[Announced], *, first: Callable[[Any], Any] = lambda value: value
     ) -> None:
         """Go on from a folder, as it loads; people pay for what may have been released since it was saved.
 

@@ -319,12 +319,7 @@ class Noise:
         return row
 
     def go_on(
-        self,
-        keys: Sequence[tuple[int, int | None]],
-        step: int,
-        *,
-        key: int | None = None,
-        afresh: bool = False,
+        self, keys: Sequence[tuple[int, int | None]], step: int, *, key: int | None = None, afresh: bool = False
     ) -> None:
         """Be where another noise of the same factor and size was, by its keys and step, with a fresh key from there on.
 

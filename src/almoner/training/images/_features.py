@@ -297,15 +297,10 @@ def cached(
 ) -> NDArray[np.float32]:
     """(records, ...) float32 features of all images, computed once and then mapped, read-only, from a private folder.
 
-    Args:
-        transform: public, e.g. a :class:`Scattering`; its ``repr`` names its settings. Called with ``batch`` images at
-            a time; it must treat each record by itself.
-        images: (records, ...) private: what ``numpy.asarray`` takes, or a memory map; whole numbers from 0 to 255 are
-            divided by 255.
-        folder: made where it is missing. One file for each pair of settings and images.
-
-    Raises:
-        ArgumentError: images of the wrong shape or type, or an unfinished or foreign file in the folder.
+    The transform, public, treats each record by itself, and its ``repr`` names its settings: there is one file for each
+    pair of settings and images. Images are (records, ...) private: what ``numpy.asarray`` takes, or a memory map; whole
+    numbers from 0 to 255 are divided by 255, and so many are transformed at a time. Raises ArgumentError for images of
+    the wrong shape or type, and for an unfinished or foreign file in the folder.
     """
     _check.whole(1, batch=batch)
     images = np.asarray(images)

@@ -61,13 +61,11 @@ def shape_of(text: str) -> Shape:
 def read(path: Path, *, classes: Sequence[str] | None, shape: Shape | None) -> Pictures:
     """Images from a file or a folder, private; DataError where what is there breaks one of these rules.
 
-    Args:
-        path: an .npz file with ``images``, uint8 (records, height, width) or (records, height, width, 1 or 3),
-            ``labels``, whole numbers that count the classes from 0, and, if it has them, ``people``; or a folder with a
-            folder of PNG and JPEG files for each class.
-        classes: public names; None: labels are not read, and a folder holds the files themselves.
-        shape: public (channels, height, width). The images of a file must have it; None: any. Those of a folder are
-            scaled to it, each by itself.
+    An .npz file has ``images``, uint8 (records, height, width) or (records, height, width, 1 or 3), ``labels``, whole
+    numbers that count the classes from 0, and, if it has them, ``people``; a folder has a folder of PNG and JPEG files
+    for each class, whose name is public; with None labels are not read, and it holds the files themselves. The images
+    of a file must have the public shape (channels, height, width); None: any. Those of a folder are scaled to it, each
+    by itself.
     """
     if path.is_dir():
         if shape is None:
