@@ -114,7 +114,7 @@ MANY: dict[str, int] = {}
 """Functions that take more parameters, and how many; these numbers may only fall."""
 CHARGING = 3
 """Classes of training that have a method ``charge(self, step, ...)``."""
-TRAINING_LINES, TRAINING_MODULES = 13_121, 58
+TRAINING_LINES, TRAINING_MODULES = 12_757, 58
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 MODULES = sorted(SOURCE.rglob("*.py"))
 each_module = pytest.mark.parametrize("path", MODULES, ids=[str(path.relative_to(SOURCE)) for path in MODULES])

@@ -28,28 +28,10 @@ if TYPE_CHECKING:
     from almoner.training.gradients import Gradients, check
 
 __all__ = [
-    "CallbackView",
-    "Card",
-    "Compute",
-    "Descent",
-    "Everybody",
-    "FixedBatches",
-    "FullBatch",
-    "Gradients",
-    "HolderReport",
-    "LogisticGradients",
-    "LogisticRegression",
-    "OnLedger",
-    "Poisson",
-    "PrivateSearch",
-    "RunFolder",
-    "Sampling",
-    "Stream",
-    "Target",
-    "Trainer",
-    "check",
-    "descend",
-]
+    "CallbackView", "Card", "Compute", "Descent", "Everybody", "FixedBatches", "FullBatch", "Gradients",
+    "HolderReport", "LogisticGradients", "LogisticRegression", "OnLedger", "Poisson", "PrivateSearch", "RunFolder",
+    "Sampling", "Stream", "Target", "Trainer", "check", "descend",
+]  # fmt: skip
 
 LATER = {
     "Gradients": ("gradients", "torch"),

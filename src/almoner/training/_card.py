@@ -17,8 +17,7 @@ from almoner.odometers import FeldmanZrnic, GaussianRestarts, Odometer
 
 __all__ = ["Boundary", "Card", "build_card", "worst_case"]
 
-Boundary = Odometer | FeldmanZrnic | GaussianRestarts
-"""Odometers that a running bound is read off."""
+Boundary = Odometer | FeldmanZrnic | GaussianRestarts  # odometers that a running bound is read off
 
 ADJACENCY = "add or remove one person, with all of that person's records"
 
@@ -33,8 +32,7 @@ NOTIONS = {
 }
 """The notions of the budgets, by class."""
 
-LISTED = 5
-"""So many kinds of releases are listed one by one; of more, those that differ in the clip alone share a line."""
+LISTED = 5  # so many kinds of releases are listed one by one; of more, those that differ in the clip alone share a line
 
 ODOMETER = "an odometer: a bound that holds whenever the training is stopped"
 

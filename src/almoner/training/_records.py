@@ -17,14 +17,7 @@ from almoner.errors import ArgumentError, DataError, UnknownPerson, Unsupported
 with _extras.need("torch", extra="torch"):
     import torch
     from torch import Tensor, nn
-    from torch.utils.data import (
-        DataLoader,
-        IterableDataset,
-        RandomSampler,
-        SequentialSampler,
-        TensorDataset,
-        default_collate,
-    )
+    from torch.utils import data
 
 from almoner.training._accounts.people import ids_and_rows
 from almoner.training.gradients._batches import (
@@ -41,29 +34,23 @@ from almoner.training.gradients._self_check import evaluation_mode
 
 __all__ = ["Records", "Values", "as_records", "checked_records", "correct", "means_by_person", "values_by_record"]
 
-LABELS = ("labels", "label")
-"""Names of the target in a record that is a dict."""
+LABELS = ("labels", "label")  # names of the target in a record that is a dict
 
 FORM = "all records must have one shape, such as a public length that sequences are padded to, whatever is beside them"
 
-AT_ONCE = 2**12
-"""So many records are read at once, where all of them are."""
-
-GAPS = 4
-"""Whole numbers below so many times the number of records are rows as they are: accounts of nobody cost little."""
+AT_ONCE = 2**12  # so many records are read at once, where all of them are
+GAPS = 4  # whole numbers below so many times the number of records are rows as they are: accounts of nobody cost little
 
 OUTPUTS_AT_ONCE = 2**10
 
 Collate = Callable[[list[Any]], Any]
-Values = Callable[[Tensor, Tensor], Tensor]
-"""From a module's output and the targets, one number for each record."""
+Values = Callable[[Tensor, Tensor], Tensor]  # from a module's output and the targets, one number for each record
 
 
 class Records:
     """Inputs, targets and the person of each record. Private throughout.
 
-    ``people`` are (records,) whole numbers from 0, or None where each record is a person; ``ids`` (n,) of each person
-    where the caller does not number them; at least so many people there are, the last of whom may have no records.
+    ``people`` (records,) are whole numbers from 0; None: each record is one. ``ids`` (n,) are of each person, if any.
     """
 
     def __init__(
@@ -210,15 +197,12 @@ def _columns(batch: Any) -> dict[str, Tensor]:
 
 
 def as_records(inputs: object, targets: object, dtype: torch.dtype) -> tuple[Inputs, Any]:
-    """The inputs of a module and the targets, as columns, from tensors, arrays, a map-style data set or its DataLoader.
-
-    Raises ArgumentError where they are of no such kind, or a DataLoader leaves records out or repeats some.
-    """
-    collate: Collate = default_collate
-    if isinstance(inputs, DataLoader):
-        loader: DataLoader[Any] = inputs
-        inputs, collate = _whole(loader), loader.collate_fn or default_collate
-    if isinstance(inputs, IterableDataset):
+    """Inputs and targets as columns, of tensors, arrays, a data set or a DataLoader that gives each record once."""
+    collate: Collate = data.default_collate
+    if isinstance(inputs, data.DataLoader):
+        loader: data.DataLoader[Any] = inputs
+        inputs, collate = _whole(loader), loader.collate_fn or data.default_collate
+    if isinstance(inputs, data.IterableDataset):
         raise ArgumentError(
             "inputs: an IterableDataset can't be asked for one person's records: use a map-style Dataset"
         )
@@ -228,7 +212,7 @@ def as_records(inputs: object, targets: object, dtype: torch.dtype) -> tuple[Inp
         return as_inputs(inputs, dtype), as_tensor("targets", targets)
     if targets is not None:
         raise ArgumentError("targets: they are in the records of the data set; leave them out")
-    if isinstance(inputs, TensorDataset) and len(inputs.tensors) > 1 and collate is default_collate:
+    if isinstance(inputs, data.TensorDataset) and len(inputs.tensors) > 1 and collate is data.default_collate:
         return Inputs.of(inputs.tensors[:-1]), inputs.tensors[-1]
     dataset: Any = inputs
     if not len(dataset):
@@ -269,17 +253,19 @@ def _is_dataset(inputs: object) -> bool:
     return not (tensors or arrays) and hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__")
 
 
-def _whole(loader: "DataLoader[Any]") -> Any:
+def _whole(loader: "data.DataLoader[Any]") -> Any:
     """The data set of a loader that gives each record once; its batches are not used."""
     if loader.drop_last:
         raise ArgumentError(
             "inputs: this DataLoader drops records (drop_last=True): give its dataset, or drop_last=False"
         )
     sampler = loader.sampler
-    once = isinstance(sampler, SequentialSampler) or (
-        isinstance(sampler, RandomSampler) and not sampler.replacement and sampler.num_samples == len(loader.dataset)  # type: ignore[arg-type]
+    once = isinstance(sampler, data.SequentialSampler) or (
+        isinstance(sampler, data.RandomSampler)
+        and not sampler.replacement
+        and sampler.num_samples == len(loader.dataset)  # type: ignore[arg-type]
     )
-    if not isinstance(loader.dataset, IterableDataset) and (loader.batch_size is None or not once):
+    if not isinstance(loader.dataset, data.IterableDataset) and (loader.batch_size is None or not once):
         raise ArgumentError(
             f"inputs: this DataLoader's sampler ({type(sampler).__name__}) may repeat or leave out records: give its "
             "dataset; who takes part in a step is the trainer's to say"

@@ -6,11 +6,7 @@ what was asked for at this step, with its noise: answers of ``noisy_sum`` and ac
 A policy reads what is public in the run, sets ``noise_multiplier`` or ``sample_rate`` for the next step, asks a
 question that is paid for (``run.noisy_sum``), or stops. The guarantee holds whatever a policy does: that is what
 filters are for. What it remembers it keeps in ``run.history`` by its class's name, and so in the folder: a run has one
-of each class at most. A policy of your own is a function:
-
-    def halve_at_the_end(run):
-        if run.step == run.steps - 100:
-            run.noise_multiplier /= 2
+of each class at most. A policy of your own is a function of the run: see docs/training/watch-and-stop.md.
 
 Source: Lécuyer (2021), section 5; Andrew et al. (2021), for the clip; theory 1.2, 4.1 (each step's parameters may
 depend on all earlier outputs)
@@ -41,19 +37,11 @@ from almoner.training._run.callback_view import CallbackView
 from almoner.training.gradients._batches import Batch, as_inputs
 
 __all__ = [
-    "AdaptiveClip",
-    "DecreasingNoise",
-    "EarlyStopping",
-    "Evaluation",
-    "Log",
-    "MovingAverage",
-    "Progress",
-    "Schedule",
+    "AdaptiveClip", "DecreasingNoise", "EarlyStopping", "Evaluation", "Log", "MovingAverage", "Progress", "Schedule",
     "TensorBoard",
-]
+]  # fmt: skip
 
-CLIP_RANGE = 1e6
-"""The clip stays within this factor of where it began."""
+CLIP_RANGE = 1e6  # the clip stays within this factor of where it began
 
 DEVIATIONS = 3.0
 """A noisy count is significant if it is above the largest significant one so far by so many standard deviations."""

@@ -40,19 +40,9 @@ if TYPE_CHECKING:
     from almoner.training.images._features import Whitened
 
 __all__ = [
-    "Trained",
-    "Tuning",
-    "accounts_file",
-    "image_shape",
-    "load",
-    "save",
-    "schema_template",
-    "score",
-    "statement",
-    "train",
-    "train_images_to_folder",
-    "train_to_folder",
-]
+    "Trained", "Tuning", "accounts_file", "image_shape", "load", "save", "schema_template", "score", "statement",
+    "train", "train_images_to_folder", "train_to_folder",
+]  # fmt: skip
 
 Observe = Callable[[int, NDArray[np.float64]], None]
 

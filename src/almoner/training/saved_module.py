@@ -26,8 +26,7 @@ with _extras.need("torch", extra="torch"):
 
 __all__ = ["load", "save"]
 
-KIND = MODULE
-"""The kind of folder that ``model.json`` names."""
+KIND = MODULE  # the kind of folder that ``model.json`` names
 
 _NAMED = 6  # of names that differ, so many are listed
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
@@ -38,8 +37,7 @@ _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 class Saved:
     """The facts that a folder states about its module. Every field is public."""
 
-    card: Card
-    """The promise about the module."""
+    card: Card  # the promise about the module
     settings: dict[str, Any]
     """Settings of the training: class of the module and of the optimizer, its options, steps, versions."""
 

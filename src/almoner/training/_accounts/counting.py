@@ -128,10 +128,7 @@ Counter = Tree | SquareRoot
 
 
 def rounded(value: float, sigma: float) -> float:
-    """Round a noisy number to a multiple of about a millionth of the noise's standard deviation; post-processing.
-
-    The last digits of a floating-point sum may reveal the exact value that noise was added to.
-    """
+    """A noisy number to about a millionth of the noise: the last digits of a sum may reveal the exact value."""
     grid = 2.0 ** (floor(log2(sigma)) - 20)
     return round(value / grid) * grid
 
@@ -150,8 +147,7 @@ class DropoutCount:
 
     count: float
     standard_error: float
-    price: mechanisms.Mechanism
-    """The price that was booked in each account for all counts."""
+    price: mechanisms.Mechanism  # the price that was booked in each account for all counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,15 +155,13 @@ class ActiveAnswer:
     """The answer to "are at least so many people still active?". Every field is public."""
 
     still: bool
-    price: mechanisms.Mechanism
-    """The price that was booked in each account for all answers."""
+    price: mechanisms.Mechanism  # the price that was booked in each account for all answers
 
 
 class StoppingAccounts(Uncopyable, ABC):
     """Accounts that people leave for good; the price of asking about them is booked in advance."""
 
-    own_samples: bool
-    """True if drops may depend on a person's own past samples, as they do where bounds depend on them."""
+    own_samples: bool  # true if drops may depend on a person's own past samples, as they do where bounds depend on them
 
     def __init__(
         self,
@@ -251,10 +245,7 @@ class StoppingAccounts(Uncopyable, ABC):
         self._all_gather = gathered
 
     def allowance(self, step: mechanisms.Mechanism) -> Array:
-        """(n,) private: the largest norm each may still contribute to this step, the booked price left aside.
-
-        Several steps, ``Repeated``, are allowed who can still contribute to one of them.
-        """
+        """(n,) private: the most each may still contribute, without the booked price; of several steps, to each."""
         if self._before_first > 0:
             return self._people.allowance(step)
         one = mechanisms.repeated(step)[0]

@@ -10,11 +10,8 @@ from almoner._private import LEVELS, MARK
 
 __all__ = ["HolderReport", "ShareHistory"]
 
-LOOKS = 100
-"""A report shows people's shares at about this many moments of the run."""
-
-USED_UP = 1 - 1e-6
-"""From this share on a budget counts as used up."""
+LOOKS = 100  # a report shows people's shares at about this many moments of the run
+USED_UP = 1 - 1e-6  # from this share on a budget counts as used up
 
 
 class HolderReport:

@@ -68,10 +68,7 @@ class Everybody:
 
 
 def ids_and_rows(people: object, records: int) -> tuple[list[Hashable], list[int]]:
-    """(m,) different ids in the order in which they appear, and (records,) their numbers, from an id for each record.
-
-    Raises ArgumentError where there is not one id for each record, or one is missing or cannot be told from itself.
-    """
+    """(m,) ids in the order of appearance, and (records,) their numbers; ArgumentError where an id is missing."""
     listed: Any = people.tolist() if hasattr(people, "tolist") else people  # whole numbers as Python's own
     if isinstance(listed, str | bytes) or not isinstance(listed, Sequence):
         raise ArgumentError(f"people must be a list of ids, one for each record, not {type(people).__name__}")

@@ -32,20 +32,11 @@ from almoner.training._accounts.holder_report import HolderReport
 from almoner.training._card import Card
 
 __all__ = [
-    "IMAGES",
-    "MODULE",
-    "TABLE",
-    "ModelFolder",
-    "PersonalAccounts",
-    "SavedAccounts",
-    "Trained",
-    "accounts_file",
-    "check_places",
-    "metrics_of",
-]
+    "IMAGES", "MODULE", "TABLE", "ModelFolder", "PersonalAccounts", "SavedAccounts", "Trained", "accounts_file",
+    "check_places", "metrics_of",
+]  # fmt: skip
 
-FORMAT, ACCOUNTS_FORMAT = 2, 1
-"""Of what a folder, and a file of accounts, holds."""
+FORMAT, ACCOUNTS_FORMAT = 2, 1  # of what a folder, and a file of accounts, holds
 
 TABLE, IMAGES, MODULE = "logistic regression", "logistic regression on images", "PyTorch module"
 
@@ -56,8 +47,7 @@ LOADERS = {
 }
 """Kinds of folders, and the call that reads each."""
 
-OF_ALL = ("format", "kind", "arrays", "weights")
-"""Entries of ``model.json`` that every kind has."""
+OF_ALL = ("format", "kind", "arrays", "weights")  # entries of ``model.json`` that every kind has
 
 NOT_COVERED = (
     "computed on the held-out file without noise: the guarantee of the model does not cover the people in that file; "
@@ -67,17 +57,13 @@ NOT_COVERED = (
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PersonalAccounts:
-    """Accounts of a finished training, or of all who ever came to a stream. PRIVATE, but for the delta of statements.
+    """Accounts of a finished training, or of all who ever came to a stream. PRIVATE: for the data holder."""
 
-    ``people`` are None where a ledger has them; ``odometer`` has each person's running bound; ``ids`` (n,) say whose
-    each account is, else people are the numbers of their rows; ``stream`` are accounts that know people by id.
-    """
-
-    people: Filter | None
-    delta: float
-    odometer: Odometer | None = None
-    ids: NDArray[Any] | Sequence[Hashable] | None = None
-    stream: Any = None
+    people: Filter | None  # None where a ledger has them
+    delta: float  # at which budgets are stated; public
+    odometer: Odometer | None = None  # each person's running bound
+    ids: NDArray[Any] | Sequence[Hashable] | None = None  # (n,) whose each account is; None: the numbers of rows
+    stream: Any = None  # accounts that know people by id: a ledger's, or these
 
     def __repr__(self) -> str:
         return f"PersonalAccounts({MARK})"
@@ -199,8 +185,7 @@ class ModelFolder:
     """A model as its folder holds it. Every field is public."""
 
     kind: str
-    fields: Mapping[str, Any]
-    """Entries of the kind, as JSON has them: settings, and a schema or the recipe of features."""
+    fields: Mapping[str, Any]  # entries of the kind, as JSON has them: settings, and a schema or the recipe of features
     arrays: Mapping[str, NDArray[Any]]
     card: Card
     torch_types: Mapping[str, str] = field(default_factory=dict)
@@ -242,10 +227,7 @@ class ModelFolder:
 
     @classmethod
     def read(cls, folder: Path, *kinds: str) -> Self:
-        """Read a folder of one of these kinds that ``write`` wrote, without running anything that is in it.
-
-        Raises DataError where it holds no model, one of another kind or format, or is damaged.
-        """
+        """Read a folder of these kinds, running nothing that is in it; DataError: it is another, or damaged."""
         from almoner._reading import json_values  # which those who only train never need
 
         folder = Path(folder)

@@ -35,16 +35,12 @@ BUDGETS: dict[str, type[Budget]] = {"gaussian": filters.Gaussian, "zcdp": filter
 class Plan:
     """The most that will be released, and its price for each person. Every field is public."""
 
-    budget: Budget
-    """A fresh filter that holds the whole budget: what is left of it is mu squared, or rho."""
+    budget: Budget  # a fresh filter that holds the whole budget: what is left of it is mu squared, or rho
     delta: float
     step: Gaussian
-    count: Gaussian | None
-    """A noisy count of the people, where their number is not public."""
-    drops: SquareRoot | None = None
-    """Noisy counts of the people who dropped out, where they decide when to stop."""
-    why: str = ""
-    """Why the budget is this filter, where it was recommended."""
+    count: Gaussian | None  # a noisy count of the people, where their number is not public
+    drops: SquareRoot | None = None  # noisy counts of the people who dropped out, where they decide when to stop
+    why: str = ""  # why the budget is this filter, where it was recommended
 
     def card(self, sampling: Sampling, *, divisor: float, individual: bool = True, **training: Any) -> Card:
         """The promise about what was trained, and its price; ``training``: further fields of the card."""

@@ -37,8 +37,7 @@ __all__ = ["PartialFit"]
 Floats = NDArray[np.float64]
 Features: TypeAlias = "ArrayLike | sparse.csr_matrix"
 
-KIND = "LogisticRegression"
-"""Kind of run, as the folder of a stream says."""
+KIND = "LogisticRegression"  # kind of run, as the folder of a stream says
 
 PLANNED = ("epsilon", "delta", "noise_multiplier", "max_grad_norm", "steps")
 FIXED = (*PLANNED, "fit_intercept", "seed")

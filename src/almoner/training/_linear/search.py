@@ -39,10 +39,8 @@ class Plan:
     """The price of one run of the search, decided before anybody's data are touched. Every field is public."""
 
     best: mechanisms.BestOf
-    epsilon: float
-    """Of the accounts of one run, at the delta of the search."""
-    score: mechanisms.Gaussian
-    """A noisy count of the people whom a model gets right."""
+    epsilon: float  # of the accounts of one run, at the delta of the search
+    score: mechanisms.Gaussian  # a noisy count of the people whom a model gets right
 
 
 @dataclass(eq=False, repr=False)

@@ -93,8 +93,7 @@ def reserve_on_ledger(
 ) -> "LedgerRun | None":
     """The reservation of a run on its ledger, whose claims a folder keeps; None where it is on no ledger.
 
-    ``ids`` (count,) say who each person is, private; ``begun``, whether the run has released something already. Raises
-    ArgumentError where it was on a ledger and goes on without it, or ids are not those of the people.
+    Raises ArgumentError where it was on one and goes on without, or ids, (count,) private, are not those of the people.
     """
     if on is None or budget is None:
         if ids is not None or (folder is not None and folder.claims()):
@@ -163,10 +162,7 @@ class LedgerRun(Uncopyable):
         return self._budget.delta or self._ledger.terms.delta or 1e-6
 
     def accounts(self, saved: Filter | None = None) -> Filter:
-        """The accounts that the training charges, fresh or those of a folder: each budget is what was reserved.
-
-        Raises ArgumentError where the folder's budgets are not what the ledger reserved.
-        """
+        """Accounts to charge, fresh or a folder's; ArgumentError where its budgets are not what was reserved."""
         shares = self._shares()
         if saved is None:
             self._accounts = Filter(len(shares), self._budget.fresh(), shares=shares)
@@ -180,10 +176,7 @@ class LedgerRun(Uncopyable):
         return self._accounts
 
     def renew(self, folder: Any) -> None:
-        """Put a new claim in force before each release: an older copy of the folder can't go on from now on.
-
-        Raises LedgerError where another process has gone on; nothing may be released.
-        """
+        """Put a new claim in force before each release; LedgerError, and no release, where another has gone on."""
         claim = new_claim()
         with self._hold.lock:
             folder.claim(claim, after=self._hold.claim)

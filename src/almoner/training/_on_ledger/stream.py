@@ -11,8 +11,7 @@ Names and symbols
 Source: theory 5.1 to 5.3, 5.12; docs/proofs/one-account.md, "Streams"
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import inf, nextafter, sqrt
 from typing import Any
 
@@ -28,7 +27,7 @@ from almoner.ledger import Consumer, Ledger, new_claim
 from almoner.mechanisms import Gaussian
 from almoner.training._on_ledger.run import OnLedger, digest
 
-__all__ = ["LedgerStream", "closed_after_errors"]
+__all__ = ["LedgerStream"]
 
 Units = NDArray[np.int64]
 
@@ -150,17 +149,6 @@ class LedgerStream(Uncopyable):
         accounts = Filter.with_left(self.whole, np.array([self._ledger.budget_units]))
         accounts.charge(step, accounts.allowance(step))
         return max(1, int(accounts.charged_units().max()))
-
-
-@contextmanager
-def closed_after_errors(stream: LedgerStream | None) -> Iterator[None]:
-    """Close a ledger that was opened for a stream that does not come to be."""
-    try:
-        yield
-    except BaseException:
-        if stream is not None:
-            stream.close()
-        raise
 
 
 def _budget(ledger: Ledger) -> filters.Gaussian | filters.Zcdp:

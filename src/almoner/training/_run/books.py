@@ -38,10 +38,7 @@ Draw = Callable[[Sums, float, Any], Sums]
 
 
 def publish(release: Callable[[], T], *, exact: object, mechanism: object, part: _audit_hook.Part | None = None) -> T:
-    """Release an exact private value with noise: whatever a training releases passes here, where an audit can see it.
-
-    ``release`` draws the noise and adds it; ``part``, public, says where the call is one of several of one mechanism.
-    """
+    """Release an exact private value with noise, where an audit sees it; ``part``: of calls that are one mechanism."""
     return _audit_hook.released(release, exact=exact, mechanism=mechanism, part=part)
 
 
@@ -126,8 +123,7 @@ Observer = Counts | Bounds
 class Opened:
     """The accounts of those who are in one release, until it is recorded. Private.
 
-    ``ids`` (n,) are those who are there, where accounts go by id: nobody else is charged or looked at; ``people`` are
-    the same for observers, also where there are no accounts. ``before`` is called before anybody is charged.
+    By ``ids`` (n,) nobody else is charged or looked at; ``people`` are the same for observers, also without accounts.
     """
 
     def __init__(
@@ -248,10 +244,8 @@ class MemoryBook(_Book):
         current = current or CurrentState(TrainingState(max_grad_norm=0.0, noise_multiplier=0.0))
         super().__init__(current, draw or _no_noise, observers, folder, before)
         self.accounts, self._people, self._by_id, self._process = accounts, people, by_id, OwnProcess()
-        self.gate: Any = None
-        """Accounts in front of these, which steps are charged through; questions are not."""
-        self.refused: BudgetExceeded | None = None
-        """The refusal of this run's own budget, if there was one."""
+        self.gate: Any = None  # accounts in front of these, which steps are charged through; questions are not
+        self.refused: BudgetExceeded | None = None  # the refusal of this run's own budget, if there was one
 
     def check(self, step: Mechanism, *, gated: bool = True) -> None:
         """Raise Unsupported where anybody cannot price or count a release; nobody is charged."""
@@ -406,11 +400,7 @@ class LedgerBook(_Book):
     check = _Book.check_observed
 
     def release(self, step: Any, turnout: Turnout, contribute: Contribute, *, rows: Any = None) -> Sums:
-        """Charge the people who are there on the ledger, and give the noisy sums once it has charged them.
-
-        Raises Unsupported where an update before it was charged, and not followed: the state of the folder has to be
-            read anew.
-        """
+        """Charge the people on the ledger, then give the noisy sums; Unsupported: an update before was not followed."""
         if self._stream.number != self.current.value.step:
             cure = (
                 "go on from the folder, with training.RunFolder(path, resume=True) in a new Stream, or with "

@@ -44,8 +44,7 @@ class Picked:
     budget: filters.Filter | None
     why: str
     noise_multiplier: float
-    odometer: Boundary | None = None
-    """A fresh odometer, where it stands in place of a budget."""
+    odometer: Boundary | None = None  # a fresh odometer, where it stands in place of a budget
 
 
 def picked(

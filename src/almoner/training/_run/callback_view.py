@@ -221,10 +221,7 @@ class Questions:
 
 
 def put_in_front(counting: Any, book: MemoryBook, sampling: Sampling, settings: Settings, processes: Processes) -> Any:
-    """Put accounts that answer a public question in front of a book, and book their price; before the first step.
-
-    ``counting`` gives Dropouts or StillActive of the accounts of the book; they are returned.
-    """
+    """Put accounts that answer a public question in front of a book, and book their price; before the first step."""
     if settings.batches is not None:
         raise Unsupported("drops are not counted together with FixedBatches")
     stopping, current = counting(book.accounts), book.current

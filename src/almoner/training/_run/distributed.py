@@ -31,10 +31,7 @@ T = TypeVar("T")
 
 
 def noise_generator(device: torch.device, seed: int | None) -> NoiseGenerator:
-    """A generator of noise on a device: seeded by the operating system, or reproducible and not private.
-
-    The operating system gives 128 bits; 63, the most that there are, on devices other than a processor.
-    """
+    """A generator seeded by the system, with 128 bits (63 on other devices than a processor), or reproducible."""
     if device.type == "cpu":
         return np.random.default_rng(None if seed is None else [seed, 1])  # apart from the coins of the same seed
     generator = torch.Generator(device)
@@ -48,8 +45,7 @@ class Processes:
     def __init__(self, group: "distributed.ProcessGroup | Literal[True] | None" = None) -> None:
         if group is not None and not (distributed.is_available() and distributed.is_initialized()):
             raise ArgumentError("group: torch.distributed is not initialised")
-        self.single = group is None
-        """True if this process holds all people."""
+        self.single = group is None  # true if this process holds all people
         self._group = None if group is True else group
 
     @property

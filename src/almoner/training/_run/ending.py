@@ -17,10 +17,9 @@ from typing import Any, Self
 
 from almoner.errors import AlmonerError
 
-__all__ = ["Interruptions", "Killed", "Saves", "unsaved"]
+__all__ = ["Interruptions", "Killed", "Saves"]
 
-PART = 20
-"""By default saving takes at most one part in so many of the time."""
+PART = 20  # by default saving takes at most one part in so many of the time
 
 
 class Killed(BaseException):
@@ -138,8 +137,3 @@ class Saves:
             self._write()
         except (AlmonerError, OSError) as failed:
             error.add_note(f"What was done since the folder was last saved could not be kept: {failed}")
-
-
-def unsaved() -> Saves:
-    """Saving where there is nothing to keep."""
-    return Saves(None, every=None, interruptions=Interruptions(None))

@@ -50,10 +50,8 @@ class BatchPlan:
     factor: Factor
     count: int
     patterns: tuple[Pattern, ...]
-    most: float
-    """The sensitivity of each step."""
-    together: float
-    """The sensitivity of the whole run."""
+    most: float  # the sensitivity of each step
+    together: float  # the sensitivity of the whole run
 
     def describe(self) -> str:
         """Batches, noise and the factor in force: a resumed run must have the same."""
@@ -81,10 +79,7 @@ def batch_plan(sampling: FixedBatches, *, steps: int | None, people: float, max_
 
 
 def noise_for(plan: BatchPlan, picked: Picked, *, given: float | None, clip: float) -> Picked:
-    """The budget, and the noise as a multiple of the clip where it was searched for the plan as one round.
-
-    Raises Unsupported where later rows can't be paid in advance with this budget.
-    """
+    """The budget, and the noise for the plan as one round; Unsupported where it can't pay later rows in advance."""
     if not isinstance(picked.budget, ADDITIVE):
         raise Unsupported(
             f"budget={picked.budget!r}: FixedBatches needs a filters.Gaussian, Zcdp, RenyiOrder or RenyiCurve"

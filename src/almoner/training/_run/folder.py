@@ -28,13 +28,11 @@ from almoner.mechanisms import Mechanism
 
 __all__ = ["Announced", "Folder", "RunFolder", "check_ids"]
 
-FORMAT = 2
-"""Of what a folder holds. It grows when a version can't go on from what an earlier one wrote."""
+FORMAT = 2  # of what a folder holds. It grows when a version can't go on from what an earlier one wrote.
 
 PLAIN = "run.history and people's ids must be numbers, strings, tensors, or lists and dicts of them, to be saved"
 
-PACKED = "BbHhIiLlQqefdgFD?U"
-"""Types of arrays, by NumPy's characters, that a file can hold without a pickle."""
+PACKED = "BbHhIiLlQqefdgFD?U"  # types of arrays, by NumPy's characters, that a file can hold without a pickle
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +86,7 @@ def check_ids(people: Sequence[Hashable]) -> None:
 
 
 class Folder:
-    """The state of one run, and the journal of what was announced since, readable by its owner alone.
-
-    A folder of another kind is refused, and one with a run unless it is to ``resume``.
-    """
+    """The state of one run of a kind, and the journal of what was announced since, for its owner alone."""
 
     check_ids = staticmethod(check_ids)
 
@@ -132,11 +127,7 @@ class Folder:
         self._confirm()
 
     def save(self, parts: Mapping[str, Any], number: int) -> None:
-        """Replace the state by these parts of a step, which have seen every line so far.
-
-        They are numbers, texts, arrays, tensors, and lists, tuples and dicts of them. Raises DataError where they hold
-        something else, or can't be written; the last one was kept.
-        """
+        """Replace the state by these parts, which have seen every line; DataError: they can't be; the last is kept."""
         self._check_process()
         told = {"format": FORMAT, "kind": self._kind, "seen": self._lines_announced(), "parts": parts}
         _write(self._state_file, told, number)
@@ -181,10 +172,7 @@ class Folder:
         return update
 
     def claims(self) -> list[str]:
-        """The claims on a ledger that runs from this folder had so far, in order.
-
-        Those that were written down with a longer journal are left out: the folder is a copy, made while a run went on.
-        """
+        """The claims on a ledger so far, in order, without those of a longer journal: then this is an older copy."""
         if not self._claims_file.exists():
             return []
         lines = (line.split() for line in self._claims_file.read_text(encoding="ascii").splitlines())

@@ -23,8 +23,7 @@ __all__ = ["Run"]
 class Run:
     """The parts of one run, and the steps that they take together. Its state is public, all else private.
 
-    ``book.release`` gives noisy sums that people have paid for; ``folder`` keeps the parts, or is None; ``fixed`` is
-    what a resumed run must share with the folder's, by name.
+    ``fixed`` is what a resumed run must share with the folder's, by name.
     """
 
     def __init__(
@@ -39,8 +38,7 @@ class Run:
     ) -> None:
         self.model, self.sampling, self.book, self.current, self.folder = model, sampling, book, current, folder
         self._fixed = dict(fixed or {})
-        self.more: dict[str, Any] = {}
-        """Further parts to keep, by name."""
+        self.more: dict[str, Any] = {}  # further parts to keep, by name
 
     def take(self, turnout: Turnout, step: Any) -> None:
         """One step: release the noisy sum of the people who are there, each of whom has paid, and follow it."""
@@ -117,10 +115,7 @@ class Run:
     def resume(
         self, parts: Mapping[str, Any], unseen: list[Announced], *, first: Callable[[Any], Any] = lambda value: value
     ) -> None:
-        """Go on from a folder, as it loads; people pay for what may have been released since it was saved.
-
-        ``first`` gives the first process's value in every process of a group.
-        """
+        """Go on from a folder; people pay for what may have been released since. ``first``: of the first process."""
         self.check(parts)
         self.book.load(parts["book"])
         self.sampling.restore(parts["sampling"])

@@ -22,16 +22,9 @@ from almoner.training._run.state import CurrentState, TrainingState
 from almoner.training.correlated._kinds import FixedBatches
 
 __all__ = [
-    "RENAMED",
-    "Compute",
-    "Settings",
-    "Watched",
-    "check_losses",
-    "check_optimizer",
-    "check_shares",
-    "checked_callbacks",
-    "watched",
-]
+    "RENAMED", "Compute", "Settings", "Watched", "check_losses", "check_optimizer", "check_shares",
+    "checked_callbacks", "watched",
+]  # fmt: skip
 
 RENAMED = {
     "epsilon": "budget=training.Target(epsilon=1.0, delta=1e-5)",
@@ -60,8 +53,7 @@ RENAMED = {
 """Parameters of earlier versions, and the line to write in their place."""
 
 
-OWN = (FullBatch, Poisson, FixedBatches)
-"""The samplings that the card can describe in words."""
+OWN = (FullBatch, Poisson, FixedBatches)  # the samplings that the card can describe in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,24 +79,19 @@ class Compute:
 class Settings:
     """The facts that a run's card states, fixed before any private data are read. Every field is public."""
 
-    budget: filters.Filter | None
-    """The budget of each person; None: there is an odometer alone."""
-    odometer: Boundary | None = None
-    """A fresh odometer that stands in place of a budget."""
-    max_grad_norm: float
-    """The clip to begin with; callbacks may set another."""
+    budget: filters.Filter | None  # the budget of each person; None: there is an odometer alone
+    odometer: Boundary | None = None  # a fresh odometer that stands in place of a budget
+    max_grad_norm: float  # the clip to begin with; callbacks may set another
     divisor: float
     noise_multiplier: float
-    steps: int | None
-    """The number of steps that each person can pay in full; None: as many as the budget admits."""
+    steps: int | None  # the number of steps that each person can pay in full; None: as many as the budget admits
     last_step: int | None = None
     individual: bool = True
     sampling: Any
     seeded: bool
     batches: Any = None
     """The plan of fixed batches with correlated noise; None: all people, or Poisson samples of them, in every step."""
-    why: str = ""
-    """Why the budget is this filter, where it was recommended."""
+    why: str = ""  # why the budget is this filter, where it was recommended
 
     def fixed(self) -> dict[str, Any]:
         """The settings that a resumed run must share with its folder, because its card states them."""

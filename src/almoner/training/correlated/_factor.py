@@ -39,8 +39,7 @@ KEYS = 2**128
 SLACK = 2.0**-50
 
 Array = NDArray[np.float64]
-Draw = Callable[[int], Array]
-"""The independent noise z of a step: called with the step, always with the same result."""
+Draw = Callable[[int], Array]  # the independent noise z of a step: called with the step, always with the same result
 
 
 def above(value: float, terms: int = 1) -> float:
@@ -89,8 +88,7 @@ class Factor(ABC):
     """A factor C for a number of steps. Public."""
 
     steps: int
-    vectors: int
-    """The number of vectors, each as long as the parameters, that ``noise`` keeps."""
+    vectors: int  # the number of vectors, each as long as the parameters, that ``noise`` keeps
 
     @abstractmethod
     def column(self, place: int) -> Array:
@@ -286,12 +284,10 @@ class Noise:
 
     def __init__(self, factor: Factor, size: int, *, key: int | None = None) -> None:
         _check.whole(1, size=size)
-        self.factor, self._size = factor, int(size)
-        """C. Public."""
+        self.factor, self._size = factor, int(size)  # C. Public.
         self._keys: list[tuple[int, int | None]] = [(0, _checked(key))]
         self._rows: Iterator[Array] = factor.noise(self.draw)
-        self.step = 0
-        """The number of steps whose noise was given."""
+        self.step = 0  # the number of steps whose noise was given
 
     def __repr__(self) -> str:
         return f"Noise(size={self._size}, step={self.step})"

@@ -11,17 +11,8 @@ from torch import Tensor, nn
 from almoner.errors import ArgumentError
 
 __all__ = [
-    "Batch",
-    "ByPerson",
-    "Chunk",
-    "Column",
-    "Inputs",
-    "as_inputs",
-    "as_tensor",
-    "check_batch",
-    "chunks",
-    "selected",
-]
+    "Batch", "ByPerson", "Chunk", "Column", "Inputs", "as_inputs", "as_tensor", "check_batch", "chunks", "selected",
+]  # fmt: skip
 
 Batch = Tensor | Sequence[Tensor] | Mapping[str, Tensor]
 """Inputs of a module: a tensor, several in order, or by name; also arrays of NumPy, tables of pandas."""
@@ -93,10 +84,7 @@ class Inputs(tuple[Tensor, ...]):
         channels_last: bool = False,
         change: "Callable[[Inputs], Inputs] | None" = None,
     ) -> "Inputs":
-        """Copy some records to the module's device: a module may change them in place.
-
-        ``channels_last``: of images, which convolutions on a processor are faster with; ``change``: of the copies.
-        """
+        """Copy some records, changed, to the module's device: a module may change them in place."""
         own = self.rows(records).map(torch.clone) if isinstance(records, slice) else self.rows(records)
         own = own if change is None else change(own)
 
@@ -176,8 +164,7 @@ class ByPerson:
 
     def __init__(self, people: Tensor, at_least: int = 0) -> None:
         self._order = torch.argsort(people, stable=True)
-        self.counts = torch.bincount(people, minlength=at_least)
-        """(people,) how many records each has."""
+        self.counts = torch.bincount(people, minlength=at_least)  # (people,) how many records each has
         self._starts = torch.cumsum(self.counts, 0) - self.counts
 
     def of(self, people: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -53,8 +53,7 @@ def checked_weights(weights: Tensor, norms: Tensor) -> Tensor:
 Weigh = Callable[[Tensor, Tensor], Tensor]
 
 MEMORY = 2**26
-MOST_RECORDS = 2**12
-"""Never more records at once than this."""
+MOST_RECORDS = 2**12  # never more records at once than this
 
 
 class Gradients:

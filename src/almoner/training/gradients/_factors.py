@@ -29,40 +29,21 @@ import torch
 from torch import Tensor, nn
 
 __all__ = [
-    "Dense",
-    "Factor",
-    "Factors",
-    "Make",
-    "OuterProducts",
-    "ParameterFactors",
-    "SparseRows",
-    "add_weighted_sums",
-    "full",
-    "gradients_of",
-    "grouped_by_person",
-    "norms_of",
-    "of_one_person",
-    "of_parameters",
-    "products_cost_less",
-]
+    "Dense", "Factor", "Factors", "Make", "OuterProducts", "ParameterFactors", "SparseRows", "add_weighted_sums",
+    "full", "gradients_of", "grouped_by_person", "norms_of", "of_one_person", "of_parameters", "products_cost_less",
+]  # fmt: skip
 
 TRAFFIC = 32
 """Writing one number of g costs about as much as so many multiplications: where it is better not to build g."""
 
-DOUBLE = 2
-"""A multiplication in double precision costs so many in single precision."""
-
-ROWS_AT_ONCE = 512
-"""So many rows of a sum are made at once."""
-
-SMALL = 1024
-"""Gradients of so few numbers cost more for each operation than for each number."""
+DOUBLE = 2  # a multiplication in double precision costs so many in single precision
+ROWS_AT_ONCE = 512  # so many rows of a sum are made at once
+SMALL = 1024  # gradients of so few numbers cost more for each operation than for each number
 
 ROUNDING = 2.0**-20
 """The most that rounding takes from a squared norm where g is not built, as part of the square without cancellation."""
 
-PIECE = 64
-"""So many squares are added up in single precision: in any order their sum is right to a relative 64 / 2^24."""
+PIECE = 64  # so many squares are added up in single precision: in any order their sum is right to a relative 64 / 2^24
 
 NORM_ROUNDING, NORM_UNDERFLOW = 5e-6, 1e-15
 """Norms are given larger than computed by this share and this much: more than the rounding of their sums."""
@@ -268,8 +249,7 @@ def products_cost_less(places: int, i: int, o: int, groups: int) -> bool:
     return groups == 1 and (places == 1 or DOUBLE * places * places * (i + o + TRAFFIC) < TRAFFIC * i * o)
 
 
-Factors = list[Factor | None]
-"""One for each parameter; None for a parameter that was not used."""
+Factors = list[Factor | None]  # one for each parameter; None for a parameter that was not used
 
 ParameterFactors = list[tuple[nn.Parameter, Factor]]
 

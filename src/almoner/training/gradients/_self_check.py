@@ -21,11 +21,8 @@ __all__ = ["check", "evaluation_mode", "gradients", "spread"]
 
 Value = TypeVar("Value")
 
-FEW = 4
-"""So many records from all over are compared."""
-
-UNLIKE = 6
-"""So many that are least alike are compared, too."""
+FEW = 4  # so many records from all over are compared
+UNLIKE = 6  # so many that are least alike are compared, too
 
 LOOKED_AT, LOADED, NUMBERS = 2**12, 16, 2**22
 """They are found among so many, or so many of those that are read when asked for; of so many numbers in all."""
@@ -34,8 +31,7 @@ COINS = (0, 3, 155)
 """Seeds: the first coin of the second is less than 0.01, that of the third more than 0.99, so that what happens rarely
 does happen."""
 
-HUGE = 1e6
-"""So much larger are other records made: then a mixture with a weight of 1e-8 is above the rounding."""
+HUGE = 1e6  # so much larger are other records made: then a mixture with a weight of 1e-8 is above the rounding
 
 ABSOLUTE, RELATIVE = 1e-6, 1e-3
 """Rounding in single precision, with room for long sums: a layer that is treated wrongly is off by far more."""

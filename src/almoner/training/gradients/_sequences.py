@@ -86,10 +86,7 @@ def _states(x: Tensor, w: Tensor) -> Tensor:
 
 
 def _outputs(ctx: Any, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(n, t, hidden) outputs from zero; (n, hidden) last cell state, or empty; (n, t, hidden) states before.
-
-    The states before each place are without a gradient.
-    """
+    """(n, t, hidden) outputs from zero, (n, hidden) last cells or empty, and states before, without a gradient."""
     before = h[:-1].transpose(0, 1)
     ctx.mark_non_differentiable(before)
     return h[1:].transpose(0, 1).contiguous(), c, before

@@ -2,10 +2,6 @@
 
 The features of a record depend on that record and on public settings alone, so they cost no privacy. A private linear
 model on them is hard to beat at small epsilon (Tramèr & Boneh 2021).
-
-Names and symbols
-    positions     where a patch is taken: every ``stride`` pixels, down and across
-    filters       of patches: whitened patches of drawings, of length 1, and then the same ones mirrored
 """
 
 import hashlib
@@ -28,14 +24,9 @@ __all__ = ["Patches", "Scattering", "Whitened", "cached"]
 CONTRAST = 10 / 255
 """Added, as a square, to the variance of a patch that it is divided by: what is nearly even stays small."""
 
-EVEN = 0.1
-"""Added to the variances along the principal axes of patches before they are evened out."""
-
-SAMPLE = 80_000
-"""Patches of drawings that are looked at, at most."""
-
-TOGETHER = 8
-"""Images at a time, so that what is computed stays small."""
+EVEN = 0.1  # added to the variances along the principal axes of patches before they are evened out
+SAMPLE = 80_000  # patches of drawings that are looked at, at most
+TOGETHER = 8  # images at a time, so that what is computed stays small
 
 
 class Scattering(nn.Module):
@@ -76,11 +67,9 @@ class Scattering(nn.Module):
         return f"shape={self.shape}, scales={self.scales}, angles={self.angles}, order={self.order}"
 
     def forward(self, images: Tensor) -> Tensor:
-        """The features of images, (records, channels, height, width) or without the channels; float32 or float64.
+        """(records, channels * self.channels, *self.output_shape[1:]): for each channel the average, order 1, order 2.
 
-        Returns: (records, channels * self.channels, *self.output_shape[1:]) of the images' type: for each input channel
-            the average, then order 1 by scale and angle, then order 2. Raises ArgumentError for images of other shapes
-            or types.
+        Images are (records, channels, height, width) or without the channels; float32 or float64; else ArgumentError.
         """
         images = _with_channels(images, self.shape)
         flat = images.reshape(-1, 1, *self.shape)
@@ -161,10 +150,9 @@ class Patches(nn.Module):
         return f"shape={self.shape}, drawings={self.drawings!r}, filters={self.filters}, {settings}"
 
     def forward(self, images: Tensor) -> Tensor:
-        """The features of images, (records, channels, height, width) or without the channels; float32 or float64.
+        """(records, 2 * filters, cells, cells): what exceeds the threshold, and of the negatives; of the images' type.
 
-        Returns: (records, 2 * filters, cells, cells) of the images' type: what exceeds the threshold, and of the
-            negatives. Raises ArgumentError for images of other shapes or types.
+        Images are (records, channels, height, width) or without the channels; float32 or float64; else ArgumentError.
         """
         images = _with_channels(images, self.shape)
         if self.products is None:
@@ -264,8 +252,7 @@ class Whitened(nn.Module):
     def learn(self, like: Tensor) -> None:
         """Draw, and find the centre and the axes, unless that was done: else it is done when the first image comes.
 
-        They are found from the drawings' inner products: there are fewer drawings than features. ``like`` is an image,
-        or zeros, of which only shape and type count.
+        By the drawings' inner products, as there are fewer than features. Of ``like`` only shape and type count.
         """
         if self.axes is not None:
             return

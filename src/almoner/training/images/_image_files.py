@@ -19,8 +19,7 @@ from almoner.errors import ArgumentError, DataError
 
 __all__ = ["Pictures", "read", "shape_of"]
 
-SMALLEST = 8
-"""Pixels of a side, at least."""
+SMALLEST = 8  # pixels of a side, at least
 
 ENDINGS = (".png", ".jpg", ".jpeg")
 MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
@@ -31,14 +30,11 @@ Shape = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pictures:
-    """Images of one size, (records, channels, height, width) uint8. Private, except the size.
+    """Images of one size. Private, except the size."""
 
-    Labels (records,) are numbers of the classes, None where not asked for; people (records,), None: each is one.
-    """
-
-    images: NDArray[np.uint8]
-    labels: Any
-    people: NDArray[Any] | None
+    images: NDArray[np.uint8]  # (records, channels, height, width)
+    labels: Any  # (records,) numbers of the classes; None where they were not asked for
+    people: NDArray[Any] | None  # (records,) whose each image is; None: each is a person of its own
 
     @property
     def shape(self) -> Shape:

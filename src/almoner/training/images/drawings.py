@@ -20,11 +20,8 @@ from almoner.errors import ArgumentError
 __all__ = ["Scenes", "Shapes", "Strokes"]
 
 Images = NDArray[np.float32]
-Size = tuple[int, int, int, int]
-"""(count, channels, height, width)"""
-
-_BATCH = 250
-"""Pictures that are drawn at a time."""
+Size = tuple[int, int, int, int]  # (count, channels, height, width)
+_BATCH = 250  # pictures that are drawn at a time
 
 
 @dataclass(frozen=True, slots=True)
