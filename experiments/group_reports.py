@@ -30,7 +30,7 @@ from almoner.training._linear.descent import Matrix, scores
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from almoner.training.gradients import Batch
+    from almoner.training.gradients._batches import Batch
 
 __all__ = ["Audience", "GroupReport", "GroupWatch", "linear_measure", "module_measure"]
 

@@ -31,10 +31,11 @@ from torch import nn
 
 from almoner import filters, mechanisms, odometers, training
 from almoner.report import figures
-from almoner.training import policies
+from almoner.training import callbacks
 
 HERE = Path(__file__).parent
 sys.path += [str(HERE), str(HERE.parent)]
+import lecuyers_policies  # noqa: E402
 import pages  # noqa: E402
 from policies import accuracy, planned_epsilon  # noqa: E402
 from transfer import BY_RECORD, Images, load, network, pretrained  # noqa: E402
@@ -157,7 +158,7 @@ def run(
     module, train, test = start(name, part, size, learnt, known, seed)
     whole, falling = part == "whole network", noise == "falling noise"
     last = size.whole_network_epochs if whole else size.falling_epochs if falling else size.epochs
-    stopping = policies.EarlyStopping(
+    stopping = callbacks.EarlyStopping(
         patience=size.patience,
         every=size.epoch,
         odometer=odometers.Renyi(delta=size.delta, plan=plan(size)),
@@ -175,7 +176,9 @@ def run(
             if looks[-1][0] == last:
                 now.stop("as many epochs as are trained here")
 
-    lower = policies.ReduceNoiseOnPlateau(by=size.by, least=size.least, every=1, epoch=size.epoch, sigma=size.sigma)
+    lower = lecuyers_policies.ReduceNoiseOnPlateau(
+        by=size.by, least=size.least, every=1, epoch=size.epoch, sigma=size.sigma
+    )
     trainer = training.Trainer(
         module,
         BY_RECORD,
@@ -210,7 +213,7 @@ def at(row: dict[str, Any], moment: str, size: Size) -> dict[str, float] | None:
     names = ("epoch", "noise", "count", "ex-post", "pathwise", "accuracy")
     looks = [dict(zip(names, look, strict=True)) for look in row["looks"]]
     if moment == "target":
-        margin = policies.DEVIATIONS * size.sigma
+        margin = callbacks.DEVIATIONS * size.sigma
         found = [look for look in looks if look["count"] - margin >= size.target * row["people"]]
     else:
         epoch = {"stopped": row["stopped"], "last": looks[-1]["epoch"]}[moment]

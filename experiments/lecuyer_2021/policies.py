@@ -29,11 +29,11 @@ from torch import Tensor, nn
 
 from almoner import filters, mechanisms, training
 from almoner.report import figures
-from almoner.training import policies
-from almoner.training.images import features
+from almoner.training.images import _features as features
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
+import lecuyers_policies  # noqa: E402
 import pages  # noqa: E402
 from data_sets import cifar10  # noqa: E402
 
@@ -190,10 +190,10 @@ def policy(name: str, size: Size) -> list[Any]:
         "epochs_left": size.epochs_left,
     }
     if name == "adaptive noise":
-        return [policies.AdaptiveNoise(by=size.noise_by, **common)]
+        return [lecuyers_policies.AdaptiveNoise(by=size.noise_by, **common)]
     if name == "adaptive batch":
         by, least = size.batch_by / size.people, size.least_batch / size.people
-        return [policies.AdaptiveBatch(by=by, least=least, **common)]
+        return [lecuyers_policies.AdaptiveBatch(by=by, least=least, **common)]
     return []
 
 

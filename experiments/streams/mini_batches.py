@@ -30,8 +30,8 @@ from journal import record, recorded
 
 from almoner import filters, odometers, training
 from almoner.curves import gaussian
-from almoner.training import callbacks
-from almoner.training.correlated import BandedInverse, FixedBatches
+from almoner.training import FixedBatches, callbacks
+from almoner.training.correlated import BandedInverse
 
 PAGE = pages.DOCS / "mini-batches.md"
 Make = Callable[..., training.Trainer]

@@ -26,7 +26,7 @@ from tables import Data, held_out, load
 
 from almoner import filters, training
 from almoner.curves import gaussian
-from almoner.training import callbacks, policies
+from almoner.training import callbacks
 
 PAGE = pages.DOCS / "adaptive-clip.md"
 
@@ -59,7 +59,7 @@ def run(data: Data, rule: str, clip: float, rate: float, seed: int, *, mu: float
         steps=steps,
         seed=seed,
     )
-    adaptive = [] if quantile is None else [policies.AdaptiveClip(quantile=quantile, rate=0.5)]
+    adaptive = [] if quantile is None else [callbacks.AdaptiveClip(quantile=quantile, rate=0.5)]
     done = trainer.fit(inputs, labels, callbacks=[*adaptive, mean])
     with torch.no_grad():
         right = mean.module(dense(data.x_test)).argmax(-1).numpy() == data.y_test

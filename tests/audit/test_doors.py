@@ -12,11 +12,12 @@ import torch
 from almoner import audit, filters, individual, training
 from almoner.errors import ArgumentError
 from almoner.queries import Sum
+from almoner.training import FixedBatches
 from almoner.training._linear import descent, search
 from almoner.training._run import books, distributed, samplings, settings
-from almoner.training.correlated import Banded, BandedInverse, FixedBatches
+from almoner.training.callbacks import AdaptiveClip
+from almoner.training.correlated import Banded, BandedInverse
 from almoner.training.correlated._factor import Factor, Pattern
-from almoner.training.policies import AdaptiveClip
 from pipelines import (
     DOORS,
     PEOPLE,

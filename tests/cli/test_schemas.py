@@ -43,6 +43,9 @@ RIGHT = [
     ("question", shown("service.md", 0).get("usual", {"ask": "people", "rho": 0.01})),
     ("schema", as_json(tomllib.loads((PACKAGE / "training" / "adult.toml").read_text(encoding="utf-8")))),
     ("schema", shown("training/from-a-file.md", 0)),
+    ("train", {"steps": 100, "learning_rate": 4, "purpose": "research"}),
+    ("tune", {"learning_rate": [1, 4.5]}),
+    ("train-images", {"dimensions": 300}),
     *(("mechanism", each) for each in MECHANISMS),
 ]
 

@@ -12,8 +12,9 @@ from torch import nn
 from almoner import audit, filters, training
 from almoner.audit._accounts import account_of
 from almoner.queries import Count, Histogram, Keys, Mean, People, Session, Sum
-from almoner.training.correlated import Banded, BandedInverse, FixedBatches
-from almoner.training.policies import AdaptiveClip
+from almoner.training import FixedBatches
+from almoner.training.callbacks import AdaptiveClip
+from almoner.training.correlated import Banded, BandedInverse
 from almoner.training.stopping import Dropouts, StillActive, Tree
 from terms import grouped
 

@@ -25,7 +25,8 @@ from torch import nn
 from almoner import _audit_hook, filters, individual, odometers, training
 from almoner.errors import ArgumentError
 from almoner.ledger import Ledger, Terms, verify
-from almoner.training.correlated import Banded, BandedInverse, FixedBatches
+from almoner.training import FixedBatches
+from almoner.training.correlated import Banded, BandedInverse
 
 N, CLIP, SIGMA, SQUARES = 12, 1.0, 4.0, 9.0
 """People, clip, noise, and how much everybody's squared contributions may add up to: fewer than there are steps."""

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from almoner import errors, filters, individual, mechanisms, odometers, training
-from almoner.training import policies, stopping
+from almoner.training import callbacks, stopping
 from training_runs import BY_RECORD, N, network, records, trainer
 
 SAMPLED = odometers.Gaussian(delta=1e-5, plan=1.0)  # no price for sampled steps
@@ -81,7 +81,7 @@ def test_questions_of_callbacks_are_asked_of_all_accounts_first():
 def test_early_stopping_asks_its_odometer_before_the_first_step():
     """Its odometer has no price for the run's steps: refused before anybody is charged for one."""
     people = individual.Filter(N, filters.Renyi(epsilon=1.0, delta=1e-5))
-    stop = policies.EarlyStopping(target=10, every=5, odometer=SAMPLED.fresh())
+    stop = callbacks.EarlyStopping(target=10, every=5, odometer=SAMPLED.fresh())
     with pytest.raises(errors.Unsupported):
         trainer(people, sampling=training.Poisson(0.2), noise_multiplier=9.0).fit(*records(), callbacks=[stop])
     assert not people.spent().any()

@@ -18,7 +18,7 @@ from torch.utils.data import (
 )
 
 from almoner import errors, filters, individual, training
-from almoner.training.correlated import FixedBatches
+from almoner.training import FixedBatches
 from training_runs import BY_RECORD, N, network, records, trainer
 
 BUDGET = filters.Gaussian(epsilon=1.0, delta=1e-5)

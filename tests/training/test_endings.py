@@ -16,12 +16,12 @@ import torch
 
 from almoner import errors, filters, ledger, mechanisms, odometers, training
 from almoner.queries import Session
-from almoner.training import callbacks, policies
+from almoner.training import FixedBatches, callbacks
 from almoner.training._records import correct
 from almoner.training._run import ending
 from almoner.training._run.ending import Interruptions, Killed, Saves
 from almoner.training._run.folder import Folder, _read
-from almoner.training.correlated import Banded, FixedBatches
+from almoner.training.correlated import Banded
 from training_runs import BY_RECORD, N, network, records, trainer
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "crashes" / "training.py"
@@ -201,7 +201,7 @@ def test_callbacks_see_each_step_once_and_ask_once(tmp_path):
             average = callbacks.MovingAverage(0.5)
             schedule = torch.optim.lr_scheduler.StepLR(optimizer, 5)
             seen = [
-                policies.DecreasingNoise(factor=0.9, every=5, least=1.0),
+                callbacks.DecreasingNoise(factor=0.9, every=5, least=1.0),
                 *once[:1],
                 callbacks.Schedule(schedule),
                 *once[1:],

@@ -24,11 +24,12 @@ from torch import nn
 if __name__ == "__main__":
     sys.path.append(str(Path(__file__).parents[1] / "helpers"))
 
+import his_policies
 from almoner import filters, individual, mechanisms, odometers, training
 from almoner.ledger import Ledger, Terms
-from almoner.training import policies, stopping
+from almoner.training import FixedBatches, callbacks, stopping
 from almoner.training._run.distributed import Processes
-from almoner.training.correlated import Banded, BandedInverse, FixedBatches
+from almoner.training.correlated import Banded, BandedInverse
 from almoner.training.gradients.augmentations import Views
 from training_runs import BY_RECORD, dies
 
@@ -392,33 +393,33 @@ def still_active():
 
 @run("callback: the clip follows a quantile")
 def adaptive_clip():
-    return trained(fitted={"callbacks": [policies.AdaptiveClip(every=3)]})
+    return trained(fitted={"callbacks": [callbacks.AdaptiveClip(every=3)]})
 
 
 @run("callback: adaptive noise")
 def adaptive_noise():
-    callback = policies.AdaptiveNoise(by=1.0, every=1, epoch=3, sigma=20.0, epochs_left=1)
+    callback = his_policies.AdaptiveNoise(by=1.0, every=1, epoch=3, sigma=20.0, epochs_left=1)
     return trained(fitted={"callbacks": [callback]})
 
 
 @run("callback: adaptive batch")
 def adaptive_batch():
-    callback = policies.AdaptiveBatch(by=0.02, least=0.1, every=1, epoch=3, sigma=20.0, epochs_left=1)
+    callback = his_policies.AdaptiveBatch(by=0.02, least=0.1, every=1, epoch=3, sigma=20.0, epochs_left=1)
     return trained(renyi_order, fitted={"callbacks": [callback]}, **POISSON)
 
 
 @run("callbacks: noise falls, and falls on a plateau")
 def falling_noise():
-    callbacks = [
-        policies.ReduceNoiseOnPlateau(by=0.5, least=4.0, epoch=4, sigma=20.0),
-        policies.DecreasingNoise(factor=0.9, every=3, least=4.0),
+    both = [
+        his_policies.ReduceNoiseOnPlateau(by=0.5, least=4.0, epoch=4, sigma=20.0),
+        callbacks.DecreasingNoise(factor=0.9, every=3, least=4.0),
     ]
-    return trained(fitted={"callbacks": callbacks})
+    return trained(fitted={"callbacks": both})
 
 
 @run("callback: early stopping")
 def early_stopping():
-    callback = policies.EarlyStopping(patience=2, every=2, odometer=bound(), sigma=20.0)
+    callback = callbacks.EarlyStopping(patience=2, every=2, odometer=bound(), sigma=20.0)
     told = trained(individual=False, noise_multiplier=20.0, fitted={"callbacks": [callback]})
     return told | {"cost": callback.odometer.ex_post_epsilon()}
 
@@ -487,7 +488,7 @@ def shares_resumed():
     with tempfile.TemporaryDirectory() as folder:
         saved = {"checkpoint": Path(folder) / "kept", "checkpoint_every": 3}
         for resume in (False, True):
-            fitted = saved | {"resume": resume, "shares": SHARES, "callbacks": [policies.AdaptiveClip(every=3)]}
+            fitted = saved | {"resume": resume, "shares": SHARES, "callbacks": [callbacks.AdaptiveClip(every=3)]}
             if not resume:
                 with crash("after the release", 8):
                     trained(large, optimizer=adam, fitted=fitted)

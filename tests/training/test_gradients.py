@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from almoner import errors
-from almoner.training.gradients import Gradients, _layers, _self_check, check, clipping
+from almoner.training.gradients import Gradients, _layers, _self_check, check
+from almoner.training.gradients._engine import clipping
 from gradient_modules import BY_RECORD, MODULES, by_record, setting
 
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from almoner.training.gradients import Gradients, check, clipping
+from almoner.training.gradients import Gradients, check
+from almoner.training.gradients._engine import clipping
 from almoner.training.gradients._factors import Dense, SparseRows
 from gradient_modules import BY_RECORD, Sequence, by_record, setting
 

@@ -10,9 +10,9 @@ from itertools import groupby
 import numpy as np
 import pytest
 
+import his_policies
 from almoner import mechanisms
 from almoner.curves import renyi
-from almoner.training import policies
 from data_folders import DATA, needs
 
 SIGMA, IMAGES, BATCH, DELTA = 100.0, 50_000, 512, 1e-6
@@ -88,7 +88,7 @@ def test_adaptive_noise_is_his_rule_on_any_counts(seed):
     """The noise rises by 0.1 after growth, and falls after none, never below where it began."""
     counts = random_counts(seed)
     run = Replayed(counts, noise=1.0, admits=lambda cost: True)
-    seen = run.after_each_look(policies.AdaptiveNoise(epoch=2), lambda now: now.noise_multiplier)
+    seen = run.after_each_look(his_policies.AdaptiveNoise(epoch=2), lambda now: now.noise_multiplier)
     expected = by_his_rule(counts, 1.0, lambda noise, grown: noise + 0.1 if grown else max(1.0, noise - 0.1))
     assert seen == pytest.approx(expected, abs=1e-9)
 
@@ -98,7 +98,7 @@ def test_adaptive_batches_are_his_rule_on_any_counts(seed):
     """The batch shrinks by 128 after growth, and grows after none, between 256 and 512."""
     counts = random_counts(seed)
     run = Replayed(counts, noise=1.0, rate=512 / IMAGES, admits=lambda cost: True)
-    policy = policies.AdaptiveBatch(by=128 / IMAGES, least=256 / IMAGES, every=1, epoch=2)
+    policy = his_policies.AdaptiveBatch(by=128 / IMAGES, least=256 / IMAGES, every=1, epoch=2)
     seen = run.after_each_look(policy, lambda now: now.sample_rate * IMAGES)
     expected = by_his_rule(counts, 512, lambda batch, grown: max(256, batch - 128) if grown else min(512, batch + 128))
     assert seen == pytest.approx(expected, abs=1e-6)
@@ -109,7 +109,7 @@ def test_noise_on_a_plateau_is_his_rule_on_any_counts(seed):
     """The noise falls by 0.1 after each look without growth, never below the least, and never rises."""
     counts = random_counts(seed)
     run = Replayed(counts, noise=2.0)
-    policy = policies.ReduceNoiseOnPlateau(least=1.0, epoch=2)
+    policy = his_policies.ReduceNoiseOnPlateau(least=1.0, epoch=2)
     seen = run.after_each_look(policy, lambda now: now.noise_multiplier)
     expected = by_his_rule(counts, 2.0, lambda noise, grown: max(1.0, noise - 0.1), saves=False)
     assert seen == pytest.approx(expected, abs=1e-9)
@@ -141,7 +141,7 @@ def test_adaptive_noise_repeats_his_runs():
     """Let run on his counts and his budget, the noise after each look is his: in all looks of all runs."""
     for rows in recorded("adaptive.csv", "adapt_noise"):
         run = Replayed(looks(rows, "noisy_correct", 10), noise=1.0, rate=BATCH / IMAGES)
-        seen = run.after_each_look(policies.AdaptiveNoise(epoch=98), lambda now: now.noise_multiplier)
+        seen = run.after_each_look(his_policies.AdaptiveNoise(epoch=98), lambda now: now.noise_multiplier)
         assert seen == pytest.approx(looks(rows, "sigma", 10), abs=1e-9)
 
 
@@ -150,7 +150,7 @@ def test_adaptive_batches_repeat_his_runs():
     """Let run on his counts and his budget, the batch after each look is his: in all looks of all runs."""
     for rows in recorded("adaptive.csv", "adapt_batch"):
         run = Replayed(looks(rows, "noisy_correct", 10), noise=1.0, rate=BATCH / IMAGES)
-        policy = policies.AdaptiveBatch(by=128 / IMAGES, least=256 / IMAGES, epoch=98)
+        policy = his_policies.AdaptiveBatch(by=128 / IMAGES, least=256 / IMAGES, epoch=98)
         seen = run.after_each_look(policy, lambda now: now.sample_rate * IMAGES)
         assert seen == pytest.approx(looks(rows, "batch_size", 10), abs=1e-6)
         assert run.step == 980 + sum(10 * round(IMAGES / batch) for batch in looks(rows, "batch_size", 10)[:-1])
@@ -163,6 +163,6 @@ def test_noise_on_a_plateau_repeats_his_runs():
     assert len(runs) == 10
     for rows in runs:
         run = Replayed(looks(rows, "noisy_correct", 1), noise=2.0, rate=BATCH / IMAGES)
-        policy = policies.ReduceNoiseOnPlateau(least=1.0, epoch=98)
+        policy = his_policies.ReduceNoiseOnPlateau(least=1.0, epoch=98)
         seen = run.after_each_look(policy, lambda now: now.noise_multiplier)
         assert seen == pytest.approx(looks(rows, "sigma", 1), abs=1e-9)

@@ -8,7 +8,7 @@ import torch
 
 from almoner import errors, filters
 from almoner.training._records import correct
-from almoner.training.logs import Log, TensorBoard
+from almoner.training.callbacks import Log, TensorBoard
 from training_runs import N, records, trainer
 
 BUDGET = filters.Gaussian(epsilon=1.0, delta=1e-5)

@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import his_policies
 from almoner import errors, filters, mechanisms, odometers, training
-from almoner.training import policies
+from almoner.training import callbacks
 from almoner.training._records import correct
 from training_runs import BY_RECORD, N, dies, network, trainer
 
@@ -49,7 +50,7 @@ def noises(policy, run, *, looks, steps):
 def test_the_noise_of_lecuyers_policy():
     """The noise of his own program for these counts: it rises while they grow, and falls to where it began."""
     counts = [10000, 15000, 19000, 22000, 24000, 25000, 25500, 25600, 25650, 25700, 25700, 25700, 25700, 25700, 25700]
-    policy = policies.AdaptiveNoise(epoch=98)
+    policy = his_policies.AdaptiveNoise(epoch=98)
     run = Fake(counts, noise_multiplier=1.0, last=10**6)
     expected = [1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.6, 1.5, 1.4, 1.3, 1.2, 1.1, 1.0, 1.0]  # the start is the least
     assert noises(policy, run, looks=len(counts), steps=980) == expected
@@ -60,21 +61,21 @@ def test_the_noise_of_lecuyers_policy():
 
 def test_the_threshold_is_three_standard_deviations_of_the_count():
     """An increase of 300 counts at sigma 100, one of 299 does not, and what it is compared with stays."""
-    policy = policies.AdaptiveNoise(by=0.5, every=1, epoch=2, sigma=100.0, epochs_left=0)
+    policy = his_policies.AdaptiveNoise(by=0.5, every=1, epoch=2, sigma=100.0, epochs_left=0)
     run = Fake([299, 300, 599, 600], noise_multiplier=2.0)
     assert noises(policy, run, looks=4, steps=2) == [2.0, 2.5, 2.0, 2.5]
 
 
 def test_a_dip_of_the_count_is_no_growth_afterwards():
     """The count is compared with the largest significant one: a dip is no growth later, and slow growth adds up."""
-    policy = policies.AdaptiveNoise(by=0.5, every=1, epoch=2, sigma=100.0, epochs_left=0)
+    policy = his_policies.AdaptiveNoise(by=0.5, every=1, epoch=2, sigma=100.0, epochs_left=0)
     run = Fake([26753, 26133, 26835, 26900, 26990, 27053], noise_multiplier=3.0)
     assert noises(policy, run, looks=6, steps=2) == [3.5, 3.0, 3.0, 3.0, 3.0, 3.5]
 
 
 def test_the_budget_is_saved_only_while_enough_epochs_are_possible():
     """The noise rises only if more than so many epochs of steps as they are now fit."""
-    policy = policies.AdaptiveNoise(by=0.5, every=1, epoch=10, sigma=1.0, epochs_left=3)
+    policy = his_policies.AdaptiveNoise(by=0.5, every=1, epoch=10, sigma=1.0, epochs_left=3)
     run = Fake([100, 200, 300, 400], noise_multiplier=2.0, last=61)
     # after looks at steps 10, 20 and 30 at least 31 more steps fit, at step 40 not
     assert noises(policy, run, looks=4, steps=10) == [2.5, 3.0, 3.5, 3.5]
@@ -82,14 +83,14 @@ def test_the_budget_is_saved_only_while_enough_epochs_are_possible():
 
 def test_noise_falls_on_a_plateau_alone():
     """Minus 0.1 after each look without a significant increase, and never below the least."""
-    policy = policies.ReduceNoiseOnPlateau(least=1.75, epoch=98)
+    policy = his_policies.ReduceNoiseOnPlateau(least=1.75, epoch=98)
     run = Fake([1000, 2000, 2100, 2299, 2300, 9000, 9000, 9000], noise_multiplier=2.0)
     assert noises(policy, run, looks=8, steps=98) == [2.0, 2.0, 1.9, 1.8, 1.8, 1.8, 1.75, 1.75]
 
 
 def test_batches_shrink_while_training_gets_better_and_grow_back():
     """Never above where they began; not below the least; an epoch of smaller batches has more steps."""
-    policy = policies.AdaptiveBatch(by=0.01, every=1, epoch=25, least=0.015, sigma=1.0, epochs_left=0)
+    policy = his_policies.AdaptiveBatch(by=0.01, every=1, epoch=25, least=0.015, sigma=1.0, epochs_left=0)
     run = Fake([100, 200, 300, 300, 300, 300], sample_rate=0.04)
     seen, asked = {}, 6
     for run.step in range(250):
@@ -104,22 +105,22 @@ def test_a_resumed_run_does_not_look_again_at_the_same_step():
     """A run that goes on from a checkpoint calls its policies at the step that it stands at: they have asked there."""
     run = Fake([1000, 2000, 3000], noise_multiplier=1.0)
     run.released = {}
-    noise = policies.AdaptiveNoise(every=1, epoch=5, epochs_left=0)
-    stopping = policies.EarlyStopping(patience=1, every=5, odometer=odometers.Gaussian(delta=1e-5))
+    noise = his_policies.AdaptiveNoise(every=1, epoch=5, epochs_left=0)
+    stopping = callbacks.EarlyStopping(patience=1, every=5, odometer=odometers.Gaussian(delta=1e-5))
     for run.step in (0, 5):
         noise(run)
     noise(run)
     assert (len(run.script), run.noise_multiplier) == (2, 1.1)
     for run.step in (0, 5):
         stopping(run)
-    again = policies.EarlyStopping(patience=1, every=5, odometer=odometers.Gaussian(delta=1e-5))
+    again = callbacks.EarlyStopping(patience=1, every=5, odometer=odometers.Gaussian(delta=1e-5))
     again(run)
     assert (len(run.script), run.reason) == (1, None)
 
 
 def test_early_stopping_when_nothing_gets_better():
     """Slow growth adds up to a significant increase; a plateau of so many looks ends the run."""
-    policy = policies.EarlyStopping(patience=2, every=1, odometer=odometers.Gaussian(delta=1e-5), sigma=100.0)
+    policy = callbacks.EarlyStopping(patience=2, every=1, odometer=odometers.Gaussian(delta=1e-5), sigma=100.0)
     run = Fake([1000, 1200, 1400, 1500, 1550, 9999])
     stopped = []
     for run.step in range(6):
@@ -131,13 +132,13 @@ def test_early_stopping_when_nothing_gets_better():
     assert stopped == [None] * 5 + ["no significant increase in 2 looks"]
     assert run.step == 5
     with pytest.raises(errors.ArgumentError, match="target=, patience= or both"):
-        policies.EarlyStopping(every=1, odometer=odometers.Gaussian(delta=1e-5))
+        callbacks.EarlyStopping(every=1, odometer=odometers.Gaussian(delta=1e-5))
 
 
 def test_policies_change_what_is_released(data):
     """The decreasing noise is what the accounts are charged for."""
     x, y = data
-    policy = policies.DecreasingNoise(factor=0.5, every=5, least=3.0)
+    policy = callbacks.DecreasingNoise(factor=0.5, every=5, least=3.0)
     run = trainer(filters.Gaussian(mu=3.0), noise_multiplier=8.0, steps=15).fit(x, y, callbacks=[policy])
     assert run.released == {mechanisms.Gaussian(sigma): 5 for sigma in (8.0, 4.0, 3.0)}
 
@@ -146,7 +147,7 @@ def test_early_stopping_stops_and_its_odometer_knows_what_was_spent(data):
     """The run ends once enough are right; the odometer has everything that was released."""
     x, y = data
     odometer = odometers.Gaussian(delta=1e-5)
-    policy = policies.EarlyStopping(target=0.7 * N, every=4, odometer=odometer, sigma=10.0)
+    policy = callbacks.EarlyStopping(target=0.7 * N, every=4, odometer=odometer, sigma=10.0)
     job = trainer(filters.Gaussian(mu=10.0), individual=False, lr=10.0, noise_multiplier=5.0, steps=200)
     run = job.fit(x, y, callbacks=[policy])
     assert run.step < 200
@@ -160,7 +161,7 @@ def test_early_stopping_stops_and_its_odometer_knows_what_was_spent(data):
 def test_a_question_that_does_not_fit_ends_the_run_and_the_odometer_misses_nothing(data):
     """A callback may ask for more than is left: the run ends, and the odometer has the last step and all answers."""
     x, y = data
-    policy = policies.EarlyStopping(target=N, every=3, odometer=odometers.Gaussian(delta=1e-5), sigma=2.0)
+    policy = callbacks.EarlyStopping(target=N, every=3, odometer=odometers.Gaussian(delta=1e-5), sigma=2.0)
 
     def greedy(run):
         run.noisy_sum(correct, sigma=20.0)
@@ -176,20 +177,20 @@ def test_a_question_that_does_not_fit_ends_the_run_and_the_odometer_misses_nothi
 
 def test_an_odometer_belongs_to_one_run(data):
     """A second run with the same policy is refused before anything is released, and so is an odometer in use."""
-    policy = policies.EarlyStopping(target=N, every=50, odometer=odometers.Renyi(delta=1e-5))
+    policy = callbacks.EarlyStopping(target=N, every=50, odometer=odometers.Renyi(delta=1e-5))
     trainer(filters.Zcdp(rho=1.0), steps=2).fit(*data, callbacks=[policy])
     again = trainer(filters.Zcdp(rho=1.0), steps=2)
     with pytest.raises(errors.ArgumentError, match="another run"):
         again.fit(*data, callbacks=[policy])
     assert not again._view.released
     with pytest.raises(errors.ArgumentError, match="must be a fresh odometer"):
-        policies.EarlyStopping(target=N, every=50, odometer=policy.odometer)
+        callbacks.EarlyStopping(target=N, every=50, odometer=policy.odometer)
 
 
 def test_the_clip_follows_the_counts():
     """Andrew et al.'s rule by hand: exp(-rate (share below - quantile)); noisy counts outside [0, n] are clamped."""
     run = Fake([500, 900, -50, 1200])
-    policy = policies.AdaptiveClip(quantile=0.5, rate=0.2)
+    policy = callbacks.AdaptiveClip(quantile=0.5, rate=0.2)
     clips = []
     for run.step in range(5):
         policy(run)
@@ -203,7 +204,7 @@ def test_the_clip_follows_the_counts():
 def test_the_clip_stays_in_a_range():
     """A million times smaller or larger than the first one, whatever the counts say."""
     for count, expected in ((0, 1e-6), (1000, 1e6)):
-        run, policy = Fake([count] * 100), policies.AdaptiveClip(quantile=0.5, rate=3.0)
+        run, policy = Fake([count] * 100), callbacks.AdaptiveClip(quantile=0.5, rate=3.0)
         for run.step in range(100):
             policy(run)
         assert run.max_grad_norm == pytest.approx(expected)
@@ -215,7 +216,7 @@ def test_the_clip_reaches_the_quantile_of_the_norms(data, start):
     x, y = data
     module = network()
     job = trainer(filters.Gaussian(mu=90.0), module, lr=0.0, max_grad_norm=start, noise_multiplier=5.0, steps=60)
-    run = job.fit(x, y, callbacks=[policies.AdaptiveClip(quantile=0.7, rate=0.5, sigma=0.5)])
+    run = job.fit(x, y, callbacks=[callbacks.AdaptiveClip(quantile=0.7, rate=0.5, sigma=0.5)])
     norms = training.Gradients(module, BY_RECORD).norms(x, y).numpy()
     assert np.mean(norms <= run.max_grad_norm) == pytest.approx(0.7, abs=0.03)
 
@@ -231,7 +232,7 @@ def test_each_clip_is_what_people_pay_for(data):
         norms.append(probe.norms(x, y).numpy())
 
     job = trainer(filters.Gaussian(mu=50.0), module, noise_multiplier=2.0, steps=6)
-    run = job.fit(x, y, callbacks=[policies.AdaptiveClip(rate=1.0, sigma=3.0), watch])
+    run = job.fit(x, y, callbacks=[callbacks.AdaptiveClip(rate=1.0, sigma=3.0), watch])
     spent = np.zeros(N)
     for clip, norm in zip(clips[:-1], norms[:-1], strict=True):  # the last look is after the last step
         spent += np.minimum(norm / clip, 1) ** 2 / 2.0**2 + (norm > clip) / 3.0**2
@@ -258,7 +259,7 @@ def test_the_clip_of_a_sampled_run_may_be_set_but_is_not_counted(data):
         filters.RenyiOrder(alpha=8.0, rho=5.0), sampling=training.Poisson(0.2), noise_multiplier=2.0, steps=5
     )
     with pytest.raises(errors.ArgumentError, match="without sample_rate"):
-        again.fit(x, y, callbacks=[policies.AdaptiveClip()])
+        again.fit(x, y, callbacks=[callbacks.AdaptiveClip()])
     assert not again._view.released
 
 
@@ -274,7 +275,7 @@ def test_a_clip_that_cannot_be_is_refused(data):
         trainer(filters.Gaussian(mu=1.0), steps=2).fit(x, y, callbacks=[lambda run: run.count_clipped(sigma=1.0)])
     for wrong in ({"quantile": 0}, {"rate": -1}, {"every": 0}, {"sigma": 0}):
         with pytest.raises(errors.ArgumentError, match=next(iter(wrong))):
-            policies.AdaptiveClip(**wrong)
+            callbacks.AdaptiveClip(**wrong)
 
 
 def test_a_resumed_run_keeps_its_clip(data, tmp_path):
@@ -293,13 +294,15 @@ def test_a_resumed_run_keeps_its_clip(data, tmp_path):
 
     first = job()
     with dies(Killed):
-        first.fit(x, y, callbacks=[policies.AdaptiveClip(rate=1.0), kill], folder=training.RunFolder(tmp_path, every=1))
+        first.fit(
+            x, y, callbacks=[callbacks.AdaptiveClip(rate=1.0), kill], folder=training.RunFolder(tmp_path, every=1)
+        )
     clip = first._view.max_grad_norm  # the clip at the kill; the last checkpoint is of the step before
     second, seen = job(), []
     second.fit(
         x,
         y,
-        callbacks=[lambda run: seen.append(run.max_grad_norm), policies.AdaptiveClip(rate=1.0)],
+        callbacks=[lambda run: seen.append(run.max_grad_norm), callbacks.AdaptiveClip(rate=1.0)],
         folder=training.RunFolder(tmp_path, resume=True),
     )
     assert seen[0] not in (1.0, clip)
@@ -313,7 +316,7 @@ def test_a_run_resumed_at_a_look_goes_on_with_what_it_remembers(data, tmp_path):
     def noise_and_stopping():
         odometer = odometers.Gaussian(delta=1e-5)
         looks = {"every": 2, "sigma": 1.0}
-        return policies.AdaptiveNoise(epoch=1, epochs_left=0, **looks), policies.EarlyStopping(
+        return his_policies.AdaptiveNoise(epoch=1, epochs_left=0, **looks), callbacks.EarlyStopping(
             patience=99, odometer=odometer, **looks
         )
 

@@ -9,6 +9,7 @@ breaks a rule; 3 an optional library is not installed; 130 or 143 a training was
 `--json` prints strict JSON; numbers that are not finite are the strings "inf", "-inf" and "nan".
 """
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -48,8 +49,16 @@ app = typer.Typer(
 _PLAN, _PUBLISH = "Plan the budget", "Publish statistics"
 _TABLE = "people.csv --target income --schema schema.toml --epsilon 1"
 _IMAGES = "almoner train-images bars.npz --classes level,upright --people 200 --kind strokes --drawings 99 --out bars"
-_OLD = {train: OF_TRAIN, tune: OF_TUNE, train_images: OF_TRAIN_IMAGES}
+_OLD = {train: ("train", OF_TRAIN), tune: ("tune", OF_TUNE), train_images: ("train-images", OF_TRAIN_IMAGES)}
 """Options of other commands, and of earlier versions."""
+
+
+def _lines(command: str, others: dict[str, str]) -> dict[str, str]:
+    """The line to write for each option that a command refuses."""
+    from almoner.cli._training.settings import as_settings
+
+    return as_settings(command, **others)
+
 
 for _command, _panel, *_examples in (
     (demo, "Start", "almoner demo --runs 1 --out demo"),
@@ -67,7 +76,8 @@ for _command, _panel, *_examples in (
     (serve, _PUBLISH, "almoner serve policy.toml --check", "almoner serve --new-token"),
 ):
     _epilog = "\n\n".join(f"Example: {example}" for example in _examples)
-    app.command(epilog=_epilog, rich_help_panel=_panel, cls=refusing(_OLD.get(_command, {})))(flattened(_command))
+    _class = refusing(partial(_lines, *_OLD[_command])) if _command in _OLD else None
+    app.command(epilog=_epilog, rich_help_panel=_panel, cls=_class)(flattened(_command))
 for _group, _name, _panel in (
     (init, "init", "Start"),
     (query, "query", _PUBLISH),

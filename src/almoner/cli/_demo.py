@@ -194,14 +194,14 @@ def demo(
     """
     from almoner.training import demo_tables
 
-    folder = demo_tables.adult_folder(data)
-    if data is not None and folder is None:
+    adult = demo_tables.adult(data)
+    if data is not None and adult is None:
         raise ArgumentError(f"data={str(data)!r} does not hold adult.data and adult.test")
     picture, page, told = (out / name for name in ("spends-private.png", "index.html", _STATEMENT))
     for path in (picture, page, told):
         check_free(path, force=force)
-    example = demo_tables.digits() if folder is None else demo_tables.adult(folder)
-    unit = "images, each of which stands for one person" if folder is None else "people"
+    example = adult or demo_tables.digits()
+    unit = "people" if adult else "images, each of which stands for one person"
     with progress_bar(quiet=as_json) as progress:
         task = progress.add_task("training", total=None)
 
@@ -260,12 +260,11 @@ def _run(
 ) -> _Results:
     """Train in the three ways; each private run has fresh noise and is a release of its own."""
     from almoner.training import LogisticRegression
-    from almoner.training.demo_tables import accuracy_without_privacy
 
     people, models = len(example.train[1]), 2 * runs + 1
     observe("no privacy", 0, models)
     start = time.perf_counter()
-    accuracy = 100 * accuracy_without_privacy(example)
+    accuracy = 100 * example.accuracy_without_privacy()
     rows = [_Row("no privacy", None, accuracy, 0.0, 1, time.perf_counter() - start)]
     reached: list[list[float]] = []
     for individual in (False, True):

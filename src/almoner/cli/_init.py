@@ -10,7 +10,6 @@ import numpy as np
 import typer
 
 from almoner.cli._options import Force, Group, check_free
-from almoner.cli._training.settings import settings_template
 
 __all__ = ["init"]
 
@@ -27,6 +26,8 @@ init = typer.Typer(
 @init.command("train", epilog="Example: almoner init train first-model --example")
 def train(folder: Folder = Path(), example: Example = False, force: Force = False) -> None:
     """Write a schema, settings and a script that train a private model on a CSV file, and predict with it."""
+    from almoner.cli._training.settings import settings_template
+
     tables = {"people.csv": _patients(3000, 0), "heldout.csv": _patients(500, 1)} if example else {}
     texts = {"schema.toml": _template("schema.toml"), "train.toml": settings_template(steps=100)}
     _write(folder, texts | {"train.sh": _template("train.sh")}, tables, force=force)
@@ -36,6 +37,8 @@ def train(folder: Folder = Path(), example: Example = False, force: Force = Fals
 @init.command("settings", epilog="Example: almoner init settings")
 def settings(folder: Folder = Path(), force: Force = False) -> None:
     """Write train.toml: every setting of a training, with a comment, for --settings of `almoner train`."""
+    from almoner.cli._training.settings import settings_template
+
     _write(folder, {"train.toml": settings_template()}, {}, force=force)
 
 

@@ -255,20 +255,21 @@ class Commands(Group):
             raise typer.Exit(2) from None
 
 
-def refusing(lines: Mapping[str, str]) -> type[TyperCommand]:
+def refusing(told: Callable[[], Mapping[str, str]]) -> type[TyperCommand]:
     """A command that refuses options of earlier versions, or of other commands, and says the line to write.
 
     Args:
-        lines: the line for each option; ``{}`` stands for the value that came, if one did.
+        told: gives the line for each option; ``{}`` stands for the value that came, if one did.
     """
 
     class Refusing(TyperCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            known = {option for each in self.get_params(ctx) for option in (*each.opts, *each.secondary_opts)}
             for place, word in enumerate(args):
                 option, given, value = word.partition("=")
                 if option == "--":
                     break
-                if option in lines:
+                if option[:2] == "--" and option not in known and option in (lines := told()):
                     following = args[place + 1 : place + 2]
                     value = value if given else following[0] if following and following[0][:2] != "--" else "..."
                     raise ArgumentError(f"{option}: {lines[option].replace('{}', value)}")

@@ -17,7 +17,7 @@ from almoner.training._run.budgets import Target
 from almoner.training._run.folder import RunFolder
 from almoner.training._run.samplings import FullBatch, Poisson, Sampling
 from almoner.training._run.settings import Compute
-from almoner.training.correlated import FixedBatches
+from almoner.training.correlated._kinds import FixedBatches
 
 if TYPE_CHECKING:
     from almoner.training._linear.estimator import Descent, LogisticRegression
@@ -26,35 +26,12 @@ if TYPE_CHECKING:
     from almoner.training._stream import Stream
     from almoner.training._trainer import Trainer
     from almoner.training.gradients import Gradients, check
-    from almoner.training.gradients import augmentations as augmentations
-    from almoner.training.images import drawings as drawings
-    from almoner.training.images import features as features
-    from almoner.training.images import image_classifier as image_classifier
-    from almoner.training.images import layers as layers
 
 __all__ = [
-    "CallbackView",
-    "Card",
-    "Compute",
-    "Descent",
-    "Everybody",
-    "FixedBatches",
-    "FullBatch",
-    "Gradients",
-    "HolderReport",
-    "LogisticGradients",
-    "LogisticRegression",
-    "OnLedger",
-    "Poisson",
-    "PrivateSearch",
-    "RunFolder",
-    "Sampling",
-    "Stream",
-    "Target",
-    "Trainer",
-    "check",
-    "descend",
-]
+    "CallbackView", "Card", "Compute", "Descent", "Everybody", "FixedBatches", "FullBatch", "Gradients",
+    "HolderReport", "LogisticGradients", "LogisticRegression", "OnLedger", "Poisson", "PrivateSearch", "RunFolder",
+    "Sampling", "Stream", "Target", "Trainer", "check", "descend",
+]  # fmt: skip
 
 LATER = {
     "Gradients": ("gradients", "torch"),
@@ -68,19 +45,8 @@ LATER = {
 }
 """Names that need an optional library: the module of each, and the library."""
 
-MODULES = {
-    "augmentations": "gradients",
-    "drawings": "images",
-    "features": "images",
-    "image_classifier": "images",
-    "layers": "images",
-}
-"""Modules of packages inside, which are attributes here too: ``from almoner.training import features``."""
-
 
 def __getattr__(name: str) -> object:
-    if name in MODULES:
-        return import_module(f"{__name__}.{MODULES[name]}.{name}")
     if name not in LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, library = LATER[name]

@@ -15,10 +15,9 @@ from almoner.errors import ArgumentError, DataError
 from almoner.mechanisms import Gaussian, Mechanism, SampledGaussian
 from almoner.odometers import FeldmanZrnic, GaussianRestarts, Odometer
 
-__all__ = ["ADJACENCY", "Boundary", "Card", "build_card", "worst_case"]
+__all__ = ["Boundary", "Card", "build_card", "worst_case"]
 
-Boundary = Odometer | FeldmanZrnic | GaussianRestarts
-"""Odometers that a running bound is read off."""
+Boundary = Odometer | FeldmanZrnic | GaussianRestarts  # odometers that a running bound is read off
 
 ADJACENCY = "add or remove one person, with all of that person's records"
 
@@ -33,8 +32,7 @@ NOTIONS = {
 }
 """The notions of the budgets, by class."""
 
-LISTED = 5
-"""So many kinds of releases are listed one by one; of more, those that differ in the clip alone share a line."""
+LISTED = 5  # so many kinds of releases are listed one by one; of more, those that differ in the clip alone share a line
 
 ODOMETER = "an odometer: a bound that holds whenever the training is stopped"
 
@@ -138,11 +136,7 @@ class Card:
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> "Card":
-        """The card that ``to_dict`` described.
-
-        Raises:
-            DataError: fields are missing, are not known, or are not those of a card.
-        """
+        """The card that ``to_dict`` described; DataError where fields are missing, not known or not those of a card."""
         from almoner._reading import read  # which most processes never need
 
         try:
@@ -335,15 +329,10 @@ def _without(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def build_card(budget: filters.Filter | Boundary, *, delta: float | None, **training: Any) -> Card:
-    """The card of a model. Everything in it is public.
+    """The card of a model, with all its other fields by name. Everything in it is public.
 
-    Args:
-        budget: a fresh filter: what each person could spend; or an odometer that was charged the worst case.
-        delta: at which a budget without a delta of its own is stated.
-        training: all other fields of the card: how the model was trained.
-
-    Raises:
-        ArgumentError: delta is missing, or it is not the budget's own.
+    The budget is a fresh filter, what each person could spend; or an odometer that was charged the worst case. Raises
+    ArgumentError where delta is missing, or is not the budget's own.
 
     Guarantee: the epsilon and delta on the card are those of the budget, which no account exceeds, or the bound of the
         odometer for the worst case of all that was released.

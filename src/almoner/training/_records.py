@@ -17,49 +17,40 @@ from almoner.errors import ArgumentError, DataError, UnknownPerson, Unsupported
 with _extras.need("torch", extra="torch"):
     import torch
     from torch import Tensor, nn
-    from torch.utils.data import (
-        DataLoader,
-        IterableDataset,
-        RandomSampler,
-        SequentialSampler,
-        TensorDataset,
-        default_collate,
-    )
+    from torch.utils import data
 
 from almoner.training._accounts.people import ids_and_rows
-from almoner.training.gradients import Batch
-from almoner.training.gradients._batches import ByPerson, Column, Inputs, as_inputs, as_tensor, check_batch, selected
+from almoner.training.gradients._batches import (
+    Batch,
+    ByPerson,
+    Column,
+    Inputs,
+    as_inputs,
+    as_tensor,
+    check_batch,
+    selected,
+)
 from almoner.training.gradients._self_check import evaluation_mode
 
 __all__ = ["Records", "Values", "as_records", "checked_records", "correct", "means_by_person", "values_by_record"]
 
-LABELS = ("labels", "label")
-"""Names of the target in a record that is a dict."""
+LABELS = ("labels", "label")  # names of the target in a record that is a dict
 
 FORM = "all records must have one shape, such as a public length that sequences are padded to, whatever is beside them"
 
-AT_ONCE = 2**12
-"""So many records are read at once, where all of them are."""
-
-GAPS = 4
-"""Whole numbers below so many times the number of records are rows as they are: accounts of nobody cost little."""
+AT_ONCE = 2**12  # so many records are read at once, where all of them are
+GAPS = 4  # whole numbers below so many times the number of records are rows as they are: accounts of nobody cost little
 
 OUTPUTS_AT_ONCE = 2**10
 
 Collate = Callable[[list[Any]], Any]
-Values = Callable[[Tensor, Tensor], Tensor]
-"""From a module's output and the targets, one number for each record."""
+Values = Callable[[Tensor, Tensor], Tensor]  # from a module's output and the targets, one number for each record
 
 
 class Records:
     """Inputs, targets and the person of each record. Private throughout.
 
-    Args:
-        inputs: what the module is called with, with the records on the first axis.
-        targets: a tensor with the records on the first axis.
-        people: (records,) whole numbers from 0, or None where each record is a person.
-        ids: (n,) of each person, where people are not numbered by the caller.
-        at_least: there are at least this many people; the last of them may have no records.
+    ``people`` (records,) are whole numbers from 0; None: each record is one. ``ids`` (n,) are of each person, if any.
     """
 
     def __init__(
@@ -114,17 +105,10 @@ class Records:
 def _as_rows(
     people: object, records: int, *, rows: bool, named: bool = False
 ) -> tuple[Tensor | None, list[Hashable] | None]:
-    """Whose each record is, as the numbers of rows, and the ids of those rows if there are any.
+    """(records,) numbers of rows from 0, or None where each record is a person; and (n,) ids of these rows, if any.
 
-    Args:
-        people: (records,) private: an id for each record, or None: each is a person.
-        records: how many there are.
-        rows: whether whole numbers are the numbers of rows however large they are: something else has these rows too.
-        named: whether whole numbers are ids as others are: a ledger names people by them.
-
-    Returns:
-        (records,) numbers from 0, or None; and (n,) ids in the order in which they appear. Whole numbers from 0 with
-        few gaps are numbers of rows already, and have no ids.
+    Whole numbers from 0 with few gaps are numbers of rows already, and have no ids. ``rows``: whole numbers are rows
+    however large, because something else has these rows too; ``named``: they are ids, by which a ledger names people.
     """
     if people is None:
         return None, None
@@ -213,20 +197,12 @@ def _columns(batch: Any) -> dict[str, Tensor]:
 
 
 def as_records(inputs: object, targets: object, dtype: torch.dtype) -> tuple[Inputs, Any]:
-    """The inputs of a module and the targets, as columns.
-
-    Args:
-        inputs: tensors, arrays, or a map-style data set or a DataLoader of one, in which case targets is None.
-        dtype: of the module, which numbers of NumPy and pandas take.
-
-    Raises:
-        ArgumentError: they are of no such kind, or a DataLoader leaves records out or repeats some.
-    """
-    collate: Collate = default_collate
-    if isinstance(inputs, DataLoader):
-        loader: DataLoader[Any] = inputs
-        inputs, collate = _whole(loader), loader.collate_fn or default_collate
-    if isinstance(inputs, IterableDataset):
+    """Inputs and targets as columns, of tensors, arrays, a data set or a DataLoader that gives each record once."""
+    collate: Collate = data.default_collate
+    if isinstance(inputs, data.DataLoader):
+        loader: data.DataLoader[Any] = inputs
+        inputs, collate = _whole(loader), loader.collate_fn or data.default_collate
+    if isinstance(inputs, data.IterableDataset):
         raise ArgumentError(
             "inputs: an IterableDataset can't be asked for one person's records: use a map-style Dataset"
         )
@@ -236,7 +212,7 @@ def as_records(inputs: object, targets: object, dtype: torch.dtype) -> tuple[Inp
         return as_inputs(inputs, dtype), as_tensor("targets", targets)
     if targets is not None:
         raise ArgumentError("targets: they are in the records of the data set; leave them out")
-    if isinstance(inputs, TensorDataset) and len(inputs.tensors) > 1 and collate is default_collate:
+    if isinstance(inputs, data.TensorDataset) and len(inputs.tensors) > 1 and collate is data.default_collate:
         return Inputs.of(inputs.tensors[:-1]), inputs.tensors[-1]
     dataset: Any = inputs
     if not len(dataset):
@@ -262,15 +238,7 @@ def checked_records(
     rows: bool = False,
     named: bool = False,
 ) -> Records:
-    """The records of a run, of which there is at least one.
-
-    Args:
-        inputs, targets, people: as for ``Trainer.fit``.
-        dtype: of the module.
-        at_least: there are accounts of so many people already.
-        rows: whether people must be the numbers of rows, because something else has these rows.
-        named: whether people are named by ids in any case, because a ledger names them.
-    """
+    """The records of a run, of which there is at least one; arguments as for ``Trainer.fit`` and ``_as_rows``."""
     columns, goals = as_records(inputs, targets, dtype)
     if not check_batch(columns, goals, None):
         raise ArgumentError("inputs must hold at least one record: the module is tried on it first")
@@ -285,17 +253,19 @@ def _is_dataset(inputs: object) -> bool:
     return not (tensors or arrays) and hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__")
 
 
-def _whole(loader: "DataLoader[Any]") -> Any:
+def _whole(loader: "data.DataLoader[Any]") -> Any:
     """The data set of a loader that gives each record once; its batches are not used."""
     if loader.drop_last:
         raise ArgumentError(
             "inputs: this DataLoader drops records (drop_last=True): give its dataset, or drop_last=False"
         )
     sampler = loader.sampler
-    once = isinstance(sampler, SequentialSampler) or (
-        isinstance(sampler, RandomSampler) and not sampler.replacement and sampler.num_samples == len(loader.dataset)  # type: ignore[arg-type]
+    once = isinstance(sampler, data.SequentialSampler) or (
+        isinstance(sampler, data.RandomSampler)
+        and not sampler.replacement
+        and sampler.num_samples == len(loader.dataset)  # type: ignore[arg-type]
     )
-    if not isinstance(loader.dataset, IterableDataset) and (loader.batch_size is None or not once):
+    if not isinstance(loader.dataset, data.IterableDataset) and (loader.batch_size is None or not once):
         raise ArgumentError(
             f"inputs: this DataLoader's sampler ({type(sampler).__name__}) may repeat or leave out records: give its "
             "dataset; who takes part in a step is the trainer's to say"
@@ -310,11 +280,7 @@ def correct(output: Tensor, targets: Tensor) -> Tensor:
 
 
 def values_by_record(module: nn.Module, inputs: Batch, targets: Tensor, values: Values) -> NDArray[np.float64]:
-    """(records,) one number for each record, with the module in evaluation mode.
-
-    Raises:
-        ArgumentError: ``values`` gave anything but one number for each record.
-    """
+    """(records,) one number each, the module in evaluation mode; ArgumentError where ``values`` gave others."""
     like = next(module.parameters())
     device, parts_of, parts = like.device, as_inputs(inputs, like.dtype), []
     with evaluation_mode(module), torch.no_grad():

@@ -8,6 +8,7 @@ Source: theory 5.1 to 5.3, 5.7; Feldman & Zrnic (2021), Algorithms 3 and 8
 """
 
 from collections.abc import Callable, Hashable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,7 +24,7 @@ from almoner.individual import Odometer as PersonOdometer
 from almoner.training._accounts.people import Everybody, ids_and_rows
 from almoner.training._card import Boundary, Card
 from almoner.training._on_ledger.run import OnLedger
-from almoner.training._on_ledger.stream import LedgerStream, closed_after_errors
+from almoner.training._on_ledger.stream import LedgerStream
 from almoner.training._records import Records, as_records
 from almoner.training._run.books import Bounds, LedgerBook, MemoryBook
 from almoner.training._run.budgets import Target, picked
@@ -34,7 +35,7 @@ from almoner.training._run.models import TorchModel
 from almoner.training._run.run import Run
 from almoner.training._run.samplings import Beginning, FullBatch, Sampling, Turnout, checked_sampling
 from almoner.training._run.settings import RENAMED, Compute, Settings, Watched, check_optimizer, watched
-from almoner.training.correlated import FixedBatches
+from almoner.training.correlated._kinds import FixedBatches
 from almoner.training.gradients import Gradients
 from almoner.training.gradients._batches import check_batch
 
@@ -102,7 +103,8 @@ class Stream(Uncopyable):
         self._module, self._optimizer, self._given = module, optimizer, budget
         on = budget if isinstance(budget, OnLedger) else None
         self._ledger = None if on is None else LedgerStream(on, seed=seed)
-        with closed_after_errors(self._ledger):
+        with ExitStack() as failed:  # a ledger that was opened for a stream that does not come to be is closed
+            failed.callback(lambda: None if self._ledger is None else self._ledger.close())
             whole = budget if self._ledger is None else self._ledger.whole
             how: dict[str, Any] = {"noise_multiplier": noise_multiplier, "max_grad_norm": max_grad_norm}
             chosen = picked(whole, steps=updates or 1, **how)
@@ -123,6 +125,7 @@ class Stream(Uncopyable):
             self._run = self._built(beside.odometer or chosen.odometer, seed)
             self._run.book.check(self._step)
             self._begin(kept)
+            failed.pop_all()
 
     def _built(self, odometer: Boundary | None, seed: int | None) -> Run:
         """The run, without its folder."""
@@ -206,11 +209,7 @@ class Stream(Uncopyable):
 
     @property
     def accounts(self) -> PersonFilter:
-        """Everybody's accounts. PRIVATE: for the data holder.
-
-        Raises:
-            Unsupported: the stream is on a ledger, which has the accounts, or has no budget.
-        """
+        """Everybody's accounts. PRIVATE: for the data holder; Unsupported: a ledger has them, or nobody a budget."""
         if self._ledger is not None:
             raise Unsupported("accounts: those of a stream on a ledger are the ledger's; see Ledger.spent")
         if self._settings.budget is None:
@@ -267,14 +266,9 @@ class Stream(Uncopyable):
         return self.number
 
     def statement(self, person: Hashable, *, delta: float | None = None) -> BudgetStatement | Statement:
-        """One person's statement. PRIVATE: to be disclosed to this person alone.
+        """One person's statement, by id, at a delta for budgets without one. PRIVATE: for this person alone.
 
-        Args:
-            person: the person's id.
-            delta: public, in (0, 1), for budgets that have none of their own.
-
-        Returns:
-            With an odometer, the person's own running bound; else the share of the person's budget that is used.
+        With an odometer it is the person's own running bound; else the share of the person's budget that is used.
         """
         if self._run.book.odometer() is not None:
             return self.odometer.statement(person)

@@ -48,7 +48,7 @@ from almoner.training._run.settings import (
     checked_callbacks,
     watched,
 )
-from almoner.training.correlated import FixedBatches
+from almoner.training.correlated._kinds import FixedBatches
 from almoner.training.gradients import Gradients
 
 __all__ = ["Trainer"]
@@ -357,12 +357,7 @@ class Trainer:
         return PersonFilter(count, settings.budget.fresh(), shares=shares)
 
     def _train(
-        self,
-        run: Run,
-        callbacks: Any,
-        stack: ExitStack,
-        every: int | None,
-        interruptions: Interruptions,
+        self, run: Run, callbacks: Any, stack: ExitStack, every: int | None, interruptions: Interruptions
     ) -> None:
         """Take all steps, and tell callbacks that ask for it that the run begins, and that it has ended."""
         view, current, settings, processes = self._view, run.current, self._settings, self._processes
@@ -434,14 +429,10 @@ class Trainer:
         return odometer
 
     def statement(self, person: Hashable, *, delta: float | None = None) -> BudgetStatement | Statement:
-        """One person's statement. PRIVATE: to be disclosed to this person alone.
+        """One person's statement, by id or number in ``people``, or of the record. PRIVATE: for this person alone.
 
-        Args:
-            person: the person's id or number in ``people``, or the number of the record.
-            delta: public, in (0, 1), for budgets that have none of their own.
-
-        Returns:
-            With an odometer, the person's own running bound; else the share of the person's budget that is used.
+        With an odometer it is the person's own running bound; else the share of the person's budget that is used.
+        Delta, public, in (0, 1), is for budgets that have none of their own.
         """
         odometer, row = self._trained().book.odometer(), self._people_of.row_of(person)
         if isinstance(odometer, PersonOdometer):
@@ -451,11 +442,7 @@ class Trainer:
         return self.accounts.statement(row, delta=delta)
 
     def card(self, *, delta: float | None = None) -> Card:
-        """The promise about the trained module, and its price. Public.
-
-        Args:
-            delta: in (0, 1), for budgets that have no delta of their own.
-        """
+        """The promise about the trained module, and its price. Public. Delta is for budgets that have none."""
         state, records = self._trained().current.value, self._people_of
         return self._settings.card(
             delta=delta,

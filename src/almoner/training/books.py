@@ -13,6 +13,6 @@ array([ True,  True,  True])
 0
 """
 
-from almoner.training._run.books import Bounds, Counts, MemoryBook, Opened
+from almoner.training._run.books import Bounds, MemoryBook
 
-__all__ = ["Bounds", "Counts", "MemoryBook", "Opened"]
+__all__ = ["Bounds", "MemoryBook"]

@@ -1,12 +1,31 @@
-"""Callbacks: progress, accuracy on public records, learning-rate schedules, averages of iterates."""
+"""Callbacks: progress, accuracy, logs, schedules, averages of iterates; and policies, which decide what to do next.
 
+A row of a log has the step, the last step of the plan, the learning rate, the noise multiplier, the sample rate, and
+what was asked for at this step, with its noise: answers of ``noisy_sum`` and accuracies of ``Evaluation``.
+
+A policy reads what is public in the run, sets ``noise_multiplier`` or ``sample_rate`` for the next step, asks a
+question that is paid for (``run.noisy_sum``), or stops. The guarantee holds whatever a policy does: that is what
+filters are for. What it remembers it keeps in ``run.history`` by its class's name, and so in the folder: a run has one
+of each class at most. A policy of your own is a function of the run: see docs/training/watch-and-stop.md.
+
+Source: Lécuyer (2021), section 5; Andrew et al. (2021), for the clip; theory 1.2, 4.1 (each step's parameters may
+depend on all earlier outputs)
+"""
+
+import csv
+import json
 from copy import deepcopy
+from math import exp
+from pathlib import Path
+from typing import Any
 
 from rich.progress import Progress as Bar
 from rich.progress import TaskID
 
 from almoner import _check, _extras
 from almoner.errors import ArgumentError
+from almoner.mechanisms import Gaussian, Mechanism, Repeated
+from almoner.odometers import Odometer
 
 with _extras.need("torch", extra="torch"):
     import torch
@@ -15,10 +34,17 @@ with _extras.need("torch", extra="torch"):
 
 from almoner.training._records import correct, values_by_record
 from almoner.training._run.callback_view import CallbackView
-from almoner.training.gradients import Batch
-from almoner.training.gradients._batches import as_inputs
+from almoner.training.gradients._batches import Batch, as_inputs
 
-__all__ = ["Evaluation", "MovingAverage", "Progress", "Schedule"]
+__all__ = [
+    "AdaptiveClip", "DecreasingNoise", "EarlyStopping", "Evaluation", "Log", "MovingAverage", "Progress", "Schedule",
+    "TensorBoard",
+]  # fmt: skip
+
+CLIP_RANGE = 1e6  # the clip stays within this factor of where it began
+
+DEVIATIONS = 3.0
+"""A noisy count is significant if it is above the largest significant one so far by so many standard deviations."""
 
 
 class Progress:
@@ -145,3 +171,249 @@ class MovingAverage:
                     mean.lerp_(now.to(mean.dtype), 1 - decay)
             self._step = run.step
         averaged.update({name: each.detach().clone() for name, each in self.module.named_parameters()})
+
+
+def _row(run: CallbackView) -> dict[str, Any]:
+    """The public facts of this step, by name."""
+    row: dict[str, Any] = {
+        "step": run.step,
+        "last": run.last,
+        "learning_rate": float(run.optimizer.param_groups[0]["lr"]),
+        "noise_multiplier": run.noise_multiplier,
+        "sample_rate": run.sample_rate,
+    }
+    row |= {name: answer for step, name, answer in run.answers if step == run.step}
+    accuracies = dict(run.history.get("accuracy", []))
+    return row | ({"accuracy": accuracies[run.step]} if run.step in accuracies else {})
+
+
+class Log:
+    """A callback that writes a row after every so many steps: CSV, or JSON in lines, by the name of the file.
+
+    Give it after the callbacks whose answers it is to show. A resumed run goes on in the same file.
+
+    Args:
+        path: public: the file, ``.csv`` or ``.jsonl``.
+        names: public. Answers that get a column in a CSV file; JSON holds all.
+        every: public. Steps between two rows.
+
+    Guarantee: it holds what is released in any case, and costs nothing; an answer is paid for when it is asked.
+    Source: theory 2.1 (post-processing).
+    """
+
+    COLUMNS = ("step", "last", "learning_rate", "noise_multiplier", "sample_rate", "accuracy")
+
+    def __init__(self, path: str | Path, *, names: tuple[str, ...] = (), every: int = 1) -> None:
+        self._path = Path(path)
+        if self._path.suffix not in (".csv", ".jsonl"):
+            raise ArgumentError(f"path={str(path)!r} must end in .csv or .jsonl")
+        _check.whole(1, every=every)
+        self._names, self._every, self._begun = (*self.COLUMNS, *names), every, False
+
+    def __call__(self, run: CallbackView) -> None:
+        """Write a row, when one is due."""
+        if not self._begun:
+            self._begun = True
+            if self._path.exists() and not run.step:
+                raise ArgumentError(f"path={str(self._path)!r} exists already: the log of another run")
+            if not self._path.exists() and self._path.suffix == ".csv":
+                with self._path.open("x", newline="", encoding="utf-8") as file:
+                    csv.DictWriter(file, self._names).writeheader()
+        if run.step and (run.step % self._every == 0 or run.step == run.last or run.reason is not None):
+            row = _row(run)
+            with self._path.open("a", newline="", encoding="utf-8") as file:
+                if self._path.suffix == ".csv":
+                    csv.DictWriter(file, self._names, extrasaction="ignore").writerow(row)
+                else:
+                    file.write(json.dumps(row) + "\n")
+
+
+class TensorBoard:
+    """A callback that shows the same numbers on TensorBoard, or on anything that has ``add_scalar``.
+
+    Args:
+        writer: ``torch.utils.tensorboard.SummaryWriter(folder)``, of the package ``tensorboard``.
+
+    Guarantee: as ``Log``.
+    Source: theory 2.1 (post-processing).
+    """
+
+    def __init__(self, writer: Any) -> None:
+        if not callable(getattr(writer, "add_scalar", None)):
+            raise ArgumentError(f"writer={type(writer).__name__} must have add_scalar, as a SummaryWriter has")
+        self._writer = writer
+
+    def __call__(self, run: CallbackView) -> None:
+        """Show this step."""
+        for name, value in _row(run).items():
+            if isinstance(value, int | float) and name not in ("step", "last"):
+                self._writer.add_scalar(name, value, run.step)
+
+
+class Looks:
+    """Looks at a noisy count of right answers, one every so many steps, and a memory of when it last grew.
+
+    The memory, in ``run.history`` under the class's name: step and count of the last look, the largest significant
+    count so far (0 before the first look, so a first count of any size is growth), and the looks since it was found.
+    """
+
+    def __init__(self, *, every: int, sigma: float) -> None:
+        _check.positive(sigma=sigma)
+        _check.whole(1, every=every)
+        self._every, self._sigma = every, sigma
+
+    def _memory(self, run: CallbackView) -> dict[str, float]:
+        fresh = {"step": 0, "count": 0.0, "largest": 0.0, "waited": 0}
+        memory: dict[str, float] = run.history.setdefault(type(self).__name__, fresh)
+        return memory
+
+    def _look(self, run: CallbackView, memory: dict[str, float], steps: int) -> bool:
+        """Ask if so many steps were done since the last look; False: they were not, or the run was stopped."""
+        if run.step - memory["step"] < steps or run.reason is not None:
+            return False
+        memory["step"] = run.step
+        memory["count"] = run.noisy_sum(correct, sigma=self._sigma, name="correct")
+        if memory["count"] - memory["largest"] >= DEVIATIONS * self._sigma:
+            memory["largest"], memory["waited"] = memory["count"], 0
+        else:
+            memory["waited"] += 1
+        return True
+
+
+class AdaptiveClip:
+    """A clip that follows a quantile of people's gradient norms, so that a bad first clip does no lasting harm.
+
+    Every so many steps it asks how many gradients were longer than the clip, and multiplies the clip by exp(-rate
+    (share that was not longer - quantile)). The noise is a multiple of the clip and follows it, so a step costs a
+    person whose gradient is clipped the same, whatever the clip is. A run that samples people or has fixed batches is
+    refused.
+
+    Args:
+        quantile: public, in (0, 1). The share of people whose gradients should not be clipped. The gradients of most
+            people vanish as a classifier gets good, and a clip that follows their median vanishes with them.
+        rate: public. How fast the clip moves: it falls by at most a factor of exp(-rate (1 - quantile)) at a time, and
+            grows by at most exp(rate quantile).
+        every: public. Steps between two questions.
+        sigma: public. The noise on the count; None: a twentieth of ``run.divisor``.
+
+    Guarantee: the clip is computed from noisy counts only, each charged as a Gaussian of sensitivity 1 to the people
+        whose gradients were longer than the clip.
+    Source: Andrew et al. (2021), Differentially Private Learning with Adaptive Clipping, Algorithm 1; theory 2.1, 5.1.
+    """
+
+    def __init__(self, *, quantile: float = 0.8, rate: float = 0.2, every: int = 1, sigma: float | None = None) -> None:
+        _check.between(0, 1, quantile=quantile)
+        _check.positive(rate=rate, **({} if sigma is None else {"sigma": sigma}))
+        _check.whole(1, every=every)
+        self._quantile, self._rate, self._every, self._sigma = quantile, rate, every, sigma
+
+    def __call__(self, run: CallbackView) -> None:
+        """Ask when it is due, and move the clip."""
+        if run.sample_rate is not None:
+            raise ArgumentError("AdaptiveClip needs every person in every step: a run without sample_rate")
+        memory = run.history.setdefault(type(self).__name__, [run.max_grad_norm, 0])  # [clip at the start, last asked]
+        if run.step in (memory[1], run.last) or run.step % self._every or run.reason is not None:
+            return
+        memory[1] = run.step
+        count = run.count_clipped(sigma=run.divisor / 20 if self._sigma is None else self._sigma)
+        not_longer = 1.0 - min(1.0, max(0.0, count / run.divisor))
+        clip = run.max_grad_norm * exp(-self._rate * (not_longer - self._quantile))
+        run.max_grad_norm = min(max(clip, memory[0] / CLIP_RANGE), memory[0] * CLIP_RANGE)
+
+
+class DecreasingNoise:
+    """Noise that falls by a factor every so many steps: for fine-tuning, where the last steps matter most.
+
+    Args:
+        factor: public, in (0, 1).
+        every: public. Steps.
+        least: public. The noise multiplier never falls below this.
+    """
+
+    def __init__(self, *, factor: float, every: int, least: float) -> None:
+        _check.between(0, 1, factor=factor)
+        _check.positive(least=least)
+        _check.whole(1, every=every)
+        self._factor, self._every, self._least = factor, every, least
+
+    def __call__(self, run: CallbackView) -> None:
+        """Lower the noise when it is due."""
+        if run.step and run.step % self._every == 0:
+            run.noise_multiplier = max(self._least, run.noise_multiplier * self._factor)
+
+
+class EarlyStopping(Looks):
+    """Stops when enough training examples are right, or when no more get right, and says what was spent by then.
+
+    Args:
+        target: public. How many must be right; None for no target.
+        patience: public. The run stops once the count has not grown significantly (by three standard deviations of its
+            noise) in so many looks since it last did; None: it does not stop for that.
+        every: public. Steps between two looks.
+        odometer: public. A fresh odometer; it is charged the worst case of everything that is released. After the run
+            ``.odometer.ex_post_epsilon()`` says what the model cost, which is less than the budget where it stopped
+            early; the attribute is up to date whatever other callbacks have asked since.
+        sigma: public. The noise on the count, which is charged to the accounts.
+
+    Raises:
+        ArgumentError: neither a target nor a patience is given, or an argument is out of its range.
+
+    Guarantee: the odometer's, at the time of stopping, for every person.
+    Source: theory 6.1 to 6.3; Lécuyer (2021), section 5.2.
+    """
+
+    def __init__(
+        self,
+        *,
+        target: float | None = None,
+        patience: int | None = None,
+        every: int,
+        odometer: Odometer,
+        sigma: float = 100.0,
+    ) -> None:
+        if target is None and patience is None:
+            raise ArgumentError("EarlyStopping: give target=, patience= or both")
+        if target is not None:
+            _check.positive(target=target)
+        if patience is not None:
+            _check.whole(1, patience=patience)
+        super().__init__(every=every, sigma=sigma)
+        if not isinstance(odometer, Odometer) or odometer.count:
+            raise ArgumentError(f"odometer={odometer!r} must be a fresh odometer")
+        self._target, self._patience, self._odometer = target, patience, odometer
+        self._run: CallbackView | None = None
+        self._charged: dict[Mechanism, int] = {}
+
+    @property
+    def odometer(self) -> Odometer:
+        """The odometer, charged for everything that was released until now."""
+        released = {} if self._run is None else self._run.released
+        for mechanism, times in released.items():
+            more = times - self._charged.get(mechanism, 0)
+            if more:
+                self._odometer.charge(Repeated(mechanism, more))
+                self._charged[mechanism] = times
+        return self._odometer
+
+    def began(self, run: CallbackView) -> None:
+        """Refuse a run whose steps, or questions, the odometer has no price for, before anybody is charged."""
+        self._odometer.check(run.next_step())
+        self._odometer.check(Gaussian(self._sigma, 1.0))
+
+    def __call__(self, run: CallbackView) -> None:
+        """Ask when a look is due, and stop when the counts say so."""
+        if self._run not in (None, run):
+            raise ArgumentError("EarlyStopping: its odometer is that of another run; make a fresh one for each run")
+        self._run = run
+        _ = self.odometer  # also when the question is refused
+        memory = self._memory(run)
+        if self._look(run, memory, self._every):
+            self._decide(run, memory)
+        _ = self.odometer
+
+    def _decide(self, run: CallbackView, memory: dict[str, float]) -> None:
+        """Stop at the target by three standard deviations, or after too many looks without a significant increase."""
+        if self._target is not None and memory["count"] - DEVIATIONS * self._sigma >= self._target:
+            run.stop(f"{self._target:g} are right")
+        elif self._patience is not None and memory["waited"] >= self._patience:
+            run.stop(f"no significant increase in {memory['waited']:.0f} looks")

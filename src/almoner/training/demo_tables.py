@@ -18,7 +18,7 @@ from almoner.training.tables import Schema
 with _extras.need("sklearn", extra="sklearn"):
     from sklearn import datasets, linear_model
 
-__all__ = ["Example", "accuracy_without_privacy", "adult", "adult_folder", "digits"]
+__all__ = ["Example", "adult", "digits"]
 
 ADULT_SCHEMA = Path(__file__).parent / "adult.toml"
 
@@ -37,18 +37,24 @@ class Example:
     test: tuple[ArrayLike, NDArray[np.int64]]
     """Features and labels to judge by."""
 
+    def accuracy_without_privacy(self) -> float:
+        """The test accuracy, in [0, 1], of scikit-learn's logistic regression."""
+        model = linear_model.LogisticRegression(C=10.0, max_iter=5000).fit(*self.train)
+        return float(model.score(*self.test))
 
-def adult_folder(folder: Path | None = None) -> Path | None:
-    """The folder with adult.data and adult.test: the one given, ALMONER_DATA or ../shared/data; None if missing."""
+
+def adult(folder: Path | None = None) -> Example | None:
+    """UCI Adult: does a person earn more than 50,000 dollars a year? None without the files adult.data and adult.test.
+
+    They are looked for in the folder, or in ALMONER_DATA or ../shared/data.
+    """
     root = Path(os.environ.get("ALMONER_DATA", "../shared/data"))
-    for candidate in [folder] if folder else [root, root / "adult"]:
-        if (candidate / "adult.data").is_file() and (candidate / "adult.test").is_file():
-            return candidate
-    return None
-
-
-def adult(folder: Path) -> Example:
-    """UCI Adult: does a person earn more than 50,000 dollars a year? From the files adult.data and adult.test."""
+    places = [folder] if folder else [root, root / "adult"]
+    folder = next(
+        (each for each in places if all((each / f"adult.{part}").is_file() for part in ("data", "test"))), None
+    )
+    if folder is None:
+        return None
     schema = Schema.read(ADULT_SCHEMA)
     parts = [tables.read(folder / f"adult.{part}", schema, skip_rows=part == "test") for part in ("data", "test")]
     train, test = ((tables.encode(part, schema), tables.labels(part, schema)) for part in parts)
@@ -64,9 +70,3 @@ def digits() -> Example:
     settings = {"max_grad_norm": 1.5, "learning_rate": 4.0, "steps": 50}
     train, test = (x[~in_test], y[~in_test]), (x[in_test], y[in_test])
     return Example("handwritten digits (scikit-learn)", 10, settings, train, test)
-
-
-def accuracy_without_privacy(example: Example) -> float:
-    """The test accuracy, in [0, 1], of scikit-learn's logistic regression."""
-    model = linear_model.LogisticRegression(C=10.0, max_iter=5000).fit(*example.train)
-    return float(model.score(*example.test))

@@ -25,7 +25,6 @@ from almoner.training._linear.model_folder import (
     IMAGES,
     TABLE,
     ModelFolder,
-    PersonalAccounts,
     SavedAccounts,
     Trained,
     accounts_file,
@@ -38,28 +37,12 @@ from almoner.training.images._image_files import shape_of as image_shape
 from almoner.training.tables import Schema, template
 
 if TYPE_CHECKING:
-    from almoner.training.images.features import Whitened
+    from almoner.training.images._features import Whitened
 
 __all__ = [
-    "ImageModel",
-    "Model",
-    "PersonalAccounts",
-    "SavedAccounts",
-    "Schema",
-    "Trained",
-    "TrainedOnImages",
-    "Tuning",
-    "accounts_file",
-    "image_shape",
-    "load",
-    "save",
-    "schema_template",
-    "score",
-    "statement",
-    "train",
-    "train_images_to_folder",
-    "train_to_folder",
-]
+    "Trained", "Tuning", "accounts_file", "image_shape", "load", "save", "schema_template", "score", "statement",
+    "train", "train_images_to_folder", "train_to_folder",
+]  # fmt: skip
 
 Observe = Callable[[int, NDArray[np.float64]], None]
 
@@ -102,11 +85,7 @@ class Model:
 
     @classmethod
     def from_folder(cls, path: Path, held: ModelFolder) -> Self:
-        """The model that a folder holds.
-
-        Raises:
-            DataError: its parts do not fit each other.
-        """
+        """The model that a folder holds; raises DataError where its parts do not fit each other."""
         schema = Schema.parse(held.fields["schema"])
         columns = 1 if len(schema.classes) == 2 else len(schema.classes)
         held.check(path, coef=(columns, len(tables.feature_names(schema))), intercept=(columns,))
@@ -115,11 +94,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImageModel:
-    """A trained model of images. Every field is public.
-
-    Attributes: classes, the names of the labels; shape, (channels, height, width) of the images; transform, what turns
-    them into features; coef, (classes, or 1 for two; features).
-    """
+    """A trained model of images: labels, (channels, height, width), the transform to features, coefficients. Public."""
 
     classes: tuple[str, ...]
     shape: tuple[int, int, int]
@@ -172,11 +147,7 @@ class ImageModel:
 
     @classmethod
     def from_folder(cls, path: Path, held: ModelFolder) -> Self:
-        """The model that a folder holds.
-
-        Raises:
-            DataError: its parts do not fit each other, or its features are not those of this version.
-        """
+        """The model that a folder holds; DataError: its parts do not fit, or are not those of this version."""
         torch, image_classifier = _for_images()
         rules = {each.__name__: each for each in image_classifier.DRAWINGS.values()}
         drawn = dict(held.fields["drawings"])
@@ -192,10 +163,6 @@ class ImageModel:
         centre, axes = (torch.from_numpy(held.arrays[name].astype(np.float32)) for name in ("centre", "axes"))
         transform.centre, transform.axes = centre, axes
         return cls(names, (channels, height, width), transform, held.arrays["coef"].astype(np.float64))
-
-
-class TrainedOnImages(Trained):
-    """A trained model of images: the model and its card are public, the rest is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +305,7 @@ def train_images_to_folder(
     force: bool = False,
     keep_accounts: bool = False,
     **options: Any,
-) -> TrainedOnImages:
+) -> Trained:
     """Train on images and save the model in a folder; what could not be saved is refused before training.
 
     Args:
@@ -379,7 +346,7 @@ def train_images_to_folder(
     linear = estimator.model_
     model = ImageModel(names, found.shape, estimator.transform_, linear.coef_)
     metrics = None if held_out is None else metrics_of(model.probabilities(held_out, features), held_out.labels)
-    trained = TrainedOnImages(model, estimator.card_, metrics, linear.holder_report_, linear.accounts_)
+    trained = Trained(model, estimator.card_, metrics, linear.holder_report_, linear.accounts_)
     save(trained, out, force=force, keep_accounts=keep_accounts)
     return trained
 
@@ -403,25 +370,14 @@ def _class_names(classes: Sequence[str]) -> tuple[str, ...]:
 
 
 def save(trained: Trained, out: Path, *, force: bool = False, keep_accounts: bool = False) -> Path:
-    """Write the folder, whole or not at all; what is there already is kept unless force says otherwise.
-
-    Args:
-        trained: a model of a table, or of images.
-        out: the folder to write.
-        force: overwrite a model that is there already.
-        keep_accounts: also write ``accounts_file(out)``, PRIVATE, if each person had an account.
-    """
+    """Write the folder, and PRIVATE accounts beside it if asked; what is there already is kept, but for force."""
     held: ModelFolder = trained.model.to_folder(trained.card)
     accounts = trained.accounts if keep_accounts else None
     return held.write(out, force=force, metrics=trained.metrics, accounts=accounts)
 
 
 def load(folder: Path) -> Model | ImageModel:
-    """The model in a folder: of tables, or of images.
-
-    Raises:
-        DataError: it holds none, or is damaged.
-    """
+    """The model in a folder: of tables, or of images; raises DataError where it holds none, or is damaged."""
     held = ModelFolder.read(folder, TABLE, IMAGES)
     kind: type[Model | ImageModel] = ImageModel if held.kind == IMAGES else Model
     try:
@@ -440,8 +396,7 @@ def statement(model: Path, person: str) -> BudgetStatement:
         person: named as in the data; where each row is a person, the number of the row, from 0.
 
     Raises:
-        DataError: no accounts were kept.
-        UnknownPerson: the model was trained on no records of this person.
+        DataError, UnknownPerson: no accounts were kept, or none of this person.
     """
     model = Path(model)
     kept = accounts_file(model.resolve()) if model.is_dir() else model
@@ -464,18 +419,16 @@ def score(
 ) -> dict[str, Any]:
     """Judge a saved model by other people, and write ``metrics.json`` into its folder. PRIVATE, as the data are.
 
+    Accuracy and log loss, without noise, the number of rows, and the warning.
+
     Args:
         folder: the model's.
         data: a held-out file with labels, or images in folders by class; its people are covered by no guarantee.
         skip_rows: lines to leave out at the start of a table.
         features: a private folder where the features of images are kept; None: nowhere.
-        force: replace metrics that are there already.
-
-    Returns:
-        Accuracy and log loss, without noise, the number of rows, and the warning.
+        force: replace metrics that are there already; else they are refused.
 
     Raises:
-        ArgumentError: there are metrics already.
         DataError: there is no model, or no row, or a label that the model does not know.
     """
     written = Path(folder) / "metrics.json"

@@ -24,10 +24,9 @@ with _extras.need("torch", extra="torch"):
     from almoner.training._stream import Stream
     from almoner.training._trainer import Trainer
 
-__all__ = ["KIND", "Saved", "load", "save"]
+__all__ = ["load", "save"]
 
-KIND = MODULE
-"""The kind of folder that ``model.json`` names."""
+KIND = MODULE  # the kind of folder that ``model.json`` names
 
 _NAMED = 6  # of names that differ, so many are listed
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
@@ -38,8 +37,7 @@ _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 class Saved:
     """The facts that a folder states about its module. Every field is public."""
 
-    card: Card
-    """The promise about the module."""
+    card: Card  # the promise about the module
     settings: dict[str, Any]
     """Settings of the training: class of the module and of the optimizer, its options, steps, versions."""
 
@@ -84,14 +82,10 @@ def save(
 
 
 def load(folder: str | Path, module: nn.Module) -> Saved:
-    """Set a module to the state in a folder that ``save`` wrote.
+    """Set a module to the state in a folder that ``save`` wrote; gives its card and its settings.
 
-    Args:
-        folder: it is read without running anything that is in it.
-        module: of the same architecture; it is changed only if all names, shapes and types are those of the folder.
-
-    Returns:
-        The card and the settings.
+    The folder is read without running anything that is in it. The module is changed only if all names, shapes and types
+    are those of the folder.
 
     Raises:
         ArgumentError: the module is another one; the message names what differs.

@@ -31,10 +31,9 @@ from almoner.training._accounts.counting import (
 )
 from almoner.training._run.books import publish
 
-__all__ = ["ActiveAnswer", "DropoutCount", "Dropouts", "SquareRoot", "StillActive", "Tree"]
+__all__ = ["Dropouts", "SquareRoot", "StillActive", "Tree"]
 
-LEAST = 0.01
-"""A person who can contribute less than this share of a step's sensitivity has dropped out."""
+LEAST = 0.01  # A person who can contribute less than this share of a step's sensitivity has dropped out
 
 
 class Dropouts(StoppingAccounts):
@@ -109,11 +108,7 @@ class Dropouts(StoppingAccounts):
         return DropoutCount(self.count, self.standard_error, self.price)
 
     def close(self) -> individual.Filter:
-        """End the counting; a person who never dropped out was in no count, and gets back what was booked.
-
-        Returns:
-            The accounts, for other uses. No further charge is possible here.
-        """
+        """End the counting, and give the accounts; a person who never dropped out gets back what was booked."""
         with self._lock:
             if not self._closed:
                 if self._people.spent().shape[0] != self._inside.shape[0]:

@@ -7,20 +7,9 @@ read are in :func:`misfits`, and in the note of the error that refuses a column:
 
 A schema has public facts: a table's columns, their bounds and categories, the labels, and who a row belongs to.
 Nothing here is read from the data. Bounds, categories and bins say what values *may* occur, from knowledge that does
-not depend on the people in the table: a codebook, a questionnaire, a law. A schema is a small TOML file::
-
-    target = "income"
-    classes = ["<=50K", ">50K"]
-
-    [columns.age]                      # a number: clamped to the bounds, scaled to [-1, 1]
-    low = 17
-    high = 90
-
-    [columns.sex]                      # a category
-    categories = ["Female", "Male"]
-
-``Schema`` has every line, with what it takes and what it is for; from it the tables of docs/training/from-a-file.md are
-made, and ``almoner schema schema``.
+not depend on the people in the table: a codebook, a questionnaire, a law. ``Schema`` has every
+line of its TOML file, with what it takes and what it is for; from it the tables of docs/training/from-a-file.md, which
+shows one, are made, and ``almoner schema schema``.
 
 Every row is treated alike: a missing entry gets an indicator of its own (``missing = "refuse"`` in a
 column refuses it); an entry that is not a number counts as missing; a number outside the bounds is clamped; a category
@@ -52,7 +41,7 @@ from almoner.errors import ArgumentError, DataError
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Schema", "encode", "feature_names", "labels", "misfits", "people", "read"]
+__all__ = ["Schema", "encode", "labels", "misfits", "read"]
 
 LOG = logging.getLogger("almoner.training")
 
@@ -64,8 +53,7 @@ _CURES = {
     "category": "categories must be listed as the file spells them, from what is public",
 }
 
-Table = dict[str, "pyarrow.Array"]
-"""{column: its entries}, private."""
+Table = dict[str, "pyarrow.Array"]  # {column: its entries}, private
 
 
 def _texts(values: Any) -> list[str]:
@@ -170,7 +158,7 @@ class Header(Model):
 
 
 class Schema(Model):
-    """Everything public about a table, as TOML has it (see the top of this module). Made by `read` or `parse`."""
+    """Everything public about a table, as TOML has it. Made by `read` or `parse`."""
 
     target: Annotated[str, Field(min_length=1), Rule("the column of the labels")]
     """the column of the labels"""
@@ -228,11 +216,7 @@ class Schema(Model):
 
     @classmethod
     def parse(cls, described: dict[str, Any], *, target: str | None = None, person: str | None = None) -> "Schema":
-        """The schema in a dictionary, as TOML has it.
-
-        Raises:
-            DataError: something in it breaks a rule, or is not what the call says.
-        """
+        """The schema in a dictionary, as TOML has it; DataError where it breaks a rule, or not what the call says."""
         given = {name: value for name, value in {"target": target, "person": person}.items() if value is not None}
         for name, wanted in given.items():
             if described.get(name, wanted) != wanted:
@@ -319,11 +303,6 @@ def misfits(path: Path, schema: Schema, *, skip_rows: int = 0) -> list[Misfit]:
     """Numbers of entries of a file that are no numbers, or not among the categories, and where the first are. PRIVATE.
 
     Such entries count as missing, or give no indicator; ``read`` refuses a column of nothing else.
-
-    Args:
-        path: a .csv or .parquet file.
-        schema: public.
-        skip_rows: as of ``read``.
     """
     return _read(Path(path), schema, False, skip_rows, True)[1]
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from age_files import age_folder
 from almoner.cli import app
-from almoner.cli._training.settings import IMAGES, SETTINGS, TRAIN, TRIED, TUNE, read_settings, settings_template
+from almoner.cli._training.settings import IMAGES, MODELS, TRAIN, TUNE, read_settings, settings_template
 from almoner.errors import DataError
 from almoner.training import Descent, LogisticRegression
 
@@ -33,9 +33,9 @@ def written(folder, text):
 def examples(command):
     """The lines of the template that are for a command, each taken out of its comment."""
     for line in settings_template().splitlines():
-        if (found := re.fullmatch(r"# (\w+) = (.*)", line)) and command in SETTINGS[found[1]].commands:
+        if (found := re.fullmatch(r"# (\w+) = (.*)", line)) and found[1] in MODELS[command].model_fields:
             tried = found[2].startswith("[")
-            if tried == (command == TUNE and found[1] in TRIED):
+            if tried == isinstance(MODELS[command].model_fields[found[1]].default, tuple):
                 yield line.removeprefix("# ")
 
 
@@ -56,7 +56,7 @@ def test_the_template_says_nothing_and_each_of_its_lines_can_be_taken(tmp_path, 
 def test_defaults_are_those_of_the_library():
     """A training without a file of settings is one of LogisticRegression's defaults."""
     known = LogisticRegression().get_params() | Descent().get_params()
-    own = {name: each.default for name, each in SETTINGS.items() if name in known}
+    own = {name: each.default for name, each in MODELS[TRAIN].model_fields.items() if name in known}
     assert own == {name: known[name] for name in own}
     assert own.keys() >= Descent().get_params().keys()
 
@@ -70,10 +70,10 @@ def test_defaults_are_those_of_the_library():
         ("steps = 2.5\n", "line 1: steps=2.5 must be a whole number"),
         ("steps = true\n", "steps=True must be a whole number"),
         ('pace = "even"\n', "pace='even' must be a number"),
-        ("pace = nan\n", "pace=nan must be a number"),
+        ("pace = nan\n", "pace=nan must be a finite number"),
         ("individual = 1\n", "individual=1 must be true or false"),
-        ('purpose = ""\n', "purpose='' must be a text"),
-        ("picture = 3\n", "picture=3 must be a path"),
+        ('purpose = ""\n', "purpose='' must be 1 to 1000 printable characters"),
+        ("picture = 3\n", "picture=3 must be 1 to 1000 printable characters"),
         ("learning_rate = [1, 4]\n", "must be a number: `almoner tune` tries the values of a list"),
         ('features = "f"\n', "features is no setting of `almoner train`: it is about images"),
         ("steps = \n", "is not a TOML file"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from almoner import errors
-from almoner.training.correlated import FixedBatches
+from almoner.training import FixedBatches
 
 
 def test_somebody_else_moves_nobody():

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from almoner import errors
-from almoner.training.correlated import Banded, BandedInverse, Noise, PrefixSums
+from almoner.training.correlated import Banded, BandedInverse, PrefixSums
+from almoner.training.correlated._factor import Noise
 
 FACTORS = [PrefixSums(), Banded(1), Banded(4), BandedInverse(3)]
 each_factor = pytest.mark.parametrize("description", FACTORS, ids=repr)

@@ -14,8 +14,9 @@ import pytest
 from scipy.signal import fftconvolve
 from scipy.special import ndtr
 
-from almoner.training.correlated import Banded, BandedInverse, FixedBatches, Noise, PrefixSums
-from almoner.training.correlated._factor import price
+from almoner.training import FixedBatches
+from almoner.training.correlated import Banded, BandedInverse, PrefixSums
+from almoner.training.correlated._factor import Noise, price
 
 BUDGET = 1.0  # mu of the person's account; sigma is 1
 WIDTH = 0.012

@@ -1,4 +1,4 @@
-"""Scattering features, their files, and noisy means of features."""
+"""Scattering features, their files, and their whitening."""
 
 from pathlib import Path
 
@@ -7,11 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from almoner import filters, individual
 from almoner.errors import ArgumentError
-from almoner.mechanisms import Gaussian
+from almoner.training.images._features import Scattering, Whitened, cached
 from almoner.training.images.drawings import Strokes
-from almoner.training.images.features import Scattering, Whitened, cached, noisy_mean
 
 # kymatio 0.3.0, Scattering2D(J=2, shape=(16, 20), L=4), its filters scaled by 3.1415 where ours have pi:
 # the mean of each channel, and its value at the upper right
@@ -134,36 +132,6 @@ def test_images_that_are_no_images_are_refused(images: np.ndarray, tmp_path: Pat
     """Whole numbers of unknown range, no records, and records without an axis are refused."""
     with pytest.raises(ArgumentError, match="images must"):
         cached(torch.nn.Identity(), images, tmp_path)
-
-
-def test_a_noisy_mean_is_near_the_mean_and_each_person_pays_for_their_own_length() -> None:
-    """The mean of shortened features comes out, and accounts hold the squares of the lengths, over sigma squared."""
-    features = torch.tensor([[3.0, 4.0], [0.0, 0.5], [0.0, 0.0], [6.0, 8.0]], dtype=torch.float64)
-    accounts = individual.Filter(4, filters.Gaussian(mu=1.0))
-    mean = noisy_mean(features, accounts, sigma=1e5, max_norm=5.0, divisor=4e9)
-    assert mean.abs().max() < 1e-3
-    expected = np.array([25.0, 0.25, 0.0, 25.0]) / 1e10
-    assert np.asarray(accounts.spent()).ravel() == pytest.approx(expected, rel=1e-5, abs=1e-14)
-    accounts = individual.Filter(4, filters.Gaussian(mu=60.0))
-    mean = noisy_mean(features, accounts, sigma=0.2, max_norm=5.0, divisor=4.0)
-    assert mean.tolist() == pytest.approx([(3 + 3) / 4, (4 + 0.5 + 4) / 4], abs=0.4)
-
-
-def test_a_person_who_cannot_pay_in_full_is_shortened() -> None:
-    """What is left of an account bounds the length of what goes into the mean."""
-    accounts = individual.Filter(1, filters.Gaussian(mu=1.0))
-    accounts.charge(Gaussian(1.0, 1.0), np.array([0.8]))
-    mean = noisy_mean(torch.tensor([[100.0]]), accounts, sigma=1.0, max_norm=1.0, divisor=1.0)
-    assert np.asarray(accounts.left()).ravel()[0] < 1e-7
-    assert abs(float(mean)) < 9
-
-
-def test_features_that_are_not_finite_charge_no_one() -> None:
-    """The error comes before the charge."""
-    accounts = individual.Filter(1, filters.Gaussian(mu=1.0))
-    with pytest.raises(ArgumentError, match="features must be finite"):
-        noisy_mean(torch.tensor([[np.nan]]), accounts, sigma=1.0, max_norm=1.0, divisor=1.0)
-    assert not np.asarray(accounts.spent()).any()
 
 
 def small(**options: object) -> Whitened:

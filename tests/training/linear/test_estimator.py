@@ -387,7 +387,6 @@ def test_labels_are_named_once_and_a_seed_is_a_number(options, words):
     ("hidden", "asked", "extra"),
     [
         ("torch", "import almoner.training.callbacks", "torch"),
-        ("torch", "import almoner.training.policies", "torch"),
         ("torch", "from almoner.training import Trainer", "torch"),
         ("sklearn", "from almoner.training import demo_tables; demo_tables.digits()", "sklearn"),
     ],

@@ -14,8 +14,9 @@ from almoner.errors import ArgumentError, BudgetExceeded, LedgerError, Unsupport
 from almoner.ledger import Consumer, Ledger, verify, write_off
 from almoner.mechanisms import Gaussian
 from almoner.queries import Count, Session
+from almoner.training import FixedBatches
 from almoner.training._on_ledger.run import digest
-from almoner.training.correlated import Banded, FixedBatches
+from almoner.training.correlated import Banded
 from terms import grouped
 from training_runs import N, dies, network, records, trainer
 

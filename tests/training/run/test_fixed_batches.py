@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from almoner import errors, filters, individual, mechanisms, odometers, training
-from almoner.training import stopping
+from almoner.training import FixedBatches, stopping
 from almoner.training._run.books import MemoryBook
 from almoner.training._run.fixed_batches import Rows, _bytes_of
 from almoner.training._run.folder import _read
-from almoner.training.correlated import Banded, BandedInverse, FixedBatches, Noise, PrefixSums
+from almoner.training.correlated import Banded, BandedInverse, PrefixSums
+from almoner.training.correlated._factor import Noise
 from almoner.training.gradients import _self_check
 from training_runs import BY_RECORD, N, dies, network, trainer
 

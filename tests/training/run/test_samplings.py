@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from almoner import errors, filters, individual, ledger, odometers, training
-from almoner.training.correlated import Banded, FixedBatches
+from almoner.training import FixedBatches
+from almoner.training.correlated import Banded
 from almoner.training.stopping import StillActive
 from training_runs import BY_RECORD, dies
 

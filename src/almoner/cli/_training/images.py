@@ -10,13 +10,11 @@ import typer
 from almoner.cli._options import Delta, Epsilon
 from almoner.cli._shown import progress_bar
 from almoner.cli._training.outcome import RunOptions, print_trained, stopped_in_order
-from almoner.cli._training.settings import IMAGES, as_settings, read_settings
 from almoner.errors import ArgumentError
 
 __all__ = ["OF_TRAIN_IMAGES", "train_images"]
 
-OF_TRAIN_IMAGES = as_settings(
-    IMAGES,
+OF_TRAIN_IMAGES = dict(
     test="after the training, `almoner score OUT {}`",
     **dict.fromkeys(("target", "schema", "person", "ledger", "key"), "it is about tables: leave it out"),
 )
@@ -71,6 +69,8 @@ def train_images(*, pictured: ImageOptions, run: RunOptions) -> None:
     stated, because they are public. The folder --out gets the model and its card; the file of --settings says where
     features, accounts and a picture are kept, which are PRIVATE.
     """
+    from almoner.cli._training.settings import IMAGES, read_settings
+
     settings = read_settings(run.settings, IMAGES)
     picture = settings.pop("picture")
     out = run.folder(picture)

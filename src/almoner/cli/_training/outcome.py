@@ -18,7 +18,7 @@ from almoner.cli._shown import draw_spends, dumps
 from almoner.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from almoner.training.saved_model import Trained, TrainedOnImages
+    from almoner.training.saved_model import Trained
 
 __all__ = ["RunOptions", "print_trained", "stopped_in_order"]
 
@@ -86,7 +86,7 @@ def stopped_in_order(out: Path, ledger: str | None = None, key: str | None = Non
 
 
 def print_trained(
-    trained: "Trained | TrainedOnImages",
+    trained: "Trained",
     run: RunOptions,
     *,
     title: str = "",

@@ -1,113 +1,110 @@
-"""The file of `--settings`: settings of a training beside the options of its command, as TOML."""
+"""The file of `--settings`: settings of a training beside the options of its command, as TOML.
+
+Each command has a model: its fields are the lines that there may be, with what each takes and what it is for. From it
+the commented file of `almoner init settings` is made, and ``almoner schema train``.
+"""
 
 import re
-import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from difflib import get_close_matches
-from math import isfinite
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
+from typing import Annotated, Any
 
-from almoner.errors import DataError
+from almoner._reading import Field, Model, Numbers, Text, read, toml
+from almoner.errors import ArgumentError, DataError
 
-__all__ = ["IMAGES", "TRAIN", "TUNE", "as_settings", "read_settings", "settings_template"]
+__all__ = ["IMAGES", "MODELS", "TRAIN", "TUNE", "as_settings", "read_settings", "settings_template"]
 
 TRAIN, TUNE, IMAGES = "train", "tune", "train-images"
 """Commands that read such a file."""
 
+RATES, CLIPS = (1.0, 4.0, 16.0, 64.0), (0.25, 1.0)
+"""Values that `almoner tune` tries by default."""
 
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+Line = Annotated[str, Text(1000)]
 
 
-KINDS: Mapping[str, Callable[[object], bool]] = {
-    "a number": _number,
-    "a whole number": lambda value: isinstance(value, int) and not isinstance(value, bool),
-    "true or false": lambda value: isinstance(value, bool),
-    "a text": lambda value: isinstance(value, str) and value != "",
-    "a path": lambda value: isinstance(value, str) and value != "",
-    "a list of numbers": lambda value: isinstance(value, list) and bool(value) and all(map(_number, value)),
+def _tried(example: str) -> Numbers:
+    return Numbers(1, 10_000, 0.0, 1e100, f"a list of numbers, the values to try: {example}")
+
+
+class Course(Model):
+    """Course of a training on a table."""
+
+    steps: int = 200
+    """The number of steps that a person who contributes the whole clip can pay for."""
+    max_grad_norm: float = 1.0
+    """The clip: the largest L2 norm that one person adds to a step."""
+    learning_rate: float | None = Field(default=None, examples=[4])
+    """Step on the mean gradient; else as large as the noise allows."""
+    average: float = 0.5
+    """Share of the last iterates that are averaged."""
+    momentum: float = 0.0
+    """Nesterov's momentum, below 1: each step goes on by this share of the last."""
+    decay: float = 0.0
+    """Over this share of the steps, the last ones, the learning rate falls to zero."""
+    extra_steps: int = 0
+    """Steps more than the noise is planned for."""
+    pace: float = 1.0
+    """Evenness with which budgets are spread over the steps that are left: 1 evenly, 0 not at all."""
+    stop_when_inactive: float | None = Field(default=None, examples=[0.1])
+    """Stop, after these steps, when noisy counts say that this share of people has no budget left. Needs extra_steps
+    and a pace below 1; the counts cost 1 % of each budget."""
+    individual: bool = True
+    """An account for each person, or else one worst case for all."""
+    skip_rows: int = 0
+    """Lines to leave out at the start of DATA."""
+
+
+class Kept(Model):
+    """Private files beside the model."""
+
+    keep_accounts: bool = False
+    """PRIVATE: write OUT.accounts, for `almoner statement OUT`."""
+    picture: Line | None = Field(default=None, examples=["spends.png"])
+    """A PRIVATE picture of what each person has spent: .png, .svg or .pdf, from the folder of this file."""
+
+
+class TrainSettings(Kept, Course):
+    """Settings of `almoner train`."""
+
+    noise_multiplier: float | None = Field(default=None, examples=[30])
+    """Noise of one step divided by the clip; else the least that the budget allows."""
+    analyst: Line = "training"
+    """Whose limits on the ledger hold, with --ledger."""
+    purpose: Line | None = Field(default=None, examples=["research"])
+    """The purpose whose limits on the ledger hold."""
+
+
+class TuneSettings(Course):
+    """Settings of `almoner tune`, which tries each value of a list."""
+
+    max_grad_norm: Annotated[tuple[float, ...], _tried("max_grad_norm = [0.25, 1]")] = CLIPS  # type: ignore[assignment]
+    """The clips to try."""
+    learning_rate: Annotated[tuple[float, ...], _tried("learning_rate = [1, 4, 16, 64]")] = RATES  # type: ignore[assignment]
+    """The learning rates to try."""
+
+
+class ImageSettings(Kept):
+    """Settings of `almoner train-images`."""
+
+    features: Line | None = Field(default=None, examples=["features"])
+    """A PRIVATE folder where the features of images are kept, from the folder of this file."""
+    dimensions: int | None = Field(default=None, examples=[300])
+    """The number of features of each image that are kept."""
+
+
+MODELS: Mapping[str, type[Model]] = {TRAIN: TrainSettings, TUNE: TuneSettings, IMAGES: ImageSettings}
+FIELDS = ImageSettings.model_fields | TrainSettings.model_fields
+REASONS: Mapping[str, str] = {
+    "noise_multiplier": "each run's noise follows from the budget of the search",
+    "picture": "what people spent in the best run alone is not what they paid for the search",
+    "keep_accounts": "accounts of the best run alone would understate what people paid for all runs",
+    "analyst": "a search has no price on a ledger",
+    "purpose": "a search has no price on a ledger",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting: the words about it, its kind, its value by default, and the commands that it is for."""
-
-    words: str
-    kind: str
-    default: Any
-    example: str = ""
-    """A value as TOML, where there is none by default."""
-    commands: tuple[str, ...] = (TRAIN, TUNE)
-
-
-SETTINGS: Mapping[str, Setting] = {
-    "steps": Setting("How many steps a person who contributes the whole clip can pay for.", "a whole number", 200),
-    "max_grad_norm": Setting("The clip: the largest L2 norm that one person adds to a step.", "a number", 1.0),
-    "learning_rate": Setting("Step on the mean gradient; else as large as the noise allows.", "a number", None, "4"),
-    "average": Setting("Share of the last iterates that are averaged.", "a number", 0.5),
-    "momentum": Setting("Nesterov's momentum, below 1: each step goes on by this share of the last.", "a number", 0.0),
-    "decay": Setting("Over this share of the steps, the last ones, the learning rate falls to zero.", "a number", 0.0),
-    "extra_steps": Setting("Steps more than the noise is planned for.", "a whole number", 0),
-    "pace": Setting(
-        "How evenly budgets are spread over the steps that are left: 1 evenly, 0 not at all.", "a number", 1.0
-    ),
-    "stop_when_inactive": Setting(
-        "Stop, after these steps, when noisy counts say that this share of people has no budget left. Needs "
-        "extra_steps and a pace below 1; the counts cost 1 % of each budget.",
-        "a number",
-        None,
-        "0.1",
-    ),
-    "individual": Setting("An account for each person, or else one worst case for all.", "true or false", True),
-    "skip_rows": Setting("Lines to leave out at the start of DATA.", "a whole number", 0),
-    "noise_multiplier": Setting(
-        "Noise of one step divided by the clip; else the least that the budget allows.",
-        "a number",
-        None,
-        "30",
-        (TRAIN,),
-    ),
-    "analyst": Setting("Whose limits on the ledger hold, with --ledger.", "a text", "training", commands=(TRAIN,)),
-    "purpose": Setting("The purpose whose limits on the ledger hold.", "a text", None, '"research"', (TRAIN,)),
-    "keep_accounts": Setting(
-        "PRIVATE: write OUT.accounts, for `almoner statement OUT`.", "true or false", False, commands=(TRAIN, IMAGES)
-    ),
-    "picture": Setting(
-        "A PRIVATE picture of what each person has spent: .png, .svg or .pdf, from the folder of this file.",
-        "a path",
-        None,
-        '"spends.png"',
-        (TRAIN, IMAGES),
-    ),
-    "features": Setting(
-        "A PRIVATE folder where the features of images are kept, from the folder of this file.",
-        "a path",
-        None,
-        '"features"',
-        (IMAGES,),
-    ),
-    "dimensions": Setting("How many features of each image are kept.", "a whole number", None, "300", (IMAGES,)),
-}
-
-TRIED: Mapping[str, list[float]] = {"learning_rate": [1.0, 4.0, 16.0, 64.0], "max_grad_norm": [0.25, 1.0]}
-"""Settings that `almoner tune` tries, and the values by default."""
-
-REASONS: Mapping[str, Mapping[str, str]] = {
-    TUNE: {
-        "noise_multiplier": "each run's noise follows from the budget of the search",
-        "picture": "what people spent in the best run alone is not what they paid for the search",
-        "keep_accounts": "accounts of the best run alone would understate what people paid for all runs",
-        "analyst": "a search has no price on a ledger",
-        "purpose": "a search has no price on a ledger",
-    },
-}
-"""For each command, why a setting of another one is none of its own, where it is about neither images nor tables."""
-
-_OF_TABLES = "it is about tables, and steps, clip and rate are tuned already for images"
+"""Why a setting is none of `almoner tune`, where it is not about images."""
 
 
 def read_settings(path: Path | None, command: str) -> dict[str, Any]:
@@ -120,19 +117,33 @@ def read_settings(path: Path | None, command: str) -> dict[str, Any]:
     Raises:
         DataError: the file cannot be read, or a setting in it is not known, not for this command, or no such value.
     """
-    settings = {name: setting.default for name, setting in SETTINGS.items() if command in setting.commands}
-    if command == TUNE:
-        settings |= {name: list(values) for name, values in TRIED.items()}
     if path is None:
-        return settings
-    text, found = _parsed(path)
-    for name, value in found.items():
-        settings[name] = _checked(name, value, command, _place(path, text, name))
-        if SETTINGS[name].kind == "a path":
-            settings[name] = path.parent / value
-        elif isinstance(value, int) and SETTINGS[name].kind == "a number":
-            settings[name] = float(value)
-    return settings
+        return dict(MODELS[command]())
+    try:
+        found = toml(path)
+    except DataError as error:
+        raise DataError(f"{error}. `almoner init settings` writes one") from None
+    known = MODELS[command].model_fields
+    for name in found.keys() - known.keys():
+        near = get_close_matches(name, known, 1, 0.5)
+        told = f"is not known; {f'write {near[0]}' if near else 'known are ' + ', '.join(known)}"
+        if name in FIELDS:
+            told = f"is no setting of `almoner {command}`: {_why_not(name, command)}. Leave it out"
+        raise DataError(f"{_place(path, name)}: {name} {told}")
+    try:
+        settings = dict(read(MODELS[command], found))
+    except ArgumentError as error:
+        name = re.split(r"[=. ]", str(error), maxsplit=1)[0]
+        more = ": `almoner tune` tries the values of a list" if isinstance(found[name], list) else ""
+        raise DataError(f"{_place(path, name)}: {error}{more}") from None
+    return settings | {name: path.parent / settings[name] for name in ("picture", "features") if settings.get(name)}
+
+
+def _place(path: Path, name: str) -> str:
+    """The file and the line of a setting."""
+    line = re.compile(rf"""\s*\[?\s*["']?{re.escape(name)}["']?\s*[=.\]]""")
+    lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+    return f"{path}{next((f', line {number}' for number, each in lines if line.match(each)), '')}"
 
 
 def as_settings(command: str, **others: str) -> dict[str, str]:
@@ -143,14 +154,15 @@ def as_settings(command: str, **others: str) -> dict[str, str]:
         others: lines for more options, with underscores in their names.
     """
     lines: dict[str, str] = {}
-    for name, setting in SETTINGS.items():
-        option, kind = "--" + name.replace("_", "-"), setting.kind
-        values = {option: '"{}"' if kind in ("a text", "a path") else "true" if kind == "true or false" else "{}"}
-        if kind == "true or false":
+    for name, field in FIELDS.items():
+        option, usual = "--" + name.replace("_", "-"), _shown(field)
+        values = {option: '"{}"' if isinstance(usual, str) else "true" if isinstance(usual, bool) else "{}"}
+        if isinstance(usual, bool):
             values[f"--no-{option[2:]}"] = "false"
         for each, value in values.items():
             told = f"write `{name} = {value}` in {command}.toml, and --settings {command}.toml"
-            lines[each] = told if command in setting.commands else f"{_why_not(name, command)}: leave it out"
+            own = name in MODELS[command].model_fields
+            lines[each] = told if own else f"{_why_not(name, command)}: leave it out"
     return lines | {"--" + name.replace("_", "-"): line for name, line in others.items()}
 
 
@@ -161,70 +173,37 @@ def settings_template(**chosen: object) -> str:
         "# Each stands here with its value by default, or with an example: take the mark # away, and change it.",
         "# Nothing here may be chosen by looking at the data of the people who are trained on.",
     ]
-    before: tuple[str, ...] = ()
-    for name, setting in SETTINGS.items():
-        if setting.commands != before:
-            before = setting.commands
-            lines += ["", f"# {'-' * 8} for {' and '.join(f'`almoner {each}`' for each in before)}"]
-        value = chosen.get(name, setting.default)
-        written = setting.example if value is None else _toml(value)
-        lines += ["", *wrap(setting.words, 110, initial_indent="# ", subsequent_indent="# ")]
-        lines.append(f"{'' if name in chosen else '# '}{name} = {written}")
-        if name in TRIED:
-            lines.append(f"# {name} = {_toml(TRIED[name])}    # `almoner tune` tries each")
+    before: list[str] = []
+    for name, field in (TrainSettings.model_fields | ImageSettings.model_fields).items():
+        commands = [each for each, model in MODELS.items() if name in model.model_fields]
+        if commands != before:
+            before = commands
+            lines += ["", f"# {'-' * 8} for {' and '.join(f'`almoner {each}`' for each in commands)}"]
+        lines += ["", *wrap(field.description or "", 110, initial_indent="# ", subsequent_indent="# ")]
+        lines.append(f"{'' if name in chosen else '# '}{name} = {_toml(chosen.get(name, _shown(field)))}")
+        tried = TuneSettings.model_fields.get(name)
+        if tried is not None and isinstance(tried.default, tuple):
+            lines.append(f"# {name} = {_toml(tried.default)}    # `almoner tune` tries each")
     return "\n".join(lines) + "\n"
 
 
-def _parsed(path: Path) -> tuple[str, dict[str, Any]]:
-    """The text of a file, and what it says."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        return text, tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is not a TOML file: {error}") from error
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}. `almoner init settings` writes one") from error
-
-
-def _place(path: Path, text: str, name: str) -> str:
-    """The file and the line of a setting."""
-    line = re.compile(rf"""\s*\[?\s*["']?{re.escape(name)}["']?\s*[=.\]]""")
-    found = [number for number, each in enumerate(text.splitlines(), 1) if line.match(each)]
-    return f"{path}, line {found[0]}" if found else str(path)
-
-
-def _checked(name: str, value: Any, command: str, place: str) -> Any:
-    """The value, if it is one of this setting."""
-    known = [each for each, setting in SETTINGS.items() if command in setting.commands]
-    if name not in SETTINGS:
-        near = get_close_matches(name, known, 1, 0.5)
-        cure = f"write {near[0]}" if near else f"known are {', '.join(known)}"
-        raise DataError(f"{place}: {name} is not known; {cure}")
-    if name not in known:
-        raise DataError(
-            f"{place}: {name} is no setting of `almoner {command}`: {_why_not(name, command)}. Leave it out"
-        )
-    kind, more = SETTINGS[name].kind, ""
-    if name in TRIED and command == TUNE:
-        kind, more = "a list of numbers", f": the values to try, {name} = {_toml(TRIED[name])}"
-    elif name in TRIED and isinstance(value, list):
-        more = ": `almoner tune` tries the values of a list"
-    if not KINDS[kind](value):
-        raise DataError(f"{place}: {name}={value!r:.100} must be {kind}{more}")
-    return value
+def _shown(field: Any) -> object:
+    """The value by default, or an example."""
+    return field.examples[0] if field.default is None else field.default
 
 
 def _why_not(name: str, command: str) -> str:
     """The reason why a setting is none of this command."""
-    about_images = IMAGES in SETTINGS[name].commands and command != IMAGES
-    of_all = "it is about images, see `almoner train-images`" if about_images else _OF_TABLES
-    return REASONS.get(command, {}).get(name, of_all)
+    if command == IMAGES:
+        return "it is about tables, and steps, clip and rate are tuned already for images"
+    about_images = name not in TrainSettings.model_fields
+    return "it is about images, see `almoner train-images`" if about_images else REASONS[name]
 
 
 def _toml(value: object) -> str:
     """A value as TOML writes it."""
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, list):
+    if isinstance(value, tuple):
         return f"[{', '.join(map(_toml, value))}]"
     return f'"{value}"' if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)

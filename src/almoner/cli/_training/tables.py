@@ -11,7 +11,6 @@ import typer
 from almoner.cli._options import Delta, Epsilon, Force, Json, OutFile, check_new_file
 from almoner.cli._shown import dumps, print_misfits, progress_bar
 from almoner.cli._training.outcome import RunOptions, print_trained, stopped_in_order
-from almoner.cli._training.settings import TRAIN, TUNE, as_settings, read_settings
 from almoner.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -32,8 +31,7 @@ _NO_SCHEMA = (
     "columns only; `almoner init train --example` writes a schema with comments, and data that it fits"
 )
 _IMAGES, _TUNE = "almoner train-images IMAGES --classes a,b --people N --kind KIND --out OUT", "almoner tune DATA ..."
-OF_TRAIN = as_settings(
-    TRAIN,
+OF_TRAIN = dict(
     accounting="leave it out: the budget is Gaussian, which is exact",
     test="after the training, `almoner score OUT {}`",
     test_skip_rows="after the training, `almoner score OUT FILE --skip-rows {}`",
@@ -50,14 +48,12 @@ OF_TRAIN = as_settings(
     ),
 )
 """Options that `almoner train` once had, or other commands have: the line to write."""
-OF_TUNE = as_settings(
-    TUNE,
-    learning_rate="write the values to try, `learning_rate = [{}]`, in tune.toml, and --settings tune.toml",
-    max_grad_norm="write the values to try, `max_grad_norm = [{}]`, in tune.toml, and --settings tune.toml",
-    ledger="a search has no price on a ledger: `almoner train` one setting there",
-    key="a search has no price on a ledger: `almoner train` one setting there",
-    test="after the search, `almoner score OUT {}`",
-)
+OF_TUNE = {
+    "learning_rate": "write the values to try, `learning_rate = [{}]`, in tune.toml, and --settings tune.toml",
+    "max_grad_norm": "write the values to try, `max_grad_norm = [{}]`, in tune.toml, and --settings tune.toml",
+    **dict.fromkeys(("ledger", "key"), "a search has no price on a ledger: `almoner train` one setting there"),
+    "test": "after the search, `almoner score OUT {}`",
+}
 """Options that `almoner train` has, or had, and `almoner tune` lacks."""
 
 
@@ -105,6 +101,9 @@ FILES = {
     "policy": ("service.policies", "PolicyFile.json_schema"),
     "schema": ("training.tables", "Schema.json_schema"),
     "card": ("training", "Card.json_schema"),
+    "train": ("cli._training.settings", "TrainSettings.json_schema"),
+    "tune": ("cli._training.settings", "TuneSettings.json_schema"),
+    "train-images": ("cli._training.settings", "ImageSettings.json_schema"),
     "mechanism": ("mechanisms", "fields_schema"),
 }
 """Kinds of files whose JSON Schema `almoner schema` writes, and what makes it."""
@@ -163,6 +162,8 @@ def train(*, table: TableOptions, charged: LedgerOptions, run: RunOptions) -> No
     --settings names: `almoner init settings` writes one with a comment for each. `almoner score` judges the model by
     other people, `almoner tune` chooses settings within one budget, and `almoner train-images` trains on images.
     """
+    from almoner.cli._training.settings import TRAIN, read_settings
+
     given, settings = table.given(), read_settings(run.settings, TRAIN)
     picture, keep = settings.pop("picture"), settings["keep_accounts"]
     out = run.folder(picture)
@@ -201,11 +202,13 @@ def tune(
     max_grad_norm = [0.25, 1] by default. The number of runs must stay secret, and so must the time that the command
     takes.
     """
+    from almoner.cli._training.settings import TUNE, read_settings
+
     given, settings = table.given(), read_settings(run.settings, TUNE)
     out = run.folder()
     from almoner.training.saved_model import Tuning, train_to_folder
 
-    grid = {name: list(map(float, settings.pop(name))) for name in ("learning_rate", "max_grad_norm")}
+    grid = {name: settings.pop(name) for name in ("learning_rate", "max_grad_norm")}
     with stopped_in_order(out):
         trained = train_to_folder(
             out=out, **given, **_parameters(settings), force=run.force, seed=run.seed, tune=Tuning(runs, grid, on)

@@ -33,28 +33,8 @@ from almoner.training.correlated._kinds import square_root_series
 __all__ = ["ActiveAnswer", "Counter", "DropoutCount", "SquareRoot", "StoppingAccounts", "Tree", "rounded"]
 
 
-class Counter(ABC):
-    """A running count over a number of steps: exact sums plus noise whose law is known in advance. Public."""
-
-    steps: int
-    sigma: float
-
-    @property
-    @abstractmethod
-    def mechanism(self) -> mechanisms.Gaussian:
-        """The price of one person's drop at most, whenever it happens."""
-
-    @abstractmethod
-    def standard_error(self, step: int) -> float:
-        """The standard deviation of the count after a step, 1 to steps."""
-
-    @abstractmethod
-    def errors(self, noise: np.random.Generator) -> Iterator[float]:
-        """The noise of the counts after steps 1, 2, ..., steps; secret until it is added to the counts."""
-
-
 @dataclass(frozen=True)
-class Tree(Counter):
+class Tree:
     """A running count by a binary tree: each noisy node sums a block of steps, each count a few nodes.
 
     Args:
@@ -75,7 +55,7 @@ class Tree(Counter):
 
     @property
     def mechanism(self) -> mechanisms.Gaussian:
-        """All nodes that one drop can be in, at most floor(log2 T) + 1, as one mechanism."""
+        """The price of a person's drop at most: all nodes that it can be in, floor(log2 T) + 1, as one mechanism."""
         return mechanisms.Gaussian(sigma=self.sigma, sensitivity=_root_above(int(self.steps).bit_length()))
 
     def standard_error(self, step: int) -> float:
@@ -92,7 +72,7 @@ class Tree(Counter):
 
 
 @dataclass(frozen=True)
-class SquareRoot(Counter):
+class SquareRoot:
     """A running count by the square root of the matrix of running sums: less noise than a tree at the same price.
 
     Args:
@@ -125,7 +105,7 @@ class SquareRoot(Counter):
 
     @property
     def mechanism(self) -> mechanisms.Gaussian:
-        """The longest column of the square root, which is the first, as one mechanism; rounded up."""
+        """The price of a person's drop at most: the longest column of the square root, the first; rounded up."""
         # each coefficient is off by at most two units in the last place, its square by five
         square = fsum(self._coefficients**2) * (1 + 8 * 2.0**-53)
         return mechanisms.Gaussian(sigma=self.sigma, sensitivity=_root_above(square))
@@ -143,12 +123,12 @@ class SquareRoot(Counter):
             yield float(draws[: step + 1] @ self._coefficients[step::-1])
 
 
-def rounded(value: float, sigma: float) -> float:
-    """A noisy number, rounded to a multiple of about a millionth of the noise's standard deviation sigma.
+Counter = Tree | SquareRoot
+"""A running count over a number of steps: exact sums plus noise whose law is known in advance. Public."""
 
-    The last digits of a floating-point sum may reveal the exact value that noise was added to. Rounding removes them,
-    and is post-processing.
-    """
+
+def rounded(value: float, sigma: float) -> float:
+    """A noisy number to about a millionth of the noise: the last digits of a sum may reveal the exact value."""
     grid = 2.0 ** (floor(log2(sigma)) - 20)
     return round(value / grid) * grid
 
@@ -167,8 +147,7 @@ class DropoutCount:
 
     count: float
     standard_error: float
-    price: mechanisms.Mechanism
-    """The price that was booked in each account for all counts."""
+    price: mechanisms.Mechanism  # the price that was booked in each account for all counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,15 +155,13 @@ class ActiveAnswer:
     """The answer to "are at least so many people still active?". Every field is public."""
 
     still: bool
-    price: mechanisms.Mechanism
-    """The price that was booked in each account for all answers."""
+    price: mechanisms.Mechanism  # the price that was booked in each account for all answers
 
 
 class StoppingAccounts(Uncopyable, ABC):
     """Accounts that people leave for good; the price of asking about them is booked in advance."""
 
-    own_samples: bool
-    """True if drops may depend on a person's own past samples, as they do where bounds depend on them."""
+    own_samples: bool  # true if drops may depend on a person's own past samples, as they do where bounds depend on them
 
     def __init__(
         self,
@@ -241,11 +218,7 @@ class StoppingAccounts(Uncopyable, ABC):
         return self._people
 
     def begin_after(self, steps: int) -> None:
-        """Charge so many steps to the accounts directly before the first one that is counted; before any charge.
-
-        Args:
-            steps: public. A person who is out after them is in the first count.
-        """
+        """Charge so many steps to the accounts directly first; a person who is out after them is in the first count."""
         self._before_first = steps
 
     @property
@@ -261,23 +234,18 @@ class StoppingAccounts(Uncopyable, ABC):
             self._inside = cast(Mask, self._xp.zeros_like(self._inside))
 
     def among(self, gathered: Callable[[Any], list[Any]]) -> None:
-        """Count the people of several processes, each of which holds the accounts of its own people.
+        """Count the people of several processes, each of which holds the accounts of its own people; before any charge.
 
-        ``Trainer.fit`` calls it; in a loop of your own, before the first charge, in every process.
-
-        Args:
-            gathered: gives every process's value, in the same order everywhere, e.g. by
-                ``torch.distributed.all_gather_object``. What it carries is private. The first process's noise counts.
+        ``Trainer.fit`` calls it; in a loop of your own, in every process. ``gathered`` gives every process's value,
+        private, in the same order everywhere, e.g. by ``torch.distributed.all_gather_object``. The first process's
+        noise counts.
         """
         if len(set(gathered(self._terms()))) > 1:
             raise ArgumentError("group: the processes do not ask the same question; nothing was counted")
         self._all_gather = gathered
 
     def allowance(self, step: mechanisms.Mechanism) -> Array:
-        """(n,) private: the largest norm each may still contribute to this step, the booked price left aside.
-
-        Several steps, ``Repeated``, are allowed who can still contribute to one of them.
-        """
+        """(n,) private: the most each may still contribute, without the booked price; of several steps, to each."""
         if self._before_first > 0:
             return self._people.allowance(step)
         one = mechanisms.repeated(step)[0]
@@ -294,18 +262,13 @@ class StoppingAccounts(Uncopyable, ABC):
         self._people.check(step)
 
     def charge(self, step: mechanisms.Mechanism, norms: Array) -> Mask:
-        """Charge each person who is still in and can pay, see who drops out, and answer the question anew.
+        """(n,) bool, private: charge each who is still in and can pay, see who drops out, and answer the question anew.
 
-        Args:
-            step: public. What will be run: a mechanism with a sensitivity.
-            norms: (n,) private, as for ``individual.Filter.charge``.
+        A person who was refused, or could contribute less than the share ``least`` of the step's sensitivity, has
+        dropped out for good. Norms are (n,) private, as for ``individual.Filter.charge``.
 
-        Returns:
-            (n,) bool, private: who takes part. A person who was refused, or could contribute less than the share
-            ``least`` of the sensitivity, has dropped out for good.
-
-        Guarantee: no account exceeds its budget; whether and when a person drops out is a function of that person's
-            own data and past outputs.
+        Guarantee: no account exceeds its budget; whether and when a person drops out is a function of that person's own
+            data and past outputs.
         Source: theory 5.1, 5.2 and 5.8.
         """
         self._process.check(f"this {type(self).__name__}")

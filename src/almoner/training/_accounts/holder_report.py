@@ -10,11 +10,8 @@ from almoner._private import LEVELS, MARK
 
 __all__ = ["HolderReport", "ShareHistory"]
 
-LOOKS = 100
-"""A report shows people's shares at about this many moments of the run."""
-
-USED_UP = 1 - 1e-6
-"""From this share on a budget counts as used up."""
+LOOKS = 100  # a report shows people's shares at about this many moments of the run
+USED_UP = 1 - 1e-6  # from this share on a budget counts as used up
 
 
 class HolderReport:
@@ -50,13 +47,7 @@ class HolderReport:
 
 
 class ShareHistory:
-    """The shares of people's budgets that are used, over a run; private throughout.
-
-    Args:
-        spent: a function that gives what each person has spent, (n,), private, in the measure of the budget.
-        budget: what each person may spend, public.
-        steps: how many steps there will be, public.
-    """
+    """Shares of budgets that are used, over so many steps, from what each person has ``spent``, (n,); private."""
 
     def __init__(self, spent: Callable[[], ArrayLike], budget: float, steps: int) -> None:
         self._spent, self._budget, self._last_step = spent, budget, steps

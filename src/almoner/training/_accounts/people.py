@@ -1,31 +1,19 @@
 """Accounts of all people by one worst case, and people who are named by ids. Private, but for the worst case."""
 
 from collections.abc import Hashable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from almoner import filters
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import Filter
 from almoner.mechanisms import Gaussian, Mechanism, SampledGaussian, repeated
 
-__all__ = ["Everybody", "PublicFilter", "ids_and_rows", "join_new"]
+__all__ = ["Everybody", "ids_and_rows", "join_new"]
 
 Array = NDArray[np.float64]
-
-
-class PublicFilter(Protocol):
-    """One budget for the whole release, such as every filter in :mod:`almoner.filters`."""
-
-    def admits(self, mechanism: Mechanism, /) -> bool:
-        """True if the mechanism fits the budget; asking changes nothing."""
-
-    def charge(self, mechanism: Mechanism, /) -> None:
-        """Charge the budget, or raise BudgetExceeded."""
-
-    def state(self) -> dict[str, Any]:
-        """The totals, as plain numbers and names, to continue from later."""
 
 
 class Everybody:
@@ -39,12 +27,12 @@ class Everybody:
     Source: theory.md statements 4.1 to 4.3; Feldman & Zrnic (2021), Algorithm 7.
     """
 
-    def __init__(self, people: int, public: PublicFilter | None) -> None:
+    def __init__(self, people: int, public: filters.Filter | None) -> None:
         self._people = people
         self._filter = public
 
     @property
-    def budget(self) -> PublicFilter | None:
+    def budget(self) -> filters.Filter | None:
         """The public filter, or None."""
         return self._filter
 
@@ -80,18 +68,7 @@ class Everybody:
 
 
 def ids_and_rows(people: object, records: int) -> tuple[list[Hashable], list[int]]:
-    """Who is there, and whose each record is.
-
-    Args:
-        people: (records,) an id for each record: a list, or an array or a tensor of numbers or texts.
-        records: how many there are.
-
-    Returns:
-        (m,) different ids in the order in which they appear, and (records,) their numbers from 0 to m - 1.
-
-    Raises:
-        ArgumentError: there is not one id for each record, or an id is missing, or cannot be told from itself.
-    """
+    """(m,) ids in the order of appearance, and (records,) their numbers; ArgumentError where an id is missing."""
     listed: Any = people.tolist() if hasattr(people, "tolist") else people  # whole numbers as Python's own
     if isinstance(listed, str | bytes) or not isinstance(listed, Sequence):
         raise ArgumentError(f"people must be a list of ids, one for each record, not {type(people).__name__}")

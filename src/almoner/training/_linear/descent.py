@@ -33,30 +33,20 @@ from almoner.individual import AccountsPerPerson
 from almoner.mechanisms import Gaussian
 from almoner.training._accounts.people import Everybody
 from almoner.training._run.books import Draw, MemoryBook
-from almoner.training._run.ending import unsaved
+from almoner.training._run.ending import Interruptions, Saves
 from almoner.training._run.run import Run
 from almoner.training._run.samplings import Clipped, FullBatch, Turnout
 from almoner.training._run.state import CurrentState
 
 __all__ = [
-    "Gradients",
-    "LinearModel",
-    "LogisticGradients",
-    "Matrix",
-    "as_coefficients",
-    "check_course",
-    "descend",
-    "independent",
-    "probabilities",
-    "scores",
-    "take_steps",
-]
+    "LinearModel", "LogisticGradients", "Matrix", "as_coefficients", "check_course", "descend", "independent",
+    "probabilities", "scores", "take_steps",
+]  # fmt: skip
 
 Array = NDArray[np.float64]
 Matrix: TypeAlias = "Array | sparse.csr_matrix"
 
-CHUNK = 2**22
-"""At most this many float64 of per-person gradients are held at once (32 MiB)."""
+CHUNK = 2**22  # at most this many float64 of per-person gradients are held at once (32 MiB)
 
 CANCELLED = 2.0**-24
 """Rows of one person may cancel: the norm is at least this share of what it would be if they did not. In the sum over
@@ -113,7 +103,6 @@ class LinearModel:
         return np.where(np.isfinite(norms), norms, np.nan)  # a person whose norm is not a number takes no part
 
     def clipped_sum(self, records: Gradients, clip: Array, most: Array | None) -> Clipped:
-        """The sum of gradients clipped to ``clip``, (n,); who would still be above ``most``, (n,), has weight 0."""
         norms = self.norms(records)
         clipped = np.minimum(norms, clip)
         taken = norms > 0 if most is None else (norms > 0) & (clipped <= most)
@@ -241,11 +230,7 @@ def take_steps(
     observe: Callable[[int, Array], None] | None = None,
     stop: Callable[[int], bool] | None = None,
 ) -> None:
-    """Take so many steps of a run on all people, or fewer where ``stop`` says so.
-
-    Raises:
-        BudgetExceeded: the worst case of all people does not fit.
-    """
+    """Take so many steps of a run on all people, or fewer where ``stop`` says so; raises BudgetExceeded for all."""
     state, model = run.current, run.model
 
     def everybody() -> Iterator[Turnout]:
@@ -259,7 +244,7 @@ def take_steps(
         if number and stop is not None and stop(number):
             run.end("stopped")
 
-    run.go(everybody(), lambda: step, after, unsaved())
+    run.go(everybody(), lambda: step, after, Saves(None, every=None, interruptions=Interruptions(None)))
     if run.book.refused is not None:
         raise run.book.refused
 

@@ -307,17 +307,11 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
     ) -> StoppingAccounts | None:
         """Accounts that are asked, after the planned steps, how many people are still active; None: nobody asks.
 
-        The price is booked in each account at once. The planned steps are charged to the accounts directly, which
-        everybody can pay; the steps after them are counted. A person who is out before that is in the first count.
+        Their price is booked in each account at once. The planned steps are charged directly, which everybody can pay;
+        the steps after them are counted, and who is out before that is in the first count. ``most``, public: so many
+        may have dropped out.
 
-        Args:
-            book: private. Its accounts are counted.
-            counting: makes the accounts that count, of these; None: as planned.
-            planned: public.
-            most: public. The number of people that may have dropped out; None: where the answer is yes or no.
-
-        Guarantee: as for ``Dropouts`` and ``StillActive``: each person who drops out is in the answers from one step
-            on.
+        Guarantee: as for ``Dropouts`` and ``StillActive``.
         Source: theory 5.8; docs/proofs/dropouts.md.
         """
         people, drops = book.accounts, planned.drops
@@ -347,13 +341,9 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
         return rule
 
     def statement(self, person: object) -> BudgetStatement | Statement:
-        """One person's statement. PRIVATE: to be disclosed to this person alone.
+        """One person's statement, by the entry in ``groups`` or the number of the row. PRIVATE: for this person alone.
 
-        Args:
-            person: the person's entry in ``groups``; without groups, the number of the person's row, from 0.
-
-        Returns:
-            With an odometer, the person's own running bound; else the share of the person's budget that is used.
+        With an odometer it is the person's own running bound; else the share of the person's budget that is used.
         """
         check_is_fitted(self)
         kept: PersonalAccounts | None = getattr(self, "accounts_", None)

@@ -32,20 +32,11 @@ from almoner.training._accounts.holder_report import HolderReport
 from almoner.training._card import Card
 
 __all__ = [
-    "IMAGES",
-    "MODULE",
-    "TABLE",
-    "ModelFolder",
-    "PersonalAccounts",
-    "SavedAccounts",
-    "Trained",
-    "accounts_file",
-    "check_places",
-    "metrics_of",
-]
+    "IMAGES", "MODULE", "TABLE", "ModelFolder", "PersonalAccounts", "SavedAccounts", "Trained", "accounts_file",
+    "check_places", "metrics_of",
+]  # fmt: skip
 
-FORMAT, ACCOUNTS_FORMAT = 2, 1
-"""Of what a folder, and a file of accounts, holds."""
+FORMAT, ACCOUNTS_FORMAT = 2, 1  # of what a folder, and a file of accounts, holds
 
 TABLE, IMAGES, MODULE = "logistic regression", "logistic regression on images", "PyTorch module"
 
@@ -56,8 +47,7 @@ LOADERS = {
 }
 """Kinds of folders, and the call that reads each."""
 
-OF_ALL = ("format", "kind", "arrays", "weights")
-"""Entries of ``model.json`` that every kind has."""
+OF_ALL = ("format", "kind", "arrays", "weights")  # entries of ``model.json`` that every kind has
 
 NOT_COVERED = (
     "computed on the held-out file without noise: the guarantee of the model does not cover the people in that file; "
@@ -67,18 +57,13 @@ NOT_COVERED = (
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PersonalAccounts:
-    """The accounts of a finished training, or of everybody who ever came to a stream. PRIVATE: for the data holder.
+    """Accounts of a finished training, or of all who ever came to a stream. PRIVATE: for the data holder."""
 
-    Attributes: people, the accounts; None where a ledger has them. odometer, each person's running bound, or None; ids,
-    (n,) whose each account is, or None: then people are the numbers of their rows. stream, accounts, a ledger's or
-    these, that know people by id. Public: delta, at which the budgets are stated.
-    """
-
-    people: Filter | None
-    delta: float
-    odometer: Odometer | None = None
-    ids: NDArray[Any] | Sequence[Hashable] | None = None
-    stream: Any = None
+    people: Filter | None  # None where a ledger has them
+    delta: float  # at which budgets are stated; public
+    odometer: Odometer | None = None  # each person's running bound
+    ids: NDArray[Any] | Sequence[Hashable] | None = None  # (n,) whose each account is; None: the numbers of rows
+    stream: Any = None  # accounts that know people by id: a ledger's, or these
 
     def __repr__(self) -> str:
         return f"PersonalAccounts({MARK})"
@@ -95,11 +80,7 @@ class PersonalAccounts:
         return replace(self.odometer.statement(row), person=person)
 
     def save(self, path: Path) -> Path:
-        """Write what ``SavedAccounts`` reads: a file that its owner alone can read; PRIVATE.
-
-        Raises:
-            Unsupported: two ids are the same as text, by which a file names people.
-        """
+        """Write what ``SavedAccounts`` reads, for its owner alone; PRIVATE. Unsupported: two ids are alike as text."""
         text = self.text()
         with whole_file(path) as file:
             file.write(text.encode())
@@ -143,10 +124,7 @@ class PersonalAccounts:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SavedAccounts:
-    """Accounts as a file holds them, for statements alone: nothing can be charged to them. PRIVATE.
-
-    Attributes: ids, used, epsilon and guess, one for each person. Public: delta.
-    """
+    """Accounts as a file holds them, for statements alone: nothing can be charged. PRIVATE, but for delta."""
 
     ids: Sequence[str]
     used: Sequence[float]
@@ -159,11 +137,7 @@ class SavedAccounts:
 
     @classmethod
     def read(cls, path: Path) -> "SavedAccounts":
-        """The file that ``PersonalAccounts.save`` wrote.
-
-        Raises:
-            DataError: it is not such a file, or it is damaged.
-        """
+        """The file that ``PersonalAccounts.save`` wrote; raises DataError where it is none, or damaged."""
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
             ids, used, epsilon, guess = (fields[name] for name in ("ids", "used", "epsilon", "guess"))
@@ -211,8 +185,7 @@ class ModelFolder:
     """A model as its folder holds it. Every field is public."""
 
     kind: str
-    fields: Mapping[str, Any]
-    """Entries of the kind, as JSON has them: settings, and a schema or the recipe of features."""
+    fields: Mapping[str, Any]  # entries of the kind, as JSON has them: settings, and a schema or the recipe of features
     arrays: Mapping[str, NDArray[Any]]
     card: Card
     torch_types: Mapping[str, str] = field(default_factory=dict)
@@ -226,17 +199,10 @@ class ModelFolder:
         metrics: Mapping[str, Any] | None = None,
         accounts: PersonalAccounts | None = None,
     ) -> Path:
-        """Write the folder, whole or not at all.
+        """Write the folder, whole or not at all; a model that is there already is kept, but for ``force``.
 
-        Args:
-            out: the folder.
-            force: overwrite a model that is there already; else it is kept.
-            metrics: private, as the held-out file is; they get the warning that says so.
-            accounts: PRIVATE: written beside the folder; None: none are kept.
-
-        Raises:
-            ArgumentError: the folder cannot be written.
-            Unsupported: the accounts cannot be written, as ``PersonalAccounts.save``.
+        ``metrics``, private as the held-out file is, get the warning that says so; ``accounts``, PRIVATE, are written
+        beside the folder. Raises ArgumentError where it cannot be written, Unsupported as ``PersonalAccounts.save``.
         """
         out, kept = Path(out), None if accounts is None else accounts.text()
         _check_free(out, force=force)
@@ -261,15 +227,7 @@ class ModelFolder:
 
     @classmethod
     def read(cls, folder: Path, *kinds: str) -> Self:
-        """Read a folder that ``write`` wrote, without running anything that is in it.
-
-        Args:
-            folder: the folder.
-            kinds: which of them are wanted.
-
-        Raises:
-            DataError: it holds no model, one of another kind or format, or is damaged.
-        """
+        """Read a folder of these kinds, running nothing that is in it; DataError: it is another, or damaged."""
         from almoner._reading import json_values  # which those who only train never need
 
         folder = Path(folder)
@@ -342,10 +300,7 @@ def _check_free(out: Path, *, force: bool) -> None:
 
 
 def metrics_of(chances: NDArray[np.float64], codes: NDArray[np.int64]) -> dict[str, Any]:
-    """Accuracy and log loss of probabilities (rows, classes), by the numbers of the true classes (rows,); private.
-
-    The warning that says so is beside them.
-    """
+    """Accuracy and log loss of probabilities (rows, classes), by the true classes (rows,); private, as a note says."""
     own = np.maximum(chances[np.arange(len(codes)), codes], 1e-300)
     accuracy, loss = np.mean(chances.argmax(axis=1) == codes), -np.log(own).mean()
     return {"rows": len(codes), "accuracy": float(accuracy), "log_loss": float(loss), "note": NOT_COVERED}

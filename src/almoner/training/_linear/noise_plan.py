@@ -35,26 +35,15 @@ BUDGETS: dict[str, type[Budget]] = {"gaussian": filters.Gaussian, "zcdp": filter
 class Plan:
     """The most that will be released, and its price for each person. Every field is public."""
 
-    budget: Budget
-    """A fresh filter that holds the whole budget: what is left of it is mu squared, or rho."""
+    budget: Budget  # a fresh filter that holds the whole budget: what is left of it is mu squared, or rho
     delta: float
     step: Gaussian
-    count: Gaussian | None
-    """A noisy count of the people, where their number is not public."""
-    drops: SquareRoot | None = None
-    """Noisy counts of the people who dropped out, where they decide when to stop."""
-    why: str = ""
-    """Why the budget is this filter, where it was recommended."""
+    count: Gaussian | None  # a noisy count of the people, where their number is not public
+    drops: SquareRoot | None = None  # noisy counts of the people who dropped out, where they decide when to stop
+    why: str = ""  # why the budget is this filter, where it was recommended
 
     def card(self, sampling: Sampling, *, divisor: float, individual: bool = True, **training: Any) -> Card:
-        """The promise about what was trained, and its price.
-
-        Args:
-            sampling: of the steps.
-            divisor: the number of people that sums were divided by.
-            individual: whether each person had an account.
-            training: further fields of the card.
-        """
+        """The promise about what was trained, and its price; ``training``: further fields of the card."""
         settings = Settings(
             budget=self.budget.fresh(),
             why=self.why,
@@ -81,18 +70,12 @@ def plan(
     counted: bool,
     drop_counts: int = 0,
 ) -> Plan:
-    """Noise for a budget, or the budget that a noise amounts to.
+    """Noise for a budget, or the budget that a noise amounts to. All of it is public.
 
-    Args:
-        accounting: "gaussian", which is what ``filters.recommend`` names for Gaussian steps, or "zcdp".
-        epsilon: public, nats; None: what `steps` steps at the noise multiplier cost.
-        delta: public, in (0, 1).
-        noise_multiplier: public; None: the smallest for which `steps` steps fit the budget.
-        max_grad_norm: public. The clip.
-        steps: public. How often a person may contribute the whole clip.
-        counted: public. Whether a noisy count of the people comes first; it costs COUNT_SHARE of the budget.
-        drop_counts: public. How many noisy counts of the people who dropped out there may be; if there are any, they
-            cost COUNT_SHARE of the budget together.
+    The accounting is "gaussian", which is what ``filters.recommend`` names for Gaussian steps, or "zcdp". With epsilon
+    None the budget is what `steps` steps at the noise multiplier cost; with that None it is the smallest for which they
+    fit, each with the whole clip of a person. A noisy count of the people, and all counts of who dropped out together,
+    where they are asked for, cost COUNT_SHARE of the budget.
 
     Guarantee: all counts and `steps` steps together cost at most the budget, which implies (epsilon, delta)-DP; except
         where both epsilon and noise_multiplier are given: then the accounts refuse what does not fit.
@@ -133,28 +116,15 @@ def plan(
 
 
 def rate_of(
-    given: float | None,
-    step: Gaussian,
-    steps: int,
-    divisor: float,
-    *,
-    momentum: float = 0.0,
-    intercept: bool = True,
+    given: float | None, step: Gaussian, steps: int, divisor: float, *, momentum: float = 0.0, intercept: bool = True
 ) -> float:
-    """The learning rate: what is given, else one at which the noise of all steps adds up to 1 in each parameter.
+    """The learning rate, public: what is given, or one at which the noise of all steps adds up to 1 in each parameter.
 
-    Noise of standard deviation sigma on a sum moves each parameter by ``rate * sigma / (divisor * (1 - momentum))``
-    in a step, and all steps together by the square root of their number times that. With less noise for each person
-    (more people, a larger epsilon) the model may go further. All of it is public. That 1 suits people whose features
-    have a norm of 1 to 10 was found by experiment: docs/experiments/learning-rates.md. Three digits are kept.
-
-    Args:
-        given: public, > 0; None: the rule.
-        step: public. Its sigma is the noise on a sum.
-        steps: public, >= 1. How many there are.
-        divisor: public, > 0. The number of people that a sum is divided by.
-        momentum: public, in [0, 1).
-        intercept: public. Whether there is a constant feature: then the rule gives at most 4, else at most 16.
+    Noise of standard deviation sigma on a sum moves each parameter by ``rate * sigma / (divisor * (1 - momentum))`` in
+    a step, and all steps together by the square root of their number times that. With less noise for each person (more
+    people, a larger epsilon) the model may go further. That 1 suits people whose features have a norm of 1 to 10 was
+    found by experiment: docs/experiments/learning-rates.md. Three digits are kept; the most is 4, and 16 without an
+    intercept.
     """
     if given is not None:
         return given

@@ -37,8 +37,7 @@ __all__ = ["PartialFit"]
 Floats = NDArray[np.float64]
 Features: TypeAlias = "ArrayLike | sparse.csr_matrix"
 
-KIND = "LogisticRegression"
-"""Kind of run, as the folder of a stream says."""
+KIND = "LogisticRegression"  # kind of run, as the folder of a stream says
 
 PLANNED = ("epsilon", "delta", "noise_multiplier", "max_grad_norm", "steps")
 FIXED = (*PLANNED, "fit_intercept", "seed")
@@ -400,12 +399,7 @@ class PartialFit:
 
 
 def _on_ledger(ledger: OnLedger, seed: int | None) -> LedgerStream:
-    """The stream on its ledger.
-
-    Raises:
-        ArgumentError: the ledger is not open.
-        Unsupported: there is a seed, or the ledger counts what has no price for Gaussian noise.
-    """
+    """The stream on its open ledger; Unsupported: there is a seed, or the ledger has no price for Gaussian noise."""
     if not isinstance(ledger.ledger, Ledger):
         raise ArgumentError("ledger: partial_fit needs one that stays open between calls: OnLedger(Ledger.open(...))")
     return LedgerStream(ledger, seed=seed)

@@ -39,10 +39,8 @@ class Plan:
     """The price of one run of the search, decided before anybody's data are touched. Every field is public."""
 
     best: mechanisms.BestOf
-    epsilon: float
-    """Of the accounts of one run, at the delta of the search."""
-    score: mechanisms.Gaussian
-    """A noisy count of the people whom a model gets right."""
+    epsilon: float  # of the accounts of one run, at the delta of the search
+    score: mechanisms.Gaussian  # a noisy count of the people whom a model gets right
 
 
 @dataclass(eq=False, repr=False)
@@ -207,12 +205,12 @@ class PrivateSearch(Copied, Predicting, ClassifierMixin, BaseEstimator):  # type
         return Plan(best(sigma), _epsilon(sqrt(1 - share) / sigma * (1 - 1e-12), self.delta), score)
 
     def _noisy(self, right: int, score: mechanisms.Gaussian, number: int) -> int:
-        return publish(lambda: right + self._noise(score.sigma, number), exact=right, mechanism=score)
+        def drawn() -> int:
+            if self.seed is None:
+                return right + int(rounded_gaussian(score.sigma, size=1)[0])
+            return right + round(float(np.random.default_rng([self.seed, number, 3]).normal(0.0, score.sigma)))
 
-    def _noise(self, sigma: float, number: int) -> int:
-        if self.seed is None:
-            return int(rounded_gaussian(sigma, size=1)[0])
-        return round(float(np.random.default_rng([self.seed, number, 3]).normal(0.0, sigma)))
+        return publish(drawn, exact=right, mechanism=score)
 
     def decision_function(self, X: Features) -> Floats:
         """Scores of the best model; see ``LogisticRegression``."""

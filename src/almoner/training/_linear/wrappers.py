@@ -162,10 +162,7 @@ def validated(model: Any, X: Any, *y: Any, reset: bool = True, least_rows: int =
 
 @cache
 def _tell_of_scales() -> None:
-    """Tell, once in a process, what columns of other sizes come to.
-
-    Public: it depends on the number of columns alone. That rows are long, or were clipped, would be told of people.
-    """
+    """Tell, once in a process, what columns of other sizes come to: by the number of columns alone, which is public."""
     LOG.warning(
         "LogisticRegression takes X as it is, whatever it holds: of columns as people have them (an age, an income) "
         "nearly all is clipped, and the model can be no better than chance. Scale them by public bounds, low and high "

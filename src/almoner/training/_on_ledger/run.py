@@ -7,13 +7,13 @@ Names and symbols
 Source: theory 5.12, 5.10; docs/proofs/one-account.md
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,11 +67,7 @@ class OnLedger:
         return Consumer(ledger, key=self.key, **whose, **claimed)
 
     def whole(self) -> Any:
-        """The budget of a Trainer on this ledger.
-
-        Raises:
-            ArgumentError: there is none.
-        """
+        """The budget of a Trainer on this ledger; raises ArgumentError where there is none."""
         if self.at_most is None:
             raise ArgumentError(
                 "budget=OnLedger(...): say what the training may cost each person at most: "
@@ -92,21 +88,12 @@ def reserve_on_ledger(
     budget: filters.Filter | None,
     count: int,
     *,
-    folder: "ClaimsFolder | None" = None,
+    folder: Any = None,
     begun: bool = False,
 ) -> "LedgerRun | None":
-    """The reservation of a run on its ledger; None where it is on no ledger.
+    """The reservation of a run on its ledger, whose claims a folder keeps; None where it is on no ledger.
 
-    Args:
-        on: where it is charged.
-        ids: (count,) who each person is, private.
-        budget: of the run, public.
-        count: the number of people.
-        folder: where its claims are kept, if the run can be resumed.
-        begun: whether the run has released something already.
-
-    Raises:
-        ArgumentError: it was on a ledger and goes on without it, or ids are not those of the people.
+    Raises ArgumentError where it was on one and goes on without, or ids, (count,) private, are not those of the people.
     """
     if on is None or budget is None:
         if ids is not None or (folder is not None and folder.claims()):
@@ -123,33 +110,12 @@ def reserve_on_ledger(
     return run
 
 
-class ClaimsFolder(Protocol):
-    """Keeps the claims on a ledger of a run that can be resumed."""
-
-    def claims(self) -> list[str]:
-        """The claims so far, in order."""
-
-    def claim(self, claim: str, /, *, after: str | None = None) -> None:
-        """Keep one more, of all before it only ``after`` if given; returns when it is on the disk."""
-
-    def confirm_by(self, work: Callable[[], object], /) -> None:
-        """Have this done after each announcement, and before anything is released."""
-
-
 class LedgerRun(Uncopyable):
-    """One training on a ledger, from what is reserved to what is settled. Private.
+    """One training on a ledger, from what is reserved to what is settled. Private, but for the budget of each person.
 
-    Args:
-        on: where it is charged.
-        ids: who each account is, each once, as the ledger names people. Private.
-        budget: what the training may cost each person at most. Public.
-        claim: of this process, and
-        earlier: those before it; None and empty where the training cannot be resumed.
-        begun: whether the training has released something already: then the ledger must know of it.
-
-    Raises:
-        Unsupported: the ledger's measure has no price for the training's budget.
-        ArgumentError, BudgetExceeded: as ``ledger.Consumer.reserve``.
+    ``ids`` name each account once, as the ledger does; ``claim`` is of this process, and ``earlier`` are those before
+    it: None and empty where the training cannot be resumed. ``begun``: it has released something, of which the ledger
+    must know. Raises Unsupported where the ledger has no price for the budget, and as ``ledger.Consumer.reserve``.
 
     Guarantee: whatever else is charged to the ledger, before, meanwhile or afterwards, all of it together with this
         training keeps within each person's budget of the ledger.
@@ -196,14 +162,7 @@ class LedgerRun(Uncopyable):
         return self._budget.delta or self._ledger.terms.delta or 1e-6
 
     def accounts(self, saved: Filter | None = None) -> Filter:
-        """The accounts that the training charges: each person's budget is what was reserved for that person.
-
-        Args:
-            saved: those of a folder, to go on with.
-
-        Raises:
-            ArgumentError: the folder's budgets are not what the ledger reserved.
-        """
+        """Accounts to charge, fresh or a folder's; ArgumentError where its budgets are not what was reserved."""
         shares = self._shares()
         if saved is None:
             self._accounts = Filter(len(shares), self._budget.fresh(), shares=shares)
@@ -216,12 +175,8 @@ class LedgerRun(Uncopyable):
         self._accounts.charge_within(self._hold)
         return self._accounts
 
-    def renew(self, folder: ClaimsFolder) -> None:
-        """Put a new claim in force: an older copy of the folder can't go on from now on. Before each release.
-
-        Raises:
-            LedgerError: another process has gone on; nothing may be released.
-        """
+    def renew(self, folder: Any) -> None:
+        """Put a new claim in force before each release; LedgerError, and no release, where another has gone on."""
         claim = new_claim()
         with self._hold.lock:
             folder.claim(claim, after=self._hold.claim)
@@ -230,9 +185,8 @@ class LedgerRun(Uncopyable):
     def settle(self, card: Card | None, model: Sequence[Any]) -> None:
         """End the training: people remain charged what their accounts were, and have the rest back.
 
-        Args:
-            card: of the model; None where the training ended by an error.
-            model: the arrays of numbers that the model is, by whose digest the record knows it. Public.
+        The record knows the model, public, by the digest of its arrays; the card is None where an error ended the
+        training.
 
         Guarantee: each person remains charged at least what the training cost that person.
         Source: theory 5.12; docs/proofs/one-account.md.
@@ -272,11 +226,7 @@ class LedgerRun(Uncopyable):
 
 
 def _measured(budget: filters.Filter, ledger: Ledger) -> tuple[int, float]:
-    """The units of the budget that are one of the ledger's, and the price in delta besides.
-
-    Raises:
-        Unsupported: no theorem charges this budget to this ledger.
-    """
+    """The units of the budget that are one of the ledger's, and the price in delta besides; Unsupported: no theorem."""
     measure = ledger.measure
     if isinstance(budget, filters.Gaussian) and measure in ("zCDP rho", "Gaussian rho"):
         return 2, 0.0

@@ -11,8 +11,7 @@ Names and symbols
 Source: theory 5.1 to 5.3, 5.12; docs/proofs/one-account.md, "Streams"
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import inf, nextafter, sqrt
 from typing import Any
 
@@ -28,24 +27,17 @@ from almoner.ledger import Consumer, Ledger, new_claim
 from almoner.mechanisms import Gaussian
 from almoner.training._on_ledger.run import OnLedger, digest
 
-__all__ = ["LedgerStream", "closed_after_errors"]
+__all__ = ["LedgerStream"]
 
 Units = NDArray[np.int64]
 
 
 class LedgerStream(Uncopyable):
-    """The accounts of one stream: a ledger's. Private.
+    """The accounts of one stream: a ledger's. Private, but for two fields.
 
-    Args:
-        on: where it is charged.
-        refused: what cannot be given beside a ledger, by name.
-
-    Raises:
-        Unsupported: something else was given beside the ledger, or Gaussian noise has no price in its measure.
-
-    Fields:
-        budget: what the ledger promises everybody, as a filter that charges nobody. Public.
-        whole: the same in rho, in which the accounts of one update are counted. Public.
+    ``budget`` is what the ledger promises everybody, as a filter that charges nobody; ``whole`` the same in rho, in
+    which the accounts of one update are counted. Raises Unsupported where something that is refused was given beside
+    the ledger, or Gaussian noise has no price in its measure.
     """
 
     def __init__(self, on: OnLedger, **refused: object) -> None:
@@ -62,19 +54,10 @@ class LedgerStream(Uncopyable):
         self.whole = filters.Zcdp(rho=self._ledger.budget)  # in which accounts of one update are counted
 
     def begin(self, described: Mapping[str, object], folder: Any, number: int) -> dict[str, Any] | None:
-        """Begin the stream on the ledger, or go on with it.
+        """Begin the stream on the ledger, or go on with it, after so many updates as the folder's state has seen.
 
-        Args:
-            described: what the record says of the stream, public.
-            folder: which the stream goes on from, if it can.
-            number: how many updates the folder's state has seen.
-
-        Returns:
-            The one update more that the folder keeps and the ledger charged before a crash: follow it first. None where
-            there is none. Private.
-
-        Raises:
-            ArgumentError: as ``ledger.Consumer.begin``.
+        ``described``, public, is for the record. Returns the one update more, private, that the folder keeps and the
+        ledger charged before a crash: follow it first. Raises ArgumentError as ``ledger.Consumer.begin``.
         """
         now = self._ledger.consumers.get(self.on.key)
         charged = None if now is None or now.last is None else (now.updates, now.last["released"])
@@ -101,19 +84,15 @@ class LedgerStream(Uncopyable):
         spread: int,
         keep: Callable[[int, list[Any]], None],
     ) -> list[Any]:
-        """Charge the people who are there on the ledger, and give the noisy sums once they are charged.
+        """Charge the people who are there, (n,) private, on the ledger, and give the noisy sums once they are charged.
 
-        Args:
-            step: what is released, public.
-            ids: (n,) who is there, private.
-            contribute: gets accounts of these people, charges them, and gives the private sums: arrays or tensors. It
-                is called again where somebody else charged the ledger meanwhile.
-            publish: the sums with fresh noise.
-            spread: public: each person pays one part in so many of what that person has left, at most.
-            keep: keeps the noisy sums under the number of the update, before the ledger's transaction is completed.
+        ``contribute`` gets accounts of these people, charges them, and gives the private sums; again, where somebody
+        else charged the ledger meanwhile. ``publish`` adds fresh noise. With ``spread``, public, each person pays one
+        part in so many of what that person has left, at most. ``keep`` gets the noisy sums, and the update's number,
+        before the transaction ends.
 
-        Guarantee: when this returns, the ledger has charged each person what the release costs that person, and has
-            the release on record; when it raises, nothing was released, or the ledger says that it was.
+        Guarantee: when this returns, the ledger has charged each person what the release costs that person, and has the
+            release on record; when it raises, nothing was released, or the ledger says that it was.
         Source: theory 5.1; docs/proofs/one-account.md, "Streams".
         """
         sums: list[Any] = []
@@ -172,23 +151,8 @@ class LedgerStream(Uncopyable):
         return max(1, int(accounts.charged_units().max()))
 
 
-@contextmanager
-def closed_after_errors(stream: LedgerStream | None) -> Iterator[None]:
-    """Close a ledger that was opened for a stream that does not come to be."""
-    try:
-        yield
-    except BaseException:
-        if stream is not None:
-            stream.close()
-        raise
-
-
 def _budget(ledger: Ledger) -> filters.Gaussian | filters.Zcdp:
-    """The bound of everything that a ledger pays for, as a filter that is charged nowhere.
-
-    Raises:
-        Unsupported: Gaussian noise has no price in the ledger's measure.
-    """
+    """The bound of all that a ledger pays for, charged nowhere; Unsupported: Gaussian noise has no price there."""
     epsilon, delta, rho = ledger.terms.epsilon, ledger.terms.delta, to_float(ledger.budget_units)
     if ledger.measure == "Gaussian rho":
         if epsilon is not None:

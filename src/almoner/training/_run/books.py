@@ -9,7 +9,7 @@ Source: theory 5.1; what was announced counts as spent
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,17 +28,7 @@ from almoner.training._run.budgets import fresh_odometer
 from almoner.training._run.samplings import Sums, Turnout
 from almoner.training._run.state import CurrentState, TrainingState
 
-__all__ = [
-    "Bounds",
-    "Counts",
-    "Draw",
-    "LedgerBook",
-    "MemoryBook",
-    "Observer",
-    "Opened",
-    "countable",
-    "publish",
-]
+__all__ = ["Bounds", "Counts", "Draw", "LedgerBook", "MemoryBook", "Opened", "publish"]
 
 T = TypeVar("T")
 Floats = NDArray[np.float64]
@@ -48,37 +38,8 @@ Draw = Callable[[Sums, float, Any], Sums]
 
 
 def publish(release: Callable[[], T], *, exact: object, mechanism: object, part: _audit_hook.Part | None = None) -> T:
-    """Release an exact private value with noise. Whatever a training releases passes here, where an audit can see it.
-
-    Args:
-        release: draws the noise and adds it.
-        exact: private. What the noise is added to.
-        mechanism: public.
-        part: public. Where the call is one of several that are one mechanism.
-    """
+    """Release an exact private value with noise, where an audit sees it; ``part``: of calls that are one mechanism."""
     return _audit_hook.released(release, exact=exact, mechanism=mechanism, part=part)
-
-
-class Observer(Protocol):
-    """Is told by a book what people contribute. PRIVATE where it is per person."""
-
-    name: str
-    """Under which its state is kept."""
-
-    def check(self, step: Mechanism) -> None:
-        """Raise Unsupported where the step cannot be counted; changes nothing."""
-
-    def most(self, step: Mechanism) -> float:
-        """The most that a person can have contributed to a step; raises Unsupported as ``check``."""
-
-    def count(self, step: Mechanism, given: Floats, ids: Sequence[Hashable] | None) -> None:
-        """Count what each person contributed, (n,); 0 for those who were left out. May not raise."""
-
-    def state(self) -> dict[str, Any]:
-        """State that a resumed run goes on from."""
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
 
 
 class Counts:
@@ -148,26 +109,21 @@ class Bounds:
         return self.odometer.state()
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from the bounds of a folder.
-
-        Raises:
-            ArgumentError: they are not those of the same odometer.
-        """
+        """Go on from the bounds of a folder; raises ArgumentError where they are not those of the same odometer."""
         personal = isinstance(self.odometer, PersonOdometer)
         if ("boundary" in state) != personal or not _same(state.get("boundary", state), self._fresh.state()):
             raise ArgumentError(f"resume: the folder's bounds are not those of odometer={self._fresh!r}")
         self.odometer = type(self.odometer).from_state(dict(state))
 
 
+Observer = Counts | Bounds
+"""Is told by a book what each person contributed, (n,), 0 for those left out. PRIVATE where it is per person."""
+
+
 class Opened:
     """The accounts of those who are in one release, until it is recorded. Private.
 
-    Args:
-        accounts: those that are charged.
-        ids: (n,) of those who are there, where accounts go by id; nobody else is charged or looked at.
-        people: (n,) who is there, where observers go by id: ids, also where there are no accounts.
-        observers: none of them may refuse what is charged.
-        before: called before anybody is charged.
+    By ``ids`` (n,) nobody else is charged or looked at; ``people`` are the same for observers, also without accounts.
     """
 
     def __init__(
@@ -192,11 +148,7 @@ class Opened:
         return most
 
     def charge(self, step: Mechanism, norms: Array) -> Mask:
-        """(n,) bool: charge each person; who takes part.
-
-        Raises:
-            Unsupported: the step cannot be priced or counted; nobody was charged.
-        """
+        """(n,) bool: charge each person; who takes part. Unsupported, nobody charged: it has no price."""
         check_price(self._accounts, step)
         for observer in self._observers:
             observer.check(step)
@@ -292,10 +244,8 @@ class MemoryBook(_Book):
         current = current or CurrentState(TrainingState(max_grad_norm=0.0, noise_multiplier=0.0))
         super().__init__(current, draw or _no_noise, observers, folder, before)
         self.accounts, self._people, self._by_id, self._process = accounts, people, by_id, OwnProcess()
-        self.gate: Any = None
-        """Accounts in front of these, which steps are charged through; questions are not."""
-        self.refused: BudgetExceeded | None = None
-        """The refusal of this run's own budget, if there was one."""
+        self.gate: Any = None  # accounts in front of these, which steps are charged through; questions are not
+        self.refused: BudgetExceeded | None = None  # the refusal of this run's own budget, if there was one
 
     def check(self, step: Mechanism, *, gated: bool = True) -> None:
         """Raise Unsupported where anybody cannot price or count a release; nobody is charged."""
@@ -376,10 +326,7 @@ class MemoryBook(_Book):
     ) -> None:
         """Charge people as much as a mechanism can have cost, or all that is left, after a crash.
 
-        Args:
-            mechanism: what may have been released.
-            ids: who was in it; None: everybody.
-            norms: (n,) the most that each can have contributed; None: the sensitivity.
+        By ids, or everybody; at most the norms, (n,), or the sensitivity.
         """
         self.count_worst_case(mechanism, ids)
         if isinstance(self.accounts, Everybody):
@@ -395,11 +342,9 @@ class MemoryBook(_Book):
         return super().state() | {"accounts": self.accounts.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from the accounts and counts of a folder.
+        """Go on from the accounts and counts of a folder; DataError where they are damaged.
 
-        Raises:
-            ArgumentError: they are of another budget, or something else was counted.
-            DataError: they are damaged.
+        Raises ArgumentError where they are of another budget, or something else was counted.
         """
         saved, own = state["accounts"], self.accounts
         if (own.budget is None) != (saved is None):
@@ -426,16 +371,10 @@ class MemoryBook(_Book):
 
 
 class LedgerBook(_Book):
-    """The accounts of a stream on a ledger: each release is one transaction there.
+    """The accounts of a stream on a ledger: each release is one transaction there, and a folder keeps its sums before.
 
-    Args:
-        stream: on the ledger.
-        current: the state of the run, where releases are counted.
-        draw: gives sums plus noise.
-        observers: told once the ledger has charged.
-        folder: where the noisy sums are kept before the ledger charges them, or None.
-        before: called before noise is drawn.
-        spread: public. Each person pays one part in so many of what that person has left, at most.
+    Observers are told once the ledger has charged; with ``spread`` each person pays one part in so many of what that
+    person has left, at most; ``before`` is called before noise is drawn.
 
     Guarantee: that of ``LedgerStream.release``.
     Source: theory 5.1; docs/proofs/one-account.md, "Streams".
@@ -461,11 +400,7 @@ class LedgerBook(_Book):
     check = _Book.check_observed
 
     def release(self, step: Any, turnout: Turnout, contribute: Contribute, *, rows: Any = None) -> Sums:
-        """Charge the people who are there on the ledger, and give the noisy sums once it has charged them.
-
-        Raises:
-            Unsupported: an update before it was charged, and not followed: the state of the folder has to be read anew.
-        """
+        """Charge the people on the ledger, then give the noisy sums; Unsupported: an update before was not followed."""
         if self._stream.number != self.current.value.step:
             cure = (
                 "go on from the folder, with training.RunFolder(path, resume=True) in a new Stream, or with "
@@ -521,11 +456,7 @@ def _no_noise(_sums: Sums, _sigma: float, _rows: Any) -> Sums:
 
 
 def load_observers(observers: Sequence[Observer], saved: Mapping[str, Any]) -> None:
-    """Have observers go on from their states, by name.
-
-    Raises:
-        ArgumentError: something else was counted.
-    """
+    """Have observers go on from their states, by name; raises ArgumentError where something else was counted."""
     for name in {each.name for each in observers} ^ set(saved):
         raise ArgumentError(f"{name}: as the folder's run did, watch it or do not")
     for each in observers:

@@ -1,5 +1,6 @@
 """The budget of each person and the noise of the steps: as given, or chosen before any data are read."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf, nextafter
 from typing import Any
@@ -12,7 +13,7 @@ from almoner.individual import Filter as PersonFilter
 from almoner.individual import Odometer as PersonOdometer
 from almoner.training._card import Boundary
 
-__all__ = ["Picked", "Target", "fresh_odometer", "least_noise_multiplier", "picked", "recommended"]
+__all__ = ["Picked", "Target", "fresh_odometer", "picked", "recommended"]
 
 TOLERANCE = 1e-3  # relative: how finely the noise is searched, from above
 
@@ -43,8 +44,7 @@ class Picked:
     budget: filters.Filter | None
     why: str
     noise_multiplier: float
-    odometer: Boundary | None = None
-    """A fresh odometer, where it stands in place of a budget."""
+    odometer: Boundary | None = None  # a fresh odometer, where it stands in place of a budget
 
 
 def picked(
@@ -56,23 +56,18 @@ def picked(
     sample_rate: float | None = None,
     individual: bool = True,
 ) -> Picked:
-    """The public budget of each person, a filter of its own, and the noise.
+    """The public budget of each person, a filter of its own, and the noise of a step over the clip.
 
-    Args:
-        given: public, but for accounts: a fresh filter, accounts per person, a ``Target``, or a fresh odometer.
-        steps: public. How many must fit, where no noise is given; None: as many as the budget admits.
-        noise_multiplier: public. The noise of a step over the clip; None: the least with which so many steps fit.
-        max_grad_norm: public. The clip.
-        sample_rate: public. None: all people in every step.
-        individual: public. Whether each person has an account.
+    ``given`` is a fresh filter, accounts per person, private, a ``Target``, or a fresh odometer. ``steps`` must fit
+    where no noise is given; None: as many as the budget admits. Without a noise multiplier it is the least with which
+    they fit.
+
+    Raises:
+        ArgumentError, Unsupported: an argument breaks a rule; the odometer cannot be kept for each person.
+        CalibrationFailed: no noise is enough.
 
     Guarantee: that of the budget; with noise that was searched, it admits so many steps.
     Source: the filter's own.
-
-    Raises:
-        ArgumentError: an argument is missing or breaks a rule.
-        Unsupported: the odometer cannot be kept for each person.
-        CalibrationFailed: no noise is enough.
     """
     _check.positive(max_grad_norm=max_grad_norm)
     if noise_multiplier is not None:
@@ -146,7 +141,9 @@ def recommended(
 ) -> tuple[filters.Filter, str]:
     """The filter that ``filters.recommend`` names for a step, or the best one that accounts per person can have."""
     chosen = filters.recommend(epsilon=epsilon, delta=delta, plan=step)
-    if not per_person or _can_be_personal(chosen.budget):
+    with suppress(Unsupported):
+        if per_person:
+            individual.Filter(1, chosen.budget)
         return chosen.budget, chosen.why
     others = filters.Residue(epsilon=epsilon, delta=delta), filters.Renyi(epsilon=epsilon, delta=delta, plan=step)
     best, count = max(((each, calibrate.steps(each, step)) for each in others), key=lambda pair: pair[1])
@@ -154,14 +151,6 @@ def recommended(
         best,
         f"{type(best).__name__}: of the filters that accounts per person can have, it admits the most, {count:,}.",
     )
-
-
-def _can_be_personal(budget: filters.Filter) -> bool:
-    try:
-        individual.Filter(1, budget)
-    except Unsupported:
-        return False
-    return True
 
 
 def _least_sampled(

@@ -82,10 +82,7 @@ class CallbackView:
 
     @max_grad_norm.setter
     def max_grad_norm(self, value: float) -> None:
-        _check.positive(max_grad_norm=value)
-        if self._settings.batches is not None:
-            raise ArgumentError("max_grad_norm can't be set in a run with fixed batches: later rows are paid already")
-        self._current.update(max_grad_norm=float(value))
+        self._set("max_grad_norm", value)
 
     @property
     def divisor(self) -> float:
@@ -99,12 +96,13 @@ class CallbackView:
 
     @noise_multiplier.setter
     def noise_multiplier(self, value: float) -> None:
-        _check.positive(noise_multiplier=value)
+        self._set("noise_multiplier", value)
+
+    def _set(self, name: str, value: float) -> None:
+        _check.positive(**{name: value})
         if self._settings.batches is not None:
-            raise ArgumentError(
-                "noise_multiplier can't be set in a run with fixed batches: later rows are paid already"
-            )
-        self._current.update(noise_multiplier=float(value))
+            raise ArgumentError(f"{name} can't be set in a run with fixed batches: later rows are paid already")
+        self._current.update(**{name: float(value)})
 
     @property
     def sample_rate(self) -> float | None:
@@ -159,7 +157,9 @@ class CallbackView:
         self._current.update(reason=reason)
 
     def noisy_sum(self, values: Values, *, sigma: float, name: str = "sum") -> float:
-        """A sum over people of something between 0 and 1, with Gaussian noise; charged to the same accounts.
+        """A sum over people of something between 0 and 1, with Gaussian noise; charged to the same accounts. Public.
+
+        A person who can't pay for their part is left out.
 
         Args:
             values: called with the module's output and the targets of some records, gives a number in [0, 1] for each:
@@ -167,26 +167,16 @@ class CallbackView:
             sigma: public. Standard deviation of the noise.
             name: under which the answer is kept in ``answers``.
 
-        Returns:
-            Public. A person who can't pay for their part is left out.
-
         Guarantee: released by a Gaussian mechanism with sensitivity 1, each person charged for their own value.
         Source: theory 2.1, 5.1.
         """
         return self._ask(name, Gaussian(sigma, 1.0), values)
 
     def count_clipped(self, *, sigma: float, name: str = "clipped") -> float:
-        """The number of people whose gradients exceeded the clip in the last step, with Gaussian noise.
+        """The number of people whose gradients exceeded the clip in the last step, with noise of this sigma. Public.
 
-        Args:
-            sigma: public. Standard deviation of the noise.
-            name: under which the answer is kept in ``answers``.
-
-        Returns:
-            Public. A person who can't pay for being counted is left out.
-
-        Raises:
-            ArgumentError: this process has taken no step yet, or people are sampled or in fixed batches.
+        The answer is kept in ``answers`` by the name. A person who can't pay for being counted is left out. Raises
+        ArgumentError where this process has taken no step yet, or people are sampled or in fixed batches.
 
         Guarantee: released by a Gaussian mechanism with sensitivity 1; a person whose gradient was longer than the clip
             is charged for one, and any other person for nothing.
@@ -196,24 +186,13 @@ class CallbackView:
 
 
 class Questions:
-    """Answers with noise about the records of a run. Private, but for the answers.
-
-    Args:
-        module: public.
-        records: private.
-        book: charged for each question.
-        sampling: knows whose gradients were clipped.
-    """
+    """Answers with noise about the records of a run, charged to its book. Private, but for the answers."""
 
     def __init__(self, module: nn.Module, records: Records, book: MemoryBook, sampling: Sampling) -> None:
         self._module, self._records, self._book, self._sampling = module, records, book, sampling
 
     def noisy_sum(self, name: str, question: Gaussian, values: Values) -> float:
-        """The sum over people of their mean values, clamped to [0, 1], plus the noise of ``question``. Public.
-
-        Guarantee: released by a Gaussian mechanism with sensitivity 1, each person charged for their own value.
-        Source: theory 2.1, 5.1.
-        """
+        """The sum over people of their mean values, clamped to [0, 1], plus the noise of ``question``. Public."""
         records = self._records
         numbers = values_by_record(self._module, records.inputs, records.targets, values)
         shares = means_by_person(np.clip(numbers, 0.0, 1.0), records.people, records.person_count)  # NaN stays NaN
@@ -228,10 +207,7 @@ class Questions:
         return self._noisy_total(name, question, self._sampling.were_clipped)
 
     def _noisy_total(self, name: str, question: Gaussian, shares: NDArray[np.float64]) -> float:
-        """The total of what people have, (n,) in [0, 1], plus noise; who cannot pay for their own is left out.
-
-        The answer is kept under this name.
-        """
+        """The total of shares, (n,) in [0, 1], plus noise, kept by this name; who cannot pay is left out."""
 
         def contribute(accounts: Any) -> list[Any]:
             active = np.asarray(accounts.charge(question, shares), dtype=bool)
@@ -245,14 +221,7 @@ class Questions:
 
 
 def put_in_front(counting: Any, book: MemoryBook, sampling: Sampling, settings: Settings, processes: Processes) -> Any:
-    """Put accounts that answer a public question in front of a book, and book their price; before the first step.
-
-    Args:
-        counting: gives Dropouts or StillActive of the accounts of the book.
-
-    Returns:
-        These accounts.
-    """
+    """Put accounts that answer a public question in front of a book, and book their price; before the first step."""
     if settings.batches is not None:
         raise Unsupported("drops are not counted together with FixedBatches")
     stopping, current = counting(book.accounts), book.current

@@ -10,7 +10,7 @@ sum. Nor may it come from PyTorch's generator on a processor, which knows 2^32 s
 
 import secrets
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -19,30 +19,19 @@ from torch import Tensor, nn
 
 from almoner.errors import ArgumentError
 
-__all__ = ["NoiseGenerator", "Processes", "noise_generator"]
+__all__ = ["Processes", "noise_generator"]
 
 RELATIVE_TOLERANCE = 1e-12
 
 
-class NormalNumbers(Protocol):
-    """Gives normal numbers as NumPy's generators do."""
-
-    def normal(self, mean: float, sigma: float, size: int, /) -> Any:
-        """(size,) float64."""
-
-
-NoiseGenerator = np.random.Generator | torch.Generator | NormalNumbers
+NoiseGenerator = np.random.Generator | torch.Generator | Any
+"""Of NumPy or PyTorch, or what gives normal numbers as NumPy's do: ``normal(mean, sigma, size)``."""
 
 T = TypeVar("T")
 
 
 def noise_generator(device: torch.device, seed: int | None) -> NoiseGenerator:
-    """A generator of noise: seeded by the operating system, or reproducible and not private.
-
-    Args:
-        device: public. Where the sums are.
-        seed: public. None: 128 bits from the operating system; 63, the most that there are, on other devices.
-    """
+    """A generator seeded by the system, with 128 bits (63 on other devices than a processor), or reproducible."""
     if device.type == "cpu":
         return np.random.default_rng(None if seed is None else [seed, 1])  # apart from the coins of the same seed
     generator = torch.Generator(device)
@@ -51,17 +40,12 @@ def noise_generator(device: torch.device, seed: int | None) -> NoiseGenerator:
 
 
 class Processes:
-    """This process, alone or among the others of a torch.distributed group.
-
-    Args:
-        group: None: alone. A process group, or True for the default one, which must be initialised.
-    """
+    """This process, alone or among the others of a torch.distributed group; None: alone; True: the default group."""
 
     def __init__(self, group: "distributed.ProcessGroup | Literal[True] | None" = None) -> None:
         if group is not None and not (distributed.is_available() and distributed.is_initialized()):
             raise ArgumentError("group: torch.distributed is not initialised")
-        self.single = group is None
-        """True if this process holds all people."""
+        self.single = group is None  # true if this process holds all people
         self._group = None if group is True else group
 
     @property
@@ -93,20 +77,12 @@ class Processes:
         return values
 
     def noisy_total(self, sums: Sequence[Tensor], sigma: float, generator: NoiseGenerator) -> list[Tensor]:
-        """The sums over all processes plus ONE draw of Gaussian noise of this standard deviation.
+        """The sums over all processes plus ONE draw of Gaussian noise, of the first process's generator; public.
 
-        Args:
-            sums: this process's sums, private.
-            sigma: public.
-            generator: from ``noise_generator``, of this process; only the first process's noise is used.
+        Raises ArgumentError, in every process, where not all of them charged their people for this sigma.
 
-        Returns:
-            As many tensors, public, the same in every process.
-
-        Raises:
-            ArgumentError: in every process, where not all of them charged their people for this noise.
-
-        Guarantee: what is returned differs from the exact sum of all processes' sums by N(0, sigma^2) in each entry.
+        Guarantee: what is returned, the same in every process, differs from the exact sum of all processes' sums by
+            N(0, sigma^2) in each entry.
         Source: theory 2.1 and 5.3 (one draw on the sum).
         """
         flat = torch.cat([part.reshape(-1).double() for part in sums])

@@ -17,10 +17,9 @@ from typing import Any, Self
 
 from almoner.errors import AlmonerError
 
-__all__ = ["Interruptions", "Killed", "Saves", "unsaved"]
+__all__ = ["Interruptions", "Killed", "Saves"]
 
-PART = 20
-"""By default saving takes at most one part in so many of the time."""
+PART = 20  # by default saving takes at most one part in so many of the time
 
 
 class Killed(BaseException):
@@ -31,10 +30,8 @@ class Interruptions:
     """Ctrl-C and SIGTERM during a training: in the main thread they wait for a step that people are charged for.
 
     What was done about a signal before is done again: a handler is called, KeyboardInterrupt is raised, and the process
-    ends by SIGTERM once all blocks inside this one are left. A signal that comes a second time does not wait.
-
-    Args:
-        anything: whether there is anything to keep; else signals are left alone.
+    ends by SIGTERM once all blocks inside this one are left. A signal that comes a second time does not wait. Where
+    there is not ``anything`` to keep, signals are left alone.
     """
 
     def __init__(self, anything: object = True) -> None:
@@ -95,11 +92,9 @@ class Interruptions:
 class Saves:
     """Saves what a training has done: at every end, and by default as often as it takes little of the time.
 
-    Args:
-        save: writes all there is; None: there is nothing to keep.
-        every: public. Steps between two saves; None: as many as make saving take less than a twentieth of the time.
-        interruptions: signals wait while the end is saved.
-        agreed: gives the first process's decision in every process.
+    ``save`` writes all there is (None: nothing), after ``every`` so many steps, public; None: saving takes less than a
+    twentieth of the time. Signals wait while the end is saved; ``agreed`` gives the first process's decision in every
+    process.
     """
 
     def __init__(
@@ -142,8 +137,3 @@ class Saves:
             self._write()
         except (AlmonerError, OSError) as failed:
             error.add_note(f"What was done since the folder was last saved could not be kept: {failed}")
-
-
-def unsaved() -> Saves:
-    """Saving where there is nothing to keep."""
-    return Saves(None, every=None, interruptions=Interruptions(None))

@@ -28,11 +28,12 @@ from almoner.training._records import Records
 from almoner.training._run.books import Opened
 from almoner.training._run.budgets import Picked
 from almoner.training._run.samplings import Beginning, Model, Sampling, Sums, Turnout, charge_kept
-from almoner.training.correlated import Banded, BandedInverse, Factor, FixedBatches, Noise, PrefixSums
-from almoner.training.correlated._factor import Pattern, largest_norm, price
+from almoner.training.correlated import Banded, BandedInverse, PrefixSums
+from almoner.training.correlated._factor import Factor, Noise, Pattern, largest_norm, price
+from almoner.training.correlated._kinds import FixedBatches
 from almoner.training.gradients._batches import Column
 
-__all__ = ["BatchContributions", "BatchPlan", "Correlation", "batch_plan", "noise_for"]
+__all__ = ["BatchContributions", "batch_plan", "noise_for"]
 
 Array = NDArray[np.float64]
 Correlation = Banded | BandedInverse | PrefixSums
@@ -49,10 +50,8 @@ class BatchPlan:
     factor: Factor
     count: int
     patterns: tuple[Pattern, ...]
-    most: float
-    """The sensitivity of each step."""
-    together: float
-    """The sensitivity of the whole run."""
+    most: float  # the sensitivity of each step
+    together: float  # the sensitivity of the whole run
 
     def describe(self) -> str:
         """Batches, noise and the factor in force: a resumed run must have the same."""
@@ -63,14 +62,7 @@ class BatchPlan:
 
 
 def batch_plan(sampling: FixedBatches, *, steps: int | None, people: float, max_grad_norm: float) -> BatchPlan:
-    """The plan of a run with fixed batches.
-
-    Args:
-        people: public: their number.
-
-    Raises:
-        ArgumentError: the arguments do not fit together.
-    """
+    """The plan of a run with fixed batches of a public number of people; ArgumentError: arguments that do not fit."""
     noise = Banded(1) if sampling.noise is None else sampling.noise
     _check.whole(1, steps=steps)
     steps, count = int(steps or 1), sampling.count(people)
@@ -87,11 +79,7 @@ def batch_plan(sampling: FixedBatches, *, steps: int | None, people: float, max_
 
 
 def noise_for(plan: BatchPlan, picked: Picked, *, given: float | None, clip: float) -> Picked:
-    """The budget, and the noise as a multiple of the clip where it was searched for the plan as one round.
-
-    Raises:
-        Unsupported: later rows can't be paid in advance with this budget.
-    """
+    """The budget, and the noise for the plan as one round; Unsupported where it can't pay later rows in advance."""
     if not isinstance(picked.budget, ADDITIVE):
         raise Unsupported(
             f"budget={picked.budget!r}: FixedBatches needs a filters.Gaussian, Zcdp, RenyiOrder or RenyiCurve"
@@ -102,14 +90,11 @@ def noise_for(plan: BatchPlan, picked: Picked, *, given: float | None, clip: flo
 
 
 class BatchContributions(Sampling):
-    """People's contributions to steps of fixed batches, and the noise of these steps.
-
-    Args:
-        run: what is known when the run begins; its plan is public, its records say which batch each person is in.
+    """People's contributions to steps of fixed batches, whose plan is public, and the noise of these steps.
 
     Guarantee: each person's contribution is a function of that person's data, past outputs and own account; its price,
-        for all rows of the mechanism that it is in, is charged before the first of them is released. Without
-        individual accounts all are charged the worst case of all steps, before the first.
+        for all rows of the mechanism that it is in, is charged before the first of them is released. Without individual
+        accounts all are charged the worst case of all steps, before the first.
     Source: theory 5.11; docs/proofs/correlated-noise.md
     """
 
@@ -172,10 +157,7 @@ class BatchContributions(Sampling):
         return np.minimum(largest_norm(pattern.own(turn), cross, paid[members]), self._clip)
 
     def state(self) -> dict[str, Any]:
-        """People's contributions in the steps that are done, and the SECRET keys of the noise.
-
-        A step that people were charged for, and that is not done, may have been released: ``afresh`` says so.
-        """
+        """Contributions in the steps that are done, and the SECRET keys; ``afresh``: a charged one may be released."""
         keys = [[first, None if key is None else str(key)] for first, key in self._noise.keys]
         return {"past": self._past, "keys": keys, "step": self._done, "afresh": self._charged > self._done}
 

@@ -13,8 +13,7 @@ import json
 import os
 import sys
 import zipfile
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -29,13 +28,11 @@ from almoner.mechanisms import Mechanism
 
 __all__ = ["Announced", "Folder", "RunFolder", "check_ids"]
 
-FORMAT = 2
-"""Of what a folder holds. It grows when a version can't go on from what an earlier one wrote."""
+FORMAT = 2  # of what a folder holds. It grows when a version can't go on from what an earlier one wrote.
 
 PLAIN = "run.history and people's ids must be numbers, strings, tensors, or lists and dicts of them, to be saved"
 
-PACKED = "BbHhIiLlQqefdgFD?U"
-"""Types of arrays, by NumPy's characters, that a file can hold without a pickle."""
+PACKED = "BbHhIiLlQqefdgFD?U"  # types of arrays, by NumPy's characters, that a file can hold without a pickle
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +66,7 @@ class RunFolder:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """A release that was announced. Private, because of the people.
-
-    Attributes:
-        mechanism: what was to be released.
-        people: the ids of those who were in it; None where it was everybody.
-    """
+    """A release that was announced, of people by their ids; None: of everybody. Private, because of the people."""
 
     mechanism: Mechanism
     people: tuple[Hashable, ...] | None = field(default=None, repr=False)
@@ -94,13 +86,7 @@ def check_ids(people: Sequence[Hashable]) -> None:
 
 
 class Folder:
-    """The state of one run, and the journal of what was announced since.
-
-    Args:
-        path: made if it does not exist, readable by its owner alone.
-        kind: what is trained: a folder of another kind is refused.
-        resume: whether to go on from what is there.
-    """
+    """The state of one run of a kind, and the journal of what was announced since, for its owner alone."""
 
     check_ids = staticmethod(check_ids)
 
@@ -117,18 +103,18 @@ class Folder:
                 f"reads format {FORMAT}. Nothing was changed: go on with the version that began it"
             )
         self._lock = Lock(self.path / "lock")
-        self._take_lock()
+        try:
+            taken = self._lock.take()
+        except OSError as error:
+            raise ArgumentError(f"folder={str(self.path)!r} cannot be locked: {error.strerror}") from error
+        if not taken:
+            raise ArgumentError(f"folder={str(self.path)!r} is in use by another process")
         self._confirm: Callable[[], object] = lambda: None
         self._announced: int | None = None
         self._journal = os.open(self._journal_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE_FILE)
 
     def announce(self, mechanism: Mechanism, people: Sequence[Hashable] | None = None) -> None:
-        """Write down what people will be charged for next; returns when it is on the disk.
-
-        Args:
-            mechanism: what will be released.
-            people: the ids of those who are in it, whole numbers or texts, private; None: everybody.
-        """
+        """Write down what people (None: everybody) are charged for next; returns when it is on the disk."""
         self._check_process()
         check_ids(people or ())
         fields = mechanisms.to_fields(mechanism)
@@ -141,15 +127,7 @@ class Folder:
         self._confirm()
 
     def save(self, parts: Mapping[str, Any], number: int) -> None:
-        """Replace the state by these parts, which have seen every line so far.
-
-        Args:
-            parts: numbers, texts, arrays, tensors, and lists, tuples and dicts of them.
-            number: of the step.
-
-        Raises:
-            DataError: it holds something else, or can't be written; the last one was kept.
-        """
+        """Replace the state by these parts, which have seen every line; DataError: they can't be; the last is kept."""
         self._check_process()
         told = {"format": FORMAT, "kind": self._kind, "seen": self._lines_announced(), "parts": parts}
         _write(self._state_file, told, number)
@@ -194,22 +172,14 @@ class Folder:
         return update
 
     def claims(self) -> list[str]:
-        """The claims on a ledger that runs from this folder had so far, in order.
-
-        Those that were written down with a longer journal are left out: the folder is a copy, made while a run went on.
-        """
+        """The claims on a ledger so far, in order, without those of a longer journal: then this is an older copy."""
         if not self._claims_file.exists():
             return []
         lines = (line.split() for line in self._claims_file.read_text(encoding="ascii").splitlines())
         return [claim for claim, announced in lines if int(announced) <= self._lines_announced()]
 
     def claim(self, claim: str, *, after: str | None = None) -> None:
-        """Keep one more claim; returns when it is on the disk.
-
-        Args:
-            claim: private.
-            after: the one that is in force: those before it are dropped.
-        """
+        """Keep one more claim, private; returns when it is on the disk. Those before ``after`` go."""
         kept = self.claims() if after is None else [after]
         with whole_file(self._claims_file) as file:
             file.write("".join(f"{each} {self._lines_announced()}\n" for each in (*kept, claim)).encode())
@@ -241,15 +211,6 @@ class Folder:
         """Refuse to write in a process that was forked: the folder is its parent's."""
         if not self._lock.held:
             raise DataError(f"folder={str(self.path)!r} belongs to the process that this one was forked from")
-
-    def _take_lock(self) -> None:
-        """Keep other processes out."""
-        try:
-            taken = self._lock.take()
-        except OSError as error:
-            raise ArgumentError(f"folder={str(self.path)!r} cannot be locked: {error.strerror}") from error
-        if not taken:
-            raise ArgumentError(f"folder={str(self.path)!r} is in use by another process")
 
     def _complete_lines(self) -> list[str]:
         """Complete lines; the last one may be cut off by a crash, and then nothing of it was released."""
@@ -283,14 +244,9 @@ def _read(path: Path) -> Any:
 
 def _members(path: Path, *names: str) -> dict[str, Any]:
     """Arrays of a file, by name; all, or those that are named."""
-    with _readable(path), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        return {name: arrays[name] for name in names or arrays.files}
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
     try:
-        yield
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in names or arrays.files}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile, EOFError) as broken:
         raise DataError(f"folder: {str(path)!r} can't be read; nothing was changed") from broken
 

@@ -14,31 +14,23 @@ from almoner.training.gradients import Gradients
 
 __all__ = ["TorchModel"]
 
-EXPLODED = 1e12
-"""Parameters whose norm is so many times that of the first ones are of no use to anybody."""
+EXPLODED = 1e12  # parameters whose norm is so many times that of the first ones are of no use to anybody
 
 Array = NDArray[np.float64]
 
 
 class TorchModel:
-    """A module with its optimizer, which sees noisy gradients only.
-
-    Args:
-        gradients: of the module.
-        module, optimizer: public; trained in place.
-    """
+    """A module with its optimizer, which sees noisy gradients only; both public, and trained in place."""
 
     def __init__(self, gradients: Gradients, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self._gradients, self._module, self._optimizer = gradients, module, optimizer
         self._largest = EXPLODED * (1.0 + _norm(gradients.parameters))
 
     def norms(self, records: Records) -> Array:
-        """(n,) private: the norm of each person's gradient now."""
         found: Array = self._gradients.norms(records.inputs, records.targets, people=records.people).numpy()
         return found
 
     def clipped_sum(self, records: Records, clip: Array, most: Array | None) -> Clipped:
-        """The sum of gradients clipped to ``clip``, (n,); who would still be above ``most``, (n,), has weight 0."""
         n = len(clip)
         norms, clipped, weights = np.full(n, np.nan), np.full(n, np.nan), np.zeros(n)
 
@@ -54,11 +46,7 @@ class TorchModel:
         return Clipped(norms, clipped, weights, sums)
 
     def of_those(self, records: Records, made: Clipped, active: NDArray[np.bool_]) -> list[Tensor]:  # noqa: ARG002 - one pass made them
-        """The sums that were made; a second pass over the records may draw other gradients than were charged.
-
-        Raises:
-            Unsupported: somebody is in it who was not admitted; nothing may be released.
-        """
+        """The sums that were made, as a second pass may draw others; Unsupported where somebody was not admitted."""
         refuse_others(made.weights, active)
         return made.sums
 
@@ -79,7 +67,6 @@ class TorchModel:
         return {"module": self._module.state_dict(), "optimizer": self._optimizer.state_dict()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state, in place."""
         self._module.load_state_dict(state["module"])
         self._optimizer.load_state_dict(state["optimizer"])
 

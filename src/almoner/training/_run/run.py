@@ -23,13 +23,7 @@ __all__ = ["Run"]
 class Run:
     """The parts of one run, and the steps that they take together. Its state is public, all else private.
 
-    Args:
-        model: what is trained.
-        sampling: who is in a step.
-        book: where people pay; ``release`` gives noisy sums that they have paid for.
-        current: the state of the run.
-        folder: where the parts are kept, or None.
-        fixed: what a resumed run must share with the folder's, by name.
+    ``fixed`` is what a resumed run must share with the folder's, by name.
     """
 
     def __init__(
@@ -44,17 +38,13 @@ class Run:
     ) -> None:
         self.model, self.sampling, self.book, self.current, self.folder = model, sampling, book, current, folder
         self._fixed = dict(fixed or {})
-        self.more: dict[str, Any] = {}
-        """Further parts to keep, by name."""
+        self.more: dict[str, Any] = {}  # further parts to keep, by name
 
     def take(self, turnout: Turnout, step: Any) -> None:
         """One step: release the noisy sum of the people who are there, each of whom has paid, and follow it."""
         sampling, model = self.sampling, self.model
         noisy = self.book.release(
-            step,
-            turnout,
-            lambda accounts: sampling.contribute(model, turnout, accounts, step),
-            rows=sampling.noise,
+            step, turnout, lambda accounts: sampling.contribute(model, turnout, accounts, step), rows=sampling.noise
         )
         self.follow(noisy, turnout.divisor, turnout.rate)
 
@@ -69,11 +59,8 @@ class Run:
     ) -> None:
         """Take steps until the source ends, the worst case of all people does not fit, or ``after`` says a reason.
 
-        Args:
-            turnouts: who is there in each step; asked once a step.
-            step: gives what the next step releases. Public.
-            after: called before the first step and after every step.
-            saves: when the parts are kept.
+        ``step`` gives what the next step releases, public; ``after`` is called before the first step and after every
+        step.
         """
         with saves:
             saves.save()  # what was booked just now must survive
@@ -117,11 +104,7 @@ class Run:
             self.folder.save(parts | self.more, state.step)
 
     def check(self, parts: Mapping[str, Any]) -> None:
-        """Refuse to go on from the folder of a run with other settings.
-
-        Raises:
-            ArgumentError: names the first one that differs; nothing was charged.
-        """
+        """Refuse to go on from the folder of a run with other settings; nobody was charged."""
         saved, own = dict(parts["fixed"]), dict(self._fixed)
         if saved.pop("records", None) != own.pop("records", None):
             raise ArgumentError("resume: these are not the folder's records of the same people in the same order")
@@ -130,18 +113,9 @@ class Run:
                 raise ArgumentError(f"{name}={own.get(name)!r} must be that of the folder: {saved.get(name)!r}")
 
     def resume(
-        self,
-        parts: Mapping[str, Any],
-        unseen: list[Announced],
-        *,
-        first: Callable[[Any], Any] = lambda value: value,
+        self, parts: Mapping[str, Any], unseen: list[Announced], *, first: Callable[[Any], Any] = lambda value: value
     ) -> None:
-        """Go on from a folder; people pay for what may have been released since it was saved.
-
-        Args:
-            parts, unseen: as the folder gives them.
-            first: gives the first process's value in every process of a group.
-        """
+        """Go on from a folder; people pay for what may have been released since. ``first``: of the first process."""
         self.check(parts)
         self.book.load(parts["book"])
         self.sampling.restore(parts["sampling"])

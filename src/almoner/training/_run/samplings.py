@@ -23,58 +23,38 @@ from almoner.individual import AccountsPerPerson
 from almoner.mechanisms import Mechanism, Repeated, SampledGaussian
 
 __all__ = [
-    "Beginning",
-    "Clipped",
-    "FullBatch",
-    "Model",
-    "Poisson",
-    "Sampling",
-    "Turnout",
-    "charge_kept",
-    "checked_sampling",
-    "paced_allowance",
-    "refuse_others",
-]
+    "Beginning", "Clipped", "FullBatch", "Model", "Poisson", "Sampling", "Turnout", "charge_kept", "checked_sampling",
+    "paced_allowance", "refuse_others",
+]  # fmt: skip
 
 Array = NDArray[np.float64]
 Sums = list[Any]
-PLAIN = (bool, int, float, str, type(None))
-"""Settings that the repr of a sampling shows."""
+PLAIN = (bool, int, float, str, type(None))  # settings that the repr of a sampling shows
 
 KEPT_TO = "accounts: a person who kept to the allowance was refused; nothing was released"
 
 
 class Turnout(NamedTuple):
-    """The people of one step, with their records. Private, but for the last three fields.
+    """The people of one step, with their records. Private, but for the last three fields."""
 
-    Fields: records, what a model computes gradients of; ``records.of(rows)`` are those of some people. people, how many
-        there are, n. ids, (n,) who each is, or None: the accounts' own rows. left, how many steps are left, this one
-        counted. divisor, the fixed number that the noisy sum is divided by. rate, the learning rate, where a model has
-        none of its own.
-    """
-
-    records: Any
-    people: int
-    ids: Sequence[Hashable] | None = None
-    left: int = 1
-    divisor: float = 1.0
-    rate: float | None = None
+    records: Any  # what a model computes gradients of; ``records.of(rows)`` are those of some people
+    people: int  # how many there are, n
+    ids: Sequence[Hashable] | None = None  # (n,) who each is; None: the accounts' own rows
+    left: int = 1  # how many steps are left, this one counted
+    divisor: float = 1.0  # the fixed number that the noisy sum is divided by
+    rate: float | None = None  # the learning rate, where a model has none of its own
 
     def __repr__(self) -> str:
         return f"Turnout(left={self.left}, divisor={self.divisor:g})"
 
 
 class Clipped(NamedTuple):
-    """The outcome of one pass over the records of n people. Private.
+    """The outcome of one pass over the records of n people. Private."""
 
-    Fields: norms, clipped and weights, (n,); NaN and weight 0 for whoever has no records or a norm that is no number.
-        sums, of the gradients times the weights.
-    """
-
-    norms: Array
+    norms: Array  # (n,); NaN, and weight 0, for whoever has no records or a norm that is no number
     clipped: Array
     weights: Array
-    sums: Sums
+    sums: Sums  # of the gradients times the weights
 
     def __repr__(self) -> str:
         return "Clipped(private)"
@@ -103,21 +83,16 @@ class Model(Protocol):
 
 
 class Beginning(NamedTuple):
-    """The facts that a sampling begins a run with. Private because of the records.
-
-    Fields: clip; seed, None: the operating system's; records, of all people, None in a stream; people, how many;
-        numbers, how many the noise has; individual, whether each person is charged for their own contribution;
-        own_samples, whether bounds may follow people's own samples (theory 5.6); plan, of fixed batches.
-    """
+    """The facts that a sampling begins a run with. Private because of the records."""
 
     clip: float
-    seed: int | None
-    records: Any = None
-    people: int = 0
-    numbers: int = 0
-    individual: bool = True
-    own_samples: bool = False
-    plan: Any = None
+    seed: int | None  # None: the operating system's
+    records: Any = None  # of all people; None in a stream
+    people: int = 0  # how many
+    numbers: int = 0  # how many the noise has
+    individual: bool = True  # whether each person is charged for their own contribution
+    own_samples: bool = False  # whether bounds may follow people's own samples (theory 5.6)
+    plan: Any = None  # of fixed batches
 
 
 class Sampling:
@@ -316,25 +291,12 @@ class Poisson(Sampling):
         return np.minimum(norms * self.slack, clip), fresh  # NaN: out until the next refresh
 
 
-class Allowances(Protocol):
-    """Accounts that say how much each person may still contribute to a step, or to each of several."""
-
-    def allowance(self, step: Mechanism, /) -> Any:
-        """(n,) private."""
-
-
-def paced_allowance(accounts: Allowances, step: Mechanism, steps_left: int, pace: float) -> Array:
-    """(n,) private: the largest norm that each person may contribute to this step.
+def paced_allowance(accounts: AccountsPerPerson, step: Mechanism, steps_left: int, pace: float) -> Array:
+    """(n,) private: the largest norm that each person may contribute to this step, at pace 0 the accounts' allowance.
 
     A person may contribute at most what could be contributed again in each of 1 + pace (r - 1) steps, rounded down, for
-    r steps that are left. With Gaussian accounts and pace 1 that is min(clip, sigma sqrt(b / r)): what is not used in a
-    step is shared by all later ones, and nobody is out before the last step.
-
-    Args:
-        accounts: private.
-        step: public. What this step releases.
-        steps_left: public, >= 1, this step counted.
-        pace: public, in [0, 1]: 1 leaves as much for each step as for every other, 0 leaves nothing for later ones.
+    r steps that are left, this one counted. With Gaussian accounts and pace 1 that is min(clip, sigma sqrt(b / r)):
+    what is not used in a step is shared by all later ones, and nobody is out before the last step.
 
     Guarantee: at most the allowance of the accounts for this step alone; a function of each person's own account and of
         public numbers.
@@ -345,11 +307,7 @@ def paced_allowance(accounts: Allowances, step: Mechanism, steps_left: int, pace
 
 
 def charge_kept(accounts: AccountsPerPerson, step: Mechanism, norms: Array, weights: Array) -> None:
-    """Charge people who kept to their allowance; norms and weights (n,) private.
-
-    Raises:
-        Unsupported: the accounts refuse somebody who has a weight; nothing may be released.
-    """
+    """Charge people who kept to their allowance; Unsupported, and no release: somebody with a weight is refused."""
     refuse_others(weights, np.asarray(accounts.charge(step, norms), dtype=bool))
 
 

@@ -19,19 +19,12 @@ from almoner.training._run.books import check_price
 from almoner.training._run.budgets import fresh_odometer
 from almoner.training._run.samplings import FullBatch, Poisson
 from almoner.training._run.state import CurrentState, TrainingState
-from almoner.training.correlated import FixedBatches
+from almoner.training.correlated._kinds import FixedBatches
 
 __all__ = [
-    "RENAMED",
-    "Compute",
-    "Settings",
-    "Watched",
-    "check_losses",
-    "check_optimizer",
-    "check_shares",
-    "checked_callbacks",
-    "watched",
-]
+    "RENAMED", "Compute", "Settings", "Watched", "check_losses", "check_optimizer", "check_shares",
+    "checked_callbacks", "watched",
+]  # fmt: skip
 
 RENAMED = {
     "epsilon": "budget=training.Target(epsilon=1.0, delta=1e-5)",
@@ -49,7 +42,7 @@ RENAMED = {
     "batches": "sampling=training.FixedBatches(size)",
     "noise": "sampling=training.FixedBatches(size, noise=correlated.Banded(4))",
     "memory": "compute=training.Compute(memory=1e9)",
-    "views": "compute=training.Compute(views=augmentations.Views(...))",
+    "views": "compute=training.Compute(views=gradients.augmentations.Views(...))",
     "group": "compute=training.Compute(group=True)",
     "counting": "watch=lambda people: stopping.Dropouts(people, ...)",
     "losses": "watch=individual.Losses(...)",
@@ -60,8 +53,7 @@ RENAMED = {
 """Parameters of earlier versions, and the line to write in their place."""
 
 
-OWN = (FullBatch, Poisson, FixedBatches)
-"""The samplings that the card can describe in words."""
+OWN = (FullBatch, Poisson, FixedBatches)  # the samplings that the card can describe in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +61,7 @@ class Compute:
     """The way gradients are computed, and by whom. Public.
 
     Args:
-        views: several views of each record in each step; see ``training.augmentations``.
+        views: several views of each record in each step; see ``gradients.augmentations``.
         memory: bytes; see ``training.Gradients``.
         group: a torch.distributed process group, or True for the default one: every process holds its own people.
     """
@@ -87,24 +79,19 @@ class Compute:
 class Settings:
     """The facts that a run's card states, fixed before any private data are read. Every field is public."""
 
-    budget: filters.Filter | None
-    """The budget of each person; None: there is an odometer alone."""
-    odometer: Boundary | None = None
-    """A fresh odometer that stands in place of a budget."""
-    max_grad_norm: float
-    """The clip to begin with; callbacks may set another."""
+    budget: filters.Filter | None  # the budget of each person; None: there is an odometer alone
+    odometer: Boundary | None = None  # a fresh odometer that stands in place of a budget
+    max_grad_norm: float  # the clip to begin with; callbacks may set another
     divisor: float
     noise_multiplier: float
-    steps: int | None
-    """The number of steps that each person can pay in full; None: as many as the budget admits."""
+    steps: int | None  # the number of steps that each person can pay in full; None: as many as the budget admits
     last_step: int | None = None
     individual: bool = True
     sampling: Any
     seeded: bool
     batches: Any = None
     """The plan of fixed batches with correlated noise; None: all people, or Poisson samples of them, in every step."""
-    why: str = ""
-    """Why the budget is this filter, where it was recommended."""
+    why: str = ""  # why the budget is this filter, where it was recommended
 
     def fixed(self) -> dict[str, Any]:
         """The settings that a resumed run must share with its folder, because its card states them."""
@@ -132,11 +119,7 @@ class Settings:
         return self.step(self.noise_multiplier, self.max_grad_norm, self.sampling.rate)
 
     def check_first_step(self, *priced: object) -> None:
-        """Refuse a budget, accounts or an odometer that has no price for the steps, before anything else is done.
-
-        Raises:
-            Unsupported: names the step.
-        """
+        """Refuse what has no price for the steps, before anything else is done: Unsupported names the step."""
         step = self.first_step()
         if self.budget is not None and not any(isinstance(each, PersonFilter) for each in priced):
             self.budget.admits(step)
@@ -144,13 +127,7 @@ class Settings:
             check_price(each, step)
 
     def card(self, *, delta: float | None, released: Mapping[Mechanism, int], **others: Any) -> Card:
-        """The promise about what was trained, and its price. Public.
-
-        Args:
-            delta: in (0, 1), for budgets that have no delta of their own.
-            released: what was released, and how often.
-            others: further fields of the card, or others than follow from these settings.
-        """
+        """The promise about what was trained, and its price. Public. ``delta`` is for budgets that have none."""
         sampling, paces = self.sampling, self.individual and self.sampling.rate is None
         fields: dict[str, Any] = {
             "why": self.why,
@@ -189,11 +166,7 @@ class Watched(NamedTuple):
 
 
 def watched(given: Any) -> Watched:
-    """The observers that ``watch=`` asks for: one object, or several in a list.
-
-    Raises:
-        ArgumentError: something that can't watch, or two of a kind.
-    """
+    """The observers that ``watch=`` asks for, one or several; ArgumentError: what can't watch, or two of a kind."""
     found: dict[str, Any] = {}
     for each in given if isinstance(given, list | tuple) else () if given is None else (given,):
         if isinstance(each, Boundary):

@@ -32,12 +32,9 @@ class TrainingState:
     reason: str | None = None
     released: MappingProxyType[Mechanism, int] = field(default_factory=lambda: MappingProxyType({}))
     answers: tuple[tuple[int, str, float], ...] = ()
-    history: History = field(default_factory=dict)
-    """Notes that callbacks keep; public, and theirs to change."""
-    own_samples: bool = False
-    """True if bounds have followed people's own sampled gradients."""
-    called: int = 0
-    """Number of callbacks that have seen this step: a resumed run goes on with the next one."""
+    history: History = field(default_factory=dict)  # notes that callbacks keep; public, and theirs to change
+    own_samples: bool = False  # true if bounds have followed people's own sampled gradients
+    called: int = 0  # number of callbacks that have seen this step: a resumed run goes on with the next one
 
     def to_fields(self) -> dict[str, Any]:
         """Names and plain values, for a folder."""

@@ -8,7 +8,7 @@
 True
 """
 
-from almoner.training.correlated._factor import Factor, Noise, Workload
-from almoner.training.correlated._kinds import Banded, BandedInverse, FixedBatches, PrefixSums
+from almoner.training.correlated._factor import Workload
+from almoner.training.correlated._kinds import Banded, BandedInverse, PrefixSums
 
-__all__ = ["Banded", "BandedInverse", "Factor", "FixedBatches", "Noise", "PrefixSums", "Workload"]
+__all__ = ["Banded", "BandedInverse", "PrefixSums", "Workload"]

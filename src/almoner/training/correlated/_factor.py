@@ -39,8 +39,7 @@ KEYS = 2**128
 SLACK = 2.0**-50
 
 Array = NDArray[np.float64]
-Draw = Callable[[int], Array]
-"""The independent noise z of a step: called with the step, always with the same result."""
+Draw = Callable[[int], Array]  # the independent noise z of a step: called with the step, always with the same result
 
 
 def above(value: float, terms: int = 1) -> float:
@@ -89,8 +88,7 @@ class Factor(ABC):
     """A factor C for a number of steps. Public."""
 
     steps: int
-    vectors: int
-    """The number of vectors, each as long as the parameters, that ``noise`` keeps."""
+    vectors: int  # the number of vectors, each as long as the parameters, that ``noise`` keeps
 
     @abstractmethod
     def column(self, place: int) -> Array:
@@ -100,7 +98,6 @@ class Factor(ABC):
         """(T, len(places)) the columns of C at these places.
 
         Guarantee: C is exactly as given, or every entry of C is >= 0 and at most the entry given.
-        Source: each factor's own.
         """
         if len(set(places)) < len(places) or any(not 0 <= place < self.steps for place in places):
             raise ArgumentError(f"places={list(places)!r} must be different steps, from 0 to {self.steps - 1}")
@@ -146,13 +143,8 @@ class Factor(ABC):
     def sensitivity(self, *, separation: int, participations: int) -> float:
         """The most that a person of norm 1 moves all rows together: at most so often, at places at least so far apart.
 
-        Args:
-            separation: public, >= 1. The least distance of two places.
-            participations: public, >= 1.
-
-        Returns:
-            Exact but for rounding where columns at that distance do not overlap, and for Toeplitz factors that fall;
-            else a bound: the largest sum, over the places, of the largest row that a pattern of places can choose.
+        It is exact but for rounding where columns at that distance do not overlap, and for Toeplitz factors that fall;
+        else a bound: the largest sum, over the places, of the largest row that a pattern of places can choose.
 
         Guarantee: at least ``sensitivity_at`` of every such pattern, also where a person chooses places from outputs.
         Source: docs/proofs/correlated-noise.md; Choquette-Choo et al. (2023), https://arxiv.org/abs/2306.08153
@@ -176,22 +168,16 @@ class Factor(ABC):
     def error(self, workload: Workload | None = None) -> float:
         """The root mean square, over the steps, of what noise adds to each number of an iterate, at sigma 1.
 
-        Args:
-            workload: what the optimizer makes of the sums; None: running sums.
-
-        Multiply by a sensitivity to compare factors at equal privacy.
+        Multiply by a sensitivity to compare at equal privacy. The workload is of the optimizer; None: running sums.
         """
         moves = (Workload() if workload is None else workload).matrix(self.steps)
         return float(np.linalg.norm(moves @ self._inverse)) / sqrt(self.steps)
 
 
 def largest_pattern(products: Array, separation: int, participations: int) -> float:
-    """A bound on the sum of all entries (r, s) of the products over r and s in a pattern, for every pattern.
+    """A bound on the sum of all entries (r, s) of the products, (T, T), over r and s in a pattern, for every pattern.
 
-    Args:
-        products: (T, T), symmetric, >= 0.
-        separation: the least distance of two places in a pattern.
-        participations: the most places in a pattern.
+    A pattern has at most so many places, ``separation`` apart at least.
 
     Guarantee: at least the largest sum; equal to it, but for rounding, where entries at that distance are 0.
     Source: Choquette-Choo et al. (2023), section 4: each row's heaviest pattern, then the heaviest pattern of rows.
@@ -259,13 +245,7 @@ def largest_norm(own: float, cross: Array, allowance: Array) -> Array:
 
 
 class Pattern:
-    """The places of one batch, and what the columns there overlap. Public.
-
-    Args:
-        factor: the factor.
-        places: the steps in which the batch takes part, in order.
-        clip: the largest norm of a contribution.
-    """
+    """The places of one batch, in order, and what the columns there overlap, for contributions up to a clip. Public."""
 
     def __init__(self, factor: Factor, places: Sequence[int], clip: float) -> None:
         self.places = tuple(places)
@@ -277,11 +257,7 @@ class Pattern:
         return float(self._products[turn, turn])
 
     def cross(self, turn: int, past: Array) -> Array:
-        """(m,) private: how past contributions overlap with this place, rounded up.
-
-        Args:
-            past: (m, turn) the norms at the batch's earlier places, private.
-        """
+        """(m,) private: how past contributions, norms (m, turn), overlap with this place, rounded up."""
         if not turn or not self._products[turn, :turn].any():
             return np.zeros(past.shape[0])
         return (past @ self._products[turn, :turn]) * (1 + (turn + 4) * 2.0**-52)
@@ -297,14 +273,9 @@ class Pattern:
 
 
 class Noise:
-    """The rows of C^-1 z for independent standard normal z of a key. Secret, as the key is.
+    """The rows of C^-1 z for independent standard normal z of a key. Secret, as the key is: it takes the noise off.
 
-    z is drawn by a counter, so that any of it can be drawn again from the key and the step.
-
-    Args:
-        factor: C, public.
-        size: how many numbers each step's noise has; public.
-        key: SECRET, in [0, 2^128): with it the noise can be taken off. None: from the operating system.
+    z, of so many numbers a step, is drawn by a counter, so that any of it can be drawn again from the key and the step.
 
     Guarantee: the noise of step t is row t of C^-1 z up to the rounding of double precision, with z from a generator
         that has used no part of its stream twice.
@@ -313,12 +284,10 @@ class Noise:
 
     def __init__(self, factor: Factor, size: int, *, key: int | None = None) -> None:
         _check.whole(1, size=size)
-        self.factor, self._size = factor, int(size)
-        """C. Public."""
+        self.factor, self._size = factor, int(size)  # C. Public.
         self._keys: list[tuple[int, int | None]] = [(0, _checked(key))]
         self._rows: Iterator[Array] = factor.noise(self.draw)
-        self.step = 0
-        """The number of steps whose noise was given."""
+        self.step = 0  # the number of steps whose noise was given
 
     def __repr__(self) -> str:
         return f"Noise(size={self._size}, step={self.step})"
@@ -338,11 +307,7 @@ class Noise:
         return np.random.Generator(np.random.Philox(key=words, counter=counter)).standard_normal(self._size)
 
     def next(self) -> Array:
-        """(size,) the correlated noise of the next step, at sigma 1.
-
-        Raises:
-            ArgumentError: there is no noise for more steps than the factor has.
-        """
+        """(size,) the correlated noise of the next step, at sigma 1; ArgumentError after the last one of the factor."""
         if self.step >= self.factor.steps:
             raise ArgumentError(f"steps={self.factor.steps!r} are all that the factor has noise for")
         row = next(self._rows)
@@ -350,21 +315,13 @@ class Noise:
         return row
 
     def go_on(
-        self,
-        keys: Sequence[tuple[int, int | None]],
-        step: int,
-        *,
-        key: int | None = None,
-        afresh: bool = False,
+        self, keys: Sequence[tuple[int, int | None]], step: int, *, key: int | None = None, afresh: bool = False
     ) -> None:
-        """Be where another noise of the same factor and size was, and use a fresh key from there on.
+        """Be where another noise of the same factor and size was, by its keys and step, with a fresh key from there on.
 
-        Args:
-            keys: its ``keys``.
-            step: its ``step``: rows before it are made again, to the last bit.
-            key: as for the constructor; not one that was used before.
-            afresh: begin a new mechanism with this step, of the columns and rows of C from it on: where a step may have
-                been released that is taken again, its rows may hold nothing that was in rows before.
+        Rows before are made again, to the last bit. ``afresh``: begin a new mechanism with this step, of the columns
+        and rows of C from it on: where a step may have been released that is taken again, its rows may hold nothing of
+        rows before.
         """
         before: list[tuple[int, int | None]] = [(0, None)] if afresh else [pair for pair in keys if pair[0] < step]
         self._keys = [*before, (step, _checked(key))]

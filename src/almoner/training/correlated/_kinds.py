@@ -63,7 +63,6 @@ class Toeplitz(Factor):
     def sensitivity(self, *, separation: int, participations: int) -> float:
         """As in ``Factor``: exact but for rounding, because the earliest and densest pattern moves the rows the most.
 
-        Guarantee: at least ``sensitivity_at`` of every such pattern, also where a person chooses places from outputs.
         Source: docs/proofs/correlated-noise.md; Kalinin & Lampert (2024), https://arxiv.org/abs/2405.13763, Thm 2
         """
         _check.whole(1, separation=separation, participations=participations)
@@ -149,11 +148,7 @@ class BandedInverse:
 
 
 class BandedFactor(Factor):
-    """A banded factor, given by its diagonals; columns that are ``band`` steps apart do not overlap.
-
-    Args:
-        diagonals: (b, T), public: diagonal d of C, column by column. The first is > 0.
-    """
+    """A factor by its diagonals (b, T), the first > 0; columns that are ``band`` steps apart do not overlap. Public."""
 
     def __init__(self, diagonals: Array) -> None:
         self.band, self.steps = diagonals.shape
@@ -302,11 +297,7 @@ class FixedBatches:
         _check.name(key=self.key)
 
     def count(self, people: float) -> int:
-        """The number of batches for a public number of people.
-
-        Raises:
-            ArgumentError: a batch is larger than all people together.
-        """
+        """The number of batches for a public number of people; ArgumentError where one is larger than all together."""
         _check.positive(people=people)
         if self.size > people:
             raise ArgumentError(f"size={self.size!r} must be at most the public number of people, {people:g}")
@@ -328,11 +319,8 @@ class FixedBatches:
     ) -> NDArray[np.int64]:
         """(n,) private: the batch of each person, from all of the person's records together, in any order.
 
-        Args:
-            records: arrays with the records on the first axis, private.
-            people: (records,) whose each record is, 0 to n - 1, private; None: each record is a person.
-            count: public, >= 1. How many batches there are.
-            n: private. The number of people; someone without records is in batch 0.
+        Records are arrays with the records on the first axis, private; ``people`` (records,) say whose each is, 0 to n
+        - 1, private; None: each is a person. Someone without records is in batch 0 of so many.
         """
         _check.whole(1, count=count)
         rows = [np.ascontiguousarray(part).reshape(len(part), -1).view(np.uint8) for part in records]

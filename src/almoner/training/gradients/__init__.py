@@ -1,6 +1,5 @@
 """Gradients per person of a PyTorch module: norms and clipped sums, in one pass."""
 
-from almoner.training.gradients._batches import Batch
-from almoner.training.gradients._engine import Gradients, Weigh, check, clipping
+from almoner.training.gradients._engine import Gradients, check
 
-__all__ = ["Batch", "Gradients", "Weigh", "check", "clipping"]
+__all__ = ["Gradients", "check"]

@@ -11,17 +11,8 @@ from torch import Tensor, nn
 from almoner.errors import ArgumentError
 
 __all__ = [
-    "Batch",
-    "ByPerson",
-    "Chunk",
-    "Column",
-    "Inputs",
-    "as_inputs",
-    "as_tensor",
-    "check_batch",
-    "chunks",
-    "selected",
-]
+    "Batch", "ByPerson", "Chunk", "Column", "Inputs", "as_inputs", "as_tensor", "check_batch", "chunks", "selected",
+]  # fmt: skip
 
 Batch = Tensor | Sequence[Tensor] | Mapping[str, Tensor]
 """Inputs of a module: a tensor, several in order, or by name; also arrays of NumPy, tables of pandas."""
@@ -42,13 +33,7 @@ class Chunk:
 
 
 class Column:
-    """Stands for a tensor with the records on the first axis, which loads those that are asked for.
-
-    Args:
-        load: gives this column of some records, by their numbers.
-        rows: (n,) the numbers of the records.
-        one: one record of this column: its form.
-    """
+    """Stands for a tensor of the form of one record, which loads those records that are asked for, by their numbers."""
 
     def __init__(self, load: Callable[[Tensor], Tensor], rows: Tensor, one: Tensor) -> None:
         self._load, self._rows, self._one = load, rows, one
@@ -99,12 +84,7 @@ class Inputs(tuple[Tensor, ...]):
         channels_last: bool = False,
         change: "Callable[[Inputs], Inputs] | None" = None,
     ) -> "Inputs":
-        """Copy some records to the module's device: a module may change them in place.
-
-        Args:
-            channels_last: of images, which convolutions on a processor are faster with.
-            change: called with the copies before they are moved.
-        """
+        """Copy some records, changed, to the module's device: a module may change them in place."""
         own = self.rows(records).map(torch.clone) if isinstance(records, slice) else self.rows(records)
         own = own if change is None else change(own)
 
@@ -130,11 +110,7 @@ def selected(part: Tensor, rows: Tensor) -> Tensor:
 
 
 def as_inputs(inputs: object, dtype: torch.dtype | None = None) -> Inputs:
-    """One tensor, several, or several by name; arrays of others than PyTorch become tensors.
-
-    Args:
-        dtype: of the module, which numbers of NumPy and pandas take; None: theirs.
-    """
+    """One tensor, several, or several by name; numbers of NumPy and pandas become tensors, of the module's type."""
     if isinstance(inputs, Inputs):
         return inputs
     if isinstance(inputs, Mapping):
@@ -184,17 +160,11 @@ def check_batch(inputs: Sequence[Tensor], targets: Tensor | None, people: Tensor
 
 
 class ByPerson:
-    """The numbers of each person's records.
-
-    Args:
-        people: (records,) whose each record is, whole numbers from 0.
-        at_least: there are at least this many people; the last of them may have no records.
-    """
+    """The numbers of each person's records, (records,) whole numbers from 0; at least so many people there are."""
 
     def __init__(self, people: Tensor, at_least: int = 0) -> None:
         self._order = torch.argsort(people, stable=True)
-        self.counts = torch.bincount(people, minlength=at_least)
-        """(people,) how many records each has."""
+        self.counts = torch.bincount(people, minlength=at_least)  # (people,) how many records each has
         self._starts = torch.cumsum(self.counts, 0) - self.counts
 
     def of(self, people: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -22,7 +22,7 @@ from almoner.training.gradients._layers import refuse_unsupported
 from almoner.training.gradients._recorder import Loss, Observe, Recorder, trained_parameters
 from almoner.training.gradients.augmentations import Views
 
-__all__ = ["Gradients", "Weigh", "check", "clipping"]
+__all__ = ["Gradients", "check", "clipping"]
 
 
 def clipping(norms: Tensor, clip: float) -> Tensor:
@@ -53,8 +53,7 @@ def checked_weights(weights: Tensor, norms: Tensor) -> Tensor:
 Weigh = Callable[[Tensor, Tensor], Tensor]
 
 MEMORY = 2**26
-MOST_RECORDS = 2**12
-"""Never more records at once than this."""
+MOST_RECORDS = 2**12  # never more records at once than this
 
 
 class Gradients:
@@ -66,7 +65,7 @@ class Gradients:
         loss: public. Called with the module's output and the targets, gives one loss for each record:
             ``nn.CrossEntropyLoss(reduction="none")``.
         memory: public, bytes. About how much memory a pass may use; records are taken in chunks that fit.
-        views: public. Several views of each record, whose gradients are averaged; see ``training.augmentations``.
+        views: public. Several views of each record, whose gradients are averaged; see ``augmentations``.
 
     Raises:
         Unsupported: a layer has no gradient per person; the message names it and what to use instead.
@@ -137,8 +136,7 @@ class Gradients:
     def check(self, inputs: Batch, targets: Tensor | None) -> Tensor:
         """Compare with a naive loop over the records; (records,) float64, private: the loop's norms.
 
-        Raises:
-            Unsupported: they differ, so this module has no gradient per record, or none that can be computed here.
+        Raises Unsupported where they differ: this module has no gradient per record, or none that can be computed here.
         """
         inputs = self.as_inputs(inputs)
         check_batch(inputs, targets, None)
@@ -154,11 +152,7 @@ class Gradients:
         return self._modes == self._modes_now() and self._compared >= min(records, 2)
 
     def prepare(self, inputs: Batch, targets: Tensor | None) -> None:
-        """Compare a few records with a naive loop, and choose how many to take at once; else the first pass does it.
-
-        Raises:
-            Unsupported: as ``check``.
-        """
+        """Compare a few records with a naive loop, as ``check``, and choose how many to take at once."""
         self._check_parameters()
         few, goals = _self_check.spread(self.as_inputs(inputs), targets)
         self.check(few, goals)

@@ -29,40 +29,21 @@ import torch
 from torch import Tensor, nn
 
 __all__ = [
-    "Dense",
-    "Factor",
-    "Factors",
-    "Make",
-    "OuterProducts",
-    "ParameterFactors",
-    "SparseRows",
-    "add_weighted_sums",
-    "full",
-    "gradients_of",
-    "grouped_by_person",
-    "norms_of",
-    "of_one_person",
-    "of_parameters",
-    "products_cost_less",
-]
+    "Dense", "Factor", "Factors", "Make", "OuterProducts", "ParameterFactors", "SparseRows", "add_weighted_sums",
+    "full", "gradients_of", "grouped_by_person", "norms_of", "of_one_person", "of_parameters", "products_cost_less",
+]  # fmt: skip
 
 TRAFFIC = 32
 """Writing one number of g costs about as much as so many multiplications: where it is better not to build g."""
 
-DOUBLE = 2
-"""A multiplication in double precision costs so many in single precision."""
-
-ROWS_AT_ONCE = 512
-"""So many rows of a sum are made at once."""
-
-SMALL = 1024
-"""Gradients of so few numbers cost more for each operation than for each number."""
+DOUBLE = 2  # a multiplication in double precision costs so many in single precision
+ROWS_AT_ONCE = 512  # so many rows of a sum are made at once
+SMALL = 1024  # gradients of so few numbers cost more for each operation than for each number
 
 ROUNDING = 2.0**-20
 """The most that rounding takes from a squared norm where g is not built, as part of the square without cancellation."""
 
-PIECE = 64
-"""So many squares are added up in single precision: in any order their sum is right to a relative 64 / 2^24."""
+PIECE = 64  # so many squares are added up in single precision: in any order their sum is right to a relative 64 / 2^24
 
 NORM_ROUNDING, NORM_UNDERFLOW = 5e-6, 1e-15
 """Norms are given larger than computed by this share and this much: more than the rounding of their sums."""
@@ -135,10 +116,7 @@ class Factor(ABC):
             setattr(self, name, part.masked_fill(people.view(-1, *(1,) * (part.dim() - 1)), 0.0))
 
     def grouped_by_person(self, place: Tensor, people: int, most: int) -> Self:
-        """Group the factors of records by person: record r is at ``place[r]`` among people times most places.
-
-        The places of a person's records stand side by side; those that are empty count nothing.
-        """
+        """Group the factors of records by person: record r is at ``place[r]`` among people times most places."""
         found = {}
         for name, part in self.tensors.items():
             empty = 0 if part.is_floating_point() else -1
@@ -267,16 +245,11 @@ class Dense(Factor):
 
 
 def products_cost_less(places: int, i: int, o: int, groups: int) -> bool:
-    """True if inner products of all places, in double precision, cost less than building g, o times i.
-
-    Args:
-        i: what went in at a place, of all groups together; o: what came out.
-    """
+    """True if inner products of all places, in double precision, cost less than building g, o times i in size."""
     return groups == 1 and (places == 1 or DOUBLE * places * places * (i + o + TRAFFIC) < TRAFFIC * i * o)
 
 
-Factors = list[Factor | None]
-"""One for each parameter; None for a parameter that was not used."""
+Factors = list[Factor | None]  # one for each parameter; None for a parameter that was not used
 
 ParameterFactors = list[tuple[nn.Parameter, Factor]]
 

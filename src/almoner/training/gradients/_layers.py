@@ -30,16 +30,13 @@ from almoner.training.gradients._factors import (
     products_cost_less,
 )
 
-__all__ = ["RULES", "Call", "Kinds", "Rule", "factors_of", "refuse_unsupported", "rule_of", "spread_out"]
+__all__ = ["Call", "Kinds", "factors_of", "refuse_unsupported", "rule_of", "spread_out"]
 
 ByName = dict[str, Factor]
 Rule = Callable[[Any, Tensor, Tensor], ByName]
 
-Kinds = tuple[bool | None, ...]
-"""For each tensor: True, a row for each record; False, no records; None, not understood."""
-
-CACHE = 2**21
-"""Bytes of intermediate products that are made at a time: so many stay in a cache."""
+Kinds = tuple[bool | None, ...]  # for each tensor: True, a row for each record; False, no records; None, not understood
+CACHE = 2**21  # bytes of intermediate products that are made at a time: so many stay in a cache
 
 BATCH_NORM = (
     "normalises each record with the others of its batch: use GroupNorm, LayerNorm or InstanceNorm; or, for a network "
@@ -75,13 +72,10 @@ def refuse_unsupported(module: nn.Module) -> None:
 class Call(NamedTuple):
     """One call of a layer: what it took, and in which form it gave what it gave."""
 
-    given: list[Any]
-    """The leaves of (args, kwargs)."""
+    given: list[Any]  # the leaves of (args, kwargs)
     given_tree: TreeSpec
-    kinds: Kinds
-    """Of all tensors that it took, then of all that it gave."""
-    trained: list[bool]
-    """Of each tensor that it gave: whether it has a gradient."""
+    kinds: Kinds  # of all tensors that it took, then of all that it gave
+    trained: list[bool]  # of each tensor that it gave: whether it has a gradient
     records: int
 
     def one_input(self) -> Tensor | None:
@@ -239,8 +233,7 @@ def general(name: str, layer: nn.Module, call: Call, bs: Sequence[Tensor | None]
 def _of_patches(layer: _ConvNd, x: Tensor, b: Tensor, groups: int) -> Factor:
     """The factor of a kernel from the image under it and (n, places, channels) the other side.
 
-    Patches are much larger than the image: unless their inner products are wanted, some records' are made at a time,
-    few enough to stay in a processor's cache, and turned into gradients.
+    Patches are much larger than the image: without inner products few records' are made at a time, to stay in a cache.
     """
     out, channels, *kernel = layer.weight.shape
     shape = torch.Size((out, *kernel, channels))  # in which patches give the weight

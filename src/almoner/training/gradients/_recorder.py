@@ -52,8 +52,7 @@ class Recorder:
 
     def __init__(self, module: nn.Module, loss: Loss) -> None:
         self.module, self.loss, self.parameters = module, loss, trained_parameters(module)
-        self.calls = Calls()
-        """Which tensors of the layers' calls have a row for each record."""
+        self.calls = Calls()  # which tensors of the layers' calls have a row for each record
         self.spread: frozenset[Kind] = frozenset()
         """Kinds of layers whose own parameters are given to them once for each record, while the layers in them are
         recorded by themselves; all others with parameters of their own are taken as a whole."""
@@ -80,12 +79,7 @@ class Recorder:
         views: int = 1,
         observe: Observe | None = None,
     ) -> Factors:
-        """One factor for each parameter, records first, in one pass; of several views of a record it is their mean.
-
-        Args:
-            draw: gives so many views of each record, side by side; None: the records themselves.
-            observe: called with the records, the module's output and the losses.
-        """
+        """One factor for each parameter, records first, in one pass; of several ``views`` of a record their mean."""
         device = self.parameters[0].device
         chosen = inputs.copied(records, device, channels_last=self.channels_last, change=draw)
         goals, n = None if targets is None else targets[records].to(device), chosen[0].shape[0]
@@ -129,14 +123,7 @@ class Recorder:
         return {name: (buffer, buffer._version) for name, buffer in self.module.named_buffers()}
 
     def look(self, inputs: Inputs, *, new_axis: bool) -> frozenset[Kind]:
-        """Find out how the module is called and what its layers give; nothing may be random in it.
-
-        Args:
-            new_axis: as in ``Calls``.
-
-        Returns:
-            The kinds of layers whose own parameters may be spread out.
-        """
+        """Find out how the module is called, without coins; the kinds of layers whose own parameters may be spread."""
         self.channels_last = True
         with torch.no_grad():
             try:
@@ -188,23 +175,16 @@ def _layers(
         yield from _layers(child, spread, f"{name}.{child_name}".lstrip("."), seen)
 
 
-Noted = dict[str, list[list[Tensor]]]
-"""By name of the layer: the tensors of each of its calls."""
+Noted = dict[str, list[list[Tensor]]]  # by name of the layer: the tensors of each of its calls
 
 
 class Calls:
-    """The kinds of the tensors of each call of each layer; without ``learn`` all must have a row for each record.
-
-    Args:
-        new_axis: whether what a layer gives without records gets a new leading axis for them where it has none of 1;
-            else its gradient is refused, if it has one.
-    """
+    """The kinds of the tensors of each call of each layer; without ``learn`` all must have a row for each record."""
 
     def __init__(self, *, new_axis: bool = False) -> None:
         self._kinds: dict[str, list[Kinds]] = {}
-        self._new_axis = new_axis
-        self.without_axis = False
-        """True if there was something without records and without a leading axis of 1."""
+        self._new_axis = new_axis  # what is given without records gets a new leading axis for them; else it is refused
+        self.without_axis = False  # true if there was something without records and without a leading axis of 1
 
     def learn(self, first: Noted, second: Noted, records: tuple[int, int]) -> None:
         """Compare the calls of two passes over so many records each."""
@@ -221,12 +201,7 @@ class Calls:
         self._kinds = {name: list(map(kinds, calls, second[name])) for name, calls in first.items()}
 
     def kinds(self, name: str, number: int, tensors: Sequence[Tensor], records: int) -> Kinds:
-        """The kinds of the tensors of one call: those that it takes, then those that it gives.
-
-        Args:
-            number: which call of this layer it is, from 0.
-            records: how many there are now.
-        """
+        """Kinds of the tensors of a layer's call, by number: those that it takes, then those that it gives."""
         seen = self._kinds.get(name) or [(True,) * len(tensors)]
         known = seen[number] if number < len(seen) else seen[0] if len(set(seen)) == 1 else ()
         if len(known) != len(tensors):
@@ -254,12 +229,7 @@ class Use:
 
 
 class Tape:
-    """Record of one forward pass over some records.
-
-    Args:
-        records: how many there are.
-        calls: which tensors of the layers' calls have a row for each record.
-    """
+    """Record of one forward pass over so many records, whose calls tell which tensors have a row for each record."""
 
     def __init__(self, records: int, calls: Calls) -> None:
         self._records, self._calls = records, calls
@@ -267,11 +237,7 @@ class Tape:
         self._uses: list[Use] = []
 
     def record(self, name: str, output: Tensor, make: Make, *read: Tensor) -> None:
-        """Record what a layer gave: ``make`` turns the gradient of it into the factors of its parameters.
-
-        Args:
-            read: what was computed with, and must not be changed until then.
-        """
+        """Record what a layer gave, how its gradient becomes factors, and what must not be changed until then."""
         if output.requires_grad:
             self._add(name, [output], make, read, refused=output.dim() == 0 or output.shape[0] != self._records)
 

@@ -21,11 +21,8 @@ __all__ = ["check", "evaluation_mode", "gradients", "spread"]
 
 Value = TypeVar("Value")
 
-FEW = 4
-"""So many records from all over are compared."""
-
-UNLIKE = 6
-"""So many that are least alike are compared, too."""
+FEW = 4  # so many records from all over are compared
+UNLIKE = 6  # so many that are least alike are compared, too
 
 LOOKED_AT, LOADED, NUMBERS = 2**12, 16, 2**22
 """They are found among so many, or so many of those that are read when asked for; of so many numbers in all."""
@@ -34,8 +31,7 @@ COINS = (0, 3, 155)
 """Seeds: the first coin of the second is less than 0.01, that of the third more than 0.99, so that what happens rarely
 does happen."""
 
-HUGE = 1e6
-"""So much larger are other records made: then a mixture with a weight of 1e-8 is above the rounding."""
+HUGE = 1e6  # so much larger are other records made: then a mixture with a weight of 1e-8 is above the rounding
 
 ABSOLUTE, RELATIVE = 1e-6, 1e-3
 """Rounding in single precision, with room for long sums: a layer that is treated wrongly is off by far more."""
@@ -77,14 +73,10 @@ def _unlike(parts: list[Tensor]) -> list[int]:
 
 
 def check(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tensor:
-    """Find out how the module is called, and compare all gradients with a naive loop.
+    """Find out how the module is called, and compare all gradients with a naive loop; (records,) its norms, private.
 
-    Returns:
-        (records,) the norms in the naive loop, private.
-
-    Raises:
-        Unsupported: they differ, so this module has no gradient per record, or none that can be computed here; or the
-            forward pass changes what is saved with the module.
+    Raises Unsupported where they differ, so that this module has no gradient per record, or none that can be computed
+        here; or where the forward pass changes what is saved with the module.
     """
     with _unchanged(recorder.module):
         _look(recorder, inputs, targets, new_axis=False)
@@ -191,11 +183,7 @@ def _by_themselves(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -
 
 
 def _independent(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> None:
-    """Compare a record's gradient among the others with its gradient among copies of itself, the same coins for both.
-
-    Raises:
-        Unsupported: they differ, so this module or its loss mixes records.
-    """
+    """Refuse a mixture of records: a gradient among others that is not that among copies of itself, at equal coins."""
     for seed in COINS:
         among = _drawn_alike(recorder, inputs, targets, seed)
         for number in _ends(inputs):
@@ -205,13 +193,10 @@ def _independent(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> 
 
 
 def _untainted(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> None:
-    """Compare a record's gradient among the others with its gradient among others that are huge or not numbers.
+    """Refuse a mixture of records: a gradient among others that is not that among huge ones, or ones not numbers.
 
-    Others that are a million times larger, or not numbers, show where they are added in, however small their weight.
-    It is done with a copy on the processor, which may keep something of this, or end in an error.
-
-    Raises:
-        Unsupported: they differ, so this module or its loss mixes records.
+    Others that are a million times larger, or not numbers, show where they are added in, however small their weight. It
+    is done with a copy on the processor, which may keep something of this, or end in an error.
     """
     inputs, targets = inputs.map(torch.Tensor.cpu), None if targets is None else targets.cpu()
     try:

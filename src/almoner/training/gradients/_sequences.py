@@ -86,12 +86,7 @@ def _states(x: Tensor, w: Tensor) -> Tensor:
 
 
 def _outputs(ctx: Any, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The outputs of a layer in one direction, starting from zero.
-
-    Returns:
-        (n, t, hidden) the outputs; (n, hidden) the last cell state, empty where there is none; and, without a gradient,
-        (n, t, hidden) the state before each place.
-    """
+    """(n, t, hidden) outputs from zero, (n, hidden) last cells or empty, and states before, without a gradient."""
     before = h[:-1].transpose(0, 1)
     ctx.mark_non_differentiable(before)
     return h[1:].transpose(0, 1).contiguous(), c, before
@@ -241,9 +236,8 @@ def recurrent(
 def _all_ways(layer: nn.RNNBase, record: Record, x: Tensor, present: Tensor | None) -> tuple[Tensor, Tensor | State]:
     """The outputs of the last of the layers one above the other, in one direction or two, and the last states of all.
 
-    Args:
-        present: (records, time) False where a sequence is over, or has not begun: there the state stays as it is;
-            None: all are equally long.
+    Where (records, time) ``present`` is False a sequence is over, or has not begun: the state stays; None: equal
+    lengths.
     """
     scan, step, size = _kind(layer)
     last: list[State] = []

@@ -15,7 +15,7 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.training.gradients._batches import Inputs
 from almoner.training.gradients._self_check import COINS, HUGE
 
-__all__ = ["Transform", "Views", "shifted_and_flipped"]
+__all__ = ["Views", "shifted_and_flipped"]
 
 Transform = Callable[[Tensor, torch.Generator], Tensor]
 
@@ -102,12 +102,8 @@ class Views:
 def shifted_and_flipped(padding: int = 4, *, flip: bool = True) -> Transform:
     """Images moved by up to so many pixels, what comes in mirrored at the edge, and left and right exchanged at random.
 
-    Args:
-        padding: public, pixels; less than the images' height and width.
-        flip: public. Whether images are flipped, with probability 1/2.
-
-    Returns:
-        A transform of (m, channels, height, width), for ``Views``.
+    A transform of (m, channels, height, width), for ``Views``; the padding is less than height and width, and images
+    are flipped, if at all, with probability 1/2. Both are public.
     """
     _check.whole(0, padding=padding)
 

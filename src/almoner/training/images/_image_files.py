@@ -19,8 +19,7 @@ from almoner.errors import ArgumentError, DataError
 
 __all__ = ["Pictures", "read", "shape_of"]
 
-SMALLEST = 8
-"""Pixels of a side, at least."""
+SMALLEST = 8  # pixels of a side, at least
 
 ENDINGS = (".png", ".jpg", ".jpeg")
 MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
@@ -31,15 +30,11 @@ Shape = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pictures:
-    """Images of one size. Private, except the size.
+    """Images of one size. Private, except the size."""
 
-    Attributes: images, (records, channels, height, width) uint8; labels, (records,) numbers of the classes, or None
-    where they were not asked for; people, (records,) whose each image is, or None: each is a person of its own.
-    """
-
-    images: NDArray[np.uint8]
-    labels: Any
-    people: NDArray[Any] | None
+    images: NDArray[np.uint8]  # (records, channels, height, width)
+    labels: Any  # (records,) numbers of the classes; None where they were not asked for
+    people: NDArray[Any] | None  # (records,) whose each image is; None: each is a person of its own
 
     @property
     def shape(self) -> Shape:
@@ -60,18 +55,13 @@ def shape_of(text: str) -> Shape:
 
 
 def read(path: Path, *, classes: Sequence[str] | None, shape: Shape | None) -> Pictures:
-    """Images from a file or a folder.
+    """Images from a file or a folder, private; DataError where what is there breaks one of these rules.
 
-    Args:
-        path: private. An .npz file with ``images``, uint8 (records, height, width) or (records, height, width, 1 or 3),
-            ``labels``, whole numbers that count the classes from 0, and, if it has them, ``people``; or a folder with
-            a folder of PNG and JPEG files for each class.
-        classes: public. The names of the classes; None: labels are not read, and a folder holds the files themselves.
-        shape: public. (channels, height, width). The images of a file must have it; None: any. Those of a folder are
-            scaled to it, each by itself.
-
-    Raises:
-        DataError: what is there breaks one of these rules.
+    An .npz file has ``images``, uint8 (records, height, width) or (records, height, width, 1 or 3), ``labels``, whole
+    numbers that count the classes from 0, and, if it has them, ``people``; a folder has a folder of PNG and JPEG files
+    for each class, whose name is public; with None labels are not read, and it holds the files themselves. The images
+    of a file must have the public shape (channels, height, width); None: any. Those of a folder are scaled to it, each
+    by itself.
     """
     if path.is_dir():
         if shape is None:

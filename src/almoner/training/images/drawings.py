@@ -2,7 +2,7 @@
 
 Random curves, random shapes and random scenes (dead leaves: shapes over each other, small ones more often than large
 ones). The statistics of their features stand in for those of private images, which would have to be paid for: see
-:class:`almoner.training.images.features.Whitened`.
+``Whitened``.
 
 Source: Baradad et al. (2021), Learning to see by looking at noise; Tang et al. (2023), Differentially private image
     classification by learning priors from random processes.
@@ -17,14 +17,11 @@ from numpy.typing import NDArray
 from almoner import _check
 from almoner.errors import ArgumentError
 
-__all__ = ["Drawings", "Scenes", "Shapes", "Strokes"]
+__all__ = ["Scenes", "Shapes", "Strokes"]
 
 Images = NDArray[np.float32]
-Size = tuple[int, int, int, int]
-"""(count, channels, height, width)"""
-
-_BATCH = 250
-"""Pictures that are drawn at a time."""
+Size = tuple[int, int, int, int]  # (count, channels, height, width)
+_BATCH = 250  # pictures that are drawn at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +36,9 @@ class Drawings:
         _check.whole(0, seed=self.seed)
 
     def images(self, shape: tuple[int, int], channels: int = 1) -> Images:
-        """The pictures.
+        """(count, channels, height, width), from 0 to 1: the pictures, the same in every call.
 
-        Args:
-            shape: public. (height, width) in pixels, each at least 8.
-            channels: public.
-
-        Returns:
-            (count, channels, height, width), from 0 to 1; the same in every call.
+        The shape is (height, width) in pixels, each at least 8; all is public.
         """
         _check.whole(1, channels=channels)
         if len(shape) != 2 or min(shape) < 8:

@@ -18,10 +18,10 @@ from almoner.curves import gaussian
 from almoner.errors import ArgumentError
 from almoner.training._card import Card
 from almoner.training._linear.estimator import Descent, LogisticRegression
+from almoner.training.images._features import Patches, Scattering, Whitened, cached
 from almoner.training.images.drawings import Drawings, Scenes, Shapes, Strokes
-from almoner.training.images.features import Patches, Scattering, Whitened, cached
 
-__all__ = ["ImageClassifier", "features_for", "features_of", "settings"]
+__all__ = ["ImageClassifier"]
 
 DRAWINGS: dict[str, type[Drawings]] = {"strokes": Strokes, "objects": Shapes, "scenes": Scenes}
 
@@ -29,14 +29,10 @@ MOST_STEPS = 300
 
 
 def features_for(drawings: Drawings, shape: tuple[int, int], *, dimensions: int | None = None) -> Whitened:
-    """The transform from images to the features that a private linear model is trained on.
+    """The transform from images of a shape (height, width) to the features that a private linear model is trained on.
 
-    Patches of images where the drawings are scenes, in grey or colour; else scattering transforms. Both are whitened.
-
-    Args:
-        drawings: public. What stands in for the images.
-        shape: public. (height, width).
-        dimensions: public. How many features are kept; None: 2000 of scenes, 500 of others, if the drawings are enough.
+    Whitened patches where the drawings are scenes, in grey or colour; else scattering transforms. ``dimensions`` are
+    kept; None: 2000 of scenes, 500 of others, if the drawings are enough.
     """
     most = 2000 if isinstance(drawings, Scenes) else 500
     kept = min(most, drawings.count - 1) if dimensions is None else dimensions
@@ -47,7 +43,7 @@ def features_for(drawings: Drawings, shape: tuple[int, int], *, dimensions: int 
 
 
 def features_of(transform: Whitened, images: NDArray[Any], folder: str | Path | None) -> NDArray[np.float32]:
-    """The features of images, kept in a private folder, or nowhere; see ``images.features.cached``."""
+    """The features of images, kept in a private folder, or nowhere; see ``cached``."""
     if folder is not None:
         return cached(transform, images, folder)
     with TemporaryDirectory() as passing:
@@ -55,18 +51,10 @@ def features_of(transform: Whitened, images: NDArray[Any], folder: str | Path | 
 
 
 def settings(*, epsilon: float, delta: float, n_people: int, kind: str = "strokes") -> dict[str, Any]:
-    """The tuned settings of the descent, as arguments of ``LogisticRegression``. All public.
+    """The tuned settings of the descent for a kind of images, as arguments of ``LogisticRegression``. All public.
 
     What matters is how many people there are for each unit of noise: with more of them, more steps pay.
 
-    Args:
-        epsilon: public, nats, > 0.
-        delta: public, in (0, 1).
-        n_people: public, >= 1.
-        kind: public. "strokes", "objects" or "scenes".
-
-    Examples:
-    --------
     >>> settings(epsilon=0.3, delta=1e-5, n_people=60_000)["steps"]
     40
     """

@@ -10,7 +10,7 @@ with _extras.need("torch", extra="torch"):
     from torch import Tensor, nn
     from torch.nn.utils.parametrize import register_parametrization
 
-__all__ = ["StandardisedWeight", "standardised"]
+__all__ = ["standardised"]
 
 
 class StandardisedWeight(nn.Module):

@@ -1,12 +1,7 @@
 """Features of images that no data was needed for: scattering transforms, whitened by drawings (extra ``torch``).
 
 The features of a record depend on that record and on public settings alone, so they cost no privacy. A private linear
-model on them is hard to beat at small epsilon (Tramèr & Boneh 2021). What a mean over people costs, a mean of features
-costs too: see :func:`noisy_mean`.
-
-Names and symbols
-    positions     where a patch is taken: every ``stride`` pixels, down and across
-    filters       of patches: whitened patches of drawings, of length 1, and then the same ones mirrored
+model on them is hard to beat at small epsilon (Tramèr & Boneh 2021).
 """
 
 import hashlib
@@ -21,46 +16,27 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from almoner import _check, _disk
-from almoner._arrays import to_numpy
 from almoner.errors import ArgumentError
-from almoner.individual import AccountsPerPerson
-from almoner.mechanisms import Gaussian
-from almoner.training._run.books import publish
-from almoner.training._run.distributed import Processes, noise_generator
 from almoner.training.images.drawings import Drawings
 
-__all__ = ["Patches", "Scattering", "Whitened", "cached", "noisy_mean"]
-
-_BATCH = 2048  # records that are summed in double precision at a time
+__all__ = ["Patches", "Scattering", "Whitened", "cached"]
 
 CONTRAST = 10 / 255
 """Added, as a square, to the variance of a patch that it is divided by: what is nearly even stays small."""
 
-EVEN = 0.1
-"""Added to the variances along the principal axes of patches before they are evened out."""
-
-SAMPLE = 80_000
-"""Patches of drawings that are looked at, at most."""
-
-TOGETHER = 8
-"""Images at a time, so that what is computed stays small."""
+EVEN = 0.1  # added to the variances along the principal axes of patches before they are evened out
+SAMPLE = 80_000  # patches of drawings that are looked at, at most
+TOGETHER = 8  # images at a time, so that what is computed stays small
 
 
 class Scattering(nn.Module):
     """The scattering transform of images: averages of moduli of wavelet transforms, of order 0, 1 and 2.
 
-    Morlet wavelets at ``scales`` octaves and ``angles`` orientations, averaged over windows of 2**scales pixels. There
-    is nothing to train. The numbers are those of kymatio's ``Scattering2D(J=scales, shape=shape, L=angles)``.
-
-    Args:
-        shape: public. (height, width) of the images, each at least 2**(scales + 1).
-        scales: public. J >= 1: each output value describes a window of 2**J pixels.
-        angles: public. L >= 1.
-        order: public. 1 or 2: how many wavelets are applied one after the other at most.
-
-    Attributes:
-        channels: output channels for each input channel: 1 + J L, and L^2 J (J - 1) / 2 more of order 2.
-        output_shape: (channels, height, width) for each input channel.
+    Morlet wavelets at ``scales`` octaves (J >= 1) and ``angles`` orientations (L >= 1), averaged over windows of 2**J
+    pixels, of images of a shape (height, width), each at least 2**(J + 1). There is nothing to train. The numbers are
+    those of kymatio's ``Scattering2D(J=scales, shape=shape, L=angles)``. ``order``: 1 or 2 wavelets one after the other
+    at most. ``channels`` are the outputs for each input channel, 1 + J L, and L^2 J (J - 1) / 2 more of order 2;
+    ``output_shape`` is (channels, height, width).
 
     Guarantee: the output of a record depends on that record and on public settings alone.
     Source: Bruna & Mallat (2013), Invariant scattering convolution networks; Tramèr & Boneh (2021).
@@ -91,17 +67,9 @@ class Scattering(nn.Module):
         return f"shape={self.shape}, scales={self.scales}, angles={self.angles}, order={self.order}"
 
     def forward(self, images: Tensor) -> Tensor:
-        """The features of images.
+        """(records, channels * self.channels, *self.output_shape[1:]): for each channel the average, order 1, order 2.
 
-        Args:
-            images: (records, channels, height, width), or (records, height, width) for one channel; float32 or float64.
-
-        Returns:
-            (records, channels * self.channels, *self.output_shape[1:]) of the images' type: for each input channel the
-            average, then order 1 by scale and angle, then order 2.
-
-        Raises:
-            ArgumentError: images of another shape, or not of floats.
+        Images are (records, channels, height, width) or without the channels; float32 or float64; else ArgumentError.
         """
         images = _with_channels(images, self.shape)
         flat = images.reshape(-1, 1, *self.shape)
@@ -139,19 +107,12 @@ class Scattering(nn.Module):
 class Patches(nn.Module):
     """Likeness of the patches of an image to patches of drawings, or like their negatives, averaged over windows.
 
-    Each patch is brought to mean 0 and variance about 1 by itself, whitened, and compared with the filters by inner
-    products; of these and of their negatives, what exceeds a threshold is averaged over ``cells`` x ``cells`` windows
-    that overlap. Filters come in mirrored pairs, and both are averaged: an image and its mirror image have the same
-    features, where ``stride`` divides the width less ``size``.
-
-    Args:
-        shape: public. (height, width) of the images, each at least ``size`` + ``stride`` * (``cells`` - 1) pixels.
-        drawings: public. Where filters and the whitening of patches come from; drawn when the first image comes.
-        filters: public. How many, not counting the mirrored ones.
-        size: public. Pixels of a side of a patch.
-        stride: public. Pixels from one patch to the next.
-        threshold: public, >= 0. What products must exceed.
-        cells: public. Windows down, and across.
+    Each patch of ``size`` x ``size`` pixels, every ``stride``, is brought to mean 0 and variance about 1 by itself,
+    whitened, and compared with the filters by inner products; of these and of their negatives, what exceeds a threshold
+    is averaged over ``cells`` x ``cells`` windows that overlap. Filters come in mirrored pairs, and both are averaged:
+    an image and its mirror image have the same features, where ``stride`` divides the width less ``size``. Filters, of
+    which so many are not mirrored, and the whitening of patches come from the drawings, which are drawn when the first
+    image comes.
 
     Guarantee: the output of a record depends on that record and on public settings alone.
     Source: Coates & Ng (2012), Learning feature representations with k-means.
@@ -189,16 +150,9 @@ class Patches(nn.Module):
         return f"shape={self.shape}, drawings={self.drawings!r}, filters={self.filters}, {settings}"
 
     def forward(self, images: Tensor) -> Tensor:
-        """The features of images.
+        """(records, 2 * filters, cells, cells): what exceeds the threshold, and of the negatives; of the images' type.
 
-        Args:
-            images: (records, channels, height, width), or (records, height, width) for one channel; float32 or float64.
-
-        Returns:
-            (records, 2 * filters, cells, cells) of the images' type: what exceeds the threshold, and of the negatives.
-
-        Raises:
-            ArgumentError: images of another shape, or not of floats.
+        Images are (records, channels, height, width) or without the channels; float32 or float64; else ArgumentError.
         """
         images = _with_channels(images, self.shape)
         if self.products is None:
@@ -249,18 +203,11 @@ class Patches(nn.Module):
 class Whitened(nn.Module):
     """Few numbers of about equal weight for each image, learned from drawings: what a private linear model wants.
 
-    The features of each record are group-normalised by themselves (mean 0 and variance 1 in each group of channels).
-    Then come a centre, principal axes and their variances, all from ``drawings``; each record is scaled to length 1.
-    No image of anybody is used, so that this costs no privacy.
-
-    Args:
-        transform: public. Images to features (records, channels, ...), with a ``repr`` that names its settings; it must
-            treat each record by itself: a :class:`Scattering`.
-        drawings: public. Which pictures the statistics are taken from; drawn when the first image comes.
-        groups: public. Into how many groups the channels of the features are divided for the normalisation.
-        dimensions: public. How many axes are kept: fewer than there are drawings.
-        power: public, in [0, 1]: 0 leaves the variances as they are, 1 makes them equal.
-        floor: public, > 0. Added to each variance first; a feature has variance about 1.
+    The features of each record, of a transform with a ``repr`` that names its settings, are normalised by themselves
+    (mean 0 and variance 1 in each of the groups of channels). Then come a centre, so many principal axes (fewer than
+    drawings) and their variances, all from ``drawings``; each record is scaled to length 1. ``power`` in [0, 1]: 0
+    leaves the variances as they are, 1 makes them equal; ``floor`` is added to each first. No image of anybody is used,
+    so that this costs no privacy.
 
     Guarantee: the output of a record depends on that record and on public settings alone.
     """
@@ -305,11 +252,7 @@ class Whitened(nn.Module):
     def learn(self, like: Tensor) -> None:
         """Draw, and find the centre and the axes, unless that was done: else it is done when the first image comes.
 
-        They are found from the drawings' inner products: there are fewer drawings than features.
-
-        Args:
-            like: an image, or zeros, of which only shape and type count: (1, channels, height, width), or (1, height,
-                width).
+        By the drawings' inner products, as there are fewer than features. Of ``like`` only shape and type count.
         """
         if self.axes is not None:
             return
@@ -339,21 +282,12 @@ class Whitened(nn.Module):
 def cached(
     transform: Callable[[Tensor], Tensor], images: ArrayLike, folder: str | Path, *, batch: int = 50
 ) -> NDArray[np.float32]:
-    """Features of all images, computed once and then read from a folder; they need not fit into memory.
+    """(records, ...) float32 features of all images, computed once and then mapped, read-only, from a private folder.
 
-    Args:
-        transform: public, e.g. a :class:`Scattering`; its ``repr`` names its settings. Called with ``batch`` images at
-            a time; it must treat each record by itself.
-        images: (records, ...) private: what ``numpy.asarray`` takes, or a memory map; whole numbers from 0 to 255 are
-            divided by 255.
-        folder: private, as the images are; made where it is missing. One file for each pair of settings and images.
-        batch: records at a time.
-
-    Returns:
-        (records, ...) float32, read-only, mapped from the file.
-
-    Raises:
-        ArgumentError: images of the wrong shape or type, or an unfinished or foreign file in the folder.
+    The transform, public, treats each record by itself, and its ``repr`` names its settings: there is one file for each
+    pair of settings and images. Images are (records, ...) private: what ``numpy.asarray`` takes, or a memory map; whole
+    numbers from 0 to 255 are divided by 255, and so many are transformed at a time. Raises ArgumentError for images of
+    the wrong shape or type, and for an unfinished or foreign file in the folder.
     """
     _check.whole(1, batch=batch)
     images = np.asarray(images)
@@ -376,46 +310,6 @@ def cached(
     if not fits:
         raise ArgumentError(f"folder: {path.name} does not hold these features: delete it")
     return features
-
-
-def noisy_mean(
-    features: Tensor, accounts: AccountsPerPerson, *, sigma: float, max_norm: float, divisor: float
-) -> Tensor:
-    """The mean of features over people, with noise: paid from the accounts that train the model.
-
-    Args:
-        features: (people, ...) private, one record for each person; floats.
-        accounts: private, of the same people in the same order.
-        sigma: public. Standard deviation of the noise on each entry of the sum.
-        max_norm: public. Each person's features are shortened to this L2 norm, or to what the person can still pay.
-        divisor: public. The fixed number of people that the noisy sum is divided by.
-
-    Returns:
-        (...) public.
-
-    Raises:
-        ArgumentError: features that are not finite, before anything is charged.
-
-    Guarantee: a Gaussian mechanism with sensitivity ``max_norm``, each person charged for their own length.
-    Source: theory 2.1, 5.1, 5.3.
-    """
-    _check.positive(sigma=sigma, max_norm=max_norm, divisor=divisor)
-    step = Gaussian(float(sigma), float(max_norm))
-    flat = features.detach().reshape(len(features), -1)
-    norms = torch.cat([torch.linalg.vector_norm(part.double(), dim=1) for part in torch.split(flat, _BATCH)])
-    if not bool(torch.isfinite(norms).all()):
-        raise ArgumentError("features must be finite")
-    room = torch.from_numpy(to_numpy(accounts.allowance(step))).to(norms)
-    lengths = torch.minimum(norms, room.clamp(max=step.sensitivity))
-    takes_part = torch.from_numpy(to_numpy(accounts.charge(step, lengths.cpu().numpy()))).to(norms.device)
-    # a hair shorter than was charged, whatever the rounding of norms and products
-    factors = torch.where(takes_part & (norms > 0), lengths / norms.clamp(min=1e-300) * (1 - 1e-9), 0.0)
-    total = torch.zeros(flat.shape[1], dtype=torch.float64, device=norms.device)
-    for part, factor in zip(torch.split(flat, _BATCH), torch.split(factors, _BATCH), strict=True):
-        total += factor @ part.double()
-    generator = noise_generator(total.device, None)
-    noisy = publish(lambda: Processes().noisy_total([total], step.sigma, generator)[0], exact=total, mechanism=step)
-    return (noisy / divisor).to(features.dtype).reshape(features.shape[1:])
 
 
 def _write(transform: Callable[[Tensor], Tensor], images: NDArray[np.generic], path: Path, batch: int) -> None:
@@ -485,10 +379,7 @@ def _filters(padded: tuple[int, int], scales: int, angles: int) -> dict[str, NDA
 
 
 def _averages(side: int, scales: int, level: int) -> NDArray[np.float64]:
-    """(kept, side / 2**level): averages over windows of 2**scales pixels of a line thinned 2**level times.
-
-    The window is a product of one over rows and one over columns, so that two small matrices do what it does.
-    """
+    """(kept, side / 2**level): averages over windows of 2**scales pixels of a line thinned 2**level times, each way."""
     sigma, thinned = 0.8 * 2 ** (scales - 1), 2 ** (scales - level)
     places = np.arange(-2 * side, 3 * side)
     wrapped = np.exp(-(places**2) / (2 * sigma**2)).reshape(5, side).sum(axis=0) / np.sqrt(2 * pi * sigma**2)
