@@ -102,8 +102,6 @@ LEAST_LINES = 60
 """A module that one other module imports alone has so many, or a reason in ALONE."""
 ALONE = {
     "filters.published._pure": "a published filter, beside the others",
-    "ledger._care.erase": "one task of upkeep",
-    "ledger._care.protect": "one task of upkeep",
     "report.odometers": "public: a picture",
     "training.books": "public: the names that loops of users' own charge by",
     "training.images.layers": "public: layers for users' own modules",
