@@ -29,14 +29,17 @@ with _extras.need("lightning", "opacus", "torch", extra="lightning"):
     from lightning.pytorch import Callback, LightningModule, Trainer
     from lightning.pytorch.callbacks import BatchSizeFinder, EarlyStopping, LearningRateFinder, ModelCheckpoint
     from lightning.pytorch.strategies import SingleDeviceStrategy
-    from opacus.data_loader import CollateFnWithEmpty, DPDataLoader
+    from opacus.data_loader import DPDataLoader
     from opacus.optimizers import DPOptimizer
-    from opacus.utils.uniform_sampler import UniformWithReplacementSampler
     from torch.utils.data import DataLoader, IterableDataset
 
-    from almoner.interop.opacus._accounts import OdometerAccountant
-    from almoner.interop.opacus._engine import PrivacyEngine
-    from almoner.interop.opacus._rules import RAND_ON_EMPTY, forget_gradients, rate
+    from almoner.interop.opacus._engine import (
+        OdometerAccountant,
+        PrivacyEngine,
+        forget_gradients,
+        rate,
+        refuse_unsampled,
+    )
     from almoner.interop.opacus._runs import Record
 
 __all__ = ["PrivacyCallback", "poisson"]
@@ -171,14 +174,9 @@ class PrivacyCallback(Uncopyable, Callback):
         loader: Any = trainer.train_dataloader
         _refuse_loader(loader)
         noise = None if self._engine.secure_mode else _generator(pl_module.device)
-        self._hooks, self._optimizer, private = self._engine.make_private(
-            module=pl_module,
-            optimizer=trainer.optimizers[0],
-            data_loader=loader,
-            noise_generator=noise,
-            wrap_model=False,
-            **self._make,
-        )
+        given = {"module": pl_module, "optimizer": trainer.optimizers[0], "data_loader": loader, "wrap_model": False}
+        made = self._engine.make_private(noise_generator=noise, **given, **self._make)
+        self._hooks, self._optimizer, private = made
         self._loader, self._rate, self._trainer = loader, 1 / len(private), trainer
         self._charge, self._optimizer.step_hook = self._optimizer.step_hook, self._charged
         trainer.optimizers = [self._optimizer]
@@ -202,15 +200,12 @@ class PrivacyCallback(Uncopyable, Callback):
         """Log epsilon, rounded up to what a logger's 32 bits hold."""
         pl_module.log("epsilon", _rounded_up(self.epsilon()), prog_bar=True)
 
-    def teardown(self, *_: object, **__: object) -> None:
-        """Let go of the module and the record."""
-        self._let_go()
-
     def on_exception(self, *_: object, **__: object) -> None:
         """Let go of the module and the record."""
-        self._let_go()
+        self.teardown()
 
-    def _let_go(self) -> None:
+    def teardown(self, *_: object, **__: object) -> None:
+        """Let go of the module and the record."""
         if self._hooks is not None:
             forget_gradients(self._optimizer)
             self._hooks.cleanup()
@@ -240,12 +235,8 @@ class PrivacyCallback(Uncopyable, Callback):
             if optimizer._is_last_step_skipped:  # what was clipped then is in this sum too
                 raise Unsupported(f"signal_skip_step: {SEVERAL}")
             if self._target is not None and not self._fits(optimizer):
-                raise BudgetExceeded(
-                    f"one more step would exceed target_epsilon={self._target}",
-                    asked=None,
-                    spent=self.epsilon(),
-                    left=None,
-                )
+                why = f"one more step would exceed target_epsilon={self._target}"
+                raise BudgetExceeded(why, asked=None, spent=self.epsilon(), left=None)
             self._charge(optimizer)
             if self._record is not None:
                 self._record.write(self._engine.accountant.merged_state())
@@ -333,15 +324,10 @@ def _refuse_loader(loader: Any) -> None:
     Raises:
         Unsupported: says why. Nothing was charged.
     """
-    sampler: Any = getattr(loader, "batch_sampler", None)
-    if not isinstance(loader, DataLoader) or type(sampler) is not UniformWithReplacementSampler:
-        raise Unsupported(f"{SAMPLES}{type(loader).__name__} with {type(sampler).__name__} has no price")
-    if not isinstance(loader.collate_fn, CollateFnWithEmpty) or loader.collate_fn.rand_on_empty:
-        raise Unsupported(RAND_ON_EMPTY)
-    if sampler.generator is None:
+    refuse_unsampled(loader, f"{SAMPLES}{{}} has no price")
+    if loader.batch_sampler.generator is None:
         raise Unsupported(f"{SAMPLES}PyTorch's global generator draws the same batches again after the same seed")
-    people: Any = loader.dataset
-    if sampler.num_samples != len(people):
+    if loader.batch_sampler.num_samples != len(loader.dataset):
         raise Unsupported(f"{SAMPLES}its sampler is not that of its data set")
 
 

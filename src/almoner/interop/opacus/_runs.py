@@ -14,7 +14,7 @@ from typing import Any
 from almoner import _check, _disk
 from almoner.errors import ArgumentError
 
-__all__ = ["Record", "Runs"]
+__all__ = ["Record", "Runs", "append"]
 
 Steps = tuple[float, float, int]  # noise multiplier, sample rate, how many
 
@@ -29,11 +29,7 @@ class Runs:
     def add(self, noise_multiplier: float, sample_rate: float, *, run: str | None = None) -> None:
         """Add one step to a run; by default to this process's own. A forked process has another one."""
         own = self._names.setdefault(os.getpid(), secrets.token_hex(8))
-        steps = self._runs.setdefault(run or own, [])
-        count = 1
-        if steps and steps[-1][:2] == (noise_multiplier, sample_rate):
-            count += steps.pop()[2]
-        steps.append((noise_multiplier, sample_rate, count))
+        append(self._runs.setdefault(run or own, []), noise_multiplier, sample_rate)
 
     def state(self) -> dict[str, list[Steps]]:
         """The steps of each run, by its name."""
@@ -89,6 +85,14 @@ class Record:
     def close(self) -> None:
         """Let other processes use the file."""
         self._lock.release()
+
+
+def append(steps: list[Steps], noise_multiplier: float, sample_rate: float) -> None:
+    """Append one step to a list of steps."""
+    count = 1
+    if steps and steps[-1][:2] == (noise_multiplier, sample_rate):
+        count += steps.pop()[2]
+    steps.append((noise_multiplier, sample_rate, count))
 
 
 def _each(steps: Sequence[Sequence[float]]) -> Iterator[tuple[float, float]]:
