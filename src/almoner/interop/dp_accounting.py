@@ -20,6 +20,7 @@ Classes are compared exactly: a subclass may mean something else, so it is refus
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from fractions import Fraction
 from math import expm1, fsum, inf, log1p, nextafter, sqrt
 from types import ModuleType
@@ -84,11 +85,9 @@ def _check_priced(notion: str, run: mechanisms.Mechanism) -> None:
         _CHECKS[notion](run)
         return
     for check in _CHECKS.values():
-        try:
+        with suppress(Unsupported):
             check(run)
-        except Unsupported:
-            continue
-        return
+            return
     raise Unsupported(f"{run!r} has no price in any notion of privacy")
 
 

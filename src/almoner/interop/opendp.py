@@ -157,7 +157,10 @@ class Filtered(Uncopyable):
             Unsupported, ArgumentError: it has no cost here, another domain or metric, or is interactive.
         """
         self._budget.charge(self._price(measurement))
-        return self._run(measurement)
+        answer = self._invoke(measurement, self._data)
+        if self._interactive(answer):  # it would be asked again, without a charge
+            raise Unsupported("measurement: interactive ones are not released; charge what they are made of")
+        return answer
 
     def admits(self, measurement: Any) -> bool:
         """True if a measurement fits into what is left. Asking changes nothing."""
@@ -177,12 +180,6 @@ class Filtered(Uncopyable):
             self._prices.clear()
         self._prices[id(measurement)] = (measurement, price)
         return price
-
-    def _run(self, measurement: Any) -> Any:
-        answer = self._invoke(measurement, self._data)
-        if self._interactive(answer):  # it would be asked again, without a charge
-            raise Unsupported("measurement: interactive ones are not released; charge what they are made of")
-        return answer
 
     def _interactive(self, answer: Any) -> bool:
         """True if an answer can be asked again, or anything in it."""

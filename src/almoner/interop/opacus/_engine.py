@@ -4,7 +4,9 @@ An accountant is a filter, an odometer, or a plan that was fixed; each is asked 
 """
 
 import logging
-from collections.abc import Callable, Mapping, MutableMapping
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from fractions import Fraction
 from math import ceil
 from typing import Any, ClassVar, NoReturn
@@ -21,7 +23,6 @@ from almoner._uncopyable import Uncopyable
 from almoner.accounting import calibrate
 from almoner.curves.totals import tightest
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
-from almoner.interop.opacus._runs import Runs, append
 
 __all__ = [
     "SHUFFLED",
@@ -45,8 +46,6 @@ RAND_ON_EMPTY = (
     "data_loader: rand_on_empty=True puts an invented record into empty batches only, so that adding one person "
     "changes the sum by up to twice the clip: use rand_on_empty=False"
 )
-
-
 ADAPTIVE = (
     "clipping: adaptive clipping also releases how many gradients were below the clip, which one person changes by 1 "
     "and Opacus prices as 1/2, and divides by the private size of the batch: use clipping='flat' or 'per_layer'"
@@ -55,6 +54,46 @@ CALIBRATE = (
     "the budget has its epsilon: find the noise with accounting.calibrate.sigma(budget, steps, sample_rate=...), and "
     "give it to make_private as noise_multiplier"
 )
+
+
+Steps = tuple[float, float, int]  # noise multiplier, sample rate, how many
+
+
+class Runs:
+    """The steps of all processes that an account knows of, so that checkpoints and files merge without loss. Public.
+
+    A *run* holds the steps of one process, in order, and only ever grows. Of two copies of a run, one is therefore the
+    beginning of the other, and the longer one is right. So an old checkpoint takes nothing back, and nothing counts
+    twice.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+        self._runs: dict[str, list[Steps]] = {}
+
+    def add(self, noise_multiplier: float, sample_rate: float, *, run: str | None = None) -> None:
+        """Add one step to a run; by default to this process's own. A forked process has another one."""
+        own = self._names.setdefault(os.getpid(), secrets.token_hex(8))
+        _append(self._runs.setdefault(run or own, []), noise_multiplier, sample_rate)
+
+    def state(self) -> dict[str, list[Steps]]:
+        """The steps of each run, by its name."""
+        return {name: list(steps) for name, steps in self._runs.items()}
+
+    def missing(self, state: Mapping[str, Sequence[Sequence[float]]]) -> list[tuple[str, float, float]]:
+        """The steps of a state that are not known here: their run, noise multiplier and sample rate, in order.
+
+        Raises:
+            ArgumentError: a run of the state is not the run of the same name here.
+        """
+        found = []
+        for name, steps in state.items():
+            known, there = list(_each(self._runs.get(name, []))), list(_each(steps))
+            both = min(len(known), len(there))
+            if known[:both] != there[:both]:
+                raise ArgumentError(f"state: its run {name!r} has other steps than the run of that name here")
+            found += [(name, *step) for step in there[both:]]
+        return found
 
 
 class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
@@ -100,7 +139,7 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
         """
         self._charge(mechanisms.gaussian_step(noise_multiplier, 1.0, sample_rate))
         self._runs.add(noise_multiplier, sample_rate, run=run)
-        append(self._history, noise_multiplier, sample_rate)
+        _append(self._history, noise_multiplier, sample_rate)
 
     def merged_state(self) -> dict[str, Any]:
         """This account, and the steps of each process that it knows of, for ``merge``."""
@@ -205,9 +244,13 @@ class Hook:
             forget_gradients(optimizer)
             raise
 
+    def mechanism(self, optimizer: DPOptimizer) -> mechanisms.Mechanism:
+        """The step that is charged, at the noise of the moment."""
+        return mechanisms.gaussian_step(float(optimizer.noise_multiplier), 1.0, self._rate)
+
     def refuse(self, optimizer: DPOptimizer) -> None:
         """Raise where the step cannot be charged; nothing is."""
-        self._accountant.refuse(mechanisms.gaussian_step(float(optimizer.noise_multiplier), 1.0, self._rate))
+        self._accountant.refuse(self.mechanism(optimizer))
 
 
 class Accountant(StepAccountant):
@@ -522,6 +565,22 @@ def steps_that_fit(budget: filters.Filter, step: mechanisms.Mechanism, batches: 
     steps = calibrate.steps(budget, step)
     LOG.warning("only %d steps of %r fit into %r: less than an epoch of %d", steps, step, budget, batches)
     return steps
+
+
+def _append(steps: list[Steps], noise_multiplier: float, sample_rate: float) -> None:
+    """Append one step to a list of steps."""
+    count = 1
+    if steps and steps[-1][:2] == (noise_multiplier, sample_rate):
+        count += steps.pop()[2]
+    steps.append((noise_multiplier, sample_rate, count))
+
+
+def _each(steps: Sequence[Sequence[float]]) -> Iterator[tuple[float, float]]:
+    """(noise multiplier, sample rate) of every single step."""
+    for noise_multiplier, sample_rate, count in steps:
+        _check.number(noise_multiplier=noise_multiplier, sample_rate=sample_rate)
+        _check.whole(1, steps=count)
+        yield from [(float(noise_multiplier), float(sample_rate))] * int(count)
 
 
 def _fixed(state: Mapping[str, Any]) -> dict[str, Any]:
