@@ -102,8 +102,6 @@ LEAST_LINES = 60
 """A module that one other module imports alone has so many, or a reason in ALONE."""
 ALONE = {
     "filters._published._pure": "a published filter, beside the others",
-    "ledger._care.erase": "one task of upkeep",
-    "ledger._care.protect": "one task of upkeep",
     "training.books": "public: the names that loops of users' own charge by",
 }
 """Modules that are small and imported by one other module, and why they are files of their own."""

@@ -12,8 +12,7 @@ from almoner._spelling import EXACT, spelled, spelling_sql
 from almoner._workspace import duckdb
 from almoner.errors import ArgumentError, DataError, Unsupported
 from almoner.ledger import Consumer, Ledger, Periods, Terms, verify
-from almoner.ledger._opening import create_in
-from almoner.ledger._stores.store import open_store
+from almoner.ledger._opening import create_in, open_store
 from almoner.queries.plans import Plan
 from sparks import needs_spark, started
 from terms import grouped

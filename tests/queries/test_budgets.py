@@ -15,7 +15,7 @@ from almoner import filters
 from almoner.curves import gaussian, zcdp
 from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.ledger import Ledger, Terms, summary
-from almoner.ledger._record.recorded_terms import RecordedTerms
+from almoner.ledger._record.terms import RecordedTerms
 from almoner.mechanisms import Gaussian, Laplace
 from almoner.queries import Count, Histogram, Mean, People, Quantiles, Sum, Variance
 from almoner.queries._ask.answer import answer

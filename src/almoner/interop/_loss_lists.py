@@ -31,11 +31,12 @@ __all__ = ["LossList", "of_a_pair"]
 _MOST = 100_000 - 2  # most losses of a pair, beside an infinite one and what Q alone has
 _UP = 1e-12  # relative widening of a part of a mass: more than rounding moves it
 
-LossList = tuple[NDArray[np.float64], NDArray[np.float64], float]
+Floats = NDArray[np.float64]
+LossList = tuple[Floats, Floats, float]
 """Losses, increasing; their masses under P; and the probability under P of an infinite loss."""
 
 
-def of_a_pair(losses: NDArray[np.float64], masses: NDArray[np.float64], infinity: float) -> LossList:
+def of_a_pair(losses: Floats, masses: Floats, infinity: float) -> LossList:
     """Losses of a pair of laws that dominates what a list of losses bounds.
 
     Args:
@@ -51,7 +52,7 @@ def of_a_pair(losses: NDArray[np.float64], masses: NDArray[np.float64], infinity
     return *_with_floor(losses, masses), infinity
 
 
-def _fewer(losses: NDArray[np.float64], masses: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _fewer(losses: Floats, masses: Floats) -> tuple[Floats, Floats]:
     """At most so many losses as a pair may have: every so many-th is kept, and the last."""
     count = losses.size
     step = -(-count // (_MOST - 1))
@@ -66,7 +67,7 @@ def _fewer(losses: NDArray[np.float64], masses: NDArray[np.float64]) -> tuple[ND
     return losses[kept], np.maximum(found, 0.0)
 
 
-def _at_most_one(masses: NDArray[np.float64], most: float) -> NDArray[np.float64]:
+def _at_most_one(masses: Floats, most: float) -> Floats:
     """The masses without what they have above ``most``, which is taken from the first ones."""
     excess = fsum(masses) - most
     if excess <= 0:
@@ -75,9 +76,7 @@ def _at_most_one(masses: NDArray[np.float64], most: float) -> NDArray[np.float64
     return np.where(whole <= excess, 0.0, np.minimum(masses, whole - excess))
 
 
-def _with_floor(
-    losses: NDArray[np.float64], masses: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _with_floor(losses: Floats, masses: Floats) -> tuple[Floats, Floats]:
     """With the least losses raised to one of them, or to 0, until Q has at most one."""
     if not losses.size:
         return np.zeros(1), np.zeros(1)

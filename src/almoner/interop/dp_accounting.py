@@ -20,6 +20,7 @@ Classes are compared exactly: a subclass may mean something else, so it is refus
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from fractions import Fraction
 from math import expm1, fsum, inf, log1p, nextafter, sqrt
 from types import ModuleType
@@ -32,6 +33,7 @@ from almoner.curves import approximate, gaussian, losses, renyi, zcdp
 from almoner.curves._totals import tightest
 from almoner.errors import ArgumentError, Unsupported
 from almoner.interop._loss_lists import of_a_pair
+from almoner.interop.opendp import ORDERS
 
 if TYPE_CHECKING:
     from dp_accounting import PrivacyAccountant, dp_event
@@ -39,14 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["accountant", "from_event", "from_pld", "to_event"]
 
-_SUPPORTED = (
-    "NoOpDpEvent, GaussianDpEvent, LaplaceDpEvent, DiscreteLaplaceDpEvent, ZCDpEvent, PoissonSampledDpEvent of a "
-    "GaussianDpEvent, LaplaceDpEvent or DiscreteLaplaceDpEvent, SelfComposedDpEvent, ComposedDpEvent, "
-    "RepeatAndSelectDpEvent, MixtureOfGaussiansDpEvent, TruncatedSubsampledGaussianDpEvent, and with null records "
-    "SingleEpochTreeAggregationDpEvent and RandomizedResponseDpEvent"
-)
 _OTHER_RELATION = ("RandomizedResponseDpEvent", "SampledWithReplacementDpEvent", "SampledWithoutReplacementDpEvent")
-_ORDERS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 128.0, 256.0)
 
 
 def _certified(run: mechanisms.Mechanism, delta: float) -> float:
@@ -90,11 +85,9 @@ def _check_priced(notion: str, run: mechanisms.Mechanism) -> None:
         _CHECKS[notion](run)
         return
     for check in _CHECKS.values():
-        try:
+        with suppress(Unsupported):
             check(run)
-        except Unsupported:
-            continue
-        return
+            return
     raise Unsupported(f"{run!r} has no price in any notion of privacy")
 
 
@@ -166,30 +159,19 @@ def from_event(event: object) -> mechanisms.Mechanism:
 
 def _read(event: object, *, null_records: bool) -> mechanisms.Mechanism:
     """The mechanism of an event, for neighbours without a person or with null records."""
-    reader, events = _readers().get(type(event)), _events()
-    inside: Any = event
-    if type(event) is events.SelfComposedDpEvent:
-        return mechanisms.Repeated(_read(inside.event, null_records=null_records), inside.count)
-    if type(event) is events.ComposedDpEvent:
-        return mechanisms.Composed(tuple(_read(part, null_records=null_records) for part in inside.events))
-    if type(event) is events.RepeatAndSelectDpEvent:
-        return _best_of(inside, _read(inside.event, null_records=null_records))
-    if type(event) is events.SingleEpochTreeAggregationDpEvent and null_records:
-        return _tree(inside)
-    if type(event) is events.RandomizedResponseDpEvent and null_records:
-        return _randomized_response(inside)
+    reader = _readers(null_records=null_records).get(type(event))
     if reader is None:
         name = type(event).__name__
         why = "; it has a meaning for replaced records only" if name in _OTHER_RELATION else ""
-        raise Unsupported(f"{name} has no mechanism in Almoner{why}; supported are {_SUPPORTED}")
+        with_null = [kind.__name__ for kind in _readers(null_records=True)]
+        supported = f"{', '.join(with_null[:-2])}, and with null records {' and '.join(with_null[-2:])}"
+        raise Unsupported(f"{name} has no mechanism in Almoner{why}; supported are {supported}")
     return reader(event)
 
 
 def _exposes(event: Any) -> bool:
     """Tell whether an event tells all about a person, because it has no noise."""
     events, kind = _events(), type(event)
-    if kind is events.NonPrivateDpEvent:
-        return True
     if kind is events.ComposedDpEvent:
         return any(map(_exposes, event.events))
     if kind is events.SelfComposedDpEvent:
@@ -201,25 +183,24 @@ def _exposes(event: Any) -> bool:
     if kind is events.MixtureOfGaussiansDpEvent:
         chances = zip(event.sensitivities, event.sampling_probs, strict=False)
         return bool(event.standard_deviation == 0) and any(chance and each for each, chance in chances)
-    if kind is events.TruncatedSubsampledGaussianDpEvent:
-        return bool(event.noise_multiplier == 0 and event.sampling_probability)
     if kind is events.RandomizedResponseDpEvent:
         return bool(event.noise_parameter == 0 and event.num_buckets != 1)
+    sampled = kind is events.TruncatedSubsampledGaussianDpEvent and event.sampling_probability
     noisy = (events.GaussianDpEvent, events.LaplaceDpEvent, events.SingleEpochTreeAggregationDpEvent)
-    return kind in noisy and bool(event.noise_multiplier == 0)
+    if sampled or kind in noisy:
+        return bool(event.noise_multiplier == 0)
+    return kind is events.NonPrivateDpEvent
 
 
 def _without_idle(event: Any) -> Any:
     """An event without samples of rate 0, which take nobody, and without what is repeated 0 times."""
     events, kind = _events(), type(event)
-    if kind is events.PoissonSampledDpEvent and event.sampling_probability == 0:
+    sampled = kind in (events.PoissonSampledDpEvent, events.TruncatedSubsampledGaussianDpEvent)
+    repeated = kind is events.SelfComposedDpEvent
+    if (sampled and event.sampling_probability == 0) or (repeated and not event.count):
         return events.NoOpDpEvent()
-    if kind is events.TruncatedSubsampledGaussianDpEvent and event.sampling_probability == 0:
-        return events.NoOpDpEvent()
-    if kind is events.SelfComposedDpEvent:
-        return (
-            events.SelfComposedDpEvent(_without_idle(event.event), event.count) if event.count else events.NoOpDpEvent()
-        )
+    if repeated:
+        return events.SelfComposedDpEvent(_without_idle(event.event), event.count)
     if kind is events.ComposedDpEvent:
         return events.ComposedDpEvent([_without_idle(part) for part in event.events])
     return event
@@ -290,9 +271,13 @@ def from_pld(pld: "PrivacyLossDistribution") -> mechanisms.DominatingPair:
     )
 
 
-def _readers() -> dict[type, Callable[[Any], mechanisms.Mechanism]]:
+def _readers(*, null_records: bool) -> dict[type, Callable[[Any], mechanisms.Mechanism]]:
     events = _events()
-    return {
+
+    def inner(event: object) -> mechanisms.Mechanism:
+        return _read(event, null_records=null_records)
+
+    readers: dict[type, Callable[[Any], mechanisms.Mechanism]] = {
         events.NoOpDpEvent: lambda _: mechanisms.Composed(()),
         events.GaussianDpEvent: lambda event: mechanisms.Gaussian(_noise(event)),
         events.LaplaceDpEvent: lambda event: mechanisms.Laplace(_noise(event)),
@@ -301,7 +286,14 @@ def _readers() -> dict[type, Callable[[Any], mechanisms.Mechanism]]:
         events.PoissonSampledDpEvent: _sampled,
         events.MixtureOfGaussiansDpEvent: _mixture,
         events.TruncatedSubsampledGaussianDpEvent: _truncated,
+        events.SelfComposedDpEvent: lambda event: mechanisms.Repeated(inner(event.event), event.count),
+        events.ComposedDpEvent: lambda event: mechanisms.Composed(tuple(map(inner, event.events))),
+        events.RepeatAndSelectDpEvent: lambda event: _best_of(event, inner(event.event)),
     }
+    if null_records:
+        readers |= {events.SingleEpochTreeAggregationDpEvent: _tree}
+        readers |= {events.RandomizedResponseDpEvent: _randomized_response}
+    return readers
 
 
 def _zcdp(event: "dp_event.ZCDpEvent") -> mechanisms.Mechanism:
@@ -309,7 +301,7 @@ def _zcdp(event: "dp_event.ZCDpEvent") -> mechanisms.Mechanism:
     if event.xi == 0:
         return mechanisms.Zcdp(event.rho)
     _check.amount(rho=event.rho, xi=event.xi)
-    return mechanisms.Renyi(_ORDERS, tuple((event.xi + event.rho * order) * _UP for order in _ORDERS))
+    return mechanisms.Renyi(ORDERS, tuple((event.xi + event.rho * order) * _UP for order in ORDERS))
 
 
 _UP = 1 + 1e-15

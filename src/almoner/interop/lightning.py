@@ -11,16 +11,17 @@ Source: theory 2.6, 4.1 to 4.4, 6.1, 7.2; the source of Lightning 2.6 and Opacus
 """
 
 import inspect
+import json
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from almoner import _check, _extras, mechanisms
+from almoner import _check, _disk, _extras
 from almoner._uncopyable import OwnProcess, Uncopyable
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 
@@ -29,15 +30,11 @@ with _extras.need("lightning", "opacus", "torch", extra="lightning"):
     from lightning.pytorch import Callback, LightningModule, Trainer
     from lightning.pytorch.callbacks import BatchSizeFinder, EarlyStopping, LearningRateFinder, ModelCheckpoint
     from lightning.pytorch.strategies import SingleDeviceStrategy
-    from opacus.data_loader import CollateFnWithEmpty, DPDataLoader
+    from opacus.data_loader import DPDataLoader
     from opacus.optimizers import DPOptimizer
-    from opacus.utils.uniform_sampler import UniformWithReplacementSampler
     from torch.utils.data import DataLoader, IterableDataset
 
-    from almoner.interop.opacus._accounts import OdometerAccountant
-    from almoner.interop.opacus._engine import PrivacyEngine
-    from almoner.interop.opacus._rules import RAND_ON_EMPTY, forget_gradients, rate
-    from almoner.interop.opacus._runs import Record
+    from almoner.interop.opacus._engine import OdometerAccountant, PrivacyEngine, forget_gradients, refuse_unsampled
 
 __all__ = ["PrivacyCallback", "poisson"]
 
@@ -67,6 +64,42 @@ def poisson(data_loader: DataLoader[Any]) -> DPDataLoader:
     if isinstance(data_loader.dataset, IterableDataset):
         raise Unsupported("data_loader: an IterableDataset cannot be sampled; give a data set of known length")
     return DPDataLoader.from_data_loader(data_loader, generator=_generator("cpu"))
+
+
+class Record:
+    """A file that keeps a state as it was last written, whole, for its owner alone. One process at a time holds it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = _disk.Lock(path.with_name(path.name + ".lock"))
+
+    def open(self) -> dict[str, Any] | None:
+        """Take the file's lock, and read the state; None where there is no file yet.
+
+        Raises:
+            ArgumentError: another process holds the file, or it can't be read.
+        """
+        if not self._path.parent.is_dir():
+            raise ArgumentError(f"record={str(self._path)!r} must be in a folder that exists")
+        if not self._lock.take():
+            raise ArgumentError(f"record={str(self._path)!r} is in use by another training")
+        if not self._path.exists():
+            return None
+        try:
+            state: dict[str, Any] = json.loads(self._path.read_text(encoding="utf-8"))
+            _check.saved(state, "account", "runs")
+        except (ValueError, OSError) as error:
+            raise ArgumentError(f"record={str(self._path)!r} can't be read: restore it from a backup") from error
+        return state
+
+    def write(self, state: Mapping[str, Any]) -> None:
+        """Put a state in the place of the one before; it is on the disk when this returns."""
+        with _disk.whole_file(self._path) as file:
+            file.write(json.dumps(state).encode())
+
+    def close(self) -> None:
+        """Let other processes use the file."""
+        self._lock.release()
 
 
 class PrivacyCallback(Uncopyable, Callback):
@@ -164,21 +197,20 @@ class PrivacyCallback(Uncopyable, Callback):
         return self._engine.accountant.merged_state() if self._began else dict(self._loaded or {})
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Make the optimizer private, and charge what the record and the checkpoint have."""
+        """Make the optimizer private, and charge what the record and the checkpoint have; refuse what has no price."""
         self._process.check("PrivacyCallback")
         _refuse_trainer(trainer)
         _refuse_module(trainer, pl_module)
         loader: Any = trainer.train_dataloader
-        _refuse_loader(loader)
+        refuse_unsampled(loader, f"{SAMPLES}{{}} has no price")
+        if loader.batch_sampler.generator is None:
+            raise Unsupported(f"{SAMPLES}PyTorch's global generator draws the same batches again after the same seed")
+        if loader.batch_sampler.num_samples != len(loader.dataset):
+            raise Unsupported(f"{SAMPLES}its sampler is not that of its data set")
         noise = None if self._engine.secure_mode else _generator(pl_module.device)
-        self._hooks, self._optimizer, private = self._engine.make_private(
-            module=pl_module,
-            optimizer=trainer.optimizers[0],
-            data_loader=loader,
-            noise_generator=noise,
-            wrap_model=False,
-            **self._make,
-        )
+        given = {"module": pl_module, "optimizer": trainer.optimizers[0], "data_loader": loader, "wrap_model": False}
+        made = self._engine.make_private(noise_generator=noise, **given, **self._make)
+        self._hooks, self._optimizer, private = made
         self._loader, self._rate, self._trainer = loader, 1 / len(private), trainer
         self._charge, self._optimizer.step_hook = self._optimizer.step_hook, self._charged
         trainer.optimizers = [self._optimizer]
@@ -202,15 +234,12 @@ class PrivacyCallback(Uncopyable, Callback):
         """Log epsilon, rounded up to what a logger's 32 bits hold."""
         pl_module.log("epsilon", _rounded_up(self.epsilon()), prog_bar=True)
 
-    def teardown(self, *_: object, **__: object) -> None:
-        """Let go of the module and the record."""
-        self._let_go()
-
     def on_exception(self, *_: object, **__: object) -> None:
         """Let go of the module and the record."""
-        self._let_go()
+        self.teardown()
 
-    def _let_go(self) -> None:
+    def teardown(self, *_: object, **__: object) -> None:
+        """Let go of the module and the record."""
         if self._hooks is not None:
             forget_gradients(self._optimizer)
             self._hooks.cleanup()
@@ -240,12 +269,8 @@ class PrivacyCallback(Uncopyable, Callback):
             if optimizer._is_last_step_skipped:  # what was clipped then is in this sum too
                 raise Unsupported(f"signal_skip_step: {SEVERAL}")
             if self._target is not None and not self._fits(optimizer):
-                raise BudgetExceeded(
-                    f"one more step would exceed target_epsilon={self._target}",
-                    asked=None,
-                    spent=self.epsilon(),
-                    left=None,
-                )
+                why = f"one more step would exceed target_epsilon={self._target}"
+                raise BudgetExceeded(why, asked=None, spent=self.epsilon(), left=None)
             self._charge(optimizer)
             if self._record is not None:
                 self._record.write(self._engine.accountant.merged_state())
@@ -255,7 +280,7 @@ class PrivacyCallback(Uncopyable, Callback):
 
     def _fits(self, optimizer: DPOptimizer) -> bool:
         """True if one more step at the noise of the moment fits the budget, the plan or the target."""
-        step = mechanisms.gaussian_step(float(optimizer.noise_multiplier), 1.0, rate(self._rate))
+        step = self._charge.mechanism(optimizer)
         accountant = self._engine.accountant
         if self._target is not None and isinstance(accountant, OdometerAccountant):
             return accountant.odometer.ex_post_epsilon(delta=self._delta, after=step) <= self._target
@@ -325,24 +350,6 @@ def _refuse(*rules: tuple[object, str]) -> None:
     for is_broken, why in rules:
         if is_broken:
             raise Unsupported(f"Trainer: {why}")
-
-
-def _refuse_loader(loader: Any) -> None:
-    """Refuse loaders whose batches are no Poisson samples, or are drawn again by the same seed.
-
-    Raises:
-        Unsupported: says why. Nothing was charged.
-    """
-    sampler: Any = getattr(loader, "batch_sampler", None)
-    if not isinstance(loader, DataLoader) or type(sampler) is not UniformWithReplacementSampler:
-        raise Unsupported(f"{SAMPLES}{type(loader).__name__} with {type(sampler).__name__} has no price")
-    if not isinstance(loader.collate_fn, CollateFnWithEmpty) or loader.collate_fn.rand_on_empty:
-        raise Unsupported(RAND_ON_EMPTY)
-    if sampler.generator is None:
-        raise Unsupported(f"{SAMPLES}PyTorch's global generator draws the same batches again after the same seed")
-    people: Any = loader.dataset
-    if sampler.num_samples != len(people):
-        raise Unsupported(f"{SAMPLES}its sampler is not that of its data set")
 
 
 def _metrics_watched(trainer: Any) -> Iterator[tuple[str, str]]:

@@ -24,6 +24,7 @@ __all__ = ["Filtered", "mechanism"]
 
 ORDERS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 128.0, 256.0)
 """Orders at which a Rényi curve is read where none are given."""
+_KEPT = 1024
 
 
 def mechanism(
@@ -46,12 +47,17 @@ def mechanism(
     Source: the privacy maps of OpenDP; Bun & Steinke (2016), Definition 8.1, for approximate zCDP: with probability
         1 - delta the output is one of a rho-zCDP mechanism, so it is no worse than that and an independent failure.
     """
+    _refuse_other(measurement)
+    read: Callable[[Any], Any] = measurement.map
+    return _priced(str(measurement.output_measure.type), read(d_in), delta, tuple(orders))
+
+
+def _refuse_other(measurement: object) -> None:
+    """Refuse what is no measurement."""
     with _extras.need("opendp", extra="opendp"):
         from opendp.mod import Measurement
     if not isinstance(measurement, Measurement):
         raise ArgumentError(f"measurement must be a Measurement of OpenDP, not {type(measurement).__name__}")
-    read: Callable[[Any], Any] = measurement.map
-    return _priced(str(measurement.output_measure.type), read(d_in), delta, tuple(orders))
 
 
 def _priced(measure: str, cost: Any, delta: float | None, orders: tuple[float, ...]) -> mechanisms.Mechanism:
@@ -123,10 +129,10 @@ class Filtered(Uncopyable):
             from opendp._convert import py_to_c
             from opendp._lib import AnyObjectPtr
             from opendp.core import measurement_invoke
-            from opendp.mod import Measurement, OdometerQueryable, Queryable
+            from opendp.mod import OdometerQueryable, Queryable
         if not isinstance(budget, filters.Filter):
             raise ArgumentError(f"budget={budget!r} must be a filter")
-        self._kind, self._queryable = Measurement, (Queryable, OdometerQueryable)
+        self._queryable = (Queryable, OdometerQueryable)
         self._invoke: Callable[[Any, Any], Any] = measurement_invoke
         self._budget, self._d_in = budget, d_in
         self._space = (str(domain), str(metric))
@@ -151,7 +157,10 @@ class Filtered(Uncopyable):
             Unsupported, ArgumentError: it has no cost here, another domain or metric, or is interactive.
         """
         self._budget.charge(self._price(measurement))
-        return self._run(measurement)
+        answer = self._invoke(measurement, self._data)
+        if self._interactive(answer):  # it would be asked again, without a charge
+            raise Unsupported("measurement: interactive ones are not released; charge what they are made of")
+        return answer
 
     def admits(self, measurement: Any) -> bool:
         """True if a measurement fits into what is left. Asking changes nothing."""
@@ -162,8 +171,7 @@ class Filtered(Uncopyable):
         known = self._prices.get(id(measurement))
         if known is not None and known[0] is measurement:
             return known[1]
-        if not isinstance(measurement, self._kind):
-            raise ArgumentError(f"measurement must be a Measurement of OpenDP, not {type(measurement).__name__}")
+        _refuse_other(measurement)
         space = (str(measurement.input_domain), str(measurement.input_metric))
         if space != self._space:
             raise ArgumentError(f"measurement: its domain and metric are {space}, those of the data are {self._space}")
@@ -173,17 +181,8 @@ class Filtered(Uncopyable):
         self._prices[id(measurement)] = (measurement, price)
         return price
 
-    def _run(self, measurement: Any) -> Any:
-        answer = self._invoke(measurement, self._data)
-        if self._interactive(answer):  # it would be asked again, without a charge
-            raise Unsupported("measurement: interactive ones are not released; charge what they are made of")
-        return answer
-
     def _interactive(self, answer: Any) -> bool:
         """True if an answer can be asked again, or anything in it."""
         if isinstance(answer, list | tuple | dict):
             return any(map(self._interactive, answer.values() if isinstance(answer, dict) else answer))
         return isinstance(answer, self._queryable)
-
-
-_KEPT = 1024

@@ -8,26 +8,20 @@ The ledger belongs to the data holder. It is one DuckDB file, or a schema of a P
     shares      what each person has spent on an analyst or a purpose that is limited
 """
 
-from almoner.ledger._care.backup import backup, restore
-from almoner.ledger._care.compact import Size, compact, size
-from almoner.ledger._care.erase import erase
-from almoner.ledger._care.protect import protect
-from almoner.ledger._care.summary import Summary, check_export_file, left_at_worst, summary
-from almoner.ledger._care.verify import Finding, check_export, export, verify
+from almoner.ledger._care.upkeep import backup, compact, erase, protect, restore, size
+from almoner.ledger._care.verify import Finding, check_export, check_export_file, export, left_at_worst, summary, verify
 from almoner.ledger._consumer import Consumer, new_claim, write_off
 from almoner.ledger._ledger import Ledger
+from almoner.ledger._opening import on_a_server
+from almoner.ledger._periods import Periods
 from almoner.ledger._record.datasets import Dataset, Domain
 from almoner.ledger._record.entries import Entry
-from almoner.ledger._record.history import Answered
-from almoner.ledger._record.periods import Periods
-from almoner.ledger._record.rules import ConsumerState
+from almoner.ledger._record.rules import Answered, ConsumerState
 from almoner.ledger._record.terms import Terms
 from almoner.ledger._record.watch import Watch
-from almoner.ledger._stores.store import on_a_server
-from almoner.ledger._transaction import Admission, Transaction
+from almoner.ledger._transaction import Transaction
 
 __all__ = [
-    "Admission",
     "Answered",
     "Consumer",
     "ConsumerState",
@@ -37,8 +31,6 @@ __all__ = [
     "Finding",
     "Ledger",
     "Periods",
-    "Size",
-    "Summary",
     "Terms",
     "Transaction",
     "Watch",

@@ -23,10 +23,10 @@ from almoner.errors import ArgumentError, LedgerError
 from almoner.ledger._accounts.tables import TableAccounts
 from almoner.ledger._ledger import Ledger
 from almoner.ledger._names import Person
+from almoner.ledger._payment import exceeded
+from almoner.ledger._periods import Periods
 from almoner.ledger._record.entries import Entry, plain
-from almoner.ledger._record.periods import Periods
 from almoner.ledger._record.rules import ConsumerState
-from almoner.ledger._record.terms import exceeded
 from almoner.ledger._transaction import Transaction
 from almoner.ledger.interfaces import Offer, Payment
 
@@ -113,7 +113,8 @@ class Consumer(Uncopyable):
         _check.whole(1, units=units)
         names = _named(self._ledger, people)
         accounts = self._ledger.accounts
-        order = sha256(plain({"people": [accounts.token(name) for name in names]}).encode()).hexdigest()
+        tokens = [accounts.names.token(name) for name in names]
+        order = sha256(plain({"people": tokens}).encode()).hexdigest()
 
         def work(transaction: Transaction, offer: Offer) -> Entry:
             if transaction.find(self.key) is not None:
@@ -127,7 +128,7 @@ class Consumer(Uncopyable):
         self._alone(names, int(units), work)
         begun = self._ledger.consumers[self.key]
         self.record, reserved = begun.record, accounts.units_of(begun.number)
-        self.units = np.fromiter((reserved.get(accounts.token(name), 0) for name in names), np.int64, len(names))
+        self.units = np.fromiter((reserved.get(token, 0) for token in tokens), np.int64, len(names))
         self._people = names
         return self
 
@@ -217,6 +218,12 @@ class Consumer(Uncopyable):
         entry = self._alone(self._people, units, work)
         self.settled = True
         return entry
+
+    def refuse_used_key(self) -> None:
+        """Refuse, with ArgumentError, a key that the ledger knows; before a new stream's state is written anywhere."""
+        found = self._ledger.find(self.key)
+        if found is not None:
+            self._refuse_other_stream(self._ledger.consumers.get(self.key), found)
 
     def begin(self, number: int = 0) -> Self:
         """Begin a stream, or go on with it.
@@ -345,10 +352,8 @@ class Consumer(Uncopyable):
         """
         if now is None or (now.kind, now.analyst, now.purpose) != ("training", self._analyst, self._purpose):
             self._refuse("was used for another question, training, analyst or purpose: choose another")
-        if now.state == "settled":
-            self._refuse("names a training that is settled: choose another key for another training")
-        if now.state == "written off":
-            self._refuse("names a training that was written off: choose another key")
+        if now.state != "open":
+            self._refuse(f"names a training that was {now.state}: choose another key for another training")
         if now.claim not in self._earlier:
             self._refuse(
                 "names a training that was begun or resumed elsewhere: go on from its folder, or write it off and "
@@ -433,7 +438,8 @@ def _offered_as(ledger: Ledger, people: Sequence[Person]) -> list[object]:
     """Names of these people in the rows of an offer: their own, or the numbers of people in periods."""
     if ledger.terms.person != Periods.NUMBERS:
         return list(people)
-    return [ledger.accounts.listed(ledger.accounts.token(name)) for name in people]
+    kept = ledger.accounts.names
+    return [kept.listed(kept.token(name)) for name in people]
 
 
 def with_people(

@@ -6,6 +6,8 @@ of that transaction is revealed. The ledger's own record says where it is.
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -107,7 +109,7 @@ class Witness:
             LedgerError: the ledger is an older copy, or one of two copies that both went on; or the witness is missing.
         """
         last = newest(self._store)
-        with _Locked(self._path):
+        with _locked(self._path):
             seen = self._last()
             self._refuse(seen, last)
             if last.number > seen.number:
@@ -166,22 +168,21 @@ class Witness:
             raise LedgerError(f"{self._ledger}: its witness {self._path} cannot be written; nothing was revealed")
 
 
-class _Locked:
-    """The lock file of a witness, waited for."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path.with_name(path.name + ".lock")
-
-    def __enter__(self) -> None:
-        try:
-            self._lock = Lock(self._path)
-            for _ in range(2000):
-                if self._lock.take(required=False):
-                    return
-                time.sleep(0.005)
-        except OSError:
-            raise LedgerError(f"{self._path} cannot be made; a witness needs its folder", reason="missing") from None
-        raise LedgerError(f"{self._path} is held by another program", reason="busy")
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock file of a witness, which is waited for."""
+    path = path.with_name(path.name + ".lock")
+    try:
+        lock, taken = Lock(path), False
+        for _ in range(2000):
+            if taken := lock.take(required=False):
+                break
+            time.sleep(0.005)
+    except OSError:
+        raise LedgerError(f"{path} cannot be made; a witness needs its folder", reason="missing") from None
+    if not taken:
+        raise LedgerError(f"{path} is held by another program", reason="busy")
+    try:
+        yield
+    finally:
+        lock.release()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
-from math import ceil
+from math import ceil, floor
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -12,21 +12,26 @@ from almoner._uncopyable import Uncopyable
 from almoner._units import as_float, exact, to_float
 from almoner.accounting.meaning import Meaning
 from almoner.errors import ArgumentError, LedgerError
-from almoner.ledger._accounts.folder import folder_beside
-from almoner.ledger._accounts.parquet import ParquetAccounts
+from almoner.ledger._accounts.parquet import ParquetAccounts, folder_beside
 from almoner.ledger._accounts.tables import TableAccounts
 from almoner.ledger._copy_guard import Witness, newest, witness_to_record
 from almoner.ledger._names import Person
-from almoner.ledger._opening import accounts_of, closed_on_error, create_in, names_of, terms_of
+from almoner.ledger._opening import accounts_of, closed_on_error, create_in, names_of, open_store
+from almoner.ledger._periods import Periods
 from almoner.ledger._record.datasets import Dataset, read_datasets
 from almoner.ledger._record.entries import START, Entry, Row, find, read_rows
-from almoner.ledger._record.history import Answered, history, net_charges
-from almoner.ledger._record.periods import Periods
-from almoner.ledger._record.recorded_terms import RecordedTerms
-from almoner.ledger._record.rules import CHARGING, EVERYTHING, ConsumerState, Rules, scope_of
-from almoner.ledger._record.terms import RENAMED, LedgerBudget, Terms
+from almoner.ledger._record.rules import (
+    CHARGING,
+    EVERYTHING,
+    Answered,
+    ConsumerState,
+    Rules,
+    history,
+    net_charges,
+    scope_of,
+)
+from almoner.ledger._record.terms import RENAMED, LedgerBudget, RecordedTerms, Terms
 from almoner.ledger._record.watch import Watch
-from almoner.ledger._stores.store import open_store
 from almoner.ledger._transaction import Transaction
 from almoner.ledger.interfaces import AccountStore, AccountWriter, Offer, Store
 
@@ -98,7 +103,7 @@ class Ledger(Uncopyable):
             if not store.exists():
                 create_in(store, wanted, kind, create=create, pseudonyms=key, witness=witness)
             store.open(memory_limit=memory_limit, threads=threads)
-            recorded = terms_of(store)
+            recorded = RecordedTerms.read(read_rows(store.run, "number = 0")[0].entry().public)
             accounts = accounts_of(store, writer, recorded.accounts)
             recorded.refuse_other(store.name, wanted, accounts=accounts.kind)
             accounts.open(store, names_of(store, recorded, key))
@@ -143,8 +148,10 @@ class Ledger(Uncopyable):
     def promise(self, delta: float) -> float:
         """The epsilon, rounded up, that the whole budget promises at delta. Public.
 
+        Where questions for keys may cost a delta of their own, it is taken off first: infinite where nothing is left.
+
         Guarantee: all that is charged within the budget is together (epsilon, delta)-DP.
-        Source: theory 3.2 (zCDP), 3.3 (Gaussian), 4.5 (pure).
+        Source: theory 3.2 (zCDP), 3.3 (Gaussian), 4.5 (pure); docs/proofs/unknown-keys.md, Theorem 2.
         """
         return self.terms.promise(delta)
 
@@ -180,8 +187,9 @@ class Ledger(Uncopyable):
         def work(_: Transaction) -> None:
             for name, fields in terms.datasets.items():
                 self.dataset(name, **fields)
-            for (kind, name), units in terms.limits_of(self.budget_units).items():
-                if self._rules.limits.get(f"{kind}:{name}") != units:
+            for scope, share in terms.limits.items():
+                units, (kind, name) = floor(exact(share) * self.budget_units), scope.partition(":")[::2]
+                if self._rules.limits.get(scope) != units:
                     self.limit(units, **{kind: name})
 
         if terms.datasets or terms.limits:
@@ -312,7 +320,6 @@ class Ledger(Uncopyable):
         """
         if watch.noise is None:
             raise ArgumentError("watch: its threshold has no noise; Session.watch draws it")
-
         scope = EVERYTHING if analyst is None and purpose is None else scope_of(analyst, purpose)
 
         def work(transaction: Transaction) -> None:
@@ -341,7 +348,7 @@ class Ledger(Uncopyable):
             for name in names:
                 note = self.accounts.mark(name, gone=gone)
                 transaction.append(
-                    {"kind": "retired" if gone else "returned"}, {**note, "person": self.accounts.token(name)}
+                    {"kind": "retired" if gone else "returned"}, {**note, "person": self.accounts.names.token(name)}
                 )
 
         self.transact(work)

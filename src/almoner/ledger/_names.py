@@ -10,10 +10,11 @@ Source: FIPS 198-1 (HMAC), FIPS 180-4 (SHA-256); docs/ledger.md, "Pseudonyms"
 import hmac
 import secrets
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from almoner._disk import first_file
 from almoner.errors import ArgumentError, LedgerError
+from almoner.ledger._periods import Periods
 
 __all__ = ["Names", "Person", "check_of", "checked_key", "key_of", "new_key"]
 
@@ -30,16 +31,6 @@ _CHECKED = b"\xffthe key of a ledger"
 """The text whose hash checks a key; no name in UTF-8 begins with its first byte."""
 
 
-class Units(Protocol):
-    """Names of units and their numbers."""
-
-    def number_of(self, unit: str) -> int:
-        """The number of a unit."""
-
-    def unit_of(self, number: int) -> str:
-        """The unit of a number."""
-
-
 class Names:
     """Names of people in the tables of a ledger. Private.
 
@@ -49,7 +40,7 @@ class Names:
         key: of the keyed hashes; None: they are stored as the data name them.
     """
 
-    def __init__(self, kind: str, key: bytes | None = None, units: "Units | None" = None) -> None:
+    def __init__(self, kind: str, key: bytes | None = None, units: Periods | None = None) -> None:
         self._kind, self._key, self._units = kind, key, units
 
     def __repr__(self) -> str:

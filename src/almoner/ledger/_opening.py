@@ -1,5 +1,6 @@
-"""Make a ledger in a store; open its accounts, with the names of people there."""
+"""Where a ledger may be kept: in a file (``File``) or on a server (``Postgres``); it is made there, and opened."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,14 +12,28 @@ from almoner.ledger._accounts.parquet import ParquetAccounts
 from almoner.ledger._accounts.postgres import PostgresAccounts
 from almoner.ledger._accounts.tables import TableAccounts
 from almoner.ledger._names import Names, check_of, checked_key, new_key
+from almoner.ledger._periods import Periods
 from almoner.ledger._record.entries import START, read_rows, sealed
-from almoner.ledger._record.periods import Periods
-from almoner.ledger._record.recorded_terms import TABLES, RecordedTerms
-from almoner.ledger._record.terms import Terms
+from almoner.ledger._record.terms import TABLES, RecordedTerms, Terms
+from almoner.ledger._stores.file import File
 from almoner.ledger._stores.postgres import Postgres
 from almoner.ledger.interfaces import AccountStore, AccountWriter, Store
 
-__all__ = ["accounts_of", "closed_on_error", "create_in", "names_of", "terms_of"]
+__all__ = ["accounts_of", "closed_on_error", "create_in", "names_of", "on_a_server", "open_store"]
+
+
+def on_a_server(ledger: Path | str) -> bool:
+    """True for a connection string, False for a path; what only looks like one is refused without being quoted."""
+    if not isinstance(ledger, str) or ledger.startswith(("postgresql://", "postgres://")):
+        return isinstance(ledger, str)
+    if "://" in ledger or re.match(r"\s*(host|hostaddr|dbname|user|password|port|service)\s*=", ledger):
+        raise ArgumentError("ledger: a connection string begins with postgresql:// ; what was given is no path either")
+    return False
+
+
+def open_store(ledger: Path | str) -> Store:
+    """The place that a path, or a text like ``postgresql://server/database``, names; nothing is opened yet."""
+    return Postgres(ledger) if isinstance(ledger, str) and on_a_server(ledger) else File(Path(ledger))
 
 
 @contextmanager
@@ -96,11 +111,6 @@ def names_of(store: Store, terms: RecordedTerms, pseudonyms: Path | None) -> Nam
         return Names(terms.person, units=terms.periods if terms.person == Periods.NUMBERS else None)
     recorded = read_rows(store.run, "number = 0")[0].entry(private=True).private["key"]
     return Names(terms.person, checked_key(Path(recorded) if pseudonyms is None else pseudonyms, terms.pseudonyms))
-
-
-def terms_of(store: Store) -> RecordedTerms:
-    """The terms that a ledger was made for, as its first entry says."""
-    return RecordedTerms.read(read_rows(store.run, "number = 0")[0].entry().public)
 
 
 def accounts_of(store: Store, writer: AccountWriter | None, kind: str) -> AccountStore:

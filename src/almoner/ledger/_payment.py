@@ -5,12 +5,26 @@ from typing import NamedTuple
 from almoner._units import to_float
 from almoner.errors import BudgetExceeded
 
-__all__ = ["MASS", "Payment", "PaymentSql"]
+__all__ = ["MASS", "Payment", "PaymentSql", "exceeded"]
 
 MASS = 1024
 """Parts of the longest contribution in which missing mass is counted."""
 _ALMOST = "CAST('0.99999999' AS DOUBLE)"
 """A factor on shrunk contributions, so that rounding never makes one cost more than is paid."""
+
+
+_CERTAIN = "; nobody can have more than {:.6g} left"
+_UNCERTAIN = (
+    ", and a person who paid the highest price of every question so far has {:.6g} left: people may be missing from "
+    "the answer, and nothing tells how many. To have it all the same, ask with anyway=True (in TOML and JSON: true)"
+)
+
+
+def exceeded(asked: int, budget: int, left: int, symbol: str = "rho", *, why: str = _CERTAIN) -> BudgetExceeded:
+    """A refusal, from public numbers alone; all in units."""
+    amounts = {"asked": to_float(asked), "spent": to_float(budget - left), "left": to_float(left, down=True)}
+    cost = f"this may cost {symbol} = {amounts['asked']:.6g} of a person's budget"
+    return BudgetExceeded(cost + why.format(amounts["left"]), **amounts)
 
 
 class PaymentSql(NamedTuple):
@@ -76,14 +90,7 @@ class Payment(NamedTuple):
         floor = self.floor(left, price)
         if floor >= price or (self.pace is not None and self.pace > 1 and floor > self.fixed):
             return
-        left = max(0, left)
-        amounts = {"asked": to_float(price), "spent": to_float(budget - left), "left": to_float(left, down=True)}
-        raise BudgetExceeded(
-            f"this may cost {symbol} = {amounts['asked']:.6g} of a person's budget, and a person who paid the highest "
-            f"price of every question so far has {amounts['left']:.6g} left: people may be missing from the answer, "
-            "and nothing tells how many. To have it all the same, ask with anyway=True (in TOML and JSON: true)",
-            **amounts,
-        )
+        raise exceeded(price, budget, max(0, left), symbol, why=_UNCERTAIN)
 
     def after(self, spent: int, most: int, price: int) -> int:
         """The most that a person can have spent who had spent so much, or less, before this question; units.

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from almoner import _audit_hook, _check
 from almoner.errors import ArgumentError
 from almoner.ledger._record.datasets import Dataset
-from almoner.ledger._record.entries import Entry, add, find
+from almoner.ledger._record.entries import Entry, find, insert, sealed
 from almoner.ledger._record.rules import ConsumerState, Rules
 from almoner.ledger._record.watch import Watch
 from almoner.ledger.interfaces import MASS, Admitted, Offer, Payment, Store
@@ -103,9 +104,10 @@ class Transaction:
                 ``Payment.refuse_uncertain``. So it is under a watch, which tells when too many people are missing.
 
         Raises:
-            ArgumentError: this transaction has changed the record before.
-            BudgetExceeded: by public facts alone, nobody can pay the full price; or, but for ``anyway``, who paid the
-                highest price of every question so far cannot.
+            ArgumentError: this transaction has changed the record before; or nothing is reserved under this key for
+                this analyst and purpose.
+            BudgetExceeded: by public facts alone, nobody can pay the full price and have ``spare`` left; or, but for
+                ``anyway``, who paid the highest price of every question so far cannot.
             DataError: the data cannot be read.
 
         Guarantee: each person admitted can pay within the budget, and within every limit that applies; what is
@@ -121,16 +123,8 @@ class Transaction:
                 raise ArgumentError(
                     f"pace={payment.pace}: who has {spare} units to spare is not asked of those who shrink"
                 )
-        allowance, floor = self._rules.admit(
-            price,
-            payment,
-            who=(analyst, purpose),
-            spare=spare,
-            reserved=reserved,
-            delta=delta,
-            periods=periods,
-            anyway=anyway,
-        )
+        more: dict[str, Any] = {"spare": spare, "delta": delta, "periods": periods, "anyway": anyway}
+        allowance, floor = self._rules.admit(price, payment, who=(analyst, purpose), reserved=reserved, **more)
         shares = [share._replace(most=share.most - spare) for share in allowance.shares]
         people = offer.admit(allowance.most - spare, shares, payment)
         scopes = tuple(share.scope for share in shares)
@@ -168,18 +162,11 @@ class Transaction:
         complete = self._complete(admission, watch_noise)
         if admission.delta:
             self.append({"kind": "delta", "delta": admission.delta, "question": admission.key})
-        asked: dict[str, object] = {
-            "analyst": admission.analyst,
-            "purpose": admission.purpose,
-            "key": admission.key,
-            "reserved": admission.reserved,
-            "price": admission.price,
-            "floor": admission.floor,
-        }
-        paid = {"pace": admission.payment.pace, "fixed": admission.payment.fixed, "spare": admission.spare}
-        asked |= {name: units for name, units in paid.items() if units}
-        asked |= {"delta": admission.delta} if admission.delta else {}
-        asked |= {"periods": list(admission.periods)} if admission.periods is not None else {}
+        fields = ("analyst", "purpose", "key", "reserved", "price", "floor")
+        asked: dict[str, object] = {name: getattr(admission, name) for name in fields}
+        paid: dict[str, object] = {"pace": admission.payment.pace, "fixed": admission.payment.fixed}
+        paid |= {"spare": admission.spare, "delta": admission.delta, "periods": list(admission.periods or ())}
+        asked |= {name: value for name, value in paid.items() if value}
         entry = {**public, **({} if complete is None else {"complete": complete}), **asked}
         entry["kind"] = "answered" if training is None else "training"
         entry |= {} if update is None else {"kind": "update", "update": update}
@@ -238,8 +225,7 @@ class Transaction:
 
     def most(self, analyst: str, purpose: str | None) -> int:
         """Units that nobody can have more of left: the least over the budget and limits, by public facts."""
-        allowance = self._rules.allowance(analyst=analyst, purpose=purpose, reserved=None)
-        return min([allowance.most, *(share.most for share in allowance.shares)])
+        return self._rules.allowance(analyst=analyst, purpose=purpose, reserved=None).least
 
     @property
     def limited(self) -> list[str]:
@@ -248,11 +234,13 @@ class Transaction:
 
     def append(self, public: Mapping[str, object], private: Mapping[str, object] | None = None) -> Entry:
         """Add an entry to the record, filed under the key, analyst and purpose in its public part."""
-        entry, key = add(self._store.run, self.last, public, private or {})
-        self.last = entry.number, entry.hash
-        if key is not None:
-            self._keys.add(key)
-        return entry
+        number, before = self.last
+        row = sealed(number + 1, before, public, private or {})
+        insert(self._store.run, row)
+        self.last = row.number, row.hash
+        if row.key is not None:
+            self._keys.add(row.key)
+        return row.entry()
 
     def _complete(self, admission: Admission, noise: Callable[[Watch], int] | None) -> bool | None:
         """True if every watch over this question is still silent, with this question; None where none is asked."""

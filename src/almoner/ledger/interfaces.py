@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from almoner._workspace import Workspace
 from almoner.ledger._names import Names, Person
-from almoner.ledger._payment import MASS, Payment, PaymentSql
+from almoner.ledger._payment import MASS, Payment
 
 __all__ = [
     "MASS",
@@ -24,8 +24,6 @@ __all__ = [
     "Extent",
     "Offer",
     "Payment",
-    "PaymentSql",
-    "QuestionTotal",
     "Share",
     "Store",
     "Verdicts",
@@ -50,14 +48,6 @@ class Charge(NamedTuple):
 
     question: int
     units: int
-
-
-class QuestionTotal(NamedTuple):
-    """Cost of one question to all people: units in all, how many people, the most that one of them paid. Private."""
-
-    units: int
-    people: int
-    most: int
 
 
 class Consistency(NamedTuple):
@@ -186,22 +176,11 @@ class AccountStore(Protocol):
 
     kind: str
     """The place of accounts, as the first entry of the record says it."""
+    names: Names
+    """People's names: ``token`` as the record says them; of ``kind``, and by ``sql`` and ``listed``, as ``charged``."""
 
     def open(self, store: Store, names: Names) -> None:
         """The ledger is open, and names people so; called once, before all else."""
-
-    def token(self, person: Person) -> Person:
-        """A person's name as the record says it."""
-
-    @property
-    def stored_kind(self) -> str:
-        """The type of the names that ``charged`` gives. Public."""
-
-    def stored_sql(self, person: str) -> str:
-        """The name as ``charged`` gives it, as SQL over SQL of the name as the data have it. Private."""
-
-    def listed(self, token: Person) -> object:
-        """The name as ``charged`` gives it, of one as the record says it."""
 
     def follow(self, note: str) -> None:
         """Follow the record: what is in force is the newest ``accounts`` that a writing method returned."""
@@ -233,7 +212,7 @@ class AccountStore(Protocol):
     def charged(self) -> str:
         """SQL for the workspace that gives question, person, units of all charges."""
 
-    def totals(self) -> dict[int, QuestionTotal]:
+    def totals(self) -> dict[int, Extent]:
         """Cost of each question to all people, by its number."""
 
     def consistent(self, budget: int, refunds: Mapping[int, int]) -> Consistency:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 pytest.importorskip("opacus")
 
 from almoner.errors import ArgumentError
-from almoner.interop.opacus._runs import Runs
+from almoner.interop.opacus._engine import Runs
 
 NAMES = st.sampled_from("abc")
 CUTS = st.lists(st.dictionaries(NAMES, st.integers(0, 6)))

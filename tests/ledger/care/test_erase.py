@@ -59,7 +59,7 @@ def test_the_total_remains_and_nothing_else(place, key):
         assert {name: book.spent(name) for name in before} == before
         assert [charges(book, name) for name in ("bob", "cy")] == others
         assert entry.public.keys() == {"kind", "time"}
-        assert str(book.accounts.token("ann")) not in "".join(export(book))
+        assert str(book.accounts.names.token("ann")) not in "".join(export(book))
         assert any(finding.what.startswith(TOTALS) and finding.holds for finding in verify(book))
         assert clean(book)
     with opened(place) as book:

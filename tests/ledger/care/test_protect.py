@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from almoner.cli import app
 from almoner.errors import ArgumentError, LedgerError
 from almoner.ledger import protect, verify
-from almoner.ledger._stores.connection import SCHEMA
+from almoner.ledger._stores.postgres import SCHEMA
 from ledgers import ask, opened
 
 CHANGES = (

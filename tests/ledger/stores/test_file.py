@@ -22,7 +22,7 @@ import pytest
 from almoner._disk import private_files
 from almoner.errors import ArgumentError, LedgerError
 from almoner.ledger import Ledger
-from almoner.ledger._accounts.folder import folder_beside as folder_of
+from almoner.ledger._accounts.parquet import folder_beside as folder_of
 from ledgers import ask, clean, opened
 
 

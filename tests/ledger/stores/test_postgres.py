@@ -18,7 +18,7 @@ from almoner._workspace import Query
 from almoner.cli import app
 from almoner.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
 from almoner.ledger import Ledger, Terms
-from almoner.ledger._stores.connection import SCHEMA, _reason, read
+from almoner.ledger._stores.postgres import SCHEMA, _reason, read
 from almoner.queries import Count, Histogram, Mean, Session, Sum, Table
 from ledgers import RHO, ask, clean, opened, people
 

@@ -211,6 +211,6 @@ def test_runs_of_periods_are_what_a_list_of_all_periods_says(seed):
         assert worst.most() == max(each)
         assert worst.most((asked, count)) == max(each[asked : count + 1])
         assert worst.most((0, asked)) == max(each[: asked + 1])
-        starts = [start for start, _ in worst.runs()]
+        starts = [start for start, _ in worst.runs]
         assert starts == sorted(set(starts))
-        assert [units for _, units in worst.runs()] == [each[start] for start in starts]
+        assert [units for _, units in worst.runs] == [each[start] for start in starts]

@@ -19,8 +19,7 @@ Source: theory 4.1 to 4.4, 4.11, 5.1, 5.2, 5.6, 6.1, 7.2; the source of Opacus 1
 from almoner import _extras
 
 with _extras.need("opacus", "torch", extra="opacus"):
-    from almoner.interop.opacus._accounts import Accountant, FixedAccountant, OdometerAccountant
-    from almoner.interop.opacus._engine import PrivacyEngine
+    from almoner.interop.opacus._engine import Accountant, FixedAccountant, OdometerAccountant, PrivacyEngine
     from almoner.interop.opacus._optimizer import IndividualOptimizer, individual
 
 __all__ = [

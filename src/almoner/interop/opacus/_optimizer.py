@@ -1,40 +1,125 @@
-"""An optimizer for Opacus that charges and clips each person at that person's own bound."""
+"""An optimizer for Opacus that charges and clips each person at that person's own bound, and its data loader.
 
-from math import inf, prod
+The loader remembers whose records are in a batch, and splits large batches. What it remembers is private.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from math import ceil, inf, prod
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from opacus.data_loader import CollateFnWithEmpty, DPDataLoader
+from opacus.data_loader import DPDataLoader
 from opacus.optimizers import DPOptimizer
 from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
 from opacus.utils.uniform_sampler import UniformWithReplacementSampler
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader, Sampler, default_collate
 
 from almoner import _check, filters, mechanisms, odometers
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import Filter
 from almoner.individual import Odometer as PersonOdometer
-from almoner.interop.opacus._accounts import Hook
-from almoner.interop.opacus._loader import SPLIT, Loader
-from almoner.interop.opacus._rules import (
-    RAND_ON_EMPTY,
+from almoner.interop.opacus._engine import (
     SHUFFLED,
+    Hook,
     forget_gradients,
     rate,
     refuse_accumulation,
+    refuse_unsampled,
     steps_that_fit,
 )
 from almoner.training.books import Bounds, MemoryBook
 
 __all__ = ["IndividualOptimizer", "individual"]
 
+SPLIT = "BatchMemoryManager splits batches, which individual() does not follow: give it max_physical_batch_size instead"
 OWN_PAST = (filters.RenyiOrder, filters.RenyiCurve)
 """The budgets for which bounds may depend on a person's own past samples (theory 5.6)."""
 
 PIECE = 2**10  # coordinates whose squares are added up in single precision
 ROUNDING = 1e-5  # contributions are kept this far below their bounds: far more than float32 products are off
+
+
+class _Pieces(Sampler[list[int]]):
+    """The batches of a sampler, the larger ones in pieces of at most ``size`` rows.
+
+    ``drawn`` holds, for each piece that was handed out, its rows, and whether it is its batch's first and its last;
+    a loop of ``Loader`` alone, which takes them from there, may draw: it sets ``begun``.
+    """
+
+    def __init__(self, sampler: UniformWithReplacementSampler, size: int | None) -> None:
+        self._sampler, self._size, self.begun = sampler, size, False
+        self.drawn: deque[tuple[list[int], bool, bool]] = deque()
+
+    def __iter__(self) -> Iterator[list[int]]:
+        if not self.begun:
+            raise Unsupported(SPLIT)
+        self.begun = False
+        self.drawn.clear()
+        for batch in self._sampler:
+            size = self._size or max(1, len(batch))
+            starts = range(0, max(1, len(batch)), size)
+            for start in starts:
+                piece = batch[start : start + size]
+                self.drawn.append((piece, start == 0, start == starts[-1]))
+                yield piece
+
+    def __len__(self) -> int:
+        """The expected number of pieces, from public numbers."""
+        expected = self._sampler.num_samples * self._sampler.sample_rate
+        pieces: int = ceil(len(self._sampler) * max(1.0, expected / (self._size or inf)))
+        return pieces
+
+
+class Loader(DataLoader[Any]):
+    """Yields the batches of a DPDataLoader and remembers the rows of the last one. What it remembers is private."""
+
+    def __init__(self, loader: DPDataLoader, max_physical_batch_size: int | None) -> None:
+        names = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator")
+        more = ("prefetch_factor", "persistent_workers", "collate_fn")
+        super().__init__(
+            loader.dataset,
+            batch_sampler=_Pieces(loader.batch_sampler, max_physical_batch_size),
+            **{name: getattr(loader, name) for name in names + more},
+        )
+        self._sampler = loader.batch_sampler
+        self._waiting: tuple[NDArray[np.int64], bool, bool] | None = None
+        self._unfinished = False
+        self._loop: object = None
+
+    @property
+    def sample_rate(self) -> float:
+        """The probability with which each record is in a batch."""
+        return float(self._sampler.sample_rate)
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        self._waiting, self._unfinished = None, False
+        self._loop = loop = object()
+        pieces: Any = self.batch_sampler
+        pieces.begun = True
+        for batch in super().__iter__():
+            if self._loop is not loop:
+                raise ArgumentError("another loop over the loader was begun: the rest of this one is not paid for")
+            if self._waiting is not None:
+                raise ArgumentError("a batch was drawn without a step: every batch needs its step, empty ones too")
+            rows, *ends = pieces.drawn.popleft()
+            self._waiting = (np.asarray(rows, dtype=np.int64), *ends)
+            yield batch
+
+    @property
+    def waiting(self) -> bool:
+        """True if a batch, or a piece of one, was drawn that had no step yet. Public."""
+        return self._unfinished or self._waiting is not None
+
+    def take(self) -> tuple[NDArray[np.int64], bool, bool]:
+        """The rows of the piece that was drawn last, and whether it is its batch's first and last; once. Private."""
+        if self._waiting is None:
+            raise ArgumentError("no batch was drawn for this step from the loader that individual() returned")
+        taken, self._waiting = self._waiting, None
+        self._unfinished = not taken[2]
+        return taken
 
 
 def individual(
@@ -83,7 +168,9 @@ def individual(
     if type(optimizer) is not DPOptimizer:
         kind = type(optimizer).__name__
         raise Unsupported(f"optimizer: {kind} is not a plain DPOptimizer, as make_private gives it (flat, no ghost)")
-    _check_loader(data_loader, collate_keeps_order=collate_keeps_order)
+    refuse_unsampled(data_loader, SHUFFLED)
+    if not collate_keeps_order and data_loader.collate_fn.wrapped_collator_fn is not default_collate:
+        raise Unsupported("data_loader: its collate_fn may sort or drop records: if not, say collate_keeps_order=True")
     if not isinstance(getattr(people, "budget", None), filters.Filter):
         raise ArgumentError("people must be accounts per person: individual.Filter(len(data_set), budget)")
     if not len(people.spent()) == len(data_loader.dataset) == data_loader.batch_sampler.num_samples:
@@ -97,32 +184,15 @@ def individual(
     return IndividualOptimizer(optimizer, loader, book, slack), loader
 
 
-def _check_loader(data_loader: DPDataLoader, *, collate_keeps_order: bool) -> None:
-    """Refuse batches that are no Poisson samples, or whose records cannot be told apart."""
-    sampler = getattr(data_loader, "batch_sampler", None)
-    if type(sampler) is not UniformWithReplacementSampler:
-        raise Unsupported(SHUFFLED.format(f"{type(data_loader).__name__} with {type(sampler).__name__}"))
-    if not isinstance(data_loader.collate_fn, CollateFnWithEmpty) or data_loader.collate_fn.rand_on_empty:
-        raise Unsupported(RAND_ON_EMPTY)
-    if not collate_keeps_order and data_loader.collate_fn.wrapped_collator_fn is not default_collate:
-        raise Unsupported("data_loader: its collate_fn may sort or drop records: if not, say collate_keeps_order=True")
-
-
 class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
     """Opacus's optimizer with a clipping bound for each person in place of one clip. ``individual`` makes it."""
 
     def __init__(self, optimizer: DPOptimizer, loader: Loader, book: MemoryBook, slack: float) -> None:
         if any(p.dtype not in (torch.float32, torch.float64) for p in optimizer.params):
             raise Unsupported("optimizer: parameters must be float32 or float64, for sums that keep to their bounds")
-        super().__init__(
-            optimizer.original_optimizer,
-            noise_multiplier=optimizer.noise_multiplier,
-            max_grad_norm=optimizer.max_grad_norm,
-            expected_batch_size=optimizer.expected_batch_size,
-            loss_reduction=optimizer.loss_reduction,
-            generator=optimizer.generator,
-            secure_mode=optimizer.secure_mode,
-        )
+        names = ("noise_multiplier", "max_grad_norm", "expected_batch_size", "loss_reduction")
+        same = {name: getattr(optimizer, name) for name in (*names, "generator", "secure_mode")}
+        super().__init__(optimizer.original_optimizer, **same)
         self.step_hook, optimizer.step_hook = optimizer.step_hook, _refuse_replaced
         self._loader, self._slack = loader, slack
         self._book = book

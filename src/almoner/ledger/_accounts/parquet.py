@@ -1,35 +1,73 @@
-"""Accounts in generations of Parquet files; ``folder`` says how they lie in it.
+"""Accounts that outgrow a database: generations of Parquet files in a folder beside the ledger's file.
 
 DuckDB reads them here, for statements and checks, and writes who left or returned (into the record's own database, from
 where the next generation takes it) and the shares of a new limit. Generations are made by an ``AccountWriter``.
+
+::
+
+    people.ledger                   the record; the names of what is in force are in the private part of its entries
+    people.ledger.accounts/
+        ledger                      whose folder this is: the hash of the record's first entry
+        accounts/NAME/*.parquet     a generation: person, spent, gone
+        shares/NAME/*.parquet       what each person has spent on an analyst or a purpose that is limited
+        charges/NAME/*.parquet      what one question cost each person: question, person, units; never changed
+        work/NAME/                  what a question computes on its way, removed afterwards
+
+Each NAME has a file _files, which lists the others and their sizes: none of them can get lost unnoticed.
+
+A name is drawn at random for each attempt, so nothing is ever written over. Files are complete and on the disk before
+the record's transaction names them, and only that commit puts them in force; whatever is not named is removed when
+the ledger is opened with a writer.
 """
 
 import json
 import secrets
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from almoner._disk import private_folder, whole_file
+from almoner._disk import private_folder, sync_tree, whole_file
 from almoner._workspace import text
 from almoner.errors import ArgumentError, LedgerError
-from almoner.ledger._accounts.folder import Generation, check_whole, folder_beside, seal
-from almoner.ledger._accounts.reader import AccountReader, none
-from almoner.ledger._accounts.tables import TableAccounts
+from almoner.ledger._accounts.tables import AccountReader, TableAccounts, none, summed
 from almoner.ledger._names import Names, Person
-from almoner.ledger.interfaces import (
-    AccountWriter,
-    Consistency,
-    Offer,
-    Payment,
-    PrivateNote,
-    Share,
-    Store,
-    Verdicts,
-)
+from almoner.ledger.interfaces import AccountWriter, Consistency, Offer, Payment, PrivateNote, Share, Store, Verdicts
 
-__all__ = ["ParquetAccounts"]
+__all__ = ["ParquetAccounts", "folder_beside"]
+
+
+_LISTED = "_files"
+_SPECIAL = set("*?[]{}\\,:%")
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """Accounts in force, as an entry of the record names them: JSON in its private part."""
+
+    accounts: str | None = None
+    """The name of the generation; None before the first."""
+    people: int = 0
+    """Rows in it."""
+    units: int = 0
+    """The sum of all people's spends."""
+    most: int = 0
+    """The most that one person has spent."""
+    shares: dict[str, str | None] = field(default_factory=dict)
+    """{scope: name}, None while nothing was spent."""
+    charges: dict[str, str] = field(default_factory=dict)
+    """{question: name} of the question that made it; not of those before."""
+
+    @property
+    def note(self) -> str:
+        """This value as JSON, for the private part of an entry."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @property
+    def names(self) -> set[str]:
+        """The names of the accounts and shares in force."""
+        return {name for name in (self.accounts, *self.shares.values()) if name is not None}
 
 
 class ParquetAccounts(AccountReader):
@@ -52,7 +90,7 @@ class ParquetAccounts(AccountReader):
         """Open the folder beside the ledger's file; make it if there is none."""
         if store.path is None:
             raise ArgumentError("accounts in Parquet files need a ledger that is a file")
-        self._store, self._type, self._names = store, names.kind, names
+        self._store, self._type, self.names = store, names.kind, names
         self._marks.open(store, names)
         self.folder = folder_beside(store.path)
         ((opened,),) = store.run("SELECT hash FROM ledger.record WHERE number = 0")
@@ -124,7 +162,7 @@ class ParquetAccounts(AccountReader):
     def marks(self) -> Path:
         """Write who left or returned since the last generation to a file."""
         private_folder(self.folder / "work" / "marks")
-        path = self.folder / "work" / "marks" / f"{self.fresh_name()}.parquet"
+        path = self.folder / "work" / "marks" / f"{secrets.token_hex(12)}.parquet"
         self._store.run(f"COPY (SELECT person, gone FROM ledger.accounts) TO {text(str(path))}")
         return path
 
@@ -133,14 +171,13 @@ class ParquetAccounts(AccountReader):
         self._store.run("DELETE FROM ledger.accounts")
 
     def open_share(self, scope: str, questions: Collection[int]) -> PrivateNote:
-        charged, name = self._charged([number for number in questions if number in self._charges]), None
+        charged, name = self._charged(questions), None
         if not none(self._store.run, charged):
-            name = self.fresh_name()
+            name = secrets.token_hex(12)
             folder = self.folder / "shares" / name
             private_folder(folder)
             self._store.run(
-                "COPY (SELECT person, CAST(sum(units) AS BIGINT) AS spent "
-                f"FROM ({charged}) c GROUP BY person) TO {text(str(folder / 'all.parquet'))}"
+                f"COPY (SELECT person, units AS spent FROM ({summed(charged)}) c) TO {text(f'{folder}/all.parquet')}"
             )
             seal(folder)
         return self.propose(shares={**self.now.shares, scope: name}, charges={})
@@ -149,10 +186,6 @@ class ParquetAccounts(AccountReader):
         """Propose the generation that is to be in force after the transaction."""
         self._proposed = Generation(**{**asdict(self._now), **changed})
         return {"accounts": self._proposed.note}
-
-    def fresh_name(self) -> str:
-        """A random name, which no folder has yet."""
-        return secrets.token_hex(12)
 
     @property
     def now(self) -> Generation:
@@ -170,7 +203,8 @@ class ParquetAccounts(AccountReader):
         return self.folder / kind / name
 
     def accounts_table(self) -> str:
-        return f"({self._accounts()})"
+        rows = self._files("accounts", [self.now.accounts], person=self._type, spent="BIGINT", gone="BOOLEAN")
+        return f"({rows})"
 
     def charges_table(self) -> str:
         return f"({self.charged()})"
@@ -189,34 +223,22 @@ class ParquetAccounts(AccountReader):
         return Consistency(noted and sums, within)
 
     def shares_hold(self, scopes: Mapping[str, Collection[int]]) -> bool:
-        _ = self.charged()
-        known = self._charges
         return set(self.now.shares) == set(scopes) and all(
-            none(
-                self._store.run,
-                "SELECT 1 FROM (SELECT person, sum(units) AS units "
-                f"FROM ({self._charged([number for number in questions if number in known])}) c GROUP BY person) c "
-                f"FULL JOIN ({self._share(scope)}) s ON s.person = c.person "
-                "WHERE coalesce(c.units, -1) <> coalesce(s.spent, -1)",
-            )
-            for scope, questions in scopes.items()
+            self.is_sum(self._share(scope), self._charged(questions)) for scope, questions in scopes.items()
         )
 
     def gone(self) -> set[Person]:
         rows = self._store.run(
-            f"SELECT coalesce(m.person, a.person) FROM ({self._accounts()}) a FULL JOIN ledger.accounts m "
+            f"SELECT coalesce(m.person, a.person) FROM {self.accounts_table()} a FULL JOIN ledger.accounts m "
             "ON m.person = a.person WHERE coalesce(m.gone, a.gone)"
         )
         return {person for (person,) in rows}
-
-    def _accounts(self) -> str:
-        return self._files("accounts", [self.now.accounts], person=self._type, spent="BIGINT", gone="BOOLEAN")
 
     def _share(self, scope: str) -> str:
         return self._files("shares", [self.now.shares.get(scope)], person=self._type, spent="BIGINT")
 
     def _charged(self, questions: Collection[int]) -> str:
-        names = [self._charges[question] for question in questions]
+        names = [self._charges[question] for question in questions if question in self._charges]
         return self._files("charges", names, question="BIGINT", person=self._type, units="BIGINT")
 
     def _files(self, kind: str, names: Sequence[str | None], **columns: str) -> str:
@@ -283,7 +305,7 @@ class _FileAdmitted:
         return {"units": extent.units, "people": extent.people, **note}
 
     def _written(self, question: int, scopes: Iterable[str], budget: int, units: int) -> PrivateNote:
-        accounts, writer, now, name = self._accounts, self._writer, self._accounts.now, self._accounts.fresh_name()
+        accounts, writer, now, name = self._accounts, self._writer, self._accounts.now, secrets.token_hex(12)
         charges, after = accounts.folder / "charges" / name, accounts.folder / "accounts" / name
         writer.write_charges(self._verdicts, question, charges)
         seal(charges)
@@ -306,3 +328,32 @@ class _FileAdmitted:
             shares=shares,
             charges={str(question): name},
         )
+
+
+def folder_beside(ledger: Path | str) -> Path:
+    """The folder of a ledger's accounts; refuses names that programs which read the files take for patterns."""
+    path = Path(ledger).resolve()
+    folder = path.with_name(path.name + ".accounts")
+    if _SPECIAL & set(str(folder)) or not str(folder).isprintable():
+        raise ArgumentError(
+            f"ledger: Spark keeps accounts beside a file, whose path must have none of {' '.join(sorted(_SPECIAL))}"
+        )
+    return folder
+
+
+def seal(folder: Path) -> None:
+    """List a folder's files in it, so that none can get lost unnoticed, and bring all to the disk."""
+    (folder / _LISTED).write_text(json.dumps(_sizes(folder)), encoding="utf-8")
+    sync_tree(folder)
+
+
+def check_whole(folder: Path) -> None:
+    """Refuse a folder in which files are missing, were cut off, or were added since it was sealed."""
+    with suppress(OSError, ValueError):
+        if json.loads((folder / _LISTED).read_text(encoding="utf-8")) == _sizes(folder):
+            return
+    raise LedgerError(f"{folder} does not hold the files that were written there", reason="damaged")
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in sorted(folder.glob("*.parquet"))}

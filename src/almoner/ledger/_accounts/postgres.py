@@ -35,27 +35,13 @@ class PostgresAccounts(TableAccounts):
 
     def prepare(self, charges: object) -> Offer:
         """Work everything out in the workspace, number the rows, and send number, person and units to the server."""
-        return _SentOffer(self._server, query_of(charges), self._names)
+        return _SentOffer(self._server, query_of(charges), self.names)
 
     def charged(self) -> str:
         """Bring all charges to the workspace."""
-        workspace = self._server.workspace
-        sent, kind, person = (
-            ("encode(person, 'hex')", "VARCHAR", "decode(unhex(split_part(line, chr(9), 2)))")
-            if self._by_text
-            else ("encode(person, 'hex')", "BLOB", "unhex(split_part(line, chr(9), 2))")
-            if self._names.hashed
-            else ("person", "BIGINT", "CAST(split_part(line, chr(9), 2) AS BIGINT)")
-        )
-        workspace.run(f"CREATE OR REPLACE TEMP TABLE charged(question BIGINT, person {kind}, units BIGINT)")
-        self._server.fetch(
-            f"SELECT question, {sent}, units FROM ledger.charges",
-            lambda lines: workspace.run(
-                f"INSERT INTO charged SELECT CAST(split_part(line, chr(9), 1) AS BIGINT), {person}, "
-                "CAST(split_part(line, chr(9), 3) AS BIGINT) FROM (SELECT unnest(string_split(?, chr(10))) AS line)",
-                [lines],
-            ),
-        )
+        person = "person" if self.names.kind == "BIGINT" else "encode(person, 'hex')"
+        kinds = {"question": "BIGINT", "person": self.names.kind, "units": "BIGINT"}
+        self._server.bring(f"SELECT question, {person}, units FROM ledger.charges", "charged", kinds)
         return "SELECT question, person, units FROM charged"
 
     def stored(self, person: Person) -> object:
@@ -141,23 +127,10 @@ class _SentOffer:
         places, join = f"SELECT place FROM pg_temp.{admitted}", "SEMI"
         if 2 * admitted_people > all_people:  # those left out are fewer
             places, join = f"SELECT place FROM {offered} WHERE place NOT IN ({places})", "ANTI"
-        workspace.run(f"CREATE OR REPLACE TEMP TABLE places_of_{admitted}(place BIGINT)")
-        self._server.fetch(
-            places,
-            lambda lines: workspace.run(
-                f"INSERT INTO places_of_{admitted} SELECT CAST(unnest(string_split(?, chr(10))) AS BIGINT)", [lines]
-            ),
-        )
+        self._server.bring(places, f"places_of_{admitted}", {"place": "BIGINT"})
         shrunk = f"shrunk_of_{admitted}"
-        workspace.run(f"CREATE OR REPLACE TEMP TABLE {shrunk}(place BIGINT, units BIGINT)")
-        self._server.fetch(
-            f"SELECT place, units FROM pg_temp.{admitted} WHERE shrunk",
-            lambda lines: workspace.run(
-                f"INSERT INTO {shrunk} SELECT CAST(split_part(line, chr(9), 1) AS BIGINT), "
-                "CAST(split_part(line, chr(9), 2) AS BIGINT) FROM (SELECT unnest(string_split(?, chr(10))) AS line)",
-                [lines],
-            ),
-        )
+        paid_by = f"SELECT place, units FROM pg_temp.{admitted} WHERE shrunk"
+        self._server.bring(paid_by, shrunk, {"place": "BIGINT", "units": "BIGINT"})
         units = f"coalesce(s.units - {payment.fixed:d}, o.units)"
         paid = f"{units} + {payment.fixed:d} AS units"
         if payment.pace is not None:

@@ -1,22 +1,102 @@
 """Each person's account, charge by charge, in three tables of the ledger's own database: accounts, shares, charges."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from almoner._workspace import Query, StepRefused
 from almoner.errors import ArgumentError, DataError, LedgerError
-from almoner.ledger._accounts.reader import AccountReader, none
 from almoner.ledger._names import Names, Person
-from almoner.ledger._record.recorded_terms import TABLES
-from almoner.ledger.interfaces import (
-    Offer,
-    Payment,
-    PrivateNote,
-    Share,
-    Store,
-)
+from almoner.ledger._record.terms import TABLES
+from almoner.ledger.interfaces import Charge, Consistency, Extent, Offer, Payment, PrivateNote, Share, Store
 
-__all__ = ["TableAccounts", "TableAdmitted", "TableOffer", "about_the_data", "left_of", "query_of", "refunded"]
+__all__ = [
+    "AccountReader",
+    "TableAccounts",
+    "TableAdmitted",
+    "TableOffer",
+    "about_the_data",
+    "left_of",
+    "none",
+    "query_of",
+    "refunded",
+    "summed",
+]
+
+
+class AccountReader:
+    """Reads accounts and charges where the ledger is."""
+
+    _store: Store
+    names: Names
+
+    def accounts_table(self) -> str:
+        """SQL of the table of person, spent, gone."""
+        return "ledger.accounts"
+
+    def charges_table(self) -> str:
+        """SQL of the table of question, person, units."""
+        return "ledger.charges"
+
+    def above(self, edges: Sequence[int]) -> list[int]:
+        counted = ", ".join(f"count(CASE WHEN spent >= {edge:d} THEN 1 END)" for edge in edges)
+        (row,) = self._store.run(f"SELECT {counted} FROM {self.accounts_table()} a")
+        return [int(people) for people in row]
+
+    def spent(self, people: Sequence[Person]) -> dict[Person, int]:
+        rows = self._of(people, f"SELECT person, spent FROM {self.accounts_table()} a")
+        return dict.fromkeys(people, 0) | {person: int(spent) for person, spent in rows}
+
+    def charges(self, people: Sequence[Person]) -> dict[Person, list[Charge]]:
+        found: dict[Person, list[Charge]] = {person: [] for person in people}
+        for person, question, units in self._of(
+            people, f"SELECT person, question, units FROM {self.charges_table()} c"
+        ):
+            found[person].append(Charge(int(question), int(units)))
+        return {person: sorted(listed) for person, listed in found.items()}
+
+    def _of(self, people: Sequence[Person], select: str) -> list[tuple[Any, ...]]:
+        """The rows of these people in a table whose first column names people; with their names as they were given."""
+        names = {self.names.token(person): person for person in people}
+        places = ", ".join("?" for _ in people)
+        rows = self._store.run(f"{select} WHERE person IN ({places})", [self.stored(person) for person in people])
+        return [(names[self.named(person)], *row) for person, *row in rows]
+
+    def totals(self) -> dict[int, Extent]:
+        sql = f"SELECT question, count(*), sum(units), max(units) FROM {self.charges_table()} c GROUP BY question"
+        return {int(question): Extent(*map(int, total)) for question, *total in self._store.run(sql)}
+
+    def units_of(self, question: int) -> dict[Person, int]:
+        rows = self._store.run(f"SELECT person, units FROM {self.charges_table()} c WHERE question = ?", [question])
+        return {self.named(person): int(units) for person, units in rows}
+
+    def is_sum(self, share: str, charges: str, parameters: Iterable[object] = ()) -> bool:
+        """True if what people spent on a scope is the sum of these charges; both are SQL."""
+        different = (
+            f"SELECT 1 FROM ({summed(charges)}) c FULL JOIN ({share}) s ON s.person = c.person "
+            "WHERE coalesce(c.units, -1) <> coalesce(s.spent, -1)"
+        )
+        return none(self._store.run, different, parameters)
+
+    def consistent(self, budget: int, refunds: Mapping[int, int]) -> Consistency:
+        accounts, charges, run = self.accounts_table(), self.charges_table(), self._store.run
+        twice = f"SELECT person FROM {accounts} a GROUP BY person HAVING count(*) > 1"
+        different = (
+            f"SELECT 1 FROM (SELECT person, sum(units) AS units FROM {charges} c GROUP BY person) c "
+            f"FULL JOIN {accounts} a ON a.person = c.person WHERE coalesce(c.units, 0) <> coalesce(a.spent, -1)"
+        )
+        outside = f"SELECT 1 FROM {accounts} a WHERE spent > {budget:d} OR spent < 0"
+        given_back = ", ".join(f"{entry:d}" for entry in refunds) or "-1"
+        wrong = f"SELECT 1 FROM {charges} c WHERE (units <= 0) <> (question IN ({given_back}))"
+        within = none(run, outside) and none(run, wrong)
+        within = within and all(none(run, _too_much(charges, entry, of)) for entry, of in refunds.items())
+        return Consistency(none(run, twice) and none(run, different), within)
+
+    def stored(self, person: Person) -> object:
+        return self.names.stored(person)
+
+    def named(self, stored: Any) -> Person:
+        return self.names.named(stored)
 
 
 class TableAccounts(AccountReader):
@@ -25,7 +105,7 @@ class TableAccounts(AccountReader):
     kind = TABLES
 
     def open(self, store: Store, names: Names) -> None:
-        self._store, self._names = store, names
+        self._store, self.names = store, names
 
     def follow(self, note: str) -> None:  # noqa: ARG002 - AccountStore has it
         """Refuse: these accounts are kept nowhere else."""
@@ -36,7 +116,7 @@ class TableAccounts(AccountReader):
 
     def prepare(self, charges: object) -> Offer:
         """Make the tables that the charges are worked out from; the charges themselves follow with the accounts."""
-        return TableOffer(self._store, query_of(charges), self._names)
+        return TableOffer(self._store, query_of(charges), self.names)
 
     def mark(self, person: Person, *, gone: bool) -> PrivateNote:
         stored = self.stored(person)
@@ -49,7 +129,9 @@ class TableAccounts(AccountReader):
         return {}
 
     def open_share(self, scope: str, questions: Collection[int]) -> PrivateNote:
-        self._store.run(f"INSERT INTO ledger.shares SELECT ?, person, units FROM ({_summed(questions)}) c", [scope])
+        self._store.run(
+            f"INSERT INTO ledger.shares SELECT ?, person, units FROM ({summed(_under(questions))}) c", [scope]
+        )
         return {}
 
     def merge(self, entry: int, questions: Collection[int]) -> PrivateNote:
@@ -58,12 +140,12 @@ class TableAccounts(AccountReader):
         Returns:
             units and people of the charges that remain.
         """
-        run, listed = self._store.run, ", ".join(f"{question:d}" for question in questions) or "-1"
+        run, merged = self._store.run, _under(questions)
         run(
-            f"INSERT INTO ledger.charges SELECT {entry:d}, person, units FROM ({_summed(questions)}) c "
+            f"INSERT INTO ledger.charges SELECT {entry:d}, person, units FROM ({summed(merged)}) c "
             "WHERE units <> 0 ORDER BY person"
         )
-        run(f"DELETE FROM ledger.charges WHERE question IN ({listed})")
+        run(merged.replace("SELECT *", "DELETE", 1))
         ((units, people),) = run(
             f"SELECT coalesce(sum(units), 0), count(*) FROM ledger.charges WHERE question = {entry:d}"
         )
@@ -97,16 +179,8 @@ class TableAccounts(AccountReader):
         stored = self._store.run("SELECT DISTINCT scope FROM ledger.shares")
         if {scope for (scope,) in stored} - set(scopes):
             return False
-        return all(
-            none(
-                self._store.run,
-                f"SELECT 1 FROM ({_summed(questions)}) c FULL JOIN (SELECT person, spent FROM ledger.shares "
-                "WHERE scope = ?) s ON s.person = c.person "
-                "WHERE coalesce(c.units, -1) <> coalesce(s.spent, -1)",
-                [scope],
-            )
-            for scope, questions in scopes.items()
-        )
+        share = "SELECT person, spent FROM ledger.shares WHERE scope = ?"
+        return all(self.is_sum(share, _under(questions), [scope]) for scope, questions in scopes.items())
 
     def gone(self) -> set[Person]:
         rows = self._store.run("SELECT person FROM ledger.accounts WHERE gone")
@@ -175,42 +249,32 @@ class TableAdmitted:
         self._table, self._paid, self._payment, self._order = table, paid, payment, order
 
     def refused(self) -> int:
-        return int(self._run(f"SELECT count(*) FROM ({self._paid}) p WHERE paid < wanted")[0][0])
+        return self._of_refused("count(*)")
 
     def missing_mass(self, price: int) -> int:
-        return int(self._run(f"SELECT {self._payment.mass_sql(price)} FROM ({self._paid}) p WHERE paid < wanted")[0][0])
+        return self._of_refused(self._payment.mass_sql(price))
+
+    def _of_refused(self, number: str) -> int:
+        return int(self._run(f"SELECT {number} FROM ({self._paid}) p WHERE paid < wanted")[0][0])
 
     def charge(self, question: int, scopes: Collection[str], budget: int) -> PrivateNote:
         """Charge each person; refuses to go on where the accounts do not add up afterwards."""
         run, table = self._run, self._table
         spent = "SELECT coalesce(sum(spent), 0) FROM ledger.accounts"
         ((before, people, units),) = run(f"SELECT ({spent}), count(*), coalesce(sum(units), 0) FROM {table} c")
-        run(
-            f"UPDATE ledger.accounts SET spent = spent + c.units FROM {table} c "
-            "WHERE c.person = accounts.person AND NOT c.fresh"
-        )
+        _add_to_what_is_there(run, table, scopes)
         run(f"INSERT INTO ledger.accounts SELECT person, units, FALSE FROM {table} c WHERE fresh")
         for scope in scopes:
-            self._charge_share(scope)
+            run(
+                f"INSERT INTO ledger.shares SELECT ?, person, units FROM {table} c WHERE NOT EXISTS "
+                "(SELECT 1 FROM ledger.shares s WHERE s.person = c.person AND s.scope = ?)",
+                [scope, scope],
+            )
         run(f"INSERT INTO ledger.charges SELECT {question:d}, person, units FROM {table} c{self._order}")
         ((after, most),) = run("SELECT coalesce(sum(spent), 0), coalesce(max(spent), 0) FROM ledger.accounts")
         if after != before + units or most > budget:
-            raise LedgerError(
-                "the accounts do not add up", reason="damaged"
-            )  # undone, reported as a failed transaction
+            raise LedgerError("the accounts do not add up", reason="damaged")  # undone, said as a failed transaction
         return {"units": int(units), "people": int(people)}
-
-    def _charge_share(self, scope: str) -> None:
-        self._run(
-            f"UPDATE ledger.shares SET spent = spent + c.units FROM {self._table} c "
-            "WHERE c.person = shares.person AND shares.scope = ?",
-            [scope],
-        )
-        self._run(
-            f"INSERT INTO ledger.shares SELECT ?, person, units FROM {self._table} c WHERE NOT EXISTS "
-            "(SELECT 1 FROM ledger.shares s WHERE s.person = c.person AND s.scope = ?)",
-            [scope, scope],
-        )
 
 
 def refunded(store: Store, remains: str, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
@@ -233,18 +297,20 @@ def refunded(store: Store, remains: str, entry: int, of: int, scopes: Collection
         f"LEFT JOIN {remains} s ON s.person = c.person "
         f"WHERE c.question = {of:d} AND c.units > coalesce(s.units, 0)"
     )
-    back = f"(SELECT person, units FROM ledger.charges WHERE question = {entry:d}) c"
-    run(f"UPDATE ledger.accounts SET spent = spent + c.units FROM {back} WHERE c.person = accounts.person")
-    for scope in scopes:
-        run(
-            f"UPDATE ledger.shares SET spent = spent + c.units FROM {back} "
-            "WHERE c.person = shares.person AND shares.scope = ?",
-            [scope],
-        )
-    ((units, people),) = run(f"SELECT coalesce(sum(units), 0), count(*) FROM {back}")
+    back = f"(SELECT person, units FROM ledger.charges WHERE question = {entry:d})"
+    _add_to_what_is_there(run, back, scopes)
+    ((units, people),) = run(f"SELECT coalesce(sum(units), 0), count(*) FROM {back} c")
     if not none(run, "SELECT 1 FROM ledger.accounts WHERE spent < 0"):
         raise LedgerError("the accounts do not add up", reason="damaged")
     return {"units": int(units), "people": int(people)}
+
+
+def _add_to_what_is_there(run: Callable[..., object], charges: str, scopes: Iterable[str]) -> None:
+    """Add a table of person and units to the accounts, and to shares of these scopes, that people have already."""
+    added = f"SET spent = spent + c.units FROM {charges} c WHERE c.person"
+    run(f"UPDATE ledger.accounts {added} = accounts.person")
+    for scope in scopes:
+        run(f"UPDATE ledger.shares {added} = shares.person AND shares.scope = ?", [scope])
 
 
 def query_of(charges: object) -> Query:
@@ -280,10 +346,25 @@ def left_of(most: int, shares: Iterable[Share], account: str) -> tuple[str, str,
     return joins, left[0] if len(left) == 1 else f"least({', '.join(left)})", scopes
 
 
-def _summed(questions: Collection[int]) -> str:
-    """SQL of the units that these questions charged each person."""
+def summed(charges: str) -> str:
+    """SQL of the units that charges, which are SQL, add up to for each person."""
+    return f"SELECT person, CAST(sum(units) AS BIGINT) AS units FROM ({charges}) c GROUP BY person"
+
+
+def _under(questions: Collection[int]) -> str:
+    """SQL of what these questions charged."""
     listed = ", ".join(f"{question:d}" for question in questions) or "-1"
+    return f"SELECT * FROM ledger.charges WHERE question IN ({listed})"
+
+
+def _too_much(charges: str, entry: int, of: int) -> str:
+    """SQL that selects the people whose refund exceeds their reservation."""
     return (
-        "SELECT person, CAST(sum(units) AS BIGINT) AS units FROM ledger.charges "
-        f"WHERE question IN ({listed}) GROUP BY person"
+        f"SELECT 1 FROM {charges} c LEFT JOIN {charges} r ON r.person = c.person AND r.question = {of:d} "
+        f"WHERE c.question = {entry:d} AND -c.units > coalesce(r.units, 0)"
     )
+
+
+def none(run: Callable[..., list[tuple[Any, ...]]], sql: str, parameters: Iterable[object] = ()) -> bool:
+    """True if a search for contradictions finds none."""
+    return not run(f"SELECT 1 FROM ({sql}) contradictions LIMIT 1", parameters)

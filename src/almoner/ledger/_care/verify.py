@@ -1,9 +1,11 @@
-"""Checking a ledger: the record is unbroken, and the accounts are what the record says."""
+"""Checks of a ledger: the record is unbroken, the accounts are what the record says; and its summary."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 from almoner._units import exact
 from almoner.errors import DataError, LedgerError
@@ -13,7 +15,7 @@ from almoner.ledger._record.entries import START, Entry, Row, digest, filed_unde
 from almoner.ledger._record.rules import CHARGING, Rules
 from almoner.ledger.interfaces import Consistency, Payment
 
-__all__ = ["Finding", "check_export", "export", "verify"]
+__all__ = ["Finding", "Summary", "check_export", "check_export_file", "export", "left_at_worst", "summary", "verify"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,8 @@ def verify(ledger: Ledger, *, head: str | None = None) -> list[Finding]:
 
     def work() -> list[Finding]:
         checks = _Checks(ledger)
-        due = [*_CHECKS, *(check for kind, check in _CHECKS_OF_KINDS.items() if checks.has_kind(kind))]
+        kinds = {None, *(row.kind for row in checks.rows)}
+        due = [(what, check) for kind, what, check in _CHECKS if kind in kinds]
         findings = [Finding(what, _holds(check, checks)) for what, check in due]
         if head is not None:
             findings.append(Finding("the entry that was the last once is still there", checks.has(head)))
@@ -52,14 +55,8 @@ def export(ledger: Ledger) -> Iterator[str]:
     It shows when a person left or returned, but not who: give it to auditors, not to analysts.
     """
     for row in ledger.rows():
-        yield plain(
-            {
-                "number": row.number,
-                "public": json.loads(row.public),
-                "private": digest(row.private),
-                "hash": row.hash,
-            }
-        )
+        shown = {"number": row.number, "public": json.loads(row.public), "hash": row.hash}
+        yield plain({**shown, "private": digest(row.private)})
 
 
 def check_export(lines: Iterable[str]) -> int:
@@ -81,6 +78,82 @@ def check_export(lines: Iterable[str]) -> int:
     return count
 
 
+def check_export_file(path: Path) -> tuple[int, str]:
+    """Check the chain of hashes in a file of lines that ``export`` gave.
+
+    Returns:
+        The number of entries, and the head: compare it with a ``ledger.head`` that was kept elsewhere, since a chain
+        that was cut off at the end is unbroken.
+
+    Raises:
+        LedgerError: the file cannot be read.
+        DataError: the chain is broken, or a line is no entry.
+    """
+    try:
+        text = path.read_text(encoding="utf-8").removesuffix("\n")
+    except (OSError, UnicodeDecodeError):
+        raise LedgerError(f"{path} cannot be read") from None
+    lines = text.split("\n") if text else []  # not splitlines(): text in the entries may hold other ends of lines
+    count = check_export(lines)
+    last = json.loads(lines[-1])
+    return count, f"{last['number']}:{last['hash']}"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The terms of a ledger and the questions that were answered, without their answers. Every field is public.
+
+    Attributes:
+        terms: measure, epsilon, delta and amount of the budget (under the name of its symbol, rho or epsilon), the kind
+            of people's names, and when it was made; the periods, where there are any.
+        entries: the number of entries of the record.
+        head: number and hash of the last entry, as ``verify`` takes it.
+        questions: number, time, analyst, purpose, key, question and "rho at most" (or epsilon) of each, in order; and
+            the data set, where the ledger knows some.
+    """
+
+    terms: dict[str, Any]
+    entries: int
+    head: str
+    questions: tuple[dict[str, Any], ...]
+
+
+def summary(ledger: Ledger) -> Summary:
+    """The terms of an open ledger, its head, and every question that was answered, with its worst-case price."""
+    entries, head = ledger.entries(), ledger.head
+    first = entries[0].public
+    terms = {name: first[name] for name in ("measure", "epsilon", "delta", "person", "time")}
+    if ledger.terms.keys_delta is not None:
+        terms["keys_delta"] = ledger.terms.keys_delta
+    if ledger.periods is not None:
+        terms["periods"] = ledger.periods.public | {"count": ledger.periods.count}
+    terms[ledger.symbol] = first["budget"] / first["units"]
+    questions = tuple(
+        {"number": entry.number}
+        | {name: entry.public[name] for name in ("time", "analyst", "purpose", "key")}
+        | {name: entry.public[name] for name in ("dataset",) if name in entry.public}
+        | {
+            "question": entry.public.get("question", {}),
+            f"{ledger.symbol} at most": entry.public["price"] / first["units"],
+        }
+        for entry in entries
+        if entry.kind == "answered"
+    )
+    return Summary(terms, len(entries), head, questions)
+
+
+def left_at_worst(ledger: Ledger, *, analyst: str, purpose: str | None = None) -> int:
+    """Units left for an analyst's new questions to a person who paid the highest price of every question so far.
+
+    In units, public: from the budget, limits, reservations and prices alone. Most people have more left; with periods,
+    most periods have.
+
+    Guarantee: every person who has not left can still pay a question of at most this price, whatever their rows are.
+    Source: docs/proofs/individual-filter.md, "How complete an answer is".
+    """
+    return min(ledger.left_by_period(analyst, purpose).values())
+
+
 class _Checks:
     """Comparisons of the record, read once, with the accounts. Every check may raise on what is not even an entry."""
 
@@ -89,16 +162,16 @@ class _Checks:
         self._accounts = ledger.accounts
 
     @cached_property
-    def _rows(self) -> list[Row]:
+    def rows(self) -> list[Row]:
         return self._ledger.rows()
 
     @cached_property
     def _rules(self) -> Rules:
-        return Rules.of(self._rows)
+        return Rules.of(self.rows)
 
     @cached_property
     def _answered(self) -> list[Entry]:
-        return [row.entry(private=True) for row in self._rows if row.kind in CHARGING]
+        return self.of_kind(*CHARGING)
 
     @cached_property
     def _consistency(self) -> Consistency:
@@ -106,28 +179,27 @@ class _Checks:
 
     def unbroken(self) -> bool:
         before = START
-        for place, row in enumerate(self._rows):
+        for place, row in enumerate(self.rows):
             if row.number != place or seal(before, place, row.public, digest(row.private)) != row.hash:
                 return False
             before = row.hash
-        return bool(self._rows) and self._rows[0].entry().kind == "opened"
+        return bool(self.rows) and self.rows[0].entry().kind == "opened"
 
     def filed(self) -> bool:
         return all(
             filed_under(row.entry().public) == (row.kind, row.key, row.analyst, row.purpose, row.reserved)
-            for row in self._rows
+            for row in self.rows
         )
 
-    def has_kind(self, kind: str) -> bool:
-        """True if there are entries of a kind."""
-        return any(row.kind == kind for row in self._rows)
+    def of_kind(self, *kinds: str) -> list[Entry]:
+        """The entries of these kinds, with their private parts."""
+        return [row.entry(private=True) for row in self.rows if row.kind in kinds]
 
     @cached_property
     def _erased(self) -> dict[int, int]:
         """The units of each person who was erased, by the entry that did it last."""
         last = set(self._rules.erased.values())
-        entries = [row.entry(private=True) for row in self._rows if row.kind == "erased"]
-        return {entry.number: int(entry.private["units"]) for entry in entries if entry.number in last}
+        return {entry.number: int(entry.private["units"]) for entry in self.of_kind("erased") if entry.number in last}
 
     def _is_merged(self, entry: Entry) -> bool:
         whose = (entry.public["analyst"], entry.public["purpose"])
@@ -135,12 +207,8 @@ class _Checks:
 
     def questions(self) -> bool:
         totals = {question: (total.units, total.people) for question, total in self._accounts.totals().items()}
-        charged = {
-            entry.number: entry.private
-            for entry in self._answered
-            if entry.private["people"] and not self._is_merged(entry)
-        }
-        recorded = {number: (note["units"], note["people"]) for number, note in charged.items()}
+        charged = [entry for entry in self._answered if entry.private["people"] and not self._is_merged(entry)]
+        recorded = {entry.number: (entry.private["units"], entry.private["people"]) for entry in charged}
         if not self._erased:
             return totals == recorded
         questions = {number: total for number, total in totals.items() if number not in self._erased}
@@ -165,12 +233,10 @@ class _Checks:
     def totals_of_merged(self) -> bool:
         left: dict[tuple[str, str | None], int] = {}
         for entry in self._answered:
-            whose = (entry.public["analyst"], entry.public["purpose"])
-            if entry.kind == "merged":
-                if not self._is_merged(entry):
-                    left[whose] = left.get(whose, 0) - int(entry.private["units"])
-            elif self._is_merged(entry):
-                left[whose] = left.get(whose, 0) + int(entry.private["units"])
+            merged = self._is_merged(entry)
+            if merged != (entry.kind == "merged"):  # the totals that are in force, and what they stand for
+                whose = (entry.public["analyst"], entry.public["purpose"])
+                left[whose] = left.get(whose, 0) + (1 if merged else -1) * int(entry.private["units"])
         if self._erased:  # the sum over all is compared in totals_of_erased
             return all(each >= 0 for each in left.values())
         return not any(left.values())
@@ -199,7 +265,7 @@ class _Checks:
 
     def streams(self) -> bool:
         begun, updates = {}, {}
-        for entry in (row.entry() for row in self._rows if row.kind in ("stream", "update")):
+        for entry in (row.entry() for row in self.rows if row.kind in ("stream", "update")):
             public = entry.public
             if entry.kind == "stream":
                 begun[public["key"]], updates[public["key"]] = (public["analyst"], public["purpose"]), 0
@@ -232,29 +298,22 @@ class _Checks:
         return self._rules.gone == self._accounts.gone()
 
     def delta(self) -> bool:
-        charged = {
-            entry.public["question"]: exact(entry.public["delta"])
-            for entry in (row.entry() for row in self._rows if row.kind == "delta")
-        }
-        cost = {
-            str(entry.public["key"]): exact(entry.public["delta"])
-            for entry in self._answered
-            if "delta" in entry.public
-        }
+        charged = {entry.public["question"]: exact(entry.public["delta"]) for entry in self.of_kind("delta")}
+        asked = [entry.public for entry in self._answered if "delta" in entry.public]
+        cost = {str(public["key"]): exact(public["delta"]) for public in asked}
         declared = self._rules.terms.keys_delta
         return charged == cost and self._rules.delta == sum(cost.values()) <= exact(declared or 0)
 
     def datasets(self) -> bool:
         known: dict[str, Dataset] = {}
-        answered = {entry.number: entry.public for entry in self._answered}
-        for row in self._rows:
-            if row.kind == "dataset":
-                new = Dataset.read(row.entry().public, row.number)
+        for entry in self.of_kind("dataset", "answered"):
+            public = entry.public
+            if entry.kind == "dataset":
+                new = Dataset.read(public, entry.number)
                 if new.version != (known[new.name].version + 1 if new.name in known else 1):
                     return False
                 known[new.name] = new
-            elif row.kind == "answered" and known:
-                public = answered[row.number]
+            elif known:
                 said = {name: known[name].number for name in public["declared"]}
                 if public["dataset"] not in said or said != public["declared"]:
                     return False
@@ -262,41 +321,44 @@ class _Checks:
 
     def has(self, head: str) -> bool:
         number, _, hash_ = head.partition(":")
-        return number.isdecimal() and any(row.number == int(number) and row.hash == hash_ for row in self._rows)
+        return number.isdecimal() and any(row.number == int(number) and row.hash == hash_ for row in self.rows)
 
 
-_CHECKS: list[tuple[str, Callable[[_Checks], bool]]] = [
-    ("the chain of hashes is unbroken, from the first entry to the last", _Checks.unbroken),
-    ("every entry is filed under its own key, analyst and purpose", _Checks.filed),
-    ("the charges of every question add up to its recorded total", _Checks.questions),
-    ("every account is the sum of its charges", _Checks.sums),
-    ("no account is above the budget, and no charge above the price of its question", _Checks.within),
-    ("every training gave back, once at most, no more than it had reserved for each person", _Checks.trainings),
-    ("the updates of every stream follow one another, under its own analyst and purpose", _Checks.streams),
-    ("what every person could pay at least for each question follows from what the record said before", _Checks.floors),
-    ("what keys that were not public cost in delta adds up to at most what was declared", _Checks.delta),
-    ("the limited shares are the sums of the charges that they limit", _Checks.shares),
-    ("who left and who returned is what the record says", _Checks.gone),
-]
-
-
-_CHECKS_OF_KINDS: dict[str, tuple[str, Callable[[_Checks], bool]]] = {
-    "merged": (
+_CHECKS: list[tuple[str | None, str, Callable[[_Checks], bool]]] = [
+    (None, "the chain of hashes is unbroken, from the first entry to the last", _Checks.unbroken),
+    (None, "every entry is filed under its own key, analyst and purpose", _Checks.filed),
+    (None, "the charges of every question add up to its recorded total", _Checks.questions),
+    (None, "every account is the sum of its charges", _Checks.sums),
+    (None, "no account is above the budget, and no charge above the price of its question", _Checks.within),
+    (None, "every training gave back, once at most, no more than it had reserved for each person", _Checks.trainings),
+    (None, "the updates of every stream follow one another, under its own analyst and purpose", _Checks.streams),
+    (
+        None,
+        "what every person could pay at least for each question follows from what the record said before",
+        _Checks.floors,
+    ),
+    (None, "what keys that were not public cost in delta adds up to at most what was declared", _Checks.delta),
+    (None, "the limited shares are the sums of the charges that they limit", _Checks.shares),
+    (None, "who left and who returned is what the record says", _Checks.gone),
+    (
+        "merged",
         "what was merged adds up, for each analyst and purpose, to what those questions recorded; what single ones of "
         "them charged is not there to be checked",
         _Checks.totals_of_merged,
     ),
-    "erased": (
+    (
+        "erased",
         "with the totals of people who were erased, all charges add up to what was recorded; what single questions "
         "charged these people is not there to be checked",
         _Checks.totals_of_erased,
     ),
-    "dataset": (
+    (
+        "dataset",
         "since data sets are declared, every question says which ones it was about, by their declarations then",
         _Checks.datasets,
     ),
-}
-"""Checks that are due where the record has entries of a kind."""
+]
+"""Checks, each due where the record has entries of a kind; those of None always."""
 
 
 def _holds(check: Callable[[_Checks], bool], checks: _Checks) -> bool:

@@ -4,20 +4,19 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
-from math import nan
 from numbers import Real
 from typing import Any, Self
 
 from almoner import _check
 from almoner.errors import ArgumentError
 from almoner.ledger._record.entries import Run, read_rows
+from almoner.ledger._record.terms import NAMES
 
 __all__ = ["Dataset", "Domain", "read_datasets"]
 
 _MOST_KEYS = 100_000
 _LONGEST = 1000
 _LARGEST = 1e100
-_NAMES = {"BIGINT": "whole numbers", "VARCHAR": "text"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +41,10 @@ class Domain:
             return
         for name in ("low", "high"):
             end = getattr(self, name)
-            real = not isinstance(end, bool) and isinstance(end, Real)
-            number = nan if not real else end if isinstance(end, int) else float(end)
-            if not -_LARGEST <= number <= _LARGEST:
+            real = isinstance(end, Real) and not isinstance(end, bool)
+            if not real or not -_LARGEST <= end <= _LARGEST:
                 raise ArgumentError(f"columns: {name}={end!r:.40} must be a number within {_LARGEST:g}")
-            object.__setattr__(self, name, number)
+            object.__setattr__(self, name, end if isinstance(end, int) else float(end))
         if not self.low < self.high:  # type: ignore[operator]  # both are numbers now
             raise ArgumentError(f"columns: low={self.low!r} must be below high={self.high!r}")
 
@@ -99,21 +97,15 @@ class Dataset:
     @classmethod
     def read(cls, public: Mapping[str, Any], number: int) -> Self:
         """The data set that an entry declares."""
-        return cls(
-            public["dataset"], public["person"], public["names"], public["columns"], int(public["version"]), number
-        )
+        name, person, names = public["dataset"], public["person"], public["names"]
+        return cls(name, person, names, public["columns"], int(public["version"]), number)
 
     @property
     def public(self) -> dict[str, object]:
         """The public part of the entry that declares it."""
-        return {
-            "kind": "dataset",
-            "dataset": self.name,
-            "version": self.version,
-            "person": self.person,
-            "names": self.names,
-            "columns": {column: domain.public for column, domain in self.columns.items()},
-        }
+        said = {"dataset": self.name, "version": self.version, "person": self.person, "names": self.names}
+        columns = {column: domain.public for column, domain in self.columns.items()}
+        return {"kind": "dataset", **said, "columns": columns}
 
     def difference(self, other: "Dataset") -> str | None:
         """The first field in which another declaration of the name differs, in words; None where there is none."""
@@ -122,9 +114,7 @@ class Dataset:
         for column in (*self.columns, *other.columns):
             own, new = self.columns.get(column), other.columns.get(column)
             if own is None or new is None:
-                return (
-                    f"{'no column' if own is None else 'a column'} {column!r}{'' if own is None else ', not without'}"
-                )
+                return f"no column {column!r}" if own is None else f"a column {column!r}, not without"
             if (own.low, own.high) != (new.low, new.high):
                 return f"low={own.low!r} and high={own.high!r} of {column!r}, not {new.low!r} and {new.high!r}"
             if [*map(repr, own.keys or ())] != [*map(repr, new.keys or ())]:
@@ -166,7 +156,7 @@ class Dataset:
     @property
     def spelled(self) -> str:
         """Kind of people's names, in words."""
-        return _NAMES[self.names]
+        return NAMES[self.names]
 
 
 def read_datasets(run: Run) -> dict[str, Dataset]:

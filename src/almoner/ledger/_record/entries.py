@@ -13,20 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-__all__ = [
-    "START",
-    "Entry",
-    "Row",
-    "add",
-    "digest",
-    "filed_under",
-    "find",
-    "insert",
-    "plain",
-    "read_rows",
-    "seal",
-    "sealed",
-]
+__all__ = ["START", "Entry", "Row", "digest", "filed_under", "find", "insert", "plain", "read_rows", "seal", "sealed"]
 
 START = "0" * 64
 """The seal of the first entry, in place of an entry before it."""
@@ -138,15 +125,6 @@ def insert(run: Run, row: Sequence[object]) -> None:
     """Add a row to the end of the record."""
     places = ", ".join("?" for _ in Row._fields)
     run(f"INSERT INTO ledger.record({COLUMNS}) VALUES ({places})", list(row))
-
-
-def add(
-    run: Run, last: tuple[int, str], public: Mapping[str, object], private: Mapping[str, object]
-) -> tuple[Entry, str | None]:
-    """(A new entry at the end of the record, its key), after the last one's number and hash."""
-    row = sealed(last[0] + 1, last[1], public, private)
-    insert(run, row)
-    return row.entry(), row.key
 
 
 def find(run: Run, key: str) -> Entry | None:

@@ -6,7 +6,7 @@ all use it.
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
@@ -16,23 +16,24 @@ from unicodedata import normalize
 
 from almoner import _check
 from almoner._units import exact, to_float
-from almoner.errors import ArgumentError
+from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.ledger._names import Person
+from almoner.ledger._payment import exceeded
 from almoner.ledger._record.datasets import Dataset
-from almoner.ledger._record.entries import START, Entry, Row
-from almoner.ledger._record.recorded_terms import RecordedTerms
-from almoner.ledger._record.terms import PURE, delta_exceeded, exceeded
+from almoner.ledger._record.entries import START, Entry, Row, Run, read_rows
+from almoner.ledger._record.terms import PURE, RecordedTerms
 from almoner.ledger._record.watch import Watch
-from almoner.ledger.interfaces import Payment, Share
+from almoner.ledger.interfaces import Charge, Payment, Share
 
 __all__ = [
     "CHARGING",
     "EVERYTHING",
     "Allowance",
+    "Answered",
     "ConsumerState",
-    "Earmark",
     "Rules",
-    "Watched",
+    "history",
+    "net_charges",
     "scope_of",
 ]
 
@@ -126,6 +127,11 @@ class Allowance(NamedTuple):
     most: int
     shares: tuple[Share, ...]
 
+    @property
+    def least(self) -> int:
+        """Of these."""
+        return min([self.most, *(share.most for share in self.shares)])
+
 
 Places = tuple[int, int]
 """The first and the last of the periods, by their places in the ledger's list, that a question can be about."""
@@ -137,19 +143,15 @@ class HighestCharge:
     It is kept for runs of periods with the same number of units.
     """
 
-    __slots__ = ("_runs",)
+    __slots__ = ("runs",)
 
     def __init__(self) -> None:
-        self._runs: list[tuple[int, int]] = [(0, 0)]
-        """(first place, units): up to the place where the next one begins."""
+        self.runs: list[tuple[int, int]] = [(0, 0)]
+        """(first place, units) of each run, in order: up to the place where the next one begins."""
 
     def most(self, places: Places | None = None) -> int:
         """The highest over these periods; over all for None."""
         return max(units for _, units in self._within(places))
-
-    def runs(self) -> list[tuple[int, int]]:
-        """(first place, units) of each run, in order."""
-        return list(self._runs)
 
     def charge(self, places: Places | None, after: Callable[[int], int]) -> None:
         """Follow a question about these periods; about all for None.
@@ -159,37 +161,37 @@ class HighestCharge:
             after: the most that anybody has been charged afterwards who had been charged so much, or less, before.
         """
         if places is None:
-            self._runs = [(start, after(units)) for start, units in self._runs]
+            self.runs = [(start, after(units)) for start, units in self.runs]
             return
         first, beyond = places[0], places[1] + 1
         low, high = max(0, self._next(first - 1) - 1), self._next(beyond)
-        before = [run for run in self._runs[low : low + 1] if run[0] < first]
+        before = [run for run in self.runs[low : low + 1] if run[0] < first]
         charged = [(start, after(units)) for start, units in self._within(places)]
         runs = [*before, *charged, (beyond, self.at(beyond))]
-        self._runs[low:high] = [next(same) for _, same in groupby(runs, key=lambda run: run[1])]
+        self.runs[low:high] = [next(same) for _, same in groupby(runs, key=lambda run: run[1])]
 
     def at(self, place: int) -> int:
         """The units of one period."""
-        return self._runs[self._next(place) - 1][1]
+        return self.runs[self._next(place) - 1][1]
 
     def or_all_of(self, parts: "Sequence[HighestCharge]") -> "HighestCharge":
         """In each period the lower of this bound and the sum of others, which bound the parts of what is charged."""
         least = HighestCharge()
-        starts = sorted({start for each in (self, *parts) for start, _ in each.runs()})
+        starts = sorted({start for each in (self, *parts) for start, _ in each.runs})
         runs = [(start, min(self.at(start), sum(each.at(start) for each in parts))) for start in starts]
-        least._runs = [next(same) for _, same in groupby(runs, key=lambda run: run[1])]
+        least.runs = [next(same) for _, same in groupby(runs, key=lambda run: run[1])]
         return least
 
     def _within(self, places: Places | None) -> list[tuple[int, int]]:
         """The runs from the first to the last of these places; they begin there at the earliest."""
         if places is None:
-            return self._runs
+            return self.runs
         first, last = places
-        return [(first, self.at(first)), *self._runs[self._next(first) : self._next(last)]]
+        return [(first, self.at(first)), *self.runs[self._next(first) : self._next(last)]]
 
     def _next(self, place: int) -> int:
         """Which run is the first that begins after a place."""
-        return bisect_right(self._runs, place, key=lambda run: run[0])
+        return bisect_right(self.runs, place, key=lambda run: run[0])
 
 
 class Rules:
@@ -280,7 +282,7 @@ class Rules:
         price, payment = int(terms["price"]), Payment(terms.get("pace"))
         allowance = self.allowance(analyst=str(row.analyst), purpose=row.purpose, reserved=row.reserved)
         limits = dict(allowance.shares)
-        price = min([price, payment.allowed(allowance.most), *map(payment.allowed, limits.values())])
+        price = min(price, payment.allowed(allowance.least))
         places = self.places(terms.get("periods") if row.kind == "answered" else None)
         self.charged.charge(places, lambda spent: payment.after(spent, allowance.most, price))
         for scope in _scopes(str(row.analyst), row.purpose):
@@ -410,7 +412,7 @@ class Rules:
         """
         allowance = self.allowance(analyst=analyst, purpose=purpose, reserved=None)
         worst = self._worst(allowance, self.charged_in_all)
-        starts = sorted({start for _, each in worst for start, _ in each.runs()})
+        starts = sorted({start for _, each in worst for start, _ in each.runs})
         labels = ("",) if self.terms.periods is None else self.terms.periods.labels
         lefts = {place: min(most - each.at(place) for most, each in worst) for place in starts if place < len(labels)}
         return {labels[place]: max(0, units) for place, units in lefts.items()}
@@ -446,7 +448,9 @@ class Rules:
             raise ArgumentError(f"delta={delta!r}: this ledger was made without keys_delta=, so keys must be public")
         left = exact(declared) - self.delta
         if not 0 < exact(delta) <= left:
-            raise delta_exceeded(delta, declared, to_float(left, per=1, down=True))
+            rest = to_float(left, per=1, down=True)
+            said = f"delta = {delta:.6g} for keys; {rest:.6g} is left of the ledger's keys_delta = {declared:.6g}"
+            raise BudgetExceeded(f"this costs {said}", asked=delta, spent=declared - rest, left=rest)
 
     def admit(
         self,
@@ -462,12 +466,7 @@ class Rules:
     ) -> tuple[Allowance, int]:
         """The ``allowance`` of a question, and the units, at most the price, that every person can pay for it.
 
-        Args: those of ``Transaction.admit``; ``who`` is the analyst and the purpose.
-
-        Raises:
-            ArgumentError: nothing is reserved under this key for this analyst and purpose.
-            BudgetExceeded: by public facts alone, nobody can pay the price and have ``spare`` left; or a person may not
-                be able to pay, and it is not asked ``anyway``.
+        Args and errors are those of ``Transaction.admit``; ``who`` is the analyst and the purpose.
         """
         self.allow_delta(delta)
         analyst, purpose = who
@@ -478,9 +477,8 @@ class Rules:
             if earmark is None or not earmark.whose.items() <= asks.items():
                 raise ArgumentError(f"reserved={reserved!r} reserves nothing for this analyst and purpose")
         allowance = self.allowance(analyst=analyst, purpose=purpose, reserved=reserved)
-        least = min([allowance.most, *(share.most for share in allowance.shares)])
-        if price + spare > least:
-            raise exceeded(price + spare, self.terms.budget, least, self.terms.symbol)
+        if price + spare > allowance.least:
+            raise exceeded(price + spare, self.terms.budget, allowance.least, self.terms.symbol)
         if earmark is not None and price > earmark.units:
             raise exceeded(price, earmark.units, earmark.units, self.terms.symbol)
         left = self.left(allowance, self.places(periods)) - spare
@@ -488,6 +486,59 @@ class Rules:
         if floor < price and not anyway and not self.watching(analyst, purpose):
             payment.refuse_uncertain(left, price, self.terms.budget, self.terms.symbol)
         return allowance, floor
+
+
+class Answered(NamedTuple):
+    """An entry that charges people, and what was in force before it. Private, because of ``gone``.
+
+    Fields:
+        entry: a question's; or a training's, where it reserved or settled.
+        allowance: the most that each person may have spent after it.
+        gone: the people who had left.
+        left: units that every person had left for it at least, by what is public; see ``Rules.left``.
+        left_by_budget: the same as older versions stated it; see ``Rules.left_by_budget``.
+    """
+
+    entry: Entry
+    allowance: Allowance
+    gone: frozenset[Person]
+    left: int
+    left_by_budget: int
+
+
+def history(rows: Iterable[Row]) -> Iterator[Answered]:
+    """Every entry that charged people or gave something back, in order, with what was in force before it."""
+    rules = Rules()
+    for row in rows:
+        if row.kind in CHARGING:
+            allowance = rules.allowance(analyst=str(row.analyst), purpose=row.purpose, reserved=row.reserved)
+            entry, gone = row.entry(private=True), frozenset(rules.gone)
+            places = rules.places(entry.public.get("periods") if entry.kind == "answered" else None)
+            lefts = rules.left(allowance, places), rules.left_by_budget(allowance, places)
+            yield Answered(entry, allowance, gone, *lefts)
+        rules.read(row)
+
+
+def net_charges(run: Run, charges: Mapping[Person, Sequence[Charge]]) -> dict[Person, list[tuple[Entry, int]]]:
+    """Entries that charged these people, each with the units in the end: without what a training gave back. Private.
+
+    Args:
+        run: executes SQL where the ledger is.
+        charges: units by name of the account and number of the entry, as accounts keep them; what is given back is
+            below zero. Private.
+    """
+    charged = {name: dict(listed) for name, listed in charges.items()}
+    listed = ", ".join(f"{number:d}" for number in sorted({n for each in charged.values() for n in each})) or "-1"
+    entries = [row.entry() for row in read_rows(run, f"number IN ({listed})")]
+    for entry in entries:
+        for units in charged.values():
+            if entry.kind == "settled" and entry.number in units:
+                units[int(entry.public["of"])] += units[entry.number]
+    remain = [entry for entry in entries if entry.kind != "settled"]
+    return {
+        name: [(entry, units[entry.number]) for entry in remain if entry.number in units]
+        for name, units in charged.items()
+    }
 
 
 def scope_of(analyst: str | None, purpose: str | None) -> str:

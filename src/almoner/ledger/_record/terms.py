@@ -1,4 +1,4 @@
-"""Terms of a ledger, as people write them: who may spend how much, and how people are named.
+"""Terms of a ledger, as people write them and as its first entry says them: who may spend how much, and their names.
 
 What is counted in a ledger depends on its budget:
 
@@ -7,30 +7,25 @@ What is counted in a ledger depends on its budget:
     filters.Basic     epsilon, of Laplace noise, with delta = 0
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from math import floor
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import inf, nextafter, sqrt
+from numbers import Integral
+from typing import Any, Self
 
 from almoner import _check
-from almoner._spelling import EXACT, check_spelling
+from almoner._spelling import EXACT, check_spelling, spelled
 from almoner._units import MEASURE, RANGE, exact, to_float
-from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
+from almoner.accounting import meaning
+from almoner.curves import approximate, gaussian, tradeoff, zcdp
+from almoner.errors import ArgumentError, LedgerError, UnknownPerson, Unsupported
 from almoner.filters import Basic, Gaussian, Zcdp
-from almoner.ledger._record.periods import Periods
+from almoner.ledger._names import Person
+from almoner.ledger._payment import exceeded
+from almoner.ledger._periods import Periods
 
-__all__ = [
-    "GAUSSIAN",
-    "NAMES",
-    "PURE",
-    "RENAMED",
-    "ZCDP",
-    "LedgerBudget",
-    "Terms",
-    "counted",
-    "delta_exceeded",
-    "exceeded",
-]
+__all__ = ["GAUSSIAN", "NAMES", "PURE", "RENAMED", "TABLES", "ZCDP", "LedgerBudget", "RecordedTerms", "Terms"]
 
 ZCDP, GAUSSIAN, PURE = "zCDP rho", "Gaussian rho", "epsilon"
 """The measures, as first entries name them. Gaussian rho is mu squared / 2."""
@@ -41,6 +36,11 @@ LedgerBudget = Zcdp | Gaussian | Basic
 NAMES = {"BIGINT": "whole numbers", "VARCHAR": "text"}
 """Kinds of people's names, in words."""
 
+TABLES = "tables"
+"""The place of accounts where the terms say nothing else."""
+
+_LEFT_OUT = {"accounts": TABLES, "keys_delta": None, "pseudonyms": None, "spelling": EXACT}
+"""Fields that a first entry says only where they are not these."""
 
 RENAMED = {
     "budget": "terms=ledger.Terms(filters.Zcdp(rho=0.1))",
@@ -84,19 +84,15 @@ class Terms:
         if self.spelling is not None:
             check_spelling(self.spelling)
             if self.spelling != EXACT and self.person == "BIGINT":
-                raise ArgumentError(
-                    f"spelling={self.spelling!r} is for people who are named by text, not by whole numbers"
-                )
+                raise ArgumentError(f"spelling={self.spelling!r} is for people named by text, not by whole numbers")
         if self.periods is not None and not isinstance(self.periods, Periods):
             raise ArgumentError(f"periods={self.periods!r} must be a ledger.Periods")
         if self.periods is not None and self.keys_delta is not None:
             raise Unsupported("keys_delta with periods: what several periods of a person add to a delta is not proven")
         if self.keys_delta is not None:
             _check.between(0, 1, keys_delta=self.keys_delta)
-            if isinstance(self.budget, Basic):
-                raise ArgumentError(
-                    f"keys_delta={self.keys_delta!r}: a pure budget has delta = 0; use Zcdp or Gaussian"
-                )
+        if self.keys_delta is not None and isinstance(self.budget, Basic):
+            raise ArgumentError(f"keys_delta={self.keys_delta!r}: a pure budget has delta = 0; use Zcdp or Gaussian")
         if self.person is not None:
             _check.one_of(tuple(NAMES), person=self.person)
         for scope, share in self.limits.items():
@@ -111,14 +107,195 @@ class Terms:
         """Terms, or those of a budget alone."""
         return given if isinstance(given, Terms) else cls(given)
 
-    def limits_of(self, budget: int) -> dict[tuple[str, str], int]:
-        """Units that each limit lets a person spend, by ("analyst" or "purpose", name); rounded down.
+
+@dataclass(frozen=True, slots=True)
+class RecordedTerms:
+    """Terms that a ledger was made for. Public.
+
+    Fields:
+        budget: of each person, units of the measure.
+        epsilon, delta: as the budget was given, if it was given so.
+        person: how accounts are named: BIGINT or VARCHAR; with periods VARCHAR, or HUGEINT for numbers of units.
+        accounts: how accounts are kept.
+        measure: what is counted.
+        keys_delta: what all questions for keys that are not public may cost in delta; None for no such questions.
+        pseudonyms: by which the key of keyed hashes is known; None where people are named as in the data.
+        periods: each of which brings everybody a budget; None: there is one for good.
+        names: with periods, how the data name people: BIGINT or VARCHAR.
+        spelling: which spellings of a text name one person: exact, nfc or caseless.
+    """
+
+    budget: int
+    epsilon: float | None
+    delta: float | None
+    person: str
+    accounts: str = TABLES
+    measure: str = ZCDP
+    keys_delta: float | None = None
+    pseudonyms: str | None = None
+    periods: Periods | None = None
+    names: str = "VARCHAR"
+    spelling: str = EXACT
+
+    @classmethod
+    def of(cls, terms: Terms, accounts: str) -> Self:
+        """The terms of a new ledger, whose accounts are kept so.
+
+        Raises:
+            LedgerError: a budget and a kind of names are missing.
+        """
+        if terms.budget is None or terms.person is None:
+            raise LedgerError(
+                "a ledger that is not there cannot be made without a budget and a kind of names: "
+                'terms=Terms(filters.Zcdp(rho=0.1), person="VARCHAR")',
+                reason="missing",
+            )
+        measure, units = counted(terms.budget)
+        amounts = (units, terms.budget.notion.epsilon, terms.budget.delta)
+        made = cls(*amounts, terms.person, accounts, measure, terms.keys_delta, spelling=terms.spelling or EXACT)
+        if terms.periods is None:
+            return made
+        return replace(made, person="VARCHAR", periods=terms.periods, names=terms.person)
+
+    @classmethod
+    def read(cls, public: Mapping[str, Any]) -> Self:
+        """The terms that a first entry says."""
+        delta, measure = public["delta"], public.get("measure", ZCDP)
+        if measure not in (ZCDP, GAUSSIAN, PURE):
+            raise ValueError(f"measure {measure!r} is not known")
+        said = {name: public[name] for name in _LEFT_OUT if name in public} | {"measure": measure}
+        if "periods" in public:
+            said |= {"periods": Periods.read(public["periods"]), "names": str(public["periods"]["names"])}
+        amounts = (int(public["budget"]), public.get("epsilon"), None if delta is None else float(delta))
+        return cls(*amounts, str(public["person"]), **said)
+
+    @property
+    def public(self) -> dict[str, object]:
+        """The public part of a first entry."""
+        said = {name: getattr(self, name) for name in ("measure", "budget", "epsilon", "delta", "person")}
+        said |= {name: value for name, default in _LEFT_OUT.items() if (value := getattr(self, name)) != default}
+        if self.periods is not None:
+            said["periods"] = {**self.periods.public, "names": self.names}
+        return {"kind": "opened", "units": MEASURE, **said}
+
+    @property
+    def symbol(self) -> str:
+        """Of the measure: rho or epsilon."""
+        return PURE if self.measure == PURE else "rho"
+
+    @property
+    def whole(self) -> zcdp.Zcdp | gaussian.Gaussian | approximate.Approximate:
+        """The guarantee of the whole budget, rounded up; without what keys may cost beside it."""
+        total = to_float(self.budget)
+        if self.measure == ZCDP:
+            return zcdp.Zcdp(total)
+        if self.measure == GAUSSIAN:
+            return gaussian.Gaussian(nextafter(sqrt(to_float(2 * self.budget)), inf))
+        return approximate.Approximate(total, 0.0)
+
+    @property
+    def data_names(self) -> str:
+        """Type of people's names in the data: BIGINT or VARCHAR."""
+        return self.person if self.periods is None else self.names
+
+    def refuse_beyond_budget(self, price: int) -> None:
+        """Refuse a question that costs more than the whole budget, in units."""
+        if price > self.budget:
+            raise exceeded(price, self.budget, self.budget, self.symbol)
+
+    def promise(self, delta: float) -> float:
+        """Compute ``Ledger.promise``."""
+        if self.keys_delta is not None:
+            delta = to_float(exact(delta) - exact(self.keys_delta), per=1, down=True)
+            if not delta > 0:
+                return inf
+        whole = self.whole
+        return whole.epsilon if isinstance(whole, approximate.Approximate) else whole.epsilon(delta=delta)
+
+    def meaning(self) -> meaning.Meaning:
+        """Compute ``Ledger.meaning``."""
+        return _meaning(self._together())
+
+    def _together(self) -> "RecordedTerms":
+        """These terms with one budget for good, as large as those of all periods together."""
+        if self.periods is None:
+            return self
+        count = self.periods.count
+        return replace(self, budget=self.budget * (count if self.measure == PURE else count**2), periods=None)
+
+    def lifetime(self, delta: float) -> float:
+        """Compute ``Ledger.lifetime``."""
+        return self._together().promise(delta)
+
+    def accounts_named(self, people: Sequence[object]) -> list[Person]:
+        """The names of accounts: people as the ledger keeps them, with periods each of them in one."""
+        if self.periods is None:
+            return self._names(people, self.person)
+        return [self._name_in_period(person, self.periods) for person in people]
+
+    def _name_in_period(self, person: object, periods: Periods) -> Person:
+        if isinstance(person, str) and (period := periods.period_of(person)) is not None:
+            who = person.removesuffix(f" {period}")
+            (name,) = self._names([who], self.names)
+            if self.names == "VARCHAR" or str(name) == who:
+                return f"{name} {period}"
+        raise UnknownPerson("person: here each person has an account for each period: 'NAME FIRST-DAY-OF-THE-PERIOD'")
+
+    def names_of(self, person: object) -> list[Person]:
+        """The names of all accounts of a person: one, or one for each period."""
+        if self.periods is None:
+            return self.accounts_named([person])
+        return list(self.periods.units_of(str(self._names([person], self.names)[0])))
+
+    def _names(self, people: Sequence[object], kind: str) -> list[Person]:
+        names = [self._name(person, kind) for person in people]
+        return names if self.spelling == EXACT else list(spelled(self.spelling, [str(name) for name in names]))
+
+    def _name(self, person: object, kind: str) -> Person:
+        if kind == "VARCHAR":
+            if isinstance(person, str) and person == person.encode(errors="ignore").decode():
+                return person
+        elif isinstance(person, Integral | str) and not isinstance(person, bool):
+            digits = str(person)
+            if len(digits) <= 20 and digits.removeprefix("-").isdecimal() and -(2**63) <= int(digits) < 2**63:
+                return int(digits)
+        bits = " of 64 bits" if kind == "BIGINT" else ""
+        raise UnknownPerson(f"person: people are named by {NAMES[kind]}{bits} here")
+
+    def refuse_other(self, name: str, terms: Terms, *, accounts: str | None = None) -> None:
+        """Refuse to open a ledger of these terms for other ones.
 
         Args:
-            budget: of each person, units.
+            name: of the ledger.
+            terms: that are wanted; None in them is whatever the ledger was made for.
+            accounts: how accounts are kept there.
         """
-        scopes = {scope: scope.partition(":") for scope in self.limits}
-        return {(kind, name): floor(exact(self.limits[scope]) * budget) for scope, (kind, _, name) in scopes.items()}
+        measure, units = (self.measure, self.budget) if terms.budget is None else counted(terms.budget)
+        person = terms.person
+        fields = [(name, getattr(terms, name)) for name in ("periods", "keys_delta", "spelling")]
+        differ = [
+            f"{name}={own!r}, not {value!r}"
+            for name, value in (*fields, ("accounts", accounts))
+            if value not in (None, own := getattr(self, name))
+        ]
+        other = differ[0] if differ else None
+        if measure != self.measure:
+            other = f"a budget that counts {self.measure}, not {measure}"
+        elif units != self.budget:
+            own, new = to_float(self.budget), to_float(units)
+            other = f"a budget of {self.symbol} = {own:.9g} for each person, not {new:.9g}"
+        elif person not in (None, self.data_names):
+            other = f"person={self.data_names!r}, names that are {NAMES.get(self.data_names)}, "
+            other += f"not {person!r}, {NAMES.get(str(person))}: cast the column in a view"
+        if other is not None:
+            raise ArgumentError(f"{name} was made for {other}")
+
+
+@lru_cache(maxsize=16)  # each statement says it
+def _meaning(terms: RecordedTerms) -> meaning.Meaning:
+    if terms.keys_delta is None:
+        return meaning.of(terms.whole)
+    return meaning.of(tradeoff.of(terms.whole).with_failures(terms.keys_delta))
 
 
 def _check_budget(budget: object) -> None:
@@ -141,23 +318,3 @@ def counted(budget: LedgerBudget) -> tuple[str, int]:
     if isinstance(budget, Gaussian):
         return GAUSSIAN, units // 2  # of mu squared / 2
     return (ZCDP if isinstance(budget, Zcdp) else PURE), units
-
-
-def exceeded(asked: int, budget: int, left: int, symbol: str = "rho") -> BudgetExceeded:
-    """A refusal, from public numbers alone; all in units."""
-    amounts = {"asked": to_float(asked), "spent": to_float(budget - left), "left": to_float(left, down=True)}
-    return BudgetExceeded(
-        f"this may cost {symbol} = {amounts['asked']:.6g} of a person's budget; nobody can have more than "
-        f"{amounts['left']:.6g} left",
-        **amounts,
-    )
-
-
-def delta_exceeded(asked: float, declared: float, left: float) -> BudgetExceeded:
-    """A refusal of a delta for keys, from public numbers alone."""
-    return BudgetExceeded(
-        f"this costs delta = {asked:.6g} for keys; {left:.6g} is left of the ledger's keys_delta = {declared:.6g}",
-        asked=asked,
-        spent=declared - left,
-        left=left,
-    )

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import RLock
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from almoner._disk import Lock, abandon_after_fork, private_files, sync
 from almoner._workspace import Workspace, duckdb, text
 from almoner.errors import AlmonerError, ArgumentError, LedgerError, LedgerReason
-from almoner.ledger._stores.schema import VERSION, check_version, make, migrate
+from almoner.ledger._stores.schema import bring_up_to_date, make
 
 __all__ = ["File"]
 
@@ -23,19 +23,12 @@ Result = TypeVar("Result")
 
 
 _ENDINGS = (".lock", ".new", ".tmp", ".wal")
-
-
-class _Refusal(NamedTuple):
-    """Why a file cannot be opened: in words that follow its name, and for programs."""
-
-    words: str
-    reason: LedgerReason
-
-
-_BUSY = _Refusal("is open already, here or in another process; a ledger has one writer at a time", "busy")
-_FORBIDDEN = _Refusal("may not be written by this user", "forbidden")
-_DAMAGED = _Refusal("is not a ledger of Almoner, or is damaged", "damaged")
-_NOT_MADE = _Refusal("cannot be created: is the folder there, and may it be written?", "forbidden")
+_Refusal = tuple[str, LedgerReason]
+"""Why a file cannot be opened: in words that follow its name, and for programs."""
+_BUSY: _Refusal = ("is open already, here or in another process; a ledger has one writer at a time", "busy")
+_FORBIDDEN: _Refusal = ("may not be written by this user", "forbidden")
+_DAMAGED: _Refusal = ("is not a ledger of Almoner, or is damaged", "damaged")
+_NOT_MADE: _Refusal = ("cannot be created: is the folder there, and may it be written?", "forbidden")
 
 _HELD = (
     "IO Error: Could not set lock on file ",  # another process
@@ -88,7 +81,7 @@ class File:
         return self._file.with_name(self._file.name + ending)
 
     def _refused(self, why: _Refusal) -> LedgerError:
-        return LedgerError(f"{self.name} {why.words}", reason=why.reason)
+        return LedgerError(f"{self.name} {why[0]}", reason=why[1])
 
     def _attach(self) -> None:
         if not self._file.is_file():
@@ -114,16 +107,14 @@ class File:
             with suppress(OSError):
                 self._beside(ending).unlink(missing_ok=True)
         try:
-            version = connection.execute("SELECT max(version) FROM ledger.ledger_format").fetchall()[0][0]
+            connection.execute("SELECT version FROM ledger.ledger_format")
         except library.Error:
             raise self._refused(_DAMAGED) from None
-        check_version(self.name, version)
         try:
             self.workspace.make_spill()
         except OSError:
             raise LedgerError(f"{self.name}: {self._file.name}.tmp beside it cannot be replaced by a folder") from None
-        if version < VERSION:
-            self.transact(lambda: migrate(self.run, version))
+        bring_up_to_date(self)
 
     def _take_lock(self) -> None:
         """Keep all other programs away from the file until this one is closed."""
@@ -133,7 +124,7 @@ class File:
             taken = self._file_lock.take(required=False)  # where there are no locks, DuckDB's own remains
         except OSError:
             raise LedgerError(
-                f"{self.name}, or {self._file.name}.lock beside it, {_FORBIDDEN.words}", reason="forbidden"
+                f"{self.name}, or {self._file.name}.lock beside it, {_FORBIDDEN[0]}", reason="forbidden"
             ) from None
         if not taken:
             raise self._refused(_BUSY)
@@ -170,10 +161,6 @@ class File:
             return self.workspace.run(sql, parameters).fetchall()
 
     def transact(self, work: Callable[[], Result]) -> Result:
-        """One transaction, all of it or nothing; within another one, a part of that.
-
-        An error that says nothing about the ledger undoes everything and leaves the ledger open.
-        """
         with self.lock:
             if self.inside:
                 return work()

@@ -11,8 +11,9 @@ from typing import Any
 
 from almoner.errors import LedgerError
 from almoner.ledger._record.entries import insert
+from almoner.ledger.interfaces import Store
 
-__all__ = ["STEPS", "TABLES", "VERSION", "check_version", "make", "migrate"]
+__all__ = ["STEPS", "TABLES", "VERSION", "bring_up_to_date", "make"]
 
 TABLES = """
 CREATE TABLE ledger.ledger_format(version INTEGER NOT NULL, since {text});
@@ -60,18 +61,20 @@ def make(run: Run, first: Sequence[object], **spelling: str) -> None:
     insert(run, first)
 
 
-def check_version(name: str, version: object) -> None:
-    """Refuse the tables of a newer version; name is the ledger's, for the message."""
+def bring_up_to_date(store: Store) -> None:
+    """Bring the tables of an older version to this program's, in one transaction; refuse those of a newer one."""
+    ((version,),) = store.run("SELECT max(version) FROM ledger.ledger_format")
     if not isinstance(version, int) or version > VERSION:
-        raise LedgerError(f"{name} is of version {version}; this program reads up to {VERSION}")
+        raise LedgerError(f"{store.name} is of version {version}; this program reads up to {VERSION}")
 
+    def work() -> None:
+        for leads_to, step in STEPS:
+            if leads_to > version:
+                step(store.run)
+                noted(store.run, leads_to)
 
-def migrate(run: Run, version: int) -> None:
-    """Bring the tables from an older version to this program's, inside a transaction of the caller's."""
-    for leads_to, step in STEPS:
-        if leads_to > version:
-            step(run)
-            noted(run, leads_to)
+    if version < VERSION:
+        store.transact(work)
 
 
 def noted(run: Run, version: int) -> None:

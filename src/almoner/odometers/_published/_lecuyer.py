@@ -13,8 +13,8 @@ from math import log
 import numpy as np
 
 from almoner import _check, mechanisms
-from almoner._arrays import NUMPY, Array, Library
-from almoner._notions import STEPS, Boundary, Totals
+from almoner._arrays import Array
+from almoner._notions import Boundary, Totals
 from almoner._units import up
 from almoner.curves import renyi
 from almoner.errors import ArgumentError
@@ -41,16 +41,7 @@ class DoublingFilters(Boundary):
         lam = np.asarray(self.orders, np.float64) - 1
         return tuple(up(float(value)) for value in renyi.values(leaf, 1 + lam))
 
-    def bound(
-        self,
-        costs: Array,
-        /,
-        *,
-        delta: float,
-        ex_post: bool = False,  # noqa: ARG002 - Boundary has it
-        steps: int = STEPS,  # noqa: ARG002 - Boundary has it
-        xp: Library = NUMPY,  # noqa: ARG002 - Boundary has it
-    ) -> Array:
+    def bound(self, costs: Array, /, *, delta: float, **_: object) -> Array:
         totals, lam = np.asarray(costs), np.asarray(self.orders, np.float64) - 1
         size = self.first * (log(2 * lam.size) - log(self.delta)) / lam  # fixed with the odometer's own delta
         with np.errstate(divide="ignore"):

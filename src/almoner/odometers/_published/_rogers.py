@@ -17,8 +17,8 @@ from math import e, log, log2
 import numpy as np
 
 from almoner import _check, mechanisms
-from almoner._arrays import NUMPY, Array, Library
-from almoner._notions import STEPS, Boundary, Totals
+from almoner._arrays import Array
+from almoner._notions import Boundary, Totals
 from almoner.curves import _rogers
 from almoner.odometers import _roots
 from almoner.odometers._odometer import Odometer
@@ -42,16 +42,7 @@ class SquareAndDrift(Boundary):
     def rest(self, delta: float, kept: Fraction) -> float:  # noqa: ARG002 - Boundary has it
         return delta  # the authors' formula is written for the whole delta
 
-    def bound(
-        self,
-        costs: Array,
-        /,
-        *,
-        delta: float,
-        ex_post: bool = False,  # noqa: ARG002 - Boundary has it
-        steps: int = STEPS,  # noqa: ARG002 - Boundary has it
-        xp: Library = NUMPY,  # noqa: ARG002 - Boundary has it
-    ) -> Array:
+    def bound(self, costs: Array, /, *, delta: float, **_: object) -> Array:
         totals = np.asarray(costs)
         square, drift = totals[..., 0], totals[..., 1]
         floor = 1.0 / self.people**2

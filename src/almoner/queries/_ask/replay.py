@@ -114,7 +114,7 @@ class _Again:
 
     def __init__(self, ledger: Ledger, rows: Engine, limited: Collection[str], erased: Collection[Entry]) -> None:
         self._ledger, self._rows, self._limited = ledger, rows, limited
-        self._workspace, kind = ledger.store.workspace, ledger.accounts.stored_kind
+        self._workspace, kind = ledger.store.workspace, ledger.accounts.names.kind
         self._charges, self._new, self._sums = (self._workspace.fresh_name(name) for name in ("again", "new", "sums"))
         self._erased = {entry.private["person"]: entry.number for entry in erased}
         self._recorded = ledger.accounts.charged()
@@ -194,19 +194,15 @@ class _Again:
             joins += f" LEFT JOIN {self._sums} s{place} ON s{place}.person = c.person AND s{place}.scope = ?"
             left.append(f"{most - asked.spare_units:d} - coalesce(s{place}.spent, 0)")
         pays = asked.payment.sql(f"least({', '.join(left)})", divide="//")
-        accounts = self._ledger.accounts
-        here = f"c.units > 0 AND NOT list_contains(CAST(? AS {accounts.stored_kind}[]), c.person)"
-        stored = f"SELECT * REPLACE ({accounts.stored_sql('person')} AS person) FROM ({charges.sql}) q"
+        names = self._ledger.accounts.names
+        here = f"c.units > 0 AND NOT list_contains(CAST(? AS {names.kind}[]), c.person)"
+        stored = f"SELECT * REPLACE ({names.sql('person')} AS person) FROM ({charges.sql}) q"
         gone = answered.gone | {person for person, entry in self._erased.items() if answered.entry.number < entry}
         workspace.make(charges.tables)
         workspace.run(
             f"CREATE OR REPLACE TEMP TABLE {self._new} AS SELECT c.person, {pays.units} AS units "
             f"FROM ({stored}) c{joins} WHERE {pays.taken} AND {here}",
-            [
-                *charges.parameters,
-                *(scope for scope, _ in allowed),
-                [accounts.listed(person) for person in gone],
-            ],
+            [*charges.parameters, *(scope for scope, _ in allowed), [names.listed(person) for person in gone]],
         )
         workspace.drop(table.name for table in charges.tables)
         return asked.price == int(answered.entry.public["price"]) and self._says_periods(asked, answered.entry)

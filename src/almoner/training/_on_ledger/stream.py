@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from almoner import filters
 from almoner._uncopyable import Uncopyable
 from almoner._units import to_float
-from almoner.errors import ArgumentError, Unsupported
+from almoner.errors import Unsupported
 from almoner.individual import BudgetStatement, Filter
 from almoner.ledger import Consumer, Ledger, new_claim
 from almoner.mechanisms import Gaussian
@@ -132,11 +132,7 @@ class LedgerStream(Uncopyable):
 
     def refuse_used_key(self) -> None:
         """Refuse a key that the ledger knows, where there is nothing to go on from; before anything is written."""
-        found, key = self._ledger.find(self.on.key), self.on.key
-        if found is not None and found.kind == "stream":
-            raise ArgumentError(f"key={key!r} names another stream: go on from its own folder, or choose another key")
-        if found is not None:
-            raise ArgumentError(f"key={key!r} was used for a question or training: choose another")
+        self.on.consumer(self._ledger).refuse_used_key()
 
     @property
     def _stream(self) -> Consumer:

@@ -14,6 +14,7 @@ Source: theory 5.13; docs/proofs/periods.md
 
 from bisect import bisect_left
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cached_property
@@ -72,10 +73,11 @@ class Periods:
     @property
     def count(self) -> int:
         """K."""
-        return len(self._labels)
+        return len(self.labels)
 
     @cached_property
-    def _labels(self) -> tuple[str, ...]:
+    def labels(self) -> tuple[str, ...]:
+        """(K,) the first day of each period, in order."""
         start, last = _date("first", self.first), _date("last", self.last)
         listed: list[str] = []
         while start <= last and len(listed) <= _MOST:
@@ -83,15 +85,10 @@ class Periods:
             start = self._next(start)
         return tuple(listed)
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """(K,) the first day of each period, in order."""
-        return self._labels
-
     @cached_property
     def days(self) -> tuple[tuple[date, date], ...]:
         """(K,) the first and the last day of each period, in order."""
-        starts = [date.fromisoformat(label) for label in self._labels]
+        starts = [date.fromisoformat(label) for label in self.labels]
         return tuple((start, self._next(start) - timedelta(days=1)) for start in starts)
 
     def place_of(self, label: str) -> int:
@@ -101,12 +98,12 @@ class Periods:
             ArgumentError: none does.
         """
         if label not in self._known:
-            raise ArgumentError(f"{label!r:.40} must be the first day of a period, such as {self._labels[0]!r}")
-        return bisect_left(self._labels, label)
+            raise ArgumentError(f"{label!r:.40} must be the first day of a period, such as {self.labels[0]!r}")
+        return bisect_left(self.labels, label)
 
     def units_of(self, person: str) -> list[str]:
         """The names of a person's accounts, one for each period."""
-        return [f"{person} {label}" for label in self._labels]
+        return [f"{person} {label}" for label in self.labels]
 
     def period_of(self, unit: str) -> str | None:
         """The period of a unit's name; None where it is no such name."""
@@ -115,17 +112,16 @@ class Periods:
 
     @cached_property
     def _known(self) -> frozenset[str]:
-        return frozenset(self._labels)
+        return frozenset(self.labels)
 
     def number_of(self, unit: str) -> int:
         """The number of a unit whose person is a whole number; different units have different numbers."""
-        label = unit[-_LENGTH:]
-        return int(unit[: -_LENGTH - 1]) * _PLACES + self.place_of(label)
+        return int(unit[: -_LENGTH - 1]) * _PLACES + self.place_of(unit[-_LENGTH:])
 
     def unit_of(self, number: int) -> str:
         """The unit's name, of its number."""
         person, place = divmod(number, _PLACES)
-        return f"{person} {self._labels[place]}"
+        return f"{person} {self.labels[place]}"
 
     def sql(self, person: str, column: str, *, whole: bool = False) -> str:
         """SQL of DuckDB for the unit that a row belongs to; NULL for none.
@@ -137,12 +133,10 @@ class Periods:
         """
         first, after = self.first, self._next(_date("last", self.last))
         day = f"CAST({column} AS DATE)"
+        unit = f"{person} || ' ' || strftime(CAST(date_trunc('{self.every}', {day}) AS DATE), '%Y-%m-%d')"
         if whole:
-            place = f"date_diff('{self.every}', DATE '{first}', {day})"
-            unit = f"CAST({person} AS HUGEINT) * {_PLACES} + {place}"
-            return f"(CASE WHEN {day} >= DATE '{first}' AND {day} < DATE '{after}' THEN {unit} END)"
-        start = f"strftime(CAST(date_trunc('{self.every}', {day}) AS DATE), '%Y-%m-%d')"
-        return f"(CASE WHEN {day} >= DATE '{first}' AND {day} < DATE '{after}' THEN {person} || ' ' || {start} END)"
+            unit = f"CAST({person} AS HUGEINT) * {_PLACES} + date_diff('{self.every}', DATE '{first}', {day})"
+        return f"(CASE WHEN {day} >= DATE '{first}' AND {day} < DATE '{after}' THEN {unit} END)"
 
     @property
     def public(self) -> dict[str, str]:
@@ -161,14 +155,8 @@ class Periods:
 
 def _date(name: str, value: object) -> date:
     """A date, or text that spells one."""
-    found = None
-    if type(value) is date:
-        found = value
-    elif isinstance(value, str):
-        try:
-            found = date.fromisoformat(value)
-        except ValueError:
-            found = None
-    if found is None or not 1900 <= found.year <= 2999:
-        raise ArgumentError(f"{told(**{name: value})} must be a date of the years 1900 to 2999, such as '2026-01-01'")
-    return found
+    with suppress(ValueError):
+        found = date.fromisoformat(value) if isinstance(value, str) else value
+        if type(found) is date and 1900 <= found.year <= 2999:
+            return found
+    raise ArgumentError(f"{told(**{name: value})} must be a date of the years 1900 to 2999, such as '2026-01-01'")

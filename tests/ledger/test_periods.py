@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from almoner import errors, filters, ledger, queries
 from almoner.curves import gaussian, zcdp
 from almoner.ledger import Terms
-from almoner.ledger._record.recorded_terms import RecordedTerms
+from almoner.ledger._record.terms import RecordedTerms
 from almoner.queries._statements import together
 from terms import grouped
 

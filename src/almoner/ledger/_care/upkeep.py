@@ -1,0 +1,297 @@
+"""Upkeep of a ledger: copies, one total in the place of old charges, erasure of a person, triggers on a server.
+
+A ledger stays small: charges of old questions become one total per person. What single questions charged is forgotten;
+accounts, limits, answers and the record stay. The charges of one analyst for one purpose are added up apart from
+others, so that limits which are set later count them.
+
+Of a person who is erased one total must remain, or a person who returns would have a fresh budget. It is kept under the
+keyed hash that a ledger with pseudonyms has in place of the name; so the name itself was never in the ledger.
+
+Source: docs/ledger.md, "Size", "Erasing a person"
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+from almoner._disk import private_files, sync
+from almoner._workspace import text
+from almoner.errors import ArgumentError, LedgerError
+from almoner.ledger._accounts.tables import TableAccounts
+from almoner.ledger._ledger import Ledger
+from almoner.ledger._record.entries import read_rows
+from almoner.ledger._record.rules import CHARGING
+from almoner.ledger._stores.file import File
+from almoner.ledger._stores.postgres import Postgres
+from almoner.ledger._transaction import Transaction
+
+__all__ = ["Size", "backup", "compact", "erase", "protect", "restore", "size"]
+
+_REFUSE = """
+CREATE OR REPLACE FUNCTION ledger.refuse_change() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS '
+BEGIN
+    IF pg_has_role(current_user, (SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID), ''MEMBER'') THEN
+        RETURN CASE WHEN TG_OP = ''DELETE'' THEN OLD ELSE NEW END;
+    END IF;
+    RAISE EXCEPTION ''spending only grows, and the record is only appended to'' USING ERRCODE = ''42501'';
+END'
+"""
+_FALLS = "NEW.spent < OLD.spent OR NEW.person IS DISTINCT FROM OLD.person"
+_TRIGGERS = {
+    "accounts_only_grow": f"BEFORE UPDATE ON ledger.accounts FOR EACH ROW WHEN ({_FALLS} OR OLD.gone AND NOT NEW.gone)",
+    "accounts_begin": "BEFORE INSERT ON ledger.accounts FOR EACH ROW WHEN (NEW.spent < 0)",
+    "shares_only_grow": f"BEFORE UPDATE ON ledger.shares FOR EACH ROW WHEN ({_FALLS})",
+    "shares_begin": "BEFORE INSERT ON ledger.shares FOR EACH ROW WHEN (NEW.spent < 0)",
+    "charges_stay": "BEFORE UPDATE OR DELETE ON ledger.charges FOR EACH ROW",
+    "charges_begin": "BEFORE INSERT ON ledger.charges FOR EACH ROW WHEN (NEW.units < 0)",
+    "record_stays": "BEFORE UPDATE OR DELETE ON ledger.record FOR EACH ROW",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Size of a ledger. Private, because of the numbers of people and charges.
+
+    Attributes:
+        bytes: on the disk, or in the server's tables and indexes.
+        entries: of the record.
+        people: who have an account.
+        charges: single charges that are stored.
+        merged: the number of the last entry whose charges were merged; None where there is none.
+    """
+
+    bytes: int
+    entries: int
+    people: int
+    charges: int
+    merged: int | None
+
+
+def backup(ledger: Ledger, to: Path | str) -> str:
+    """Copy an open ledger to a new file, whole, while it is in use. PRIVATE, as the ledger is.
+
+    Args:
+        ledger: a file; a server has backups of its own.
+        to: a file that is not there yet. It appears when it is whole.
+
+    Returns:
+        The head of the copy.
+
+    Raises:
+        ArgumentError: the ledger is on a server, its accounts are in files of their own, or ``to`` is there already.
+        LedgerError: the copy cannot be written.
+    """
+    to = Path(to)
+    if ledger.store.path is None or ledger.accounts.kind != "tables":
+        raise ArgumentError("backup: copy a server's ledger with the server, and accounts in files with their folder")
+    if to.exists():
+        raise ArgumentError(f"{to} is there already: a backup is a new file")
+    workspace, fresh = ledger.store.workspace, to.with_name(to.name + ".new")
+    with ledger.store.lock:
+        head, done = ledger.head, False
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        with suppress(LedgerError, OSError), private_files():
+            workspace.run(f"ATTACH {text(str(fresh))} AS backup (TYPE duckdb)")
+            try:
+                workspace.run("COPY FROM DATABASE ledger TO backup")
+                workspace.run("CHECKPOINT backup")
+            finally:
+                workspace.run("DETACH backup")
+            fresh.rename(to)
+            sync(to.parent)
+            done = True
+    if not done:
+        raise LedgerError(f"{to} cannot be written: is the folder there, and is there room?", reason="forbidden")
+    return head
+
+
+def restore(copy: Path | str, to: Path | str) -> str:
+    """Put a backup in the place of a ledger that was lost, unless the ledger's witness saw anything newer.
+
+    Args:
+        copy: what ``backup`` wrote.
+        to: where the ledger was; nothing may be there.
+
+    Returns:
+        The head of the ledger, once it was opened and agrees with its witness.
+
+    Raises:
+        ArgumentError: there is something already, or the copy is missing.
+        LedgerError: the backup is older than its witness; the message says how many entries are missing. Nothing
+            is left at ``to``.
+    """
+    copy, to = Path(copy), Path(to)
+    if to.exists() or not copy.is_file():
+        raise ArgumentError(f"{to} is there already" if to.exists() else f"{copy} is not there")
+    with Ledger.open(copy) as checked:  # refuses a copy that is too old before it gets the name
+        return backup(checked, to)
+
+
+def compact(ledger: Ledger, *, before: date | str | None = None) -> int:
+    """Merge what single questions, trainings and updates charged each person into one total per person.
+
+    Totals are kept apart for each analyst and purpose. Nobody's account changes, nor any limit, answer or entry. A
+    statement then lists one line for what was merged, and ``verify`` says what it can no longer check.
+
+    Args:
+        ledger: open, with its accounts in tables.
+        before: merge what was asked before this day (UTC), or time; a date, or text as "2026-01-31". None: everything
+            so far.
+
+    Returns:
+        The number of the last entry whose charges are merged now: everything before the first training that was open
+        then, or was settled later. -1 where there is nothing.
+
+    Raises:
+        ArgumentError: before is no day, or accounts are in files.
+        LedgerError: the ledger is as it was, or compacted but not smaller.
+
+    Guarantee: each person remains charged the same units in all, for each analyst and for each purpose.
+    Source: docs/ledger.md, "Size".
+    """
+    limit = _moment(before)
+    accounts = ledger.accounts
+    if not isinstance(accounts, TableAccounts):
+        raise ArgumentError("ledger: accounts in Parquet files are not compacted")
+    ledger.refuse_inside("nothing is compacted")
+
+    def work(transaction: Transaction) -> int:
+        rows = read_rows(ledger.store.run, f"kind IN {CHARGING!r}", answers=False)
+        old = [row.number for row in rows if limit is None or row.entry().public["time"] < limit]
+        through = transaction.mergeable(max(old, default=-1))
+        stored = {int(question) for (question,) in ledger.store.run("SELECT DISTINCT question FROM ledger.charges")}
+        groups: dict[tuple[str, str | None], list[int]] = {}
+        for row in rows:
+            if row.number <= through:
+                groups.setdefault((str(row.analyst), row.purpose), []).extend({row.number} & stored)
+        for (analyst, purpose), numbers in groups.items():
+            if len(numbers) > 1:
+                note = accounts.merge(transaction.number + 1, numbers)
+                whose = {"analyst": analyst, "purpose": purpose}
+                transaction.append({"kind": "merged", **whose, "through": through}, note)
+        return through
+
+    through = ledger.transact(work)
+    if isinstance(ledger.store, File):  # a server has a vacuum of its own
+        ledger.store.shrink()
+    return through
+
+
+def erase(ledger: Ledger, person: object) -> None:
+    """Remove what single questions, trainings and updates charged a person; the total remains, and the person is out.
+
+    A file is written anew, so that nothing remains in its gaps. The person is in no later answer, as after
+    ``Ledger.retire``. A person who returns (``Ledger.restore``) has what was left, never more. Every limit,
+    whenever it is set, counts the whole total.
+
+    Args:
+        ledger: open, made with pseudonyms.
+        person: the person's name in the data, private. With periods, the person's accounts of all periods are erased.
+
+    Raises:
+        LedgerError: the ledger is as it was, or the person is erased but the file has its gaps.
+        ArgumentError: the ledger was made without pseudonyms; or the person is in a training that is open, which may
+            give something back: settle it or write it off first.
+
+    Guarantee: the person remains charged the same units in all.
+    Source: docs/ledger.md, "Erasing a person".
+    """
+    accounts = ledger.accounts
+    if ledger.terms.pseudonyms is None or not isinstance(accounts, TableAccounts):
+        raise ArgumentError(
+            "ledger: it was made without pseudonyms, so that names are in its record, which never changes: retire() "
+            "leaves a person out of all later questions"
+        )
+    names = ledger.accounts_of(person)
+
+    def work(transaction: Transaction) -> None:
+        charged = accounts.charges(names)
+        held = {question for listed in charged.values() for question, _ in listed} & transaction.open_trainings()
+        if held:
+            raise ArgumentError("person: in a training that is open; settle it or write it off first")
+        for name in names:
+            accounts.mark(name, gone=True)
+            note = accounts.merge_person(transaction.number + 1, name, transaction.limited)
+            transaction.append({"kind": "erased"}, {**note, "person": accounts.names.token(name)})
+
+    ledger.refuse_inside("nobody is erased")
+    ledger.transact(work)
+    if isinstance(ledger.store, File):  # a server has a vacuum of its own
+        ledger.store.shrink()
+
+
+def protect(ledger: Ledger) -> None:
+    """Install triggers: only the owner's role can lower what a person spent, or change or remove an entry.
+
+    Any other role may raise what a person has spent, append to the record, and mark a person as gone, as a role that
+    answers questions must. It can lower nothing, bring nobody back, and change no entry, whatever SQL it sends.
+    Settling a training gives back, so it needs the owner's role, as do ``restore``, ``compact`` and ``erase``.
+    Calling it again changes nothing.
+
+    Args:
+        ledger: open on a server, with the role that owns its tables.
+
+    Raises:
+        ArgumentError: the ledger is a file, which its owner alone can read.
+        LedgerError: this role does not own the tables.
+    """
+    store = ledger.store
+    if not isinstance(store, Postgres):
+        raise ArgumentError("ledger: it is a file, without roles; protect() is for ledgers on a server")
+
+    def work(_: object) -> None:
+        store.run(_REFUSE)
+        for name, when in _TRIGGERS.items():
+            table = when.split(" ON ")[1].split()[0]
+            store.run(f"DROP TRIGGER IF EXISTS {name} ON {table}")
+            store.run(f"CREATE TRIGGER {name} {when} EXECUTE FUNCTION ledger.refuse_change()")
+
+    ledger.transact(work)
+
+
+def size(ledger: Ledger) -> Size:
+    """Measure a ledger: bytes, people and charges. Private.
+
+    Args:
+        ledger: open, with its accounts in tables.
+    """
+    if not isinstance(ledger.accounts, TableAccounts):
+        raise ArgumentError("ledger: accounts in Parquet files are as large as their folder")
+
+    def work() -> Size:
+        run = ledger.store.run
+        entries, people, charges = (
+            int(run(f"SELECT count(*) FROM ledger.{table}")[0][0]) for table in ("record", "accounts", "charges")
+        )
+        merged = [row.entry().public["through"] for row in read_rows(run, "kind = 'merged'")]
+        return Size(_bytes(ledger), entries, people, charges, max(merged, default=None))
+
+    return ledger.snapshot(work)
+
+
+def _moment(before: date | str | None) -> str | None:
+    """A day or time as the record writes times, which are in the order of their text."""
+    if before is None:
+        return None
+    moment: object = None
+    with suppress(ValueError):
+        moment = datetime.fromisoformat(str(before))
+    if not isinstance(before, str | date) or not isinstance(moment, datetime):
+        raise ArgumentError(f'before={before!r} must be a day or time, as "2026-01-31"')
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).isoformat(timespec="milliseconds")
+
+
+def _bytes(ledger: Ledger) -> int:
+    path = ledger.store.path
+    if path is None:
+        parts = (f"pg_total_relation_size('ledger.{table}')" for table in ("record", "accounts", "shares", "charges"))
+        return int(ledger.store.run(f"SELECT {' + '.join(parts)}")[0][0])
+    found = 0
+    for each in (path, path.with_name(path.name + ".wal")):
+        with suppress(OSError):
+            found += each.stat().st_size
+    if not found:
+        raise LedgerError(f"{ledger.store.name} is not there", reason="missing")
+    return found
