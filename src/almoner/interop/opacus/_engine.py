@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 from almoner import _check, filters, mechanisms, odometers
 from almoner._uncopyable import Uncopyable
 from almoner.accounting import calibrate
-from almoner.curves.totals import tightest
+from almoner.curves._totals import tightest
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 
 __all__ = [
