@@ -23,18 +23,15 @@ import pyarrow as pa
 from almoner.errors import AlmonerError, BudgetExceeded, DataError
 from almoner.filters import Zcdp
 from almoner.ledger import Finding, Ledger, Terms, verify
-from almoner.queries._engines.plugins import plugin_of
-from almoner.queries._questions.kinds.bins import Histogram, Quantiles
-from almoner.queries._questions.kinds.counts import Count, People
-from almoner.queries._questions.kinds.entries import Mean, Sum, Variance
+from almoner.queries._questions.kinds.counts import Count, Histogram, People, Quantiles, Top
+from almoner.queries._questions.kinds.entries import Mean, Ratio, Sum, Variance
 from almoner.queries._questions.kinds.moments import Covariance, Regression
-from almoner.queries._questions.kinds.ratios import Ratio
-from almoner.queries._questions.kinds.tops import Top
 from almoner.queries._questions.kinds.values import Distinct, Keys
 from almoner.queries._questions.kinds_of import described
 from almoner.queries._questions.question import Question
 from almoner.queries._session import Session
 from almoner.queries._tables.tables import Lookup, Table
+from almoner.queries.engines import plugin_of
 
 __all__ = ["CHECKS"]
 

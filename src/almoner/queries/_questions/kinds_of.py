@@ -9,13 +9,9 @@ from typing import Any
 from almoner._check import told
 from almoner._reading import check_names, model_of, one_of, schema_of, told_of
 from almoner.errors import ArgumentError
-from almoner.queries._questions.kinds.bins import Histogram, Quantiles
-from almoner.queries._questions.kinds.counts import Count, People
-from almoner.queries._questions.kinds.entries import Mean, Sum, Variance
-from almoner.queries._questions.kinds.lengths import Extremes, Lengths
+from almoner.queries._questions.kinds.counts import Count, Extremes, Histogram, Lengths, People, Quantiles, Top
+from almoner.queries._questions.kinds.entries import Mean, Ratio, Sum, Variance
 from almoner.queries._questions.kinds.moments import Covariance, Regression
-from almoner.queries._questions.kinds.ratios import Ratio
-from almoner.queries._questions.kinds.tops import Top
 from almoner.queries._questions.kinds.values import Distinct, Keys
 from almoner.queries._questions.question import Question
 
