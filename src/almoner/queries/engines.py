@@ -24,19 +24,9 @@ from almoner.queries._sql.dialects import Dialect, case_tables, double, duckdb_d
 from almoner.queries._sql.rows import Schema
 
 __all__ = [
-    "Compiled",
-    "Compiler",
-    "Dialect",
-    "Engine",
-    "Keys",
-    "Plugin",
-    "Query",
-    "case_tables",
-    "double",
-    "duckdb_dialect",
-    "functions",
-    "like_regex",
-]
+    "Compiled", "Compiler", "Dialect", "Engine", "Keys", "Plugin", "Query", "case_tables", "double", "duckdb_dialect",
+    "functions", "like_regex",
+]  # fmt: skip
 
 
 class Engine(ABC):

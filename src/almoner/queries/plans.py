@@ -56,7 +56,7 @@ from typing import Annotated, Any, Literal, Self
 from almoner._calendar import start_of
 from almoner._check import told, unquoted
 from almoner._misfits import Misfit
-from almoner._reading import AfterValidator, Day, Field, Model, Rule, broken, model_validator, read, toml
+from almoner._reading import AfterValidator, Checked, Day, Field, Model, Rule, broken, model_validator, read, toml
 from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.filters import Basic, Gaussian, Zcdp
 from almoner.ledger import Finding, Ledger, Periods, Terms, on_a_server
@@ -237,7 +237,7 @@ def _names(given: dict[str, list[Any]]) -> dict[str, list[Any]]:
     return given
 
 
-_Day = Annotated[Day | str, Rule("a date, such as 2027-01-01, without quotes"), AfterValidator(_day)]
+_Day = Annotated[date, Checked(_day, Day | str, "a date, such as 2027-01-01, without quotes")]
 
 
 class Template(Model):
@@ -531,7 +531,7 @@ def _questions(entries: list[dict[str, Any]], today: date) -> tuple[tuple[str, Q
 
 def _written(fields: dict[str, Any], today: date) -> list[tuple[dict[str, Any], bool]]:
     """Each question that an entry stands for, and whether it is asked now; of a series all are counted."""
-    given = {name: fields.pop(name) for name in ("every", "from", "to", "for") if name in fields}
+    given: dict[str, Any] = {name: fields.pop(name) for name in ("every", "from", "to", "for") if name in fields}
     if not given:
         return [(fields, True)]
     template = read(Template, {"key": "", **given})

@@ -255,17 +255,6 @@ def stand_in(asked: Question, *, pure: bool) -> Question:
     return replace(asked, **changes) if changes else asked
 
 
-def _key_of(release: Question, who: tuple[str, str | None], attempt: int) -> str:
-    """The key of a release: one for each analyst, purpose, and what it is about, at whatever price.
-
-    A release that turned out to be all noise stays under its key; the next one is another attempt.
-    """
-    values = {name: value for name, value in described(release).items() if name not in NOT_THE_QUESTION}
-    asks = json.dumps([values, release.pure, *who], sort_keys=True, ensure_ascii=False)
-    again = "" if attempt == 1 else f", attempt {attempt}"
-    return f"{values['ask']} for 'auto': {sha256(asks.encode()).hexdigest()[:16]}{again}"
-
-
 def _chosen_clip(asked: Question, release: Question, released: Sequence[int]) -> dict[str, Any] | None:
     """The clip with the least expected squared error at the question's price; None if the release is all noise.
 
@@ -333,8 +322,13 @@ def _chosen(
     """The question with what a release tells, at what its price leaves."""
     price = float(asked.epsilon if asked.epsilon is not None else asked.rho or 0)
     wanted = replace(_with_price(wanted, price * CLIP_SHARE), anyway=asked.anyway)
+    # a release has one key for each analyst, purpose, and what it is about, at whatever price; one that turned out to
+    # be all noise stays under it: the next one is another attempt
+    values = {name: value for name, value in described(wanted).items() if name not in NOT_THE_QUESTION}
+    asks = json.dumps([values, wanted.pure, *who], sort_keys=True, ensure_ascii=False)
+    its_key = f"{values['ask']} for 'auto': {sha256(asks.encode()).hexdigest()[:16]}"
     for attempt in range(1, _ATTEMPTS + 1):
-        public = release(wanted, _key_of(wanted, who, attempt)).public
+        public = release(wanted, its_key if attempt == 1 else f"{its_key}, attempt {attempt}").public
         pays = public.get("first_for") == key
         released = recorded(public)
         if type(released) is not type(wanted):

@@ -123,6 +123,7 @@ class Question:
     spare_units: int = field(init=False, repr=False, compare=False)
     """The units that each person who is counted must keep after paying."""
     _counts: ClassVar[str] = "count"
+    _about: ClassVar[str] = ""
     width_varies: ClassVar[bool] = False
     """True if an interval's width depends on more than the noise, such as on how many rows there are."""
 
@@ -208,7 +209,7 @@ class Question:
     @property
     def estimand(self) -> str:
         """Noun phrase for the quantity that the answer estimates."""
-        raise NotImplementedError
+        return self._about.format(self)
 
     @property
     def whole_estimand(self) -> str:

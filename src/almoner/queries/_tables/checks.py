@@ -7,6 +7,7 @@ people. So a wrong type, or dates of another format, are noticed before the budg
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import isclose, isnan
 from threading import Timer
@@ -222,27 +223,19 @@ def view_checked(
     sql = given.reading.view
     if view is not None:
         source = source if sql is not None else whole
-        whole, sql = "view_given", view
-        _make_view(connection, sources.over(source, view), str(given.person))
+        whole, sql, named = "view_given", view, None
+        with suppress(duckdb().Error):  # its message may quote entries
+            connection.execute(f"CREATE OR REPLACE TEMP VIEW {whole} AS {sources.over(source, view)}")
+            named = [name for name, *_ in connection.execute(f"DESCRIBE {whole}").fetchall()]
+        if named is None:
+            raise DataError("view: cannot be read as a table: are the columns there that it names?")
+        if given.person not in named:
+            raise ArgumentError(f"view: it has no column {given.person!r}, which says whose row it is")
     try:
         return _compared(connection, str(sql), str(given.person), source, whole, sample=sample, seconds=seconds)
     finally:
         if view is not None:
             connection.execute("DROP VIEW IF EXISTS view_given")
-
-
-def _make_view(connection: Any, sql: str, person: str) -> None:
-    """A view to be checked, as ``view_given``."""
-    named = None
-    try:
-        connection.execute(f"CREATE OR REPLACE TEMP VIEW view_given AS {sql}")
-        named = [name for name, *_ in connection.execute("DESCRIBE view_given").fetchall()]
-    except duckdb().Error:  # its message may quote entries
-        pass
-    if named is None:
-        raise DataError("view: cannot be read as a table: are the columns there that it names?")
-    if person not in named:
-        raise ArgumentError(f"view: it has no column {person!r}, which says whose row it is")
 
 
 def _with_rows(connection: Any, given: TableInput, short: bool, place: int) -> TableInput:
@@ -315,15 +308,11 @@ def _check_rows(connection: Any, given: TableInput, kinds: Mapping[str, str], pe
         return
     found_by = given.found_by(kinds, person_kind, duckdb_dialect(kinds))
     rows = f"SELECT 1 FROM {sources.view_name(place)} d WHERE {found_by} IS NOT NULL GROUP BY {found_by}"
-    problem = f"{given.label()} cannot be read"
-    try:
-        twice = connection.execute(f"{rows} HAVING count(*) > 1 LIMIT 1").fetchall()
-        if not twice:
+    with suppress(duckdb().Error):  # its message may quote entries
+        if not connection.execute(f"{rows} HAVING count(*) > 1 LIMIT 1").fetchall():
             return
-        problem = given.twice
-    except duckdb().Error:  # its message may quote entries
-        pass
-    raise DataError(problem)
+        raise DataError(given.twice)
+    raise DataError(f"{given.label()} cannot be read")
 
 
 def check_twice(plugin: Plugin, given: Sequence[TableInput], person_kind: str) -> None:

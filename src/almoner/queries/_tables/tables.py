@@ -188,7 +188,7 @@ def given_tables(
     if tables is None:
         if not isinstance(person, str):
             raise ArgumentError(f"person={person!r} must be a column's name")
-        listed = [_table(data).given(None, person)]
+        listed = [(data if isinstance(data, Table) else Table(data)).given(None, person)]
     else:
         listed = _named_tables(tables, person)
     for name, lookup in (public or {}).items():
@@ -199,7 +199,15 @@ def given_tables(
         how = sources.ReadOptions(lookup.table, lookup.view, lookup.types)
         read = _read(lookup.data, how, lookup.key)
         listed.append(TableInput(name, *read, key=lookup.key, on=lookup.on or lookup.key))
-    _check_chains({str(each.name): each.on for each in listed if each.person is None})
+    on = {str(each.name): each.on for each in listed if each.person is None}
+    for first in on:
+        name = first
+        for _ in on:
+            name = on[name].partition(".")[0]
+            if name not in on:
+                break
+        else:
+            raise ArgumentError(f"public: the rows of {first!r} are found by columns (on=) that lead back to it")
     return listed
 
 
@@ -211,7 +219,8 @@ def _named_tables(tables: Mapping[str, Any], person: str | Mapping[str, str]) ->
     listed: list[TableInput] = []
     for name, each in tables.items():
         _check_name("tables", name, listed)
-        listed.append(_table(each).given(name, person if isinstance(person, str) else person[name]))
+        table = each if isinstance(each, Table) else Table(each)
+        listed.append(table.given(name, person if isinstance(person, str) else person[name]))
     return listed
 
 
@@ -224,27 +233,11 @@ def named_alone(dataset: str, data: Any, tables: Mapping[str, Any] | None) -> di
     return {dataset: data}
 
 
-def _table(data: Any) -> Table:
-    return data if isinstance(data, Table) else Table(data)
-
-
 def _check_name(argument: str, name: object, listed: list[TableInput]) -> None:
     """Refuse a name that could not stand in an expression, or is another table's."""
     check_table(**{argument: name})
     if any(str(name).casefold() == str(each.name or "data").casefold() for each in listed):
         raise ArgumentError(f"{argument}: two tables are called {name!r}")
-
-
-def _check_chains(on: Mapping[str, str]) -> None:
-    """Refuse public tables whose rows would be found by each other's columns."""
-    for first in on:
-        name = first
-        for _ in on:
-            name = on[name].partition(".")[0]
-            if name not in on:
-                break
-        else:
-            raise ArgumentError(f"public: the rows of {first!r} are found by columns (on=) that lead back to it")
 
 
 def _read(data: Any, reading: sources.ReadOptions, person: str) -> tuple[Any, sources.ReadOptions]:

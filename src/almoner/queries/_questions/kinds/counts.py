@@ -39,16 +39,14 @@ class _Counted(Question):
         return True
 
     def truth(self, whole: Whole) -> Any:
-        return total_interval(whole, 0)
+        return total_interval(whole, 0) if self.reported() else None
 
 
 @dataclass(frozen=True, slots=True)
 class Count(_Counted):
     """Number of rows."""
 
-    @property
-    def estimand(self) -> str:
-        return "the number of rows"
+    _about = "the number of rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +82,6 @@ class People(_Counted):
         """With ``spare`` it is not about all people."""
         return self.spare is None
 
-    def truth(self, whole: Whole) -> Any:
-        """The interval of the number of people without a clip; with ``spare`` it is not about all people."""
-        return None if self.spare_units else _Counted.truth(self, whole)
-
 
 _MOST_BINS = 4096
 _MOST_STEPS = 2.0**40
@@ -112,6 +106,10 @@ class _Binned(Question):
     def reported(self) -> bool:
         return True
 
+    @property
+    def _over(self) -> str:
+        return over_what(self.column, self._per)
+
     def bins(self) -> Bins:
         return Bins(self.column, self.edges, self._per)
 
@@ -125,10 +123,7 @@ class Histogram(_Binned):
     """
 
     per: Per = field(default="row", kw_only=True)
-
-    @property
-    def estimand(self) -> str:
-        return f"how often {over_what(self.column, self.per)} is in each bin"
+    _about = "how often {0._over} is in each bin"
 
     def several(self) -> tuple[str, list[str]]:
         return "bin", [f"{low:.15g} to {high:.15g}" for low, high in pairwise(self.edges)]
@@ -158,10 +153,7 @@ class Quantiles(_Binned):
     """True if noise may be correlated over the bins. It then is where, whatever the data, that gives no more noise: see
     ``bin_factor``. False: each bin has noise of its own, as in a ``Histogram``."""
     width_varies = True
-
-    @property
-    def estimand(self) -> str:
-        return f"quantiles of {over_what(self.column, self.per)}"
+    _about = "quantiles of {0._over}"
 
     def _check_kind(self) -> None:
         if self.step is not None and max(map(abs, (self.edges[0], self.edges[-1]))) > _MOST_STEPS * self.step:
@@ -348,6 +340,7 @@ class Lengths(Question):
 
     of: Annotated[Question, Checked(lambda of: of)] = field(kw_only=True)
     _counts = "people in each bucket"
+    _about = "the number of people by the length of what they contribute to {0.of.estimand}"
 
     def _check_kind(self) -> None:
         if not isinstance(self.of, Question) or isinstance(self.of, Lengths) or self.of.open:
@@ -357,10 +350,6 @@ class Lengths(Question):
         if self.of.pure != self.pure:
             raise ArgumentError("of must have the same kind of noise")
         set_fields(self, by=(), keys=())
-
-    @property
-    def estimand(self) -> str:
-        return f"the number of people by the length of what they contribute to {self.of.estimand}"
 
     def most_in_group(self) -> float:
         """A person is in one bucket."""
@@ -382,14 +371,11 @@ class Extremes(Question):
     """
 
     column: ColumnName = field(kw_only=True)
+    _about = "the number of people by their largest, and by their smallest, {0.column}"
 
     def _check_kind(self) -> None:
         if self.by or self.per_group is not None:
             raise ArgumentError("by= and per_group= are for other questions")
-
-    @property
-    def estimand(self) -> str:
-        return f"the number of people by their largest, and by their smallest, {self.column}"
 
     def most_in_group(self) -> float:
         """A person is in two cells, of length 1 together."""

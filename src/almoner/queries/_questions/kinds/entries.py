@@ -171,10 +171,7 @@ class Mean(_Averaged):
 
     widest: Bounds | None = field(default=None, kw_only=True)
     """A declaration: no entry is outside these. What [low, high] takes away is reported, for ``truth_intervals``."""
-
-    @property
-    def estimand(self) -> str:
-        return f"the mean of {self._over}"
+    _about = "the mean of {0._over}"
 
     @property
     def whole_estimand(self) -> str:
@@ -220,9 +217,7 @@ class Variance(_Averaged):
     their rows drawn at random: it has the differences between a person's own rows in it.
     """
 
-    @property
-    def estimand(self) -> str:
-        return f"the variance of {self._over}"
+    _about = "the variance of {0._over}"
 
     def row(self) -> tuple[Coordinate, ...]:
         return self._count(), self._from_middle(), self._from_middle(power=2)

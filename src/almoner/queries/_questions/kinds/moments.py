@@ -45,6 +45,10 @@ class _Moments(Question):
             *(Product(first, second) for first, second in pairs),
         )
 
+    @property
+    def _weights(self) -> str:
+        return over_what("", self.per)
+
     def reported(self) -> bool:
         """True if the bounds take away nothing: the report is then on what is taken away from each number."""
         return self.bounds_hold
@@ -86,10 +90,7 @@ class Covariance(_Moments):
     bounds_hold: bool = field(default=False, kw_only=True)
     """A declaration: every entry is within its bounds; for ``truth_intervals``."""
     per: Literal["person", "row"] = field(default="row", kw_only=True)
-
-    @property
-    def estimand(self) -> str:
-        return f"covariances of {over_what('entries', self.per, ' clipped to their bounds')}"
+    _about = "covariances of entries clipped to their bounds{0._weights}"
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """The matrix, and how far noise may have moved each entry; None where there is no count."""
@@ -138,15 +139,12 @@ class Regression(_Moments):
     bounds_hold: bool = field(default=False, kw_only=True)
     """A declaration: every entry is within its bounds; for ``truth_intervals``."""
     per: Literal["person", "row"] = field(default="row", kw_only=True)
+    _about = "least squares of {0.target} on bounded entries{0._weights}"
 
     def _check_kind(self) -> None:
         names = [name for name, _, _ in self.bounded]
         if self.target not in names or len(names) < 2:
             raise ArgumentError(f"{told(target=self.target)} must be one of the columns, beside at least one other")
-
-    @property
-    def estimand(self) -> str:
-        return f"least squares of {self.target} on {over_what('bounded entries', self.per)}"
 
     def several(self) -> tuple[str, list[str]]:
         return "coefficient", ["intercept", *self.features]

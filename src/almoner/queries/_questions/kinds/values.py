@@ -39,13 +39,10 @@ class Distinct(Question):
     column: ColumnName
     most: _Most
     _counts = "different values"
+    _about = "the number of different values of {0.column} that people have, at most {0.most} of each person"
 
     def _check_kind(self) -> None:
         _check_values(self, float(self.most))
-
-    @property
-    def estimand(self) -> str:
-        return f"the number of different values of {self.column} that people have, at most {self.most} of each person"
 
     def values(self) -> Values:
         return Values(self.column, self.most, people=False)
@@ -80,6 +77,7 @@ class Keys(Question):
     most: _Most = 1
     top: Annotated[int, Number(1, 2**53, whole=True)] | None = None
     _counts = "people with each key"
+    _about = "the number of people who have each key of {0.column}, each counted for at most {0.most} keys"
 
     def _check_kind(self) -> None:
         if self.epsilon is not None:
@@ -87,10 +85,6 @@ class Keys(Question):
         if self.by:
             raise ArgumentError("by: the keys of one column are asked for; ask with where= for each group")
         _check_values(self, (isqrt(self.most * STEPS**2 - 1) + 1) / STEPS)  # whole steps, not below the root
-
-    @property
-    def estimand(self) -> str:
-        return f"the number of people who have each key of {self.column}, each counted for at most {self.most} keys"
 
     def values(self) -> Values:
         return Values(self.column, self.most, people=True)
