@@ -122,14 +122,10 @@ def released(rows: Engine, plan: Compiled, admitted: object, asked: Question) ->
 
 
 def told_keys(people: dict[Key, int], asked: Keys) -> list[tuple[Key, int]]:
-    """The keys whose noisy numbers of people reach the threshold, with these numbers in whole steps.
+    """The keys whose noisy numbers of people, in whole steps, reach the threshold: largest first, then by key.
 
-    Args:
-        people: the people who take part, by key, private; a key is in it only if at least one of them has it.
-        asked: the question, public.
-
-    Returns:
-        Largest first, then by key. The order of the rows, or of the keys, changes nothing.
+    ``people`` are those who take part, by key, private; a key is in it only if at least one of them has it. The order
+    of the rows, or of the keys, changes nothing.
 
     Guarantee: for a person with n of the keys, n <= ``asked.most``, it is (sqrt(n) / sigma)-GDP, and so
         n / (2 sigma**2)-zCDP, but for a probability of at most ``asked.delta``.

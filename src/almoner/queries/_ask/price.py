@@ -51,16 +51,12 @@ def best_clip(
 ) -> float | None:
     """The clip with the least expected squared error, by the model above.
 
-    Args:
-        counts: noisy, of people in each bucket of lengths.
-        edges: of the buckets, increasing, each a fixed power of two above the one before.
-        standard_error: of each count.
-        noise: standard deviation of the answer's noise, all its numbers together, for a clip of 1.
-        pure: whether the counts have Laplace noise, and not Gaussian noise.
+    Counts are noisy, of people in each bucket of lengths, whose edges are increasing, each a fixed power of two above
+    the one before; the standard error is of each count. ``noise`` is the standard deviation of the answer's noise, all
+    its numbers together, for a clip of 1; ``pure``: counts have Laplace noise, and not Gaussian noise.
 
-    Returns:
-        None where the counts are all within their noise: no bucket, and no 2, 4, 8, ... neighbours, stand out. If
-        nobody is in any bucket, another answer has a probability of at most 0.001.
+    None where the counts are all within their noise: no bucket, and no 2, 4, 8, ... neighbours, stand out. If nobody is
+    in any bucket, another answer has a probability of at most 0.001.
     """
     people, doublings = np.asarray(counts, float), np.log2(np.asarray(edges, float))
     top = _last_with_people(people / standard_error, pure)

@@ -91,8 +91,7 @@ def check_table(**tables: object) -> None:
 def keys_by_column(by: object) -> tuple[tuple[str, tuple[Key, ...]], ...]:
     """{column: keys} as tuples; dates as text; each key once.
 
-    No keys, as in ``by="country"``, ``by=["country"]`` and ``by={"country": None}``, stand for those that the data set
-    declares: none are returned.
+    None are returned for those that the data set declares: ``by="country"``, ``["country"]`` and ``{"country": None}``.
     """
     if isinstance(by, str):
         by = {by: None}

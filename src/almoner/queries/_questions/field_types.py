@@ -31,11 +31,7 @@ class Target(NamedTuple):
 
 
 def target(error: object) -> Target:
-    """An ``error`` as numbers.
-
-    Raises:
-        ArgumentError: it is no positive number, and no share such as "2%" or "2% of 5000".
-    """
+    """An ``error`` as numbers; refused where it is no positive one, and no share such as "2%" or "2% of 5000"."""
     if isinstance(error, str):
         match = _SHARE.fullmatch(error)
         if match:

@@ -94,8 +94,7 @@ ASKS = tuple(name for name, kind in _KINDS.items() if kind not in (Lengths, Extr
 def question_schema(ref: str = "#/$defs/{model}") -> dict[str, Any]:
     """JSON Schema of the questions that analysts ask: each kind takes its own fields.
 
-    Args:
-        ref: where the schema of a kind will stand.
+    ``ref`` is where the schema of a kind will stand.
     """
     asked = schema_of(one_of("ask", (model_of(_KINDS[name], ask=name) for name in ASKS)), ref)  # type: ignore[arg-type]
     for name in ASKS:

@@ -109,11 +109,7 @@ _LIMB = 30
 
 
 class BinFactor:
-    """W for a number of bins. Everything in it is public.
-
-    Fields:
-        column: (b,) the first column of W, whole numbers of 2^-16.
-    """
+    """W for a number of bins, by its first column: whole numbers of 2^-16. Everything in it is public."""
 
     def __init__(self, bins: int) -> None:
         series, value = [], 1 << _BITS

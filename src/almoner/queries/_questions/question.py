@@ -233,8 +233,7 @@ class Question:
     def truth(self, whole: Whole) -> Any:  # noqa: ARG002 - kinds of questions use it
         """Intervals like those of ``read``, about what would be without a clip; None where that cannot be said.
 
-        Args:
-            whole: what all people have in the group, by the answer and its report.
+        ``whole`` is what all people have in the group, by the answer and its report.
         """
         return None
 

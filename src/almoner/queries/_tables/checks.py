@@ -31,7 +31,7 @@ __all__ = ["SAMPLE", "ViewCheck", "on_terms", "prepared", "refuse", "tell", "vie
 _IMPURE = (
     "view: the rows that it gives for a person depend on other people's rows, as an average over all rows, a number of "
     "each row or a join with other people's rows would make them. Each person's rows must follow from that person's "
-    "rows alone. (check_view=False leaves this check out)"
+    "rows alone. (Table(data, view=..., check_view=False) leaves this check out)"
 )
 
 
@@ -154,9 +154,7 @@ def _cure(unread: list[Misfit]) -> str:
 def on_terms(given: list[TableInput], terms: Terms) -> list[TableInput]:
     """The tables, with the periods of the rows of the only one of people, and the spelling by which they are named.
 
-    Raises:
-        Unsupported: there are several tables of people, or the rows are in the engine of a plugin, which need not have
-            a normal form C.
+    Unsupported where there are several, or the rows are in a plugin's engine, which need not have a normal form C.
     """
     if terms.periods is not None and sum(each.person is not None for each in given) > 1:
         raise Unsupported("periods: several tables of people can't be joined by person and period: make one of them")
@@ -175,12 +173,9 @@ CHECK_SECONDS = 5.0
 def prepared(given: list[TableInput]) -> tuple[str, list[TableInput], dict[str | None, ViewCheck]]:
     """(How the data name people, the tables, what checks of views came to).
 
-    Rows of short CSV files and of public tables are read once, here.
-
-    Raises:
-        ArgumentError: a column is missing or of the wrong kind.
-        DataError: what was declared of a table does not hold, no entry of a column can be read as its type, or a view
-            mixes people.
+    Rows of short CSV files and of public tables are read once, here. An ArgumentError says that a column is missing or
+    of the wrong kind, a DataError that what was declared of a table does not hold, that no entry of a column can be
+    read as its type, or that a view mixes people.
     """
     for plugin in filter(None, (plugin_of(each.data) for each in given)):
         kinds = [_kinds_of(plugin, each) for each in given]

@@ -66,9 +66,7 @@ EXPECT_NAN = "SET parquet_can_have_nan = true"
 def check_engine() -> None:
     """Read a small Parquet file in the way in which questions read; once in a process.
 
-    Raises:
-        MissingExtra: the DuckDB that is installed overlooks NaN, whatever it is told.
-        DataError: no temporary file can be written.
+    MissingExtra where the DuckDB that is installed overlooks NaN, whatever it is told.
     """
     right = False
     try:
@@ -101,10 +99,8 @@ def _asked() -> list[tuple[str, str]]:
 def typed(connection: Any, rows: str, types: Mapping[str, str] | None, misfits: list[Misfit] | None) -> str:
     """Rows as SQL whose columns of text are read as these types; entries that are spelled otherwise are missing.
 
-    ``misfits`` gets what the entries of these columns come to, PRIVATE; None where nobody counts them.
-
-    Raises:
-        ArgumentError: a column is not there, or has a type of its own that is another one.
+    ``misfits`` gets what the entries of these columns come to, PRIVATE; None where nobody counts them. A column that is
+    not there, or has another type of its own, is refused.
     """
     kinds = _kinds(connection, rows) if types else {}
     read = {}
@@ -347,7 +343,7 @@ def as_arrow(data: object, *, person: str, table: str | None = None) -> "Table":
 def _of_connection(connection: Any, table: str | None) -> object:
     """The rows of a table or view that a connection has."""
     if table is None:
-        raise ArgumentError("table= is missing: which table or view of the connection?")
+        raise ArgumentError("table= is missing: which one of the connection? Table(data, table='visits')")
     name = ".".join(quoted(part) for part in table.split("."))
     cursor = connection.cursor()
     with suppress(duckdb().Error):  # a connection may refuse settings
@@ -443,7 +439,7 @@ def _rows(
 
 def _from_database(connection: Any, path: Path, table: str | None, name: str) -> str:
     if table is None:
-        raise ArgumentError(f"table= is missing: which table or view of {path}?")
+        raise ArgumentError(f"table= is missing: which table or view of {path}? Table(data, table='visits')")
     known = connection.execute("SELECT database_name FROM duckdb_databases() WHERE path = ?", [str(path)]).fetchall()
     if not known:  # another table may be of the same file, which is attached once
         connection.execute(f"ATTACH {text(str(path))} AS {name} (TYPE duckdb, READ_ONLY)")

@@ -265,11 +265,7 @@ def check_shared(ledger: Ledger, given: list[TableInput], own: Mapping[str, obje
 
 
 def fitting(book: Ledger, given: list[TableInput], schema: Schema, *, dataset: str | None) -> dict[str, Dataset]:
-    """The data sets that the tables of people are, by name; none where the ledger knows none, and none is asked for.
-
-    Raises:
-        ArgumentError: a table is no data set of the ledger, or does not fit its declaration.
-    """
+    """The data sets that the tables of people are, by name; none where the ledger knows none, and none is asked for."""
     known = book.datasets
     if not known and dataset is None:
         return {}
@@ -307,11 +303,7 @@ def _check_kind(name: str, column: str, domain: Domain, kinds: Mapping[str, str]
 
 
 def filled(asked: Question, datasets: Mapping[str, Dataset]) -> Question:
-    """The question with the bounds and keys that it leaves out, as its data set declares them.
-
-    Raises:
-        ArgumentError: none are declared for what is left out.
-    """
+    """The question with bounds and keys that it leaves out as its data set declares them; refused where none are."""
     if not asked.unfilled:
         return asked
     changes: dict[str, Any] = {}

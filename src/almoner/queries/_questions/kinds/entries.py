@@ -101,9 +101,13 @@ class _Averaged(_Bounded):
     width_varies = True
 
     @property
-    def _over(self) -> str:
-        """Noun phrase for what is averaged."""
-        return over_what(self.column, self.per, f", clipped to [{self.low}, {self.high}]")
+    def estimand(self) -> str:
+        over = over_what(self.column, self.per, f", clipped to [{self.low}, {self.high}]")
+        return f"the {type(self).__name__.lower()} of {over}"
+
+    @property
+    def whole_estimand(self) -> str:
+        return f"the {type(self).__name__.lower()} of {over_what(self.column, self.per)}"
 
     def _count(self) -> Coordinate:
         return CountRows() if self.per == "row" else AnyRow()
@@ -171,11 +175,6 @@ class Mean(_Averaged):
 
     widest: Bounds | None = field(default=None, kw_only=True)
     """A declaration: no entry is outside these. What [low, high] takes away is reported, for ``truth_intervals``."""
-    _about = "the mean of {0._over}"
-
-    @property
-    def whole_estimand(self) -> str:
-        return f"the mean of {over_what(self.column, self.per)}"
 
     def row(self) -> tuple[Coordinate, ...]:
         """The count, the sum of differences from the middle, and what the bounds take away, where that is reported."""
@@ -217,14 +216,8 @@ class Variance(_Averaged):
     their rows drawn at random: it has the differences between a person's own rows in it.
     """
 
-    _about = "the variance of {0._over}"
-
     def row(self) -> tuple[Coordinate, ...]:
         return self._count(), self._from_middle(), self._from_middle(power=2)
-
-    @property
-    def whole_estimand(self) -> str:
-        return f"the variance of {over_what(self.column, self.per)}"
 
     def scales(self) -> dict[str, float]:
         full = STEPS / self.steps

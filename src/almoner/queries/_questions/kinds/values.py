@@ -130,11 +130,7 @@ def tail(steps: int, sigma: float) -> float:
 def key_threshold(*, sigma: float, delta: float, most: int, person: int) -> int:
     """Threshold for releasing a key that nobody listed: the least noisy count, in whole steps.
 
-    Args:
-        sigma: of the noise, whole steps, > 0.
-        delta: the most that the chance may be, in (0, 1).
-        most: keys of one person that count, >= 1.
-        person: what one person adds to the count of a key, whole steps, >= 1.
+    ``sigma`` is that of the noise, and ``person`` what one person adds to the count of a key, both in whole steps.
 
     Guarantee: where at most ``most`` keys have a count of ``person`` steps, the chance that the noisy count of one of
         them reaches the threshold is at most delta.
