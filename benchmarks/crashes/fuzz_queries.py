@@ -30,7 +30,7 @@ with atheris.instrument_imports(include=["almoner.queries", "almoner.ledger"]):
     from almoner.ledger import Transaction, check_export
     from almoner.ledger._stores.postgres import read
     from almoner.queries import Count, Session, Sum
-    from almoner.queries._language.where import parse, parse_value
+    from almoner.queries._language.expressions import parse, parse_value
     from almoner.queries._questions.kinds_of import described
     from almoner.queries._sql.columns import FilterCompiler
     from almoner.queries._sql.dialects import duckdb_dialect

@@ -21,9 +21,8 @@ from almoner.errors import ArgumentError
 from almoner.ledger import left_at_worst
 from almoner.queries import Count, Mean, People, Quantiles, Ratio, Session, Sum, Variance
 from almoner.queries._ask.answer import answer
-from almoner.queries._questions.bin_factor import FACTOR_BITS
 from almoner.queries._questions.kinds_of import described
-from almoner.queries._questions.prices import STEPS
+from almoner.queries._questions.noise import FACTOR_BITS, STEPS
 
 RUNS = 1000
 SOURCES = {

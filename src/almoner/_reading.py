@@ -94,7 +94,7 @@ class Model(BaseModel):
 
 def _wrong_names(model: type[Model], values: Mapping[str, Any]) -> str:
     """The sentence on a name that is not known, or is missing; empty if there is none."""
-    known = model.model_fields
+    known = {each.alias or name: each for name, each in model.model_fields.items()}
     for name in values:
         if name not in known:
             near = get_close_matches(str(name), known, 1)

@@ -19,7 +19,7 @@ from almoner.queries._language.expressions import (
     Not,
     Or,
 )
-from almoner.queries._sql.functions import case_tables
+from almoner.queries._sql.dialects import case_tables
 
 KINDS = {"n": "whole", "f": "number", "t": "text", "b": "bool", "d": "date", "s": "time"}
 NASTY = {

@@ -5,11 +5,10 @@ from dataclasses import fields, is_dataclass, replace
 import pyarrow as pa
 
 from almoner.queries import Lookup, Table
-from almoner.queries._language.expressions import Column
-from almoner.queries._language.where import parse_value
+from almoner.queries._language.expressions import Column, parse_value
 from almoner.queries._sql.columns import FilterCompiler
 from almoner.queries._sql.dialects import duckdb_dialect
-from almoner.queries._sql.joins import Joined
+from almoner.queries._sql.rows import Joined
 from expressions import KINDS, NASTY, value, written
 
 __all__ = ["PEOPLE", "ROWS", "check_joined", "given", "joined"]

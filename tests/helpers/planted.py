@@ -10,11 +10,11 @@ from almoner import audit
 from almoner.ledger._accounts import postgres
 from almoner.mechanisms import DiscreteGaussian, Gaussian, Laplace
 from almoner.queries import Count, Sum
-from almoner.queries._ask import release as released_sums
-from almoner.queries._engines import duckdb_engine
+from almoner.queries import _engines as duckdb_engine
+from almoner.queries import spark as spark_plugin
+from almoner.queries._ask import ask as released_sums
 from almoner.queries._questions import question
 from almoner.queries._sql import compiler
-from almoner.queries.spark import _plugin as spark_plugin
 
 
 def asked(told=()):

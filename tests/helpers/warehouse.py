@@ -12,7 +12,7 @@ import duckdb
 
 from almoner.errors import AlmonerError, ArgumentError, DataError
 from almoner.ledger.interfaces import Extent
-from almoner.queries._engines import plugins
+from almoner.queries import engines as plugins
 from almoner.queries.engines import Engine, Query, duckdb_dialect
 
 KINDS = {

@@ -9,7 +9,7 @@ from almoner.ledger import interfaces
 from almoner.ledger._accounts import parquet, postgres, tables
 from almoner.ledger._stores.file import File
 from almoner.ledger._stores.postgres import Postgres
-from almoner.queries.spark._accounts import SparkWriter, _SparkVerdicts
+from almoner.queries.spark import SparkWriter, _SparkVerdicts
 
 PARTS = [
     (interfaces.Store, File),

@@ -16,8 +16,8 @@ from scipy.stats import chi2
 
 from almoner import filters
 from almoner.queries import Count, Session, Sum
-from almoner.queries._ask import release
-from almoner.queries._engines import duckdb_engine
+from almoner.queries import _engines as duckdb_engine
+from almoner.queries._ask import ask as release
 from almoner.queries._questions import question
 from almoner.queries._sql import compiler
 

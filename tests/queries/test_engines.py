@@ -8,7 +8,7 @@ from almoner import filters
 from almoner.errors import ArgumentError, DataError, Unsupported
 from almoner.ledger import Ledger, Periods, Terms
 from almoner.queries import Count, Session, Sum, Table
-from almoner.queries._engines import plugins
+from almoner.queries import engines as plugins
 
 ROWS = pa.table({"who": ["ann", "bob", "ann"], "n": [1, 2, 3], "day": pa.array([0, 1, 2], pa.timestamp("s", "UTC"))})
 

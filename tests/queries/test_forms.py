@@ -121,7 +121,7 @@ def test_a_folder_split_by_names_gives_the_same(tmp_path):
 
 def test_an_engine_that_overlooks_nan_is_refused(tmp_path, monkeypatch):
     """A file whose statistics hide NaN is read once in a process: an engine that gives a number says which is right."""
-    from almoner.queries._sources import parquet_nan
+    from almoner.queries._tables import sources as parquet_nan
 
     read = pq.read_table(pa.BufferReader(parquet_nan._FILE))
     statistics = pq.read_metadata(pa.BufferReader(parquet_nan._FILE)).row_group(0).column(0).statistics

@@ -16,7 +16,7 @@ from almoner import filters
 from almoner._workspace import quoted, text
 from almoner.errors import ArgumentError
 from almoner.queries import Count, Session
-from almoner.queries._language.where import And, Column, Compare, In, IsNull, IsTrue, Literal, Not, Or, parse
+from almoner.queries._language.expressions import And, Column, Compare, In, IsNull, IsTrue, Literal, Not, Or, parse
 from ledgers import exact
 
 ODD = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)

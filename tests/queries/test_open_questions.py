@@ -9,8 +9,8 @@ import pytest
 from almoner import filters
 from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.queries import Count, Histogram, Mean, People, Ratio, Sum, Variance
-from almoner.queries._questions.choice import best_clip
-from almoner.queries._questions.kinds.lengths import Extremes, Lengths
+from almoner.queries._ask.price import best_clip
+from almoner.queries._questions.kinds.counts import Extremes, Lengths
 from almoner.queries._questions.kinds_of import described, question, recorded
 from ledgers import exact
 from sessions import opened

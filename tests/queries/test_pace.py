@@ -12,10 +12,10 @@ from almoner import filters
 from almoner._units import MEASURE
 from almoner.errors import ArgumentError
 from almoner.queries import Count, Histogram, Mean, People, Session, Sum
-from almoner.queries._ask.free import refuse_other
+from almoner.queries._ask.ask import refuse_other
 from almoner.queries._ask.so_far import AnalystId
 from almoner.queries._questions.kinds_of import described, question
-from almoner.queries._questions.prices import STEPS
+from almoner.queries._questions.noise import STEPS
 from almoner.queries.plans import Plan
 from ledgers import RHO, exact
 from plan_files import PLAN, plan_folder

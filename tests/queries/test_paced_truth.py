@@ -14,10 +14,10 @@ from almoner.errors import ArgumentError
 from almoner.ledger import left_at_worst
 from almoner.queries import Count, Covariance, Histogram, Mean, Quantiles, Ratio, Regression, Sum, Top, Variance
 from almoner.queries._ask.answer import answer
-from almoner.queries._questions.clips import complete_clip, least_share
 from almoner.queries._questions.intervals import between_odds
 from almoner.queries._questions.kinds_of import described, question
-from almoner.queries._questions.prices import STEPS
+from almoner.queries._questions.noise import STEPS
+from almoner.queries._questions.question import complete_clip, least_share
 from ledgers import exact
 from sessions import opened
 

@@ -16,9 +16,8 @@ from almoner.ledger import left_at_worst
 from almoner.mechanisms import Gaussian
 from almoner.queries import Count, Quantiles
 from almoner.queries._ask.answer import answer
-from almoner.queries._questions.bin_factor import FACTOR_BITS, bin_factor, noisy_mixed
 from almoner.queries._questions.kinds_of import described, question, recorded
-from almoner.queries._questions.prices import STEPS
+from almoner.queries._questions.noise import FACTOR_BITS, STEPS, bin_factor, noisy_mixed
 from ledgers import exact
 from sessions import opened
 

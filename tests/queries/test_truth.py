@@ -14,7 +14,7 @@ from almoner import filters
 from almoner.errors import ArgumentError
 from almoner.queries import Count, Histogram, Mean, People, Quantiles, Sum, Variance
 from almoner.queries._ask.answer import answer
-from almoner.queries._questions.prices import STEPS
+from almoner.queries._questions.noise import STEPS
 from ledgers import RHO, exact
 from sessions import opened
 

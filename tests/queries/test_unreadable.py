@@ -18,7 +18,7 @@ from almoner.cli import app
 from almoner.errors import ArgumentError, DataError
 from almoner.ledger import Ledger
 from almoner.queries import Count, Lookup, Session, Table
-from almoner.queries._sources import sources
+from almoner.queries._tables import sources
 from almoner.queries.plans import Plan
 from sessions import CHEAP, without_noise
 from terms import grouped

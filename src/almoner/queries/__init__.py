@@ -13,52 +13,23 @@ texts; arithmetic, ``case`` and functions. An expression may also stand in place
 ``Mean("hours > 12", 0, 1)``.
 """
 
-from almoner.queries._ask.analyst import Analyst
 from almoner.queries._ask.answer import Answer, Quote, write_csv
+from almoner.queries._ask.ask import Analyst
 from almoner.queries._ask.so_far import SoFar
-from almoner.queries._language.ranges import ranges
-from almoner.queries._questions.kinds.bins import Histogram, Quantiles
-from almoner.queries._questions.kinds.counts import Count, People
-from almoner.queries._questions.kinds.entries import Mean, Sum, Variance
+from almoner.queries._language.keys import ranges
+from almoner.queries._questions.kinds.counts import Count, Histogram, People, Quantiles, Top
+from almoner.queries._questions.kinds.entries import Mean, Ratio, Sum, Variance
 from almoner.queries._questions.kinds.moments import Covariance, Regression
-from almoner.queries._questions.kinds.ratios import Ratio
-from almoner.queries._questions.kinds.tops import Top
 from almoner.queries._questions.kinds.values import Distinct, Keys
 from almoner.queries._questions.question import Question
 from almoner.queries._recommend import Recommendation, recommend
 from almoner.queries._session import Session
-from almoner.queries._sources.view_check import ViewCheck
 from almoner.queries._statements import Line, Statement, statement
+from almoner.queries._tables.checks import ViewCheck
 from almoner.queries._tables.tables import Lookup, Table
 
 __all__ = [
-    "Analyst",
-    "Answer",
-    "Count",
-    "Covariance",
-    "Distinct",
-    "Histogram",
-    "Keys",
-    "Line",
-    "Lookup",
-    "Mean",
-    "People",
-    "Quantiles",
-    "Question",
-    "Quote",
-    "Ratio",
-    "Recommendation",
-    "Regression",
-    "Session",
-    "SoFar",
-    "Statement",
-    "Sum",
-    "Table",
-    "Top",
-    "Variance",
-    "ViewCheck",
-    "ranges",
-    "recommend",
-    "statement",
-    "write_csv",
-]
+    "Analyst", "Answer", "Count", "Covariance", "Distinct", "Histogram", "Keys", "Line", "Lookup", "Mean", "People",
+    "Quantiles", "Question", "Quote", "Ratio", "Recommendation", "Regression", "Session", "SoFar", "Statement", "Sum",
+    "Table", "Top", "Variance", "ViewCheck", "ranges", "recommend", "statement", "write_csv",
+]  # fmt: skip

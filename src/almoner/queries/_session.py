@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from almoner import _check
+from almoner._misfits import Misfit
 from almoner._spelling import EXACT
 from almoner._uncopyable import Uncopyable
 from almoner._units import budget as rounded_down
@@ -14,21 +15,14 @@ from almoner.errors import ArgumentError, DataReason
 from almoner.filters import Basic, Gaussian, Zcdp
 from almoner.ledger import Dataset, Finding, Ledger, Terms, Watch, verify
 from almoner.ledger.interfaces import AccountWriter
-from almoner.queries._ask.analyst import Analyst
-from almoner.queries._ask.ask import Asking
+from almoner.queries._ask.ask import Analyst, Asking
 from almoner.queries._ask.replay import replayed
-from almoner.queries._engines.duckdb_engine import DuckDB
-from almoner.queries._engines.engine import Engine
-from almoner.queries._engines.plugins import open_engine, plugin_of
+from almoner.queries._engines import DuckDB, open_engine
 from almoner.queries._questions.noise import laplace
-from almoner.queries._sources.table_input import TableInput, changed
-from almoner.queries._sources.view_check import ViewCheck
 from almoner.queries._statements import Statement, statement
-from almoner.queries._tables.check_tables import SAMPLE, prepared, view_checked
-from almoner.queries._tables.datasets import check_shared, fitting
-from almoner.queries._tables.periods import on_terms
-from almoner.queries._tables.tables import Lookup, given_tables, named_alone
-from almoner.queries._tables.unparsed_entries import Misfit, refuse, tell
+from almoner.queries._tables.checks import SAMPLE, ViewCheck, on_terms, prepared, refuse, tell, view_checked
+from almoner.queries._tables.tables import Lookup, TableInput, changed, check_shared, fitting, given_tables, named_alone
+from almoner.queries.engines import Engine, plugin_of
 
 __all__ = ["Session"]
 
@@ -117,9 +111,7 @@ class Session(Uncopyable):
         given = on_terms(given_tables(data, person, tables, public), terms)
         kind, given, checks = prepared(given)
         if terms.person not in (None, kind):
-            raise ArgumentError(
-                f"budget: its terms are for person={terms.person!r}, and the data name people by {kind}"
-            )
+            raise ArgumentError(f"budget: its terms are for person={terms.person!r}; the data name people by {kind}")
         terms = replace(terms, person=kind, spelling=terms.spelling or EXACT)
         options: dict[str, Any] = {"pseudonyms": pseudonyms, "witness": witness}
         options |= {"memory_limit": memory_limit, "threads": threads}

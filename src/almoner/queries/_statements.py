@@ -11,7 +11,7 @@ from almoner._units import shown, to_float
 from almoner.accounting.meaning import sentence
 from almoner.ledger import Entry, Ledger, Periods
 
-__all__ = ["Lifetime", "Line", "Statement", "statement", "together"]
+__all__ = ["Line", "Statement", "statement", "together"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -96,9 +96,8 @@ class Statement:
     @property
     def words(self) -> str:
         """The statement as text for that person."""
-        kinds = Counter(
-            line.question["ask"] for line in self.lines if line.analyst or line.question["ask"] == "earlier"
-        )
+        asks = [(line, line.question["ask"]) for line in self.lines]
+        kinds = Counter(ask for line, ask in asks if line.analyst or ask == "earlier")
         trained, updates = kinds.pop("training", 0), kinds.pop("update", 0)
         earlier = "Besides earlier uses, of which the sum alone is kept, " if kinds.pop("earlier", 0) else ""
         told = [(kinds.total(), "answer"), (trained, "training"), (updates, "model update")]

@@ -42,30 +42,172 @@ Asking everything again gives the answers that are there and asks what is new: t
 run again after a crash.
 """
 
+import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
+from itertools import islice, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
+from almoner._calendar import start_of
 from almoner._check import told, unquoted
-from almoner._reading import Day, Field, Model, read, toml
+from almoner._misfits import Misfit
+from almoner._reading import AfterValidator, Checked, Day, Field, Model, Rule, broken, model_validator, read, toml
 from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.filters import Basic, Gaussian, Zcdp
 from almoner.ledger import Finding, Ledger, Periods, Terms, on_a_server
-from almoner.queries._ask.analyst import Analyst
 from almoner.queries._ask.answer import Answer, Quote
+from almoner.queries._ask.ask import Analyst
 from almoner.queries._questions.kinds_of import ASKS, described, question, question_schema
 from almoner.queries._questions.question import Question
 from almoner.queries._session import Session
-from almoner.queries._tables.plan_sources import AccountsPart, PlanPart, RowsPart, tables_of
-from almoner.queries._tables.unparsed_entries import Misfit
-from almoner.queries._templates import written_out
+from almoner.queries._tables.tables import Lookup, Table
+from almoner.queries.engines import plugin_named
 
 __all__ = ["ASKS", "AccountsPart", "Plan", "PlanFile", "RowsPart", "described", "question", "question_schema"]
+
+Amount = Annotated[float, Rule("a finite number")]
+Start = Annotated[date | str, Rule("a date, such as 2026-01-01")]
+
+
+class _ReadPart(Model):
+    table: str | None = None
+    """the table or view of a DuckDB file"""
+    view: str | None = None
+    """SQL over `data`, whose rows questions read"""
+    types: dict[str, str] | None = None
+    """types of columns: `"text"`, `"whole"`, `"number"`, `"decimal comma"` (`1.234,5`), `"decimal point"` (`1,234.5`),
+    `"bool"`, `"date"` or `"time"`; of a CSV file, others are text"""
+
+    def read(self, folder: Path, spark: str | None) -> dict[str, Any]:
+        """The data and how they are read; with ``spark``, the master of Spark, as a data frame."""
+        path: Path = folder / getattr(self, "data")  # noqa: B009 - a field of each part, in its own place
+        plugin = None if spark is None else plugin_named("pyspark")
+        if plugin is None or spark is None:
+            return {"data": path, "table": self.table, "view": self.view, "types": self.types}
+        if self.table is not None or self.types is not None:
+            raise ArgumentError("table= is for DuckDB files, types= for CSV files")
+        return {"data": plugin.read(spark, path, self.view)}
+
+
+class RowsPart(_ReadPart):
+    """A table of people's rows."""
+
+    data: str
+    """the path of the file or folder: CSV, Parquet or DuckDB"""
+    person: str | None = None
+    """the column that says whose row it is, where it differs"""
+    one_row: bool = False
+    """each person has at most one row here"""
+
+
+class TablePart(RowsPart):
+    """A table of people's rows in a file of questions."""
+
+    columns: list[str] | None = None
+    """the columns that questions may use; all, if left out"""
+
+
+class LookupPart(_ReadPart):
+    """A table that holds nobody's data."""
+
+    data: str
+    """the path of the file: CSV, Parquet or DuckDB"""
+    key: str
+    """the column of this table that names a row"""
+    on: str | None = None
+    """the column of people's tables that holds the key, where it is called otherwise"""
+
+
+class PeriodsPart(Model):
+    """Periods of the rows, in each of which every person has a budget."""
+
+    column: str
+    """the column, of dates or times, that says in which period a row is"""
+    every: Literal["day", "week", "month", "quarter", "year"]
+    """how long a period is"""
+    first: Start
+    """a day in the first period; rows before it are in no answer"""
+    last: Start
+    """a day in the last period; rows after it are in no answer"""
+
+
+class AccountsPart(Model):
+    """The ledger and each person's budget, as files of questions and policies name them."""
+
+    ledger: str
+    """the path of the ledger, or `"postgresql://server/database"`"""
+    person: str | None = None
+    """the column that says whose row it is, unless each table says it"""
+    public: dict[str, LookupPart] = Field(default={})
+    """tables that hold nobody's data: `[public.NAME]`"""
+    budget: Literal["zcdp", "gaussian", "pure"] = "zcdp"
+    """the notion of the budget"""
+    epsilon: Amount | None = None
+    """each person's budget, for all analysts together; or `rho`, or `mu`"""
+    delta: Amount | None = None
+    """the failure probability of that budget; `"pure"` takes none"""
+    rho: Amount | None = None
+    """a `"zcdp"` budget, in place of `epsilon` and `delta`"""
+    mu: Amount | None = None
+    """a `"gaussian"` budget, in place of `epsilon` and `delta`"""
+    keys_delta: Amount | None = None
+    """what all questions for `"keys"` together may cost in delta, beside the budget; without it they are refused"""
+    pseudonyms: str | None = None
+    """the path of a key: the ledger then holds keyed hashes of people's names"""
+    periods: PeriodsPart | None = None
+    """each person has a budget in each period of the rows, such as each month"""
+    spelling: str | None = None
+    """which spellings of an id are one person's: `"nfc"` or `"caseless"`"""
+    memory_limit: str | None = None
+    """the memory that DuckDB may use, such as `"4GB"`"""
+    witness: str | None = None
+    """the path of a file on another volume that remembers the ledger's newest entry"""
+    spark: str | None = None
+    """the master of Spark, such as `"local[*]"`, which then reads Parquet files"""
+
+
+class PlanPart(AccountsPart, _ReadPart):
+    """The data, the ledger and the budget of a file of questions."""
+
+    data: str | None = None
+    """the path of the file or folder with people's rows"""
+    tables: dict[str, TablePart] | None = None
+    """several tables of people's rows, in place of `data`: `[tables.NAME]`"""
+    dataset: str | None = None
+    """which of the ledger's data sets it is, where some are declared"""
+
+    @model_validator(mode="after")
+    def _tables(self) -> Self:
+        """Refuse data that are named twice or not at all, and rows of nobody."""
+        for name in ("data", "table", "view", "types"):
+            if self.tables is not None and getattr(self, name) is not None:
+                raise broken(f".{name} stands in [tables.NAME], beside the table that it is about")
+        if self.tables is None and self.data is None:
+            raise broken(".data is missing; or give [tables.NAME]")
+        if self.person is None and (self.tables is None or any(each.person is None for each in self.tables.values())):
+            raise broken(".person is missing")
+        return self
+
+    def opened(self, folder: Path) -> dict[str, Any]:
+        """Arguments of ``Session.open`` about tables: ``data`` or ``tables``, ``public`` and ``person``."""
+        public = {
+            name: Lookup(key=part.key, on=part.on, **part.read(folder, self.spark))
+            for name, part in self.public.items()
+        }
+        if self.tables is None:
+            return {"data": Table(**self.read(folder, self.spark)), "public": public or None, "person": self.person}
+        tables = {
+            name: Table(one_row=part.one_row, columns=part.columns, **part.read(folder, self.spark))
+            for name, part in self.tables.items()
+        }
+        person = {name: part.person or self.person for name, part in self.tables.items()}
+        return {"tables": tables, "public": public or None, "person": person}
+
 
 _BUDGETS: dict[str, tuple[type[Zcdp] | type[Gaussian] | type[Basic], set[str]]] = {
     "zcdp": (Zcdp, {"epsilon", "delta", "rho"}),
@@ -73,8 +215,29 @@ _BUDGETS: dict[str, tuple[type[Zcdp] | type[Gaussian] | type[Basic], set[str]]] 
     "pure": (Basic, {"epsilon"}),
 }
 _REST = "rest"
-_PLACE = {"type": "string", "pattern": r"\{"}
+_MOST = 100_000
+_PLACE = re.compile(r"\{\{|\}\}|\{(\w*)\}")
+_PLACED = {"type": "string", "pattern": r"\{"}
 """JSON Schema of a text in a template that becomes something else."""
+
+
+def _day(given: date | str) -> date:
+    with suppress(ValueError):
+        day = date.fromisoformat(str(given))
+        if 1000 <= day.year <= 9000:
+            return day
+    raise broken(" must be a date in the years 1000 to 9000, such as 2011-12-09")
+
+
+def _names(given: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    if not all(given.values()):
+        raise broken(" must be a table of lists, such as { country = ['France', 'Spain'] }")
+    if not all(re.fullmatch(r"\w+", name) and name not in ("day", "week", "month", "from", "until") for name in given):
+        raise broken(": each name must be letters and digits, and no name of a period")
+    return given
+
+
+_Day = Annotated[date, Checked(_day, Day | str, "a date, such as 2027-01-01, without quotes")]
 
 
 class Template(Model):
@@ -84,12 +247,39 @@ class Template(Model):
     """the name of the answer; it has places, such as `{day}`, where it is a template"""
     every: Literal["day", "week", "month"] | None = None
     """a question for each: `{day}`, `{week}` or `{month}`, `{from}` and `{until}` are its places"""
-    from_: Day | str | None = Field(default=None, alias="from")
+    from_: _Day | None = Field(default=None, alias="from")
     """a day in the first of them"""
-    to: Day | str | None = None
+    to: _Day | None = None
     """a day in the last of them; without it, the last that ended before today (UTC)"""
-    for_: dict[str, list[Any]] | None = Field(default=None, alias="for")
+    for_: Annotated[dict[str, list[Any]], AfterValidator(_names)] | None = Field(default=None, alias="for")
     """a question for each combination of these values, by the names of their places"""
+
+    def places(self, today: date) -> list[dict[str, Any]]:
+        """Values for the places of each question; without ``to``, up to the last period that ended before today."""
+        if self.every is not None:
+            if self.from_ is None:
+                raise ArgumentError("from is missing: a day in the first period, such as from = 2011-12-09")
+            if self.to is not None and self.to < self.from_:
+                raise ArgumentError("to must not be before from")
+        elif self.from_ is not None or self.to is not None:
+            raise ArgumentError("from and to need every = 'day', 'week' or 'month'")
+        periods = [{}] if self.every is None else list(islice(self._periods(today), _MOST + 1))
+        names = [dict(zip(self.for_ or {}, each, strict=True)) for each in product(*(self.for_ or {}).values())]
+        if len(periods) * len(names) > _MOST:
+            raise ArgumentError(f"a template stands for at most {_MOST} questions")
+        return [{**period, **each} for period in periods for each in names]
+
+    def _periods(self, today: date) -> Iterator[dict[str, Any]]:
+        every, stop = str(self.every), today if self.to is None else self.to + timedelta(days=1)
+        start = start_of(every, self.from_ or today)
+        while True:
+            until = start_of(every, start + timedelta(days={"day": 1, "week": 7, "month": 31}[every]))
+            if until > stop if self.to is None else start >= stop:
+                return
+            year, week, _ = start.isocalendar()
+            named = {"day": start.isoformat(), "week": f"{year:04d}-W{week:02d}", "month": f"{start:%Y-%m}"}
+            yield {every: named[every], "from": start.isoformat(), "until": until.isoformat()}
+            start = until
 
 
 class PlanFile(PlanPart):
@@ -108,7 +298,7 @@ class PlanFile(PlanPart):
         described, asked = super().json_schema(), deepcopy(question_schema())
         kinds = asked.pop("$defs")
         for kind in kinds.values():
-            takes = {name: {"anyOf": [each, _PLACE]} for name, each in kind["properties"].items() if name != "ask"}
+            takes = {name: {"anyOf": [each, _PLACED]} for name, each in kind["properties"].items() if name != "ask"}
             kind["properties"] |= takes | Template.json_schema()["properties"]
             kind["required"] = ["key", *kind["required"]]
         described["properties"]["questions"]["items"] = asked
@@ -245,7 +435,7 @@ class Plan:
             create=create,
             memory_limit=None if opened else self.settings.memory_limit,
             dataset=self.settings.dataset if own or opened else None,
-            **tables_of(self.settings, self.folder),
+            **self.settings.opened(self.folder),
         )
 
     def misfits(self) -> list[Misfit]:
@@ -341,9 +531,39 @@ def _questions(entries: list[dict[str, Any]], today: date) -> tuple[tuple[str, Q
 
 def _written(fields: dict[str, Any], today: date) -> list[tuple[dict[str, Any], bool]]:
     """Each question that an entry stands for, and whether it is asked now; of a series all are counted."""
-    if fields.get("pace") != _REST or "every" not in fields:
-        return [(each, True) for each in written_out(fields, today)]
-    if "to" not in fields:
-        raise ArgumentError("pace='rest' needs to=: where a series without an end stops is not known")
-    ended = written_out({name: value for name, value in fields.items() if name != "to"}, today)
-    return [(each, each in ended) for each in written_out(fields, today)]
+    given: dict[str, Any] = {name: fields.pop(name) for name in ("every", "from", "to", "for") if name in fields}
+    if not given:
+        return [(fields, True)]
+    template = read(Template, {"key": "", **given})
+    places = ended = template.places(today)
+    if fields.get("pace") == _REST and template.every is not None:
+        if template.to is None:
+            raise ArgumentError("pace='rest' needs to=: where a series without an end stops is not known")
+        ended = template.model_copy(update={"to": None}).places(today)
+    return [(_filled(fields, each), each in ended) for each in places]
+
+
+def _filled(value: Any, places: Mapping[str, Any], field: str = "") -> Any:
+    """The value with each {name} in its texts replaced; a text that is nothing else becomes what stands there."""
+    if isinstance(value, dict):
+        return {name: _filled(each, places, name) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_filled(each, places) for each in value]
+    if not isinstance(value, str):
+        return value
+
+    def at(name: str) -> Any:
+        if name not in places:
+            raise ArgumentError(
+                f"{{{name}}} is not known here; known are {', '.join(f'{{{each}}}' for each in places)}"
+            )
+        return places[name]
+
+    def replaced(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0][0]  # a doubled bracket
+        text = str(at(match[1]))
+        return text.replace("'", "''") if field == "where" else text  # it stands in quotes there
+
+    alone = _PLACE.fullmatch(value)
+    return at(alone[1]) if alone and alone[1] and field not in ("key", "where") else _PLACE.sub(replaced, value)

@@ -23,18 +23,15 @@ import pyarrow as pa
 from almoner.errors import AlmonerError, BudgetExceeded, DataError
 from almoner.filters import Zcdp
 from almoner.ledger import Finding, Ledger, Terms, verify
-from almoner.queries._engines.plugins import plugin_of
-from almoner.queries._questions.kinds.bins import Histogram, Quantiles
-from almoner.queries._questions.kinds.counts import Count, People
-from almoner.queries._questions.kinds.entries import Mean, Sum, Variance
+from almoner.queries._questions.kinds.counts import Count, Histogram, People, Quantiles, Top
+from almoner.queries._questions.kinds.entries import Mean, Ratio, Sum, Variance
 from almoner.queries._questions.kinds.moments import Covariance, Regression
-from almoner.queries._questions.kinds.ratios import Ratio
-from almoner.queries._questions.kinds.tops import Top
 from almoner.queries._questions.kinds.values import Distinct, Keys
 from almoner.queries._questions.kinds_of import described
 from almoner.queries._questions.question import Question
 from almoner.queries._session import Session
 from almoner.queries._tables.tables import Lookup, Table
+from almoner.queries.engines import plugin_of
 
 __all__ = ["CHECKS"]
 
@@ -122,7 +119,10 @@ def same_joins(load: Load, folder: Path) -> None:
         tables = {"rows": place(_ROWS), "homes": Table(place(people), one_row=True)}
         return {"tables": tables, "public": {"zips": Lookup(place(zips), "zip", on="homes.zip")}, "person": person}
 
-    with _opened(folder / "ours", **made(load)) as ours, _opened(folder / "theirs", **made(_itself)) as theirs:
+    with (
+        _opened(folder / "ours", **made(load)) as ours,
+        _opened(folder / "theirs", **made(lambda table: table)) as theirs,
+    ):
         _compare(ours, theirs, asked, _exact)
     with suppress(DataError), _opened(folder / "twice", tables={"rows": Table(load(_ROWS), one_row=True)}):
         raise AssertionError("two rows of a person, where one was declared, were not refused")
@@ -187,7 +187,7 @@ def nothing_is_charged_by_halves(load: Load, folder: Path) -> None:
         session.analyst("ann").ask(question, key="a")
         before = _accounts(session)
     for broken in ("write_charges", "write_accounts"):
-        failing = partial(_failing, plugin.writer, broken)
+        failing = partial(_Failing, plugin.writer, broken)
         with patch.object(plugin, "writer", failing), _opened(folder / "ours", data=data) as session:
             try:
                 session.analyst("ann").ask(question, key="b")
@@ -217,8 +217,8 @@ CHECKS: Sequence[Check] = (
 class _Failing:
     """A writer of accounts one of whose methods fails when its work is done."""
 
-    def __init__(self, writer: Any, broken: str) -> None:
-        self._writer, self._broken = writer, broken
+    def __init__(self, writer: Callable[[Any], Any], broken: str, data: Any) -> None:
+        self._writer, self._broken = writer(data), broken
 
     def __getattr__(self, name: str) -> Any:
         right = getattr(self._writer, name)
@@ -230,14 +230,6 @@ class _Failing:
             raise OSError("private words")
 
         return fail
-
-
-def _failing(writer: Callable[[Any], Any], broken: str, data: Any) -> _Failing:
-    return _Failing(writer(data), broken)
-
-
-def _itself(table: pa.Table) -> pa.Table:
-    return table
 
 
 def _opened(path: Path, **options: Any) -> Session:

@@ -11,14 +11,12 @@ from pyarrow import parquet
 
 from almoner.errors import ArgumentError
 from almoner.queries import Count, Histogram, Mean, Sum, ranges
-from almoner.queries._language.steps import checked_steps
-from almoner.queries._language.where import parse, parse_value
+from almoner.queries._language.expressions import checked_steps, parse, parse_value
 from almoner.queries._questions.kinds_of import described, question
 from almoner.queries._sql.columns import FilterCompiler
-from almoner.queries._sql.dialects import duckdb_dialect
-from almoner.queries._sql.functions import Sql
-from almoner.queries._sql.tables import People, one_row_each
-from almoner.queries.spark._dialect import spark_dialect
+from almoner.queries._sql.dialects import Sql, duckdb_dialect
+from almoner.queries._sql.rows import People, one_row_each
+from almoner.queries.spark import spark_dialect
 from expressions import KINDS, NASTY, grown, value, written
 from sessions import opened, without_noise
 from sparks import NO_CODE, needs_spark, started

@@ -18,10 +18,10 @@ from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.ledger import Ledger
 from almoner.queries import Count, Distinct, Keys, People, Session
 from almoner.queries._ask.answer import answer
-from almoner.queries._ask.release import told_keys
+from almoner.queries._ask.ask import told_keys
 from almoner.queries._questions.kinds.values import key_threshold, tail
 from almoner.queries._questions.kinds_of import described, question
-from almoner.queries._questions.prices import STEPS
+from almoner.queries._questions.noise import STEPS
 from hockey_sticks import hockey
 from ledgers import RHO, clean, counted, exact
 from terms import grouped

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from almoner import filters
 from almoner.errors import ArgumentError, CopyRefused
 from almoner.queries import Count, Covariance, Histogram, Mean, People, Quantiles, Ratio, Regression, Sum, Top, Variance
-from almoner.queries._questions.prices import STEPS
+from almoner.queries._questions.noise import STEPS
 from ledgers import RHO, exact
 from sessions import CHEAP, opened, without_noise
 

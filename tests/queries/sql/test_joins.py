@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 
 from almoner import filters
 from almoner.queries import Count, Lookup, Session, Sum, Table
-from almoner.queries._language.steps import checked_steps
-from almoner.queries._sql import joins
+from almoner.queries._language.expressions import checked_steps
+from almoner.queries._sql import rows as joins
 from almoner.queries._sql.dialects import duckdb_dialect
-from almoner.queries._sql.joins import Joined
-from almoner.queries._sql.schemas import PeopleTable, PublicTable, Schema
-from almoner.queries._sql.tables import one_row_each
+from almoner.queries._sql.rows import Joined, PeopleTable, PublicTable, Schema, one_row_each
 from expressions import KINDS, grown
 from joined_rows import check_joined
 from joined_rows import given as given_tables

@@ -1,31 +1,75 @@
-"""Answers, and how far noise may have moved them. Everything here is public.
+"""Answers, how far noise may have moved them, and their tables: for pandas, Arrow, CSV, terminals, notebooks, plots.
 
-``intervals`` are about the noise alone; ``truth_intervals`` also about what was clipped, and what people with little
-budget left could not pay for.
+Everything here is public. ``intervals`` are about the noise alone; ``truth_intervals`` also about what was clipped, and
+what people with little budget left could not pay for.
 """
 
-from collections.abc import Mapping, Sequence
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from math import hypot
+from math import hypot, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from almoner import _extras, _html
 from almoner._units import MEASURE, shown, to_float, up
 from almoner.errors import ArgumentError
-from almoner.queries._ask import results
-from almoner.queries._questions.clips import complete_clip, least_share
-from almoner.queries._questions.expected_width import expected_half_width
+from almoner.queries._language.keys import Key
 from almoner.queries._questions.intervals import NoiseBand, Whole
-from almoner.queries._questions.prices import STEPS
-from almoner.queries._questions.question import Key, Question
+from almoner.queries._questions.noise import STEPS
+from almoner.queries._questions.question import Question, complete_clip, least_share
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
     from matplotlib.axes import Axes
 
-__all__ = ["Answer", "Quote", "answer", "answer_of", "quote", "quote_of_price", "write_csv"]
+__all__ = [
+    "NOT_THE_QUESTION", "Answer", "Quote", "answer", "answer_of", "expected_half_width", "quote", "quote_of_price",
+    "same_question", "write_csv",
+]  # fmt: skip
+
+_LAST = ("value", "low", "high", "truth_low", "truth_high")
+_LINES = 10
+_HTML_LINES = 20
+_PLOTTED = 200
+_BAR = 160  # width of the bar of an interval, in pixels
+_NOISE = {"sigma", "rho", "epsilon", "error", "level"}
+NOT_THE_QUESTION = frozenset({*_NOISE, "clip", "at_most", "report", "pace", "anyway"})
+_MOST_GROUPS = 1000
+
+
+def same_question(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """True if two questions, as plain values, ask for the same, with whatever clip and noise."""
+    return all(first.get(name) == second.get(name) for name in {*first, *second} - NOT_THE_QUESTION)
+
+
+def expected_half_width(question: Question, released: Sequence[int] | None, noise: float | None = None) -> float | None:
+    """Half the width of a 95 % interval, in the units of the answer: the mean over its numbers.
+
+    It depends on sums: None without ``released``, those of an earlier answer to the same question, in whole steps. The
+    standard deviation of the ``noise`` is in full rows; None for the question's own.
+    """
+    if question.values() is not None or (question.width_varies and released is None):
+        return None
+    width = question.coordinates
+    sums = [0] * width if released is None else list(released[: min(_MOST_GROUPS, question.groups) * width])
+    band = NoiseBand((question.spread if noise is None else noise) * STEPS / question.steps, question.pure)
+    halves: list[float] = []
+    for start in range(0, len(sums), width):
+        _, interval = question.read([part / question.steps for part in sums[start : start + width]], band)
+        halves += _halves(interval)
+    mean = sum(half / len(halves) for half in halves)
+    return mean if isfinite(mean) else None
+
+
+def _halves(interval: Any) -> list[float]:
+    """Half the width of each interval, in however many lists."""
+    if isinstance(interval, list):
+        return [half for each in interval for half in _halves(each)]
+    low, high = interval
+    return [high / 2 - low / 2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +140,17 @@ class Answer:
     @property
     def about_budgets(self) -> str:
         """One sentence on what is certain about people who have little budget left."""
-        return results.about_budgets(self)
+        clip, full = self.complete_clip, float(self.question.clip or 0)
+        if clip is None:
+            return "Whether people are missing for lack of budget is not known."
+        if clip >= full:
+            return "Nobody is shrunk or missing for lack of budget."
+        if clip > 0:
+            return (
+                f"Who has little budget left may be shrunk: to no less than {_short(clip)} in place of the clip of "
+                f"{_short(full)}. Nobody is missing."
+            )
+        return "Whose budget is spent may be missing, without a limit that is known."
 
     @property
     def value(self) -> Any:
@@ -128,58 +182,196 @@ class Answer:
         """The interval of a question without groups, or of the first group."""
         return self.intervals[0]
 
-    def columns(self) -> dict[str, list[Any]]:
-        """The table of ``to_pandas`` by columns."""
-        return results.columns(self)
+    def columns(self, most: int | None = None) -> dict[str, list[Any]]:
+        """The table of ``to_pandas`` by columns, each of the same length; of ``most`` rows, or all."""
+        several = self.question.several()
+        if several is None and any(isinstance(each, list) for each in self.intervals):
+            several = "number", ()
+        last = list(_LAST[: 3 if self.truth_intervals is None else 5])
+        named = last if several is None else [several[0], *last]
+        truths = [None] * len(self.groups) if self.truth_intervals is None else self.truth_intervals
+        by = [column if column not in named else f"{column}_" for column in self.question.key_columns()]
+        rows: list[list[Any]] = []
+        for group, value, interval, truth in zip(self.groups, self.values, self.intervals, truths, strict=True):
+            if most is not None and len(rows) >= most:
+                break
+            ends = _truths(interval, truth)
+            for place, (label, number, low, high) in enumerate(_numbers(value, interval, "")):
+                name = [] if several is None else [several[1][place] if several[1] else label]
+                shown = (" to ".join(map(str, key)) if isinstance(key, tuple) else key for key in group)  # a range
+                rows.append([*shown, *name, number, low, high, *next(ends)][: len(by) + len(named)])
+        return {name: [row[place] for row in rows[:most]] for place, name in enumerate([*by, *named])}
 
     def to_pandas(self) -> "pandas.DataFrame":
         """A row for each value: the keys of its group, the value, and the interval's low and high end.
 
-        Where a group has several values a column says which one it is: "bin", "level", or "number". A column grouped by
-        that is called like one of ours gets "_" after its name.
+        Where a group has several values a column says which one it is: "bin", "level", or "number". If there are truth
+        intervals, "truth_low" and "truth_high" follow, None where one is not known. A column grouped by that is called
+        like one of ours gets "_" after its name. ``attrs`` say what the numbers and the intervals are about.
         """
-        return results.to_pandas(self)
+        with _extras.need("pandas", extra="queries"):
+            import pandas
+        frame = pandas.DataFrame(self.columns())
+        frame.attrs |= {"estimand": self.estimand, "about": self.about}
+        return frame
 
     def to_arrow(self) -> "pyarrow.Table":
-        """The table of ``to_pandas``, for Arrow."""
-        return results.to_arrow(self)
+        """The table of ``to_pandas``, for Arrow; its metadata say what the numbers and the intervals are about."""
+        with _extras.need("pyarrow", extra="queries"):
+            import pyarrow
+        about = {"estimand": self.estimand, "about": self.about}
+        return pyarrow.table(self.columns()).replace_schema_metadata(about)
 
     def to_csv(self, path: Path | str) -> None:
         """Write the table of ``to_pandas`` to a file, which it replaces."""
-        results.to_csv([self], path, keys=False)
+        _write([self], path, keys=False)
 
     def plot(self, axes: "Axes | None" = None) -> "Axes":
         """Draw each value with its interval, at most 200, on axes of Matplotlib, or on new ones without a display.
 
         ``axes.figure.savefig(path)`` writes the picture. Needs the extra ``plots``.
         """
-        return results.to_axes(self, axes)
+        if axes is None:
+            with _extras.need("matplotlib", extra="plots"):
+                from matplotlib.figure import Figure
+            figure = Figure(figsize=(6, 1 + 0.3 * min(_size(self.intervals), 40)), layout="constrained")
+            axes = figure.subplots()
+        table = self.columns(_PLOTTED)
+        named = [table[name] for name in table if name not in _LAST]
+        labels = [", ".join(map(str, row)) for row in zip(*named, strict=True)] or [""]
+        places = range(len(labels))
+        axes.hlines(places, table["low"], table["high"], color="tab:blue", alpha=0.5, linewidth=3)
+        points = [(value, place) for value, place in zip(table["value"], places, strict=True) if value is not None]
+        axes.plot([value for value, _ in points], [place for _, place in points], "o", color="tab:blue")
+        axes.set_yticks(places, labels)
+        axes.invert_yaxis()
+        axes.set_title(self._title)
+        axes.set_xlabel("\n".join(self._notes(_PLOTTED)))
+        return axes
 
     def __str__(self) -> str:
         """The first ten values as a table."""
-        return results.to_text(self)
+        _, head, cells = self._written(_LINES)
+        lines = [head, *cells]
+        widths = [max(len(line[place]) for line in lines) for place in range(len(head))]
+        text = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+        return "\n".join([self._title, *text, *self._notes(_LINES)])
 
     def _repr_html_(self) -> str:
-        """The first twenty values, for notebooks."""
-        return results.to_html(self)
+        """The first twenty values, for notebooks, with a bar for each interval: SVG, no script; all text is escaped."""
+        table, head, cells = self._written(_HTML_LINES)
+        place = _places([*table["low"], *table["high"], *table["value"]])
+        rows = list(zip(cells, table["low"], table["value"], table["high"], strict=True))
+        notes, title = self._notes(_HTML_LINES), self._title
+        return _html.render(
+            "answer_table.html", title=title, head=head, rows=rows, place=place, notes=notes, width=_BAR
+        )
+
+    def _written(self, most: int) -> tuple[dict[str, list[Any]], list[str], list[list[str]]]:
+        """(The first rows of the table, and as text the names of its columns and the cells of each row)."""
+        table = self.columns(most)
+        shown = [list(map(str, table[name])) for name in table if name not in _LAST]
+        shown.append([_short(value) for value in table["value"]])
+        pairs = [("low", "high"), ("truth_low", "truth_high")][: 2 if "truth_low" in table else 1]
+        shown += [
+            [f"{_short(low)} to {_short(high)}" for low, high in zip(table[a], table[b], strict=True)] for a, b in pairs
+        ]
+        head = [
+            *(name for name in table if name not in _LAST),
+            "value",
+            *["95 % interval", "truth, 95 %"][: len(pairs)],
+        ]
+        return table, head, [list(row) for row in zip(*shown, strict=True)]
+
+    @property
+    def _title(self) -> str:
+        column = getattr(self.question, "column", None)
+        kind = type(self.question).__name__.lower()
+        return f"{self.key}: {kind}" + ("" if column is None else f" of {column}")
+
+    def _notes(self, shown: int) -> list[str]:
+        groups, rows = len(self.groups), _size(self.intervals)
+        notes = [] if rows <= shown else [f"... {groups:,} groups" if rows == groups else f"... {rows:,} rows"]
+        about = self.about[0].upper() + self.about[1:]
+        notes.append(f"It is {self.estimand}. Intervals are 95 % each, for the noise alone. {about}")
+        if self.complete_clip is not None and self.complete_clip < float(self.question.clip or 0):
+            notes.append(self.about_budgets)
+        if self.complete is False:
+            notes.append("Too many people could not pay any more: do not trust totals.")
+        return notes
 
 
 def write_csv(answers: Sequence[Answer], path: Path | str) -> None:
     """Write answers as one table to a CSV file, which is replaced: the columns of ``Answer.to_pandas``, after the key.
 
-    Columns that an answer does not have are empty in its rows.
+    Columns that an answer does not have are empty in its rows; the last one says what a row's intervals are about.
     """
-    results.to_csv(answers, path, keys=True)
+    _write(answers, path, keys=True)
+
+
+def _numbers(value: Any, interval: Any, label: str) -> Iterator[tuple[str, float | None, float, float]]:
+    """(Its name, number, low, high) of each number of a group: of lists, of lists of lists, of pairs with a name."""
+    if isinstance(interval, list):
+        for place, each in enumerate(interval):
+            inner = f"{label}, {place}" if label else str(place)
+            yield from _numbers(None if value is None else value[place], each, inner)
+    elif isinstance(value, tuple):
+        name, number = value
+        yield str(name), number, *interval
+    else:
+        yield label, value, *interval
+
+
+def _truths(interval: Any, truth: Any) -> Iterator[tuple[float | None, float | None]]:
+    """The ends of the truth interval of each number of a group, None where it is not known."""
+    if isinstance(interval, list):
+        for place, each in enumerate(interval):
+            yield from _truths(each, None if truth is None else truth[place])
+    else:
+        yield (None, None) if truth is None else truth
+
+
+def _size(intervals: Sequence[Any]) -> int:
+    """Rows of the whole table."""
+    return sum(_size(each) if isinstance(each, list) else 1 for each in intervals)
+
+
+def _write(answers: Sequence[Answer], path: Path | str, *, keys: bool) -> None:
+    """Write the tables below each other, with each answer's key before its rows if wanted; replaces a file."""
+    tables = [answer.columns() for answer in answers]
+    names = list(dict.fromkeys(name for table in tables for name in table))
+    names = [*(name for name in names if name not in _LAST), *(name for name in names if name in _LAST)]
+    key = "key" if "key" not in names else "key_"
+    with Path(path).open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*([key] if keys else []), *names, "about" if "about" not in names else "about_"])
+        for answer, table in zip(answers, tables, strict=True):
+            lines = zip(*(table.get(name, [None] * len(table["value"])) for name in names), strict=True)
+            first = [answer.key] if keys else []
+            writer.writerows([*first, *("" if cell is None else cell for cell in line), answer.about] for line in lines)
+
+
+def _short(number: float | None) -> str:
+    return "-" if number is None else f"{number:,.6g}" if isfinite(number) and abs(number) < 1e6 else f"{number:.6g}"
+
+
+def _places(numbers: Sequence[float | None]) -> Callable[[float], float]:
+    """Where on a bar a number is, in pixels; what is not finite is at an end."""
+    finite = [number for number in numbers if number is not None and isfinite(number)]
+    low, high = min(finite, default=0.0), max(finite, default=1.0)
+    width = high / 2 - low / 2 or 1.0  # halves: the difference of huge numbers is not finite
+
+    def place(number: float) -> float:
+        return round(max(0.0, min(1.0, (number / 2 - low / 2) / width)) * (_BAR - 8) + 4, 1)
+
+    return place
 
 
 def quote(question: Question, budget: int, *, left: int, released: Sequence[int] | None = None) -> Quote:
     """Price and noise of a question, from public facts alone.
 
-    Args:
-        question: what would be asked.
-        budget: each person's, units.
-        left: of it, at worst, units.
-        released: the noisy sums of an earlier answer to the same question.
+    ``left`` is what is left of the ``budget``, at worst, both in units; ``released`` are the noisy sums of an earlier
+    answer to the same question.
     """
     errors = {name: question.spread * scale for name, scale in question.scales().items()}
     quantile = NoiseBand(1.0, question.pure).z(1)
@@ -217,13 +409,9 @@ def answer(
 ) -> Answer:
     """The answer that noisy sums give: the same for the same sums.
 
-    Args:
-        question: what was asked.
-        released: the noisy sums, in whole steps, and the report on what was clipped.
-        key: of the question.
-        complete: what a watch said.
-        keys: of the groups, where the question lists none.
-        floor: units that every person could still pay for it; see ``Payment.floor``. None where that is not known.
+    ``released`` are the sums, in whole steps, and the report on what was clipped; ``complete`` is what a watch said;
+    ``keys`` name the groups, where the question lists none. Every person could still pay ``floor`` units for it, see
+    ``Payment.floor``; None where that is not known.
     """
     noise = NoiseBand(question.spread * STEPS / question.steps, question.pure)
     least = 0.0 if floor is None else least_share(question, floor)
@@ -280,11 +468,8 @@ def _in_table(estimand: str, question: Question) -> str:
 def _about_in_words(question: Question, *, everybody: bool, least: float, covered: bool) -> str:
     """A sentence on what the intervals cover, and what they rest on.
 
-    Args:
-        question: what was asked.
-        everybody: whether every person could certainly pay for it in full.
-        least: the share of each person's contribution that answer and report certainly hold; see ``least_share``.
-        covered: whether there are truth intervals.
+    ``everybody``: each person could certainly pay in full; ``least``: see ``least_share``; ``covered``: there are truth
+    intervals.
     """
     if covered:
         declared = _declared(question)

@@ -1,34 +1,147 @@
 """The way of a question: an answer that is there is free; else it is priced, charged and released, and answered.
 
-free       ``free``: the answer under a key that was used, or an earlier one of others, by agreement
-price      ``price``: noise and clip as numbers, for an ``error`` or "auto"; ``spans``: the periods it can be about
+free       the answer under a key that was used, or an earlier one of others, by agreement
+price      ``price``: noise and clip as numbers, for an ``error`` or "auto"; ``span_of``: the periods it can be about
 charge     ``Transaction.admit`` and ``settle`` of the ledger, in one transaction with
-release    ``release``: the sums of the people who take part, with noise
+release    ``released``: the sums of the people who take part, with noise, and keys with enough people
 answer     ``answer``: what is told of it, with intervals
+
+``Analyst`` is the analyst's view of it.
 """
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
-from almoner import _check
+from almoner import _audit_hook, _check
 from almoner._uncopyable import Uncopyable
 from almoner.errors import ArgumentError, DataError, LedgerError
 from almoner.ledger import Dataset, Entry, Ledger, Transaction
 from almoner.ledger.interfaces import Offer
+from almoner.mechanisms import Gaussian
 from almoner.queries._ask.answer import Answer, Quote, answer_of, quote, quote_of_price
-from almoner.queries._ask.free import refuse_other, share_earlier
 from almoner.queries._ask.price import stand_in, with_auto, with_error, with_known_auto
-from almoner.queries._ask.release import released, watch_noise
-from almoner.queries._ask.so_far import AnalystId, SoFar
-from almoner.queries._ask.spans import span_of
-from almoner.queries._engines.engine import Engine
+from almoner.queries._ask.so_far import AnalystId, SoFar, answered, span_of
+from almoner.queries._language.keys import Key
+from almoner.queries._questions.kinds.values import Keys
 from almoner.queries._questions.kinds_of import described, recorded
+from almoner.queries._questions.noise import STEPS, laplace, noisy, noisy_mixed
 from almoner.queries._questions.question import Question
 from almoner.queries._sql.compiler import Compiled
-from almoner.queries._tables.datasets import filled
+from almoner.queries._tables.tables import filled
+from almoner.queries.engines import Engine
 
-__all__ = ["Asking"]
+__all__ = ["Analyst", "Asking", "refuse_other", "told_keys"]
+
+_NOISE = frozenset({"sigma", "rho", "epsilon"})
+"""Fields that may differ between a question and an earlier one whose answer will do."""
+_SHARED = ("question", "released", "keys", "floor", "complete", "dataset", "declared")
+"""Fields of an earlier answer that the entry which reuses it repeats."""
+
+
+def refuse_other(entry: Entry, values: Mapping[str, object], who: AnalystId, *, key: str, named: bool) -> None:
+    """Refuse a key that was used for another question, analyst or purpose; ``named``: tables are data sets."""
+    public, values = entry.public, _without_anyway(values)
+    parts = map(public.get, ("question", "asked"))
+    question, wanted = (None if each is None else _without_anyway(each) for each in parts)
+    if named and "dataset" not in public and "table" not in public.get("asked", question or {}):  # from before it
+        values = {name: value for name, value in values.items() if name != "table"}
+    if question is not None and question != values and wanted != values:
+        # the same, written before questions said per whom, or had a pace
+        question = _without_anyway(described(recorded(public)))
+        if "correlated" not in public.get("question", {}):
+            question, values = ({n: each[n] for n in each if n != "correlated"} for each in (question, values))
+        if "floor" not in public:
+            question, values = ({**each, "pace": None} for each in (question, values))
+    if (public.get("analyst"), public.get("purpose")) != who or values not in (question, wanted):
+        raise ArgumentError(f"key={key!r} was used for another question, analyst or purpose: choose another")
+
+
+def _without_anyway(values: Mapping[str, object]) -> Mapping[str, object]:
+    """A question that is answered is the same, whether or not it would be asked anyway."""
+    return {name: value for name, value in values.items() if name != "anyway"}
+
+
+def share_earlier(
+    ledger: Ledger, asked: Question, who: AnalystId, *, key: str, analysts: Collection[str]
+) -> Entry | None:
+    """Record, under a new key, an earlier answer to the same question; None where there is none, or the key is used.
+
+    An open question, whose noise and clip are no numbers yet, is never shared.
+
+    Guarantee: the new entry is a function of an answer that was released before and charged then, and of public facts:
+        it costs nobody anything.
+    Source: Dwork & Roth (2014), Prop. 2.1 (post-processing).
+    """
+    if asked.open:
+        return None
+    values = described(asked)
+
+    def work(transaction: Transaction) -> Entry | None:
+        if transaction.find(key) is not None:
+            return None
+        for entry in reversed(ledger.entries("answered")):
+            if entry.public["analyst"] in analysts and _will_do(entry.public, asked, values):
+                return transaction.append(_shared(entry, values, who, key))
+        return None
+
+    return ledger.transact(work)
+
+
+def _shared(entry: Entry, values: Mapping[str, Any], who: AnalystId, key: str) -> dict[str, Any]:
+    """The public part of the entry that says so: the earlier answer, for whom, and which one it was."""
+    told: dict[str, Any] = {name: entry.public[name] for name in _SHARED if name in entry.public}
+    told |= {"pace": entry.public.get("pace"), "asked": values, "of": entry.number, "released at": entry.public["time"]}
+    told |= {"analyst": who.analyst, "purpose": who.purpose, "key": key, "price": 0}
+    return {**told, "kind": "shared"}
+
+
+def _will_do(public: Mapping[str, Any], asked: Question, values: Mapping[str, Any]) -> bool:
+    """True if an answer is to the same question, with no more noise than is asked for."""
+    earlier = public["question"]
+    if "correlated" not in earlier and "correlated" in values:  # from before there were such
+        return False
+    names = {*earlier, *values} - _NOISE
+    if any(name not in earlier or name not in values or earlier[name] != values[name] for name in names):
+        return False
+    released = recorded(public)
+    return released.pure == asked.pure and released.noise <= asked.noise
+
+
+def released(rows: Engine, plan: Compiled, admitted: object, asked: Question) -> dict[str, object]:
+    """The public part of an answer: noisy sums, and the keys that they belong to where the question lists none."""
+    if not isinstance(asked, Keys):
+        sums, factor, mechanism = rows.sums(plan, admitted), asked.bin_factor(), asked.mechanism
+        if factor is None or not isinstance(mechanism, Gaussian):
+            return {"released": noisy(sums, mechanism)}
+        return {"released": noisy_mixed(sums, factor, mechanism)}
+    people = rows.people_by_value(plan, admitted)
+    counts = told_keys({key.isoformat() if isinstance(key, date) else key: count for key, count in people}, asked)
+    return {"released": [count for _, count in counts], "keys": [key for key, _ in counts]}
+
+
+def told_keys(people: dict[Key, int], asked: Keys) -> list[tuple[Key, int]]:
+    """The keys whose noisy numbers of people, in whole steps, reach the threshold: largest first, then by key.
+
+    ``people`` are those who take part, by key, private; a key is in it only if at least one of them has it. The order
+    of the rows, or of the keys, changes nothing.
+
+    Guarantee: for a person with n of the keys, n <= ``asked.most``, it is (sqrt(n) / sigma)-GDP, and so
+        n / (2 sigma**2)-zCDP, but for a probability of at most ``asked.delta``.
+    Source: docs/proofs/unknown-keys.md, Theorem 1.
+    """
+    keys = sorted(key for key, count in people.items() if count >= 1)
+    exact = {key: people[key] * STEPS for key in keys}
+    mechanism = Gaussian(sigma=asked.noise * STEPS, sensitivity=float(asked.clip_steps))
+
+    def release() -> list[tuple[Key, int]]:
+        counts = noisy(list(exact.values()), mechanism)
+        frequent = [(key, count) for key, count in zip(keys, counts, strict=True) if count >= asked.threshold_steps]
+        frequent.sort(key=lambda pair: -pair[1])
+        return frequent[: asked.top]
+
+    return _audit_hook.released(release, exact=exact, mechanism=mechanism)
 
 
 class Asking(Uncopyable):
@@ -37,7 +150,7 @@ class Asking(Uncopyable):
     def __init__(self, ledger: Ledger, rows: Engine, datasets: Mapping[str, Dataset]) -> None:
         self._ledger = ledger
         self._rows = rows
-        self._schema, self._periods, self._pure = rows.schema, ledger.periods, ledger.symbol == "epsilon"
+        self._schema, self._periods, self.pure = rows.schema, ledger.periods, ledger.symbol == "epsilon"
         self.datasets = datasets
         """Data sets that the tables are, by name; none where the ledger knows none. Public."""
         self._unreadable = self._closed_already = False
@@ -55,24 +168,10 @@ class Asking(Uncopyable):
             if not self._ledger.store.closed:  # nor in a forked process, where all of it is its parent's
                 self._rows.close()
 
-    def ask(
-        self,
-        asked: Question,
-        who: AnalystId,
-        *,
-        key: str,
-        reserved: str | None = None,
-        earlier_of: Collection[str] | None = None,
-    ) -> Answer:
-        """The answer under a key, which is charged and stored if it is not there."""
-        asked = self.filled(asked)
-        if earlier_of is not None and reserved is None:
-            share_earlier(self._ledger, asked, who, key=key, analysts=earlier_of)
-        return self._asked(asked, who, key=key, reserved=reserved)
-
-    def _asked(
+    def asked(
         self, asked: Question, who: AnalystId, *, key: str, reserved: str | None = None, first_for: str | None = None
     ) -> Answer:
+        """The answer under a key, which is charged and stored if it is not there."""
         values = described(asked)
         with self._ledger.store.lock:
             entry = self._ledger.find(key)
@@ -100,12 +199,12 @@ class Asking(Uncopyable):
         self, closed: Question, public: Mapping[str, Any], who: AnalystId, *, key: str, reserved: str | None
     ) -> Entry:
         """Charge people for a question, and release and store its answer; if another writer came first, its entry."""
-        plan = self._plan(closed, public["question"])
+        plan = self.plan(closed, public["question"])
         if self.datasets:
             about = {"dataset": closed.table, "declared": {name: each.number for name, each in self.datasets.items()}}
             public = {**public, **about}
 
-        periods = self._span(closed)
+        periods = self.span(closed)
 
         def work(transaction: Transaction, offer: Offer) -> Entry:
             earlier = transaction.find(key)
@@ -126,14 +225,14 @@ class Asking(Uncopyable):
                 anyway=closed.anyway or bool(closed.spare_units),  # with spare=, it asks who can still pay
             )
             told = released(self._rows, plan, admission.people.rows, closed)
-            return transaction.settle(admission, {**public, **told}, watch_noise=watch_noise)
+            return transaction.settle(admission, {**public, **told}, watch_noise=lambda watch: laplace(watch.scales[1]))
 
         return self._ledger.answer(self._rows.charges(plan), work)
 
     def _priced(self, asked: Question, who: AnalystId, *, key: str, reserved: str | None) -> Question:
         """The question with noise and clip as numbers; asks, first, for what its clip is chosen by."""
         if asked.error is not None:
-            return self._with_error(asked, self._facts(who))
+            return self.with_error(asked, self.facts(who))
         if not asked.open:
             return asked
 
@@ -141,31 +240,25 @@ class Asking(Uncopyable):
             entry = self._ledger.find(its_key)
             if entry is None:
                 if reserved is not None:
-                    raise ArgumentError(
-                        "reserved: ask a question with clip='auto' without it first, to choose the clip"
-                    )
-                self._asked(wanted, who, key=its_key, first_for=key)
+                    raise ArgumentError("reserved: ask a question with clip='auto' without it first, for its clip")
+                self.asked(wanted, who, key=its_key, first_for=key)
                 entry = self._ledger.find(its_key)
             if entry is None:
                 raise DataError("the record lost an entry")
             return entry
 
         self._refuse_measure(asked)
-        self._refuse_uncertain(asked, who, reserved)
-        return with_auto(asked, key, who.analyst, who.purpose, release)
-
-    def _refuse_uncertain(self, asked: Question, who: AnalystId, reserved: str | None) -> None:
-        """Refuse what does not certainly fit before anything is paid for its clip or bounds."""
-        trial = stand_in(asked, pure=self._pure)
-        left = self._facts(who).left_in(self._span(trial)) - trial.spare_units
         if not asked.anyway and reserved is None and not self._ledger.watched():
+            trial = stand_in(asked, pure=self.pure)  # before anything is paid for its clip or bounds
+            left = self.facts(who).left_in(self.span(trial)) - trial.spare_units
             trial.payment.refuse_uncertain(left, trial.price, self._ledger.budget_units, self._ledger.symbol)
+        return with_auto(asked, key, who, release)
 
-    def _with_error(self, asked: Question, facts: SoFar) -> Question:
+    def with_error(self, asked: Question, facts: SoFar) -> Question:
         released = facts.released(described(asked))
-        return with_error(asked, pure=self._pure, budget=self._ledger.budget_units, released=released)
+        return with_error(asked, pure=self.pure, budget=self._ledger.budget_units, released=released)
 
-    def _facts(self, who: AnalystId) -> SoFar:
+    def facts(self, who: AnalystId) -> SoFar:
         facts = SoFar.read(self._ledger, who.analyst, who.purpose, self._so_far.get(who))
         self._so_far[who] = facts
         return facts
@@ -178,48 +271,16 @@ class Asking(Uncopyable):
             asked = replace(asked, table=self._schema.name(None))
         return filled(asked, self.datasets) if asked.unfilled else asked
 
-    def check(self, asked: Question, who: AnalystId, *, key: str) -> None:
-        """Refuse what could not be asked under this key whatever the data."""
-        _check.name(key=key)
-        asked = self.filled(asked)
-        values, entry = described(asked), self._ledger.find(key)
-        if entry is not None:
-            refuse_other(entry, values, who, key=key, named=bool(self.datasets))
-            return
-        trial = stand_in(asked, pure=self._pure)
-        self._plan(trial, described(trial))
-        if asked.error is None:
-            self._ledger.refuse_beyond_budget(trial.price, delta=trial.reveals)
-
-    def quote(self, asked: Question, who: AnalystId, so_far: SoFar | None = None) -> Quote:
-        """Price of a question at worst, from public facts alone: those given, or as they are now."""
-        if so_far is not None and (so_far.analyst, so_far.purpose) != who:
-            raise ArgumentError(f"so_far: it is of analyst {so_far.analyst!r} and purpose {so_far.purpose!r}")
-        facts, asked = so_far or self._facts(who), self.filled(asked)
-        find = self._ledger.find if so_far is None else so_far.find
-        if asked.error is not None:
-            asked = self._with_error(asked, facts)
-        trial = stand_in(asked, pure=self._pure)
-        self._plan(trial, described(trial))  # refuses what could not be asked
-        if asked.open:
-            closed = with_known_auto(asked, who.analyst, who.purpose, find)
-            if closed is None:
-                return quote_of_price(trial, self._ledger.budget_units, left=facts.left_in(self._span(trial)))
-            trial = closed
-        released = facts.released(described(trial))
-        left = facts.left_in(self._span(trial))
-        return quote(trial, self._ledger.budget_units, left=left, released=released)
-
-    def _span(self, asked: Question) -> tuple[str, str] | None:
+    def span(self, asked: Question) -> tuple[str, str] | None:
         """The periods that a question can be about."""
         return None if self._periods is None else span_of(asked, self._periods, self._schema)
 
     def _refuse_measure(self, asked: Question) -> None:
-        if asked.pure != self._pure:
+        if asked.pure != self.pure:
             wanted = "sigma= or rho=" if asked.pure else "epsilon="
             raise ArgumentError(f"question: this ledger counts {self._ledger.measure}, so give {wanted}")
 
-    def _plan(self, asked: Question, values: Mapping[str, object]) -> Compiled:
+    def plan(self, asked: Question, values: Mapping[str, object]) -> Compiled:
         """The statements of a question that fits the ledger and the data."""
         self._refuse_measure(asked)
         return self._rows.plan(asked, values)
@@ -232,3 +293,127 @@ def _refuse_undeclared(transaction: Transaction, datasets: Mapping[str, Dataset]
     for name, declared in datasets.items():
         if transaction.datasets[name].number != declared.number:
             raise ArgumentError(f"the data set {name!r} was declared anew: open the session again")
+
+
+class Analyst(Uncopyable):
+    """The analyst's view: it holds questions and answers, and nothing about single people.
+
+    Python hides nothing from code that runs in the same process: give analysts whom you do not trust a service or a
+    command around this object, not the object.
+    """
+
+    __slots__ = ("_session", "_who")
+
+    def __init__(self, session: Asking, name: str, purpose: str | None) -> None:
+        _check.name(analyst=name)
+        if purpose is not None:
+            _check.name(purpose=purpose)
+        self._session, self._who = session, AnalystId(name, purpose)
+
+    def __repr__(self) -> str:
+        return f"Analyst({self._who.analyst!r}, purpose={self._who.purpose!r})"
+
+    def quote(self, asked: Question, *, so_far: SoFar | None = None) -> Quote:
+        """Price of a question at worst, and the noise to expect. Quoting changes nothing.
+
+        Args:
+            asked: the question.
+            so_far: what ``so_far`` gave, by which it is quoted without waiting for the ledger; None to read it now.
+        """
+        if so_far is not None and (so_far.analyst, so_far.purpose) != self._who:
+            raise ArgumentError(f"so_far: it is of analyst {so_far.analyst!r} and purpose {so_far.purpose!r}")
+        session, budget = self._session, self._session.ledger.budget_units
+        facts, asked = so_far or session.facts(self._who), session.filled(asked)
+        find = session.ledger.find if so_far is None else so_far.find
+        if asked.error is not None:
+            asked = session.with_error(asked, facts)
+        trial = stand_in(asked, pure=session.pure)
+        session.plan(trial, described(trial))  # refuses what could not be asked
+        closed = with_known_auto(asked, self._who, find) if asked.open else trial
+        left = facts.left_in(session.span(closed or trial))
+        if closed is None:
+            return quote_of_price(trial, budget, left=left)
+        return quote(closed, budget, left=left, released=facts.released(described(closed)))
+
+    def filled(self, asked: Question) -> Question:
+        """The question as it will be recorded: with its table, and bounds and keys that it leaves to the data set.
+
+        Raises:
+            ArgumentError: the data set declares none for what is left out.
+        """
+        return self._session.filled(asked)
+
+    def so_far(self, before: SoFar | None = None) -> SoFar:
+        """Public facts for this analyst as the ledger is now: the answers, and the budget left at worst.
+
+        Args:
+            before: what this method gave earlier, so that only what is new is read.
+        """
+        return SoFar.read(self._session.ledger, *self._who, before)
+
+    def check(self, asked: Question, *, key: str) -> None:
+        """Refuse, before anything is charged, what could not be asked under this key whatever the data.
+
+        Raises:
+            ArgumentError: the question does not fit the data's columns, or the key was used for another one.
+            BudgetExceeded: it costs more than the whole budget.
+        """
+        _check.name(key=key)
+        session, asked = self._session, self._session.filled(asked)
+        values, entry = described(asked), session.ledger.find(key)
+        if entry is not None:
+            refuse_other(entry, values, self._who, key=key, named=bool(session.datasets))
+            return
+        trial = stand_in(asked, pure=session.pure)
+        session.plan(trial, described(trial))
+        if asked.error is None:
+            session.ledger.refuse_beyond_budget(trial.price, delta=trial.reveals)
+
+    def ask(
+        self,
+        asked: Question,
+        *,
+        key: str,
+        reserved: str | None = None,
+        earlier_of: Collection[str] | None = None,
+        anyway: bool = False,
+    ) -> Answer:
+        """Ask; the answer is stored, and each person in it charged, before it is revealed.
+
+        Args:
+            asked: the question.
+            key: a name of your own for this question. The same key again gives the same answer and costs nothing, also
+                after a crash.
+            reserved: the key under which budget was set aside for this question.
+            earlier_of: analysts whose earlier answer will do: the latest to the same question, with no more noise than
+                is asked for, and whatever was paid for it. It is recorded under this key too, and costs nothing, since
+                it is released already; ``Answer.earlier`` tells when. It is about the rows as they were then.
+            anyway: ask although the question does not certainly fit (``Quote.fits`` is 0), as its own ``anyway`` says.
+
+        Raises:
+            ArgumentError: the question does not fit the data's columns, or the key was used for another one.
+            BudgetExceeded: by public facts alone, nobody could pay the full price; or, but for ``anyway``, a person who
+                paid the highest price of every question so far could not.
+            DataError: the data could not be read, for this question or for an earlier one of this session, which then
+                answers no new questions. Nothing was charged.
+
+        Guarantee: each person in the answer could pay, and was charged, for what is in it of their own rows. Who has
+            too little left contributes what that pays for, or with ``pace=None`` nothing, which nothing tells; the
+            answer's ``complete_clip`` says what is certain.
+        Source: theory 5.1, 5.3 and 2.9; docs/proofs/individual-filter.md.
+        """
+        _check.name(key=key)
+        if reserved is not None:
+            _check.name(reserved=reserved)
+        if anyway and isinstance(asked, Question):
+            asked = replace(asked, anyway=True)
+        asked = self._session.filled(asked)
+        if earlier_of is not None and reserved is None:
+            share_earlier(self._session.ledger, asked, self._who, key=key, analysts=earlier_of)
+        return self._session.asked(asked, self._who, key=key, reserved=reserved)
+
+    def answers(self) -> list[Answer]:
+        """This analyst's answers for this purpose so far, in order."""
+        ledger = self._session.ledger
+        entries = ledger.snapshot(lambda: answered(ledger, *self._who))
+        return [answer_of(entry.public, recorded(entry.public)) for entry in entries]

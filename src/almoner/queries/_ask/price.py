@@ -1,26 +1,137 @@
-"""Close an open question from public facts: noise from the error that is wanted, a clip from a private release."""
+"""Close an open question from public facts: noise from the error that is wanted, a clip from a private release.
+
+A clip is chosen from a noisy number of people in each bucket of lengths: bias against noise. How many people are longer
+than x is modelled, from a bucket on that is well above the noise, as people * 2^(-slope * d - bend * d^2), where d is
+the number of doublings. People, slope and bend have a prior and a likelihood, and the clip minimises the posterior mean
+of the logarithm of the squared error: bias squared, if all that is clipped points the same way, plus the variance of
+the noise. The model only serves the choice: no guarantee rests on it.
+"""
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from hashlib import sha256
-from math import inf, log, sqrt
+from math import comb, inf, log, sqrt
 from statistics import NormalDist
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import gammaincc
 
 from almoner._units import to_float
 from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.ledger import Entry
-from almoner.queries._questions.choice import best_clip
-from almoner.queries._questions.expected_width import NOT_THE_QUESTION, expected_half_width
+from almoner.queries._ask.answer import NOT_THE_QUESTION, expected_half_width
+from almoner.queries._questions.field_types import target
 from almoner.queries._questions.intervals import CONFIDENCE, NoiseBand
-from almoner.queries._questions.kinds.lengths import SIZES, Extremes, Lengths
+from almoner.queries._questions.kinds.counts import SIZES, Extremes, Lengths
 from almoner.queries._questions.kinds_of import described, recorded
-from almoner.queries._questions.open import target
-from almoner.queries._questions.prices import STEPS
+from almoner.queries._questions.noise import STEPS
 from almoner.queries._questions.question import Question
 
-__all__ = ["CLIP_SHARE", "stand_in", "with_auto", "with_error", "with_known_auto"]
+__all__ = ["best_clip", "stand_in", "with_auto", "with_error", "with_known_auto"]
+
+Floats = npt.NDArray[np.float64]
+
+_SURE = 0.85  # of what noise alone hardly reaches, once some people stand out
+_NOISE_ALONE = 1e-3
+"""The probability with which noise alone passes for people: of all buckets and widths of neighbours together."""
+_TOP = 0.2  # the model begins where at most this share of the people is longer
+_SLOPE, _SLOPE_SPREAD = 1.5 / log(2), 0.6 / log(2)
+_LEAST_BEND = 0.02
+_NOBODY = 0.5  # fewer people than this count as none
+_FINE = 8  # so many clips are tried for each doubling
+_LIKELY = 400
+
+
+def best_clip(
+    counts: Sequence[float], edges: Sequence[float], standard_error: float, noise: float, *, pure: bool
+) -> float | None:
+    """The clip with the least expected squared error, by the model above.
+
+    Counts are noisy, of people in each bucket of lengths, whose edges are increasing, each a fixed power of two above
+    the one before; the standard error is of each count. ``noise`` is the standard deviation of the answer's noise, all
+    its numbers together, for a clip of 1; ``pure``: counts have Laplace noise, and not Gaussian noise.
+
+    None where the counts are all within their noise: no bucket, and no 2, 4, 8, ... neighbours, stand out. If nobody is
+    in any bucket, another answer has a probability of at most 0.001.
+    """
+    people, doublings = np.asarray(counts, float), np.log2(np.asarray(edges, float))
+    top = _last_with_people(people / standard_error, pure)
+    if top is None:
+        return None
+    longer = np.cumsum(people[top::-1])[::-1]
+    least = np.array([_least_sum(terms, _NOISE_ALONE / len(people), pure) for terms in range(top + 1, 0, -1)])
+    sure = np.flatnonzero(longer > _SURE * standard_error * least)
+    tops = sure[longer[sure] >= _TOP * longer[sure[0]]] if len(sure) else [top]
+    start = int(min(tops[-1] if len(tops) else sure[-1], len(people) - 4))
+    clips = 2.0 ** np.arange(doublings[start], doublings[-1] + 1e-9, 1 / _FINE)
+    left = float(people[start:].sum())
+    tails, weights = _tails(people[start:], doublings[start:], standard_error, left, np.log2(clips))
+    areas = (tails[:, :-1] + tails[:, 1:]) / 2 * np.diff(clips)
+    bias = np.hstack([np.cumsum(areas[:, ::-1], axis=1)[:, ::-1], np.zeros((len(tails), 1))])
+    errors = np.log(bias**2 + (noise * clips) ** 2)
+    return float(clips[np.argmin(weights @ errors)])
+
+
+def _last_with_people(counts: Floats, pure: bool) -> int | None:
+    """The last bucket of those neighbours, in standard errors, that stand out of their noise; None if none do."""
+    widths = [2**power for power in range(len(counts).bit_length())]
+    level = _NOISE_ALONE / sum(len(counts) - width + 1 for width in widths)
+    sums = np.concatenate([[0.0], np.cumsum(counts)])
+    last: int | None = None
+    for width in widths:
+        places = np.flatnonzero(sums[width:] - sums[:-width] > _least_sum(width, level, pure))
+        if len(places):
+            last = max(last or 0, int(places[-1]) + width - 1)
+    return last
+
+
+@cache
+def _least_sum(terms: int, level: float, pure: bool) -> float:
+    """Value that the sum of so many noises of standard deviation 1 exceeds with this probability."""
+    if not pure:
+        return -NormalDist().inv_cdf(level) * sqrt(terms)
+    # A sum of Laplace variables of scale 1 has, above 0, the density of a mixture of Gamma(1) to Gamma(terms).
+    more = np.arange(terms)
+    weights = [comb(terms - 1 + each, each) * 0.5 ** (terms + each) for each in more.tolist()]
+    low, high = 0.0, 100.0 * sqrt(terms)
+    for _ in range(60):
+        middle = (low + high) / 2
+        above = float(np.dot(weights, gammaincc(terms - more, middle * sqrt(2))))
+        low, high = (low, middle) if above <= level else (middle, high)
+    return high
+
+
+def _tails(
+    counts: Floats, doublings: Floats, standard_error: float, longest: float, at: Floats
+) -> tuple[Floats, Floats]:
+    """(How many people are longer than each length ``at``, by each likely model; the models' weights)."""
+    slopes, bends = (
+        each.ravel() for each in np.meshgrid(np.linspace(0.4, 6, 22), np.geomspace(_LEAST_BEND, 40, 20), indexing="ij")
+    )
+    reach = 0.3 if longest > 20 * standard_error else 0.7
+    sizes = max(longest, 1.0) * np.exp(np.linspace(-reach, reach, 11))
+
+    def shape(lengths: Floats) -> Floats:
+        away = lengths - doublings[0]
+        return np.asarray(2.0 ** -(slopes[:, None] * away + bends[:, None] * away**2))
+
+    shares = -np.diff(shape(doublings), axis=1)
+    prior = -(((slopes - _SLOPE) / _SLOPE_SPREAD) ** 2) / 2
+    likelihoods = np.empty((len(sizes), len(slopes)))
+    for place, size in enumerate(sizes):
+        mean = size * shares
+        variance = standard_error**2 + mean + (0.05 * mean) ** 2
+        likelihoods[place] = prior - ((counts - mean) ** 2 / variance + np.log(variance)).sum(axis=1) / 2
+    likely = np.argsort(-likelihoods, axis=None)[:_LIKELY]
+    size, model = np.unravel_index(likely, likelihoods.shape)
+    weights = np.exp(likelihoods[size, model] - likelihoods.max())
+    tails = sizes[size][:, None] * shape(at)[model]
+    return np.where(tails < _NOBODY, 0.0, tails), weights / weights.sum()
+
 
 CLIP_SHARE = 0.1
 """Share of a question's price that pays for the release by which its clip is chosen; the first time alone."""
@@ -33,11 +144,7 @@ _ATTEMPTS = 20
 def with_error(asked: Question, *, pure: bool, budget: int, released: Sequence[int] | None) -> Question:
     """The question with the most noise at which the expected half-width is what ``error`` says.
 
-    Args:
-        asked: with an ``error``.
-        pure: whether the ledger counts epsilon.
-        budget: of each person, units.
-        released: the noisy sums of an earlier answer to the same question, if there is one.
+    ``released`` are the noisy sums of an earlier answer to the same question, if there is one; the budget is in units.
 
     Raises:
         ArgumentError: the error depends on what no earlier answer tells.
@@ -56,13 +163,19 @@ def with_error(asked: Question, *, pure: bool, budget: int, released: Sequence[i
         return half
 
     least, most = _NOISES
-    linear = not trial.width_depends_on_data()
-    noise = wanted / width(1.0) if linear else _largest_below(width, wanted, least, most)
+    linear = not trial.width_varies
+    noise = wanted / width(1.0) if linear else least
+    high = least if linear else most
+    for _ in range(0 if linear else _HALVINGS):
+        middle = sqrt(noise * high)
+        noise, high = (middle, high) if width(middle) <= wanted else (noise, middle)
     noise, clip, whole = min(noise, most), trial.sensitivity_steps / STEPS, to_float(budget, down=True)
     ratio = clip / noise if noise else inf
     cost = sqrt(2) * ratio if pure else ratio * ratio / 2
     if noise >= least and cost <= whole:
-        closed = _with_noise(trial, noise)
+        closed = replace(
+            trial, **({"epsilon": min(1e3, clip * sqrt(2) / noise)} if pure else {"sigma": noise, "rho": None})
+        )
         if closed.price <= budget:
             return closed
     finest = sqrt(2) * clip / whole if pure else clip / sqrt(2 * whole)
@@ -116,36 +229,10 @@ def _sizes(value: Any) -> list[float]:
     return [0.0 if number is None else abs(number)]
 
 
-def _largest_below(width: Callable[[float], float], wanted: float, low: float, high: float) -> float:
-    """The noise at which a width that grows with it reaches what is wanted."""
-    for _ in range(_HALVINGS):
-        middle = sqrt(low * high)
-        low, high = (middle, high) if width(middle) <= wanted else (low, middle)
-    return low
-
-
-def _with_noise(trial: Question, noise: float) -> Question:
-    """The question with noise of this standard deviation, in full rows, or a little less."""
-    if not trial.pure:
-        return replace(trial, sigma=noise, rho=None)
-    return replace(trial, epsilon=min(1e3, trial.sensitivity_steps / STEPS * sqrt(2) / noise))
-
-
 def _with_price(asked: Question, price: float) -> Question:
     """The question at a price, in the ledger's measure."""
     changes: dict[str, Any] = {"epsilon": price} if asked.pure else {"rho": price, "sigma": None}
     return replace(asked, **changes)
-
-
-def _with_clip_1(asked: Question) -> Question:
-    """The question with the clip and the noise of the rows that lengths are measured in."""
-    changes: dict[str, Any] = {"clip": 1.0, "rho": None, "anyway": False, **_some_noise(asked.pure)}
-    return replace(asked, **changes)
-
-
-def _some_noise(pure: bool) -> dict[str, Any]:
-    """For contributions of at most about one row."""
-    return {"epsilon": 1.0} if pure else {"sigma": 1.0}
 
 
 def _at_some_price(asked: Question, pure: bool) -> Question:
@@ -164,24 +251,10 @@ def stand_in(asked: Question, *, pure: bool) -> Question:
     return replace(asked, **changes) if changes else asked
 
 
-def _key_of(release: Question, who: tuple[str, str | None], attempt: int) -> str:
-    """The key of a release: one for each analyst, purpose, and what it is about, at whatever price.
-
-    A release that turned out to be all noise stays under its key; the next one is another attempt.
-    """
-    values = {name: value for name, value in described(release).items() if name not in NOT_THE_QUESTION}
-    asks = json.dumps([values, release.pure, *who], sort_keys=True, ensure_ascii=False)
-    again = "" if attempt == 1 else f", attempt {attempt}"
-    return f"{values['ask']} for 'auto': {sha256(asks.encode()).hexdigest()[:16]}{again}"
-
-
-def _chosen_clip(asked: Question, release: Question, released: Sequence[int]) -> dict[str, float] | None:
+def _chosen_clip(asked: Question, release: Question, released: Sequence[int]) -> dict[str, Any] | None:
     """The clip with the least expected squared error at the question's price; None if the release is all noise.
 
-    Args:
-        asked: with clip="auto" and its price.
-        release: what was asked for the choice.
-        released: the noisy counts, in whole steps.
+    ``released`` are the noisy counts, in whole steps, that ``release`` asked for.
     """
     one = replace(asked, clip=1.0)
     noise = one.spread * sqrt(one.groups * one.coordinates)
@@ -190,7 +263,7 @@ def _chosen_clip(asked: Question, release: Question, released: Sequence[int]) ->
     return None if clip is None else {"clip": min(clip, 1e6)}
 
 
-def _chosen_bounds(asked: Question, release: Question, released: Sequence[int]) -> dict[str, float] | None:
+def _chosen_bounds(asked: Question, release: Question, released: Sequence[int]) -> dict[str, Any] | None:
     """The bounds with the least expected squared error if each person had one entry; None if the release is all noise.
 
     At the price of the question that paid for the release, so that later questions at other prices get the same bounds,
@@ -215,34 +288,22 @@ def _chosen_bounds(asked: Question, release: Question, released: Sequence[int]) 
 Release = Callable[[Question, str], Entry]
 
 
-def with_auto(asked: Question, key: str, analyst: str, purpose: str | None, release: Release) -> Question:
+def with_auto(asked: Question, key: str, who: tuple[str, str | None], release: Release) -> Question:
     """The question with its bounds, then its clip, chosen, at what its price leaves.
 
     Each release that a choice is made by takes ``CLIP_SHARE`` of the price of the question that first needs it. It is
     stored under a key of its own, and serves the analyst's later questions for nothing.
 
-    Args:
-        asked: with "auto" and a price.
-        key: of the question.
-        analyst, purpose: who asks.
-        release: finds the entry under a key, or answers the question under it. For a question that was not asked yet
-            the entry must say ``first_for``: the key of the question that pays.
+    ``release`` finds the entry under a key, or answers the question under it; then the entry must say ``first_for``:
+    the key of the question that pays.
     """
+    some: dict[str, Any] = {"epsilon": 1.0} if asked.pure else {"sigma": 1.0}  # contributions are about one row at most
     if asked.auto_bounds():
-        column = str(getattr(asked, "column", ""))
-        noise = _some_noise(asked.pure)
-        same = {name: getattr(asked, name) for name in ("table", "where", "each_person")}
-        wanted = Extremes(column=column, **same, **noise)
-        asked = _chosen(asked, wanted, key, (analyst, purpose), release, _chosen_bounds)
+        same = {name: getattr(asked, name) for name in ("column", "table", "where", "each_person")}
+        asked = _chosen(asked, Extremes(**same, **some), key, who, release, _chosen_bounds)
     if asked.clip == "auto":
-        asked = _chosen(
-            asked,
-            Lengths(of=_with_clip_1(asked), table=asked.table, **_some_noise(asked.pure)),
-            key,
-            (analyst, purpose),
-            release,
-            _chosen_clip,
-        )
+        of = replace(asked, **{"clip": 1.0, "rho": None, "anyway": False, **some})
+        asked = _chosen(asked, Lengths(of=of, table=asked.table, **some), key, who, release, _chosen_clip)
     return asked
 
 
@@ -252,13 +313,18 @@ def _chosen(
     key: str,
     who: tuple[str, str | None],
     release: Release,
-    choose: Callable[[Question, Question, Sequence[int]], dict[str, float] | None],
+    choose: Callable[[Question, Question, Sequence[int]], dict[str, Any] | None],
 ) -> Question:
     """The question with what a release tells, at what its price leaves."""
     price = float(asked.epsilon if asked.epsilon is not None else asked.rho or 0)
     wanted = replace(_with_price(wanted, price * CLIP_SHARE), anyway=asked.anyway)
+    # a release has one key for each analyst, purpose, and what it is about, at whatever price; one that turned out to
+    # be all noise stays under it: the next one is another attempt
+    values = {name: value for name, value in described(wanted).items() if name not in NOT_THE_QUESTION}
+    asks = json.dumps([values, wanted.pure, *who], sort_keys=True, ensure_ascii=False)
+    its_key = f"{values['ask']} for 'auto': {sha256(asks.encode()).hexdigest()[:16]}"
     for attempt in range(1, _ATTEMPTS + 1):
-        public = release(wanted, _key_of(wanted, who, attempt)).public
+        public = release(wanted, its_key if attempt == 1 else f"{its_key}, attempt {attempt}").public
         pays = public.get("first_for") == key
         released = recorded(public)
         if type(released) is not type(wanted):
@@ -266,8 +332,7 @@ def _chosen(
         at_price = _with_price(asked, price * (1 - CLIP_SHARE) if pays else price)
         choice = choose(at_price, released, public["released"])
         if choice is not None:
-            changes: dict[str, Any] = {**choice}
-            return replace(at_price, **changes)
+            return replace(at_price, **choice)
         if pays:
             break
     raise ArgumentError(
@@ -277,7 +342,7 @@ def _chosen(
 
 
 def with_known_auto(
-    asked: Question, analyst: str, purpose: str | None, find: Callable[[str], Entry | None]
+    asked: Question, who: tuple[str, str | None], find: Callable[[str], Entry | None]
 ) -> Question | None:
     """The question with bounds and clip chosen by releases that exist already; None where a new one is needed."""
     missing: list[str] = []
@@ -290,7 +355,7 @@ def with_known_auto(
         return entry
 
     try:
-        return with_auto(asked, "", analyst, purpose, release)
+        return with_auto(asked, "", who, release)
     except ArgumentError:
         if missing:
             return None

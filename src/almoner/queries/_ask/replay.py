@@ -9,11 +9,11 @@ from functools import partial
 
 from almoner.errors import AlmonerError
 from almoner.ledger import Answered, Entry, Finding, Ledger
-from almoner.queries._ask.spans import span_of
-from almoner.queries._engines.engine import Engine
+from almoner.queries._ask.so_far import span_of
 from almoner.queries._questions.kinds_of import described, recorded
 from almoner.queries._questions.question import Question
 from almoner.queries._sql.compiler import Compiled
+from almoner.queries.engines import Engine
 
 __all__ = ["replayed"]
 
@@ -25,16 +25,9 @@ def replayed(ledger: Ledger, rows: Engine) -> Finding:
     """Charge every question again, and find whether the charges are the ledger's, to the unit.
 
     Where charges were merged, those of all questions up to the last merged one are taken from the ledger: what single
-    people had spent before each of them is not known any more.
-
-    Where the ledger has data sets, questions about others than those of the rows are taken from the ledger, too.
-
-    What trainings and streams were charged and gave back is taken from the ledger: only their trainers have the
-    records.
-
-    Args:
-        ledger: open.
-        rows: the data beside it.
+    people had spent before each of them is not known any more. Where the ledger has data sets, questions about others
+    than those of the rows are taken from the ledger, too. So is what trainings and streams were charged and gave back:
+    only their trainers have the records.
     """
     what = "charging every question again from the data gives the same accounts"
     if merged := ledger.entries("merged"):
@@ -62,11 +55,7 @@ def replayed(ledger: Ledger, rows: Engine) -> Finding:
 
 
 class _Others:
-    """Which questions cannot be charged from the rows, because they were about other data sets; and their names.
-
-    Args:
-        ledger, rows: as above.
-    """
+    """Which questions cannot be charged from the rows, because they were about other data sets; and their names."""
 
     def __init__(self, ledger: Ledger, rows: Engine) -> None:
         self._tables = set(rows.schema.people) if rows.schema.named else set()
@@ -75,11 +64,9 @@ class _Others:
         self.told: set[str] = set()
 
     def has(self, entry: Entry, plans: Callable[[], object]) -> bool:
-        """True if an entry is a question about other data sets; its data sets' names are remembered.
+        """True if an entry is a question about other data sets, whose names are remembered.
 
-        Args:
-            entry: of the record.
-            plans: makes its plan, and raises where the rows lack what it needs.
+        ``plans`` makes its plan, and raises where the rows lack what it needs.
         """
         if entry.kind != "answered" or not self._now:
             return False
@@ -103,13 +90,9 @@ class _Others:
 
 
 class _Again:
-    """The charges and sums so far, in the ledger's workspace.
+    """The charges and sums so far, in the ledger's workspace; sums are kept of the limited scopes.
 
-    Args:
-        ledger, rows: as above.
-        limited: the scopes of which sums are kept.
-        erased: the entries that erased people. What these were charged before is taken over at once, in every scope,
-            and no earlier question charges them again.
+    What erased people were charged before is taken over at once, in every scope, and no earlier question charges them.
     """
 
     def __init__(self, ledger: Ledger, rows: Engine, limited: Collection[str], erased: Collection[Entry]) -> None:
@@ -205,10 +188,10 @@ class _Again:
             [*charges.parameters, *(scope for scope, _ in allowed), [names.listed(person) for person in gone]],
         )
         workspace.drop(table.name for table in charges.tables)
-        return asked.price == int(answered.entry.public["price"]) and self._says_periods(asked, answered.entry)
-
-    def _says_periods(self, asked: Question, entry: Entry) -> bool:
-        """True if the periods of an entry hold all rows that its question can be about."""
-        said, periods = entry.public.get("periods"), self._ledger.periods
+        public, periods = answered.entry.public, self._ledger.periods
+        if asked.price != int(public["price"]):
+            return False
+        if (said := public.get("periods")) is None:
+            return True
         span = None if periods is None else span_of(asked, periods, self._rows.schema)
-        return said is None or (span is not None and said[0] <= span[0] and span[1] <= said[1])
+        return span is not None and said[0] <= span[0] and span[1] <= said[1]  # they hold all rows it can be about

@@ -1,15 +1,112 @@
-"""Public facts about an analyst's next question: the answers so far, and the prices of all questions."""
+"""Public facts about an analyst's next question: the answers so far, prices of all, and periods it can be about."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, time
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from almoner.ledger import Entry, Ledger
-from almoner.queries._ask.answer import Answer, answer_of
-from almoner.queries._questions.expected_width import same_question
+from almoner._calendar import start_of
+from almoner.errors import ArgumentError
+from almoner.ledger import Entry, Ledger, Periods
+from almoner.queries._ask.answer import Answer, answer_of, same_question
+from almoner.queries._language import expressions as tree
+from almoner.queries._questions.kinds.counts import Lengths
 from almoner.queries._questions.kinds_of import recorded
+from almoner.queries._questions.question import Question
+from almoner.queries._sql.columns import literal
+from almoner.queries._sql.rows import Schema
 
-__all__ = ["GIVEN", "AnalystId", "SoFar", "answered"]
+__all__ = ["AnalystId", "SoFar", "answered", "span_of"]
+
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
+_DATES = ("date", "week", "month", "quarter")
+"""The functions that give a date, and never an earlier one of a later time."""
+
+
+class _Ends(NamedTuple):
+    """The first and the last value that an expression has in each period, in order."""
+
+    kind: str
+    listed: tuple[tuple[Any, Any], ...]
+
+
+def span_of(asked: Question, periods: Periods, schema: Schema) -> tuple[str, str] | None:
+    """The first and the last period, by their labels, of rows that a question's filter can let through.
+
+    None where it may be all, as far as is known. With periods there is one table of people.
+
+    Guarantee: rows of other periods are in no answer to the question, and are charged nothing, whatever the data.
+    Source: a row counts only where the filter is true. The functions followed here never fall from one time to a later
+        one; what is not followed counts as true.
+    """
+    about = asked.of if isinstance(asked, Lengths) else asked
+    if about.where is None or about.each_person is not None:
+        return None
+    (table,) = schema.people.values()
+    kind = table.kinds.get(periods.column)
+    if kind not in ("date", "time"):
+        return None
+    return _span(about.where, periods, kind)
+
+
+@lru_cache(1024)
+def _span(where: str, periods: Periods, kind: str) -> tuple[str, str] | None:
+    may = _may(tree.parse(where), periods, kind)
+    if all(may) or not any(may):
+        return None
+    listed = [label for label, each in zip(periods.labels, may, strict=True) if each]
+    return listed[0], listed[-1]
+
+
+def _may(node: tree.Condition, periods: Periods, kind: str) -> list[bool]:
+    """For each period, whether the condition may be true of one of its rows."""
+    if isinstance(node, tree.And | tree.Or):
+        joined = all if isinstance(node, tree.And) else any
+        return [joined(each) for each in zip(*(_may(part, periods, kind) for part in node.parts), strict=True)]
+    tests = _tests(node)
+    ends = None if tests is None else _ends(tests[0], periods, kind)
+    if tests is None or ends is None:
+        return [True] * periods.count
+    try:
+        bounds = [(sign, literal(of.value, ends.kind)) for sign, of in tests[1]]
+    except ArgumentError:  # the question is refused elsewhere
+        return [True] * periods.count
+
+    def meets(sign: str, bound: Any, low: Any, high: Any) -> bool:  # a value from low to high may stand on the left
+        test = {"<": low < bound, "<=": low <= bound, ">": high > bound, ">=": high >= bound, "=": low <= bound <= high}
+        return bool(test[sign])
+
+    return [any(meets(sign, bound, *each) for sign, bound in bounds) for each in ends.listed]
+
+
+def _tests(node: tree.Condition) -> tuple[tree.Expression, list[tuple[str, tree.Literal]]] | None:
+    """An expression, and comparisons of it one of which is true where the condition is; None where there are none."""
+    match node:
+        case tree.In(column, values):
+            return column, [("=", value) for value in values]
+        case tree.Compare(sign, left, tree.Literal() as right) if sign in _TURNED:
+            return left, [(sign, right)]
+        case tree.Compare(sign, tree.Literal() as left, right) if sign in _TURNED:
+            return right, [(_TURNED[sign], left)]
+    return None
+
+
+def _ends(node: tree.Expression, periods: Periods, kind: str) -> _Ends | None:
+    """The values of an expression of the column of the periods that never falls from one time to a later one."""
+    match node:
+        case tree.Column(name) if name == periods.column:
+            if kind == "date":
+                return _Ends("date", tuple(periods.days))
+            ends = ((datetime.combine(low, time.min), datetime.combine(high, time.max)) for low, high in periods.days)
+            return _Ends("time", tuple(ends))
+        case tree.Call(name, (tree.Column(of),)) if of == periods.column and name in _DATES:
+            every = "day" if name == "date" else name
+            return _Ends("date", tuple((start_of(every, low), start_of(every, high)) for low, high in periods.days))
+        case tree.Call("year", (tree.Column(of),)) if of == periods.column:
+            return _Ends("number", tuple((low.year, high.year) for low, high in periods.days))
+    return None
+
 
 GIVEN = ("answered", "shared")
 """The kinds of entries that give an analyst an answer: the second stands for an earlier one, and charges nobody."""

@@ -1,24 +1,62 @@
-"""Types of the fields of questions: each says its rule once, for Python, TOML, JSON and the OpenAPI document."""
+"""Types of the fields of questions: each says its rule once, for Python, TOML, JSON and the OpenAPI document.
 
+A question is open with an ``error`` in place of noise, or "auto" in place of a clip or bounds.
+"""
+
+import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from almoner import _check
-from almoner._check import quoted
+from almoner._check import quoted, told
 from almoner._reading import AfterValidator, Checked, Field, Number, Numbers, Rule, plain
 from almoner.errors import ArgumentError
+from almoner.queries._language.expressions import Steps, checked_steps, parse
 from almoner.queries._language.keys import check_column, check_table, keys_by_column
-from almoner.queries._language.steps import Steps, checked_steps
-from almoner.queries._language.where import parse
-from almoner.queries._questions.clips import MOST_CLIP
-from almoner.queries._questions.open import target
 
 __all__ = [
     "LARGEST", "Bounds", "By", "Clip", "Column", "ColumnName", "Columns", "End", "Error", "Filter", "KeyList", "Length",
-    "PerPerson", "TableName",
+    "PerPerson", "TableName", "check_auto", "target",
 ]  # fmt: skip
 
+_SHARE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*(?:of\s+(\d[\d_]*(?:\.\d*)?(?:[eE]\+?\d+)?)\s*)?")
+
+
+class Target(NamedTuple):
+    """Error that an answer may have: ``amount`` in its units, or times ``of``; of its own size where that is None."""
+
+    amount: float
+    relative: bool
+    of: float | None = None
+
+
+def target(error: object) -> Target:
+    """An ``error`` as numbers; refused where it is no positive one, and no share such as "2%" or "2% of 5000"."""
+    if isinstance(error, str):
+        match = _SHARE.fullmatch(error)
+        if match:
+            size = None if match[2] is None else float(match[2])
+            read = Target(float(match[1]) / 100, relative=True, of=size)
+            if 0 < read.amount <= 1e3 and (size is None or 0 < size <= 1e100):
+                return read
+    elif isinstance(error, int | float) and not isinstance(error, bool) and 0 < error <= 1e100:
+        return Target(float(error), relative=False)
+    raise ArgumentError(f"{told(error=error)} must be a number above 0, or a share such as '2%' or '2% of 5000'")
+
+
+def check_auto(clip: object, most: float | None, *, sigma: object, error: object) -> None:
+    """Refuse "auto" where there is nothing to choose, or no price to weigh it by.
+
+    ``most`` is the longest that a contribution to a group can be by what the question is; None for no such bound.
+    """
+    if clip == "auto" and most is not None:
+        raise ArgumentError("clip='auto': nobody counts for more than one full row here; leave clip= out")
+    if sigma is not None or error is not None:
+        raise ArgumentError("'auto' weighs clipping against the noise that a price buys: give rho= or epsilon=")
+
+
 LARGEST = 1e100
+MOST_CLIP = 1e6
 _MOST_COLUMNS = 64
 
 Column = tuple[str, float, float]
@@ -67,9 +105,8 @@ def _columns(columns: object) -> tuple[Column, ...]:
         _check.within(-LARGEST, LARGEST, columns=low)
         _check.within(-LARGEST, LARGEST, columns=high)
         if not high - low > max(1e-100, 1e-9 * max(abs(low), abs(high))):
-            raise ArgumentError(
-                f"columns: the bounds of {quoted(each[0], 'one')} must be increasing, within {LARGEST:g}"
-            )
+            name = quoted(each[0], "one")
+            raise ArgumentError(f"columns: the bounds of {name} must be increasing, within {LARGEST:g}")
         checked.append((each[0], float(low), float(high)))
     if not 1 <= len(checked) <= _MOST_COLUMNS or len({name for name, _, _ in checked}) < len(checked):
         raise ArgumentError(f"columns must be 1 to {_MOST_COLUMNS} columns, each once")

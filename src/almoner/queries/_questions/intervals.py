@@ -12,21 +12,14 @@ otherwise.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import hypot, log, sqrt
 from statistics import NormalDist
 
 __all__ = [
-    "CONFIDENCE",
-    "Interval",
-    "NoiseBand",
-    "Whole",
-    "around",
-    "between_odds",
-    "mean_interval",
-    "total_interval",
+    "CONFIDENCE", "Interval", "NoiseBand", "Whole", "around", "between_odds", "mean_interval", "total_interval",
     "variance_interval",
-]
+]  # fmt: skip
 
 CONFIDENCE = 0.95
 _TAIL = (1 - CONFIDENCE) / 2
@@ -56,9 +49,7 @@ class NoiseBand:
     def quantile(self, tail: float, *errors: float) -> float:
         """Value that a weighted sum of independent numbers, or minus the sum, exceeds with at most this probability.
 
-        Args:
-            tail: at most 0.025.
-            errors: the standard error of each, in any unit, which is that of the result.
+        The tail is at most 0.025; ``errors`` are the standard error of each, in any unit, which is that of the result.
         """
         return _tail_of_noise(self.pure, tail) * hypot(*errors)
 
@@ -90,13 +81,9 @@ def around(value: float, margin: float) -> Interval:
 class Whole:
     """Unclipped total of one group, but for noise and for what a pace took away. Public.
 
-    Fields:
-        parts: the noisy coordinates of the answer plus those of the report, in units of the largest entry in a row.
-        noise: on each of them.
-        answered: the noisy coordinates of the answer alone.
-        answered_noise: on each of them.
-        least: in (0, 1]. Without noise, ``parts`` is the sum over people of their whole contribution, each times a
-            factor of its own between ``least`` and 1.
+    ``parts`` are the noisy coordinates of the answer plus those of the report, in units of the largest entry in a row;
+    ``answered`` those of the answer alone. Without noise, parts are the sum over people of their whole contribution,
+    each times a factor of its own between ``least``, in (0, 1], and 1.
     """
 
     parts: list[float]
@@ -113,18 +100,13 @@ class Whole:
     def with_added(self, ratio: float) -> "Whole":
         """The first number plus so many times the second one, in place of both; the rest of the fields accordingly."""
         parts, answered = ([first + ratio * second] for first, second in (self.parts, self.answered))
-        noise, own = (
-            NoiseBand(each.standard_error * hypot(1, ratio), each.pure) for each in (self.noise, self.answered_noise)
-        )
+        bands = self.noise, self.answered_noise
+        noise, own = (NoiseBand(each.standard_error * hypot(1, ratio), each.pure) for each in bands)
         return Whole(parts, noise, answered, own, self.least)
 
 
 def total_interval(whole: Whole, place: int) -> Interval:
-    """Of a sum of what is at least 0.
-
-    Args:
-        whole: what all people have.
-        place: which of its numbers it is.
+    """Of a sum of what is at least 0: of the number at this place of what all people have.
 
     Guarantee: each end is on the wrong side with a probability of at most 2.5 %.
     Source: docs/proofs/truth-intervals.md, Theorem 2.
@@ -153,37 +135,25 @@ def mean_interval(
 ) -> Interval:
     """Of a total of entries over their count: the means that a test at the total minus mean times count leaves.
 
-    Args:
-        count, total: noisy.
-        noise: on the count.
-        tail: the probability for each end, at most 0.025.
-        least: of the weights that entries have in both.
-        reach: standard error of the total over that of the count.
-        ends: between which entries are.
+    Both are noisy; ``noise`` is on the count, and the total's standard error is ``reach`` times that. Entries are
+    between the ends, with weights of at least ``least`` in both; each end has this tail's probability, at most 0.025.
 
     Guarantee: each end is on the wrong side with a probability of at most the tail.
     Source: Fieller (1954); docs/proofs/truth-intervals.md, Theorem 3.
     """
     error, (first, last) = noise.standard_error, ends
 
-    def too_small(mean: float) -> float:
-        return total - mean * count - noise.quantile(tail, reach * error, mean * error)
+    def beyond(mean: float, sign: float = 1.0) -> float:
+        return sign * (total - mean * count) - noise.quantile(tail, reach * error, mean * error)
 
-    def too_large(mean: float) -> float:
-        return mean * count - total - noise.quantile(tail, reach * error, mean * error)
-
-    low = first if too_small(first) <= 0 else _edge(too_small, first, last)
-    high = last if too_large(last) <= 0 else _edge(too_large, last, first)
+    low, high = _edge(beyond, first, last), _edge(partial(beyond, sign=-1.0), last, first)
     return between_odds((min(low, high), max(low, high)), first, last, least)
 
 
 def variance_interval(count: float, total: float, squares: float, noise: NoiseBand, *, least: float = 1.0) -> Interval:
     """Of a variance: at each mean of an interval of 99.5 %, the variances that a test at the squares leaves.
 
-    Args:
-        count, total, squares: noisy.
-        noise: on each.
-        least: of the weights that entries have in all of them.
+    All three are noisy, and entries have weights of at least ``least`` in all of them.
 
     Guarantee: each end is on the wrong side with a probability of at most 2.5 %.
     Source: docs/proofs/truth-intervals.md, Theorem 4.
@@ -196,21 +166,12 @@ def variance_interval(count: float, total: float, squares: float, noise: NoiseBa
         mean = first + (last - first) * place / _GRID
         top = 1.0 if least == 1 else (1 + abs(mean)) ** 2  # of squares of differences from the mean
 
-        def test(variance: float, mean: float = mean) -> tuple[float, float]:
+        def beyond(variance: float, sign: float, mean: float = mean) -> float:
             moved = mean**2 - variance
             margin = noise.quantile(tail, error, 2 * mean * error, moved * error)
-            return squares - 2 * mean * total + moved * count, margin
+            return sign * (squares - 2 * mean * total + moved * count) - margin
 
-        def too_small(variance: float, test: Callable[[float], tuple[float, float]] = test) -> float:
-            beyond, margin = test(variance)
-            return beyond - margin
-
-        def too_large(variance: float, test: Callable[[float], tuple[float, float]] = test) -> float:
-            beyond, margin = test(variance)
-            return -beyond - margin
-
-        low = 0.0 if too_small(0.0) <= 0 else _edge(too_small, 0.0, top)
-        high = top if too_large(top) <= 0 else _edge(too_large, top, 0.0)
+        low, high = _edge(partial(beyond, sign=1.0), 0.0, top), _edge(partial(beyond, sign=-1.0), top, 0.0)
         ends = between_odds((min(low, high), max(low, high)), 0.0, top, least)
         lows.append(ends[0])
         highs.append(ends[1])
@@ -218,7 +179,9 @@ def variance_interval(count: float, total: float, squares: float, noise: NoiseBa
 
 
 def _edge(rejects: Callable[[float], float], inside: float, outside: float) -> float:
-    """Where a test that rejects (> 0) at the first point stops to; the second point if it never does."""
+    """Where a test that rejects (> 0) from the first point on stops to; the second point if it never does."""
+    if rejects(inside) <= 0:
+        return inside
     if rejects(outside) > 0:
         return outside
     for _ in range(_HALVINGS):

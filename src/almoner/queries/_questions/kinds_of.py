@@ -9,13 +9,9 @@ from typing import Any
 from almoner._check import told
 from almoner._reading import check_names, model_of, one_of, schema_of, told_of
 from almoner.errors import ArgumentError
-from almoner.queries._questions.kinds.bins import Histogram, Quantiles
-from almoner.queries._questions.kinds.counts import Count, People
-from almoner.queries._questions.kinds.entries import Mean, Sum, Variance
-from almoner.queries._questions.kinds.lengths import Extremes, Lengths
+from almoner.queries._questions.kinds.counts import Count, Extremes, Histogram, Lengths, People, Quantiles, Top
+from almoner.queries._questions.kinds.entries import Mean, Ratio, Sum, Variance
 from almoner.queries._questions.kinds.moments import Covariance, Regression
-from almoner.queries._questions.kinds.ratios import Ratio
-from almoner.queries._questions.kinds.tops import Top
 from almoner.queries._questions.kinds.values import Distinct, Keys
 from almoner.queries._questions.question import Question
 
@@ -98,8 +94,7 @@ ASKS = tuple(name for name, kind in _KINDS.items() if kind not in (Lengths, Extr
 def question_schema(ref: str = "#/$defs/{model}") -> dict[str, Any]:
     """JSON Schema of the questions that analysts ask: each kind takes its own fields.
 
-    Args:
-        ref: where the schema of a kind will stand.
+    ``ref`` is where the schema of a kind will stand.
     """
     asked = schema_of(one_of("ask", (model_of(_KINDS[name], ask=name) for name in ASKS)), ref)  # type: ignore[arg-type]
     for name in ASKS:

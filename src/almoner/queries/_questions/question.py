@@ -1,11 +1,11 @@
-"""Questions as frozen and public descriptions. Their prices are in ``prices``, their answers in ``_ask.answer``.
+"""Questions as frozen and public descriptions, with the lengths to which contributions and their report are shrunk.
 
 A row of the data becomes a vector of length at most 1, *one full row*. A person's rows are added up, group by group;
 the sum is that person's contribution, and is shrunk to length ``clip`` if it is longer. The answer is the sum of
 all contributions, plus noise of standard deviation ``sigma`` on each of its coordinates. All three are counted
 in full rows, so a count, a sum and a mean with the same clip and sigma cost the same.
 
-The fields of ``Question`` say what every question takes.
+The fields of ``Question`` say what every question takes. Its price is in ``noise``, its answer in ``_ask.answer``.
 
 A question with an ``error``, or with "auto" for its clip or bounds, is *open*: the session closes it before it asks it.
 So is one that leaves out bounds, or keys of ``by``, which the session's data set declares.
@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from itertools import product
-from math import floor, inf, nextafter, prod, sqrt
-from typing import Annotated, Any
+from math import floor, inf, isqrt, nextafter, prod, sqrt
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from almoner._check import told
 from almoner._reading import Number, model_of, read
@@ -24,32 +24,23 @@ from almoner._units import RANGE
 from almoner.errors import ArgumentError
 from almoner.ledger.interfaces import Payment
 from almoner.mechanisms import Gaussian, Laplace
-from almoner.queries._language.keys import LONGEST_KEY, Key, check_column, checked_keys
-from almoner.queries._questions.bin_factor import BinFactor
-from almoner.queries._questions.clips import clip_of, joint_steps, nobody_is_clipped, report_of
-from almoner.queries._questions.field_types import By, Clip, Error, Filter, Length, PerPerson, TableName
-from almoner.queries._questions.intervals import NoiseBand, Whole
-from almoner.queries._questions.open import check_auto
-from almoner.queries._questions.prices import STEPS, price_of, pure_price_of
+from almoner.queries._language.keys import Key
+from almoner.queries._questions.field_types import By, Clip, Error, Filter, Length, PerPerson, TableName, check_auto
+from almoner.queries._questions.intervals import NoiseBand, Whole, around
+from almoner.queries._questions.noise import STEPS, BinFactor, price_of, pure_price_of
 from almoner.queries._questions.row_contributions import (
     Bins,
     Coordinate,
     CountRows,
     EntryBuckets,
     KeyCells,
-    LengthBuckets,
+    Per,
     Values,
 )
 
-__all__ = [
-    "LONGEST_KEY",
-    "Key",
-    "Question",
-    "check_column",
-    "checked_keys",
-    "set_fields",
-]
+__all__ = ["Question", "complete_clip", "least_share", "set_fields"]
 
+_SHARES = [share / 50 for share in range(1, 41)]
 _MOST_CELLS = 1_000_000
 _MOST_NOISE = 2.0**53
 
@@ -131,6 +122,10 @@ class Question:
     """True if nobody is longer than the clip, or per_group, by what the question is or by what was declared."""
     spare_units: int = field(init=False, repr=False, compare=False)
     """The units that each person who is counted must keep after paying."""
+    _counts: ClassVar[str] = "count"
+    _about: ClassVar[str] = ""
+    width_varies: ClassVar[bool] = False
+    """True if an interval's width depends on more than the noise, such as on how many rows there are."""
 
     def __post_init__(self) -> None:
         given = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
@@ -139,11 +134,7 @@ class Question:
         del checked["ask"]
         set_fields(self, **checked)
         by: Any = self.by
-        set_fields(
-            self,
-            keys=tuple((column, keys or ()) for column, keys in by or ()),
-            pure=self.epsilon is not None,
-        )
+        set_fields(self, keys=tuple((column, keys or ()) for column, keys in by or ()), pure=self.epsilon is not None)
         self._check_kind()
         if sum(each is not None for each in (self.sigma, self.rho, self.epsilon, self.error)) != 1:
             raise ArgumentError("give either sigma=, rho=, epsilon= or error=")
@@ -177,15 +168,17 @@ class Question:
         report = report_of(self, clip)
         set_fields(self, noise=_noise(self, report.joint), report_steps=floor(report.longest * STEPS))
         set_fields(self, report_scale=0.0 if report.longest and not self.report_steps else report.scale)
-        set_fields(self, sensitivity_steps=joint_steps(self.clip_steps, self.report_steps, pure=self.pure))
+        joint = self.clip_steps  # the length of both in one vector, rounded up
+        if self.report_steps:
+            both = self.clip_steps, self.report_steps
+            joint = sum(both) if self.pure else isqrt(sum(each**2 for each in both)) + 1
+        set_fields(self, sensitivity_steps=joint)
         price = pure_price_of if self.pure else price_of
         set_fields(self, price=price(self.sensitivity_steps, self.noise))
         if self.price >= RANGE:
             raise ArgumentError(f"{told(sigma=self.sigma)} is too small for {told(clip=self.clip)}")
         if self.noise * STEPS >= _MOST_NOISE:
-            raise ArgumentError(
-                f"{told(clip=self.clip)} is too large for so small a price: the noise would be above 2**33"
-            )
+            raise ArgumentError(f"{told(clip=self.clip)} is too large for so small a price: noise would be above 2**33")
 
     def _check_kind(self) -> None:
         """Refuse what makes no sense in this kind of question; each field alone is checked by its type."""
@@ -202,7 +195,7 @@ class Question:
         """Terms that a person's rows add to each coordinate of a group, or of a bin."""
         return (CountRows(),)
 
-    def bins(self) -> Bins | KeyCells | LengthBuckets | EntryBuckets | None:
+    def bins(self) -> Bins | KeyCells | EntryBuckets | None:
         """The cells that a group is divided into, by a column's bins or keys; None where it is not."""
         return None
 
@@ -216,7 +209,7 @@ class Question:
     @property
     def estimand(self) -> str:
         """Noun phrase for the quantity that the answer estimates."""
-        return f"the {type(self).__name__.lower()} of rows"
+        return self._about.format(self)
 
     @property
     def whole_estimand(self) -> str:
@@ -225,7 +218,13 @@ class Question:
 
     def most_in_group(self) -> float | None:
         """The longest that a person's contribution to a group can be, before any clip; None for no such bound."""
-        return None
+        return None if self._per == "row" else 1.0
+
+    @property
+    def _per(self) -> Per:
+        """Whose distribution it is about: of rows, where the kind has no ``per``."""
+        per: Per = getattr(self, "per", "row")
+        return per
 
     def reported(self) -> bool:
         """True if what is taken away from contributions can be reported, and ``truth`` makes use of it."""
@@ -234,8 +233,7 @@ class Question:
     def truth(self, whole: Whole) -> Any:  # noqa: ARG002 - kinds of questions use it
         """Intervals like those of ``read``, about what would be without a clip; None where that cannot be said.
 
-        Args:
-            whole: what all people have in the group, by the answer and its report.
+        ``whole`` is what all people have in the group, by the answer and its report.
         """
         return None
 
@@ -261,26 +259,26 @@ class Question:
         """(What the values of a group are called, the name of each); None where a group has one value."""
         return None
 
-    def width_depends_on_data(self) -> bool:
-        """True if an interval's width depends on more than the noise, such as on how many rows there are."""
-        return True
-
     def scales(self) -> dict[str, float]:
         """For each released number, what one full row is in it, in the units of the answer."""
-        return {"count": 1.0}
+        return {self._counts: 1.0}
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """(Value, interval) of one group; the value is None where the noise leaves nothing to say.
+
+        Here: the noisy count, or counts of all bins, each with an interval of its own.
 
         Args:
             parts: the noisy coordinates of the group, each in units of its largest entry in a row.
             noise: on each of them.
         """
-        raise NotImplementedError
+        ends = [around(value, noise.margin(1)) for value in parts]
+        return (parts[0], ends[0]) if self.bins() is None else (parts, ends)
 
     def _steps(self) -> int:
-        """Whole steps in a coordinate that is as large as it can be."""
-        return STEPS
+        """Whole steps in a coordinate that is as large as it can be: a row of only such numbers has length 1."""
+        numbers = len(self.row())
+        return STEPS // numbers if self.pure else floor(STEPS / sqrt(numbers))
 
     def _spare(self) -> int:
         return 0
@@ -321,3 +319,170 @@ def set_fields(asked: Question, **values: object) -> None:
     """Set fields while a question is made."""
     for name, value in values.items():
         object.__setattr__(asked, name, value)
+
+
+class Report(NamedTuple):
+    """A report on what is taken away from contributions, in full rows.
+
+    ``joint`` is the longest that a contribution with its report can be, ``longest`` the longest report of what a clip
+    takes away (0 where nobody is longer), ``scale`` what one full row that was taken away is in the report; 0 for no
+    report.
+    """
+
+    joint: float
+    longest: Fraction
+    scale: float
+
+
+def clip_of(asked: Question) -> float:
+    """The clip: as given, or the longest that a contribution can be."""
+    most = longest(asked)
+    if isinstance(asked.clip, str):
+        raise ArgumentError(f"{told(clip=asked.clip)} must be a number or 'auto'")
+    if asked.clip is not None:
+        if most is not None and asked.clip > most and hasattr(asked, "per"):
+            rule = "each person counts once in a group; or ask per='row'"
+            raise ArgumentError(f"{told(clip=asked.clip)} must be at most {most:g}: {rule}")
+        return asked.clip
+    if most is None and asked.at_most is None:
+        raise ArgumentError("clip= must be given: the most full rows that one person counts for")
+    return min(each for each in (most, asked.at_most) if each is not None)
+
+
+def most_in_group(asked: Question) -> float | None:
+    """The longest that a person's contribution to a group can be: one row where each person has one."""
+    return asked.most_in_group() if asked.each_person is None else 1.0
+
+
+def longest(asked: Question) -> float | None:
+    """The longest that a contribution can be before the clip, whatever the data; None for no such bound."""
+    most = most_in_group(asked)
+    if most is None:
+        return None
+    most = most if asked.per_group is None else min(most, asked.per_group)
+    if asked.each_person is not None:  # a person has one row, in one group
+        return most
+    return most * (asked.groups if asked.pure else sqrt(asked.groups))
+
+
+def _declared(asked: Question) -> float | None:
+    """The longest that a contribution can be, by what the question is or by what was declared; None for no bound."""
+    return min((each for each in (longest(asked), asked.at_most) if each is not None), default=None)
+
+
+def nobody_is_clipped(asked: Question) -> bool:
+    """True if nobody is longer than the clip, or per_group, by what the question is or by what was declared."""
+    most, in_group = _declared(asked), most_in_group(asked)
+    if most is None:
+        return False
+    bounds = [each for each in (asked.at_most, in_group) if each is not None]
+    if asked.per_group is not None and asked.per_group < min(bounds, default=0.0):
+        return False
+    return most <= float(asked.clip or 0) * (1 + 1e-9)
+
+
+def report_of(asked: Question, clip: float) -> Report:
+    """The report that is released with an answer; ``asked`` has its clip, and ``unclipped``.
+
+    Where nobody is longer than the clip, a report costs nothing; it is made if a share is given, for what a pace takes.
+    """
+    none = Report(clip, Fraction(0), 0.0)
+    if not asked.reported() or asked.report == 0:
+        return none
+    if asked.unclipped:
+        if asked.report is None or asked.pace is None:
+            return none
+        left = 1 - asked.report  # so that all is told while everybody can pay the report's share of the price
+        return Report(clip, Fraction(0), 1 - sqrt(left) if asked.pure else sqrt(asked.report / left))
+    if asked.at_most is None or asked.at_most <= clip:
+        return none
+    if asked.per_group is not None and asked.per_group < asked.at_most:  # what that takes away is in no report
+        return none
+    share = best_share(asked.at_most / clip - 1, pure=asked.pure) if asked.report is None else asked.report
+    of_clip = share / (1 - share) if asked.pure else sqrt(share / (1 - share))
+    joint = clip * (1 + of_clip if asked.pure else sqrt(1 + of_clip**2))
+    return Report(joint, Fraction(clip * of_clip), clip * of_clip / (asked.at_most - clip))
+
+
+def best_share(excess: float, *, pure: bool) -> float:
+    """The share of a price for the report, at which an interval of a count without the clip is shortest.
+
+    ``excess`` is how far beyond the clip a person may be, in clips, > 0.
+    """
+
+    def width(share: float) -> float:
+        noise = 1 / (1 - share) if pure else 1 / sqrt(1 - share)
+        report = excess / (share if pure else sqrt(share))
+        return noise + sqrt(noise**2 + report**2)
+
+    return min(_SHARES, key=width)
+
+
+def least_share(asked: Question, floor: int) -> float:
+    """The share of each person's whole contribution that is at least in the answer and its report together.
+
+    In [0, 1]; 0 where nothing is known: a clip without a report, or people who cannot pay. Every person could pay
+    ``floor`` units for it; public.
+
+    Guarantee: for each person who has not left there is a factor between this and 1, so that answer and report are, but
+        for noise and whole steps, the sum over people of factor times contribution; if what was declared is right.
+    Source: docs/proofs/truth-intervals.md, Lemma 1.
+    """
+    most = _declared(asked)
+    if most is None or (not asked.unclipped and not asked.report_scale):
+        return 0.0
+    if floor >= asked.price:
+        return 1.0
+    turn, cheapest = turn_of(asked.report_scale, pure=asked.pure)
+    if not asked.unclipped and float(asked.clip or 0) <= turn * most:  # the longest shrink together with their report
+        cheapest, joint = 1.0, most
+    else:
+        joint = _joint(asked)
+    paid = _paid_share(asked, floor)
+    return min(1.0, (paid / cheapest if asked.pure else sqrt(paid / cheapest)) * joint / most)
+
+
+def complete_clip(asked: Question, floor: int) -> float:
+    """The length to which everybody's contribution was clipped at least, where everybody could pay ``floor`` units.
+
+    It is ``clip`` where nobody is shrunk or left out for lack of budget; 0 where nothing is known.
+
+    Guarantee: each person's contribution is in the answer, shrunk to no less than this length, but for whole steps;
+        except people who were retired.
+    Source: docs/proofs/individual-filter.md, "How complete an answer is".
+    """
+    clip, share = float(asked.clip or 0), _paid_share(asked, floor)
+    if share == 1:
+        return clip
+    turn, cheapest = turn_of(asked.report_scale, pure=asked.pure)
+    least = turn * _joint(asked) * (share / cheapest if asked.pure else sqrt(share / cheapest))
+    return min(clip * (share if asked.pure else sqrt(share)), least)
+
+
+def _paid_share(asked: Question, floor: int) -> float:
+    """The share of the price that everybody could pay at least, 0 where who cannot pay all of it is left out."""
+    if floor >= asked.price:
+        return 1.0
+    if asked.pace is None or floor <= 0:
+        return 0.0
+    return floor / (asked.price + asked.price / floor) * (1 - 1e-7)  # units are rounded up, by one at most
+
+
+def turn_of(scale: float, *, pure: bool) -> tuple[float, float]:
+    """(The share of a contribution below which it shrinks together with its report, what it costs there).
+
+    Where less is left of a contribution, more is in the report. The cost is a share of that of the whole contribution,
+    squared if lengths are L2 norms. ``scale`` is that of the report; 0 for none.
+    """
+    if not scale:
+        return 1.0, 1.0
+    if pure:
+        turn = min(1.0, scale)
+        return turn, turn * (2 - turn)
+    return scale**2 / (1 + scale**2), scale**2 / (1 + scale**2)
+
+
+def _joint(asked: Question) -> float:
+    """The longest that a contribution with its report can be, in full rows, rounded down."""
+    steps = Fraction(asked.sensitivity_steps, asked.clip_steps)
+    return float(steps) * float(asked.clip or 0) * (1 if asked.sensitivity_steps == asked.clip_steps else 1 - 1e-6)

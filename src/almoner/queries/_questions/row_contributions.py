@@ -8,20 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 __all__ = [
-    "PER",
-    "AnyRow",
-    "Bins",
-    "Coordinate",
-    "CountRows",
-    "Entry",
-    "EntryBuckets",
-    "KeyCells",
-    "LengthBuckets",
-    "Matching",
-    "Per",
-    "Product",
-    "Values",
-]
+    "AnyRow", "Bins", "Coordinate", "CountRows", "Entry", "EntryBuckets", "KeyCells", "Matching", "Per", "Product",
+    "Values", "over_what",
+]  # fmt: skip
 
 Per = Literal["person", "row", "total"]
 """Whose distribution a question is about: people, each of one weight that is shared equally by their rows in the group;
@@ -71,9 +60,7 @@ class Entry:
 class Product:
     """The product of two entries, each clipped, moved and scaled with power 1: the sum over a person's rows.
 
-    If both entries are per person, it is the mean over the rows.
-
-    Rows without one of the entries count for no coordinate of the question.
+    If both entries are per person, it is the mean over the rows. Rows without one of them count for no coordinate.
     """
 
     first: Entry
@@ -82,12 +69,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """A coordinate in which the rows that do not match a filter count 0.
-
-    Fields:
-        where: the filter.
-        of: the coordinate.
-    """
+    """A coordinate in which the rows that do not match a filter count 0."""
 
     where: str
     of: CountRows | Entry
@@ -97,9 +79,10 @@ class Matching:
 class Bins:
     """A cell for each bin of a column, instead of one for each group; rows without the entry are in none.
 
+    Edges are increasing; the outer bins also take what is beyond them. Where a question is about lengths, the cells are
+    of each person's whole contribution to another one, in full rows.
+
     Fields:
-        column: the column's name.
-        edges: increasing; the outer bins also take what is beyond them.
         per: row: each row is 1 in its bin; person: each of a person's rows is 1/(their number in the group), rounded
             down to whole steps; total: 1 in the bin of the total of the person's entries in the group.
     """
@@ -116,12 +99,7 @@ class Bins:
 
 @dataclass(frozen=True, slots=True)
 class KeyCells:
-    """A cell for each key of a column, instead of one for each group; rows with other keys are in none.
-
-    Fields:
-        column: the column's name.
-        keys: each once.
-    """
+    """A cell for each key of a column, instead of one for each group; rows with other keys are in none."""
 
     column: str
     keys: tuple[object, ...]
@@ -130,22 +108,6 @@ class KeyCells:
     def cells(self) -> int:
         """Number of keys."""
         return len(self.keys)
-
-
-@dataclass(frozen=True, slots=True)
-class LengthBuckets:
-    """A cell for each bucket of the length of a person's whole contribution to another question, in full rows.
-
-    Fields:
-        edges: increasing; the outer buckets also take what is beyond them.
-    """
-
-    edges: tuple[float, ...]
-
-    @property
-    def cells(self) -> int:
-        """Number of buckets."""
-        return len(self.edges) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +129,7 @@ class Values:
 class EntryBuckets:
     """A cell for each bucket of a person's largest entry of a column, then one for each of the smallest.
 
-    Fields:
-        column: the column's name.
-        edges: increasing; the outer buckets also take what is beyond them.
+    Edges are increasing; the outer buckets also take what is beyond them.
     """
 
     column: str
@@ -182,3 +142,13 @@ class EntryBuckets:
 
 
 Coordinate = CountRows | AnyRow | Entry | Product | Matching
+
+
+def over_what(column: str, per: Per, clipped: str = "") -> str:
+    """Noun phrase for what a mean, variance or quantile is taken over; ``clipped`` says what is done to an entry."""
+    match per:
+        case "person":
+            return f"{column}{clipped} (per person: each person has one weight, shared by their rows)"
+        case "total":
+            return f"each person's total of {column}{clipped} (per person)"
+    return f"{column}{clipped} (per row: who has more rows has more weight)"

@@ -1,58 +1,105 @@
-"""Columns, literals and expressions as SQL, spelled as the dialect does. No entry can fail a type.
+"""Columns, literals, expressions and keys as SQL, spelled as the dialect does. No entry can fail a type.
 
 Every column is of one kind: whole, number, text, bool, date or time. The kind of a column that questions cannot use is
-the name of its type.
+the name of its type; a refusal tells the data holder the line to write, which loses no entry.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from math import nan
+from typing import Literal as OneOf
+from typing import NamedTuple, Self
 
-from almoner._check import quoted
+from almoner import _check, _workspace
 from almoner.errors import ArgumentError
-from almoner.queries._language.expressions import (
-    And,
-    Arithmetic,
-    Call,
-    Case,
-    Column,
-    Compare,
-    Condition,
-    Expression,
-    In,
-    IsNull,
-    IsTrue,
-    Like,
-    Literal,
-    Not,
-    Or,
-)
-from almoner.queries._sql.cures import cure_of, shown_type
-from almoner.queries._sql.dialects import Dialect, double
-from almoner.queries._sql.dialects import Literal as Value
-from almoner.queries._sql.functions import SIGNATURES, Signature, Sql, filled
+from almoner.queries._language import expressions as tree
+from almoner.queries._sql.dialects import Dialect, Literal, Sql, double, filled
 
-__all__ = ["FilterCompiler", "cast", "check_usable", "kind_of", "kind_of_type", "literal"]
+__all__ = [
+    "CELLS", "FilterCompiler", "Keys", "Unusable", "Wanted", "as_dates", "cast", "check_usable", "cure_of", "key_kind",
+    "keys_of", "kind_of", "kind_of_type", "literal", "recast", "shown_type",
+]  # fmt: skip
+
+Wanted = OneOf["question", "person", "text"]
+"""Uses of a column that its type does not allow: in questions, as a name of people, as a name that is a text."""
+
+_CASTS = {
+    **dict.fromkeys(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS"), "{0} AT TIME ZONE 'UTC'"),
+    "BLOB": "hex({0})",
+    **dict.fromkeys(("STRUCT", "LIST", "ARRAY", "MAP", "UNION"), "CAST(to_json({0}) AS VARCHAR)"),
+}
+_ZONES = dict.fromkeys(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS"), ", or another zone")
+# NaN is nobody's name, 0 and -0 are one; times do not depend on a setting
+_PEOPLE = {
+    **dict.fromkeys(("FLOAT", "DOUBLE"), "CAST(nullif({0} + 0, 'nan') AS VARCHAR)"),
+    **dict.fromkeys(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS"), "CAST({0} AT TIME ZONE 'UTC' AS VARCHAR)"),
+}
+
+
+class Unusable(str):
+    """The kind of a column that questions cannot use: the name of its type; with the line to write, of a plugin."""
+
+    cure: str
+
+    @classmethod
+    def made(cls, sql_type: str, cure: str) -> Self:
+        """The kind of a type, and the line that makes such a column usable."""
+        made = cls(sql_type)
+        made.cure = cure
+        return made
+
+
+def shown_type(sql_type: str) -> str:
+    """The name of a type, without what it is made of: the values of an ENUM are entries of the data."""
+    if sql_type.endswith("]"):
+        return "LIST" if sql_type.endswith("[]") else "ARRAY"
+    if re.fullmatch(r"(?i)decimal\(\d+,-?\d+\)", sql_type):
+        return sql_type
+    return re.split("[(<]", sql_type)[0].strip('" ')
+
+
+def cure_of(column: str, sql_type: str, wanted: Wanted) -> str:
+    """Line to write so that a column of DuckDB can be used, whose entries that are there stay apart."""
+    known = {"question": _CASTS, "person": _CASTS | _PEOPLE, "text": {}}[wanted]
+    expression = known.get(shown_type(sql_type).partition("(")[0], "CAST({0} AS VARCHAR)")
+    return recast(column, expression) + (_ZONES.get(sql_type, "") if wanted == "question" else "")
+
+
+def as_dates(column: str, sql_type: str) -> str:
+    """Line to write so that a column of DuckDB holds dates or times."""
+    if sql_type in _ZONES:
+        return cure_of(column, sql_type, "question")
+    if sql_type == "VARCHAR":
+        return recast(column, "CAST({0} AS DATE)") + ", if it is spelled like 2011-12-09"
+    return recast(column, "make_timestamp(CAST({0} * 1000000 AS BIGINT))") + ", if it holds seconds since 1970"
+
+
+def recast(column: str, expression: str) -> str:
+    """A line that puts an expression of DuckDB, with {0} for the column, in the column's place."""
+    name = _workspace.quoted(column)
+    return f"Table(data, view={f'SELECT * REPLACE ({expression.format(name)} AS {name}) FROM data'!r})"
 
 
 _NAN = double(nan)
 _KINDS = ("whole", "number", "text", "bool", "date", "time")
+_KIND_OF = {
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"), "whole"),
+    **dict.fromkeys(("UBIGINT", "HUGEINT", "UHUGEINT", "FLOAT", "DOUBLE"), "number"),
+    **dict.fromkeys(("VARCHAR", "UUID"), "text"),
+    **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"), "time"),
+    "BOOLEAN": "bool",
+    "DATE": "date",
+}
 
 
 def kind_of_type(sql_type: str) -> str:
     """The kind of a column from DuckDB's name of its type; that name where questions cannot use it."""
-    if sql_type in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"):
-        return "whole"
-    if sql_type in ("UBIGINT", "HUGEINT", "UHUGEINT", "FLOAT", "DOUBLE") or re.fullmatch(
-        r"DECIMAL\(\d+,\d+\)", sql_type
-    ):
+    if re.fullmatch(r"DECIMAL\(\d+,\d+\)", sql_type):
         return "number"
-    if sql_type in ("VARCHAR", "UUID") or (sql_type.startswith("ENUM(") and sql_type.endswith(")")):
+    if sql_type.startswith("ENUM(") and sql_type.endswith(")"):
         return "text"
-    if sql_type in ("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"):
-        return "time"
-    return {"BOOLEAN": "bool", "DATE": "date"}.get(sql_type, shown_type(sql_type))
+    return _KIND_OF.get(sql_type, shown_type(sql_type))
 
 
 _CHECKED = {"number text": "finite", "date text": "dated"}
@@ -69,73 +116,73 @@ class FilterCompiler:
         self.kinds = kinds
         self.dialect = dialect
         self._name = name
-        self._values: dict[int, tuple[Expression, tuple[str, Sql]]] = {}
+        self._values: dict[int, tuple[tree.Expression, tuple[str, Sql]]] = {}
         self.parameters: list[object] = []
 
-    def sql(self, filter_: Condition) -> str:
+    def sql(self, filter_: tree.Condition) -> str:
         """A condition; the literals that the dialect does not write down are appended to ``parameters`` in order."""
         condition = self._condition(filter_)
         self.parameters += condition.parameters
         return condition.text
 
-    def value(self, node: Expression) -> tuple[str, Sql]:
+    def value(self, node: tree.Expression) -> tuple[str, Sql]:
         """The kind of an expression, and its SQL."""
         if id(node) not in self._values:  # each node once, also where its kind is asked for first
             self._values[id(node)] = node, self._value(node)
         return self._values[id(node)][1]
 
-    def _value(self, node: Expression) -> tuple[str, Sql]:
-        if isinstance(node, Literal):
+    def _value(self, node: tree.Expression) -> tuple[str, Sql]:
+        if isinstance(node, tree.Literal):
             kind = _kind_of_literal(node.value)
             return kind, self._as(node, kind)
         match node:
-            case Column():
+            case tree.Column():
                 kind = kind_of(node.name, self.kinds)
                 return kind, Sql(cast(node.name, kind, self.dialect))
-            case Arithmetic():
+            case tree.Arithmetic():
                 return "number", self._filled("finite", self._computed(node))
-            case Call():
+            case tree.Call():
                 return self._call(node)
-            case Case():
+            case tree.Case():
                 return self._case(node)
         return "bool", self._condition(node)
 
-    def _computed(self, node: Expression) -> Sql:
+    def _computed(self, node: tree.Expression) -> Sql:
         """Arithmetic in doubles, whose result may be infinite or NaN; then so is all that it is added to or divided."""
-        if not isinstance(node, Arithmetic):
+        if not isinstance(node, tree.Arithmetic):
             return self._as(node, "number")
         left, right = self._computed(node.left), self._computed(node.right)
-        divisor = node.sign == "/" and not (isinstance(node.right, Literal) and node.right.value)
+        divisor = node.sign == "/" and not (isinstance(node.right, tree.Literal) and node.right.value)
         return self._filled(node.sign, left, self._filled("divisor", right) if divisor else right)
 
-    def _condition(self, node: Expression) -> Sql:
+    def _condition(self, node: tree.Expression) -> Sql:
         match node:
-            case And() | Or():
-                word = " AND " if isinstance(node, And) else " OR "
+            case tree.And() | tree.Or():
+                word = " AND " if isinstance(node, tree.And) else " OR "
                 return _joined(word, [self._condition(part) for part in node.parts])
-            case Not():
+            case tree.Not():
                 return _around("(NOT ", self._condition(node.of), ")")
-            case IsNull():
+            case tree.IsNull():
                 return _around("(", self.value(node.column)[1], " IS NULL)")
-            case IsTrue():
+            case tree.IsTrue():
                 kind, value = self.value(node.column)
                 if kind != "bool":
-                    shown = f"column {node.column.name!r}" if isinstance(node.column, Column) else "an expression"
+                    shown = f"column {node.column.name!r}" if isinstance(node.column, tree.Column) else "an expression"
                     raise ArgumentError(f"{self._name}: {shown} holds no truth values; compare it")
                 return value
-            case In():
+            case tree.In():
                 kind = self._common((node.column, *node.values), "compared")
                 listed = _joined(", ", [self._as(value, kind) for value in node.values])
                 return _joined(" IN ", [self._as(node.column, kind), listed])
-            case Like():
+            case tree.Like():
                 regex = self._literal(self.dialect.regex(node.pattern))
                 return self._filled("like", self._as(node.column, "text"), regex)
-            case Compare():
+            case tree.Compare():
                 kind = self._common((node.left, node.right), "compared")
                 return _joined(f" {node.sign} ", [self._as(node.left, kind), self._as(node.right, kind)])
         raise ArgumentError(f"{self._name}: a condition is missing")
 
-    def _call(self, node: Call) -> tuple[str, Sql]:
+    def _call(self, node: tree.Call) -> tuple[str, Sql]:
         name, arguments = node.name, node.arguments
         if name in ("coalesce", "least", "greatest"):
             if not arguments:
@@ -150,9 +197,8 @@ class FilterCompiler:
         if name == "bucket":
             share = self._filled("finite", self._filled("/", *pieces))
             return "number", self._filled("finite", self._filled("*", self._filled("floor", share), pieces[1]))
-        pieces = [
-            self._dated(piece) if kind == "date" else piece for piece, kind in zip(pieces, chosen.takes, strict=True)
-        ]
+        takes = zip(pieces, chosen.takes, strict=True)  # dates of the years 1 to 9999; others are missing
+        pieces = [self._filled("dated", piece) if kind == "date" else piece for piece, kind in takes]
         if chosen.template == "whole number":
             pieces = [self._filled("round", *pieces)]
         if name in ("lower", "upper") and self.dialect.case_tables is not None:
@@ -162,29 +208,31 @@ class FilterCompiler:
             result = self._filled(_CHECKED[chosen.template], result)
         return chosen.gives, self.lettered(chosen.gives, result)
 
-    def _chosen(self, node: Call) -> Signature:
+    def _chosen(self, node: tree.Call) -> tree.Signature:
         """The form of a function that takes these arguments."""
-        forms = [each for each in SIGNATURES[node.name] if len(each.takes) == len(node.arguments)]
-        kinds = [None if isinstance(each, Literal) else self.value(each)[0] for each in node.arguments]
+        forms = [each for each in tree.SIGNATURES[node.name] if len(each.takes) == len(node.arguments)]
+        kinds = [None if isinstance(each, tree.Literal) else self.value(each)[0] for each in node.arguments]
+        meant = {("whole", "number"), ("time", "date")}  # literals are checked when they are read
         for form in forms:
-            if all(_fits(kind, wanted) for kind, wanted in zip(kinds, form.takes, strict=True)):
+            pairs = list(zip(kinds, form.takes, strict=True))
+            if all(kind in (None, wanted) or (kind, wanted) in meant for kind, wanted in pairs):
                 return form
-        wanted = " or ".join(f"{node.name}({', '.join(each.takes)})" for each in SIGNATURES[node.name])
+        wanted = " or ".join(f"{node.name}({', '.join(each.takes)})" for each in tree.SIGNATURES[node.name])
         shown = ", ".join("literal" if kind is None else kind for kind in kinds)
         raise ArgumentError(f"{self._name}: there is {wanted}, but no {node.name}({shown})")
 
-    def _check_literals(self, node: Call) -> None:
+    def _check_literals(self, node: tree.Call) -> None:
         """Places and widths are literals: they are checked here, and not for each entry."""
         listed = node.arguments[1:] if node.name in ("substring", "bucket") else ()
         for each in listed:
-            value = each.value if isinstance(each, Literal) else None
+            value = each.value if isinstance(each, tree.Literal) else None
             width = isinstance(value, int | float) and not isinstance(value, bool) and 1e-100 <= value <= 1e100
             place = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 10**6
             if not (width if node.name == "bucket" else place):
                 what = "a width above 0" if node.name == "bucket" else "places that are whole numbers from 1"
                 raise ArgumentError(f"{self._name}: {node.name}() takes {what}")
 
-    def _case(self, node: Case) -> tuple[str, Sql]:
+    def _case(self, node: tree.Case) -> tuple[str, Sql]:
         values = [value for _, value in node.branches] + ([] if node.otherwise is None else [node.otherwise])
         kind = self._common(values, "in one case")
         pieces = [
@@ -197,10 +245,10 @@ class FilterCompiler:
         both = [listed, self._as(node.otherwise, kind)]
         return kind, self.lettered(kind, _around("", _joined(" ELSE ", both, brackets=False), " END)"))
 
-    def _common(self, nodes: Sequence[Expression], what: str) -> str:
+    def _common(self, nodes: Sequence[tree.Expression], what: str) -> str:
         """The kind in which values meet: that of those that are no literals, if there are any."""
-        kinds = {self.value(node)[0] for node in nodes if not isinstance(node, Literal)}
-        values = [node.value for node in nodes if isinstance(node, Literal)]
+        kinds = {self.value(node)[0] for node in nodes if not isinstance(node, tree.Literal)}
+        values = [node.value for node in nodes if isinstance(node, tree.Literal)]
         if not kinds:
             kinds = {_kind_of_literal(value) for value in values}
         if kinds == {"date", "time"}:
@@ -212,11 +260,11 @@ class FilterCompiler:
         kind = min(kinds)  # "number" comes before "whole"
         return "number" if kind == "whole" and any(isinstance(value, float) for value in values) else kind
 
-    def _as(self, node: Expression, kind: str) -> Sql:
+    def _as(self, node: tree.Expression, kind: str) -> Sql:
         """A value of this kind; whole numbers are numbers too, and times have dates."""
-        if isinstance(node, Literal):
+        if isinstance(node, tree.Literal):
             return self._literal(literal(node.value, kind))
-        if isinstance(node, Column) and {kind_of(node.name, self.kinds), kind} <= {"whole", "number"}:
+        if isinstance(node, tree.Column) and {kind_of(node.name, self.kinds), kind} <= {"whole", "number"}:
             return Sql(cast(node.name, kind, self.dialect))
         own, value = self.value(node)
         if own == kind:
@@ -229,10 +277,6 @@ class FilterCompiler:
             return _around("CAST(", value, f" AS {self.dialect.types['time']})")
         raise ArgumentError(f"{self._name}: a {kind} is needed where there is a {own}")
 
-    def _dated(self, value: Sql) -> Sql:
-        """A date of the years 1 to 9999; others are missing."""
-        return self._filled("dated", value)
-
     def lettered(self, kind: str, value: Sql) -> Sql:
         """A value of this kind; a text that equals another one only letter by letter."""
         return filled(self.dialect.letters, value, bound=self.dialect.bound) if kind == "text" else value
@@ -240,7 +284,7 @@ class FilterCompiler:
     def _filled(self, name: str, *pieces: Sql) -> Sql:
         return filled(self.dialect.functions[name], *pieces, bound=self.dialect.bound)
 
-    def _literal(self, value: Value) -> Sql:
+    def _literal(self, value: Literal) -> Sql:
         parameters: list[object] = []
         return Sql(self.dialect.literal(value, parameters), tuple(parameters))
 
@@ -253,11 +297,6 @@ def _joined(word: str, pieces: Sequence[Sql], *, brackets: bool = True) -> Sql:
     text = word.join(piece.text for piece in pieces)
     parameters = tuple(each for piece in pieces for each in piece.parameters)
     return Sql(f"({text})" if brackets else text, parameters)
-
-
-def _fits(kind: str | None, wanted: str) -> bool:
-    """True if a value of a kind may stand where another one is wanted; literals are checked when they are read."""
-    return kind is None or kind == wanted or (kind, wanted) in (("whole", "number"), ("time", "date"))
 
 
 def _kind_of_literal(value: object) -> str:
@@ -277,13 +316,7 @@ def kind_of(name: str, kinds: Mapping[str, str]) -> str:
 
 
 def check_usable(name: str, kind: str, column: str) -> None:
-    """Refuse a column of a type that questions cannot use.
-
-    Args:
-        name: as the question has it.
-        kind: of the column.
-        column: its name in its table.
-    """
+    """Refuse a column of a type that questions cannot use; ``name`` is as the question has it."""
     if kind not in _KINDS:
         line = getattr(kind, "cure", None) or cure_of(column, kind, "question")
         raise ArgumentError(
@@ -300,7 +333,7 @@ def cast(name: str, kind: str, dialect: Dialect) -> str:
     return f"nullif({entry}, {_NAN})" if kind == "number" else entry
 
 
-def literal(value: object, kind: str) -> Value:
+def literal(value: object, kind: str) -> Literal:
     """A literal as a parameter for a column of this kind."""
     try:
         match kind:
@@ -323,4 +356,52 @@ def literal(value: object, kind: str) -> Value:
             return value
     except (ValueError, OverflowError):
         pass
-    raise ArgumentError(f"{quoted(value)} cannot be compared with a column of kind {kind}")
+    raise ArgumentError(f"{_check.quoted(value)} cannot be compared with a column of kind {kind}")
+
+
+CELLS = "cells"
+"""Name of the table of each person's contribution to each cell, where it is not beside the prices."""
+
+_KEYS = {"whole": "BIGINT", "text": "VARCHAR", "bool": "BOOLEAN", "date": "DATE"}
+
+
+class Keys(NamedTuple):
+    """A table of the keys of one column to group by: its name, the type of the keys, the keys in their order."""
+
+    table: str
+    kind: str
+    values: tuple[object, ...]
+
+    def to_make(self) -> _workspace.TempTable:
+        """The table in a workspace."""
+        sql = f"SELECT unnest(CAST(? AS {self.kind}[])) AS key, unnest(range({len(self.values):d})) AS place"
+        return _workspace.TempTable(self.table, sql, ([_listed(value) for value in self.values],))
+
+
+def keys_of(
+    name: str, column: str, keys: tuple[object, ...], kinds: Mapping[str, str], sql: Dialect
+) -> tuple[Keys, str]:
+    """A table of keys, and the join that gives it to each row under its name as an alias: key, place."""
+    kind = key_kind(column, kinds)
+    values = tuple(literal(key, kind) for key in keys)
+    if len(set(values)) < len(values):
+        raise ArgumentError(f"by: two keys of column {column!r} are the same")
+    join = f"JOIN {sql.table.format(name)} {name}_k ON {name}_k.key = {cast(column, kind, sql)}"
+    return Keys(name, _KEYS[kind], values), join
+
+
+def key_kind(column: str, kinds: Mapping[str, str]) -> str:
+    """The kind of a column whose entries are keys; refuses others."""
+    kind = kind_of(column, kinds)
+    if kind not in _KEYS:
+        raise ArgumentError(
+            f"by: column {column!r} is of kind {kind}; group by text, whole numbers, truths, dates, or by ranges"
+        )
+    return kind
+
+
+def _listed(key: object) -> object:
+    """A key as DuckDB takes it in a list."""
+    if isinstance(key, date | datetime):
+        return key.isoformat()
+    return str(key).lower() if isinstance(key, bool) else key

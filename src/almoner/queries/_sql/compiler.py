@@ -7,40 +7,142 @@ coordinates (wide), and in a table ``cells`` of their own when there are many (l
 Nothing here can fail on an entry of the data: casts that do not fit are missing, and contributions are cut off at 2^50
 steps. They are whole numbers in doubles, exact for people with fewer than 2^31 rows; sums over people are exact.
 Nothing depends on the order in which an engine adds up: every engine finds the same units and sums, every time.
+
+Reports: a contribution x of length r that is clipped to f r, with its report of v (1 - f) x, costs as much as a vector
+of length r sqrt(f^2 + v^2 (1 - f)^2), in L1 r (f + v (1 - f)). Who cannot pay all of that keeps a smaller share of x in
+the answer, and has the rest in the report: nothing is lost while that can be paid for. Below the share at which it is
+cheapest, both shrink. See docs/proofs/truth-intervals.md, Lemma 1.
+
+Values of a column: each person keeps at most so many, in the order of a hash of the person and the value: which ones
+depends on that person's rows alone, and people with the same values keep different ones.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from math import nextafter
 from typing import Any, NamedTuple
 
-from almoner.queries._language.ranges import are_ranges
-from almoner.queries._language.steps import checked_steps
-from almoner.queries._questions.kinds.lengths import Extremes, Lengths
-from almoner.queries._questions.prices import STEPS, pure_units_per_step, units_per_step
+from almoner.queries._language.expressions import checked_steps
+from almoner.queries._language.keys import LONGEST_KEY, are_ranges
+from almoner.queries._questions.kinds.counts import Extremes, Lengths
+from almoner.queries._questions.noise import STEPS, pure_units_per_step, units_per_step
 from almoner.queries._questions.question import Question
-from almoner.queries._questions.row_contributions import Bins, KeyCells
-from almoner.queries._sql.contributions import binned_rows, place_between
-from almoner.queries._sql.coordinates import coordinates_of, number_of
-from almoner.queries._sql.dialects import Dialect, double
-from almoner.queries._sql.functions import Sql
-from almoner.queries._sql.joins import Joined
-from almoner.queries._sql.keys import CELLS, Keys, keys_of
-from almoner.queries._sql.relations import Relation
-from almoner.queries._sql.reports import beyond, scale_of, told
-from almoner.queries._sql.schemas import Schema
-from almoner.queries._sql.tables import People, one_row_each
-from almoner.queries._sql.values import value_of, values_form
+from almoner.queries._questions.row_contributions import Bins, KeyCells, Values
+from almoner.queries._sql.columns import CELLS, Keys, cast, key_kind, keys_of
+from almoner.queries._sql.contributions import binned_rows, coordinates_of, number_of, place_between
+from almoner.queries._sql.dialects import Dialect, Sql, double
+from almoner.queries._sql.rows import Joined, People, Relation, Schema, one_row_each
 
 __all__ = ["Compiled", "Compiler"]
+
+_ONE = double(1)
+_ABOVE = double(1 + 1e-8)  # factor above every rounding of a longer sum
+
+
+def beyond(factor: str, question: Question) -> str:
+    """The length of the report on what a clip, of this factor, takes away from a person, in whole steps, rounded up."""
+    clip, scale = double(question.clip_steps), double(question.report_scale * (1 + 1e-12))
+    length = "square" if question.pure else "sqrt(square)"
+    return (
+        f"CASE WHEN {factor} < 1 THEN least({double(question.report_steps)}, "
+        f"greatest(0, {length} * {_ABOVE} - {clip}) * {scale}) ELSE 0 END"
+    )
+
+
+def scale_of(factor: str, question: Question) -> str:
+    """Size in the report of one step that is taken away from a person: less for a person longer than ``at_most``.
+
+    Guarantee: times (1 - factor) times the length of the contribution, it is at most ``beyond``.
+    """
+    length = "square" if question.pure else "sqrt(square)"
+    scale = double(question.report_scale)
+    return f"CASE WHEN {factor} < 1 THEN least({scale}, beyond / ((1 - {factor}) * {length})) ELSE {scale} END"
+
+
+def told(question: Question) -> str:
+    """The people who take part; with a report also ``kept``, the share in the answer, and ``told``, that in the report.
+
+    Guarantee: each person's contribution times both costs at most what was paid, as ``factor`` times the contribution
+        and its full report would.
+    Source: docs/proofs/truth-intervals.md, Lemma 1.
+    """
+    if not question.report_scale:
+        return "{admitted}"
+    people = "SELECT *, factor / clipped AS part FROM {admitted}"
+    if question.pure:
+        turn = f"least({_ONE}, scale)"
+        cheapest = f"{turn} * (2 - {turn})"
+        cost = "part * (clipped + scale * (1 - clipped))"
+        rest, less = "(1 - greatest(cost, cheapest)) / (1 - scale)", "cost / cheapest"
+    else:
+        turn = cheapest = "scale * scale / (1 + scale * scale)"
+        cost = "part * part * (clipped * clipped + scale * scale * (1 - clipped) * (1 - clipped))"
+        root = f"greatest({double(0)}, greatest(cost, cheapest) * (1 + scale * scale) - scale * scale)"
+        rest, less = f"(1 - sqrt({root})) / (1 + scale * scale)", "sqrt(cost / cheapest)"
+    costs = f"SELECT *, {turn} AS turn, {cheapest} AS cheapest, {cost} AS cost FROM ({people})"
+    moves = "part < 1 AND clipped > turn"
+    shares = (
+        f"SELECT *, CASE WHEN {moves} THEN {rest} ELSE 1 - clipped END AS rest, "
+        f"CASE WHEN NOT ({moves}) THEN part WHEN cost >= cheapest THEN {_ONE} ELSE {less} END AS less FROM ({costs})"
+    )
+    kept = f"CASE WHEN {moves} THEN less * (1 - rest) ELSE factor END"
+    return f"(SELECT *, {kept} AS kept, less * scale * rest AS told FROM ({shares}))"
+
+
+def value_of(values: Values, kinds: Mapping[str, str], sql: Dialect) -> str:
+    """The value in a row, NULL where it is missing or a text too long for a key."""
+    kind = key_kind(values.column, kinds)
+    if kind != "text":
+        return cast(values.column, kind, sql)
+    value = sql.person["VARCHAR"].format(sql.columns[values.column])  # missing where its bytes are no text
+    return sql.letters.format(f"(CASE WHEN length({value}) <= {LONGEST_KEY:d} THEN {value} END)")
+
+
+def _kept(values: Values, rows: str, sql: Dialect) -> str:
+    """The rows of the table of cells: person, cell, value, as ``rows`` gives them; of each person at most ``most``."""
+    text = sql.types["text"]
+    order = f"md5(CAST(person AS {text}) || ':' || CAST(cell AS {text}) || ':' || CAST(value AS {text})), cell, value"
+    placed = (
+        f"SELECT person, cell, value, row_number() OVER (PARTITION BY person ORDER BY {order}) AS place "
+        f"FROM (SELECT DISTINCT person, cell, value FROM ({rows}) WHERE value IS NOT NULL)"
+    )
+    return f"SELECT person, cell, value FROM ({placed}) WHERE place <= {values.most:d}"
+
+
+def _value_charges(question: Question, values: Values, cells: str) -> str:
+    """Each person's price, for the values that were kept; ``cells`` is the table of cells.
+
+    A person moves a number of people by at most 1, and a number of different values of a cell by at most the number of
+    values kept there.
+
+    Guarantee: units >= (the L2 norm of how far the person can move the exact results)**2 / (2 sigma**2), in units of
+        rho; for pure budgets, units >= (the L1 norm) / scale, in units of epsilon.
+    Source: theory 2.9, 5.1 and 5.2; docs/proofs/unknown-keys.md, Lemmas 1 and 2.
+    """
+    kept = f"SELECT person, CAST(count(*) AS DOUBLE) AS n FROM {cells} GROUP BY person"
+    if not values.people:
+        kept += ", cell"
+    length = "n" if question.pure or values.people else "n * n"  # whole numbers below 2^53
+    steps = STEPS if question.pure else STEPS**2
+    per_step = (pure_units_per_step if question.pure else units_per_step)(question.noise)
+    squares = f"SELECT person, sum({length}) * {double(steps)} AS square FROM ({kept}) GROUP BY person"
+    units = f"least({question.price:d}, CAST(ceil(square * {double(per_step)}) AS BIGINT))"
+    return f"SELECT person, CAST({units} AS BIGINT) AS units, {double(1)} AS factor FROM ({squares})"
+
+
+def _value_sums(values: Values, cells: str) -> str:
+    """(value, people) for each value that a person who takes part has; else (cell, different values in steps)."""
+    both = f"{cells} JOIN {{admitted}} USING (person)"
+    if values.people:
+        return f"SELECT value, count(*) FROM {both} GROUP BY value"
+    return f"SELECT cell, CAST(count(DISTINCT value) * {STEPS:d} AS BIGINT) FROM {both} GROUP BY cell"
+
 
 _ALMOST = 1 - 1e-8  # factor that keeps a shrunk contribution, rounded, no longer than the clip
 _WIDE = 32
 _EXACT = 2.0**53  # sums of whole doubles below are exact
 _EXACT_SQL = double(_EXACT)
-_ABOVE = double(1 + 1e-8)  # factor above every rounding of a longer sum
-_ONE = double(1)
 _LIMB = 2**20  # sums of squares of parts below, over a million cells and their coordinates, stay below 2^63
 _HIGH, _MIDDLE = double(_LIMB**2), double(_LIMB)
 _PLANS = 16  # so many compiled questions are kept
@@ -87,12 +189,9 @@ class Compiler:
         self._plans: dict[str, Compiled] = {}
 
     def plan(self, question: Question, described: Mapping[str, object]) -> Compiled:
-        """The statements of a question; refuses one that does not fit the columns.
+        """The statements of a question, ``described`` as plain values; refuses one that does not fit the columns.
 
-        Args:
-            question: what is asked.
-            described: the same as plain values. Questions that are equal to Python may differ: to it 1 and True are
-                the same.
+        Questions that are equal to Python may differ as plain values: to it 1 and True are the same.
         """
         key = repr(described)
         plan = self._plans.get(key)
@@ -122,15 +221,16 @@ def _compiled(question: Question, schema: Schema, sql: Dialect) -> Compiled:
     rows = _rows(question, schema, sql)
     sql, values = rows.dialect, question.values()
     if values is not None:
-        form = values_form(question, values, rows.sql, rows.parameters, sql)
-        return Compiled(rows.keys, *form, question.groups)
+        table = sql.table.format(CELLS)
+        charges, sums = _value_charges(question, values, table), _value_sums(values, table)
+        return Compiled(rows.keys, _kept(values, rows.sql, sql), charges, rows.parameters, sums, question.groups)
     cells = question.groups * (1 if question.bins() is None else question.coordinates)
     if cells * len(rows.totals) > _WIDE:
-        table, charges, sums = _long(question, rows.sql, rows.totals, sql)
+        made, charges, sums = _long(question, rows.sql, rows.totals, sql)
     else:
-        table, charges, sums = _wide(question, rows.sql, rows.totals, cells, sql)
+        made, charges, sums = _wide(question, rows.sql, rows.totals, cells, sql)
     size = question.groups * question.coordinates
-    return Compiled(rows.keys, table, charges, rows.parameters, sums, size, question.reports)
+    return Compiled(rows.keys, made, charges, rows.parameters, sums, size, question.reports)
 
 
 def _compiled_lengths(question: Lengths, schema: Schema, sql: Dialect) -> Compiled:
@@ -310,14 +410,11 @@ def _factor(square: str, bound: int) -> str:
     )
 
 
-def _pure_factor(size: str, bound: int) -> str:
-    """Factor as SQL for sizes that are L1 norms."""
-    return f"CASE WHEN {size} <= {double(bound)} THEN {_ONE} ELSE {double(bound * _ALMOST)} / {size} END"
-
-
-def _shrinking(question: Question) -> Callable[[str, int], str]:
-    """SQL expression that shrinks a contribution to a bound, by number and size."""
-    return _pure_factor if question.pure else _factor
+def _shrinking(question: Question, square: str, bound: int) -> str:
+    """The factor that shrinks a contribution to a bound; for pure budgets its size is its L1 norm."""
+    if not question.pure:
+        return _factor(square, bound)
+    return f"CASE WHEN {square} <= {double(bound)} THEN {_ONE} ELSE {double(bound * _ALMOST)} / {square} END"
 
 
 def _bounded_long(rows: str, names: list[str], question: Question, sql: Dialect) -> str:
@@ -330,7 +427,7 @@ def _bounded_long(rows: str, names: list[str], question: Question, sql: Dialect)
         limbs = f"SELECT *, {_limbs(names, question, sql)} FROM ({rows})"
         square = f"SELECT *, {_joined(question, over)} AS square FROM ({limbs})"
     bound = int(question.per_group * STEPS)
-    factors = f"SELECT *, {_shrinking(question)('square', bound)} AS factor FROM ({square})"
+    factors = f"SELECT *, {_shrinking(question, 'square', bound)} AS factor FROM ({square})"
     return f"SELECT person, cell, {', '.join(f'{_shrunk(name, sql)} AS {name}' for name in names)} FROM ({factors})"
 
 
@@ -340,7 +437,7 @@ def _bounded_wide(rows: str, groups: list[list[str]], question: Question, sql: D
         return rows
     bound = int(question.per_group * STEPS)
     squares = ", ".join(f"{_firm(_length(names, question))} AS s{place}" for place, names in enumerate(groups))
-    factors = ", ".join(f"{_shrinking(question)(f's{place}', bound)} AS f{place}" for place in range(len(groups)))
+    factors = ", ".join(f"{_shrinking(question, f's{place}', bound)} AS f{place}" for place in range(len(groups)))
     shrunk = ", ".join(
         f"{_shrunk(name, sql, f'f{place}')} AS {name}" for place, names in enumerate(groups) for name in names
     )
@@ -356,7 +453,7 @@ def _charges(squares: str, question: Question, sql: Dialect) -> str:
         units >= (its L1 norm) / scale, in units of epsilon.
     Source: theory 2.9 and 5.1; docs/proofs: noise.md, Theorem 3; truth-intervals.md; running-counts.md, Theorem 1.
     """
-    factor = _shrinking(question)("square", question.clip_steps)
+    factor = _shrinking(question, "square", question.clip_steps)
     per_step = double((pure_units_per_step if question.pure else units_per_step)(question.noise))
     paid, extra, without = f"{question.price:d}", "", "square"
     if question.report_scale:

@@ -1,17 +1,22 @@
-"""SQL of the term that a person's rows add to a coordinate: per row, per person, or by the person's total.
+"""SQL of the terms that a row, and a person's rows, add to each coordinate: per row, per person, or by the total.
 
 All are whole steps in doubles, and none depends on the order in which an engine adds up: sums of whole numbers are
-exact before anything is divided, and each quotient is rounded once.
+exact before anything is divided, and each quotient is rounded once. Nothing here can fail on an entry of the data.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import floor, frexp
+from typing import NamedTuple
 
-from almoner.queries._questions.row_contributions import Bins, Coordinate, Entry, Product
+from almoner.errors import ArgumentError
+from almoner.queries._language.expressions import parse
+from almoner.queries._questions.question import Question
+from almoner.queries._questions.row_contributions import AnyRow, Bins, Coordinate, CountRows, Entry, Matching, Product
+from almoner.queries._sql.columns import FilterCompiler, kind_of
 from almoner.queries._sql.dialects import Dialect, double
 
-__all__ = ["binned_rows", "person_total", "place_between", "row_units", "share_of_rows"]
+__all__ = ["binned_rows", "coordinates_of", "number_of", "place_between"]
 
 _LOWEST, _HIGHEST = double(-(2.0**50)), double(2.0**50)
 _MOST_SCALES = 2.0**29  # of one entry in a person's total: 2^49 steps
@@ -19,14 +24,7 @@ _TOTAL_BITS = 32  # of the edges, in a total that is put in a bin
 
 
 def row_units(entry: Entry, steps: int, value: str, sql: Dialect) -> str:
-    """A row's entry in whole steps, rounded to the nearest. What is charged is the length of what comes out.
-
-    Args:
-        entry: the coordinate.
-        steps: whole steps of a coordinate that is as large as it can be.
-        value: the entry, as SQL.
-        sql: of the engine.
-    """
+    """A row's entry in whole steps, rounded to the nearest. What is charged is the length of what comes out."""
     if entry.per == "total":
         bound = _MOST_SCALES * entry.scale
         entry = replace(entry, low=-bound, high=bound, center=0.0, power=1)
@@ -49,14 +47,7 @@ def away(entry: Entry, value: str) -> str:
 
 
 def person_total(coordinate: Coordinate, place: int, steps: int, sql: Dialect) -> str:
-    """SQL of the total of a person's rows in a group, with a place for {only}: which rows.
-
-    Args:
-        coordinate: of the question.
-        place: of its ``row_units`` among those of the question.
-        steps: whole steps of a coordinate that is as large as it can be.
-        sql: of the engine.
-    """
+    """SQL of the total of a person's rows in a group, with a place for {only}: which rows; ``place`` is its units'."""
     number = "nullif(CAST(count(*){only} AS DOUBLE), 0)"
     match coordinate:
         case Entry(per="person") | Product(first=Entry(per="person")):
@@ -75,26 +66,15 @@ def person_total(coordinate: Coordinate, place: int, steps: int, sql: Dialect) -
     return f"least(greatest(coalesce(sum(u{place}){{only}}, 0), {_LOWEST}), {_HIGHEST})"
 
 
-def share_of_rows(steps: int, sql: Dialect) -> str:
-    """The share of a person's rows in a group that are in a bin, of the ``n`` of ``binned_rows``."""
-    share = sql.truncated.format(f"(CAST(count(*){{only}} AS DOUBLE) * {steps:d} / max(n){{only}})")
-    return f"coalesce({share}, 0)"
-
-
 def binned_rows(bins: Bins, who: str, group: str, source: str, value: str, sql: Dialect) -> str:
     """Rows with person and cell, one cell for each bin of each group; per person also the number ``n`` of the group.
 
-    Args:
-        bins: the bins.
-        who: whose row it is, as SQL.
-        group: the number of a row's group.
-        source: FROM which rows.
-        value: the entry.
-        sql: of the engine.
+    ``who``, ``group`` and ``value`` are SQL of whose row it is, its group's number, and its entry.
     """
     width = bins.cells
     if bins.per == "total":
-        unit = _power_of_two(bins)
+        # totals are added up in a power of two: whole numbers below 2^32 exactly, if the edges are
+        unit = 2.0 ** (frexp(max(abs(bins.edges[0]), abs(bins.edges[-1]), 1e-90))[1] - _TOTAL_BITS)
         entry = Entry(bins.column, 0.0, 0.0, scale=unit * 2.0**20, per="total")
         rows = f"SELECT {who} AS person, {group} AS place, {row_units(entry, 2**20, value, sql)} AS u0 {source}"
         total = f"CAST({sql.total.format('u0')} AS DOUBLE) * {double(unit)}"
@@ -102,17 +82,11 @@ def binned_rows(bins: Bins, who: str, group: str, source: str, value: str, sql: 
         cell = f"place * {width:d} + {place_between('entry', bins.edges)}"
         return f"SELECT person, CAST({cell} AS INTEGER) AS cell FROM ({totals})"
     cell = f"CAST(({group}) * {width:d} + {place_between(value, bins.edges)} AS INTEGER) AS cell"
-    if bins.per == "row":
-        return f"SELECT {who} AS person, {cell} {source}"
     rows = f"SELECT {who} AS person, {cell} {source}"
+    if bins.per == "row":
+        return rows
     over = f"PARTITION BY person, {sql.quotient.format('cell', width)}"
     return f"SELECT *, CAST(count(*) OVER ({over}) AS DOUBLE) AS n FROM ({rows})"
-
-
-def _power_of_two(bins: Bins) -> float:
-    """In which totals are added up: whole numbers below 2^32 exactly, if the edges are."""
-    largest = max(abs(bins.edges[0]), abs(bins.edges[-1]), 1e-90)
-    return float(2.0 ** (frexp(largest)[1] - _TOTAL_BITS))
 
 
 def place_between(value: str, edges: Sequence[float]) -> str:
@@ -126,3 +100,78 @@ def place_between(value: str, edges: Sequence[float]) -> str:
         return f"CASE WHEN {value} < {edge} THEN {halved(low, middle - 1)} ELSE {halved(middle, high)} END"
 
     return halved(0, len(edges) - 2)
+
+
+class Coordinates(NamedTuple):
+    """The coordinates of a question, as SQL.
+
+    Whole steps in a row; aggregates of a person's rows in a group, with a place for {only}; conditions on rows; and the
+    parameters of the units, in their order.
+    """
+
+    units: list[str]
+    totals: list[str]
+    tests: list[str]
+    parameters: list[object]
+
+
+def coordinates_of(question: Question, kinds: Mapping[str, str], sql: Dialect) -> Coordinates:
+    """The coordinates of a question; refuses columns that do not hold numbers."""
+    units: list[str] = []
+    totals, parameters = [], list[object]()
+    for coordinate in question.row():
+        match coordinate:
+            case CountRows():
+                totals.append(f"least(CAST(count(*){{only}} AS DOUBLE) * {question.steps:d}, {_HIGHEST})")
+            case AnyRow():
+                totals.append(f"least(CAST(count(*){{only}} AS DOUBLE), 1) * {question.steps:d}")
+            case _:
+                totals.append(person_total(coordinate, len(units), question.steps, sql))
+                units.append(_units(coordinate, question.steps, kinds, sql, parameters))
+    columns = [entry.column for coordinate in question.row() for entry in _entries(coordinate)]
+    bins = question.bins()
+    if isinstance(bins, Bins) and bins.per == "person":
+        share = f"(CAST(count(*){{only}} AS DOUBLE) * {question.steps:d} / max(n){{only}})"  # of ``binned_rows``
+        totals = [f"coalesce({sql.truncated.format(share)}, 0)"]
+    columns += [bins.column] if isinstance(bins, Bins) else []
+    tests = [sql.present.format(number_of(column, kinds, sql)) for column in dict.fromkeys(columns)]
+    return Coordinates(units, totals, tests, parameters)
+
+
+def _entries(coordinate: Coordinate) -> tuple[Entry, ...]:
+    """The entries that a coordinate reads."""
+    match coordinate:
+        case Entry():
+            return (coordinate,)
+        case Product():
+            return coordinate.first, coordinate.second
+        case Matching():
+            return _entries(coordinate.of)
+    return ()
+
+
+def _units(coordinate: Coordinate, steps: int, kinds: Mapping[str, str], sql: Dialect, parameters: list[object]) -> str:
+    """A row's part in whole steps, rounded to the nearest. What is charged is the length of what comes out."""
+    match coordinate:
+        case Entry():
+            return row_units(coordinate, steps, number_of(coordinate.column, kinds, sql), sql)
+        case Product():
+            first, second = (
+                f"({away(each, number_of(each.column, kinds, sql))} / {double(each.scale)})"
+                for each in _entries(coordinate)
+            )
+            return sql.rounded.format(f"({first} * {second} * {steps:d})")
+        case Matching():
+            compiler = FilterCompiler(kinds, sql)
+            condition = compiler.sql(parse(coordinate.where))
+            parameters += compiler.parameters
+            part = _units(coordinate.of, steps, kinds, sql, parameters)
+            return f"(CASE WHEN {condition} THEN {part} ELSE {double(0)} END)"
+    return double(steps)
+
+
+def number_of(column: str, kinds: Mapping[str, str], sql: Dialect) -> str:
+    """A column's entry as a number; refuses columns that do not hold numbers."""
+    if kind_of(column, kinds) not in ("whole", "number", "bool"):  # of truth values: 1 for true, so a mean is a rate
+        raise ArgumentError(f"column {column!r} does not hold numbers")
+    return f"TRY_CAST({sql.columns[column]} AS {sql.types['number']})"

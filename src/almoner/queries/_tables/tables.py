@@ -1,17 +1,121 @@
-"""Which tables a session is opened over: of people, and public ones, as the data holder describes them."""
+"""Tables that a session is opened over: of people, and public ones, as the data holder describes them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from almoner.errors import ArgumentError
-from almoner.queries._engines.plugins import plugin_of
+from almoner._misfits import Misfit
+from almoner._spelling import EXACT, spelling_sql
+from almoner.errors import ArgumentError, DataError, DataReason, LedgerError, Unsupported
+from almoner.ledger import Dataset, Domain, Ledger, Periods
 from almoner.queries._language.keys import check_column, check_table
-from almoner.queries._sources import sources
-from almoner.queries._sources.table_input import TableInput
+from almoner.queries._questions.question import Question
+from almoner.queries._sql.columns import cast, key_kind, literal
+from almoner.queries._sql.dialects import Dialect
+from almoner.queries._sql.rows import PeopleTable, PublicTable, Schema
+from almoner.queries._tables import sources
+from almoner.queries._tables.files import Files
+from almoner.queries.engines import plugin_of
 
-__all__ = ["Lookup", "Table", "given_tables", "named_alone"]
+__all__ = [
+    "Lookup", "Table", "TableInput", "changed", "check_shared", "filled", "fitting", "given_tables", "named_alone",
+    "schema_of",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TableInput:
+    """A table of people, or a public one, as the data holder gave it; see ``Table``, ``Lookup`` and ``PublicTable``.
+
+    ``person`` is None in public tables; ``periods`` and ``spelling`` are of the ledger. ``files`` are as they were when
+    the session was opened; None for rows from elsewhere. ``misfits`` are the columns with a type, and how many entries
+    cannot be read, private; None where they were not counted yet.
+    """
+
+    name: str | None
+    data: Any = field(repr=False)
+    reading: sources.ReadOptions = field(default_factory=sources.ReadOptions)
+    person: str | None = None
+    one_row: bool = False
+    key: str = ""
+    on: str = ""
+    columns: tuple[str, ...] | None = None
+    check_view: bool = True
+    periods: Periods | None = None
+    spelling: str = EXACT
+    files: Files | None = None
+    misfits: tuple[Misfit, ...] | None = field(default=None, repr=False)
+
+    @property
+    def read_each_time(self) -> Files | None:
+        """The files that every question reads; None where the rows are in memory, as those of CSV files are."""
+        return None if self.files is None or self.data is not self.files or self.files.csv else self.files
+
+    def counting(self, misfits: Sequence[Misfit]) -> "TableInput":
+        """The table, of which these columns were counted."""
+        return replace(self, misfits=tuple(each._replace(table=self.name) for each in misfits))
+
+    def label(self, alone: str = "data") -> str:
+        """The table in a message; ``alone`` where it has no name."""
+        return alone if self.name is None else f"table {self.name!r}"
+
+    @property
+    def twice(self) -> str:
+        """Error text for two rows of a person, or of a key, where one was declared."""
+        if self.person is None:
+            return f"public: {self.name!r} has several rows with the same {self.key!r}: each key must have one"
+        return f"tables: {self.name!r} was declared to have one row for each person (one_row=True), and has several"
+
+    def seen(self, kinds: Mapping[str, str]) -> Mapping[str, str]:
+        """Of all columns with their kinds, those that questions may use."""
+        for column in self.columns or ():
+            if column not in kinds:
+                raise ArgumentError(f"columns: {self.label()} has no column {column!r}")
+        return kinds if self.columns is None else {column: kinds[column] for column in self.columns}
+
+    def found_by(self, kinds: Mapping[str, str], person_kind: str, dialect: Dialect) -> str:
+        """Whose row it is, or the key of a public one, as SQL over the alias d."""
+        if self.person is not None:
+            whole = person_kind == Periods.NUMBERS
+            who = dialect.person["BIGINT" if whole else person_kind].format(dialect.columns[self.person])
+            if self.spelling != EXACT:  # DuckDB's alone; a function's result has no collation of its own
+                who = dialect.letters.format(spelling_sql(self.spelling, who))
+            if self.periods is None:
+                return who
+            unit = self.periods.sql(who, dialect.columns[self.periods.column], whole=whole)
+            return unit if whole else dialect.letters.format(unit)
+        return cast(self.key, kinds[self.key], dialect)
+
+
+def changed(given: Sequence[TableInput]) -> dict[str, DataReason]:
+    """The tables whose files are not what they were, each with the reason."""
+    found: dict[str, DataReason] = {}
+    for each in given:
+        try:
+            if each.files is not None:
+                each.files.check()
+        except DataError as error:
+            found[each.name or "data"] = error.reason
+    return found
+
+
+def schema_of(
+    given: list[TableInput],
+    kinds: Sequence[Mapping[str, str]],
+    rows: list[str],
+    person_kind: str,
+    dialects: list[Dialect],
+) -> Schema:
+    """The tables of a session, from the kinds of columns, the SQL of the rows and the SQL of the columns of each."""
+    people, public = {}, {}
+    for each, columns, sql, dialect in zip(given, kinds, rows, dialects, strict=True):
+        if each.person is None:
+            public[str(each.name)] = PublicTable(sql, columns, dialect.columns, each.key, each.on)
+        else:
+            who = each.found_by(columns, person_kind, dialect)
+            people[each.name or "data"] = PeopleTable(sql, each.seen(columns), dialect.columns, who, each.one_row)
+    return Schema(people, public, named=all(each.name is not None for each in given))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,25 +180,15 @@ class Lookup:
 
 
 def given_tables(
-    data: Any,
-    person: str | Mapping[str, str],
-    tables: Mapping[str, Any] | None,
-    public: Mapping[str, Lookup] | None,
+    data: Any, person: str | Mapping[str, str], tables: Mapping[str, Any] | None, public: Mapping[str, Lookup] | None
 ) -> list[TableInput]:
-    """The tables that a session is opened over, those of people first; those in memory as Arrow tables.
-
-    Args:
-        data: the only table of people; or
-        tables: several by name, each a ``Table`` or its data.
-        person: the column that says whose row it is, of all tables or by table.
-        public: public tables by name.
-    """
+    """The tables that a session is opened over, those of people first; those in memory as Arrow tables."""
     if (data is None) == (tables is None):
         raise ArgumentError("give either data, or tables={name: data}")
     if tables is None:
         if not isinstance(person, str):
             raise ArgumentError(f"person={person!r} must be a column's name")
-        listed = [_table(data).given(None, person)]
+        listed = [(data if isinstance(data, Table) else Table(data)).given(None, person)]
     else:
         listed = _named_tables(tables, person)
     for name, lookup in (public or {}).items():
@@ -105,7 +199,15 @@ def given_tables(
         how = sources.ReadOptions(lookup.table, lookup.view, lookup.types)
         read = _read(lookup.data, how, lookup.key)
         listed.append(TableInput(name, *read, key=lookup.key, on=lookup.on or lookup.key))
-    _check_chains({str(each.name): each.on for each in listed if each.person is None})
+    on = {str(each.name): each.on for each in listed if each.person is None}
+    for first in on:
+        name = first
+        for _ in on:
+            name = on[name].partition(".")[0]
+            if name not in on:
+                break
+        else:
+            raise ArgumentError(f"public: the rows of {first!r} are found by columns (on=) that lead back to it")
     return listed
 
 
@@ -117,7 +219,8 @@ def _named_tables(tables: Mapping[str, Any], person: str | Mapping[str, str]) ->
     listed: list[TableInput] = []
     for name, each in tables.items():
         _check_name("tables", name, listed)
-        listed.append(_table(each).given(name, person if isinstance(person, str) else person[name]))
+        table = each if isinstance(each, Table) else Table(each)
+        listed.append(table.given(name, person if isinstance(person, str) else person[name]))
     return listed
 
 
@@ -130,27 +233,11 @@ def named_alone(dataset: str, data: Any, tables: Mapping[str, Any] | None) -> di
     return {dataset: data}
 
 
-def _table(data: Any) -> Table:
-    return data if isinstance(data, Table) else Table(data)
-
-
 def _check_name(argument: str, name: object, listed: list[TableInput]) -> None:
     """Refuse a name that could not stand in an expression, or is another table's."""
     check_table(**{argument: name})
     if any(str(name).casefold() == str(each.name or "data").casefold() for each in listed):
         raise ArgumentError(f"{argument}: two tables are called {name!r}")
-
-
-def _check_chains(on: Mapping[str, str]) -> None:
-    """Refuse public tables whose rows would be found by each other's columns."""
-    for first in on:
-        name = first
-        for _ in on:
-            name = on[name].partition(".")[0]
-            if name not in on:
-                break
-        else:
-            raise ArgumentError(f"public: the rows of {first!r} are found by columns (on=) that lead back to it")
 
 
 def _read(data: Any, reading: sources.ReadOptions, person: str) -> tuple[Any, sources.ReadOptions]:
@@ -161,3 +248,90 @@ def _read(data: Any, reading: sources.ReadOptions, person: str) -> tuple[Any, so
         return list(map(Path, data)), reading
     rows = sources.as_arrow(data, person=person, table=reading.table)
     return rows, sources.ReadOptions(None, reading.view, reading.types)
+
+
+def check_shared(ledger: Ledger, given: list[TableInput], own: Mapping[str, object]) -> None:
+    """Refuse an open ledger that a session cannot share; ``own`` is what only one with a ledger of its own may say."""
+    for name, value in own.items():
+        if value is not None:
+            raise ArgumentError(f"{name}= is for a ledger that the session opens; this one is open")
+    plugin = plugin_of(given[0].data)
+    if plugin is not None or ledger.accounts.kind != "tables":
+        told = "data of a plugin" if plugin is None else plugin.data
+        raise Unsupported(f"ledger: sessions with {told} open ledgers of their own: give its path")
+    if ledger.store.closed:
+        raise LedgerError(f"{ledger.store.name} is closed; open it again", reason="closed")
+    ledger.refuse_inside("a session can't be opened")
+
+
+def fitting(book: Ledger, given: list[TableInput], schema: Schema, *, dataset: str | None) -> dict[str, Dataset]:
+    """The data sets that the tables of people are, by name; none where the ledger knows none, and none is asked for."""
+    known = book.datasets
+    if not known and dataset is None:
+        return {}
+    listed = f"the data sets of this ledger are {', '.join(known)}" if known else "this ledger knows no data sets"
+    people = [each for each in given if each.person is not None]
+    if any(each.name is None for each in people):
+        raise ArgumentError(f"dataset= is missing: {listed}")
+    for each in people:
+        if each.name not in known:
+            raise ArgumentError(f"dataset={each.name!r} is not declared (Ledger.dataset): {listed}")
+        _check_fits(known[each.name], each, schema)
+    return {str(each.name): known[str(each.name)] for each in people}
+
+
+def _check_fits(declared: Dataset, given: TableInput, schema: Schema) -> None:
+    """Refuse a table with another person's column, or without a column, or with one of another kind."""
+    declared.refuse_person(given.person)
+    table = schema.people[declared.name]
+    for column, domain in declared.columns.items():
+        if column not in table.columns:
+            raise ArgumentError(f"the data set {declared.name!r} was declared with a column {column!r}: it is missing")
+        if column in table.kinds:  # else no question may use it
+            _check_kind(declared.name, column, domain, table.kinds)
+
+
+def _check_kind(name: str, column: str, domain: Domain, kinds: Mapping[str, str]) -> None:
+    kind = kinds[column]
+    if domain.keys is None:
+        if kind not in ("whole", "number"):
+            raise ArgumentError(f"the data set {name!r} was declared with bounds of {column!r}, whose kind is {kind}")
+        return
+    key_kind(column, kinds)
+    for key in domain.keys:
+        literal(key, kind)
+
+
+def filled(asked: Question, datasets: Mapping[str, Dataset]) -> Question:
+    """The question with bounds and keys that it leaves out as its data set declares them; refused where none are."""
+    if not asked.unfilled:
+        return asked
+    changes: dict[str, Any] = {}
+    if names := asked.left_out():
+        domain = _domain(str(getattr(asked, "column", "")), asked, datasets)
+        if domain is None or domain.keys is not None or getattr(asked, "per", None) == "total":
+            listed, column = " and ".join(f"{name}=" for name in names), repr(getattr(asked, "column", None))
+            about = f"a person's total of {column}" if getattr(asked, "per", None) == "total" else column
+            raise ArgumentError(f"{listed} must be given: no data set declares bounds of {about}")
+        changes |= {name: getattr(domain, name) for name in names}
+    by = tuple((column, keys or _keys(column, asked, datasets)) for column, keys in asked.keys)
+    return replace(asked, **changes, by=by)
+
+
+def _keys(column: str, asked: Question, datasets: Mapping[str, Dataset]) -> tuple[Any, ...]:
+    """The keys that are declared of a column."""
+    domain = _domain(column, asked, datasets)
+    if domain is None or domain.keys is None:
+        raise ArgumentError(f"by: no data set declares keys of {column!r}: give by={{{column!r}: keys}}")
+    return domain.keys
+
+
+def _domain(column: str, asked: Question, datasets: Mapping[str, Dataset]) -> Domain | None:
+    """Declaration of a column of the question's table, or of another one as ``table.column``."""
+    if asked.each_person:  # columns are steps, whatever they are called
+        return None
+    table, dot, name = column.partition(".")
+    if dot and table in datasets:
+        return datasets[table].columns.get(name)
+    own = datasets.get(asked.table or "")
+    return None if own is None else own.columns.get(column)

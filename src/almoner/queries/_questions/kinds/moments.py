@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement, product
-from math import floor, inf, sqrt
+from math import inf, sqrt
 from typing import Any, Literal
 
 import numpy as np
@@ -12,9 +12,9 @@ from almoner._check import told
 from almoner.errors import ArgumentError
 from almoner.queries._questions.field_types import Column, ColumnName, Columns
 from almoner.queries._questions.intervals import Interval, NoiseBand, Whole, around
-from almoner.queries._questions.prices import STEPS
+from almoner.queries._questions.noise import STEPS
 from almoner.queries._questions.question import Question
-from almoner.queries._questions.row_contributions import AnyRow, Coordinate, CountRows, Entry, Product
+from almoner.queries._questions.row_contributions import AnyRow, Coordinate, CountRows, Entry, Product, over_what
 
 __all__ = ["Covariance", "Regression"]
 
@@ -27,6 +27,7 @@ class _Moments(Question):
     columns: Columns  # a field of each question, in its own place
     bounds_hold: bool
     per: Literal["person", "row"]
+    width_varies = True
 
     @property
     def bounded(self) -> tuple[Column, ...]:
@@ -44,15 +45,9 @@ class _Moments(Question):
             *(Product(first, second) for first, second in pairs),
         )
 
-    def most_in_group(self) -> float | None:
-        """A person is one row at most, unless rows count."""
-        return None if self.per == "row" else 1.0
-
     @property
     def _weights(self) -> str:
-        """Whose distribution it is, in words."""
-        person = "per person: each person has one weight, shared by their rows"
-        return person if self.per == "person" else "per row: who has more rows has more weight"
+        return over_what("", self.per)
 
     def reported(self) -> bool:
         """True if the bounds take away nothing: the report is then on what is taken away from each number."""
@@ -62,13 +57,7 @@ class _Moments(Question):
         """The intervals without a clip; only where a pace took nothing away."""
         return self.read(whole.parts, whole.noise)[1] if self.bounds_hold and whole.least == 1 else None
 
-    def _steps(self) -> int:
-        """A row with all of them at their largest has length 1."""
-        numbers = len(self.row())
-        return STEPS // numbers if self.pure else floor(STEPS / sqrt(numbers))
-
     def scales(self) -> dict[str, float]:
-        """The count, the sums and the sums of products."""
         full = STEPS / self.steps
         names = [f"sum of {name} from the middle" for name, _, _ in self.bounded]
         pairs = combinations_with_replacement(self.bounded, 2)
@@ -101,11 +90,7 @@ class Covariance(_Moments):
     bounds_hold: bool = field(default=False, kw_only=True)
     """A declaration: every entry is within its bounds; for ``truth_intervals``."""
     per: Literal["person", "row"] = field(default="row", kw_only=True)
-
-    @property
-    def estimand(self) -> str:
-        """Noun phrase for the quantity that the answer estimates."""
-        return f"covariances of entries clipped to their bounds ({self._weights})"
+    _about = "covariances of entries clipped to their bounds{0._weights}"
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """The matrix, and how far noise may have moved each entry; None where there is no count."""
@@ -121,7 +106,6 @@ class Covariance(_Moments):
         return (values if moments[0, 0] > 0 else None), intervals
 
     def several(self) -> tuple[str, list[str]]:
-        """Pairs of columns."""
         return "columns", [f"{a[0]}, {b[0]}" for a, b in product(self.bounded, repeat=2)]
 
     def correlations(self, value: list[list[float]] | None) -> list[list[float | None]] | None:
@@ -155,19 +139,14 @@ class Regression(_Moments):
     bounds_hold: bool = field(default=False, kw_only=True)
     """A declaration: every entry is within its bounds; for ``truth_intervals``."""
     per: Literal["person", "row"] = field(default="row", kw_only=True)
+    _about = "least squares of {0.target} on bounded entries{0._weights}"
 
     def _check_kind(self) -> None:
         names = [name for name, _, _ in self.bounded]
         if self.target not in names or len(names) < 2:
             raise ArgumentError(f"{told(target=self.target)} must be one of the columns, beside at least one other")
 
-    @property
-    def estimand(self) -> str:
-        """Noun phrase for the quantity that the answer estimates."""
-        return f"least squares of {self.target} on bounded entries ({self._weights})"
-
     def several(self) -> tuple[str, list[str]]:
-        """The intercept and the columns."""
         return "coefficient", ["intercept", *self.features]
 
     @property
@@ -176,7 +155,6 @@ class Regression(_Moments):
         return [name for name, _, _ in self.bounded if name != self.target]
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
-        """Coefficients, and how far noise may have moved each."""
         moments, names = self._matrix(parts), [name for name, _, _ in self.bounded]
         target = 1 + names.index(self.target)
         others = [place for place in range(len(names) + 1) if place != target]

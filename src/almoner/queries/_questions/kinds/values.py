@@ -15,8 +15,8 @@ from almoner._check import told
 from almoner._reading import Number
 from almoner.errors import ArgumentError
 from almoner.queries._questions.field_types import ColumnName
-from almoner.queries._questions.intervals import NoiseBand, Whole, around
-from almoner.queries._questions.prices import STEPS
+from almoner.queries._questions.intervals import Whole
+from almoner.queries._questions.noise import STEPS
 from almoner.queries._questions.question import Question, set_fields
 from almoner.queries._questions.row_contributions import Values
 
@@ -38,35 +38,18 @@ class Distinct(Question):
 
     column: ColumnName
     most: _Most
+    _counts = "different values"
+    _about = "the number of different values of {0.column} that people have, at most {0.most} of each person"
 
     def _check_kind(self) -> None:
-        _check_most(self)
-        _set_clip(self, float(self.most))
-
-    @property
-    def estimand(self) -> str:
-        """Noun phrase for the quantity that the answer estimates."""
-        return f"the number of different values of {self.column} that people have, at most {self.most} of each person"
+        _check_values(self, float(self.most))
 
     def values(self) -> Values:
-        """The values that people keep."""
         return Values(self.column, self.most, people=False)
 
     def truth(self, whole: Whole) -> Any:
         """The interval of the number of all different values; only where everybody takes part in full."""
         return self.read(whole.parts, whole.noise)[1] if whole.least == 1 else None
-
-    def width_depends_on_data(self) -> bool:
-        """The noise alone."""
-        return False
-
-    def scales(self) -> dict[str, float]:
-        """The number of different values."""
-        return {"different values": 1.0}
-
-    def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
-        """The noisy number."""
-        return parts[0], around(parts[0], noise.margin(1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +62,8 @@ class Keys(Question):
 
     Besides its price in rho it costs ``delta``: the chance that a key is told that only one person has. The ledger must
     be made with a ``keys_delta``, of which all such questions together are paid. Who cannot pay in full is left out
-    (``pace`` is None).
+    (``pace`` is None). The interval of a count misses with a chance of 5 % for each key that people have; keys that are
+    told are those with large noise more often than others.
 
     Args:
         column: of text, whole numbers, truth values or dates.
@@ -92,29 +76,21 @@ class Keys(Question):
     delta: Annotated[float, Number(1e-100, nextafter(1, 0))]
     most: _Most = 1
     top: Annotated[int, Number(1, 2**53, whole=True)] | None = None
+    _counts = "people with each key"
+    _about = "the number of people who have each key of {0.column}, each counted for at most {0.most} keys"
 
     def _check_kind(self) -> None:
-        _check_most(self)
         if self.epsilon is not None:
-            raise ArgumentError(
-                f"{told(epsilon=self.epsilon)}: keys that are not public need a delta, so no pure budget"
-            )
+            raise ArgumentError(f"{told(epsilon=self.epsilon)}: unlisted keys need a delta, so no pure budget")
         if self.by:
             raise ArgumentError("by: the keys of one column are asked for; ask with where= for each group")
-        _set_clip(self, (isqrt(self.most * STEPS**2 - 1) + 1) / STEPS)  # whole steps, not below the root
-
-    @property
-    def estimand(self) -> str:
-        """Noun phrase for the quantity that the answer estimates."""
-        return f"the number of people who have each key of {self.column}, each counted for at most {self.most} keys"
+        _check_values(self, (isqrt(self.most * STEPS**2 - 1) + 1) / STEPS)  # whole steps, not below the root
 
     def values(self) -> Values:
-        """The keys that people keep."""
         return Values(self.column, self.most, people=True)
 
     @property
     def reveals(self) -> float:
-        """The delta that the question costs."""
         return self.delta
 
     @property
@@ -131,36 +107,15 @@ class Keys(Question):
         """The column whose keys name the groups of the answer."""
         return (self.column,)
 
-    def width_depends_on_data(self) -> bool:
-        """The noise alone."""
-        return False
 
-    def scales(self) -> dict[str, float]:
-        """The number of people with a key."""
-        return {"people with each key": 1.0}
-
-    def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
-        """The noisy number of people with a key.
-
-        Its interval misses with a chance of 5 % for each key that people have; keys that are told are those with large
-        noise more often than others.
-        """
-        return parts[0], around(parts[0], noise.margin(1))
-
-
-def _check_most(asked: Distinct | Keys) -> None:
-    if asked.per_group is not None:
-        raise ArgumentError(f"{told(per_group=asked.per_group)}: most= bounds what a person counts for")
+def _check_values(asked: Distinct | Keys, clip: float) -> None:
+    """Refuse what ``most`` leaves no room for, and set the clip, which follows from it; described questions have it."""
+    if asked.per_group is not None or asked.clip not in (None, clip):
+        name = "clip" if asked.per_group is None else "per_group"
+        raise ArgumentError(f"{told(**{name: getattr(asked, name)})}: most= bounds what a person counts for")
     if asked.pace not in (None, 1):
         raise ArgumentError(f"{told(pace=asked.pace)}: values cannot shrink, so who cannot pay in full is left out")
-    set_fields(asked, pace=None)
-
-
-def _set_clip(asked: Distinct | Keys, clip: float) -> None:
-    """The clip follows from ``most``; described questions have it."""
-    if asked.clip not in (None, clip):
-        raise ArgumentError(f"{told(clip=asked.clip)}: most= bounds what a person counts for")
-    set_fields(asked, clip=clip)
+    set_fields(asked, pace=None, clip=clip)
 
 
 def tail(steps: int, sigma: float) -> float:
@@ -175,11 +130,7 @@ def tail(steps: int, sigma: float) -> float:
 def key_threshold(*, sigma: float, delta: float, most: int, person: int) -> int:
     """Threshold for releasing a key that nobody listed: the least noisy count, in whole steps.
 
-    Args:
-        sigma: of the noise, whole steps, > 0.
-        delta: the most that the chance may be, in (0, 1).
-        most: keys of one person that count, >= 1.
-        person: what one person adds to the count of a key, whole steps, >= 1.
+    ``sigma`` is that of the noise, and ``person`` what one person adds to the count of a key, both in whole steps.
 
     Guarantee: where at most ``most`` keys have a count of ``person`` steps, the chance that the noisy count of one of
         them reaches the threshold is at most delta.

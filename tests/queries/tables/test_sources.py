@@ -7,7 +7,7 @@ import pytest
 
 from almoner.errors import ArgumentError, DataError
 from almoner.queries import Sum
-from almoner.queries._sources.sources import ReadOptions, attach
+from almoner.queries._tables.sources import ReadOptions, attach
 from ledgers import exact
 from sessions import opened
 

@@ -46,9 +46,9 @@ from almoner.queries import (
     Variance,
     testing,
 )
+from almoner.queries import spark as spark_accounts
 from almoner.queries._questions.kinds_of import described
-from almoner.queries._questions.prices import STEPS
-from almoner.queries.spark import _accounts as spark_accounts
+from almoner.queries._questions.noise import STEPS
 from crashes import campaign_on_spark
 from ledgers import counted, exact
 from sparks import NO_CODE, cluster, needs_spark, opened, started

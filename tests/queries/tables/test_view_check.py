@@ -71,7 +71,7 @@ def test_what_cannot_be_checked_is_said(path, tmp_path):
 
 def test_a_slow_view_is_not_waited_for(path, monkeypatch):
     """The check stops after some seconds and says so; the session opens."""
-    monkeypatch.setattr("almoner.queries._tables.check_tables.CHECK_SECONDS", 0.2)
+    monkeypatch.setattr("almoner.queries._tables.checks.CHECK_SECONDS", 0.2)
     with opened(path, ROWS, view=SLOW) as session:
         assert "took more than" in session.view_check.skipped
 

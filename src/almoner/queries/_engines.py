@@ -1,4 +1,4 @@
-"""Rows in DuckDB, on the connection that holds the ledger."""
+"""Open the engine over a session's tables: DuckDB, on the connection that holds the ledger, or that of a plugin."""
 
 from collections.abc import Iterator
 from typing import Any, Self
@@ -6,15 +6,16 @@ from typing import Any, Self
 from almoner._misfits import Misfit
 from almoner._workspace import Query, TempTable, Workspace
 from almoner.ledger import Ledger
-from almoner.queries._engines.engine import Engine
-from almoner.queries._sources import sources
-from almoner.queries._sources.files import Files
-from almoner.queries._sources.table_input import TableInput, schema_of
+from almoner.ledger.interfaces import AccountWriter
+from almoner.queries._sql.columns import CELLS
 from almoner.queries._sql.compiler import Compiled, Compiler
 from almoner.queries._sql.dialects import duckdb_dialect
-from almoner.queries._sql.keys import CELLS
+from almoner.queries._tables import sources
+from almoner.queries._tables.files import Files
+from almoner.queries._tables.tables import TableInput, schema_of
+from almoner.queries.engines import Engine, kinds_of, plugin_of
 
-__all__ = ["DuckDB"]
+__all__ = ["DuckDB", "open_engine"]
 
 _AT_A_TIME = 65_536
 
@@ -30,12 +31,7 @@ class DuckDB(Engine):
 
     @classmethod
     def open(cls, ledger: Ledger, given: list[TableInput]) -> Self:
-        """Attach the tables beside the ledger.
-
-        Args:
-            ledger: that is open.
-            given: the tables; those whose entries were not counted yet are replaced by counted ones.
-        """
+        """Attach the tables beside the ledger; those whose entries were not counted yet become counted ones."""
         workspace = ledger.store.workspace
         first = workspace.places(len(given))
         places = range(first, first + len(given))
@@ -89,3 +85,17 @@ class DuckDB(Engine):
         if self._workspace.connection is not None:
             for place in self.places:
                 sources.detach(self._workspace.connection, place)
+
+
+def open_engine(ledger: Ledger, given: list[TableInput], writer: AccountWriter | None) -> Engine:
+    """The engine over tables: DuckDB, or the plugin's whose writer writes the accounts of the ledger."""
+    plugin = plugin_of(given[0].data)
+    if plugin is None or writer is None:
+        return DuckDB.open(ledger, given)
+    kinds = [kinds_of(plugin, each.data) for each in given]
+    names = [sources.view_name(place) for place in range(len(given))]
+    dialects = [plugin.dialect([*columns]) for columns in kinds]
+    rows = [dialects[0].table.format(name) for name in names]
+    schema = schema_of(given, kinds, rows, ledger.terms.person, dialects)
+    data = {name: each.data for name, each in zip(names, given, strict=True)}
+    return plugin.open(data, Compiler(schema, dialects[0]), writer)

@@ -1,46 +1,176 @@
 """Where the rows come from: files and tables become the view ``data`` in DuckDB's memory, beside the ledger.
 
 Where there are several tables, the others are the views ``data_1``, ``data_2`` ..., by their place.
+
+A column of text in Parquet, in memory or in a DuckDB file is read by its declared type as one of a CSV file is. So is,
+in a view, a column of text that has another type under the same name there. Counts of both are PRIVATE.
+
+A Parquet file names the least and the largest entry of each column, and neither is ever NaN. By default DuckDB takes
+them to cover every entry: then no entry is NaN, and ``isnan`` is false without a look at the rows.
+Source: https://github.com/apache/parquet-format, "Statistics"; https://github.com/duckdb/duckdb/issues/25521.
 """
 
 import re
+import tempfile
+from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from almoner import _extras
-from almoner._misfits import Misfit
+from almoner._misfits import FIRST, Misfit
 from almoner._workspace import duckdb, quoted, text
-from almoner.errors import ArgumentError, DataError
-from almoner.queries._sources.csv_files import TYPES, CsvFiles, check_person, load_csv
-from almoner.queries._sources.files import CSV, PARQUET, Files, files_of, is_split, suffix
-from almoner.queries._sources.parquet_nan import EXPECT_NAN, check_engine
-from almoner.queries._sources.typed import typed, unread_by_view
-from almoner.queries._sql.columns import kind_of_type
-from almoner.queries._sql.cures import cure_of, shown_type
+from almoner.errors import ArgumentError, DataError, MissingExtra
+from almoner.queries._sql.columns import cast, cure_of, kind_of_type, shown_type
+from almoner.queries._sql.dialects import duckdb_dialect
+from almoner.queries._tables.files import (
+    CSV,
+    PARQUET,
+    TYPES,
+    CsvFiles,
+    Files,
+    check_person,
+    files_of,
+    is_split,
+    load_csv,
+    suffix,
+)
 
 if TYPE_CHECKING:
     from pyarrow import Table
 
-__all__ = [
-    "LOADED",
-    "Loaded",
-    "ReadOptions",
-    "as_arrow",
-    "attach",
-    "detach",
-    "found",
-    "is_csv",
-    "is_short_csv",
-    "loaded",
-    "over",
-    "person_type",
-    "types_of",
-    "view_name",
-]
+__all__ = ["ReadOptions", "attach"]
+
+_FILE = b64decode(
+    "UEFSMRUAFTwVPCwVBhUAFQYVBhwYCAAAAAAAAPA/GAgAAAAAAAAAgBYAKAgAAAAAAADwPxgIAAAAAAAAAIAREQAAAAIAAAAGAQAAAAAAAPh/AA"
+    "AAAAAAAAAAAAAAAADwPxUAFSQVJCwVBhUAFQYVBhwYBAAAgD8YBAAAAIAWACgEAACAPxgEAAAAgBERAAAAAgAAAAYBAADAfwAAAAAAAIA/FQQZ"
+    "PDUAGAZzY2hlbWEVBAAVCiUCGAF3ABUIJQIYAWYAFgYZHBksJgAcFQoZJQYAGRgBdxUAFgYWugEWugEmCDwYCAAAAAAAAPA/GAgAAAAAAAAAgB"
+    "YAKAgAAAAAAADwPxgIAAAAAAAAAIAREQAZHBUAFQAVAgA8KQYZJgAGAAAAJgAcFQgZJQYAGRgBZhUAFgYWggEWggEmwgE8GAQAAIA/GAQAAACA"
+    "FgAoBAAAgD8YBAAAAIAREQAZHBUAFQAVAgA8KQYZJgAGAAAAFrwCFgYmCBa8AgAoIHBhcnF1ZXQtY3BwLWFycm93IHZlcnNpb24gMjYuMC4xGS"
+    "wcAAAcAAAAAgEAAFBBUjE="
+)
+"""A Parquet file of the columns w (double) and f (float), each NaN, 0 and 1, whose statistics say: from 0 to 1.
+
+pyarrow wrote it: parquet.write_table(table, path, store_schema=False, use_dictionary=False, compression="NONE").
+"""
+
+EXPECT_NAN = "SET parquet_can_have_nan = true"
+"""For a connection to DuckDB: its SQL, whoever wrote it, then finds every NaN of the Parquet files that it reads."""
+
+
+@cache
+def check_engine() -> None:
+    """Read a small Parquet file in the way in which questions read; once in a process.
+
+    MissingExtra where the DuckDB that is installed overlooks NaN, whatever it is told.
+    """
+    right = False
+    try:
+        with tempfile.TemporaryDirectory(prefix="almoner-") as folder, duckdb().connect() as connection:
+            path = Path(folder) / "nan.parquet"
+            path.write_bytes(_FILE)
+            rows = f"FROM read_parquet({text(str(path))}) d"
+            connection.execute(EXPECT_NAN)
+            right = all(connection.execute(f"{sql} {rows}{where}").fetchall() == [(1,)] for sql, where in _asked())
+    except OSError as error:
+        raise DataError(
+            f"{tempfile.gettempdir()}: no file can be written there; set TMPDIR to another folder"
+        ) from error
+    except duckdb().Error:  # versions before 2.0.1 do not know the setting
+        pass
+    if not right:
+        version = duckdb().__version__
+        raise MissingExtra(f"duckdb {version} counts NaN in Parquet files as a number: pip install 'duckdb>=2.0.1'")
+
+
+def _asked() -> list[tuple[str, str]]:
+    """(SELECT, WHERE) that each give 1, of SQL that an optimizer rewrites in different ways."""
+    dialect, asked = duckdb_dialect(["w", "f"]), []
+    for name, column in dialect.columns.items():
+        for missing in (f"{cast(name, 'number', dialect)} IS NULL", f"NOT ({dialect.present.format(column)})"):
+            asked += [(f"SELECT count(*) FILTER (WHERE {missing})", ""), ("SELECT count(*)", f" WHERE {missing}")]
+    return asked
+
+
+def typed(connection: Any, rows: str, types: Mapping[str, str] | None, misfits: list[Misfit] | None) -> str:
+    """Rows as SQL whose columns of text are read as these types; entries that are spelled otherwise are missing.
+
+    ``misfits`` gets what the entries of these columns come to, PRIVATE; None where nobody counts them. A column that is
+    not there, or has another type of its own, is refused.
+    """
+    kinds = _kinds(connection, rows) if types else {}
+    read = {}
+    for name, kind in (types or {}).items():
+        if name not in kinds:
+            raise ArgumentError(f"types: {name!r}: no such column in the data")
+        if kinds[name] == "text" != kind:
+            read[name] = TYPES[kind].format(f"nullif({_text(name)}, '')")
+        elif kinds[name] not in (kind, "whole" if kind == "number" else kind):
+            raise ArgumentError(
+                f"types: {name!r} is of kind {kinds[name]} already, and is not read as {kind!r}: "
+                f"leave it out of types=, or cast it in a view"
+            )
+    if not read:
+        return rows
+    if misfits is not None:
+        misfits += _counted(connection, rows, read, dict(types or {}))
+    listed = ", ".join(f"{sql} AS {quoted(name)}" for name, sql in read.items())
+    return f"SELECT * REPLACE ({listed}) FROM ({rows})"
+
+
+def unread_by_view(connection: Any, source: str, whole: str) -> list[Misfit]:
+    """The columns of text that a view reads as another type under their name, where that can be told. PRIVATE.
+
+    How many entries cannot be read is told where the view keeps the number of rows; else that none can, where it has
+    rows. ``source`` is the name of the table that the view ``whole`` is over.
+    """
+    before, after = _kinds(connection, f"FROM {source}"), _kinds(connection, f"FROM {whole}")
+    cast = [name for name, kind in before.items() if kind == "text" != after.get(name, "text")]
+    if not cast:
+        return []
+    entries = ", ".join(f"count(nullif(trim({_text(name)}), ''))" for name in cast)
+    (rows, *there), (kept, *fit) = (
+        connection.execute(f"SELECT count(*), {counts} FROM {table}").fetchall()[0]
+        for counts, table in ((entries, source), (", ".join(f"count({quoted(name)})" for name in cast), whole))
+    )
+    found = []
+    for name, given, read in zip(cast, there, fit, strict=True):
+        unfit = max(0, given - read) if kept == rows else given if kept and not read else 0
+        found.append(Misfit(None, name, after[name], given, unfit))
+    return found
+
+
+def _kinds(connection: Any, rows: str) -> dict[str, str]:
+    return {name: kind_of_type(kind) for name, kind, *_ in connection.execute(f"DESCRIBE {rows}").fetchall()}
+
+
+def _text(name: str) -> str:
+    """A column of text, or of another type that is read as text, as SQL."""
+    return f"CAST({quoted(name)} AS VARCHAR)"
+
+
+def _counted(connection: Any, rows: str, read: Mapping[str, str], types: Mapping[str, str]) -> list[Misfit]:
+    """Count the entries of these columns, and those that don't fit, and find the rows of the first."""
+    there = {name: f"nullif(trim({_text(name)}), '')" for name in read}
+    counts = ", ".join(f"count({there[name]}), count({sql})" for name, sql in read.items())
+    counted = iter(connection.execute(f"SELECT {counts} FROM ({rows})").fetchall()[0])
+    found = []
+    for name, sql in read.items():
+        entries, fit = next(counted), next(counted)
+        first: list[tuple[int]] = []
+        if fit < entries:
+            numbered = f"SELECT row_number() OVER () AS place, {there[name]} AS given, {sql} AS fit FROM ({rows})"
+            first = connection.execute(
+                f"SELECT place FROM ({numbered}) WHERE given IS NOT NULL AND fit IS NULL ORDER BY place LIMIT {FIRST:d}"
+            ).fetchall()
+        places = tuple(f"row {place}" for (place,) in first)
+        found.append(Misfit(None, name, types[name], entries, entries - fit, places))
+    return found
+
 
 LOADED = "csv_rows"
 """The table of rows that were read once, by the place of ``view_name``."""
@@ -56,14 +186,7 @@ _SHORT = 2**30  # bytes of CSV files that are kept in memory on their way
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Options by which a table is read. Every field is public.
-
-    Fields:
-        table: the table or view to use in a DuckDB file.
-        view: SQL over ``data``, by the data holder, that gives the rows that questions see.
-        types: of the columns of CSV files, where nothing is to be guessed, and columns that are not named are text; of
-            columns of text elsewhere.
-    """
+    """Options by which a table is read, as of ``Table``. Every field is public."""
 
     table: str | None = None
     view: str | None = None
@@ -79,7 +202,8 @@ class ReadOptions:
                 raise ArgumentError(f"types: {name!r}: {kind!r} must be one of {', '.join(TYPES)}")
 
 
-class Loaded(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Loaded:
     """Rows that were read once. Private."""
 
     rows: "Table"
@@ -167,13 +291,8 @@ def person_type(
 ) -> str:
     """BIGINT or VARCHAR: how accounts name people, by the person's column. Two entries are two names.
 
-    Args:
-        kinds: of all columns.
-        types: the engine's names of their types.
-        person: the column.
-        of: the table, for messages.
-        csv: whether entries are texts, whose types may be given.
-        cure: the line to write, of the engine.
+    ``types`` are the engine's names of the columns' types, ``cure`` is its line to write; ``csv``: entries are texts,
+    whose types may be given.
     """
     if person not in kinds:
         raise ArgumentError(f"person={person!r} is no column of {of}, which has {', '.join(kinds)}")
@@ -184,7 +303,7 @@ def person_type(
     if kind in ("text", "date") or digits or sql_type in ("UBIGINT", "HUGEINT", "UHUGEINT"):
         return "VARCHAR"
     others = {name: kind for name, kind in kinds.items() if name != person and kind in TYPES and kind != "text"}
-    line = f"types={ {person: 'text'} | others!r}" if csv else cure(person, sql_type, "person")
+    line = f"Table(data, types={ {person: 'text'} | others!r})" if csv else cure(person, sql_type, "person")
     raise ArgumentError(
         f"person={person!r} is of type {shown_type(sql_type)} and must hold whole numbers, text or dates, so that each "
         f"person has one spelling: open {of} with {line}"
@@ -192,13 +311,9 @@ def person_type(
 
 
 def as_arrow(data: object, *, person: str, table: str | None = None) -> "Table":
-    """A table in memory as an Arrow table; a stream of rows is read once, here.
+    """A table of pandas, Polars, Arrow or a DuckDB connection as an Arrow table; a stream of rows is read once, here.
 
-    Args:
-        data: of pandas, Polars or Arrow, or a connection to DuckDB.
-        person: the column that says whose row it is. Where pandas made numbers with a point of whole numbers, because
-            some are missing, they are whole numbers again.
-        table: of a connection.
+    Where pandas made numbers with a point of whole numbers of people, because some are missing, they are whole again.
     """
     with _extras.need("pyarrow", extra="queries"):
         import pyarrow
@@ -228,7 +343,7 @@ def as_arrow(data: object, *, person: str, table: str | None = None) -> "Table":
 def _of_connection(connection: Any, table: str | None) -> object:
     """The rows of a table or view that a connection has."""
     if table is None:
-        raise ArgumentError("table= is missing: which table or view of the connection?")
+        raise ArgumentError("table= is missing: which one of the connection? Table(data, table='visits')")
     name = ".".join(quoted(part) for part in table.split("."))
     cursor = connection.cursor()
     with suppress(duckdb().Error):  # a connection may refuse settings
@@ -261,7 +376,7 @@ def over(source: str, view: str, where: str = "") -> str:
 
 def found(data: object) -> object:
     """The files that a path, a pattern or a list stands for; other data as they are."""
-    return files_of(data) if isinstance(data, str | Path | list | tuple) and not isinstance(data, Loaded) else data
+    return files_of(data) if isinstance(data, str | Path | list | tuple) else data
 
 
 def is_csv(data: object, *, below: float = inf) -> bool:
@@ -324,7 +439,7 @@ def _rows(
 
 def _from_database(connection: Any, path: Path, table: str | None, name: str) -> str:
     if table is None:
-        raise ArgumentError(f"table= is missing: which table or view of {path}?")
+        raise ArgumentError(f"table= is missing: which table or view of {path}? Table(data, table='visits')")
     known = connection.execute("SELECT database_name FROM duckdb_databases() WHERE path = ?", [str(path)]).fetchall()
     if not known:  # another table may be of the same file, which is attached once
         connection.execute(f"ATTACH {text(str(path))} AS {name} (TYPE duckdb, READ_ONLY)")

@@ -1,1 +1,0 @@
-"""Engines that read the rows and work out the charges: DuckDB, and those of plugins."""

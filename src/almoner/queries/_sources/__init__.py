@@ -1,1 +1,0 @@
-"""Sources of rows: files, frames and relations, read the same way everywhere."""

@@ -1,0 +1,466 @@
+"""The rows that a question is about, as SQL: a table of people, what is joined to it, and a column for each expression.
+
+``customers.age`` is column ``age`` of the table ``customers``. Rows of another table of people are found by the person,
+who must have at most one of them; rows of a public table by their key. Each row of the first table stays one row of the
+same person: where nothing is found, or several rows of the person, the columns are missing.
+
+What is made of a table keeps whose each row is, and a person's rows of it follow from that person's rows alone. So for
+adding or removing a person with all rows, they are that person's rows and nobody else's: no step here costs privacy.
+
+Wherever a question names a column, an expression may stand. A name that is a column of the data is that column; a name
+with a dot may be a column of another table.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from almoner.errors import ArgumentError
+from almoner.queries._language import expressions as tree
+from almoner.queries._language.expressions import parse, parse_step, parse_value, parts
+from almoner.queries._language.keys import End, Range
+from almoner.queries._sql.columns import FilterCompiler, cast, check_usable, kind_of, literal
+from almoner.queries._sql.dialects import Dialect, Sql, filled
+
+__all__ = ["Joined", "People", "PeopleTable", "PublicTable", "Relation", "Schema", "one_row_each"]
+
+
+@dataclass(frozen=True, slots=True)
+class PeopleTable:
+    """A table of people's rows, as an engine has it; all as SQL.
+
+    Rows have no alias, columns and ``who``, which is NULL for nobody, are over the alias d. ``kinds`` are of the
+    columns that questions may use; ``one_row``: it was declared that each person has at most one row.
+    """
+
+    rows: str
+    kinds: Mapping[str, str]
+    columns: Mapping[str, str]
+    who: str
+    one_row: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PublicTable:
+    """A table that holds nobody's data, as an engine has it, with at most one row for each key.
+
+    ``key`` names the row, and ``on`` is the column of people's rows that holds it, of a question's table or
+    table.column.
+    """
+
+    rows: str
+    kinds: Mapping[str, str]
+    columns: Mapping[str, str]
+    key: str
+    on: str
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The tables of a session by name: of people, the first of which is a question's that names none, and public ones.
+
+    ``named``: the data holder gave names to the tables of people; else there is one of them.
+    """
+
+    people: Mapping[str, PeopleTable]
+    public: Mapping[str, PublicTable]
+    named: bool
+
+    def name(self, table: str | None) -> str:
+        """The table that a question is about; refuses one that is not there."""
+        first = next(iter(self.people))
+        if table is None or (table in self.people and self.named):
+            return first if table is None else table
+        if not self.named:
+            raise ArgumentError(f"table={table!r}: this session has one table, without a name: leave table= out")
+        if table in self.public:
+            raise ArgumentError(f"table={table!r} is a public table: questions are about the tables of people")
+        raise ArgumentError(f"table={table!r} is not there: there are {', '.join(self.people)}")
+
+
+_KEY = "joined_key"
+
+
+@dataclass(frozen=True, slots=True)
+class _Join:
+    """A table to join: its key as SQL over the alias d of its rows, and what that must equal, over d of rows so far.
+
+    ``columns`` were asked for: each name of ours, and the column over the alias d of the table's rows.
+    """
+
+    table: PeopleTable | PublicTable
+    found_by: str
+    beside: str
+    columns: dict[str, str] = field(default_factory=dict)
+
+    def onto(self, rows: str) -> str:
+        """The rows with the columns that were asked for.
+
+        Guarantee: there is one row for each of ``rows``, with its columns; the columns that are added are a function of
+            the rows of the same person in the other table, or of a public table alone.
+        Source: docs/queries.md, "Several tables".
+        """
+        listed = ", ".join(f"j.{name} AS {name}" for name in self.columns)
+        if isinstance(self.table, PublicTable):
+            inner = ", ".join(f"{column} AS {name}" for name, column in self.columns.items())
+            group = ""
+        else:
+            inner = ", ".join(f"any_value({column}) AS {name}" for name, column in self.columns.items())
+            group = f" GROUP BY {self.found_by} HAVING count(*) = 1"
+        found = (
+            f"SELECT {self.found_by} AS {_KEY}, {inner} FROM {self.table.rows} d "
+            f"WHERE {self.found_by} IS NOT NULL{group}"
+        )
+        return f"(SELECT d.*, {listed} FROM {rows} d LEFT JOIN ({found}) j ON j.{_KEY} = {self.beside})"
+
+
+class _Kinds(Mapping[str, str]):
+    """The kinds of columns by name, some of which are made when they are first looked up, under names of ours."""
+
+    def __init__(self, kinds: dict[str, str], taken: Iterable[str]) -> None:
+        self._kinds, self._taken = kinds, {column.casefold() for column in taken}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kinds)
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+    def _free(self, name: str) -> str:
+        """A name that no column of the rows has."""
+        name = f"{name}{len(self._taken)}"
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
+
+
+class Joined(_Kinds):
+    """The kinds of the columns of a table of people and of all that can be joined to it, by name.
+
+    A column of another table is joined when it is first looked up; ``rows`` has all that were.
+    """
+
+    def __init__(self, schema: Schema, name: str, dialect: Dialect) -> None:
+        self.name = name
+        self.schema = schema
+        self._dialect = dialect
+        self._table = schema.people[name]
+        own = {name: kind for name, kind in self._table.kinds.items() if not self._has(*self._parts(name))}
+        super().__init__(own, self._table.columns)
+        self._joins: dict[str, _Join] = {}
+        self.columns = dict(self._table.columns)
+        """Each column looked up so far, and each of the table's own, as SQL over the alias d."""
+
+    @property
+    def who(self) -> str:
+        """Whose row it is, as SQL over the alias d; NULL for nobody."""
+        return self._table.who
+
+    @property
+    def kinds(self) -> Mapping[str, str]:
+        """The kinds of the columns, by name."""
+        return self
+
+    @property
+    def rows(self) -> Sql:
+        """The rows, with all columns looked up so far; without an alias."""
+        rows = self._table.rows
+        for join in self._joins.values():
+            rows = join.onto(rows)
+        return Sql(rows)
+
+    def __getitem__(self, name: str) -> str:
+        """The kind of a column; ArgumentError where another table's cannot be joined."""
+        if name not in self._kinds:
+            table, column = self._parts(name)
+            if not table:
+                raise KeyError(name)
+            self._kinds[name] = self._look_up(name, table, column)
+        return self._kinds[name]
+
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str):
+            return False
+        return name in self._kinds or self._has(*self._parts(name))
+
+    def other_table(self, name: str) -> str | None:
+        """The table of people, if another one, that a name stands for, or a column of it that cannot be joined."""
+        if name in self._table.kinds or not self.schema.named:
+            return None
+        table = name.partition(".")[0]
+        found = self.schema.people.get(table)
+        if found is None or table == self.name or ("." in name and found.one_row):
+            return None
+        return table
+
+    def _parts(self, name: str) -> tuple[str, str]:
+        """(Table, column) of table.column; no table where there is only one, which has no name."""
+        table, dot, column = name.partition(".")
+        return (table, column) if dot and (self.schema.named or self.schema.public) else ("", name)
+
+    def _has(self, table: str, column: str) -> bool:
+        return column in self._columns_of(table)
+
+    def _columns_of(self, table: str) -> Mapping[str, str]:
+        found = self.schema.people.get(table) if self.schema.named else None
+        known = found or self.schema.public.get(table)
+        return {} if known is None else known.kinds
+
+    def _look_up(self, name: str, table: str, column: str) -> str:
+        """Join a column, under its name; its kind."""
+        people, public = self.schema.people if self.schema.named else {}, self.schema.public
+        if table not in people and table not in public:
+            raise ArgumentError(
+                f"column {name!r}: there is no table {table!r}; there are {', '.join([*people, *public])}"
+            )
+        kinds = self._columns_of(table)
+        if column not in kinds:
+            raise ArgumentError(f"column {name!r}: table {table!r} has no column {column!r}")
+        check_usable(name, kinds[column], column)
+        if name in self._table.kinds:
+            raise ArgumentError(
+                f"column {name!r} is a column of {self.name!r}, and column {column!r} of {table!r}: the first is "
+                f"called {self.name + '.' + name!r}"
+            )
+        if table == self.name:
+            self.columns[name] = self.columns[column]
+            return kinds[column]
+        if table not in self._joins:
+            found = people.get(table)
+            self._joins[table] = self._by_key(public[table]) if found is None else self._by_person(name, found)
+        join = self._joins[table]
+        alias = self._free("joined")
+        join.columns[alias] = join.table.columns[column]
+        self.columns[name] = f"d.{alias}"
+        return kinds[column]
+
+    def _by_person(self, name: str, table: PeopleTable) -> _Join:
+        if not table.one_row:
+            raise ArgumentError(
+                f"column {name!r}: a person may have several rows there: take one value of each person, as in "
+                f"each_person={{'total': 'sum({name})'}} (or the data holder declares Table(..., one_row=True))"
+            )
+        return _Join(table, table.who, self.who)
+
+    def _by_key(self, table: PublicTable) -> _Join:
+        if table.on not in self:
+            raise ArgumentError(
+                f"column {table.on!r}, by which rows of a public table are found, is not in table {self.name!r}"
+            )
+        kind, wanted = kind_of(table.on, self), table.kinds[table.key]
+        if kind != wanted:
+            raise ArgumentError(f"column {table.on!r} is of kind {kind}, and the key {table.key!r} of kind {wanted}")
+        spelled = cast(table.key, wanted, self._spelled(table.columns))
+        return _Join(table, spelled, cast(table.on, kind, self._spelled(self.columns)))
+
+    def _spelled(self, columns: Mapping[str, str]) -> Dialect:
+        return replace(self._dialect, columns=columns)
+
+
+_COUNTED = ("whole", "text", "bool", "date", "time")
+_NUMBERS = ("count", "distinct")  # aggregates that are 0 for a person without rows
+
+
+@dataclass(frozen=True, slots=True)
+class People:
+    """Rows of people, in brackets and without an alias: it has what a ``Joined`` has; nothing can be joined to it."""
+
+    rows: Sql
+    who: str
+    kinds: Mapping[str, str]
+    columns: Mapping[str, str]
+
+
+def one_row_each(people: People | Joined, steps: tree.Steps, dialect: Dialect) -> People:
+    """One row for each person with rows, with a column for each step.
+
+    A step may be about the person's rows of another table. Where the person has none there, what it gives is missing; a
+    number of rows is 0.
+
+    Guarantee: the row of each person is a function of that person's rows, whatever other people's are.
+    Source: theory 2.6 and docs/proofs/noise.md, Theorem 3: contributions may be any function of a person's rows.
+    """
+    parsed = [(name, *parse_step(text)) for name, text in steps]
+    tables = [_table_of(people, arguments) for _, _, arguments in parsed]
+    others = {name: Joined(people.schema, name, dialect) for name in tables if name and isinstance(people, Joined)}
+    kinds, columns, beside = {}, {}, []
+    listed: dict[str | None, list[tuple[str, Sql]]] = {table: [] for table in (None, *tables)}
+    for place, ((name, aggregate, arguments), table) in enumerate(zip(parsed, tables, strict=True)):
+        rows, step = others.get(table or "", people), f"step{place:d}"
+        compiler = FilterCompiler(rows.kinds, replace(dialect, columns=rows.columns), "each_person")
+        if aggregate == "count" and isinstance(rows, Joined) and arguments == (tree.Column(rows.name),):
+            arguments = ()  # count(orders): all rows
+        kinds[name], value = _aggregate(aggregate, arguments, compiler)
+        listed[table].append((step, value))
+        columns[name] = f"d.{step}"
+        if table is not None:
+            taken = f"other{tables.index(table):d}.{step}"
+            beside.append(f"coalesce({taken}, 0) AS {step}" if aggregate in _NUMBERS else f"{taken} AS {step}")
+    sql = _grouped(people, listed.pop(None))
+    if beside:
+        joins = {f"other{tables.index(name):d}": _grouped(others[str(name)], each) for name, each in listed.items()}
+        text = " ".join(f"LEFT JOIN {each.text} {alias} ON {alias}.person = d.person" for alias, each in joins.items())
+        parameters = (*sql.parameters, *(each for join in joins.values() for each in join.parameters))
+        sql = Sql(f"(SELECT d.*, {', '.join(beside)} FROM {sql.text} d {text})", parameters)
+    return People(sql, "d.person", kinds, columns)
+
+
+def _grouped(people: People | Joined, listed: list[tuple[str, Sql]]) -> Sql:
+    """A row for each person, with these aggregates under their names."""
+    values = "".join(f", {value.text} AS {step}" for step, value in listed)
+    parameters = [each for _, value in listed for each in value.parameters]
+    sql = (
+        f"(SELECT {people.who} AS person{values} FROM {people.rows.text} d "
+        f"WHERE {people.who} IS NOT NULL GROUP BY {people.who})"
+    )
+    return Sql(sql, (*parameters, *people.rows.parameters))
+
+
+def _table_of(people: People | Joined, arguments: tuple[tree.Expression, ...]) -> str | None:
+    """The other table of people that a step is about; None for that of the question."""
+    if not isinstance(people, Joined) or not people.schema.named:
+        return None
+    named = [each for argument in arguments for each in _columns(argument)]
+    tables = {table for table in map(people.other_table, named) if table is not None}
+    if len(tables) > 1:
+        both = " and ".join(sorted(tables))
+        raise ArgumentError(f"each_person: a step is about the rows of one table, not of {both}")
+    for name in named if tables else ():
+        if "." not in name and name not in tables:
+            (table,) = tables
+            raise ArgumentError(f"each_person: column {name!r} stands in a step about {table!r}: name its table")
+    return next(iter(tables), None)
+
+
+def _columns(node: tree.Expression) -> list[str]:
+    """The names of the columns in an expression."""
+    return [node.name] if isinstance(node, tree.Column) else [name for part in parts(node) for name in _columns(part)]
+
+
+def _aggregate(name: str, arguments: tuple[tree.Expression, ...], compiler: FilterCompiler) -> tuple[str, Sql]:
+    """The kind of an aggregate, and its SQL: the same in whatever order the rows come."""
+    if any(isinstance(each, tree.Literal) for each in arguments):
+        raise ArgumentError(f"each_person: {name}() takes columns or expressions, not a literal alone")
+    functions, values = compiler.dialect.functions, [compiler.value(each) for each in arguments]
+    kinds, pieces = [kind for kind, _ in values], [value for _, value in values]
+    if name == "count" and not arguments:
+        return "whole", Sql("CAST(count(*) AS BIGINT)")
+    if name in ("any", "all", "count"):
+        _need(name, kinds[0], ("bool",))
+    if name == "distinct":
+        _need(name, kinds[0], _COUNTED)
+    if name == "sum":
+        _need(name, kinds[0], ("whole", "number"))
+        pieces = [filled("CAST({0} AS DOUBLE)", *pieces, bound="")]
+    kind = {"count": "whole", "distinct": "whole", "sum": "number", "any": "bool", "all": "bool"}.get(name, kinds[0])
+    return kind, compiler.lettered(kind, filled(functions[f"each {name}"], *pieces, bound=""))
+
+
+def _need(name: str, kind: str, wanted: tuple[str, ...]) -> None:
+    if kind not in wanted:
+        raise ArgumentError(f"each_person: {name}() takes a {' or '.join(wanted)}, not a {kind}")
+
+
+class _Ends(NamedTuple):
+    """A range of values as the dialect spells them, and its place among the keys."""
+
+    low: Any
+    high: Any
+    place: int
+
+
+_RANGED = ("whole", "number", "date", "time")
+
+
+class Relation(_Kinds):
+    """The kinds of columns and expressions over one source of rows, by what names them.
+
+    An expression becomes a column of its own when it is first looked up; ``source`` gives the rows with all of them.
+    """
+
+    def __init__(self, people: People | Joined, dialect: Dialect) -> None:
+        """Start from rows of people."""
+        super().__init__(dict(people.kinds), people.kinds)
+        self._people = people
+        self._columns = dict(people.columns)
+        self._base = FilterCompiler(people.kinds, replace(dialect, columns=people.columns), "column")
+        self._values: dict[str, Sql] = {}
+        self._places: dict[str, Sql] = {}
+        self.dialect = replace(dialect, columns=self._columns)
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self._kinds:
+            named = tree.Column(name) if name in self._base.kinds else parse_value(name, name="column")
+            kind, value = self._base.value(named)
+            self._kinds[name], self._columns[name] = kind, self._added(self._values, value)
+        return self._kinds[name]
+
+    def __contains__(self, name: object) -> bool:
+        """True if it names a column or an expression; raises ArgumentError where an expression is wrong."""
+        return isinstance(name, str) and bool(self[name])
+
+    def place(self, column: str, ranges: tuple[Range, ...]) -> str:
+        """SQL for the place of the range that an entry is in; NULL where it is in none."""
+        kind = kind_of(column, self)
+        if kind not in _RANGED:
+            raise ArgumentError(f"by: column {column!r} is of kind {kind}; ranges are of numbers, dates or times")
+        if kind == "whole" and any(isinstance(end, float) for each in ranges for end in each):
+            kind = "number"
+        ends = [_Ends(_spelled(low, kind), _spelled(high, kind), place) for place, (low, high) in enumerate(ranges)]
+        ends.sort(key=lambda each: (each.low is not None, each.low))
+        for one in ends:
+            if one.low is not None and one.high is not None and not one.low < one.high:
+                raise ArgumentError(f"by: ranges of column {column!r} must have a low end below their high end")
+        for one, other in pairwise(ends):
+            if one.high is None or other.low is None or one.high > other.low:
+                raise ArgumentError(f"by: two ranges of column {column!r} overlap")
+        return self._added(self._places, self._halved(cast(column, kind, self.dialect), ends))
+
+    def _halved(self, value: str, ends: list[_Ends]) -> Sql:
+        """By halving, so that thousands of ranges are no trouble."""
+        if len(ends) == 1:
+            low, high, place = ends[0]
+            tests = [] if low is None else [self._beside(f"{value} >= ", low)]
+            tests += [] if high is None else [self._beside(f"{value} < ", high)]
+            parameters = tuple(each for test in tests for each in test.parameters)
+            return Sql(f"CASE WHEN {' AND '.join(test.text for test in tests)} THEN {place:d} END", parameters)
+        half = len(ends) // 2
+        test = self._beside(f"{value} < ", ends[half].low)
+        below, above = self._halved(value, ends[:half]), self._halved(value, ends[half:])
+        return Sql(
+            f"CASE WHEN {test.text} THEN {below.text} ELSE {above.text} END",
+            (*test.parameters, *below.parameters, *above.parameters),
+        )
+
+    def _beside(self, test: str, end: Any) -> Sql:
+        parameters: list[object] = []
+        spelled = self.dialect.literal(end, parameters)
+        return Sql(f"{test}{spelled}", tuple(parameters))
+
+    def _added(self, listed: dict[str, Sql], value: Sql) -> str:
+        """A column of its own for a value."""
+        name = self._free("value")
+        listed[name] = value
+        return f"d.{name}"
+
+    def condition(self, where: str) -> Sql:
+        """A filter over the columns."""
+        compiler = FilterCompiler(self._base.kinds, self._base.dialect)
+        return Sql(compiler.sql(parse(where)), tuple(compiler.parameters))
+
+    @property
+    def source(self) -> Sql:
+        """The rows with a column for each expression looked up so far; a table or a query, without an alias."""
+        rows = self._people.rows  # with what was joined to them
+        for columns in (self._values, self._places):
+            if columns:
+                listed = ", ".join(f"{value.text} AS {name}" for name, value in columns.items())
+                parameters = tuple(each for value in columns.values() for each in value.parameters)
+                rows = Sql(f"(SELECT d.*, {listed} FROM {rows.text} d)", parameters + rows.parameters)
+        return rows
+
+
+def _spelled(end: End, kind: str) -> object:
+    return None if end is None else literal(end, kind)

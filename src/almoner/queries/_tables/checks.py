@@ -1,0 +1,319 @@
+"""Checks of the tables of a session before its ledger is touched: types, people's names, declarations and views.
+
+Entries that don't fit the type that was given for their column count as missing, which is PRIVATE. The data holder is
+told when a session is opened, and nobody while questions are answered, because how many entries fit is a fact about
+people. So a wrong type, or dates of another format, are noticed before the budget is spent on answers about nothing.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import isclose, isnan
+from threading import Timer
+from typing import Any
+
+from almoner import _misfits
+from almoner._misfits import Misfit
+from almoner._spelling import EXACT
+from almoner._workspace import duckdb, quoted
+from almoner.errors import ArgumentError, DataError, Unsupported
+from almoner.ledger import Terms
+from almoner.queries._sql.columns import Wanted, as_dates, cure_of, key_kind, recast, shown_type
+from almoner.queries._sql.dialects import duckdb_dialect
+from almoner.queries._tables import sources
+from almoner.queries._tables.files import Files
+from almoner.queries._tables.tables import TableInput
+from almoner.queries.engines import Plugin, kinds_of, plugin_of, types_of
+
+__all__ = ["SAMPLE", "ViewCheck", "on_terms", "prepared", "refuse", "tell", "view_checked"]
+
+_IMPURE = (
+    "view: the rows that it gives for a person depend on other people's rows, as an average over all rows, a number of "
+    "each row or a join with other people's rows would make them. Each person's rows must follow from that person's "
+    "rows alone. (Table(data, view=..., check_view=False) leaves this check out)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewCheck:
+    """Result of a check of a view. For the data holder.
+
+    Fields:
+        people: of how many people the rows were compared.
+        skipped: why none, or no more, were; None if all of the sample were.
+    """
+
+    people: int
+    skipped: str | None = None
+
+
+def _compared(
+    connection: Any, view: str, person: str, source: str, whole: str, *, sample: int, seconds: float
+) -> ViewCheck:
+    """Run the view over the rows of one person at a time, and compare with that person's rows of the whole view.
+
+    ``source`` is the name of the rows that were given, ``whole`` that of the view over them. A DataError, where a
+    person's rows differ, holds no entry.
+    """
+    library = duckdb()
+    timer = Timer(seconds, connection.interrupt)
+    compared = 0
+    timer.start()
+    try:
+        given = [name for name, *_ in connection.execute(f"DESCRIBE {source}").fetchall()]
+        if person not in given:
+            return ViewCheck(0, f"column {person!r} is made by the view: whose the rows were is not known")
+        who = f'(CAST({quoted(person)} AS VARCHAR) COLLATE "binary")'  # two spellings are two people
+        drawn = f"SELECT DISTINCT {who} AS person FROM {source} WHERE {who} IS NOT NULL"
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE view_people AS FROM ({drawn}) USING SAMPLE {sample:d} ROWS")
+        theirs = f"SELECT * FROM {whole} WHERE {who} IN (SELECT person FROM view_people)"
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE view_rows AS {theirs}")
+        place = [name for name, *_ in connection.execute(f"DESCRIBE {whole}").fetchall()].index(person)
+        for (name,) in connection.execute("FROM view_people").fetchall():
+            beside = connection.execute(f"SELECT * FROM view_rows WHERE {who} = ?", [name]).fetchall()
+            alone = connection.execute(sources.over(source, view, f"WHERE {who} = ?"), [name]).fetchall()
+            if not _same([row for row in alone if row[place] is not None and str(row[place]) == name], beside):
+                if not _same(*(connection.execute(sql).fetchall() for sql in ("FROM view_rows", theirs))):
+                    return ViewCheck(compared, "the view gives other rows each time")
+                raise DataError(_IMPURE)
+            compared += 1
+    except library.InterruptException:
+        return ViewCheck(compared, f"it took more than {seconds:g} seconds")
+    except library.Error:  # its message may quote entries
+        return ViewCheck(compared, "the view fails on an entry")
+    finally:
+        timer.cancel()
+        timer.join()
+        for name in ("view_people", "view_rows"):
+            connection.execute(f"DROP TABLE IF EXISTS {name}")
+    return ViewCheck(compared)
+
+
+def _same(rows: Sequence[tuple[Any, ...]], others: Sequence[tuple[Any, ...]]) -> bool:
+    """True for equal rows, in any order; numbers to nine digits, since sums depend on their order."""
+    if len(rows) != len(others):
+        return False
+    pairs = zip(sorted(map(_parts, rows)), sorted(map(_parts, others)), strict=True)
+    return all(
+        one[0] == other[0]
+        and all(isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) for a, b in zip(one[1], other[1], strict=True))
+        for one, other in pairs
+    )
+
+
+def _parts(row: tuple[Any, ...]) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """(All entries but numbers, as text; the numbers, of which NaN has a place of its own)."""
+    exact = [repr(entry) for entry in row if not isinstance(entry, float) or isnan(entry)]
+    return tuple(exact), tuple(entry for entry in row if isinstance(entry, float) and not isnan(entry))
+
+
+LOG = logging.getLogger("almoner.queries")
+
+_TYPES = {"number", "decimal comma", "decimal point", "whole"}
+_FORMATS = {
+    "date": "CAST(try_strptime({0}, '%d/%m/%Y') AS DATE)",
+    "time": "try_strptime({0}, '%d/%m/%Y %H:%M')",
+    "bool": "CASE {0} WHEN 'ja' THEN true WHEN 'nein' THEN false END",
+}
+_READ = {"date": "31/12/2026", "time": "31/12/2026 14:30", "bool": "ja and nein"}
+
+
+def refuse(found: list[Misfit]) -> None:
+    """Refuse columns of which no entry can be read, with what to write. For the data holder, who opens the session."""
+    _misfits.refuse(found, _cure(_misfits.unread(found)))
+
+
+def tell(found: list[Misfit]) -> None:
+    """Log of which columns some entries cannot be read; how many and where is in ``Session.misfits``."""
+    _misfits.tell(LOG, found, "session.misfits, as `almoner query check`,")
+
+
+def _cure(unread: list[Misfit]) -> str:
+    """Line to write: by the types alone, whatever the entries are."""
+    cures = []
+    numbers = [each for each in unread if each.kind in _TYPES]
+    if numbers:
+        types = ", ".join(f"'{each.column}': 'decimal comma'" for each in numbers)
+        toml = ", ".join(f"'{each.column}' = 'decimal comma'" for each in numbers)
+        cures.append(
+            f"Table(data, types={{{types}}}) (in TOML: types = {{ {toml} }}) reads 1.234,5 and €12,50; 'decimal point' "
+            "in its place reads 1,234.5 and €12.50; 'text' takes entries as they are, as ids with letters"
+        )
+    for kind in dict.fromkeys(each.kind for each in unread if each.kind in _FORMATS):
+        columns = [each.column for each in unread if each.kind == kind]
+        listed = ", ".join(f"{_FORMATS[kind].format(quoted(name))} AS {quoted(name)}" for name in columns)
+        view = f"SELECT * REPLACE ({listed}) FROM data"
+        cures.append(
+            f"without a type for {', '.join(map(repr, columns))}, Table(data, view={view!r}) (in TOML: "
+            f"view = '''{view}''') reads {_READ[kind]}"
+        )
+    return "; ".join(cures)
+
+
+def on_terms(given: list[TableInput], terms: Terms) -> list[TableInput]:
+    """The tables, with the periods of the rows of the only one of people, and the spelling by which they are named.
+
+    Unsupported where there are several, or the rows are in a plugin's engine, which need not have a normal form C.
+    """
+    if terms.periods is not None and sum(each.person is not None for each in given) > 1:
+        raise Unsupported("periods: several tables of people can't be joined by person and period: make one of them")
+    if terms.periods is not None or terms.spelling not in (None, EXACT):
+        what = "periods" if terms.periods is not None else f"spelling={terms.spelling!r}"
+        for plugin in filter(None, (plugin_of(each.data) for each in given)):
+            raise Unsupported(f"{what}: not for {plugin.data}: write them as Parquet files")
+    spelling = terms.spelling or EXACT
+    return [each if each.person is None else replace(each, periods=terms.periods, spelling=spelling) for each in given]
+
+
+SAMPLE = 20  # a view is checked for so many people
+CHECK_SECONDS = 5.0
+
+
+def prepared(given: list[TableInput]) -> tuple[str, list[TableInput], dict[str | None, ViewCheck]]:
+    """(How the data name people, the tables, what checks of views came to).
+
+    Rows of short CSV files and of public tables are read once, here. An ArgumentError says that a column is missing or
+    of the wrong kind, a DataError that what was declared of a table does not hold, that no entry of a column can be
+    read as its type, or that a view mixes people.
+    """
+    for plugin in filter(None, (plugin_of(each.data) for each in given)):
+        kinds = [_kinds_of(plugin, each) for each in given]
+        types = [types_of(plugin, each.data) for each in given]
+        kind = _person_kind(given, kinds, types, plugin.cure)
+        check_twice(plugin, given, kind)
+        return kind, given, {}
+    found = [(each, sources.found(each.data)) for each in given]  # files as they are now
+    given = [replace(each, data=data, files=data) if isinstance(data, Files) else each for each, data in found]
+    with duckdb().connect() as connection:
+        # all rows are read at once where they are wanted for a check, or are few
+        short = [each.person is None or each.one_row or sources.is_short_csv(each.data) for each in given]
+        kinds = []
+        for place, (each, load) in enumerate(zip(given, short, strict=True)):
+            misfits, read = list[Misfit](), (each.data, each.reading)
+            person = each.person or each.key
+            kinds.append(sources.attach(connection, *read, person=person, load=load, place=place, misfits=misfits))
+            given[place] = each.counting(misfits) if load or not sources.is_csv(each.data) else each
+        refuse([misfit for each in given for misfit in each.misfits or ()])
+        types = [sources.types_of(connection, place) for place in range(len(given))]
+        person = _person_kind(given, kinds, types)
+        _check_spelling(given, types)
+        checked = {}
+        for place, each in enumerate(given):
+            _check_rows(connection, each, kinds[place], person, place)
+            if each.check_view and each.reading.view is not None and each.person is not None:
+                checked[each.name] = view_checked(connection, each, place, sample=SAMPLE, seconds=CHECK_SECONDS)
+        given = [_with_rows(connection, *each) for each in zip(given, short, range(len(given)), strict=True)]
+    return person, given, checked
+
+
+def view_checked(
+    connection: Any, given: TableInput, place: int, *, sample: int, seconds: float, view: str | None = None
+) -> ViewCheck:
+    """Check the view of a table, or another one, ``view``, over the rows that questions see of it.
+
+    It is checked for a ``sample`` of people, drawn at random; after these seconds the check stops, and says so.
+    """
+    whole, source = sources.view_name(place), sources.view_name(place, "source")
+    sql = given.reading.view
+    if view is not None:
+        source = source if sql is not None else whole
+        whole, sql, named = "view_given", view, None
+        with suppress(duckdb().Error):  # its message may quote entries
+            connection.execute(f"CREATE OR REPLACE TEMP VIEW {whole} AS {sources.over(source, view)}")
+            named = [name for name, *_ in connection.execute(f"DESCRIBE {whole}").fetchall()]
+        if named is None:
+            raise DataError("view: cannot be read as a table: are the columns there that it names?")
+        if given.person not in named:
+            raise ArgumentError(f"view: it has no column {given.person!r}, which says whose row it is")
+    try:
+        return _compared(connection, str(sql), str(given.person), source, whole, sample=sample, seconds=seconds)
+    finally:
+        if view is not None:
+            connection.execute("DROP VIEW IF EXISTS view_given")
+
+
+def _with_rows(connection: Any, given: TableInput, short: bool, place: int) -> TableInput:
+    """A table with its rows where they were read."""
+    if given.person is None:
+        rows = sources.loaded(connection, sources.view_name(place))
+        return replace(given, data=rows, reading=sources.ReadOptions())
+    if short and sources.is_short_csv(given.data):
+        return replace(given, data=sources.loaded(connection, sources.view_name(place, sources.LOADED)))
+    return given
+
+
+def _kinds_of(plugin: Plugin, given: TableInput) -> Mapping[str, str]:
+    if not plugin.takes(given.data):
+        raise ArgumentError(f"tables: {plugin.data} and other tables cannot be in one session: make all of them one")
+    if given.reading != sources.ReadOptions():
+        raise ArgumentError(f"table=, view= and types= are not for {plugin.data}: make the view in {plugin.name}")
+    return kinds_of(plugin, given.data)
+
+
+def _person_kind(
+    given: list[TableInput],
+    kinds: Sequence[Mapping[str, str]],
+    types: Sequence[Mapping[str, str]],
+    cure: Callable[[str, str, Wanted], str] = cure_of,
+) -> str:
+    """Type by which all tables name people, BIGINT or VARCHAR; refuses keys of public tables that are not there."""
+    people: dict[str, tuple[TableInput, str]] = {}
+    for each, columns, own in zip(given, kinds, types, strict=True):
+        if each.person is not None:
+            csv = each.reading.view is None and sources.is_csv(each.data)
+            kind = sources.person_type(columns, own, each.person, each.label("the data"), csv=csv, cure=cure)
+            if kind == "BIGINT" and each.spelling != EXACT:
+                raise ArgumentError(f"spelling={each.spelling!r} is for ids of text: {each.person!r} holds numbers")
+            people[kind] = each, own[each.person]
+            column = "" if each.periods is None else each.periods.column
+            if each.periods is not None and column not in columns:
+                raise ArgumentError(f"periods: {column!r} is no column of the data")
+            if each.periods is not None and columns[column] not in ("date", "time"):
+                raise ArgumentError(
+                    f"periods: column {column!r} is of type {shown_type(own[column])} and must hold dates or times: "
+                    f"open the data with {as_dates(column, own[column])}"
+                )
+        elif each.key not in columns:
+            raise ArgumentError(f"public: {each.name!r} has no column {each.key!r}, its key")
+        else:
+            key_kind(each.key, columns)
+    if len(people) > 1:
+        (whole, sql_type), (text, _) = people["BIGINT"], people["VARCHAR"]
+        raise ArgumentError(
+            f"person: {whole.label()} names people by {whole.person!r}, {text.label()} by {text.person!r}: one holds "
+            f"whole numbers and the other text; open {whole.label()} with {cure(str(whole.person), sql_type, 'text')}"
+        )
+    return next(iter(people))
+
+
+def _check_spelling(given: list[TableInput], types: Sequence[Mapping[str, str]]) -> None:
+    """Refuse UUIDs beside text: text may spell the same UUID in several ways, each with an account of its own."""
+    people = [(each, own[each.person]) for each, own in zip(given, types, strict=True) if each.person is not None]
+    texts = [(each, sql_type) for each, sql_type in people if sql_type != "UUID"]
+    if 0 < len(texts) < len(people):
+        text, _ = texts[0]
+        cure = f"open {text.label()} with {recast(str(text.person), 'CAST({0} AS UUID)')}"
+        raise ArgumentError(f"person: some tables name people by UUID and others by text: {cure}")
+
+
+def _check_rows(connection: Any, given: TableInput, kinds: Mapping[str, str], person_kind: str, place: int) -> None:
+    """Refuse a second row where one was declared; for the data holder."""
+    if given.person is not None and not given.one_row:
+        return
+    found_by = given.found_by(kinds, person_kind, duckdb_dialect(kinds))
+    rows = f"SELECT 1 FROM {sources.view_name(place)} d WHERE {found_by} IS NOT NULL GROUP BY {found_by}"
+    with suppress(duckdb().Error):  # its message may quote entries
+        if not connection.execute(f"{rows} HAVING count(*) > 1 LIMIT 1").fetchall():
+            return
+        raise DataError(given.twice)
+    raise DataError(f"{given.label()} cannot be read")
+
+
+def check_twice(plugin: Plugin, given: Sequence[TableInput], person_kind: str) -> None:
+    """Refuse a second row where one was declared; for the data holder."""
+    for each in given:
+        if each.person is None or each.one_row:
+            kinds = kinds_of(plugin, each.data)
+            if plugin.has_twice(each.data, each.found_by(kinds, person_kind, plugin.dialect([*kinds]))):
+                raise DataError(each.twice)
