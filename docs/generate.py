@@ -61,6 +61,7 @@ MODULES = (
     "almoner.training.saved_model",
     "almoner.training.saved_module",
     "almoner.training.images.drawings",
+    "almoner.training.images.features",
     "almoner.training.images.image_classifier",
     "almoner.training.books",
     "almoner.training.tables",

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from almoner import filters, mechanisms, training
 from almoner.report import figures
-from almoner.training.images import _features as features
+from almoner.training.images import features
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))

@@ -28,7 +28,7 @@ from journal import record, recorded
 
 from almoner.curves import gaussian
 from almoner.training.images import image_classifier
-from almoner.training.images._features import cached
+from almoner.training.images.features import cached
 from almoner.training.images.drawings import Drawings, Scenes, Shapes, Strokes
 
 RESULTS = Path(__file__).parents[1] / "results"

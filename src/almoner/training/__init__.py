@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from almoner.training._stream import Stream
     from almoner.training._trainer import Trainer
     from almoner.training.gradients import Gradients, check
+    from almoner.training.images import features as features
 
 __all__ = [
     "CallbackView", "Card", "Compute", "Descent", "Everybody", "FixedBatches", "FullBatch", "Gradients",
@@ -47,6 +48,8 @@ LATER = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "features":
+        return import_module(f"{__name__}.images.features")
     if name not in LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, library = LATER[name]

@@ -37,7 +37,7 @@ from almoner.training.images._image_files import shape_of as image_shape
 from almoner.training.tables import Schema, template
 
 if TYPE_CHECKING:
-    from almoner.training.images._features import Whitened
+    from almoner.training.images.features import Whitened
 
 __all__ = [
     "Trained", "Tuning", "accounts_file", "image_shape", "load", "save", "schema_template", "score", "statement",

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from almoner.errors import ArgumentError
-from almoner.training.images._features import Patches
+from almoner.training.images.features import Patches
 from almoner.training.images.drawings import Scenes
 
 
