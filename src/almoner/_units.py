@@ -1,7 +1,8 @@
 """Count privacy in whole units, as a bank counts cents.
 
-What a person writes in decimals is exact (``0.1`` is one tenth, not the nearest binary fraction); what is computed is
-rounded up when it is spent and down when it is a budget. Sums of units are exact. There are two units:
+What a person writes in decimals is exact (``0.1`` is one tenth, not the nearest binary fraction), and where the binary
+fraction is the smaller one a cost is that (``1 / 15`` fits fifteen times into one); what is computed is rounded up when
+it is spent and down when it is a budget. Sums of units are exact. There are two units:
 
     10**-15  of the measure that adds up (rho, mu squared, a Rényi divergence), in accounts of people and in ledgers.
              Arrays of units are int64. Amounts of RANGE or more count as infinite there.
@@ -32,6 +33,7 @@ __all__ = [
     "to_float",
     "up",
     "whole",
+    "written",
 ]
 
 MEASURE = 10**15
@@ -61,6 +63,17 @@ def exact(value: float | int | Fraction | Decimal) -> Fraction:
         if isinstance(value, Fraction)
         else Fraction(Decimal(repr(float(value)) if not isinstance(value, int | Decimal) else value))
     )
+
+
+def written(cost: float | int | Fraction | Decimal) -> Fraction | float:
+    """A cost as it was written: the float itself, or the decimal that it shows, whichever is less; inf for infinity.
+
+    So ten times ``0.1`` are one, though the float is above a tenth; and ``k`` times ``1 / k`` are at most one wherever
+    the floats themselves add up to at most one, though the decimals may not.
+    """
+    if isinstance(cost, float) and cost == inf:
+        return inf
+    return min(exact(cost), Fraction(cost))
 
 
 def up(cost: float | Fraction, *, per: int = MEASURE) -> Units:

@@ -29,20 +29,25 @@ def shortest(value):
     return Fraction(repr(value))
 
 
+def charged(value):
+    """The number that a float is, or shows, whichever is less."""
+    return min(Fraction(value), shortest(value))
+
+
 @pytest.mark.quick(3)
 @pytest.mark.parametrize("kind", ["Basic", "Zcdp", "RenyiOrder", "RenyiCurve"])
 @pytest.mark.parametrize("budget", [1.0, 0.3, 2.0, 7.25])
 def test_k_shares_fit_k_times_wherever_their_sum_does(kind, budget):
-    """budget / k fits k times if and only if k times the decimal that it shows is at most the budget's."""
+    """budget / k fits k times if and only if k times the float, or k times the decimal that it shows, is at most that."""
     make, step = KINDS[kind]
     fits = 0
     for k in PARTS:
         share = budget / k
-        exactly = k * shortest(share) <= shortest(budget)
+        exactly = k * charged(share) <= shortest(budget)
         assert make(budget).admits(m.Repeated(step(share), k)) == exactly, k
         assert make(budget).admits(m.Repeated(step(nextafter(share, 0)), k)), k
         fits += exactly
-    assert fits > len(PARTS) / 3  # of the others the sum is above the budget, by a part in 10^16
+    assert fits > len(PARTS) / 2  # of the others the sum is above the budget, by a part in 10^16
 
 
 @pytest.mark.parametrize("kind", KINDS)
