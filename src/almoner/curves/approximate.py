@@ -14,7 +14,7 @@ from math import inf
 import numpy as np
 
 from almoner import _check, mechanisms
-from almoner._units import as_float, exact, times, written
+from almoner._units import as_float, exact, times
 from almoner.curves._grid import discrete
 from almoner.errors import Unsupported
 
@@ -71,13 +71,17 @@ def _cost(leaf: mechanisms.Mechanism) -> Pair:
         case mechanisms.Laplace():
             return exact(leaf.sensitivity) / exact(leaf.scale), Fraction(0)
         case mechanisms.Pure() | mechanisms.RandomizedResponse():
-            return written(leaf.epsilon), Fraction(0)
+            return _finite(leaf.epsilon), Fraction(0)
         case mechanisms.Exponential():
-            return written(leaf.eta), Fraction(0)
+            return _finite(leaf.eta), Fraction(0)
         case mechanisms.Approximate():
-            return written(leaf.epsilon), Fraction(written(leaf.delta))
+            return _finite(leaf.epsilon), exact(leaf.delta)
         case mechanisms.DominatingPair():
             return discrete.largest_loss(leaf), discrete.failure(leaf)
     raise Unsupported(
         f"{type(leaf).__name__} has no epsilon of its own without a choice of delta; use filters.Zcdp or Renyi"
     )
+
+
+def _finite(epsilon: float) -> Fraction | float:
+    return inf if epsilon == inf else exact(epsilon)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from almoner import _check, mechanisms
-from almoner._units import as_float, exact, times, written
+from almoner._units import as_float, exact, times
 from almoner.curves import zcdp
 from almoner.curves._grid import discrete
 from almoner.curves._rdp import sampled, selection
@@ -135,7 +135,7 @@ def _costs(leaf: mechanisms.Mechanism, orders: Sequence[float]) -> list[Fraction
             return [exact(order) * rho if rho != inf else inf for order in orders]
         case mechanisms.Renyi():
             known = map(float, _next_order(leaf, _check.floats(orders=orders)))
-            return [written(value) for value in known]
+            return [exact(value) if value < inf else inf for value in known]
     return [Fraction(value) if value < inf else inf for value in map(float, values(leaf, orders))]  # exact sums
 
 
@@ -172,7 +172,7 @@ def failure(mechanism: mechanisms.Mechanism) -> Fraction:
     failures = Fraction(0)
     for leaf, count in mechanisms.leaves(mechanism).items():
         if isinstance(leaf, mechanisms.Approximate):
-            failures += count * Fraction(written(leaf.delta))
+            failures += count * exact(leaf.delta)
         elif isinstance(leaf, mechanisms.DominatingPair):
             failures += count * discrete.failure(leaf)
     return failures

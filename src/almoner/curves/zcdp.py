@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from almoner import _check, mechanisms
 from almoner._search import edge, last_true
-from almoner._units import as_float, exact, times, written
+from almoner._units import as_float, exact, times
 from almoner.curves._grid import discrete
 from almoner.errors import Unsupported
 
@@ -103,11 +103,11 @@ def _cost(leaf: mechanisms.Mechanism) -> Fraction | float:
         case mechanisms.Laplace():
             return (exact(leaf.sensitivity) / exact(leaf.scale)) ** 2 / 2
         case mechanisms.Pure() | mechanisms.RandomizedResponse():
-            return written(leaf.epsilon) ** 2 / 2
+            return inf if leaf.epsilon == inf else exact(leaf.epsilon) ** 2 / 2
         case mechanisms.Exponential():
-            return written(leaf.eta) ** 2 / 8
+            return inf if leaf.eta == inf else exact(leaf.eta) ** 2 / 8
         case mechanisms.Zcdp():
-            return written(leaf.rho)
+            return inf if leaf.rho == inf else exact(leaf.rho)
         case mechanisms.DominatingPair() if not discrete.failure(leaf):
             return discrete.rho(leaf)
     raise Unsupported(f"{type(leaf).__name__} has no useful zCDP cost; use a Rényi curve (filters.Renyi)")
