@@ -62,11 +62,15 @@ def _basic(run: mechanisms.Mechanism, delta: float) -> float:
     return sums.epsilon if sums.delta <= delta else inf
 
 
-def _pure(run: mechanisms.Mechanism) -> float:
-    """The epsilon of a run at delta 0; inf where a round has none."""
+def _at(epsilon: Callable[[mechanisms.Mechanism, float], float], run: mechanisms.Mechanism, delta: float) -> float:
+    """The epsilon of a run at delta, in [0, 1]; at 0 its pure one, inf where a round has none."""
+    if delta == 1 or not mechanisms.leaves(run):
+        return 0.0
     try:
-        return _basic(run, 0.0)
+        return float(epsilon(run, delta) if delta else _basic(run, 0.0))
     except Unsupported:
+        if delta:
+            raise
         return inf
 
 
@@ -141,11 +145,10 @@ def accountant(notion: str = "tightest", *, null_records: bool = False) -> "Priv
             self._exposed = False
 
         def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
-            events = _events()
-            if type(event) is events.ComposedDpEvent:
+            if type(event) is _events().ComposedDpEvent:
                 found = (self._maybe_compose(part, count, do_compose) for part in event.events)
                 return next((refused for refused in found if refused is not None), None)
-            if type(event) is events.SelfComposedDpEvent:
+            if type(event) is _events().SelfComposedDpEvent:
                 return self._maybe_compose(event.event, count * event.count, do_compose) if event.count else None
             try:
                 mechanism = None if _exposes(event) else _read(_without_idle(event), null_records=null_records)
@@ -162,10 +165,7 @@ def accountant(notion: str = "tightest", *, null_records: bool = False) -> "Priv
         def get_epsilon(self, target_delta: float) -> float:
             if self._exposed:
                 return inf
-            run = mechanisms.Composed(tuple(self._rounds))
-            if target_delta == 1 or not mechanisms.leaves(run):
-                return 0.0
-            return float(_pure(run) if target_delta == 0 else epsilon(run, target_delta))
+            return _at(epsilon, mechanisms.Composed(tuple(self._rounds)), target_delta)
 
     return Accountant()
 
