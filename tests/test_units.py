@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from almoner import _check, _units
 from almoner.errors import ArgumentError
+from written import written
 
 
 def test_decimals_are_exact():
@@ -19,9 +20,10 @@ def test_decimals_are_exact():
 @given(st.floats(0, 9000))
 def test_costs_round_up_and_budgets_down(value):
     """A cost is never counted too low, a budget never too high, and both are off by less than a unit."""
-    written = Fraction(repr(value))
-    assert written <= Fraction(_units.up(value), _units.MEASURE) < written + Fraction(1, _units.MEASURE)
-    assert written - Fraction(1, _units.MEASURE) < Fraction(_units.budget(value), _units.MEASURE) <= written
+    truth = written(value)
+    assert truth <= Fraction(_units.up(value), _units.MEASURE) < truth + Fraction(1, _units.MEASURE)
+    assert truth - Fraction(1, _units.MEASURE) < Fraction(_units.budget(value), _units.MEASURE) <= truth
+    assert abs(truth - Fraction(value)) <= Fraction(value) * Fraction(12, 10**17) + Fraction(1, 10**320)
 
 
 @pytest.mark.parametrize("cost", [nan, inf, -inf])

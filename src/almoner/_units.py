@@ -1,14 +1,15 @@
 """Count privacy in whole units, as a bank counts cents.
 
-What a person writes in decimals is exact (``0.1`` is one tenth, not the nearest binary fraction); what is computed is
-rounded up when it is spent and down when it is a budget. Sums of units are exact. There are two units:
+What a person writes in decimals is exact (``0.1`` is one tenth, not the nearest binary fraction); a float of more
+digits than anybody writes (``1 / 3``) is itself. What is computed is rounded up when it is spent and down when it is a
+budget. Sums of units are exact. There are two units:
 
     10**-15  of the measure that adds up (rho, mu squared, a Rényi divergence), in accounts of people and in ledgers.
              Arrays of units are int64. Amounts of RANGE or more count as infinite there.
     10**-30  of the measure in filters that add it up, and of a probability of failure: whole numbers without end.
 
-A double has up to 17 digits, and those of 1/3 are more than fit into 10**-15: rounded up there, three thirds are more
-than one. In units of 10**-30 every double from 10**-13 on is whole, so nothing is lost when equal shares are spent.
+A double of 1/3 has more digits than fit into 10**-15: rounded up there, three thirds are more than one. In units of
+10**-30 nothing is lost when equal shares are spent.
 """
 
 from collections.abc import Iterable
@@ -46,6 +47,12 @@ FAILURE = 10**30
 RANGE = 9_200_000_000_000_000_000
 """Amounts from here on (9200 of the measure) count as infinite where they are stored as int64."""
 
+_DIGITS = 15
+"""Digits up to which every decimal is the one that some float shows."""
+
+_LONG = Context(prec=20)
+"""Digits of a float that was computed: from 10**-10 on, it is a whole number of fine units, as a cost and a budget."""
+
 Units = int | float
 """A whole number of units; a float only for infinity."""
 
@@ -53,13 +60,19 @@ Units = int | float
 def exact(value: float | int | Fraction | Decimal) -> Fraction:
     """The number that was written: decimals as decimals, fractions as they are. The value must be finite.
 
-    A float stands for the shortest decimal that reads as it. The noise that is drawn has the float itself, which
-    differs by at most 1.2e-16 of it: a cost that is called exact is the decimal's, and the float's to 2.4e-16 of it.
+    A float of at most 15 digits stands for the decimal that it shows, so that ten times ``0.1`` are one. Each such
+    decimal has a float of its own, which differs from it by at most 1.2e-16 of it: the noise that is drawn has the
+    float, so a cost that is called exact is the decimal's, and the float's to 2.4e-16 of it. A float of more digits
+    was computed and stands for itself, to 20 digits, so that ``k`` times ``1 / k`` fit into one wherever the floats'
+    own sum does.
     """
-    return (
-        value
-        if isinstance(value, Fraction)
-        else Fraction(Decimal(repr(float(value)) if not isinstance(value, int | Decimal) else value))
+    if isinstance(value, Fraction):
+        return value
+    if isinstance(value, int | Decimal):
+        return Fraction(value)
+    shown = Decimal(repr(float(value)))
+    return Fraction(
+        shown if len(shown.normalize().as_tuple().digits) <= _DIGITS else _LONG.create_decimal(float(value))
     )
 
 

@@ -12,6 +12,7 @@ from almoner import filters, individual
 from almoner import mechanisms as m
 from almoner.accounting import calibrate
 from almoner.errors import ArgumentError, BudgetExceeded
+from written import written
 
 PARTS = (*range(1, 2001), 9_999, 10**6, 3**15)
 KINDS = {
@@ -24,21 +25,16 @@ KINDS = {
 }
 
 
-def shortest(value):
-    """The number that a float shows."""
-    return Fraction(repr(value))
-
-
 @pytest.mark.quick(3)
 @pytest.mark.parametrize("kind", ["Basic", "Zcdp", "RenyiOrder", "RenyiCurve"])
 @pytest.mark.parametrize("budget", [1.0, 0.3, 2.0, 7.25])
 def test_k_shares_fit_k_times_wherever_their_sum_does(kind, budget):
-    """budget / k fits k times if and only if k times the decimal that it shows is at most the budget's."""
+    """budget / k fits k times if and only if the sum of k such numbers, as they are written, is at most the budget."""
     make, step = KINDS[kind]
     fits = 0
     for k in PARTS:
         share = budget / k
-        exactly = k * shortest(share) <= shortest(budget)
+        exactly = k * written(share) <= written(budget)
         assert make(budget).admits(m.Repeated(step(share), k)) == exactly, k
         assert make(budget).admits(m.Repeated(step(nextafter(share, 0)), k)), k
         fits += exactly
@@ -85,13 +81,13 @@ def test_nothing_sold_exceeds_what_was_promised(costs, budget):
     people, sold = individual.Filter(2, filters.Zcdp(rho=budget)), [Fraction(0)] * 3
     for cost in costs:
         for place, (account, step) in enumerate(zip(accounts, (m.Pure(cost), m.Zcdp(cost)), strict=True)):
-            fits = sold[place] + shortest(cost) <= shortest(budget)
+            fits = sold[place] + written(cost) <= written(budget)
             assert account.admits(step) == fits
             if fits:
                 account.charge(step)
-                sold[place] += shortest(cost)
-        sold[2] += shortest(cost) * bool(people.charge(m.Zcdp(cost), np.array([True, False]))[0])
-        assert sold[2] <= shortest(budget)
+                sold[place] += written(cost)
+        sold[2] += written(cost) * bool(people.charge(m.Zcdp(cost), np.array([True, False]))[0])
+        assert sold[2] <= written(budget)
 
 
 @pytest.mark.parametrize("k", [3, 7, 30, 99, 365, 997])

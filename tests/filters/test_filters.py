@@ -18,6 +18,7 @@ from almoner import filters
 from almoner import mechanisms as m
 from almoner.curves import renyi
 from almoner.errors import ArgumentError, BudgetExceeded, CopyRefused, Unsupported
+from written import written
 
 PURE = m.Pure(0.1)
 GAUSS = m.Gaussian(sigma=20.0)
@@ -40,16 +41,16 @@ COSTS = st.one_of(st.floats(0, 1), st.sampled_from([0.1, 0.3, 1e-15, 1e-16, 5e-3
 def test_no_sequence_of_charges_overspends(costs, budget):
     """Guarantee of charge, judged in exact arithmetic, for the filters that are plain sums."""
     for make, mechanism, price in (
-        (lambda: filters.Zcdp(rho=budget), m.Zcdp, lambda rho: Fraction(repr(rho))),
-        (lambda: filters.RenyiOrder(alpha=3, rho=budget), m.Zcdp, lambda rho: 3 * Fraction(repr(rho))),
-        (lambda: filters.Basic(epsilon=budget), m.Pure, lambda epsilon: Fraction(repr(epsilon))),
+        (lambda: filters.Zcdp(rho=budget), m.Zcdp, written),
+        (lambda: filters.RenyiOrder(alpha=3, rho=budget), m.Zcdp, lambda rho: 3 * written(rho)),
+        (lambda: filters.Basic(epsilon=budget), m.Pure, written),
     ):
         account, admitted = make(), []
         for cost in costs:
             with contextlib.suppress(BudgetExceeded):
                 account.charge(mechanism(cost))
                 admitted.append(price(cost))
-        assert sum(admitted) <= Fraction(repr(budget))
+        assert sum(admitted) <= written(budget)
         assert Fraction(account.spent if isinstance(account.spent, float) else account.spent[0]) >= sum(admitted)
 
 
@@ -60,8 +61,8 @@ def test_gaussian_charges_never_overspend(sigmas, mu):
     for sigma in sigmas:
         with contextlib.suppress(BudgetExceeded):
             account.charge(m.Gaussian(sigma))
-            admitted += 1 / Fraction(repr(sigma)) ** 2
-    assert admitted <= Fraction(repr(mu)) ** 2
+            admitted += 1 / written(sigma) ** 2
+    assert admitted <= written(mu) ** 2
 
 
 @given(st.permutations([0.1, 0.2, 0.3, 1e-7, 0.05, 0.013]))

@@ -326,7 +326,7 @@ def test_impossible_accounts_are_refused():
     used.charge(m.Zcdp(0.1))
     for error, people, budget in (
         (ArgumentError, 3, used),
-        (Unsupported, 3, filters.Basic(epsilon=1.0)),
+        (Unsupported, 3, filters.Basic(epsilon=1.0, delta=1e-6)),
         (Unsupported, 3, "Gaussian"),
         (ArgumentError, 3, filters.Zcdp(rho=9300.0)),
         (ArgumentError, -1, filters.Zcdp(rho=1.0)),
@@ -435,7 +435,7 @@ def test_what_no_account_saved_is_refused(kind, state):
 def test_a_budget_is_a_filter():
     """An odometer, a number or a kind of filter in place of a budget: the error names what a budget may be."""
     for budget in (odometers.Renyi(delta=1e-5), 1.0, filters.Gaussian):
-        with pytest.raises(Unsupported, match=r"filters\.Gaussian"):
+        with pytest.raises(Unsupported, match=r"accounts need a filters\.Basic, Gaussian, Zcdp"):
             individual.Filter(3, budget)
     with pytest.raises(ArgumentError, match=r"budget=1\.0 must be a filter"):
         calibrate.sigma(1.0, 10)

@@ -1,7 +1,8 @@
 """Events of dp_accounting become mechanisms and back, at the same price, or are refused by name."""
 
 import sys
-from math import nan
+from dataclasses import dataclass
+from math import expm1, inf, log1p, nan
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from almoner.errors import ArgumentError, MissingExtra, Unsupported
 from almoner.interop.dp_accounting import NOTIONS, accountant, from_event, from_pld, to_event
 
 dp_event = pytest.importorskip("dp_accounting.dp_event")
+UnsupportedEventError = pytest.importorskip("dp_accounting").UnsupportedEventError
 
 ORDERS = [2, 3, 4, 8, 16, 32, 64]
 GAUSSIAN = dp_event.GaussianDpEvent(2.0)
@@ -338,3 +340,89 @@ def test_asking_for_a_price_does_not_work_it_out(monkeypatch):
     }
     for event, notions in expected.items():
         assert {name for name in NOTIONS if accountant(name).supports(event)} == notions
+
+
+class Unknown(dp_event.DpEvent):
+    """An event of somebody else."""
+
+
+@pytest.mark.parametrize("notion", NOTIONS)
+def test_the_error_names_the_event_inside_that_is_at_fault(notion):
+    """A run of many events is refused for one of them, which the error gives; nothing of the run is composed."""
+    whole, unknown = accountant(notion), Unknown()
+    run = dp_event.ComposedDpEvent(
+        [dp_event.NoOpDpEvent(), dp_event.SelfComposedDpEvent(dp_event.ComposedDpEvent([unknown]), 10)]
+    )
+    assert whole._maybe_compose(run, 1, False).invalid_event is unknown
+    assert not whole.supports(run)
+    with pytest.raises(UnsupportedEventError, match="caused by subevent Unknown"):
+        whole.compose(run)
+    assert whole.get_epsilon(1e-12) == 0
+
+
+@pytest.mark.parametrize("notion", NOTIONS)
+def test_the_ends_of_delta_have_an_epsilon(notion):
+    """Nothing costs 0 at every delta; at delta 1 everything costs 0, and at delta 0 what is pure has its epsilon."""
+    empty = accountant(notion).compose(dp_event.NoOpDpEvent())
+    assert [empty.get_epsilon(delta) for delta in (0, 1e-12, 1)] == [0, 0, 0]
+    assert empty.supports(dp_event.SelfComposedDpEvent(dp_event.GaussianDpEvent(1.0), 0))
+    if notion != "gaussian":
+        laplace = accountant(notion).compose(dp_event.LaplaceDpEvent(2.0), 3)
+        assert laplace.get_epsilon(0) == pytest.approx(1.5)
+        assert laplace.get_epsilon(1) == 0
+    if notion != "basic":
+        noisy = accountant(notion).compose(dp_event.GaussianDpEvent(2.0))
+        assert noisy.get_epsilon(0) == inf
+    exposed = accountant(notion).compose(dp_event.NonPrivateDpEvent())
+    assert [exposed.get_epsilon(delta) for delta in (0, 0.99, 1)] == [inf, inf, inf]
+
+
+@dataclass(frozen=True)
+class EpsilonDeltaDpEvent(dp_event.DpEvent):
+    """As later versions have it."""
+
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True)
+class DiscreteGaussianDpEvent(dp_event.DpEvent):
+    """As later versions have it."""
+
+    sigma: float
+    sensitivity: float = 1.0
+    dimension: int | None = None
+
+
+@dataclass(frozen=True)
+class ExponentialMechanismDpEvent(dp_event.DpEvent):
+    """As later versions have it."""
+
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class PermuteAndFlipDpEvent(dp_event.DpEvent):
+    """As later versions have it."""
+
+    epsilon: float
+
+
+def test_events_of_later_versions_are_read(monkeypatch):
+    """Where the library has them, four more events have the mechanism of the same name."""
+    for kind in (EpsilonDeltaDpEvent, DiscreteGaussianDpEvent, ExponentialMechanismDpEvent, PermuteAndFlipDpEvent):
+        monkeypatch.setattr(dp_event, kind.__name__, kind, raising=False)
+    assert from_event(EpsilonDeltaDpEvent(0.3, 1e-6)) == mechanisms.Approximate(0.3, 1e-6)
+    assert from_event(EpsilonDeltaDpEvent(0.0, 0.0)) == mechanisms.Composed(())
+    assert from_event(DiscreteGaussianDpEvent(3.0, 2.0, 1)) == mechanisms.DiscreteGaussian(3.0, 2.0)
+    unknown = from_event(DiscreteGaussianDpEvent(3.0, 2.0))
+    assert isinstance(unknown, mechanisms.Zcdp)
+    assert 2 / 9 < unknown.rho < 2 / 9 * (1 + 1e-12)
+    assert from_event(ExponentialMechanismDpEvent(0.4)) == mechanisms.Exponential(0.4)
+    assert from_event(PermuteAndFlipDpEvent(0.4)) == mechanisms.Pure(0.4)
+    sampled = from_event(dp_event.PoissonSampledDpEvent(0.1, PermuteAndFlipDpEvent(0.4)))
+    assert sampled.epsilon == pytest.approx(log1p(0.1 * expm1(0.4)))
+    assert accountant("zcdp").compose(DiscreteGaussianDpEvent(0.0, 1.0)).get_epsilon(1e-6) == inf
+    for wrong in (EpsilonDeltaDpEvent(-1.0, 0.0), DiscreteGaussianDpEvent(-1.0), PermuteAndFlipDpEvent(nan)):
+        with pytest.raises(ArgumentError):
+            from_event(wrong)

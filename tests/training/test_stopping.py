@@ -13,6 +13,7 @@ from almoner.training._linear.descent import LogisticGradients
 from almoner.training.stopping import Dropouts, SquareRoot, StillActive, Tree
 from drop_counts import COUNTERS, STEP, Silent, both, budget
 from forks import needs_fork, raises_in_fork
+from written import written
 
 
 @given(
@@ -39,7 +40,7 @@ def test_nobody_overspends(kind, steps, data, sigma, noise, mu):
             norms = np.minimum(norms, accounts.allowance(step))
         for person in np.flatnonzero(accounts.charge(step, norms)):
             spent[person] += Fraction(float(norms[person])) ** 2 / Fraction(sigma) ** 2
-    assert max(spent) <= Fraction(repr(mu)) ** 2
+    assert max(spent) <= written(mu) ** 2
 
 
 def naive(norms, sigma, most):

@@ -19,6 +19,7 @@ from almoner import mechanisms
 from almoner._notions._notion import Budget, Measure, Notion, Totals, no_failures
 from almoner._units import FINE, MEASURE, times, to_float, up
 from almoner.curves import approximate, gaussian, renyi, tradeoff, zcdp
+from almoner.errors import Unsupported
 
 __all__ = ["Additive", "Basic", "Gaussian", "RenyiCurve", "RenyiOrder", "Scalar", "Zcdp", "coarse", "in_units"]
 
@@ -79,6 +80,13 @@ class Additive(Budget[Measure]):
     def person_limits(self) -> tuple[int, ...]:
         return tuple([units // _GRAINS for units in self.limits])
 
+    def person_over(self, leaf: mechanisms.Mechanism, count: int) -> int:
+        price = times(count, self.price(leaf)[0])
+        return 0 if price == inf else -int(price) % _GRAINS
+
+    def person_spare(self) -> int:
+        return self.limits[0] % _GRAINS
+
     def person_curve(self, opening: tuple[int, ...]) -> tradeoff.Curve:
         return super().person_curve(opening) if any(opening) else self.curve()
 
@@ -124,13 +132,6 @@ class Scalar(Additive[float]):
     def left(self, totals: Totals) -> float:
         return to_float(self.limit - totals[0], per=FINE, down=True)
 
-    def person_over(self, leaf: mechanisms.Mechanism, count: int) -> int:
-        price = times(count, self.price(leaf)[0])
-        return 0 if price == inf else -int(price) % _GRAINS
-
-    def person_spare(self) -> int:
-        return self.limit % _GRAINS
-
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(Scalar):
@@ -164,6 +165,9 @@ class Zcdp(Scalar):
     def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
         no_failures(leaf, "Zcdp")
         return (up(zcdp.cost(leaf), per=FINE),)
+
+    def person_power(self, leaf: mechanisms.Mechanism) -> int | None:
+        return 2 if isinstance(leaf, mechanisms.Laplace) else super().person_power(leaf)
 
     def total(self, limits: tuple[int, ...]) -> zcdp.Zcdp:
         return zcdp.Zcdp(to_float(limits[0], per=FINE))
@@ -250,3 +254,24 @@ class Basic(Additive[tuple[float, float]]):
     def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
         epsilon, delta = approximate.cost(leaf)
         return up(epsilon, per=FINE), up(delta, per=FINE)
+
+    def person_power(self, leaf: mechanisms.Mechanism) -> int | None:
+        return 1 if isinstance(leaf, mechanisms.Laplace) else None
+
+    def person_price(self, leaf: mechanisms.Mechanism, count: int = 1) -> Totals:
+        no_failures(leaf, "Basic for accounts of people")
+        return super().person_price(leaf, count)[:1]
+
+    def person_limits(self) -> tuple[int, ...]:
+        if self.failures:
+            raise Unsupported(
+                f"delta={self.delta!r}: accounts of people with a filters.Basic hold epsilons alone; write "
+                f"filters.Basic(epsilon={self.epsilon!r}), with delta=0"
+            )
+        return super().person_limits()[:1]
+
+    def after_in_units(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
+        return in_units(self, totals, mechanism, 1)
+
+    def _beside(self, opening: tuple[int, ...]) -> tuple[int, ...]:
+        return (*super()._beside(opening), 0)

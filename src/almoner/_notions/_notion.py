@@ -86,6 +86,10 @@ class Notion(ABC):
         """For accounts per person: the round in the form in which they price it."""
         return leaf
 
+    def person_power(self, leaf: mechanisms.Mechanism) -> int | None:
+        """For accounts per person: the price is this power of the norm times a constant; None where it is not."""
+        return 2 if isinstance(leaf, mechanisms.Gaussian | mechanisms.DiscreteGaussian) else None
+
     def person_table(self, leaf: mechanisms.Mechanism) -> _residue.Table | planned_table.Table | None:  # noqa: ARG002 - others use it
         """For accounts per person: charges by what is left; None where they do not depend on it."""
         return None

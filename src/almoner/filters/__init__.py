@@ -10,6 +10,7 @@ RenyiOrder    any mechanism that cannot fail, at one order fixed in advance
 RenyiCurve    the same at several orders, against a target curve fixed in advance
 Residue       pure, approximate, Laplace, exponential and sampled Gaussian mechanisms that nobody planned
 Planned       a plan of rounds, all of it under full adaptivity; anything else beside it
+All           several budgets by key: all of them are charged, or none
 Either        several of these side by side, with delta split between them
 Approximate   pure and approximate mechanisms at the rate of advanced composition
 Basic         plain sums of epsilon and delta
@@ -28,6 +29,7 @@ Which one to take, :func:`recommend` says from epsilon, delta and the mechanism 
 560
 """
 
+from almoner.filters._all import All
 from almoner.filters._either import Either
 from almoner.filters._filter import Filter
 from almoner.filters._filters import Approximate, Basic, Gaussian, Planned, Renyi, RenyiCurve, RenyiOrder, Residue, Zcdp
@@ -35,6 +37,7 @@ from almoner.filters._published import Koskela, Pure, Rogers
 from almoner.filters._recommend import Recommendation, recommend
 
 __all__ = [
+    "All",
     "Approximate",
     "Basic",
     "Either",

@@ -8,15 +8,10 @@ from almoner import _check, mechanisms
 from almoner._uncopyable import Uncopyable
 from almoner._units import to_float
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
+from almoner.filters._all import KINDS
 from almoner.filters._filter import Filter
-from almoner.filters._filters import Approximate, Basic, Gaussian, Renyi, RenyiOrder, Residue, Zcdp
-from almoner.filters._published import Pure, Rogers
 
 __all__ = ["Either"]
-
-KINDS: dict[str, type[Filter]] = {
-    kind.__name__: kind for kind in (Approximate, Basic, Gaussian, Pure, Renyi, RenyiOrder, Residue, Rogers, Zcdp)
-}
 
 
 class Either(Uncopyable):
@@ -118,6 +113,11 @@ class Either(Uncopyable):
             self._open = admitting
             self._count += mechanisms.rounds(mechanism)
 
+    def forget(self) -> None:
+        """Give up what is left of each filter, for good."""
+        for account in self._filters:
+            account.forget()
+
     def fresh(self) -> Self:
         """An account of the same filters with nothing spent: another budget, for another interaction."""
         return type(self)(*(account.fresh() for account in self._filters))
@@ -137,12 +137,12 @@ class Either(Uncopyable):
         for part in parts:
             _check.saved(part, "filter", "parameters")
             _check.one_of(tuple(KINDS), filter=part["filter"])
-        fresh = cls(*(KINDS[part["filter"]](**part["parameters"]) for part in parts))
+        restored = tuple(KINDS[part["filter"]].from_state(part) for part in parts)
+        fresh = cls(*(account.fresh() for account in restored))
         if len(state["open"]) != len(parts) or not all(isinstance(value, bool) for value in state["open"]):
             raise ArgumentError("state: open must be one of true and false for each filter")
         _check.whole(0, count=state["count"])
-        fresh._filters = tuple(KINDS[part["filter"]].from_state(part) for part in parts)
-        fresh._open, fresh._count = tuple(state["open"]), int(state["count"])
+        fresh._filters, fresh._open, fresh._count = restored, tuple(state["open"]), int(state["count"])
         if any(is_open and account.count != fresh.count for account, is_open in fresh._pairs()):
             raise ArgumentError("state: a filter that is open must have been charged for every round")
         return fresh

@@ -22,6 +22,7 @@ class Filter(Account[Budget[Any]]):
     KIND: ClassVar[str] = "filter"
     _SAVED: ClassVar[tuple[str, ...]] = ("spent",)
     _spent_by: str | None = None
+    _forgotten = False
 
     @property
     def delta(self) -> float | None:
@@ -35,8 +36,11 @@ class Filter(Account[Budget[Any]]):
 
     @property
     def left(self) -> Any:
-        """Amount left, in the filter's own measure, rounded down. Public."""
-        return self._notion.left(self._totals)
+        """Amount left, in the filter's own measure, rounded down; nothing once it was given up. Public."""
+        left = self._notion.left(self._totals)
+        if not self._forgotten:
+            return left
+        return (0.0,) * len(left) if isinstance(left, tuple) else left * 0.0
 
     def epsilon(self, *, delta: float | None = None) -> float:
         """The epsilon that the whole budget promises, rounded up; it does not depend on what was charged. Public.
@@ -109,7 +113,7 @@ class Filter(Account[Budget[Any]]):
             Unsupported: no theorem gives this mechanism a cost here.
         """
         after = self._notion.after(self._totals, mechanism)
-        fits = self._spent_by is None and self._notion.holds(after)
+        fits = self._spent_by is None and not self._forgotten and self._notion.holds(after)
         return fits and (not units or self._notion.holds(self._notion.after_in_units(self._totals, mechanism)))
 
     def charge(self, mechanism: mechanisms.Mechanism) -> None:
@@ -123,20 +127,34 @@ class Filter(Account[Budget[Any]]):
             self.refuse_if_given()
             notion, totals = self._notion, self._totals
             after = notion.after(totals, mechanism)
-            if not notion.holds(after):
+            if self._forgotten or not notion.holds(after):
+                why = "forget() gave up what was left" if self._forgotten else notion.refusal(totals, mechanism)
                 raise BudgetExceeded(
-                    f"{mechanism!r} does not fit: {notion.refusal(totals, mechanism)}",
+                    f"{mechanism!r} does not fit: {why}",
                     asked=notion.asked(totals, mechanism),
                     spent=notion.spent(totals),
-                    left=notion.left(totals),
+                    left=self.left,
                 )
             self._notion, self._totals = notion.settle(mechanism, after)
             self._count += mechanisms.rounds(mechanism)
 
+    def forget(self) -> None:
+        """Give up what is left, for good: nothing is admitted from now on. What was spent stays spent.
+
+        For whoever may be asked to forget what a budget was for, as a browser is when a site's data are cleared: a
+        budget that began anew would be a second one for the same data.
+
+        Raises:
+            BudgetExceeded: it was given away before.
+        """
+        with self._lock:
+            self.refuse_if_given()
+            self._forgotten = True
+
     def state(self) -> dict[str, Any]:
         """Everything needed to go on later; refused for a budget that was given away, because a copy would be fresh."""
         self.refuse_if_given()
-        return super().state()
+        return {**super().state(), **({"forgotten": True} if self._forgotten else {})}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
@@ -147,7 +165,9 @@ class Filter(Account[Budget[Any]]):
                 f"state: units_in_one={state['units_in_one']!r} must be {FINE}: it was saved by a version that counts "
                 "in other units"
             )
-        return super().from_state(state)
+        account = super().from_state(state)
+        account._forgotten = bool(state.get("forgotten", False))
+        return account
 
     def _saved(self) -> dict[str, Any]:
         return {"spent": list(self._totals), "units_in_one": FINE}

@@ -24,7 +24,7 @@ from almoner.curves.planned import _table as planned_table
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual._planned_costs import FromPlan
 
-__all__ = ["Costs", "Quadratic", "TakingPart", "at_least", "costs_of", "search_allowance"]
+__all__ = ["Costs", "Power", "TakingPart", "at_least", "costs_of", "search_allowance"]
 
 _GRID = 512  # norms in a table; each rounded up to the next: at most 1.1 % in the norm
 _SPAN = 256.0  # from sensitivity / _SPAN to sensitivity
@@ -61,8 +61,11 @@ class Costs(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Quadratic:
-    """cost = factor * norm**2, exactly ``full`` at the sensitivity: Gaussian noise in every notion.
+class Power:
+    """cost = factor * norm**power, exactly ``full`` at the sensitivity.
+
+    The square for Gaussian noise in every notion and for Laplace noise in zCDP, the norm itself for Laplace noise in
+    pure budgets.
 
     A full price of RANGE stands for all that are larger; the factor is that of the price itself.
     """
@@ -70,11 +73,13 @@ class Quadratic:
     full: tuple[int, ...]
     factor: tuple[float, ...]
     sensitivity: float
+    power: int = 2
 
     @property
     def smallest(self) -> float:
         """Smaller contributions, but for 0, are rounded up to this, lest their costs vanish."""
-        return min(max(TINY, TINY / sqrt(min(self.factor))), self.sensitivity)
+        least = min(self.factor)
+        return min(max(TINY, TINY / (sqrt(least) if self.power == 2 else least)), self.sensitivity)
 
     @property
     def grid(self) -> NDArray[np.float64]:
@@ -88,11 +93,13 @@ class Quadratic:
         full = xp.asarray(self.full, dtype=xp.int64, device=given.device)
         top = xp.astype(full, xp.float64)
         # rounded up three times over; never above the full price, which is a bound for all
-        cost = xp.minimum(xp.ceil((safe * safe)[:, None] * factor), top)
+        powers = safe * safe if self.power == 2 else safe
+        cost = xp.minimum(xp.ceil(powers[:, None] * factor), top)
         return xp.where(cost >= top, full, xp.astype(cost, xp.int64)), known
 
     def allowance(self, left: Array, xp: Library) -> Array | None:
-        root = xp.sqrt(xp.astype(left, xp.float64) / self.factor[0]) * (1 - 1e-15)
+        power = xp.astype(left, xp.float64) / self.factor[0]
+        root = (xp.sqrt(power) if self.power == 2 else power) * (1 - 1e-15)
         return xp.where(left >= self.full[0], self.sensitivity, xp.where(root < self.sensitivity, root, 0.0))
 
 
@@ -226,11 +233,12 @@ def costs_of(notion: Notion, step: mechanisms.Mechanism, most: int = 0) -> Costs
     full = _capped(prices)
     if sensitivity is None:
         return TakingPart(full)
-    if isinstance(leaf, mechanisms.Gaussian | mechanisms.DiscreteGaussian):
+    power = notion.person_power(leaf)
+    if power is not None:
         if not max(prices) < _MOST:
             raise ArgumentError(f"step={step!r} stands for too many rounds, or has too little noise")
-        square = Fraction(sensitivity) ** 2  # of the price itself: small contributions cost less than RANGE
-        return Quadratic(full, tuple(_above(Fraction(units) / square) for units in prices), sensitivity)
+        largest = Fraction(sensitivity) ** power  # of the price itself: small contributions cost less than RANGE
+        return Power(full, tuple(_above(Fraction(units) / largest) for units in prices), sensitivity, power)
     return _table(notion, leaf, count, sensitivity)
 
 

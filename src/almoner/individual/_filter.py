@@ -16,7 +16,7 @@ from almoner._units import MEASURE, RANGE
 from almoner.accounting import meaning
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual._accounts import Accounts, People
-from almoner.individual._costs import Costs, Quadratic, costs_of, search_allowance
+from almoner.individual._costs import Costs, Power, costs_of, search_allowance
 from almoner.individual._fast_charge import charge_all
 from almoner.individual._rests import Rests
 from almoner.individual._shares import checked_shares, guesses, promised, spent_at_start
@@ -25,7 +25,7 @@ from almoner.individual._statements import BudgetStatement
 __all__ = ["Filter"]
 
 _BUDGETS: tuple[type[filters.Filter], ...] = (
-    *(filters.Gaussian, filters.Zcdp, filters.RenyiOrder, filters.RenyiCurve),
+    *(filters.Basic, filters.Gaussian, filters.Zcdp, filters.RenyiOrder, filters.RenyiCurve),
     *(filters.Renyi, filters.Residue, filters.Planned),
 )
 
@@ -36,8 +36,9 @@ class Filter(Accounts):
     Args:
         people: public or private as the caller decides: a whole number n (people are then rows 0 to n-1), or the ids of
             the people, hashable and different.
-        budget: a fresh filters.Gaussian, Zcdp, RenyiOrder, RenyiCurve, Renyi, Residue or Planned: what each person may
-            spend. It is a description here and is never charged itself.
+        budget: a fresh filters.Basic (with delta=0: pure budgets, of which Laplace noise takes the L1 norm over its
+            scale), Gaussian, Zcdp, RenyiOrder, RenyiCurve, Renyi, Residue or Planned: what each person may spend. It is
+            a description here and is never charged itself.
         shares: (n,) private, in (0, 1]: the part of the budget, in its measure, that each person may spend (of planned
             rounds, rounded down); fixed by public facts, or by that person's own data and wishes. None: all of it. See
             :func:`almoner.individual.shares` for epsilons. The budgets are private unless they are public by
@@ -65,7 +66,7 @@ class Filter(Accounts):
         device: object = None,
     ) -> None:
         if not isinstance(budget, _BUDGETS):
-            kinds = "filters.Gaussian, Zcdp, RenyiOrder, RenyiCurve, Renyi, Residue or Planned"
+            kinds = "filters.Basic, Gaussian, Zcdp, RenyiOrder, RenyiCurve, Renyi, Residue or Planned"
             raise Unsupported(f"budget={budget!r}: accounts need a {kinds}")
         budget.refuse_if_given()
         if budget.count:
@@ -203,7 +204,7 @@ class Filter(Accounts):
             rows = self._rows(people)
             given = self._contributions(costs, norms, self._spent.shape[0] if rows is None else rows.shape[0])
             active = cast(Mask, self._xp.empty(given.shape, dtype=self._xp.bool, device=self._device))
-            if rows is None and isinstance(costs, Quadratic) and not over and self._is_fast(given):
+            if rows is None and isinstance(costs, Power) and not over and self._is_fast(given):
                 spent = cast(NDArray[np.int64], self._spent)
                 charge_all(costs, self._most[0], spent[:, 0], cast(Any, given), cast(Any, active))
                 return self._like(active, norms)
@@ -240,13 +241,29 @@ class Filter(Accounts):
             norms = self._xp.ones(shape, dtype=self._xp.bool, device=self._device)
         elif norms is None:
             norms = self._xp.full(shape, costs.sensitivity, dtype=self._xp.float64, device=self._device)
-        broke = ~self.charge(step, norms, people)
-        nothing_left = self._notion.person_nothing_left()
+        self._empty(rows, ~self.charge(step, norms, people))
+
+    def forget(self, people: People | None = None) -> None:
+        """Give up what people have left, for good: all of it counts as spent, and they contribute nothing from now on.
+
+        Args:
+            people: rows or ids, private; default all people.
+
+        Raises:
+            ArgumentError, UnknownPerson: nobody's account was changed.
+        """
+        rows = self._rows(people)
+        count = self._spent.shape[0] if rows is None else rows.shape[0]
+        self._empty(rows, self._xp.ones((count,), dtype=self._xp.bool, device=self._device))
+
+    def _empty(self, rows: Array | None, lost: Mask) -> None:
+        """Leave nothing to these (k,) of some rows, or of all."""
         with self._lock:
+            nothing_left = self._notion.person_nothing_left()
             emptied = self._xp.asarray(nothing_left, dtype=self._xp.int64, device=self._device)
             where = slice(None) if rows is None else rows
-            self._set_totals(where, self._xp.where(broke[:, None], emptied, self._totals(where)))
-            self._rests.clear(where, self._spent.shape[0], broke)
+            self._set_totals(where, self._xp.where(lost[:, None], emptied, self._totals(where)))
+            self._rests.clear(where, self._spent.shape[0], lost)
 
     def admits(self, step: mechanisms.Mechanism, norms: Array, people: People | None = None) -> Mask:
         """(n,) bool, private: who could pay. Asking changes nothing; arguments as for ``charge``."""

@@ -47,7 +47,8 @@ def promised(notion: Budget[object], shares: NDArray[np.float64], delta: float |
         delta = notion.delta
         if delta is None:
             raise ArgumentError("delta=None: the budget has no delta of its own, so give one")
-    _check.between(0, 1, delta=delta)
+    if delta != notion.delta:  # which is 0 of pure budgets
+        _check.between(0, 1, delta=delta)
     at = delta
     return _each(notion, shares, lambda units: notion.person_epsilon(units, at))
 

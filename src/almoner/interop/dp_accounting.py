@@ -7,6 +7,8 @@ one person with all of that person's records; an event that only has a meaning u
     Gaussian          Gaussian                        SelfComposed    Repeated
     Laplace           Laplace                         ZCDp, xi = 0    Zcdp
     DiscreteLaplace   Pure                            ZCDp, xi > 0    Renyi
+    EpsilonDelta      Approximate                     PermuteAndFlip  Pure
+    DiscreteGaussian  DiscreteGaussian                ExponentialMechanism  Exponential
     PoissonSampled of Gaussian                        SampledGaussian
     PoissonSampled of Laplace or DiscreteLaplace      Pure
     RepeatAndSelect                                   BestOf
@@ -52,6 +54,18 @@ def _certified(run: mechanisms.Mechanism, delta: float) -> float:
 def _basic(run: mechanisms.Mechanism, delta: float) -> float:
     sums = approximate.of(run)
     return sums.epsilon if sums.delta <= delta else inf
+
+
+def _at(epsilon: Callable[[mechanisms.Mechanism, float], float], run: mechanisms.Mechanism, delta: float) -> float:
+    """The epsilon of a run at delta, in [0, 1]; at 0 its pure one, inf where a round has none."""
+    if delta == 1 or not mechanisms.leaves(run):
+        return 0.0
+    try:
+        return float(epsilon(run, delta) if delta else _basic(run, 0.0))
+    except Unsupported:
+        if delta:
+            raise
+        return inf
 
 
 NOTIONS: dict[str, Callable[[mechanisms.Mechanism, float], float]] = {
@@ -123,6 +137,11 @@ def accountant(notion: str = "tightest", *, null_records: bool = False) -> "Priv
             self._exposed = False
 
         def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
+            if type(event) is _events().ComposedDpEvent:
+                found = (self._maybe_compose(part, count, do_compose) for part in event.events)
+                return next((refused for refused in found if refused is not None), None)
+            if type(event) is _events().SelfComposedDpEvent:
+                return self._maybe_compose(event.event, count * event.count, do_compose) if event.count else None
             try:
                 mechanism = None if _exposes(event) else _read(_without_idle(event), null_records=null_records)
                 if mechanism is not None:
@@ -138,8 +157,7 @@ def accountant(notion: str = "tightest", *, null_records: bool = False) -> "Priv
         def get_epsilon(self, target_delta: float) -> float:
             if self._exposed:
                 return inf
-            run = mechanisms.Composed(tuple(self._rounds))
-            return float(epsilon(run, target_delta)) if mechanisms.leaves(run) else 0.0
+            return _at(epsilon, mechanisms.Composed(tuple(self._rounds)), target_delta)
 
     return Accountant()
 
@@ -185,6 +203,8 @@ def _exposes(event: Any) -> bool:
         return bool(event.standard_deviation == 0) and any(chance and each for each, chance in chances)
     if kind is events.RandomizedResponseDpEvent:
         return bool(event.noise_parameter == 0 and event.num_buckets != 1)
+    if kind is getattr(events, "DiscreteGaussianDpEvent", None):
+        return bool(event.sigma == 0 and event.sensitivity)
     sampled = kind is events.TruncatedSubsampledGaussianDpEvent and event.sampling_probability
     noisy = (events.GaussianDpEvent, events.LaplaceDpEvent, events.SingleEpochTreeAggregationDpEvent)
     if sampled or kind in noisy:
@@ -193,17 +213,10 @@ def _exposes(event: Any) -> bool:
 
 
 def _without_idle(event: Any) -> Any:
-    """An event without samples of rate 0, which take nobody, and without what is repeated 0 times."""
-    events, kind = _events(), type(event)
-    sampled = kind in (events.PoissonSampledDpEvent, events.TruncatedSubsampledGaussianDpEvent)
-    repeated = kind is events.SelfComposedDpEvent
-    if (sampled and event.sampling_probability == 0) or (repeated and not event.count):
-        return events.NoOpDpEvent()
-    if repeated:
-        return events.SelfComposedDpEvent(_without_idle(event.event), event.count)
-    if kind is events.ComposedDpEvent:
-        return events.ComposedDpEvent([_without_idle(part) for part in event.events])
-    return event
+    """An event, or the empty one in the place of a sample of rate 0, which takes nobody."""
+    events = _events()
+    samples = (events.PoissonSampledDpEvent, events.TruncatedSubsampledGaussianDpEvent)
+    return events.NoOpDpEvent() if type(event) in samples and event.sampling_probability == 0 else event
 
 
 def to_event(mechanism: mechanisms.Mechanism) -> "dp_event.DpEvent":
@@ -273,11 +286,18 @@ def from_pld(pld: "PrivacyLossDistribution") -> mechanisms.DominatingPair:
 
 def _readers(*, null_records: bool) -> dict[type, Callable[[Any], mechanisms.Mechanism]]:
     events = _events()
+    newer: dict[str, Callable[[Any], mechanisms.Mechanism]] = {
+        "EpsilonDeltaDpEvent": _approximate,
+        "DiscreteGaussianDpEvent": _discrete_gaussian,
+        "ExponentialMechanismDpEvent": lambda event: mechanisms.Exponential(event.epsilon),
+        "PermuteAndFlipDpEvent": lambda event: mechanisms.Pure(event.epsilon),
+    }
 
     def inner(event: object) -> mechanisms.Mechanism:
         return _read(event, null_records=null_records)
 
     readers: dict[type, Callable[[Any], mechanisms.Mechanism]] = {
+        **{getattr(events, name): reader for name, reader in newer.items() if hasattr(events, name)},
         events.NoOpDpEvent: lambda _: mechanisms.Composed(()),
         events.GaussianDpEvent: lambda event: mechanisms.Gaussian(_noise(event)),
         events.LaplaceDpEvent: lambda event: mechanisms.Laplace(_noise(event)),
@@ -312,6 +332,21 @@ def _discrete_laplace(event: "dp_event.DiscreteLaplaceDpEvent") -> mechanisms.Me
     """Two whole numbers that are so far apart differ in probability by at most the exponential of the product."""
     _check.positive(noise_parameter=event.noise_parameter, sensitivity=event.sensitivity)
     return mechanisms.Pure(event.noise_parameter * event.sensitivity * _UP)
+
+
+def _approximate(event: Any) -> mechanisms.Mechanism:
+    """(0, 0) is nothing at all."""
+    one = mechanisms.Approximate(event.epsilon, event.delta)
+    return one if one.epsilon or one.delta else mechanisms.Composed(())
+
+
+def _discrete_gaussian(event: Any) -> mechanisms.Mechanism:
+    """In several dimensions, or in a number that is not known, it is zCDP as continuous noise is."""
+    if event.sensitivity == 0:
+        mechanisms.Gaussian(event.sigma)  # refuses what is no noise
+        return mechanisms.Composed(())
+    one = mechanisms.DiscreteGaussian(event.sigma, event.sensitivity)
+    return one if event.dimension == 1 else mechanisms.Zcdp((one.sensitivity / one.sigma) ** 2 / 2 * _UP)
 
 
 def _best_of(event: "dp_event.RepeatAndSelectDpEvent", one: mechanisms.Mechanism) -> mechanisms.Mechanism:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from almoner.errors import ArgumentError
-from almoner.training.images.features import Scattering, Whitened, cached
 from almoner.training.images.drawings import Strokes
+from almoner.training.images.features import Scattering, Whitened, cached
 
 # kymatio 0.3.0, Scattering2D(J=2, shape=(16, 20), L=4), its filters scaled by 3.1415 where ours have pi:
 # the mean of each channel, and its value at the upper right

@@ -7,8 +7,8 @@ import pytest
 
 from almoner.errors import ArgumentError, DataError
 from almoner.training.images import image_classifier
-from almoner.training.images.features import Patches, Scattering
 from almoner.training.images.drawings import Scenes, Strokes
+from almoner.training.images.features import Patches, Scattering
 from almoner.training.images.image_classifier import ImageClassifier
 
 

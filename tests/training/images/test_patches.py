@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from almoner.errors import ArgumentError
-from almoner.training.images.features import Patches
 from almoner.training.images.drawings import Scenes
+from almoner.training.images.features import Patches
 
 
 def patches(**options):

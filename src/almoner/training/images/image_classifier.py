@@ -18,8 +18,8 @@ from almoner.curves import gaussian
 from almoner.errors import ArgumentError
 from almoner.training._card import Card
 from almoner.training._linear.estimator import Descent, LogisticRegression
-from almoner.training.images.features import Patches, Scattering, Whitened, cached
 from almoner.training.images.drawings import Drawings, Scenes, Shapes, Strokes
+from almoner.training.images.features import Patches, Scattering, Whitened, cached
 
 __all__ = ["ImageClassifier"]
 
