@@ -74,7 +74,7 @@ def epsilon(
     from almoner.accounting.meaning import of as meaning_of
     from almoner.curves._totals import totals
 
-    for path in (certificate, csv):
+    for path in filter(None, (certificate, csv)):
         check_new_file(path, force=force)
     _check.noise(noise_multiplier=noise_multiplier)
     rate, count = sampling.rate_and_steps()

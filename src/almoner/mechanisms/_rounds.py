@@ -46,12 +46,20 @@ class Mechanism:
     def __post_init__(self) -> None:
         """Check each field by the rule of its name."""
         _settle(self)
-        given = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-        _check.noise(**{name: given[name] for name in ("sigma", "scale", "sensitivity") if name in given})
-        _check.amount(**{name: given[name] for name in ("epsilon", "eta", "rho") if name in given})
-        if "sample_rate" in given:
-            _check.positive(sample_rate=given["sample_rate"])
-        _check.within(0, 1, **{name: given[name] for name in ("delta", "sample_rate") if name in given})
+        noise: dict[str, object] = {}
+        for name in self.__dataclass_fields__:  # type: ignore[attr-defined]
+            value = getattr(self, name)
+            if name in ("sigma", "scale", "sensitivity"):
+                noise[name] = value
+            elif name in ("epsilon", "eta", "rho"):
+                _check.amount(**{name: value})
+            elif name == "delta":
+                _check.within(0, 1, delta=value)
+        if noise:
+            _check.noise(**noise)
+        if isinstance(self, SampledGaussian):
+            _check.positive(sample_rate=self.sample_rate)
+            _check.within(0, 1, sample_rate=self.sample_rate)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _: Any, handler: Any) -> dict[str, Any]:
