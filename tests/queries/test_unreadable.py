@@ -152,9 +152,10 @@ READ = {
 
 def lines_to_write(form, message):
     """The line of the message for this form, as arguments of Python and as lines of TOML."""
-    if "view='''" in message:
-        view = re.search(r"view='''(.*?)'''", message)[1]
-        return {"view": view}, f"view='''{view}'''"
+    if "view = '''" in message:
+        view = re.search(r"view = '''(.*?)'''", message)[1]
+        assert f"Table(data, view={view!r})" in message
+        return {"view": view}, f"view = '''{view}'''"
     types = ast.literal_eval(re.search(r"types=({.*?})", message)[1])
     toml = re.search(r"in TOML: (types = {.*?})\)", message)[1]
     other = {"groups": "decimal point", "currency": "decimal point", "letters in ids": "text"}.get(form)

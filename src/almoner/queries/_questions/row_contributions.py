@@ -16,8 +16,6 @@ Per = Literal["person", "row", "total"]
 """Whose distribution a question is about: people, each of one weight that is shared equally by their rows in the group;
 rows; or people by the total of their rows in the group."""
 
-PER: tuple[Per, ...] = ("person", "row", "total")
-
 
 @dataclass(frozen=True, slots=True)
 class CountRows:
