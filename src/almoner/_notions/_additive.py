@@ -160,14 +160,12 @@ class Zcdp(Scalar):
     """
 
     measure: ClassVar[str] = "rho"
+    person_powers: ClassVar[dict[type[mechanisms.Mechanism], int]] = {**Notion.person_powers, mechanisms.Laplace: 2}
     theorem: ClassVar[str] = "theory 4.2 and 3.2; Feldman & Zrnic (2021), Remark 4.4"
 
     def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
         no_failures(leaf, "Zcdp")
         return (up(zcdp.cost(leaf), per=FINE),)
-
-    def person_power(self, leaf: mechanisms.Mechanism) -> int | None:
-        return 2 if isinstance(leaf, mechanisms.Laplace) else super().person_power(leaf)
 
     def total(self, limits: tuple[int, ...]) -> zcdp.Zcdp:
         return zcdp.Zcdp(to_float(limits[0], per=FINE))
@@ -235,6 +233,7 @@ class Basic(Additive[tuple[float, float]]):
 
     limit: int
     failures: int = 0
+    person_powers: ClassVar[dict[type[mechanisms.Mechanism], int]] = {mechanisms.Laplace: 1}
     theorem: ClassVar[str] = "Rogers, Roth, Ullman & Vadhan (2016), section 3; theory 4.5"
 
     @cached_property
@@ -254,9 +253,6 @@ class Basic(Additive[tuple[float, float]]):
     def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
         epsilon, delta = approximate.cost(leaf)
         return up(epsilon, per=FINE), up(delta, per=FINE)
-
-    def person_power(self, leaf: mechanisms.Mechanism) -> int | None:
-        return 1 if isinstance(leaf, mechanisms.Laplace) else None
 
     def person_price(self, leaf: mechanisms.Mechanism, count: int = 1) -> Totals:
         no_failures(leaf, "Basic for accounts of people")

@@ -44,6 +44,12 @@ class Notion(ABC):
     A notion is a frozen value. It never holds what was spent: accounts do (``filters``, ``odometers``).
     """
 
+    person_powers: ClassVar[dict[type[mechanisms.Mechanism], int]] = {
+        mechanisms.Gaussian: 2,
+        mechanisms.DiscreteGaussian: 2,
+    }
+    """For accounts per person: the power of the norm that a round's price is a constant times of, where it is one."""
+
     @property
     @abstractmethod
     def columns(self) -> int:
@@ -85,10 +91,6 @@ class Notion(ABC):
     def person_round(self, leaf: mechanisms.Mechanism) -> mechanisms.Mechanism:
         """For accounts per person: the round in the form in which they price it."""
         return leaf
-
-    def person_power(self, leaf: mechanisms.Mechanism) -> int | None:
-        """For accounts per person: the price is this power of the norm times a constant; None where it is not."""
-        return 2 if isinstance(leaf, mechanisms.Gaussian | mechanisms.DiscreteGaussian) else None
 
     def person_table(self, leaf: mechanisms.Mechanism) -> _residue.Table | planned_table.Table | None:  # noqa: ARG002 - others use it
         """For accounts per person: charges by what is left; None where they do not depend on it."""

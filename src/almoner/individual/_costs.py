@@ -233,7 +233,7 @@ def costs_of(notion: Notion, step: mechanisms.Mechanism, most: int = 0) -> Costs
     full = _capped(prices)
     if sensitivity is None:
         return TakingPart(full)
-    power = notion.person_power(leaf)
+    power = notion.person_powers.get(type(leaf))
     if power is not None:
         if not max(prices) < _MOST:
             raise ArgumentError(f"step={step!r} stands for too many rounds, or has too little noise")
