@@ -33,7 +33,7 @@ from almoner.training._run.books import publish
 
 __all__ = ["Dropouts", "SquareRoot", "StillActive", "Tree"]
 
-LEAST = 0.01  # A person who can contribute less than this share of a step's sensitivity has dropped out
+LEAST = 0.01  # a person who can contribute less than this share of a step's sensitivity has dropped out
 
 
 class Dropouts(StoppingAccounts):
