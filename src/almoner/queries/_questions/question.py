@@ -51,7 +51,7 @@ class Question:
 
     table: TableName | None = None
     """The table of people that it is about, where a session has several; None for the first. Columns of the others may
-    be used too, as ``customers.age``."""
+    be used too, as ``people.age``."""
     where: Filter | None = None
     """The rows that count, a filter (see ``almoner.queries``); None for all."""
     by: By | None = ()
