@@ -254,7 +254,7 @@ class Filter(Accounts):
         """
         rows = self._rows(people)
         count = self._spent.shape[0] if rows is None else rows.shape[0]
-        self._empty(rows, self._xp.ones((count,), dtype=self._xp.bool, device=self._device))
+        self._empty(rows, cast(Mask, self._xp.ones((count,), dtype=self._xp.bool, device=self._device)))
 
     def _empty(self, rows: Array | None, lost: Mask) -> None:
         """Leave nothing to these (k,) of some rows, or of all."""
