@@ -142,7 +142,7 @@ class All(Uncopyable):
         _check.saved(state, "filter", "parts")
         if state["filter"] != cls.__name__:
             raise ArgumentError(f"state={state['filter']!r} must be the state of {cls.__name__}")
-        restored = cls(open=open if open is not None else lambda key: Basic(epsilon=1.0))
+        restored = cls(open=open if open is not None else lambda _: Basic(epsilon=1.0))
         restored._open = open
         for key, part in state["parts"]:
             _check.saved(part, "filter", "parameters")
