@@ -5,8 +5,8 @@ import pytest
 
 from almoner import queries
 from almoner.queries.plans import ASKS
-from almoner.service._http.analyst_routes import AnalystRoutes
 from almoner.service._http.openapi import document
+from almoner.service._http.routes import AnalystRoutes
 from services import COUNT, TOKENS, service, service_folder
 
 

@@ -42,6 +42,7 @@ Result = TypeVar("Result")
 _LOG = logging.getLogger("almoner.service")
 
 KEY_CHARACTERS = 120
+_MOST_NAMES = 4096
 SEPARATOR = "/"
 """Stands between the name of an analyst, which has none, and a key: nobody's key is ever another's."""
 
@@ -72,7 +73,7 @@ class AnalystApi:
 
     def __init__(self, policy: Policy, session: Session) -> None:
         self.policy, self.session = policy, session
-        self.metrics, self.rates = Metrics(), Rates()
+        self.metrics, self.rates, self.logins = Metrics(), Rates(), Rates()
         self._worked: dict[tuple[str, date], float] = {}
         self._views: dict[str, Analyst] = {}
         self._analysts: dict[str, AnalystTerms] = {}
@@ -400,7 +401,10 @@ def _to_midnight() -> int:
 
 
 class Rates:
-    """A bucket for each analyst, full at first: a minute's requests at once, and that rate on the whole."""
+    """A bucket for each name, full at first: a minute's requests at once, and that rate on the whole.
+
+    Of more than ``_MOST_NAMES`` it forgets the one that was not heard of for longest.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -410,10 +414,12 @@ class Rates:
         """0 if a request may be made, which is counted; else in how many seconds one may be made."""
         now = time.monotonic() if now is None else now
         with self._lock:
-            tokens, last = self._buckets.get(whose, (float(a_minute), now))
+            tokens, last = self._buckets.pop(whose, (float(a_minute), now))
             tokens = min(float(a_minute), tokens + (now - last) * a_minute / 60)
             allowed = tokens >= 1
             self._buckets[whose] = tokens - 1 if allowed else tokens, now
+            if len(self._buckets) > _MOST_NAMES:
+                del self._buckets[next(iter(self._buckets))]
             return 0 if allowed else ceil((1 - tokens) * 60 / a_minute)
 
 

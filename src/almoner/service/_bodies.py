@@ -36,6 +36,8 @@ MOST_TEXT = 4_000
 """Largest number of characters of all texts of a question together, but for public keys."""
 
 Finite = Annotated[float | str | None, Field(description="A number; 'inf', '-inf' or 'nan' where not finite.")]
+Cell = float | str | bool | None
+Cells = list[Cell | list[Cell | list[Cell]]]
 Share = Annotated[float, Field(ge=0, description="A share of each person's budget.")]
 
 
@@ -64,10 +66,10 @@ class ListedBody(TypedDict):
 class AnswerBody(ListedBody):
     """An answer."""
 
-    groups: Sequence[Sequence[Any]]
-    values: list[Any]
-    intervals: list[Any]
-    truth_intervals: list[Any] | None
+    groups: Sequence[Sequence[Cell | list[Cell]]]
+    values: Sequence[Cell | Cells]
+    intervals: Sequence[Cell | Cells]
+    truth_intervals: Sequence[Cell | Cells] | None
     estimand: str
     about: str
     about_budgets: str

@@ -16,11 +16,9 @@ from almoner.queries import Session
 from almoner.service._analyst_api import AnalystApi
 from almoner.service._apply_policy import apply_policy, check_against_data
 from almoner.service._holder_api import HolderApi
-from almoner.service._http.analyst_routes import AnalystRoutes
 from almoner.service._http.application import Guard, application
-from almoner.service._http.console import Console
-from almoner.service._http.holder_routes import HolderRoutes
-from almoner.service._http.pages import AnalystPages
+from almoner.service._http.pages import AnalystPages, Console
+from almoner.service._http.routes import AnalystRoutes, HolderRoutes
 from almoner.service.policies import Policy
 
 with _extras.need("starlette", "uvicorn", extra="service"):

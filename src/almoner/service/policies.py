@@ -208,9 +208,10 @@ class ServiceSettings(Model):
     """seconds; the time of every answer is a multiple of it"""
     https: bool = False
     """browsers reach the pages over https, through a proxy"""
-    visits: Annotated[str, Text(4_000)] | None = None
-    """the path of the folder with the keys that sign visits: if left out, the ledger's path and `.visits`; beside a
-    ledger in PostgreSQL, `"visits"`"""
+    visits: Annotated[str, Text(4_000)] | None = Field(
+        default=None, json_schema_extra={"x-default": "the ledger's path and `.visits`; on PostgreSQL `visits`"}
+    )
+    """the folder with the keys that sign visits; a path from the policy's folder"""
 
     @model_validator(mode="after")
     def _ports(self) -> Self:

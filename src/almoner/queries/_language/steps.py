@@ -7,7 +7,7 @@ from almoner.errors import ArgumentError
 from almoner.queries._language.expressions import Call, Expression, parts
 from almoner.queries._language.where import FUNCTIONS, parse_value
 
-__all__ = ["AGGREGATES", "Steps", "checked_steps", "parse_step"]
+__all__ = ["AGGREGATES", "MOST_STEPS", "Steps", "checked_steps", "parse_step"]
 
 AGGREGATES = frozenset({"all", "any", "count", "distinct", "first", "last", "max", "min", "sum"})
 """The functions of all of a person's rows."""
@@ -15,13 +15,13 @@ AGGREGATES = frozenset({"all", "any", "count", "distinct", "first", "last", "max
 Steps = tuple[tuple[str, str], ...]
 """Pairs of a column's name and what it is for a person."""
 
-_MOST = 100
+MOST_STEPS = 100
 
 
 def checked_steps(steps: object) -> Steps:
     """{name: aggregate} as pairs; refuses what is no aggregate of a person's rows."""
     pairs = tuple(steps.items()) if isinstance(steps, Mapping) else tuple(map(tuple, steps))  # type: ignore[call-overload]
-    if not 1 <= len(pairs) <= _MOST or not all(len(pair) == 2 and all(map(_is_text, pair)) for pair in pairs):
+    if not 1 <= len(pairs) <= MOST_STEPS or not all(len(pair) == 2 and all(map(_is_text, pair)) for pair in pairs):
         raise ArgumentError("each_person must be {name: aggregate}, as in {'visits': 'count()'}")
     if len({name.casefold() for name, _ in pairs}) < len(pairs):
         raise ArgumentError("each_person: each name once")

@@ -6,9 +6,10 @@ from typing import NamedTuple
 from almoner._check import told
 from almoner.errors import ArgumentError
 
-__all__ = ["Target", "check_auto", "target"]
+__all__ = ["SHARE", "Target", "check_auto", "target"]
 
-_SHARE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*(?:of\s+(\d[\d_]*(?:\.\d*)?(?:[eE]\+?\d+)?)\s*)?")
+SHARE = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*(?:of\s+(\d[\d_]*(?:\.\d*)?(?:[eE]\+?\d+)?)\s*)?"
+"""Pattern of an error that is a share."""
 
 
 class Target(NamedTuple):
@@ -26,7 +27,7 @@ def target(error: object) -> Target:
         ArgumentError: it is no positive number, and no share such as "2%" or "2% of 5000".
     """
     if isinstance(error, str):
-        match = _SHARE.fullmatch(error)
+        match = re.fullmatch(SHARE, error)
         if match:
             size = None if match[2] is None else float(match[2])
             read = Target(float(match[1]) / 100, relative=True, of=size)
