@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from almoner import _extras
 from almoner.errors import AlmonerError, ArgumentError
 from almoner.ledger import Ledger
-from almoner.queries import Session
 from almoner.service._analyst_api import AnalystApi
 from almoner.service._apply_policy import apply_policy, check_against_data
 from almoner.service._holder_api import HolderApi
@@ -59,20 +58,16 @@ def opened(policy: Policy, *, create: bool = False) -> OpenService:
     try:
         check_against_data(policy, session)
         apply_policy(policy, session)
-        return _made(policy, session)
+        api = AnalystApi(policy, session)
     except BaseException:
         session.close()
         raise
-
-
-def _made(policy: Policy, session: Session) -> OpenService:
-    api = AnalystApi(policy, session)
-    holder_api = HolderApi(api)
     try:
+        holder_api = HolderApi(api)
         analysts = [*AnalystRoutes(api).handlers, *AnalystPages(api).handlers]
         holder = [*HolderRoutes(holder_api).handlers, *Console(holder_api).handlers]
     except BaseException:
-        api.worker.stop()
+        api.close()
         raise
     return OpenService(api, application(analysts, api.metrics), application(holder, api.metrics))
 
@@ -137,7 +132,7 @@ def serve(
         changed: told in words what came of that.
     """
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # else strangers fill the log with what they send
-    settings = policy.service
+    settings = policy.file.service
     sockets = [
         _bound("port", settings.host, settings.port),
         _bound("holder_port", settings.holder_host, settings.holder_port),

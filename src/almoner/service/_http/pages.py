@@ -25,7 +25,7 @@ from almoner.service._http.login import HOLDER, Visit, Visits, analyst_of, in_fo
 from almoner.service._http.routes import ask, count_request
 from almoner.service._refusals import Refused, problem_of, refusing
 from almoner.service._tokens import holder_of
-from almoner.service.policies import AnalystTerms, Column, Policy
+from almoner.service.policies import AnalystTerms, ColumnPart, Policy
 
 __all__ = ["AnalystPages", "Console"]
 
@@ -214,10 +214,10 @@ class Console(_Pages):
         return [*super().handlers, ("POST", "/verify", self._page(self._verify, form=True))]
 
     def _name(self, token: str) -> str | None:
-        return holder_of(token, {HOLDER: self._analysts.policy.holder_token})
+        return holder_of(token, {HOLDER: self._analysts.policy.file.holder.token})
 
     def _token(self, _: str) -> str:
-        return self._analysts.policy.holder_token
+        return self._analysts.policy.file.holder.token
 
     def _admit(self, name: str) -> str:
         return name
@@ -363,22 +363,21 @@ def question_of(fields: Fields, policy: Policy, symbol: str, budget: float) -> d
     """
     asks = fields.get("ask", "")
     values: dict[str, Any] = {"ask": "quantiles" if asks == "median" else asks, "table": fields.get("table", "")}
-    column = _column(policy, fields.get("column", ""))
+    column, by = (_column(policy, fields.get(name, "")) for name in ("column", "by"))
     if asks in ("sum", "mean", "median"):
         if column is None:
             raise Refused(422, "question", "a sum, a mean and a median need a column")
-        low, high = (_number(fields, end, getattr(column, end)) for end in ("low", "high"))
+        values["column"], told = column
+        low, high = (_number(fields, end, getattr(told, end)) for end in ("low", "high"))
         if low is None or high is None:
             raise Refused(422, "question", "the column needs a lowest and a highest value")
-        values["column"] = column.name
         values |= _bins(low, high) if asks == "median" else {"low": low, "high": high}
     if asks in ("sum", "count"):
         values["clip"] = _number(fields, "clip", None)
     if fields.get("anyway") == "yes":
         values["anyway"] = True
-    by = _column(policy, fields.get("by", ""))
     if by is not None:
-        values["by"] = {by.name: [str(key) if hasattr(key, "isoformat") else key for key in by.keys]}
+        values["by"] = {by[0]: [str(key) if hasattr(key, "isoformat") else key for key in by[1].keys]}
     if fields.get("where", "").strip():
         values["where"] = fields["where"].strip()
     price = _number(fields, "price", None)
@@ -394,14 +393,11 @@ def _bins(low: float, high: float) -> dict[str, Any]:
     return {"edges": [low + place * (high - low) / _BINS for place in range(_BINS + 1)], "levels": [0.5]}
 
 
-def _column(policy: Policy, name: str) -> Column | None:
-    """A column by the name of its table and its own."""
+def _column(policy: Policy, name: str) -> tuple[str, ColumnPart] | None:
+    """A column by the name of its table and its own, with its own."""
     table, _, column = name.partition(".")
-    for one in policy.data_sets:
-        for each in one.columns:
-            if (one.name, each.name) == (table, column):
-                return each
-    return None
+    part = policy.file.tables.get(table)
+    return None if part is None or column not in part.columns else (column, part.columns[column])
 
 
 def _number(fields: Fields, name: str, default: float | None) -> float | None:

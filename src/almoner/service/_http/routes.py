@@ -161,7 +161,7 @@ class HolderRoutes:
         return Response(await self._do(self._api.exposition), media_type="text/plain; version=0.0.4")
 
     def _check(self, request: Request) -> None:
-        token = self._api.analysts.policy.holder_token
+        token = self._api.analysts.policy.file.holder.token
         if holder_of(bearer(request), {HOLDER: token}) is None:
             raise Refused(401, "token", "the data holder's token is needed: Authorization: Bearer ...")
 
