@@ -25,7 +25,7 @@ from almoner.service._http.login import HOLDER, Visit, Visits, analyst_of, in_fo
 from almoner.service._http.routes import ask, count_request
 from almoner.service._refusals import Refused, problem_of, refusing
 from almoner.service._tokens import holder_of
-from almoner.service.policies import AnalystTerms, ColumnPart, Policy
+from almoner.service.policies import AnalystTerms, Policy
 
 __all__ = ["AnalystPages", "Console"]
 
@@ -233,17 +233,8 @@ class Console(_Pages):
     def _filled(self, visit: Visit) -> str:
         api = self._api
         told, people, spending, alarms = refusing(lambda: (api.overview(), api.people(), api.spending(), api.alarms()))
-        return _html.render(
-            "console.html",
-            visit=visit,
-            api=api,
-            told=told,
-            people=people,
-            spending=spending,
-            days=_days(spending["by_day"])[-_DAYS:],
-            most=_DAYS,
-            alarms=alarms,
-        )
+        values = {"visit": visit, "api": api, "told": told, "people": people, "spending": spending, "alarms": alarms}
+        return _html.render("console.html", **values, days=_days(spending["by_day"])[-_DAYS:], most=_DAYS)
 
 
 def _days(spent: list[dict[str, Any]]) -> list[tuple[str, str, float]]:
@@ -340,17 +331,14 @@ def options_of(data_sets: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[s
     Args:
         data_sets: as analysts see them.
     """
-    tables = [one["name"] for one in data_sets]
-    found: dict[str, list[tuple[str, str]]] = {"tables": [(name, name) for name in tables], "numbers": [], "keyed": []}
-    for one in data_sets:
-        for each in one["columns"]:
-            name = f"{one['name']}.{each['name']}"
-            option = (name, name if len(tables) > 1 else each["name"])
-            if each["kind"] in ("number", "whole", "bool"):
-                found["numbers"].append(option)
-            if each["keys"]:
-                found["keyed"].append(option)
-    return found
+    told = [(one["name"], each) for one in data_sets for each in one["columns"]]
+    several = len(data_sets) > 1
+    named = [(f"{table}.{each['name']}", f"{table}." * several + each["name"], each) for table, each in told]
+    return {
+        "tables": [(one["name"], one["name"]) for one in data_sets],
+        "numbers": [(value, words) for value, words, each in named if each["kind"] in ("number", "whole", "bool")],
+        "keyed": [(value, words) for value, words, each in named if each["keys"]],
+    }
 
 
 def question_of(fields: Fields, policy: Policy, symbol: str, budget: float) -> dict[str, Any]:
@@ -361,14 +349,15 @@ def question_of(fields: Fields, policy: Policy, symbol: str, budget: float) -> d
         policy: says which columns and keys there are.
         symbol, budget: of the ledger's measure.
     """
-    asks = fields.get("ask", "")
+    tables = policy.file.tables.items()
+    known = {f"{table}.{name}": part for table, told in tables for name, part in told.columns.items()}
+    asks, column, by = (fields.get(name, "") for name in ("ask", "column", "by"))
     values: dict[str, Any] = {"ask": "quantiles" if asks == "median" else asks, "table": fields.get("table", "")}
-    column, by = (_column(policy, fields.get(name, "")) for name in ("column", "by"))
     if asks in ("sum", "mean", "median"):
-        if column is None:
+        if column not in known:
             raise Refused(422, "question", "a sum, a mean and a median need a column")
-        values["column"], told = column
-        low, high = (_number(fields, end, getattr(told, end)) for end in ("low", "high"))
+        values["column"] = column.partition(".")[2]
+        low, high = (_number(fields, end, getattr(known[column], end)) for end in ("low", "high"))
         if low is None or high is None:
             raise Refused(422, "question", "the column needs a lowest and a highest value")
         values |= _bins(low, high) if asks == "median" else {"low": low, "high": high}
@@ -376,8 +365,8 @@ def question_of(fields: Fields, policy: Policy, symbol: str, budget: float) -> d
         values["clip"] = _number(fields, "clip", None)
     if fields.get("anyway") == "yes":
         values["anyway"] = True
-    if by is not None:
-        values["by"] = {by[0]: [str(key) if hasattr(key, "isoformat") else key for key in by[1].keys]}
+    if by in known:
+        values["by"] = [by.partition(".")[2]]  # with the keys that the policy says
     if fields.get("where", "").strip():
         values["where"] = fields["where"].strip()
     price = _number(fields, "price", None)
@@ -391,13 +380,6 @@ def _bins(low: float, high: float) -> dict[str, Any]:
     if not low < high:
         raise Refused(422, "question", "the lowest value must be below the highest")
     return {"edges": [low + place * (high - low) / _BINS for place in range(_BINS + 1)], "levels": [0.5]}
-
-
-def _column(policy: Policy, name: str) -> tuple[str, ColumnPart] | None:
-    """A column by the name of its table and its own, with its own."""
-    table, _, column = name.partition(".")
-    part = policy.file.tables.get(table)
-    return None if part is None or column not in part.columns else (column, part.columns[column])
 
 
 def _number(fields: Fields, name: str, default: float | None) -> float | None:
