@@ -161,6 +161,7 @@ def table(model: Any) -> str:
         said = "required" if field.is_required() else "none" if default in (None, (), [], {}, "") else said
         said = f"`{said}`" if isinstance(default, str | bool) and default != "" else said
         said = "none" if hasattr(type(default), "model_fields") else said
+        said = (getattr(field, "json_schema_extra", None) or {}).get("x-default", said)
         kind = kind_of(Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation)
         words = " ".join((field.description or about.get(name, "")).replace("``", "`").split())
         lines.append(f"| `{field.alias or name}` | {kind} | {said} | {words} |")

@@ -236,4 +236,5 @@ def test_both_ports_are_not_the_same(tmp_path):
     text = changed("holder_port = 0", "holder_port = 8090", changed("\nport = 0", "\nport = 8090"))
     with pytest.raises(ArgumentError, match=r"service\.holder_port must differ from the port of analysts"):
         read(tmp_path, text)
-    assert read(tmp_path, changed("holder_port = 8090", 'holder_port = 8090\nholder_host = "::1"', text)).service.port
+    other = changed("holder_port = 8090", 'holder_port = 8090\nholder_host = "::1"', text)
+    assert read(tmp_path, other).file.service.port == 8090

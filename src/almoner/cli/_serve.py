@@ -58,7 +58,7 @@ def serve(
 
 def _read(path: Path, host: str | None, port: int | None, holder_port: int | None) -> "Policy":
     from almoner._reading import read
-    from almoner.service.policies import Policy
+    from almoner.service.policies import Policy, ServiceSettings
 
     given = Policy.read(path)
     wanted = {"host": host, "port": port, "holder_port": holder_port}
@@ -66,7 +66,8 @@ def _read(path: Path, host: str | None, port: int | None, holder_port: int | Non
         if name != "host" and isinstance(value, int) and not 0 <= value <= 65_535:
             raise ArgumentError(f"--{name.replace('_', '-')}={value} must be a port, from 0 to 65535")
     places = {name: value for name, value in wanted.items() if value is not None}
-    return replace(given, service=read(type(given.service), given.service.model_dump() | places, where="service"))
+    service = read(ServiceSettings, given.file.service.model_dump() | places, where="service")
+    return replace(given, file=given.file.model_copy(update={"service": service}))
 
 
 def _ready(analysts: str, holder: str) -> None:

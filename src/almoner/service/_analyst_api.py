@@ -31,7 +31,6 @@ from almoner.service._bodies import (
 )
 from almoner.service._metrics import Metrics
 from almoner.service._padded_worker import PaddedWorker
-from almoner.service._public_state import PublicState
 from almoner.service._refusals import Refused
 from almoner.service.policies import AnalystTerms, Policy, fixed_part
 
@@ -42,6 +41,8 @@ Result = TypeVar("Result")
 _LOG = logging.getLogger("almoner.service")
 
 KEY_CHARACTERS = 120
+_MOST_NAMES = 4096
+_MOST_ANSWERS = 256
 SEPARATOR = "/"
 """Stands between the name of an analyst, which has none, and a key: nobody's key is ever another's."""
 
@@ -72,14 +73,14 @@ class AnalystApi:
 
     def __init__(self, policy: Policy, session: Session) -> None:
         self.policy, self.session = policy, session
-        self.metrics, self.rates = Metrics(), Rates()
+        self.metrics, self.rates, self.logins = Metrics(), Rates(), Rates()
         self._worked: dict[tuple[str, date], float] = {}
         self._views: dict[str, Analyst] = {}
         self._analysts: dict[str, AnalystTerms] = {}
         self._unreadable = self._changed = False
-        self._data = DataLog()
+        self._state: dict[str, str] = {}
         self._take_over(policy, session)
-        self.worker = PaddedWorker(policy.service.step, publish=self._catch_up)
+        self.worker = PaddedWorker(policy.file.service.step, publish=self._catch_up)
 
     def change_policy(self, policy: Policy) -> None:
         """Take over another policy of the same data, ledger and ports; returns when it is in force.
@@ -181,7 +182,14 @@ class AnalystApi:
             By name: "away" or "changed" (see ``Session.changed_files``). Under "", "unfit": they could not be read for
             a question, and none is answered until the service is started again.
         """
-        return self._data.state(self.session, unreadable=self._unreadable)
+        session, before = self.session, self._state
+        # what was closed can be opened again with all files as they were, and no others
+        files = session.changed_files if session.ledger.store.closed else session.refused_files
+        self._state = {**files, **({"": "unfit"} if self._unreadable else {})}
+        for name in before.keys() | self._state.keys():
+            if before.get(name) != self._state.get(name):  # names tables, and nothing of their rows
+                _LOG.warning(DATA_TEXTS[self._state.get(name)].format(name))
+        return self._state
 
     def _take_over(self, policy: Policy, session: Session) -> None:
         """Set what follows from a policy; those who are no analysts any more may still have requests under way."""
@@ -221,7 +229,7 @@ class AnalystApi:
             "purpose": terms.purpose,
             "expires": None if terms.expires is None else terms.expires.isoformat(),
             "limits": terms.limits,
-            "step": self.policy.service.step,
+            "step": self.policy.file.service.step,
             "shares_answers": terms.name in self.policy.sharing,
             "left": {
                 "share": so_far.left / budget,
@@ -237,13 +245,17 @@ class AnalystApi:
 
     def data_sets(self) -> DataSetsBody:
         """The data sets and their public columns."""
-        kinds, public = self.session.columns, self.session.public_columns
-        told: list[DataSetBody] = []
-        for each in self.policy.data_sets:
-            columns: list[Any] = [{**vars(one), "kind": kinds[each.name][one.name]} for one in each.columns]
-            told.append({"name": each.name, "about": each.about, "columns": columns})
-        lookups: list[PublicTableBody] = [{"name": name, "columns": columns} for name, columns in public.items()]
-        return {"data_sets": told, "public_tables": lookups}
+        kinds, told = self.session.columns, list[DataSetBody]()
+        for name, table in self.policy.file.tables.items():
+            columns: list[Any] = [
+                {"name": column, **part.model_dump(), "kind": kinds[name][column]}
+                for column, part in table.columns.items()
+            ]
+            told.append({"name": name, "about": table.about, "columns": columns})
+        public: list[PublicTableBody] = [
+            {"name": name, "columns": columns} for name, columns in self.session.public_columns.items()
+        ]
+        return {"data_sets": told, "public_tables": public}
 
     def answers(self, terms: AnalystTerms) -> list[ListedBody]:
         """The answers of an analyst, newest first, without their values."""
@@ -338,8 +350,7 @@ class AnalystApi:
 
     def _read(self, values: object) -> Question:
         """The question that plain values describe; the policy says the keys and bounds that are left out."""
-        question = asked(values)
-        tables = {each.name: each for each in self.policy.data_sets}
+        question, tables = asked(values), self.policy.file.tables
         table = tables.get(question.table or "") if question.table or len(tables) > 1 else next(iter(tables.values()))
         return question if table is None else _told(lambda: table.fill(question))
 
@@ -400,7 +411,10 @@ def _to_midnight() -> int:
 
 
 class Rates:
-    """A bucket for each analyst, full at first: a minute's requests at once, and that rate on the whole."""
+    """A bucket for each name, full at first: a minute's requests at once, and that rate on the whole.
+
+    Of more than ``_MOST_NAMES`` it forgets the one that was not heard of for longest.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -410,31 +424,74 @@ class Rates:
         """0 if a request may be made, which is counted; else in how many seconds one may be made."""
         now = time.monotonic() if now is None else now
         with self._lock:
-            tokens, last = self._buckets.get(whose, (float(a_minute), now))
+            tokens, last = self._buckets.pop(whose, (float(a_minute), now))
             tokens = min(float(a_minute), tokens + (now - last) * a_minute / 60)
             allowed = tokens >= 1
             self._buckets[whose] = tokens - 1 if allowed else tokens, now
+            if len(self._buckets) > _MOST_NAMES:
+                del self._buckets[next(iter(self._buckets))]
             return 0 if allowed else ceil((1 - tokens) * 60 / a_minute)
 
 
-class DataLog:
-    """A line in the log for each change of what can be asked about; it names tables, and nothing of their rows."""
+class PublicState:
+    """The public facts about each analyst. Reading them never waits for the ledger; ``read`` and ``catch_up`` may.
 
-    def __init__(self) -> None:
-        self._before: dict[str, str] = {}
+    Args:
+        views: each analyst's view of the session.
+    """
 
-    def state(self, session: Session, *, unreadable: bool) -> dict[str, str]:
-        """The tables about which no question can be answered now, by name, each with why.
+    def __init__(self, views: Mapping[str, Analyst]) -> None:
+        self._views = views
+        self._lock = threading.Lock()
+        self._so_far: dict[str, SoFar] = {}
+        self._by_key: dict[str, dict[str, Mapping[str, Any]]] = {name: {} for name in views}
+        self._made: dict[str, Answer] = {}
 
-        Args:
-            session: that is open, or was until its ledger was closed: then it can be opened again with all files as
-                they were, and no others.
-            unreadable: whether a question failed on the rows; then none is answered: "unfit", under the name "".
-        """
-        files = session.changed_files if session.ledger.store.closed else session.refused_files
-        now: dict[str, str] = {**files, **({"": "unfit"} if unreadable else {})}
-        before, self._before = self._before, now
-        for name in before.keys() | now.keys():
-            if before.get(name) != now.get(name):
-                _LOG.warning(DATA_TEXTS[now.get(name)].format(name))
+    def of(self, name: str) -> SoFar:
+        """The facts of an analyst."""
+        return self._so_far[name]
+
+    def read(self, name: str) -> SoFar:
+        """The facts of an analyst as the ledger is now."""
+        before = self._so_far.get(name)
+        now = self._views[name].so_far(before)
+        if now is not before:
+            known = 0 if before is None else len(before.answers)
+            with self._lock:
+                self._by_key[name] |= {str(public["key"]): public for public in now.answers[known:]}
+                self._so_far[name] = now
         return now
+
+    def catch_up(self) -> None:
+        """Read the facts of all analysts."""
+        for name in self._views:
+            self.read(name)
+
+    def has(self, name: str, key: str) -> bool:
+        """True if an analyst has an answer under a key of the ledger."""
+        return key in self._by_key[name]
+
+    def answer(self, name: str, key: str) -> tuple[Answer, Mapping[str, Any]] | None:
+        """An analyst's answer under a key of the ledger, and what the record says of it."""
+        public = self._by_key[name].get(key)
+        if public is None:
+            return None
+        made = self._made.get(key)
+        if made is None:
+            made = self._so_far[name].answer(key)
+            if made is None:
+                return None
+            with self._lock:
+                if len(self._made) >= _MOST_ANSWERS:
+                    self._made.pop(next(iter(self._made)))
+                self._made[key] = made
+        return made, public
+
+    def charged_on(self, name: str, day: date) -> int:
+        """Number of questions that were charged for an analyst on a day."""
+        shown, number = day.isoformat(), 0
+        for public in reversed(self._so_far[name].answers):
+            if str(public["time"])[:10] < shown:
+                break
+            number += public["kind"] == "answered"
+        return number

@@ -13,29 +13,19 @@ from almoner.errors import ArgumentError, DataError
 from almoner.queries import Answer, Question, Quote
 from almoner.queries.plans import ASKS, described, question
 from almoner.service._refusals import Refused
-from almoner.service.policies import Column, Limits
+from almoner.service.policies import ColumnPart, Limits
 
 __all__ = [
-    "BODIES",
-    "MOST_TEXT",
-    "AnswerBody",
-    "DataSetBody",
-    "DataSetsBody",
-    "ListedBody",
-    "MeBody",
-    "PublicTableBody",
-    "QuoteBody",
-    "answer_of",
-    "asked",
-    "dumps",
-    "parsed",
-    "quote_of",
-]
+    "BODIES", "MOST_TEXT", "AnswerBody", "DataSetBody", "DataSetsBody", "ListedBody", "MeBody", "PublicTableBody",
+    "QuoteBody", "answer_of", "asked", "dumps", "parsed", "quote_of",
+]  # fmt: skip
 
 MOST_TEXT = 4_000
 """Largest number of characters of all texts of a question together, but for public keys."""
 
 Finite = Annotated[float | str | None, Field(description="A number; 'inf', '-inf' or 'nan' where not finite.")]
+Cell = float | str | bool | None
+Cells = list[Cell | list[Cell | list[Cell]]]
 Share = Annotated[float, Field(ge=0, description="A share of each person's budget.")]
 
 
@@ -64,10 +54,10 @@ class ListedBody(TypedDict):
 class AnswerBody(ListedBody):
     """An answer."""
 
-    groups: Sequence[Sequence[Any]]
-    values: list[Any]
-    intervals: list[Any]
-    truth_intervals: list[Any] | None
+    groups: Sequence[Sequence[Cell | list[Cell]]]
+    values: Sequence[Cell | Cells]
+    intervals: Sequence[Cell | Cells]
+    truth_intervals: Sequence[Cell | Cells] | None
     estimand: str
     about: str
     about_budgets: str
@@ -83,9 +73,10 @@ class AnswersBody(TypedDict):
     answers: list[ListedBody]
 
 
-class ColumnBody(Column):
+class ColumnBody(ColumnPart):
     """A column that questions may use, and the kind of its entries."""
 
+    name: str
     kind: str
 
 
@@ -159,13 +150,8 @@ class ProblemBody(TypedDict):
 
 
 BODIES: dict[str, Any] = {
-    "Quote": QuoteBody,
-    "Answer": AnswerBody,
-    "Answers": AnswersBody,
-    "DataSets": DataSetsBody,
-    "Me": MeBody,
-    "Health": HealthBody,
-    "Problem": ProblemBody,
+    body.__name__.removesuffix("Body"): body
+    for body in (QuoteBody, AnswerBody, AnswersBody, DataSetsBody, MeBody, HealthBody, ProblemBody)
 }
 """Types of answers, by their names in the document."""
 
@@ -214,16 +200,8 @@ def _length(value: object) -> int:
 
 def quote_of(quoted: Quote) -> QuoteBody:
     """A quote as plain values."""
-    return {
-        "share": quoted.of_budget,
-        "rho": quoted.rho,
-        "epsilon": quoted.epsilon,
-        "half_width": quoted.half_width,
-        "standard_errors": quoted.standard_errors,
-        "margins": quoted.margins,
-        "fits": quoted.fits,
-        "words": str(quoted),
-    }
+    body: QuoteBody = _filled(QuoteBody, quoted, share=quoted.of_budget, words=str(quoted))
+    return body
 
 
 def answer_of(answer: Answer, key: str, day: str, share: float) -> AnswerBody:
@@ -231,22 +209,15 @@ def answer_of(answer: Answer, key: str, day: str, share: float) -> AnswerBody:
 
     Of times it tells the day alone: the record's are of the moment when an answer was made, before its step ended.
     """
-    return {
-        "key": key,
-        "day": day,
-        "question": described(answer.question),
-        "share": share,
-        "groups": answer.groups,
-        "values": answer.values,
-        "intervals": answer.intervals,
-        "truth_intervals": answer.truth_intervals,
-        "estimand": answer.estimand,
-        "about": answer.about,
-        "about_budgets": answer.about_budgets,
-        "complete_clip": answer.complete_clip,
-        "complete": answer.complete,
-        "released_on": None if answer.earlier is None else answer.earlier[:10],
-    }
+    own = {"key": key, "day": day, "question": described(answer.question), "share": share}
+    released = None if answer.earlier is None else answer.earlier[:10]
+    body: AnswerBody = _filled(AnswerBody, answer, **own, released_on=released)
+    return body
+
+
+def _filled(body: Any, told: object, **more: Any) -> Any:
+    """A body whose other fields are those of a value, by their names."""
+    return {name: more[name] if name in more else getattr(told, name) for name in body.__annotations__}
 
 
 def dumps(value: object) -> bytes:

@@ -52,7 +52,7 @@ class HolderApi:
         with self._lock:
             kept = self._people
         if kept is None or time.monotonic() - kept[0] > _REMEMBER:
-            near = self.analysts.policy.near
+            near = self.analysts.policy.file.holder.near
             *above, ended = self._do(lambda: self.analysts.session.ledger.above([*SHARES, near]))
             kept = time.monotonic(), above, ended
             with self._lock:
@@ -63,7 +63,7 @@ class HolderApi:
             "shares": list(SHARES),
             "people": counts,
             "charged": above[0],
-            "near": self.analysts.policy.near,
+            "near": self.analysts.policy.file.holder.near,
             "near_the_end": ended,
             "share_near_the_end": ended / above[0] if above[0] else 0.0,
         }

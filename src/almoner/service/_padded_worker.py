@@ -18,6 +18,8 @@ __all__ = ["Busy", "PaddedWorker", "Stopped"]
 
 Result = TypeVar("Result")
 
+_MOST_WAITING = 8  # pieces of work in one queue
+
 
 class Busy(AlmonerError):
     """An analyst has as many questions waiting as may wait."""
@@ -39,13 +41,12 @@ class PaddedWorker:
 
     Args:
         step: seconds.
-        most_waiting: pieces of work that may wait in one queue.
         publish: called after each piece of work at the end of its step, before its result is told: what others may see
             of it, they see from then on, and no sooner.
     """
 
-    def __init__(self, step: float, *, most_waiting: int = 8, publish: Callable[[], None] | None = None) -> None:
-        self._step, self._most, self._publish = step, most_waiting, publish
+    def __init__(self, step: float, *, publish: Callable[[], None] | None = None) -> None:
+        self._step, self._publish = step, publish
         self._queues: OrderedDict[str, deque[_Work]] = OrderedDict()
         self._changed = threading.Condition()
         self._stopping = False
@@ -76,7 +77,7 @@ class PaddedWorker:
             if self._stopping:
                 raise Stopped("the service is being stopped")
             queue = self._queues.setdefault(whose, deque())
-            if len(queue) >= self._most:
+            if len(queue) >= _MOST_WAITING:
                 raise Busy("too many questions are waiting")
             work = _Work(do, Future(), padded, count)
             queue.append(work)

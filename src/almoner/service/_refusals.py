@@ -35,23 +35,26 @@ class Refused(Exception):
         self.status, self.code, self.text, self.retry = status, code, text[:_LONGEST], retry
 
 
-def problem_of(error: BaseException) -> Refused:
+_PROBLEMS: dict[type[Exception], tuple[int, str, int | None]] = {
+    BudgetExceeded: (403, "budget", None),
+    DataError: (503, "data", None),
+    ArgumentError: (422, "question", None),
+    LedgerError: (503, "ledger", 10),
+    Busy: (429, "busy", 5),
+    Stopped: (503, "stopping", 10),
+    Exception: (500, "internal", None),
+}
+"""Status, code and seconds after which to ask again; the first that an error is."""
+
+
+def problem_of(error: Exception) -> Refused:
     """The refusal that an analyst gets for an error that came up while a question was answered."""
     if isinstance(error, Refused):
         return error
-    if isinstance(error, BudgetExceeded):
-        return _fixed(403, "budget")
-    if isinstance(error, DataError):
-        return _fixed(503, "data") if error.reason == "unfit" else _fixed(503, error.reason, retry=60)
-    if isinstance(error, ArgumentError):
-        return _fixed(422, "question")
-    if isinstance(error, LedgerError):
-        return _fixed(503, "ledger", retry=10)
-    if isinstance(error, Busy):
-        return _fixed(429, "busy", retry=5)
-    if isinstance(error, Stopped):
-        return _fixed(503, "stopping", retry=10)
-    return _fixed(500, "internal")
+    if isinstance(error, DataError) and error.reason != "unfit":
+        return Refused(503, error.reason, FIXED_TEXTS[error.reason], retry=60)
+    status, code, retry = next(told for kind, told in _PROBLEMS.items() if isinstance(error, kind))
+    return Refused(status, code, FIXED_TEXTS[code], retry=retry)
 
 
 def refusing(work: Callable[[], Result]) -> Result:
@@ -60,7 +63,3 @@ def refusing(work: Callable[[], Result]) -> Result:
         return work()
     except Exception as error:
         raise problem_of(error) from None
-
-
-def _fixed(status: int, code: str, *, retry: int | None = None) -> Refused:
-    return Refused(status, code, FIXED_TEXTS[code], retry=retry)

@@ -12,15 +12,12 @@ from typing import Any, NamedTuple
 from almoner import _extras
 from almoner.errors import AlmonerError, ArgumentError
 from almoner.ledger import Ledger
-from almoner.queries import Session
 from almoner.service._analyst_api import AnalystApi
 from almoner.service._apply_policy import apply_policy, check_against_data
 from almoner.service._holder_api import HolderApi
-from almoner.service._http.analyst_routes import AnalystRoutes
 from almoner.service._http.application import Guard, application
-from almoner.service._http.console import Console
-from almoner.service._http.holder_routes import HolderRoutes
-from almoner.service._http.pages import AnalystPages
+from almoner.service._http.pages import AnalystPages, Console
+from almoner.service._http.routes import AnalystRoutes, HolderRoutes
 from almoner.service.policies import Policy
 
 with _extras.need("starlette", "uvicorn", extra="service"):
@@ -61,20 +58,16 @@ def opened(policy: Policy, *, create: bool = False) -> OpenService:
     try:
         check_against_data(policy, session)
         apply_policy(policy, session)
-        return _made(policy, session)
+        api = AnalystApi(policy, session)
     except BaseException:
         session.close()
         raise
-
-
-def _made(policy: Policy, session: Session) -> OpenService:
-    api = AnalystApi(policy, session)
-    holder_api = HolderApi(api)
     try:
+        holder_api = HolderApi(api)
         analysts = [*AnalystRoutes(api).handlers, *AnalystPages(api).handlers]
         holder = [*HolderRoutes(holder_api).handlers, *Console(holder_api).handlers]
     except BaseException:
-        api.worker.stop()
+        api.close()
         raise
     return OpenService(api, application(analysts, api.metrics), application(holder, api.metrics))
 
@@ -139,7 +132,7 @@ def serve(
         changed: told in words what came of that.
     """
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # else strangers fill the log with what they send
-    settings = policy.service
+    settings = policy.file.service
     sockets = [
         _bound("port", settings.host, settings.port),
         _bound("holder_port", settings.holder_host, settings.holder_port),

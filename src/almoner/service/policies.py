@@ -18,7 +18,7 @@ from almoner.queries import Question
 from almoner.queries.plans import AccountsPart, Plan, RowsPart, question, question_schema
 from almoner.service._tokens import is_hash
 
-__all__ = ["AnalystTerms", "Column", "DataSet", "Limits", "Policy", "PolicyFile", "ServiceSettings", "fixed_part"]
+__all__ = ["AnalystTerms", "ColumnPart", "Limits", "Policy", "PolicyFile", "ServiceSettings", "TablePart", "fixed_part"]
 
 
 def _check_name(name: str) -> str:
@@ -112,12 +112,6 @@ class ColumnPart(Model):
         return self
 
 
-class Column(ColumnPart):
-    """A column that questions may use, with what is public about it."""
-
-    name: str
-
-
 class TablePart(RowsPart):
     """A table of people's rows, and what analysts may know and use of it."""
 
@@ -137,23 +131,13 @@ class TablePart(RowsPart):
             raise broken(".columns must list the columns that questions may use")
         return self
 
-
-@dataclass(frozen=True, slots=True)
-class DataSet:
-    """Public facts about a table of people."""
-
-    name: str
-    about: str | None
-    columns: tuple[Column, ...]
-
     def fill(self, question: Question) -> Question:
         """The question with the keys and bounds that it leaves out, where this says them of a column."""
         if not question.unfilled or question.each_person:
             return question
-        known = {column.name: column for column in self.columns}
-        nothing = Column(name="")
-        by = {name: keys or known.get(name, nothing).keys or None for name, keys in question.keys}
-        column = known.get(str(getattr(question, "column", "")), nothing)
+        nothing = ColumnPart()
+        by = {name: keys or self.columns.get(name, nothing).keys or None for name, keys in question.keys}
+        column = self.columns.get(str(getattr(question, "column", "")), nothing)
         bounds: dict[str, Any] = {}
         if column.low is not None and getattr(question, "per", None) != "total":
             bounds = {name: getattr(column, name) for name in question.left_out()}
@@ -208,9 +192,10 @@ class ServiceSettings(Model):
     """seconds; the time of every answer is a multiple of it"""
     https: bool = False
     """browsers reach the pages over https, through a proxy"""
-    visits: Annotated[str, Text(4_000)] | None = None
-    """the path of the folder with the keys that sign visits: if left out, the ledger's path and `.visits`; beside a
-    ledger in PostgreSQL, `"visits"`"""
+    visits: Annotated[str, Text(4_000)] | None = Field(
+        default=None, json_schema_extra={"x-default": "the ledger's path and `.visits`; on PostgreSQL `visits`"}
+    )
+    """the folder with the keys that sign visits; a path from the policy's folder"""
 
     @model_validator(mode="after")
     def _ports(self) -> Self:
@@ -271,21 +256,30 @@ class Policy:
     """A policy file, read and checked. ``plan`` may hold a password in a connection string, and is not shown."""
 
     plan: Plan = field(repr=False)
-    data_sets: tuple[DataSet, ...]
+    file: PolicyFile = field(repr=False)
     analysts: Mapping[str, AnalystTerms]
-    holder_token: str = field(repr=False)
-    near: float
-    sharing: frozenset[str]
-    watch: Watch | None
-    usual: Mapping[str, Any] | None
-    service: ServiceSettings
+
+    @property
+    def sharing(self) -> frozenset[str]:
+        """Analysts who share their answers."""
+        return frozenset(self.file.sharing.analysts)
+
+    @property
+    def watch(self) -> Watch | None:
+        """The watch over how many people are missing."""
+        given = self.file.watch
+        if given is None:
+            return None
+        people = given.mass if given.people is None else given.people
+        return Watch(int(people or 0), float(given.epsilon or 0), mass=given.people is None)
 
     @property
     def visits(self) -> Path:
         """The folder of visits: as the policy says, or else beside a ledger that is a file, or beside the policy."""
-        ledger, folder = self.plan.ledger, self.plan.folder
-        named = self.service.visits or ("visits" if on_a_server(str(ledger)) else f"{ledger}.visits")
-        return folder / named
+        ledger = str(self.plan.ledger)
+        return self.plan.folder / (
+            self.file.service.visits or ("visits" if on_a_server(ledger) else f"{ledger}.visits")
+        )
 
     @classmethod
     def read(cls, path: Path | str) -> "Policy":
@@ -302,48 +296,23 @@ class Policy:
     def of(cls, values: Mapping[str, Any], folder: Path) -> "Policy":
         """The policy in the values of a file, with the folder that its paths start from."""
         file = read(PolicyFile, values)
-        plan = _plan(file, folder)
+        tables = {name: dict(part, columns=list(part.columns)) for name, part in file.tables.items()}
+        for fields in tables.values():
+            del fields["about"]
+        settings = {name: getattr(file, name) for name in AccountsPart.model_fields}
+        plan = Plan.of(settings | {"tables": tables}, folder)
         _ = plan.budget  # refuses one that makes no sense, before any data is read
         if file.usual is not None:
             _check_usual(file.usual)
-        return cls(
-            plan,
-            tuple(_data_set(name, part) for name, part in file.tables.items()),
-            {name: _terms(name, part, file.limits) for name, part in file.analysts.items()},
-            file.holder.token,
-            file.holder.near,
-            frozenset(file.sharing.analysts),
-            _watch(file.watch),
-            file.usual,
-            file.service,
-        )
+        return cls(plan, file, {name: _terms(name, part, file.limits) for name, part in file.analysts.items()})
 
 
 def fixed_part(before: Policy, after: Policy) -> str | None:
     """The first part that differs of those which a running service keeps: data, ledger and budget, watch, ports."""
-    kept = {
-        "data_sets": "tables",
-        "plan": "the ledger, its budget or the tables",
-        "watch": "watch",
-        "service": "service",
-    }
-    for name, called in kept.items():
-        if getattr(before, name) != getattr(after, name):
-            return called
-    return None
-
-
-def _plan(file: PolicyFile, folder: Path) -> Plan:
-    """The data, the ledger and the budget, as a file of questions has them."""
-    tables = {name: dict(part, columns=list(part.columns)) for name, part in file.tables.items()}
-    for fields in tables.values():
-        del fields["about"]
-    return Plan.of({name: getattr(file, name) for name in AccountsPart.model_fields} | {"tables": tables}, folder)
-
-
-def _data_set(name: str, part: TablePart) -> DataSet:
-    columns = (Column(name=column, **told.model_dump(exclude_unset=True)) for column, told in part.columns.items())
-    return DataSet(name, part.about, tuple(columns))
+    for name in ("tables", "watch", "service"):
+        if getattr(before.file, name) != getattr(after.file, name):
+            return name
+    return None if before.plan == after.plan else "the ledger, its budget or the tables"
 
 
 def _terms(name: str, part: AnalystPart, otherwise: Limits) -> AnalystTerms:
@@ -351,13 +320,6 @@ def _terms(name: str, part: AnalystPart, otherwise: Limits) -> AnalystTerms:
     given = {each: getattr(part, each) for each in Limits.model_fields if each in part.model_fields_set}
     limits = otherwise.model_copy(update=given)
     return AnalystTerms(name=name, limits=limits, **{each: getattr(part, each) for each in Access.model_fields})
-
-
-def _watch(given: WatchPart | None) -> Watch | None:
-    if given is None:
-        return None
-    people = given.mass if given.people is None else given.people
-    return Watch(int(people or 0), float(given.epsilon or 0), mass=given.people is None)
 
 
 def _check_usual(usual: Mapping[str, Any]) -> None:

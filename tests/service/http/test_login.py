@@ -5,9 +5,11 @@ import time
 
 import pytest
 from itsdangerous import TimestampSigner, URLSafeTimedSerializer
+from starlette.testclient import TestClient
 
 from almoner.errors import ArgumentError
 from almoner.service import hash_of
+from almoner.service._analyst_api import Rates
 from page_reader import Reader
 from services import POLICY, TOKENS, Door, service, service_folder
 
@@ -151,6 +153,23 @@ def test_keys_that_are_none_are_refused(folder, text, told):
     with pytest.raises(ArgumentError, match=told.replace("'", "")) as refused, service(folder):
         pass
     assert "aaa" not in str(refused.value)
+
+
+def test_logins_of_one_address_are_limited(folder):
+    """After 30 in a minute, of good and bad tokens, none is let in and the page says when; other addresses may."""
+    with service(folder) as running:
+        for application, name in ((running.service.analysts, "ann"), (running.service.holder, "holder")):
+            door, other = Door(application), TestClient(application, client=("10.0.0.2", 1), follow_redirects=False)
+            tried = [
+                door.post("/login", data={"token": "token_bad" if place % 2 else TOKENS[name]}) for place in range(33)
+            ]
+            assert {each.status_code for each in tried[:30]} == {303, 401}
+            assert [each.status_code for each in tried[30:]] == [429] * 3
+            assert 1 <= int(tried[-1].headers["retry-after"]) <= 2
+            assert "Too many logins" in tried[-1].text
+            assert other.post("/login", data={"token": TOKENS[name]}).status_code == 303
+            assert running.api.metrics.total("refusals", code="rate") >= 3
+            running.api.logins = Rates()
 
 
 def test_a_folder_that_cannot_be_used_is_refused(folder):

@@ -438,13 +438,13 @@ AGGREGATES = frozenset({"all", "any", "count", "distinct", "first", "last", "max
 Steps = tuple[tuple[str, str], ...]
 """Pairs of a column's name and what it is for a person."""
 
-_MOST = 100
+MOST_STEPS = 100
 
 
 def checked_steps(steps: object) -> Steps:
     """{name: aggregate} as pairs; refuses what is no aggregate of a person's rows."""
     pairs = tuple(steps.items()) if isinstance(steps, Mapping) else tuple(map(tuple, steps))  # type: ignore[call-overload]
-    if not 1 <= len(pairs) <= _MOST or not all(
+    if not 1 <= len(pairs) <= MOST_STEPS or not all(
         len(pair) == 2 and all(isinstance(each, str) and 1 <= len(each) <= 1000 for each in pair) for pair in pairs
     ):
         raise ArgumentError("each_person must be {name: aggregate}, as in {'visits': 'count()'}")

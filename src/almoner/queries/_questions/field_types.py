@@ -11,15 +11,15 @@ from almoner import _check
 from almoner._check import quoted, told
 from almoner._reading import AfterValidator, Checked, Field, Number, Numbers, Rule, plain
 from almoner.errors import ArgumentError
-from almoner.queries._language.expressions import Steps, checked_steps, parse
-from almoner.queries._language.keys import check_column, check_table, keys_by_column
+from almoner.queries._language.expressions import LONGEST, MOST_STEPS, Steps, checked_steps, parse
+from almoner.queries._language.keys import LONGEST_KEY, check_column, check_table, keys_by_column
 
 __all__ = [
     "LARGEST", "Bounds", "By", "Clip", "Column", "ColumnName", "Columns", "End", "Error", "Filter", "KeyList", "Length",
     "PerPerson", "TableName", "check_auto", "target",
 ]  # fmt: skip
 
-_SHARE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*(?:of\s+(\d[\d_]*(?:\.\d*)?(?:[eE]\+?\d+)?)\s*)?")
+SHARE = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*(?:of\s+(\d[\d_]*(?:\.\d*)?(?:[eE]\+?\d+)?)\s*)?"
 
 
 class Target(NamedTuple):
@@ -33,7 +33,7 @@ class Target(NamedTuple):
 def target(error: object) -> Target:
     """An ``error`` as numbers; refused where it is no positive one, and no share such as "2%" or "2% of 5000"."""
     if isinstance(error, str):
-        match = _SHARE.fullmatch(error)
+        match = re.fullmatch(SHARE, error)
         if match:
             size = None if match[2] is None else float(match[2])
             read = Target(float(match[1]) / 100, relative=True, of=size)
@@ -61,12 +61,15 @@ _MOST_COLUMNS = 64
 
 Column = tuple[str, float, float]
 """A column's name and the bounds to which its entries are clipped."""
+_Name = Annotated[str, Field(min_length=1, max_length=1000)]
 _End = Annotated[float | str, Rule("a number, a date or a time")] | None
 _Range = Annotated[list[_End], Field(min_length=2, max_length=2)]
-KeyList = list[str | int | bool]
+_Key = Annotated[str, Field(max_length=LONGEST_KEY)] | int | bool
+_Once = Field(min_length=1, json_schema_extra={"uniqueItems": True})
+KeyList = Annotated[list[_Key], _Once]
 """Keys in JSON."""
-_Keys = list[str | int | bool | _Range]
-_Pair = tuple[str, str]
+_Keys = KeyList | Annotated[list[_Range], _Once]
+_Bound = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 
 
 def _by(by: Any) -> Any:
@@ -119,26 +122,36 @@ def _listed(values: object) -> list[Any]:
     return list(values)
 
 
-TableName = Annotated[str, AfterValidator(_table)]
-ColumnName = Annotated[str, Field(min_length=1, max_length=1000), Rule("a name")]
-Filter = Annotated[str, AfterValidator(_filter)]
+TableName = Annotated[str, AfterValidator(_table), Field(json_schema_extra={"minLength": 1, "maxLength": 100})]
+ColumnName = Annotated[_Name, Rule("a name")]
+Filter = Annotated[str, AfterValidator(_filter), Field(json_schema_extra={"minLength": 1, "maxLength": LONGEST})]
 By = Annotated[
     tuple[tuple[str, Any], ...] | Mapping[str, Any] | list[str] | str,
-    Checked(_by, dict[str, _Keys | None] | list[str] | list[tuple[str, _Keys | None]] | str, "{column: keys}"),
+    Checked(_by, dict[_Name, _Keys | None] | list[_Name] | list[tuple[_Name, _Keys | None]] | _Name, "{column: keys}"),
 ]
+_Steps = Field(min_length=1, max_length=MOST_STEPS)
 PerPerson = Annotated[
     Steps | Mapping[str, str],
-    Checked(checked_steps, dict[str, str] | list[_Pair], "{name: aggregate}, as in {'visits': 'count()'}"),
+    Checked(
+        checked_steps,
+        Annotated[dict[_Name, _Name], _Steps] | Annotated[list[tuple[_Name, _Name]], _Steps],
+        "{name: aggregate}, as in {'visits': 'count()'}",
+    ),
 ]
 Length = Annotated[float, Number(1e-3, MOST_CLIP)]
 Clip = Annotated[float | str, Number(1e-3, MOST_CLIP, words=("auto",))]
-Error = Annotated[float | str, Checked(_error, float | str, "a number above 0, or a share such as '2%'")]
+_Share = Annotated[str, Field(pattern=f"^{SHARE}$")]
+Error = Annotated[
+    float | str,
+    Checked(_error, Annotated[float, Field(gt=0, le=LARGEST)] | _Share, "a number above 0, or a share such as '2%'"),
+]
 End = Annotated[float | Literal["auto"], Number(-LARGEST, LARGEST, words=("auto",))]
 Bounds = Annotated[
     tuple[float, float],
     Numbers(2, 2, -LARGEST, LARGEST, f"two increasing numbers, within {LARGEST:g}", increasing=True),
 ]
-_COLUMNS = dict[str, tuple[float, float]] | list[Column]
+_Many = Field(min_length=1, max_length=_MOST_COLUMNS)
+_COLUMNS = Annotated[dict[_Name, tuple[_Bound, _Bound]], _Many] | Annotated[list[tuple[_Name, _Bound, _Bound]], _Many]
 Columns = Annotated[
     tuple[Column, ...] | Mapping[str, tuple[float, float]], Checked(_columns, _COLUMNS, "{column: (low, high)}")
 ]

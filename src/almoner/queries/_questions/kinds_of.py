@@ -7,7 +7,7 @@ from inspect import cleandoc
 from typing import Any
 
 from almoner._check import told
-from almoner._reading import check_names, model_of, one_of, schema_of, told_of
+from almoner._reading import Model, check_names, model_of, one_of, schema_of, told_of
 from almoner.errors import ArgumentError
 from almoner.queries._questions.kinds.counts import Count, Extremes, Histogram, Lengths, People, Quantiles, Top
 from almoner.queries._questions.kinds.entries import Mean, Ratio, Sum, Variance
@@ -15,7 +15,7 @@ from almoner.queries._questions.kinds.moments import Covariance, Regression
 from almoner.queries._questions.kinds.values import Distinct, Keys
 from almoner.queries._questions.question import Question
 
-__all__ = ["ASKS", "described", "question", "question_schema", "recorded"]
+__all__ = ["ASKS", "described", "question", "question_model", "question_schema", "recorded"]
 
 _KINDS: dict[str, type[Question]] = {
     kind.__name__.lower(): kind
@@ -80,7 +80,7 @@ def question(values: Mapping[str, Any]) -> Question:
     try:
         if isinstance(values.get("of"), Mapping):
             values["of"] = question(values["of"])
-        check_names(model_of(_KINDS[kind], ask=kind), {"ask": kind, **values})  # type: ignore[arg-type]
+        check_names(question_model(kind), {"ask": kind, **values})
         return _KINDS[kind](**values)
     except (TypeError, AttributeError, KeyError, OverflowError, RecursionError):
         raise ArgumentError("the values of the question are of other types than it takes") from None
@@ -90,13 +90,18 @@ ASKS = tuple(name for name, kind in _KINDS.items() if kind not in (Lengths, Extr
 """Kinds of questions that analysts ask; the others are a session's own."""
 
 
+def question_model(ask: str) -> type[Model]:
+    """Model of the fields of a kind of question, with its name."""
+    return model_of(_KINDS[ask], ask=ask)  # type: ignore[arg-type]
+
+
 @cache
 def question_schema(ref: str = "#/$defs/{model}") -> dict[str, Any]:
     """JSON Schema of the questions that analysts ask: each kind takes its own fields.
 
     ``ref`` is where the schema of a kind will stand.
     """
-    asked = schema_of(one_of("ask", (model_of(_KINDS[name], ask=name) for name in ASKS)), ref)  # type: ignore[arg-type]
+    asked = schema_of(one_of("ask", map(question_model, ASKS)), ref)
     for name in ASKS:
         described, kind = asked["$defs"][_KINDS[name].__name__], _KINDS[name]
         described["description"] = cleandoc(kind.__doc__ or "").split("\n\n")[0]

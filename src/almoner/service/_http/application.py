@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,21 +18,11 @@ with _extras.need("starlette", "uvicorn", extra="service"):
     from starlette.requests import ClientDisconnect, Request
     from starlette.responses import Response
     from starlette.routing import Route
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 __all__ = [
-    "MOST_BODY",
-    "Guard",
-    "Handler",
-    "Request",
-    "Response",
-    "application",
-    "body_of",
-    "json_response",
-    "page_response",
-    "problem",
-    "redirect",
-    "router_of",
-]
+    "Guard", "Handler", "Request", "Response", "application", "body_of", "json_response", "page_response", "redirect",
+]  # fmt: skip
 
 MOST_BODY = 65_536
 """Largest number of bytes of the body of a request."""
@@ -42,11 +32,6 @@ _LOG = logging.getLogger("almoner.service")
 
 Handler = Callable[[Request], Awaitable[Response]]
 """Answers a request."""
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 _HEADERS: Mapping[str, str] = {
     "cache-control": "no-store",
@@ -114,7 +99,7 @@ async def body_of(request: Request, kind: str = "application/json") -> bytes:
 class Guard:
     """An application with headers and counts around it; no error leaves it, and none is logged with its text."""
 
-    def __init__(self, inner: Callable[[Scope, Receive, Send], Awaitable[None]], metrics: Metrics) -> None:
+    def __init__(self, inner: ASGIApp, metrics: Metrics) -> None:
         self._inner, self._metrics = inner, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -153,14 +138,6 @@ class Guard:
             self._metrics.took(name, time.monotonic() - began)
 
 
-def router_of(handlers: Sequence[tuple[str, str, Handler]]) -> list[Route]:
-    """Routes of (method, path, handler); the handlers of one path are called by method."""
-    paths: dict[str, dict[str, Handler]] = {}
-    for method, path, handler in handlers:
-        paths.setdefault(path, {})[method] = handler
-    return [Route(path, _by_method(methods), methods=list(methods)) for path, methods in paths.items()]
-
-
 def _by_method(methods: Mapping[str, Handler]) -> Handler:
     async def answer(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
@@ -183,7 +160,11 @@ async def _plain(_: Request, error: Exception) -> Response:
 
 
 def application(handlers: Sequence[Any], metrics: Metrics) -> Guard:
-    """The application of these handlers, guarded."""
-    inner = Starlette(routes=router_of(handlers), exception_handlers={HTTPException: _plain})
+    """The application of these handlers (method, path, handler), guarded; those of one path are called by method."""
+    paths: dict[str, dict[str, Handler]] = {}
+    for method, path, handler in handlers:
+        paths.setdefault(path, {})[method] = handler
+    routes = [Route(path, _by_method(methods), methods=list(methods)) for path, methods in paths.items()]
+    inner = Starlette(routes=routes, exception_handlers={HTTPException: _plain})
     inner.router.redirect_slashes = False  # it would send on to whatever the request calls this host
     return Guard(inner, metrics)

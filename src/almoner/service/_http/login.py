@@ -4,7 +4,7 @@ import hashlib
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from almoner import _extras
 from almoner._disk import PRIVATE_FILE, first_file, private_folder
 from almoner.errors import ArgumentError
+from almoner.service._analyst_api import AnalystApi
 from almoner.service._http.application import Request, Response
 from almoner.service._refusals import Refused
 from almoner.service._tokens import holder_of
@@ -40,14 +41,16 @@ def in_force(terms: AnalystTerms) -> bool:
     return terms.expires is None or datetime.now(UTC).date() <= terms.expires
 
 
-def analyst_of(token: str, analysts: Mapping[str, AnalystTerms]) -> AnalystTerms:
+def analyst_of(token: str, api: AnalystApi) -> AnalystTerms:
     """Whose token it is.
 
     Raises:
-        Refused: nobody's, or one that expired: told alike.
+        Refused: nobody's, or one that expired: told alike, and counted.
     """
+    analysts = api.policy.analysts
     name = holder_of(token, {name: terms.token for name, terms in analysts.items()})
     if name is None or not in_force(analysts[name]):
+        api.metrics.count("refusals", code="token")
         raise Refused(401, "token", _UNKNOWN)
     return analysts[name]
 
@@ -79,7 +82,7 @@ class Visits:
 
     def __init__(self, cookie: str, policy: Policy, tokens: Callable[[str], str | None]) -> None:
         self._tokens, self._folder, keys = tokens, policy.visits, _keys(policy.visits)
-        self._sent: dict[str, Any] = {"httponly": True, "samesite": "strict", "secure": policy.service.https}
+        self._sent: dict[str, Any] = {"httponly": True, "samesite": "strict", "secure": policy.file.service.https}
         how: dict[str, Any] = {"key_derivation": "hmac", "digest_method": hashlib.sha256}
         self._cookie, self._cookies = cookie, URLSafeTimedSerializer(keys, f"{cookie} cookie", signer_kwargs=how)
         self._forms = Signer(keys, f"{cookie} form", **how)
@@ -100,15 +103,13 @@ class Visits:
             return None
         return Visit(name, number, self._forms.get_signature(number).decode())
 
-    def end(self, request: Request, response: Response) -> None:
-        """End the visit of a request, for whoever has its cookie; and forget those ended that would be over by now."""
-        visit = self.of(request)
-        if visit is not None:
-            (self._folder / visit.number).touch(PRIVATE_FILE)
-            for each in self._folder.glob("[0-9a-f]" * 32):
-                with suppress(FileNotFoundError):  # another service was faster
-                    if each.stat().st_mtime < time.time() - _SECONDS:
-                        each.unlink()
+    def end(self, visit: Visit, response: Response) -> None:
+        """End a visit, for whoever has its cookie; and forget those ended that would be over by now."""
+        (self._folder / visit.number).touch(PRIVATE_FILE)
+        for each in self._folder.glob("[0-9a-f]" * 32):
+            with suppress(FileNotFoundError):  # another service was faster
+                if each.stat().st_mtime < time.time() - _SECONDS:
+                    each.unlink()
         response.delete_cookie(self._cookie, **self._sent)
 
     def check_form(self, visit: Visit, sent: str) -> None:

@@ -1,5 +1,6 @@
 """The OpenAPI document of the routes of analysts. A test compares it with the routes and with what they answer."""
 
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -33,13 +34,31 @@ def _ref(name: str) -> dict[str, str]:
 
 def _schemas() -> dict[str, Any]:
     """The question, each of its kinds with the fields that it takes, and what is answered."""
-    asked, schemas = question_schema(_SCHEMAS + "{model}"), dict[str, Any]()
+    asked, schemas = deepcopy(question_schema(_SCHEMAS + "{model}")), dict[str, Any]()
+    for kind in asked["$defs"].values():
+        _ease(kind["properties"])
     example = {"ask": "count", "by": {"country": ["FR", "ES"]}, "clip": 5, "rho": 0.001}
     listed = {"Question": {"description": "A question of one of the kinds.", **asked, "examples": [example]}}
     listed |= {name: schema_of(body, _SCHEMAS + "{model}", answered=True) for name, body in BODIES.items()}
     for name, schema in listed.items():
         schemas |= schema.pop("$defs", {}) | {name: schema}
+    for schema in schemas.values():
+        schema.pop("title", None)  # clients call it as the document does
     return schemas
+
+
+def _ease(fields: dict[str, Any]) -> None:
+    """Say defaults in words, and words beside numbers as lists of one: the same to a reader.
+
+    Generators of clients take what has a default for always there, and a text beside a number for that one text.
+    """
+    for field in fields.values():
+        default = field.pop("default", None)
+        if default:
+            field["description"] = f"{field.get('description', '')} Default: {default}.".lstrip()
+        for each in field.get("anyOf", ()):
+            if "const" in each:
+                each["enum"] = [each.pop("const")]
 
 
 def _operation(

@@ -1,127 +1,182 @@
-"""The pages of analysts: data sets, a form to quote and ask, and own answers with bars for their intervals.
+"""The pages of both doors: a form to quote and ask with own answers, and the data holder's console (PRIVATE).
 
 They are made by the server, work without JavaScript, ask for nothing from elsewhere, and show what JSON routes tell.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from urllib.parse import urlencode
+import hashlib
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from math import isfinite
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from almoner import _html
 from almoner._intervals import interval_shown, value_shown
 from almoner.queries import Answer
 from almoner.service._analyst_api import AnalystApi
 from almoner.service._bodies import AnswerBody
-from almoner.service._http.analyst_routes import ask, count_request
-from almoner.service._http.application import Handler, Request, Response, page_response, redirect
-from almoner.service._http.forms import Fields, fields_of, key_of, new_key, options_of, question_of
-from almoner.service._http.login import Visit, Visits, analyst_of, in_force
-from almoner.service._refusals import Refused, problem_of
-from almoner.service.policies import AnalystTerms
+from almoner.service._holder_api import HolderApi, in_holder_thread
+from almoner.service._http.application import Handler, Request, Response, body_of, page_response, redirect
+from almoner.service._http.login import HOLDER, Visit, Visits, analyst_of, in_force
+from almoner.service._http.routes import ask, count_request
+from almoner.service._refusals import Refused, problem_of, refusing
+from almoner.service._tokens import holder_of
+from almoner.service.policies import AnalystTerms, Policy
 
-__all__ = ["AnalystPages", "login_page"]
+__all__ = ["AnalystPages", "Console"]
 
 _MOST_ROWS = 200
 _MOST_ANSWERS = 50
+_DAYS = 60
+_BINS = 64
+_TRIES = 30
+"""Logins in a minute that may be tried from one address; behind a proxy, from it."""
+
+Fields = Mapping[str, str]
+Page = Callable[[Visit, Any, Fields], Awaitable[Response]]
+"""Makes a page for a visit, of whom ``_admit`` returns, from the fields of its form or of its address."""
 
 
-class AnalystPages:
-    """Handlers of the analysts' pages."""
+class _Pages:
+    """Pages behind a login with a token.
 
-    def __init__(self, api: AnalystApi) -> None:
-        self._api = api
-        self._visits = Visits("analyst_session", api.policy, self._token)
+    Args:
+        api: has the policy and the limits.
+        cookie: name of the cookie of a visit.
+        title, label, unknown: words on the page that asks for the token, and where it is refused.
+    """
+
+    def __init__(self, api: AnalystApi, cookie: str, title: str, label: str, unknown: str) -> None:
+        self._analysts, self._words, self._unknown = api, {"title": title, "label": label}, unknown
+        self._visits = Visits(cookie, api.policy, self._token)
 
     @property
     def handlers(self) -> list[tuple[str, str, Handler]]:
         """Method, path and handler of each page."""
         return [
-            ("GET", "/", self._shown(self.home)),
-            ("GET", "/login", self.login),
-            ("POST", "/login", self.enter),
-            ("POST", "/logout", self._sent(self.leave)),
-            ("GET", "/answer", self._shown(self.answer)),
-            ("POST", "/ask", self._sent(self.ask)),
+            ("GET", "/", self._page(self._home)),
+            ("GET", "/login", self._login),
+            ("POST", "/login", self._enter),
+            ("POST", "/logout", self._page(self._leave, form=True)),
         ]
 
-    async def login(self, _: Request) -> Response:
-        return page_response(login_page("Statistics", "Your token"))
+    def _name(self, token: str) -> str | None:
+        """Whose token it is; None if it is nobody's here."""
+        raise NotImplementedError
 
-    async def enter(self, request: Request) -> Response:
+    def _token(self, name: str) -> str | None:
+        """The hash of the token of a name, if it is in force."""
+        raise NotImplementedError
+
+    def _admit(self, name: str) -> Any:
+        """Whoever makes a visit, whose request is counted; None if nobody does any more."""
+        raise NotImplementedError
+
+    async def _home(self, visit: Visit, who: Any, fields: Fields) -> Response:
+        raise NotImplementedError
+
+    async def _login(self, _: Request, *, said: str = "", status: int = 200, retry: int | None = None) -> Response:
+        return page_response(_html.render("login.html", said=said, **self._words), status, retry=retry)
+
+    async def _enter(self, request: Request) -> Response:
         fields = await fields_of(request)
-        try:
-            terms = analyst_of(fields.get("token", ""), self._api.policy.analysts)
-        except Refused as refused:
-            self._api.metrics.count("refusals", code="token")
-            words = "This token is not known, or it has expired."
-            return page_response(login_page("Statistics", "Your token", words), refused.status)
+        wait = self._analysts.logins.wait(request.client.host if request.client else "", _TRIES)
+        if wait:
+            self._analysts.metrics.count("refusals", code="rate")
+            said = f"Too many logins were tried from here. Try again in {wait} seconds."
+            return await self._login(request, said=said, status=429, retry=wait)
+        name = self._name(fields.get("token", ""))
+        if name is None:
+            return await self._login(request, said=self._unknown, status=401)
         response = redirect("/")
-        self._visits.begin(terms.name, response)
+        self._visits.begin(name, response)
         return response
 
-    async def leave(self, request: Request, _: Visit, __: AnalystTerms, ___: Fields) -> Response:
+    async def _leave(self, visit: Visit, _: Any, __: Fields) -> Response:
         response = redirect("/login")
-        self._visits.end(request, response)
+        self._visits.end(visit, response)
         return response
 
-    async def home(self, _: Request, visit: Visit, terms: AnalystTerms) -> Response:
-        return page_response(await asyncio.to_thread(self._home, visit, terms, {}))
-
-    async def answer(self, request: Request, _: Visit, terms: AnalystTerms) -> Response:
-        key = request.query_params.get("key", "")
-        given = await asyncio.to_thread(self._api.stored, terms, key)
-        if given is None:
-            raise Refused(404, "answer", "you have no answer under this key")
-        return page_response(_answer(given.answer, given.body, key))
-
-    async def ask(self, _: Request, visit: Visit, terms: AnalystTerms, fields: Fields) -> Response:
-        try:
-            ledger = self._api.session.ledger
-            values = question_of(fields, self._api.policy, ledger.symbol, ledger.budget)
-            if fields.get("do") == "ask":
-                key = key_of(fields, values)
-                await ask(self._api, terms, values, key, fresh=fields.get("fresh") == "yes")
-                return redirect("/answer", key=key)
-            quoted = await asyncio.to_thread(self._api.quote, terms, values)
-            status, said = 200, (f"Quote: {quoted['words']}.", "status")
-        except Exception as error:
-            refused = problem_of(error)
-            status, said = refused.status, (f"Refused: {refused.text}.", "alert")
-        return page_response(await asyncio.to_thread(self._home, visit, terms, fields, *said), status)
-
-    def _shown(self, make: Callable[[Request, Visit, AnalystTerms], Awaitable[Response]]) -> Handler:
-        """A page for a visit; without one the visitor is sent to log in."""
+    def _page(self, make: Page, *, form: bool = False) -> Handler:
+        """A page for a visit, or for a form of this visit; without one the visitor is sent to log in."""
 
         async def answer(request: Request) -> Response:
-            visit = self._visits.of(request)
-            terms = None if visit is None else self._api.policy.analysts.get(visit.name)
-            if visit is None or terms is None:
-                return redirect("/login")
             try:
-                count_request(self._api, terms)
-                return await make(request, visit, terms)
+                visit = self._visits.of(request)
+                who = None if visit is None else self._admit(visit.name)
+                if visit is None or who is None:
+                    return redirect("/login")
+                fields: Fields = await fields_of(request) if form else request.query_params
+                if form:
+                    self._visits.check_form(visit, fields.get("form", ""))
+                return await make(visit, who, fields)
             except Refused as refused:
                 page = _html.render("refused.html", said=refused.text)
                 return page_response(page, refused.status, retry=refused.retry)
 
         return answer
 
-    def _sent(self, make: Callable[[Request, Visit, AnalystTerms, Fields], Awaitable[Response]]) -> Handler:
-        """The handler of a form, which must be of this visit."""
 
-        async def answer(request: Request, visit: Visit, terms: AnalystTerms) -> Response:
-            fields = await fields_of(request)
-            self._visits.check_form(visit, fields.get("form", ""))
-            return await make(request, visit, terms, fields)
+class AnalystPages(_Pages):
+    """Handlers of the analysts' pages."""
 
-        return self._shown(answer)
+    def __init__(self, api: AnalystApi) -> None:
+        unknown = "This token is not known, or it has expired."
+        super().__init__(api, "analyst_session", "Statistics", "Your token", unknown)
+        self._api = api
+
+    @property
+    def handlers(self) -> list[tuple[str, str, Handler]]:
+        """Method, path and handler of each page."""
+        own = [("GET", "/answer", self._page(self._answer)), ("POST", "/ask", self._page(self._ask, form=True))]
+        return [*super().handlers, *own]
+
+    def _name(self, token: str) -> str | None:
+        try:
+            return analyst_of(token, self._api).name
+        except Refused:
+            return None
 
     def _token(self, name: str) -> str | None:
-        """The hash of the token of an analyst, if it is in force."""
         terms = self._api.policy.analysts.get(name)
         return terms.token if terms is not None and in_force(terms) else None
 
-    def _home(self, visit: Visit, terms: AnalystTerms, fields: Fields, *said: str) -> str:
+    def _admit(self, name: str) -> AnalystTerms | None:
+        terms = self._api.policy.analysts.get(name)
+        if terms is not None:
+            count_request(self._api, terms)
+        return terms
+
+    async def _home(self, visit: Visit, who: AnalystTerms, _: Fields) -> Response:
+        return page_response(await asyncio.to_thread(self._filled, visit, who, {}))
+
+    async def _answer(self, _: Visit, who: AnalystTerms, fields: Fields) -> Response:
+        key = fields.get("key", "")
+        given = await asyncio.to_thread(self._api.stored, who, key)
+        if given is None:
+            raise Refused(404, "answer", "you have no answer under this key")
+        return page_response(_answer(given.answer, given.body, key))
+
+    async def _ask(self, visit: Visit, who: AnalystTerms, fields: Fields) -> Response:
+        try:
+            ledger = self._api.session.ledger
+            values = question_of(fields, self._api.policy, ledger.symbol, ledger.budget)
+            if fields.get("do") == "ask":
+                key = key_of(fields, values)
+                await ask(self._api, who, values, key, fresh=fields.get("fresh") == "yes")
+                return redirect("/answer", key=key)
+            quoted = await asyncio.to_thread(self._api.quote, who, values)
+            status, said = 200, (f"Quote: {quoted['words']}.", "status")
+        except Exception as error:
+            refused = problem_of(error)
+            status, said = refused.status, (f"Refused: {refused.text}.", "alert")
+        return page_response(await asyncio.to_thread(self._filled, visit, who, fields, *said), status)
+
+    def _filled(self, visit: Visit, terms: AnalystTerms, fields: Fields, *said: str) -> str:
         told, listed, answers = self._api.data_sets()["data_sets"], self._api.answers(terms), []
         for each in listed[:_MOST_ANSWERS]:
             given = self._api.stored(terms, each["key"])
@@ -145,9 +200,53 @@ class AnalystPages:
         )
 
 
-def login_page(title: str, label: str, said: str = "") -> str:
-    """The page that asks for a token."""
-    return _html.render("login.html", title=title, label=label, said=said)
+class Console(_Pages):
+    """Handlers of the data holder's pages."""
+
+    def __init__(self, api: HolderApi) -> None:
+        words = "Console of the data holder", "The data holder's token", "This is not the data holder's token."
+        super().__init__(api.analysts, "holder_session", *words)
+        self._api = api
+
+    @property
+    def handlers(self) -> list[tuple[str, str, Handler]]:
+        """Method, path and handler of each page."""
+        return [*super().handlers, ("POST", "/verify", self._page(self._verify, form=True))]
+
+    def _name(self, token: str) -> str | None:
+        return holder_of(token, {HOLDER: self._analysts.policy.file.holder.token})
+
+    def _token(self, _: str) -> str:
+        return self._analysts.policy.file.holder.token
+
+    def _admit(self, name: str) -> str:
+        return name
+
+    async def _home(self, visit: Visit, _: str, __: Fields) -> Response:
+        return page_response(await in_holder_thread(partial(self._filled, visit)))
+
+    async def _verify(self, _: Visit, __: str, fields: Fields) -> Response:
+        verify = partial(self._api.verify, replay=fields.get("replay") == "yes")
+        await in_holder_thread(partial(refusing, verify))
+        return redirect("/")
+
+    def _filled(self, visit: Visit) -> str:
+        api = self._api
+        told, people, spending, alarms = refusing(lambda: (api.overview(), api.people(), api.spending(), api.alarms()))
+        values = {"visit": visit, "api": api, "told": told, "people": people, "spending": spending, "alarms": alarms}
+        return _html.render("console.html", **values, days=_days(spending["by_day"])[-_DAYS:], most=_DAYS)
+
+
+def _days(spent: list[dict[str, Any]]) -> list[tuple[str, str, float]]:
+    """Each day with questions, the shares of a budget that analysts spent on it, in words, and all so far."""
+    days: dict[str, dict[str, float]] = {}
+    for row in spent:
+        days.setdefault(row["day"], {})[row["analyst"]] = row["share"]
+    total, told = 0.0, []
+    for day, shares in sorted(days.items()):
+        total += sum(shares.values())
+        told.append((day, ", ".join(f"{who} {share:.2%}" for who, share in sorted(shares.items())), total))
+    return told
 
 
 def _answer(answer: Answer, told: AnswerBody, key: str) -> str:
@@ -191,3 +290,106 @@ def _spans(answer: Answer, most: int, *, zero: bool = False) -> list[dict[str, s
         }
         for value, low, high in zip(values, lows, highs, strict=True)
     ]
+
+
+async def fields_of(request: Request) -> dict[str, str]:
+    """The fields of a form that was sent from a page of ours, each once.
+
+    Raises:
+        Refused: it was sent from elsewhere, or is no form.
+    """
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site is None and origin is not None:  # an older browser, or no https
+        site = "same-origin" if urlsplit(origin).netloc == request.headers.get("host") else "cross-site"
+    if site not in (None, "same-origin", "none"):
+        raise Refused(403, "form", "the form was sent from another site")
+    body = await body_of(request, "application/x-www-form-urlencoded")
+    try:
+        pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=40, errors="strict")
+    except ValueError:
+        raise Refused(400, "form", "the form cannot be read") from None
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise Refused(400, "form", "the form has a field twice")
+    return fields
+
+
+def new_key() -> str:
+    """A new start for keys of questions that are given none."""
+    return f"{datetime.now(UTC):%Y-%m-%d} {secrets.token_hex(6)}"
+
+
+def key_of(fields: Fields, values: Mapping[str, Any]) -> str:
+    """The key of a question: as it was given, or else the same each time that one form sends the same question."""
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
+    return fields.get("key", "").strip() or f"{fields.get('made', '') or new_key()} {digest[:8]}"
+
+
+def options_of(data_sets: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[str, str]]]:
+    """Choices of the form, each a value and its words: data sets, columns of numbers, and columns with keys.
+
+    Args:
+        data_sets: as analysts see them.
+    """
+    told = [(one["name"], each) for one in data_sets for each in one["columns"]]
+    several = len(data_sets) > 1
+    named = [(f"{table}.{each['name']}", f"{table}." * several + each["name"], each) for table, each in told]
+    return {
+        "tables": [(one["name"], one["name"]) for one in data_sets],
+        "numbers": [(value, words) for value, words, each in named if each["kind"] in ("number", "whole", "bool")],
+        "keyed": [(value, words) for value, words, each in named if each["keys"]],
+    }
+
+
+def question_of(fields: Fields, policy: Policy, symbol: str, budget: float) -> dict[str, Any]:
+    """The question that a form describes, as plain values.
+
+    Args:
+        fields: of the form.
+        policy: says which columns and keys there are.
+        symbol, budget: of the ledger's measure.
+    """
+    tables = policy.file.tables.items()
+    known = {f"{table}.{name}": part for table, told in tables for name, part in told.columns.items()}
+    asks, column, by = (fields.get(name, "") for name in ("ask", "column", "by"))
+    values: dict[str, Any] = {"ask": "quantiles" if asks == "median" else asks, "table": fields.get("table", "")}
+    if asks in ("sum", "mean", "median"):
+        if column not in known:
+            raise Refused(422, "question", "a sum, a mean and a median need a column")
+        values["column"] = column.partition(".")[2]
+        low, high = (_number(fields, end, getattr(known[column], end)) for end in ("low", "high"))
+        if low is None or high is None:
+            raise Refused(422, "question", "the column needs a lowest and a highest value")
+        values |= _bins(low, high) if asks == "median" else {"low": low, "high": high}
+    if asks in ("sum", "count"):
+        values["clip"] = _number(fields, "clip", None)
+    if fields.get("anyway") == "yes":
+        values["anyway"] = True
+    if by in known:
+        values["by"] = [by.partition(".")[2]]  # with the keys that the policy says
+    if fields.get("where", "").strip():
+        values["where"] = fields["where"].strip()
+    price = _number(fields, "price", None)
+    if price is None or not 0 < price <= 100:
+        raise Refused(422, "question", "the price must be above 0 and at most 100 percent of a budget")
+    values["epsilon" if symbol == "epsilon" else "rho"] = price / 100 * budget
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _bins(low: float, high: float) -> dict[str, Any]:
+    if not low < high:
+        raise Refused(422, "question", "the lowest value must be below the highest")
+    return {"edges": [low + place * (high - low) / _BINS for place in range(_BINS + 1)], "levels": [0.5]}
+
+
+def _number(fields: Fields, name: str, default: float | None) -> float | None:
+    sent = fields.get(name, "").strip()
+    if not sent:
+        return default
+    try:
+        value = float(sent)
+    except ValueError:
+        value = float("nan")
+    if len(sent) > 40 or not isfinite(value):
+        raise Refused(422, "question", f"{name} must be a number")
+    return value

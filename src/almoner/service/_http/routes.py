@@ -1,22 +1,26 @@
-"""The routes of analysts: what they may do, as JSON. Each needs a token, but for the two that tell nothing."""
+"""The routes of analysts and of the data holder: what they may do, as JSON. Each needs a token, but for two."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from almoner.errors import AlmonerError, UnknownPerson
 from almoner.service._analyst_api import AnalystApi, Reply
 from almoner.service._bodies import parsed
+from almoner.service._holder_api import HolderApi, in_holder_thread
 from almoner.service._http.application import Handler, Request, Response, body_of, json_response
-from almoner.service._http.login import analyst_of, bearer
+from almoner.service._http.login import HOLDER, analyst_of, bearer
 from almoner.service._http.openapi import document
 from almoner.service._refusals import Refused, problem_of, refusing
+from almoner.service._tokens import holder_of
 from almoner.service.policies import AnalystTerms
 
-__all__ = ["AnalystRoutes", "ask", "count_request"]
+__all__ = ["AnalystRoutes", "HolderRoutes", "ask", "count_request"]
 
 
 class AnalystRoutes:
-    """Handlers of what analysts may do."""
+    """Handlers of what analysts may do: a method for each operation of the document."""
 
     def __init__(self, api: AnalystApi) -> None:
         self._api = api
@@ -25,14 +29,9 @@ class AnalystRoutes:
     def handlers(self) -> list[tuple[str, str, Handler]]:
         """Method, path and handler of each route."""
         return [
-            ("GET", "/openapi.json", self.openapi),
-            ("GET", "/health", self.health),
-            ("GET", "/v1/datasets", self.data_sets),
-            ("GET", "/v1/me", self.me),
-            ("POST", "/v1/quote", self.quote),
-            ("POST", "/v1/answers", self.ask),
-            ("GET", "/v1/answers", self.answers),
-            ("GET", "/v1/answer", self.answer),
+            (method.upper(), path, getattr(self, operation["operationId"]))
+            for path, methods in document()["paths"].items()
+            for method, operation in methods.items()
         ]
 
     async def openapi(self, _: Request) -> Response:
@@ -41,7 +40,7 @@ class AnalystRoutes:
     async def health(self, _: Request) -> Response:
         return json_response({"status": "ok"})
 
-    async def data_sets(self, request: Request) -> Response:
+    async def datasets(self, request: Request) -> Response:
         self._terms(request)
         return json_response(self._api.data_sets())
 
@@ -49,18 +48,18 @@ class AnalystRoutes:
         return json_response(await asyncio.to_thread(self._api.left, self._terms(request)))
 
     async def quote(self, request: Request) -> Response:
-        terms = self._terms(request)
-        values = parsed(await body_of(request))
+        terms, values = self._terms(request), parsed(await body_of(request))
         return json_response(await asyncio.to_thread(refusing, partial(self._api.quote, terms, values)))
 
     async def ask(self, request: Request) -> Response:
         terms = self._terms(request, "fresh")
-        fresh = _flag(request, "fresh")
+        fresh = request.query_params.get("fresh", "false")
+        if fresh not in ("true", "false"):
+            raise Refused(400, "query", "fresh must be true or false")
         keys = request.headers.getlist("idempotency-key")
         if len(keys) != 1:
             raise Refused(400, "key", "one Idempotency-Key is needed: a name of your own for this question")
-        values = parsed(await body_of(request))
-        given = await ask(self._api, terms, values, keys[0], fresh=fresh)
+        given = await ask(self._api, terms, parsed(await body_of(request)), keys[0], fresh=fresh == "true")
         return json_response(given.body, 200 if given.old else 201)
 
     async def answers(self, request: Request) -> Response:
@@ -78,11 +77,7 @@ class AnalystRoutes:
 
     def _terms(self, request: Request, *parameters: str) -> AnalystTerms:
         """Whose request it is, which is counted; of its parameters only these are known."""
-        try:
-            terms = analyst_of(bearer(request), self._api.policy.analysts)
-        except Refused:
-            self._api.metrics.count("refusals", code="token")
-            raise
+        terms = analyst_of(bearer(request), self._api)
         count_request(self._api, terms)
         given = [name for name, _ in request.query_params.multi_items()]
         if len(set(given)) < len(given) or not set(given) <= set(parameters):
@@ -116,15 +111,75 @@ async def ask(api: AnalystApi, terms: AnalystTerms, values: Any, key: str, *, fr
         raise told from None
 
 
-def _flag(request: Request, name: str) -> bool:
-    value = request.query_params.get(name, "false")
-    if value not in ("true", "false"):
-        raise Refused(400, "query", f"{name} must be true or false")
-    return value == "true"
-
-
 def _number(request: Request, name: str, default: int, most: int) -> int:
     value = request.query_params.get(name, str(default))
     if not (value.isascii() and value.isdecimal()) or len(value) > 12 or int(value) > most:
         raise Refused(400, "query", f"{name} must be a whole number from 0 to {most}")
     return int(value)
+
+
+_TOLD = ("overview", "people", "spending", "alarms")
+
+
+class HolderRoutes:
+    """Handlers over what the data holder sees, on a port of their own: what is private stays behind one token."""
+
+    def __init__(self, api: HolderApi) -> None:
+        self._api = api
+
+    @property
+    def handlers(self) -> list[tuple[str, str, Handler]]:
+        """Method, path and handler of each route."""
+        return [
+            *(
+                ("GET", f"/v1/{name}", partial(self._told, name))
+                for name in ("overview", "people", "spending", "alarms")
+            ),
+            ("POST", "/v1/verify", self.verify),
+            ("POST", "/v1/statement", self.statement),
+            ("GET", "/metrics", self.metrics),
+        ]
+
+    async def _told(self, name: str, request: Request) -> Response:
+        self._check(request)
+        return json_response(await self._do(getattr(self._api, name)))
+
+    async def verify(self, request: Request) -> Response:
+        replay = await self._value(request, "replay", False)
+        if not isinstance(replay, bool):
+            raise Refused(422, "body", "replay must be true or false")
+        return json_response(await self._do(partial(self._api.verify, replay=replay)))
+
+    async def statement(self, request: Request) -> Response:
+        person = await self._value(request, "person", None)
+        if not isinstance(person, int | str) or isinstance(person, bool):
+            raise Refused(422, "body", "person must be a text or a whole number: whose statement it is")
+        return json_response(await self._do(partial(self._api.statement, person)))
+
+    async def metrics(self, request: Request) -> Response:
+        self._check(request)
+        return Response(await self._do(self._api.exposition), media_type="text/plain; version=0.0.4")
+
+    def _check(self, request: Request) -> None:
+        token = self._api.analysts.policy.file.holder.token
+        if holder_of(bearer(request), {HOLDER: token}) is None:
+            raise Refused(401, "token", "the data holder's token is needed: Authorization: Bearer ...")
+
+    async def _value(self, request: Request, name: str, default: Any) -> Any:
+        """The one value that a body may have."""
+        self._check(request)
+        values = parsed(await body_of(request))
+        if not isinstance(values, dict) or values.keys() - {name}:
+            raise Refused(422, "body", f"the body may have {name}")
+        return values.get(name, default)
+
+    @staticmethod
+    async def _do(work: Callable[[], Any]) -> Any:
+        """Work in a thread; the data holder is told why something is refused."""
+        try:
+            return await in_holder_thread(work)
+        except UnknownPerson as error:
+            raise Refused(422, "person", str(error)) from None
+        except AlmonerError as error:
+            known = problem_of(error)
+            raise Refused(known.status, known.code, str(error)) from None

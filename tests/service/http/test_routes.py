@@ -5,8 +5,8 @@ import pytest
 
 from almoner import queries
 from almoner.queries.plans import ASKS
-from almoner.service._http.analyst_routes import AnalystRoutes
 from almoner.service._http.openapi import document
+from almoner.service._http.routes import AnalystRoutes
 from services import COUNT, TOKENS, service, service_folder
 
 
@@ -86,6 +86,36 @@ def test_every_response_conforms(running):
         (running.door().get("/v1/me"), "/v1/me", "get"),
     ):
         conforms(response, path, method)
+
+
+HOURS = {"column": "hours", "low": 0, "high": 24}
+PERSON = {"each_person": {"hours": "sum(hours)", "rows": "count()"}, "clip": 1}
+KINDS = [
+    {"ask": "count", "by": {"hours": [[0, 12], [12, None]]}, "clip": 5},
+    {"ask": "people", "by": {"country": ["FR", "ES"], "day": ["2026-01-01"]}, "clip": 1},
+    {"ask": "sum", **HOURS, "clip": 5},
+    {"ask": "mean", **HOURS},
+    {"ask": "ratio", "numerator": "hours", "numerator_bounds": [0, 24], "clip": 5},
+    {"ask": "variance", **HOURS},
+    {"ask": "covariance", "columns": {"hours": [0, 24], "rows": [0, 9]}, **PERSON},
+    {"ask": "regression", "target": "hours", "columns": {"hours": [0, 24], "rows": [0, 9]}, **PERSON},
+    {"ask": "histogram", "column": "hours", "edges": [0, 12, 24], "clip": 5},
+    {"ask": "quantiles", "column": "hours", "edges": [0, 6, 12, 18, 24], "levels": [0.25, 0.75]},
+    {"ask": "top", "k": 1, "column": "country", "among": ["FR", "ES"], "clip": 5},
+    {"ask": "distinct", "column": "country", "most": 3},
+    {"ask": "keys", "column": "country", "delta": 1e-3, "most": 2, "rho": 0.2},
+]
+
+
+@pytest.mark.slow
+def test_answers_of_every_kind_conform(tmp_path):
+    """The values, intervals and groups of each kind of question have the form that the document says."""
+    assert {kind["ask"] for kind in KINDS} == set(ASKS)
+    with service(service_folder(tmp_path), lambda text: f"keys_delta = 0.01\n{text}") as running:
+        for place, kind in enumerate(KINDS):
+            answer = running.ann.ask(str(place), {"rho": 0.002, **kind})
+            assert answer.status_code == 201, (kind, answer.text)
+            conforms(answer, "/v1/answers", "post")
 
 
 def test_questions_are_answered_once(running):
