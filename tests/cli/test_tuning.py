@@ -54,9 +54,9 @@ def test_train_tunes_and_pays_for_it(folder):
         ("keep_accounts = true", "no setting of `almoner tune`: accounts of the best run alone"),
         ("noise_multiplier = 3", "no setting of `almoner tune`: each run's noise follows"),
         ('picture = "a.png"', "no setting of `almoner tune`: what people spent"),
-        ("learning_rate = 2", "must be a list of numbers: the values to try, learning_rate = [1, 4, 16, 64]"),
-        ("max_grad_norm = []", "must be a list of numbers: the values to try, max_grad_norm = [0.25, 1]"),
-        ("learning_rate = [1, -8]", "learning_rate=-8"),
+        ("learning_rate = 2", "must be a list of numbers above 0, the values to try: learning_rate = [1, 4, 16, 64]"),
+        ("max_grad_norm = []", "must be a list of numbers above 0, the values to try: max_grad_norm = [0.25, 1]"),
+        ("learning_rate = [1, -8]", "must be a list of numbers above 0, the values to try: learning_rate = ["),
     ):
         (folder / "wrong.toml").write_text(line + "\n", encoding="utf-8")
         assert why in call(*tuned, "--settings", folder / "wrong.toml", *out, code=2)

@@ -41,12 +41,12 @@ class All(Uncopyable):
 
     >>> from almoner.filters import Basic
     >>> budgets = All({"everywhere": Basic(epsilon=2.0)}, open=lambda site: Basic(epsilon=1.0))
-    >>> budgets.charge({"everywhere": mechanisms.Pure(0.8), "news": mechanisms.Pure(0.8)})
-    >>> budgets.charge({"everywhere": mechanisms.Pure(0.8), "shop": mechanisms.Pure(0.8)})
-    >>> budgets.admits({"everywhere": mechanisms.Pure(0.8), "games": mechanisms.Pure(0.8)})
+    >>> budgets.charge({"everywhere": mechanisms.Pure(0.75), "news": mechanisms.Pure(0.75)})
+    >>> budgets.charge({"everywhere": mechanisms.Pure(0.75), "shop": mechanisms.Pure(0.75)})
+    >>> budgets.admits({"everywhere": mechanisms.Pure(0.75), "games": mechanisms.Pure(0.75)})
     False
     >>> budgets.left("everywhere"), budgets.left("games")
-    ((0.4, 0.0), (1.0, 0.0))
+    ((0.5, 0.0), (1.0, 0.0))
     """
 
     def __init__(

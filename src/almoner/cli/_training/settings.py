@@ -26,7 +26,7 @@ Line = Annotated[str, Text(1000)]
 
 
 def _tried(example: str) -> Numbers:
-    return Numbers(1, 10_000, 0.0, 1e100, f"a list of numbers, the values to try: {example}")
+    return Numbers(1, 10_000, 0.0, 1e100, f"a list of numbers above 0, the values to try: {example}")
 
 
 class Course(Model):
