@@ -8,9 +8,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from almoner import _extras, _html
-from almoner.service._bodies import dumps
-from almoner.service._metrics import Metrics
-from almoner.service._refusals import FIXED_TEXTS, Refused
+from almoner.service._analyst_api import Metrics
+from almoner.service._bodies import FIXED_TEXTS, Refused, dumps
 
 with _extras.need("starlette", "uvicorn", extra="service"):
     from starlette.applications import Starlette
@@ -42,7 +41,6 @@ _HEADERS: Mapping[str, str] = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-
 
 _PAGES = (
     f"default-src 'none'; style-src '{_html.style_hash()}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
