@@ -77,7 +77,6 @@ class AnalystApi:
         self.policy, self.session = policy, session
         self.metrics, self.rates, self.logins = Metrics(), Rates(), Rates()
         self._worked: dict[tuple[str, date], float] = {}
-        self._views: dict[str, Analyst] = {}
         self._analysts: dict[str, AnalystTerms] = {}
         self._unreadable = self._changed = False
         self._state: dict[str, str] = {}
@@ -272,8 +271,7 @@ class AnalystApi:
 
     def known(self, terms: AnalystTerms, values: object, key: str) -> bool:
         """True if there is an answer under the key; else refuses what by its form may not be asked."""
-        there = self.public_state.has(terms.name, _filed(terms, key))
-        return there or not self._allowed(terms, values)
+        return self.public_state.has(terms.name, _filed(terms, key)) or not self._allowed(terms, values)
 
     # what the worker calls: it is the only one that touches the ledger
 
@@ -443,7 +441,8 @@ class PublicState:
         public = self._by_key[name].get(key)
         if public is None:
             return None
-        made = self._made[key] if key in self._made else self._so_far[name].answer(key)
+        made = self._made.get(key)
+        made = self._so_far[name].answer(key) if made is None else made
         if made is None:
             return None
         with self._lock:
@@ -489,10 +488,10 @@ class Metrics:
         """
         metrics = list(self._registry.collect())
         for name, about, value in gauges:
-            told = value if isinstance(value, Mapping) else None
-            family = GaugeMetricFamily(f"privacy_{name}", about, labels=[] if told is None else ["analyst"])
-            for labels, number in [([], value)] if told is None else [([each], told[each]) for each in told]:
-                family.add_metric(labels, float(number))
+            labels = ["analyst"] if isinstance(value, Mapping) else []
+            family = GaugeMetricFamily(f"privacy_{name}", about, labels=labels)
+            for each, number in value.items() if isinstance(value, Mapping) else [("", value)]:
+                family.add_metric([each] if labels else [], float(number))
             metrics.append(family)
         for metric in metrics:
             metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]

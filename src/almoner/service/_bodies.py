@@ -26,8 +26,7 @@ __all__ = [
 
 Result = TypeVar("Result")
 
-MOST_TEXT = 4_000
-"""Largest number of characters of all texts of a question together, but for public keys."""
+MOST_TEXT = 4_000  # largest number of characters of all texts of a question together, but for public keys
 
 Finite = Annotated[float | str | None, Field(description="A number; 'inf', '-inf' or 'nan' where not finite.")]
 Cell = float | str | bool | None

@@ -46,7 +46,7 @@ class PaddedWorker:
             of it, they see from then on, and no sooner.
     """
 
-    def __init__(self, step: float, *, publish: Callable[[], None] | None = None) -> None:
+    def __init__(self, step: float, *, publish: Callable[[], None] = lambda: None) -> None:
         self._step, self._publish = step, publish
         self._queues: OrderedDict[str, deque[_Work]] = OrderedDict()
         self._changed = threading.Condition()
@@ -120,6 +120,5 @@ class PaddedWorker:
                     time.sleep(left)
                 if work.told is not None:
                     work.told(seconds)
-            if self._publish is not None:
-                self._publish()
+            self._publish()
             tell()

@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from math import floor
@@ -427,23 +427,22 @@ def explain(policy: Policy) -> list[str]:
         ]
 
 
-def _ledger(policy: Policy, ledger: Ledger, *, there: bool) -> list[str]:
+def _ledger(policy: Policy, ledger: Ledger, *, there: bool) -> Iterator[str]:
     """Say the budget, whether the ledger is there, and what would notice an older one in its place."""
     delta, witness = ledger.stated_delta, ledger.witness if there else policy.plan.witness
-    lines = [
+    yield (
         f"Each person has one budget for all analysts together: epsilon {shown(ledger.promise(delta), 6)} at delta "
         f"{shown(delta, 6)} ({ledger.symbol} = {shown(ledger.budget, 6)}). {ledger.meaning().words}"
-    ]
+    )
     if not there:
-        lines.append("The ledger is not there yet: `almoner ledger create`, with this policy, makes it, once.")
+        yield "The ledger is not there yet: `almoner ledger create`, with this policy, makes it, once."
     if witness is None:
-        lines.append(
+        yield (
             "Nothing would notice an older ledger in the place of this one, such as a restored backup, which has "
             'forgotten what was spent since: name a file on another volume, witness = "/other/volume/people.head".'
         )
     else:
-        lines.append(f"{witness} {'remembers' if there else 'will remember'} the newest entry of the ledger.")
-    return lines
+        yield f"{witness} {'remembers' if there else 'will remember'} the newest entry of the ledger."
 
 
 def _data_set(name: str, told: TablePart, kinds: dict[str, str]) -> str:
@@ -470,38 +469,36 @@ def _analyst(terms: AnalystTerms) -> str:
     )
 
 
-def _usual(policy: Policy, session: Session) -> list[str]:
+def _usual(policy: Policy, session: Session) -> Iterator[str]:
     usual, budget = usual_question(policy, session), session.ledger.budget_units
     quoted = session.analyst("nobody").quote(usual)
     told = ", ".join(f"{name} = {value}" for name, value in described(usual).items())
     width = "" if quoted.half_width is None else f", with a 95 % interval of about +- {quoted.half_width:.3g}"
-    lines = [
+    yield (
         f"A usual question ({told}) costs {quoted.of_budget:.3g} of a budget{width}. For all analysts together "
         f"{budget // usual.price} of them certainly fit a fresh budget, and {quoted.fits} what is left now."
-    ]
+    )
     for terms in policy.analysts.values():
         fits = floor(terms.limits.share * budget) // usual.price
-        lines.append(f"{terms.name} alone: {fits} of them.")
+        yield f"{terms.name} alone: {fits} of them."
         if quoted.of_budget < terms.limits.least:
             least = f"{terms.limits.least:.4g}"
-            lines.append(f"{terms.name} may not ask it: its price is below the least price of {least}.")
+            yield f"{terms.name} may not ask it: its price is below the least price of {least}."
     total = sum(terms.limits.share for terms in policy.analysts.values())
     if total > 1:
-        lines.append(f"The analysts' limits add up to {total:.3g} budgets: who comes late may find nothing left.")
-    return lines
+        yield f"The analysts' limits add up to {total:.3g} budgets: who comes late may find nothing left."
 
 
-def _rest(policy: Policy) -> list[str]:
-    service, lines = policy.file.service, list[str]()
+def _rest(policy: Policy) -> Iterator[str]:
+    service = policy.file.service
     if policy.sharing:
-        lines.append(f"Answers are shared, for nothing, among {', '.join(sorted(policy.sharing))}.")
+        yield f"Answers are shared, for nothing, among {', '.join(sorted(policy.sharing))}."
     if policy.watch is not None:
         what = "full contributions" if policy.watch.mass else "people"
-        lines.append(f"A watch tells when about {policy.watch.people} {what} are missing from an answer.")
+        yield f"A watch tells when about {policy.watch.people} {what} are missing from an answer."
     holder = f"{service.holder_host}:{service.holder_port}"
-    lines.append(f"Every answer takes a multiple of {service.step:g} seconds.")
-    lines.append(f"Analysts come to {service.host}:{service.port}, the data holder to {holder}.")
+    yield f"Every answer takes a multiple of {service.step:g} seconds."
+    yield f"Analysts come to {service.host}:{service.port}, the data holder to {holder}."
     if service.host not in ("127.0.0.1", "::1", "localhost"):
         proxy = "put a proxy with https in front, and set service.https = true"
-        lines.append(f"Analysts come from other machines: {proxy}.")
-    return lines
+        yield f"Analysts come from other machines: {proxy}."

@@ -23,14 +23,11 @@ __all__ = [
     "Guard", "Handler", "Request", "Response", "application", "body_of", "json_response", "page_response", "redirect",
 ]  # fmt: skip
 
-MOST_BODY = 65_536
-"""Largest number of bytes of the body of a request."""
-
+MOST_BODY = 65_536  # largest number of bytes of the body of a request
 _BODY_SECONDS = 10.0
 _LOG = logging.getLogger("almoner.service")
 
-Handler = Callable[[Request], Awaitable[Response]]
-"""Answers a request."""
+Handler = Callable[[Request], Awaitable[Response]]  # answers a request
 
 _HEADERS: Mapping[str, str] = {
     "cache-control": "no-store",
@@ -130,8 +127,7 @@ class Guard:
             if not status:
                 await problem(Refused(500, "internal", FIXED_TEXTS["internal"]))(scope, receive, sent)
         finally:
-            route = scope.get("route")
-            name = getattr(route, "path", "none")
+            name = getattr(scope.get("route"), "path", "none")
             self._metrics.count("requests", route=name, status=str(status))
             self._metrics.took(name, time.monotonic() - began)
 

@@ -39,13 +39,14 @@ def in_force(policy: Policy) -> dict[str, str]:
 
 
 class Visit(NamedTuple):
-    """A visit to the pages. Its cookie holds the name, the number and a fingerprint of its token's hash, signed."""
+    """A visit to the pages. Its cookie holds the name, the number and a fingerprint of its token's hash, signed.
+
+    The number is random; every form of the visit must send back ``form``, a signature of it.
+    """
 
     name: str
     number: str
-    """Random."""
     form: str
-    """A signature of the number, which every form of this visit must send back."""
 
 
 class Visits:

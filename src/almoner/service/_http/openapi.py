@@ -29,10 +29,6 @@ _TOLD: dict[str, str] = {
 }
 
 
-def _ref(name: str) -> dict[str, str]:
-    return {"$ref": f"{_SCHEMAS}{name}"}
-
-
 def _schemas() -> dict[str, Any]:
     """The question, each of its kinds with the fields that it takes, and what is answered."""
     asked, schemas = deepcopy(question_schema(_SCHEMAS + "{model}")), dict[str, Any]()
@@ -65,11 +61,11 @@ def _ease(fields: dict[str, Any]) -> None:
 def _operation(name: str, about: str, answers: Mapping[str, str], problems: str, **more: Any) -> dict[str, Any]:
     """One operation: what it answers by status, the statuses of its refusals, and what else stands in the document."""
     responses = {
-        status: {"description": about, "content": {"application/json": {"schema": _ref(schema)}}}
+        status: {"description": about, "content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}{schema}"}}}}
         for status, schema in answers.items()
     }
     for status in problems.split():
-        content = {"application/problem+json": {"schema": _ref("Problem")}}
+        content = {"application/problem+json": {"schema": {"$ref": f"{_SCHEMAS}Problem"}}}
         responses[status] = {"description": _TOLD[status], "content": content}
     return {"operationId": name, "summary": about, "responses": responses, **more}
 
@@ -94,7 +90,7 @@ def _paths() -> dict[str, Any]:
         _parameter("query", "most", "Answers to list.", {**whole, "maximum": 1000, "default": 100}),
     ]
     stored = [_parameter("query", "key", "The key of the answer.", _KEY, required=True)]
-    body = {"required": True, "content": {"application/json": {"schema": _ref("Question")}}}
+    body = {"required": True, "content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}Question"}}}}
     bodies, common, open_to_all = "400 401 408 413 415 422 429 500", "400 401 429 500", list[Any]()
     documented = _operation("openapi", "This document", {}, "500", security=open_to_all)
     own = {"type": "object", "description": "The document."}

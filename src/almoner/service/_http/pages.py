@@ -34,8 +34,7 @@ _MOST_ROWS = 200
 _MOST_ANSWERS = 50
 _DAYS = 60
 _BINS = 64
-_TRIES = 30
-"""Logins in a minute that may be tried from one address; behind a proxy, from it."""
+_TRIES = 30  # logins in a minute that may be tried from one address; behind a proxy, from it
 
 Fields = Mapping[str, str]
 Page = Callable[[Visit, Any, Fields], Awaitable[Response]]

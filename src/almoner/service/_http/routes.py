@@ -122,12 +122,9 @@ class HolderRoutes:
     """Handlers over what the data holder sees, on a port of their own: what is private stays behind one token."""
 
     def __init__(self, api: HolderApi) -> None:
-        self._api = api
+        self._api, told = api, ("overview", "people", "spending", "alarms")
         self.handlers: list[tuple[str, str, Handler]] = [
-            *(
-                ("GET", f"/v1/{told}", partial(self._told, told))
-                for told in ("overview", "people", "spending", "alarms")
-            ),
+            *(("GET", f"/v1/{name}", partial(self._told, name)) for name in told),
             ("POST", "/v1/verify", self.verify),
             ("POST", "/v1/statement", self.statement),
             ("GET", "/metrics", self.metrics),
