@@ -130,18 +130,19 @@ class HolderApi:
     def overview(self) -> dict[str, Any]:
         """Terms, head, and each analyst's limits and questions."""
         record = self._do(lambda: summary(self.analysts.session.ledger))
-        budget, of = self.analysts.session.ledger.budget_units, self.analysts.public_state.of
+        budget = self.analysts.session.ledger.budget_units
         analysts = [
             {
                 "analyst": name,
                 "purpose": terms.purpose,
                 "share": terms.limits.share,
-                "spent": sum(int(public["price"]) for public in of(name).answers) / budget,
-                "left": of(name).left / budget,
-                "answers": len(of(name).answers),
+                "spent": sum(int(public["price"]) for public in so_far.answers) / budget,
+                "left": so_far.left / budget,
+                "answers": len(so_far.answers),
                 "expires": None if terms.expires is None else terms.expires.isoformat(),
             }
             for name, terms in self.analysts.policy.analysts.items()
+            for so_far in [self.analysts.public_state.of(name)]
         ]
         return {"terms": record.terms, "entries": record.entries, "head": record.head, "analysts": analysts}
 
