@@ -13,7 +13,7 @@ import pytest
 from almoner.errors import AlmonerError
 from almoner.queries.plans import ASKS, Plan, described
 from almoner.service import _bodies
-from almoner.service._refusals import Refused
+from almoner.service._bodies import Refused
 from almoner.service.policies import Policy
 from plan_files import PLAN
 from services import POLICY

@@ -6,35 +6,28 @@ Everything but asking is answered from public facts that were read before, so th
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime
+from itertools import takewhile
 from math import ceil
+from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar
 
-from almoner import _check
+from almoner import _check, _extras
 from almoner.errors import ArgumentError, DataError, LedgerError
 from almoner.ledger import on_a_server
 from almoner.queries import Analyst, Answer, Question, Quote, Session, SoFar
 from almoner.queries.plans import described
-from almoner.service._apply_policy import apply_policy, check_against_data, usual_question
-from almoner.service._bodies import (
-    AnswerBody,
-    DataSetBody,
-    DataSetsBody,
-    ListedBody,
-    MeBody,
-    PublicTableBody,
-    QuoteBody,
-    answer_of,
-    asked,
-    quote_of,
-)
-from almoner.service._metrics import Metrics
+from almoner.service import _bodies
+from almoner.service._bodies import Refused, answer_of, asked, quote_of
 from almoner.service._padded_worker import PaddedWorker
-from almoner.service._refusals import Refused
-from almoner.service.policies import AnalystTerms, Policy, fixed_part
+from almoner.service.policies import AnalystTerms, Policy, apply_policy, check_against_data, fixed_part, usual_question
 
-__all__ = ["DATA_TEXTS", "AnalystApi", "Rates", "Reply"]
+with _extras.need("prometheus_client", extra="service"):
+    from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+    from prometheus_client.core import GaugeMetricFamily
+
+__all__ = ["DATA_TEXTS", "AnalystApi", "Metrics", "Rates", "Reply"]
 
 Result = TypeVar("Result")
 
@@ -55,10 +48,19 @@ DATA_TEXTS: Mapping[str | None, str] = {
 """Words for the data holder about the data, by the state of a table."""
 
 
+_COUNTS = {
+    "requests": ("Requests, by route and status.", ("route", "status")),
+    "questions": ("Questions that were answered, or that an earlier answer was shared for.", ("analyst", "state")),
+    "refusals": ("Requests that were refused, by the code that was told.", ("code",)),
+    "failures": ("Errors that nobody foresaw, by name.", ("kind",)),
+}
+_EDGES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
 class Reply(NamedTuple):
     """An answer, as it is sent, and whether it was there before."""
 
-    body: AnswerBody
+    body: _bodies.AnswerBody
     old: bool
     answer: Answer
 
@@ -75,7 +77,6 @@ class AnalystApi:
         self.policy, self.session = policy, session
         self.metrics, self.rates, self.logins = Metrics(), Rates(), Rates()
         self._worked: dict[tuple[str, date], float] = {}
-        self._views: dict[str, Analyst] = {}
         self._analysts: dict[str, AnalystTerms] = {}
         self._unreadable = self._changed = False
         self._state: dict[str, str] = {}
@@ -94,7 +95,6 @@ class AnalystApi:
 
         def work() -> None:
             self.reopen()
-            check_against_data(policy, self.session)
             apply_policy(policy, self.session)
             self._take_over(policy, self.session)
 
@@ -106,8 +106,7 @@ class AnalystApi:
         A ledger that lost an entry is not opened again: what was answered would not be charged. Neither is any after
         the data could not be read, which may tell something about them each time, nor a file. Data that cannot be read
         as they are now, or in which no entry of a column can, are to analysts as if the server had failed for good.
-
-        Args: new_data, whether the data holder said that the files of the data may be others than before.
+        With ``new_data`` the data holder said that the files of the data may be others than before.
 
         Raises:
             DataError: a file is away, or another one; or the data could not be read before (start the service again).
@@ -135,7 +134,6 @@ class AnalystApi:
         try:
             if not session.ledger.continues(before.ledger.last_seen):
                 raise LedgerError(f"{before.ledger.store.name} lacks entries: it is an older copy", reason="damaged")
-            check_against_data(self.policy, session)
             apply_policy(self.policy, session)
             self._take_over(self.policy, session)
         except BaseException as error:
@@ -215,11 +213,11 @@ class AnalystApi:
 
     # what a request thread may call: no ledger, no data
 
-    def quote(self, terms: AnalystTerms, values: object) -> QuoteBody:
+    def quote(self, terms: AnalystTerms, values: object) -> _bodies.QuoteBody:
         """The price of a question at worst, from public facts."""
         return quote_of(self._allowed(terms, values)[1])
 
-    def left(self, terms: AnalystTerms) -> MeBody:
+    def left(self, terms: AnalystTerms) -> _bodies.MeBody:
         """Budget and questions left to an analyst, by limits and public prices, and never by people's accounts."""
         so_far, budget = self.public_state.of(terms.name), self.session.ledger.budget_units
         usual = self._views[terms.name].quote(self.usual, so_far=so_far)
@@ -243,26 +241,21 @@ class AnalystApi:
             "usual": {"question": described(self.usual), **quote_of(usual)},
         }
 
-    def data_sets(self) -> DataSetsBody:
+    def data_sets(self) -> _bodies.DataSetsBody:
         """The data sets and their public columns."""
-        kinds, told = self.session.columns, list[DataSetBody]()
+        kinds, told = self.session.columns, list[_bodies.DataSetBody]()
         for name, table in self.policy.file.tables.items():
-            columns: list[Any] = [
-                {"name": column, **part.model_dump(), "kind": kinds[name][column]}
-                for column, part in table.columns.items()
-            ]
-            told.append({"name": name, "about": table.about, "columns": columns})
-        public: list[PublicTableBody] = [
-            {"name": name, "columns": columns} for name, columns in self.session.public_columns.items()
-        ]
-        return {"data_sets": told, "public_tables": public}
+            parts: Any = [{"name": n, **part.model_dump(), "kind": kinds[name][n]} for n, part in table.columns.items()]
+            told.append({"name": name, "about": table.about, "columns": parts})
+        public = self.session.public_columns.items()
+        return {"data_sets": told, "public_tables": [{"name": name, "columns": columns} for name, columns in public]}
 
-    def answers(self, terms: AnalystTerms) -> list[ListedBody]:
+    def answers(self, terms: AnalystTerms) -> list[_bodies.ListedBody]:
         """The answers of an analyst, newest first, without their values."""
-        listed: list[ListedBody] = []
+        listed: list[_bodies.ListedBody] = []
         for public in reversed(self.public_state.of(terms.name).answers):
-            key = self._own_key(terms, public)
-            if key is not None:
+            name, separator, key = str(public["key"]).partition(SEPARATOR)
+            if separator and name == terms.name:  # else it belongs to another answer
                 day, question = public["time"][:10], public["question"]
                 listed.append({"key": key, "day": day, "question": question, "share": self._share(public)})
         return listed
@@ -278,10 +271,7 @@ class AnalystApi:
 
     def known(self, terms: AnalystTerms, values: object, key: str) -> bool:
         """True if there is an answer under the key; else refuses what by its form may not be asked."""
-        if self.public_state.has(terms.name, _filed(terms, key)):
-            return True
-        self._allowed(terms, values)
-        return False
+        return self.public_state.has(terms.name, _filed(terms, key)) or not self._allowed(terms, values)
 
     # what the worker calls: it is the only one that touches the ledger
 
@@ -300,10 +290,12 @@ class AnalystApi:
             if old is None:
                 self.public_state.read(terms.name)
                 old = self.stored(terms, key)  # another process has answered just now
-            if old is None:  # it was for a purpose that the policy had before
-                raise Refused(409, "key", _OTHER)
-        if not self._same(terms, key, question):
-            raise Refused(409, "key", _OTHER)
+        try:
+            self._views[terms.name].check(question, key=_filed(terms, key))
+        except ArgumentError:
+            old = None
+        if old is None:  # another question, or it was for a purpose that the policy had before
+            raise Refused(409, "key", "the key was used for another question or purpose: choose another key")
         return old
 
     def _answered(self, terms: AnalystTerms, question: Question, key: str, *, fresh: bool) -> Reply:
@@ -332,20 +324,14 @@ class AnalystApi:
         """The question and its quote, if the analyst may ask it by its form: cells and least price."""
         read = self._read(values)  # how many numbers an answer has may depend on what is left to the data set
         question = _told(lambda: self._views[terms.name].filled(read))
-        if not question.open:
-            cells = question.groups * question.coordinates + question.reports
-        else:
-            cells = 2 * question.groups * question.coordinates
+        cells = question.groups * question.coordinates
+        cells = 2 * cells if question.open else cells + question.reports
         if cells > terms.limits.cells:
             raise Refused(422, "cells", f"the answer has {cells} numbers; at most {terms.limits.cells} are allowed")
         quoted = _told(lambda: self._views[terms.name].quote(question, so_far=self.public_state.of(terms.name)))
         if quoted.of_budget < terms.limits.least:
-            raise Refused(
-                422,
-                "least",
-                f"the question costs {quoted.of_budget:.3g} of a budget; the least price is {terms.limits.least:.3g}: "
-                "ask with less noise",
-            )
+            costs = f"the question costs {quoted.of_budget:.3g} of a budget; the least price is"
+            raise Refused(422, "least", f"{costs} {terms.limits.least:.3g}: ask with less noise")
         return question, quoted
 
     def _read(self, values: object) -> Question:
@@ -356,32 +342,16 @@ class AnalystApi:
 
     def _refuse_beyond(self, terms: AnalystTerms, question: Question, so_far: SoFar) -> None:
         """Refuse what is above the limits of a day."""
-        if self.public_state.charged_on(terms.name, _today()) >= terms.limits.questions:
-            raise Refused(
-                429, "questions", f"{terms.limits.questions} questions a day are allowed", retry=_to_midnight()
-            )
-        if self._worked.get((terms.name, _today()), 0.0) >= terms.limits.seconds:
-            raise Refused(429, "seconds", f"{terms.limits.seconds:g} seconds a day are allowed", retry=_to_midnight())
+        now, limits = datetime.now(UTC), terms.limits
+        to_midnight = 86_400 - (now.hour * 3600 + now.minute * 60 + now.second)
+        if self.public_state.charged_on(terms.name, _today()) >= limits.questions:
+            raise Refused(429, "questions", f"{limits.questions} questions a day are allowed", retry=to_midnight)
+        if self._worked.get((terms.name, _today()), 0.0) >= limits.seconds:
+            raise Refused(429, "seconds", f"{limits.seconds:g} seconds a day are allowed", retry=to_midnight)
         _told(lambda: self._views[terms.name].quote(question, so_far=so_far))
-
-    def _same(self, terms: AnalystTerms, key: str, question: Question) -> bool:
-        """True if the answer under a key is to this question."""
-        try:
-            self._views[terms.name].check(question, key=_filed(terms, key))
-        except ArgumentError:
-            return False
-        return True
 
     def _share(self, public: Mapping[str, Any]) -> float:
         return int(public["price"]) / self.session.ledger.budget_units
-
-    def _own_key(self, terms: AnalystTerms, public: Mapping[str, Any]) -> str | None:
-        """The key as the analyst chose it; None for releases that belong to another answer."""
-        name, separator, key = str(public["key"]).partition(SEPARATOR)
-        return key if separator and name == terms.name else None
-
-
-_OTHER = "the key was used for another question or purpose: choose another key"
 
 
 def _told(work: Callable[[], Result]) -> Result:
@@ -403,11 +373,6 @@ def _filed(terms: AnalystTerms, key: str) -> str:
 
 def _today() -> date:
     return datetime.now(UTC).date()
-
-
-def _to_midnight() -> int:
-    now = datetime.now(UTC)
-    return 86_400 - (now.hour * 3600 + now.minute * 60 + now.second)
 
 
 class Rates:
@@ -477,21 +442,57 @@ class PublicState:
         if public is None:
             return None
         made = self._made.get(key)
+        made = self._so_far[name].answer(key) if made is None else made
         if made is None:
-            made = self._so_far[name].answer(key)
-            if made is None:
-                return None
-            with self._lock:
-                if len(self._made) >= _MOST_ANSWERS:
-                    self._made.pop(next(iter(self._made)))
-                self._made[key] = made
+            return None
+        with self._lock:
+            if key not in self._made and len(self._made) >= _MOST_ANSWERS:
+                self._made.pop(next(iter(self._made)))
+            self._made[key] = made
         return made, public
 
     def charged_on(self, name: str, day: date) -> int:
         """Number of questions that were charged for an analyst on a day."""
-        shown, number = day.isoformat(), 0
-        for public in reversed(self._so_far[name].answers):
-            if str(public["time"])[:10] < shown:
-                break
-            number += public["kind"] == "answered"
-        return number
+        newest = takewhile(lambda public: str(public["time"])[:10] >= str(day), reversed(self._so_far[name].answers))
+        return sum(public["kind"] == "answered" for public in newest)
+
+
+class Metrics:
+    """Counters by name and labels, and one histogram of seconds for each route."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()  # the library's own one would be shared by all services of a process
+        self._counts = {
+            name: Counter(f"privacy_{name}", about, labels, registry=self._registry)
+            for name, (about, labels) in _COUNTS.items()
+        }
+        about = "Seconds that requests took, by route."
+        self._seconds = Histogram("privacy_request_seconds", about, ["route"], buckets=_EDGES, registry=self._registry)
+
+    def count(self, name: str, **labels: str) -> None:
+        """Add one to a counter."""
+        self._counts[name].labels(**labels).inc()
+
+    def took(self, route: str, seconds: float) -> None:
+        """Add a request of a route to its histogram."""
+        self._seconds.labels(route).observe(seconds)
+
+    def total(self, name: str, **labels: str) -> int:
+        """Value of the counter of this name that has these labels."""
+        return int(self._registry.get_sample_value(f"privacy_{name}_total", labels) or 0)
+
+    def text(self, gauges: Iterable[tuple[str, str, float | Mapping[str, float]]]) -> bytes:
+        """All of it, with gauges beside it: name, about, and a number, or one for each analyst.
+
+        It leaves out the moments at which series began, which would be finer than a step of time.
+        """
+        metrics = list(self._registry.collect())
+        for name, about, value in gauges:
+            labels = ["analyst"] if isinstance(value, Mapping) else []
+            family = GaugeMetricFamily(f"privacy_{name}", about, labels=labels)
+            for each, number in value.items() if isinstance(value, Mapping) else [("", value)]:
+                family.add_metric([each] if labels else [], float(number))
+            metrics.append(family)
+        for metric in metrics:
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+        return generate_latest(SimpleNamespace(collect=lambda: metrics))

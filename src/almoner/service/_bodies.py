@@ -1,27 +1,32 @@
-"""JSON in and out: strict on the way in, and finite on the way out; the types here make the OpenAPI document."""
+"""JSON in and out: strict on the way in, and finite on the way out; and refusals, which tell nothing private.
+
+The types here make the OpenAPI document.
+"""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from typing_extensions import TypedDict
 
 from almoner._check import told, unquoted
 from almoner._reading import Field, Model, json_values
-from almoner.errors import ArgumentError, DataError
+from almoner.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
 from almoner.queries import Answer, Question, Quote
 from almoner.queries.plans import ASKS, described, question
-from almoner.service._refusals import Refused
+from almoner.service._padded_worker import Busy, Stopped
 from almoner.service.policies import ColumnPart, Limits
 
 __all__ = [
-    "BODIES", "MOST_TEXT", "AnswerBody", "DataSetBody", "DataSetsBody", "ListedBody", "MeBody", "PublicTableBody",
-    "QuoteBody", "answer_of", "asked", "dumps", "parsed", "quote_of",
+    "BODIES", "FIXED_TEXTS", "MOST_TEXT", "AnswerBody", "DataSetBody", "DataSetsBody", "ListedBody", "MeBody",
+    "PublicTableBody", "QuoteBody", "Refused", "answer_of", "asked", "dumps", "parsed", "problem_of", "quote_of",
+    "refusing",
 ]  # fmt: skip
 
-MOST_TEXT = 4_000
-"""Largest number of characters of all texts of a question together, but for public keys."""
+Result = TypeVar("Result")
+
+MOST_TEXT = 4_000  # largest number of characters of all texts of a question together, but for public keys
 
 Finite = Annotated[float | str | None, Field(description="A number; 'inf', '-inf' or 'nan' where not finite.")]
 Cell = float | str | bool | None
@@ -154,6 +159,58 @@ BODIES: dict[str, Any] = {
     for body in (QuoteBody, AnswerBody, AnswersBody, DataSetsBody, MeBody, HealthBody, ProblemBody)
 }
 """Types of answers, by their names in the document."""
+
+FIXED_TEXTS = {
+    "data": "the data cannot be read; the data holder has been told",
+    "away": "the data are not there at the moment; ask again later, with the same key",
+    "changed": "the data are not those that the service was opened with; ask again later, with the same key",
+    "ledger": "the ledger cannot be used at the moment; ask again later, with the same key",
+    "budget": "the question costs more than your limits or people's budgets certainly have left: /v1/me says how much; "
+    'with "anyway": true it is asked where people may be missing',
+    "question": "the question is refused; where it says 'auto', give a higher price, or numbers",
+    "busy": "too many questions of yours are waiting; ask again later, with the same key",
+    "stopping": "the service is being stopped; ask again later, with the same key",
+    "internal": "the request failed; ask again with the same key, or tell the data holder",
+}
+"""Fixed texts: what went wrong while the data were looked at is told in no other words."""
+
+
+class Refused(Exception):
+    """A request that is refused, as the analyst is told."""
+
+    def __init__(self, status: int, code: str, text: str, *, retry: int | None = None) -> None:
+        super().__init__(code)
+        self.status, self.code, self.text, self.retry = status, code, text[:500], retry
+
+
+_PROBLEMS: dict[type[Exception], tuple[int, str, int | None]] = {
+    BudgetExceeded: (403, "budget", None),
+    DataError: (503, "data", None),
+    ArgumentError: (422, "question", None),
+    LedgerError: (503, "ledger", 10),
+    Busy: (429, "busy", 5),
+    Stopped: (503, "stopping", 10),
+    Exception: (500, "internal", None),
+}
+"""Status, code and seconds after which to ask again; the first that an error is."""
+
+
+def problem_of(error: Exception) -> Refused:
+    """The refusal that an analyst gets for an error that came up while a question was answered."""
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, DataError) and error.reason != "unfit":
+        return Refused(503, error.reason, FIXED_TEXTS[error.reason], retry=60)
+    status, code, retry = next(told for kind, told in _PROBLEMS.items() if isinstance(error, kind))
+    return Refused(status, code, FIXED_TEXTS[code], retry=retry)
+
+
+def refusing(work: Callable[[], Result]) -> Result:
+    """Do a piece of work; an error becomes the refusal that is told of it."""
+    try:
+        return work()
+    except Exception as error:
+        raise problem_of(error) from None
 
 
 def parsed(body: bytes) -> Any:

@@ -1,7 +1,6 @@
 """The data holder's view of a running service. PRIVATE: accounts, statements, checks, and counts of all requests."""
 
 import asyncio
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from typing import Any, TypeVar
 
 from almoner.ledger import summary
 from almoner.service._analyst_api import DATA_TEXTS, AnalystApi
-from almoner.service._metrics import gauge
 
 __all__ = ["HolderApi", "in_holder_thread"]
 
@@ -35,8 +33,11 @@ class HolderApi:
         self.analysts = analysts
         self.checks: list[dict[str, Any]] = []
         self.checked: str | None = None
-        self._lock = threading.Lock()
         self._people: tuple[float, list[int], int] | None = None
+
+    def hashes(self) -> dict[str, str]:
+        """The hash of the token that is in force."""
+        return {"the data holder": self.analysts.policy.file.holder.token}
 
     def _do(self, work: Any) -> Any:
         """Have the worker do it, in the data holder's queue."""
@@ -49,14 +50,11 @@ class HolderApi:
 
     def people(self) -> dict[str, Any]:
         """Counts of people by how much they have spent, in twentieths of the budget, and of those near the end."""
-        with self._lock:
-            kept = self._people
+        kept = self._people
         if kept is None or time.monotonic() - kept[0] > _REMEMBER:
             near = self.analysts.policy.file.holder.near
             *above, ended = self._do(lambda: self.analysts.session.ledger.above([*SHARES, near]))
-            kept = time.monotonic(), above, ended
-            with self._lock:
-                self._people = kept
+            kept = self._people = time.monotonic(), above, ended
         _, above, ended = kept
         counts = [more - less for more, less in zip(above, [*above[1:], 0], strict=True)]
         return {
@@ -71,9 +69,7 @@ class HolderApi:
     def spending(self) -> dict[str, Any]:
         """The highest prices so far, by analyst and purpose and by day: from the record, which names no person."""
         kinds = ("answered", "training", "update", "watched")
-        days: Counter[tuple[str, str]] = Counter()
-        questions: Counter[tuple[str, str]] = Counter()
-        prices: Counter[tuple[str, str]] = Counter()
+        days, questions, prices = Counter[tuple[str, str]](), Counter[tuple[str, str]](), Counter[tuple[str, str]]()
         for entry in self._do(lambda: self.analysts.session.ledger.entries(*kinds)):
             public = entry.public
             who, purpose = str(public.get("analyst") or "the data holder"), str(public.get("purpose") or "")
@@ -97,9 +93,8 @@ class HolderApi:
         """Alarms: states that a data holder should look at."""
         told: list[tuple[str, str]] = []
         people, states = self.people(), dict(self.analysts.data_state())
-        refused = {
-            code: self.analysts.metrics.total("refusals", code=code) for code in ("data", "ledger", "internal", "token")
-        }
+        metrics, codes = self.analysts.metrics, ("data", "ledger", "internal", "token")
+        refused = {code: metrics.total("refusals", code=code) for code in codes}
         if self._do(lambda: self.analysts.session.ledger.entries("spoke")):
             told.append(("watch", "A watch says that too much is missing: totals are not to be trusted."))
         unread = [each for each in self.analysts.session.misfits if each.unfit]
@@ -135,21 +130,20 @@ class HolderApi:
     def overview(self) -> dict[str, Any]:
         """Terms, head, and each analyst's limits and questions."""
         record = self._do(lambda: summary(self.analysts.session.ledger))
-        budget, analysts = self.analysts.session.ledger.budget_units, []
-        for name, terms in self.analysts.policy.analysts.items():
-            so_far = self.analysts.public_state.of(name)
-            spent = sum(int(public["price"]) for public in so_far.answers)
-            analysts.append(
-                {
-                    "analyst": name,
-                    "purpose": terms.purpose,
-                    "share": terms.limits.share,
-                    "spent": spent / budget,
-                    "left": so_far.left / budget,
-                    "answers": len(so_far.answers),
-                    "expires": None if terms.expires is None else terms.expires.isoformat(),
-                }
-            )
+        budget = self.analysts.session.ledger.budget_units
+        analysts = [
+            {
+                "analyst": name,
+                "purpose": terms.purpose,
+                "share": terms.limits.share,
+                "spent": sum(int(public["price"]) for public in so_far.answers) / budget,
+                "left": so_far.left / budget,
+                "answers": len(so_far.answers),
+                "expires": None if terms.expires is None else terms.expires.isoformat(),
+            }
+            for name, terms in self.analysts.policy.analysts.items()
+            for so_far in [self.analysts.public_state.of(name)]
+        ]
         return {"terms": record.terms, "entries": record.entries, "head": record.head, "analysts": analysts}
 
     def exposition(self) -> bytes:
@@ -158,11 +152,11 @@ class HolderApi:
         near = f"People who have spent {people['near']:g} of their budget or more."
         readable = "Whether the data are those that the service was opened with, and can be read."
         gauges = [
-            gauge("people_charged", "People who were ever charged.", people["charged"]),
-            gauge("people_near_the_end", near, people["near_the_end"]),
-            gauge("data_readable", readable, not self.analysts.data_state()),
-            gauge("waiting", "Questions that wait.", self.analysts.worker.waiting),
-            gauge("left_share", "What is left to an analyst at worst, as a share of a budget.", left, label="analyst"),
-            gauge("alarms", "Alarms that are on.", len(self.alarms())),
+            ("people_charged", "People who were ever charged.", people["charged"]),
+            ("people_near_the_end", near, people["near_the_end"]),
+            ("data_readable", readable, not self.analysts.data_state()),
+            ("waiting", "Questions that wait.", self.analysts.worker.waiting),
+            ("left_share", "What is left to an analyst at worst, as a share of a budget.", left),
+            ("alarms", "Alarms that are on.", len(self.alarms())),
         ]
         return self.analysts.metrics.text(gauges)

@@ -9,6 +9,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from math import ceil
 from typing import Any, NamedTuple, TypeVar
 
@@ -33,7 +34,7 @@ class _Work(NamedTuple):
     do: Callable[[], Any]
     done: "Future[Any]"
     padded: bool
-    told: Callable[[float], None]
+    told: Callable[[float], None] | None
 
 
 class PaddedWorker:
@@ -45,7 +46,7 @@ class PaddedWorker:
             of it, they see from then on, and no sooner.
     """
 
-    def __init__(self, step: float, *, publish: Callable[[], None] | None = None) -> None:
+    def __init__(self, step: float, *, publish: Callable[[], None] = lambda: None) -> None:
         self._step, self._publish = step, publish
         self._queues: OrderedDict[str, deque[_Work]] = OrderedDict()
         self._changed = threading.Condition()
@@ -54,20 +55,11 @@ class PaddedWorker:
         self._thread.start()
 
     def submit(
-        self,
-        whose: str,
-        do: Callable[[], Result],
-        *,
-        padded: bool = True,
-        count: Callable[[float], None] = lambda _: None,
+        self, whose: str, do: Callable[[], Result], *, padded: bool = True, told: Callable[[float], None] | None = None
     ) -> "Future[Result]":
-        """Queue a piece of work.
+        """Queue a piece of work, which takes whole steps if it is padded.
 
-        Args:
-            whose: queue it waits in.
-            do: the work.
-            padded: whether it takes whole steps.
-            count: told, before the result is, how many seconds the work took: whole steps.
+        Args: whose queue it waits in; ``told`` is, before the result, how many seconds the work took: whole steps.
 
         Raises:
             Busy: the queue is full.
@@ -79,10 +71,9 @@ class PaddedWorker:
             queue = self._queues.setdefault(whose, deque())
             if len(queue) >= _MOST_WAITING:
                 raise Busy("too many questions are waiting")
-            work = _Work(do, Future(), padded, count)
-            queue.append(work)
+            queue.append(_Work(do, Future(), padded, told))
             self._changed.notify()
-            return work.done
+            return queue[-1].done
 
     @property
     def waiting(self) -> int:
@@ -119,23 +110,15 @@ class PaddedWorker:
             if not work.done.set_running_or_notify_cancel():
                 continue
             began = time.monotonic()
-            result, error = None, None
             try:
-                result = work.do()
-            except BaseException as raised:  # the caller's to handle
-                error = raised
-            if work.padded:
-                self._wait(began, work.told)
-            if self._publish is not None:
-                self._publish()
-            if error is None:
-                work.done.set_result(result)
-            else:
-                work.done.set_exception(error)
-
-    def _wait(self, began: float, count: Callable[[float], None]) -> None:
-        """Wait until the end of the step in which the work ended."""
-        steps = max(1, ceil((time.monotonic() - began) / self._step))
-        while (left := began + steps * self._step - time.monotonic()) > 0:
-            time.sleep(left)
-        count(steps * self._step)
+                tell = partial(work.done.set_result, work.do())
+            except BaseException as error:  # the caller's to handle
+                tell = partial(work.done.set_exception, error)
+            if work.padded:  # until the end of the step in which the work ended
+                seconds = max(1, ceil((time.monotonic() - began) / self._step)) * self._step
+                while (left := began + seconds - time.monotonic()) > 0:
+                    time.sleep(left)
+                if work.told is not None:
+                    work.told(seconds)
+            self._publish()
+            tell()

@@ -4,8 +4,8 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import Callable
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,12 +13,11 @@ from almoner import _extras
 from almoner.errors import AlmonerError, ArgumentError
 from almoner.ledger import Ledger
 from almoner.service._analyst_api import AnalystApi
-from almoner.service._apply_policy import apply_policy, check_against_data
 from almoner.service._holder_api import HolderApi
 from almoner.service._http.application import Guard, application
 from almoner.service._http.pages import AnalystPages, Console
 from almoner.service._http.routes import AnalystRoutes, HolderRoutes
-from almoner.service.policies import Policy
+from almoner.service.policies import Policy, apply_policy, check_against_data
 
 with _extras.need("starlette", "uvicorn", extra="service"):
     import uvicorn
@@ -26,8 +25,16 @@ with _extras.need("starlette", "uvicorn", extra="service"):
 
 __all__ = ["OpenService", "opened", "serve"]
 
-_MOST_CONNECTIONS = 256
-_GRACE = 60  # seconds that requests have to finish when the service stops
+_CONFIG: Mapping[str, Any] = {
+    **dict.fromkeys(("access_log", "server_header", "date_header", "proxy_headers"), False),
+    "ws": "none",
+    "lifespan": "off",
+    "log_config": None,
+    "limit_concurrency": 256,
+    "timeout_keep_alive": 15,
+    "timeout_graceful_shutdown": 60,  # seconds that requests have to finish when the service stops
+    "h11_max_incomplete_event_size": 16_384,
+}
 _HEADER_SECONDS = 15.0
 """Time for the line and the headers of a request, from the connection's first moment or from the answer before."""
 
@@ -55,20 +62,16 @@ def opened(policy: Policy, *, create: bool = False) -> OpenService:
         with policy.plan.look() as session:  # a policy that is refused makes no ledger
             check_against_data(policy, session)
     session = policy.plan.open(create=create)
-    try:
-        check_against_data(policy, session)
+    with ExitStack() as undo:
+        undo.callback(session.close)
         apply_policy(policy, session)
         api = AnalystApi(policy, session)
-    except BaseException:
-        session.close()
-        raise
-    try:
+        undo.pop_all()
+        undo.callback(api.close)
         holder_api = HolderApi(api)
         analysts = [*AnalystRoutes(api).handlers, *AnalystPages(api).handlers]
         holder = [*HolderRoutes(holder_api).handlers, *Console(holder_api).handlers]
-    except BaseException:
-        api.close()
-        raise
+        undo.pop_all()
     return OpenService(api, application(analysts, api.metrics), application(holder, api.metrics))
 
 
@@ -89,17 +92,14 @@ class HeaderTimeout(H11Protocol):
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop()
+        if self._headers is not None:
+            self._headers.cancel()
         super().connection_lost(exc)
 
     def _wait(self) -> None:
-        self._stop()
-        self._headers = self.loop.call_later(_HEADER_SECONDS, self._give_up)
-
-    def _stop(self) -> None:
         if self._headers is not None:
             self._headers.cancel()
-            self._headers = None
+        self._headers = self.loop.call_later(_HEADER_SECONDS, self._give_up)
 
     def _give_up(self) -> None:
         if self.cycle is None or self.cycle.response_complete:
@@ -109,9 +109,7 @@ class HeaderTimeout(H11Protocol):
 class _Server(uvicorn.Server):
     """A server that leaves signals to ``serve``."""
 
-    @contextmanager
-    def capture_signals(self) -> Any:
-        yield
+    capture_signals: Any = nullcontext
 
 
 def serve(
@@ -133,42 +131,29 @@ def serve(
     """
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # else strangers fill the log with what they send
     settings = policy.file.service
-    sockets = [
-        _bound("port", settings.host, settings.port),
-        _bound("holder_port", settings.holder_host, settings.holder_port),
-    ]
-    try:
+    with ExitStack() as closing:
+        sockets = [
+            closing.enter_context(_bound("port", settings.host, settings.port)),
+            closing.enter_context(_bound("holder_port", settings.holder_host, settings.holder_port)),
+        ]
         service = opened(policy)
-    except BaseException:
-        for each in sockets:
-            each.close()
-        raise
-    try:
+        closing.callback(service.close)
         ready(*map(_address, sockets))
         change = None if again is None else partial(_change, service.api, again, changed)
         asyncio.run(_serve([service.analysts, service.holder], sockets, change))
-    finally:
-        service.close()
 
 
 def _change(api: AnalystApi, again: Callable[[], Policy], changed: Callable[[str], None]) -> None:
     """Take over the policy that is read now, and the data if they changed, or say why not."""
-    try:
-        if api.renew_data():
-            changed("the data were opened again")
-    except Exception as error:
-        changed(f"the data were not opened again: {_why(error)}")
-    try:
-        api.change_policy(again())
-    except Exception as error:
-        changed(f"the policy was not changed: {_why(error)}")
-    else:
-        changed("the policy was changed")
-
-
-def _why(error: Exception) -> str:
-    """Of an unforeseen error the name alone: its text may be private."""
-    return str(error) if isinstance(error, AlmonerError) else type(error).__name__
+    for what, done in (
+        ("the data were {}opened again", api.renew_data),
+        ("the policy was {}changed", lambda: api.change_policy(again())),
+    ):
+        try:
+            if done() is not False:
+                changed(what.format(""))
+        except Exception as error:  # of an unforeseen one the name alone: its text may be private
+            changed(f"{what.format('not ')}: {error if isinstance(error, AlmonerError) else type(error).__name__}")
 
 
 def _bound(name: str, host: str, port: int) -> socket.socket:
@@ -190,26 +175,7 @@ def _address(bound: socket.socket) -> str:
 
 
 async def _serve(applications: list[Guard], sockets: list[socket.socket], change: Callable[[], None] | None) -> None:
-    servers = [
-        _Server(
-            uvicorn.Config(
-                each,
-                http=HeaderTimeout,
-                ws="none",
-                lifespan="off",
-                access_log=False,
-                log_config=None,
-                server_header=False,
-                date_header=False,
-                timeout_keep_alive=15,
-                timeout_graceful_shutdown=_GRACE,
-                limit_concurrency=_MOST_CONNECTIONS,
-                h11_max_incomplete_event_size=16_384,
-                proxy_headers=False,
-            )
-        )
-        for each in applications
-    ]
+    servers = [_Server(uvicorn.Config(each, http=HeaderTimeout, **_CONFIG)) for each in applications]
 
     def stop() -> None:
         for server in servers:

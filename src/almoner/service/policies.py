@@ -4,21 +4,31 @@
 them the tables of docs/service.md are made, which has an example, and ``almoner schema policy``.
 """
 
+import hashlib
+import hmac
 import re
-from collections.abc import Mapping
+import secrets
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from math import floor
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from almoner._check import unquoted
+from almoner._private import MARK
 from almoner._reading import AfterValidator, Day, Field, Model, Number, Rule, Text, broken, model_validator, read, toml
+from almoner._units import shown, to_float
 from almoner.errors import ArgumentError
-from almoner.ledger import Watch, on_a_server
-from almoner.queries import Question
-from almoner.queries.plans import AccountsPart, Plan, RowsPart, question, question_schema
-from almoner.service._tokens import is_hash
+from almoner.ledger import Ledger, Terms, Watch, on_a_server
+from almoner.queries import Question, Session
+from almoner.queries.plans import AccountsPart, Plan, RowsPart, described, question, question_schema
 
 __all__ = ["AnalystTerms", "ColumnPart", "Limits", "Policy", "PolicyFile", "ServiceSettings", "TablePart", "fixed_part"]
+
+
+_TOKEN = re.compile(r"token_[A-Za-z0-9_-]{43}")
+_NOBODY = "sha256:" + "0" * 64
 
 
 def _check_name(name: str) -> str:
@@ -31,7 +41,7 @@ def _check_name(name: str) -> str:
 
 
 def _check_hash(token: str) -> str:
-    if not is_hash(token):
+    if not re.fullmatch(r"sha256:[0-9a-f]{64}", token):
         raise ValueError
     return token
 
@@ -227,25 +237,22 @@ class PolicyFile(AccountsPart):
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
         """JSON Schema of a policy, with those of the usual question's kinds."""
-        described, asked = super().json_schema(), question_schema()
-        described["properties"]["usual"] = {name: each for name, each in asked.items() if name != "$defs"}
-        return described | {"$defs": {**described["$defs"], **asked["$defs"]}}
+        whole, asked = super().json_schema(), question_schema()
+        whole["properties"]["usual"] = {name: each for name, each in asked.items() if name != "$defs"}
+        return whole | {"$defs": {**whole["$defs"], **asked["$defs"]}}
 
     @model_validator(mode="after")
     def _names(self) -> Self:
         for name in ("tables", "analysts"):
             if not getattr(self, name):
                 raise broken(f".{name} must have one of them or more: [{name}.NAME]")
-        tokens = {self.holder.token: ""}
+        tokens = set[str]()
         for name, analyst in self.analysts.items():
+            if analyst.token == self.holder.token:
+                raise broken(".holder.token must be of the data holder alone, and of no analyst")
             if analyst.token in tokens:
-                owner = tokens[analyst.token]
-                raise broken(
-                    f".analysts.{name}.token must be of one analyst alone"
-                    if owner
-                    else ".holder.token must be of the data holder alone, and of no analyst"
-                )
-            tokens[analyst.token] = name
+                raise broken(f".analysts.{name}.token must be of one analyst alone")
+            tokens.add(analyst.token)
         if not set(self.sharing.analysts) <= set(self.analysts):
             raise broken(".sharing.analysts must be a list of analysts of this file")
         return self
@@ -277,9 +284,8 @@ class Policy:
     def visits(self) -> Path:
         """The folder of visits: as the policy says, or else beside a ledger that is a file, or beside the policy."""
         ledger = str(self.plan.ledger)
-        return self.plan.folder / (
-            self.file.service.visits or ("visits" if on_a_server(ledger) else f"{ledger}.visits")
-        )
+        otherwise = "visits" if on_a_server(ledger) else f"{ledger}.visits"
+        return self.plan.folder / (self.file.service.visits or otherwise)
 
     @classmethod
     def read(cls, path: Path | str) -> "Policy":
@@ -303,8 +309,18 @@ class Policy:
         plan = Plan.of(settings | {"tables": tables}, folder)
         _ = plan.budget  # refuses one that makes no sense, before any data is read
         if file.usual is not None:
-            _check_usual(file.usual)
-        return cls(plan, file, {name: _terms(name, part, file.limits) for name, part in file.analysts.items()})
+            try:
+                usual = question(file.usual)
+            except ArgumentError as error:
+                raise ArgumentError(f"usual: {error}") from None
+            if usual.open:
+                raise ArgumentError("usual must have a price: no error=, and no 'auto'")
+        analysts = dict[str, AnalystTerms]()
+        for name, part in file.analysts.items():  # limits that an analyst's lines do not state are as of all
+            own = {each: getattr(part, each) for each in Limits.model_fields if each in part.model_fields_set}
+            access = {each: getattr(part, each) for each in Access.model_fields}
+            analysts[name] = AnalystTerms(name=name, limits=file.limits.model_copy(update=own), **access)
+        return cls(plan, file, analysts)
 
 
 def fixed_part(before: Policy, after: Policy) -> str | None:
@@ -315,18 +331,174 @@ def fixed_part(before: Policy, after: Policy) -> str | None:
     return None if before.plan == after.plan else "the ledger, its budget or the tables"
 
 
-def _terms(name: str, part: AnalystPart, otherwise: Limits) -> AnalystTerms:
-    """An analyst, with the limits that the file states, others as of all."""
-    given = {each: getattr(part, each) for each in Limits.model_fields if each in part.model_fields_set}
-    limits = otherwise.model_copy(update=given)
-    return AnalystTerms(name=name, limits=limits, **{each: getattr(part, each) for each in Access.model_fields})
+def new_token() -> str:
+    """A new token, with 256 random bits. Private: for one analyst, or for the data holder."""
+    return f"token_{secrets.token_urlsafe(32)}"
 
 
-def _check_usual(usual: Mapping[str, Any]) -> None:
-    """Refuse a usual question that is none."""
+def hash_of(token: str) -> str:
+    """The hash of a token that a policy file has. A hash of so many random bits tells nothing about them."""
+    return f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
+
+
+def holder_of(token: str, hashes: Mapping[str, str]) -> str | None:
+    """Whose token it is, by the hashes of all; None if it is nobody's.
+
+    It takes the same time whoever's it is, and whether or not it is somebody's.
+    """
+    proper = _TOKEN.fullmatch(token) is not None
+    given, found = hash_of(token) if proper else _NOBODY, None
+    for name, known in hashes.items():
+        same = hmac.compare_digest(given, known)
+        found = name if same else found
+    return found if proper else None
+
+
+def usual_question(policy: Policy, session: Session) -> Question:
+    """The policy's usual question, or else a count of people that costs a hundredth of the budget."""
+    return question(policy.file.usual or {"ask": "people", **_hundredth(session)})
+
+
+def _hundredth(session: Session) -> dict[str, float]:
+    """The price of a question that costs a hundredth of the budget."""
+    symbol = "epsilon" if session.ledger.symbol == "epsilon" else "rho"
+    return {symbol: to_float(session.ledger.budget_units // 100, down=True)}
+
+
+def check_against_data(policy: Policy, session: Session) -> None:
+    """Refuse keys and bounds that do not fit the types of their columns, and a usual question that cannot be asked.
+
+    Asks nothing, and changes nothing.
+
+    Raises:
+        ArgumentError: with the place in the policy.
+    """
+    analyst, price = session.analyst("nobody"), _hundredth(session)
+    for name, table in policy.file.tables.items():
+        for column, told in table.columns.items():
+            fitting: list[dict[str, Any]] = []
+            if told.keys:
+                fitting += [{"ask": "people", "by": {column: list(told.keys)}}]
+            if told.low is not None:
+                fitting += [{"ask": "mean", "column": column, "low": told.low, "high": told.high}]
+            for fields in fitting:
+                try:
+                    with unquoted():
+                        asked = question({**fields, "table": name, **price})
+                    analyst.quote(asked)
+                except ArgumentError as error:
+                    raise ArgumentError(f"tables.{name}.columns.{column}: {error}") from None
     try:
-        asked = question(usual)
+        analyst.quote(usual_question(policy, session))
     except ArgumentError as error:
         raise ArgumentError(f"usual: {error}") from None
-    if asked.open:
-        raise ArgumentError("usual must have a price: no error=, and no 'auto'")
+
+
+def apply_policy(policy: Policy, session: Session) -> None:
+    """Set the limits of analysts, and the watch, in the ledger: those that are not in force yet.
+
+    Raises:
+        ArgumentError: the policy does not fit the data, or the ledger is watched otherwise.
+    """
+    check_against_data(policy, session)
+    ledger, given = session.ledger, policy.watch
+    watches = [entry.public for entry in ledger.watched() if not entry.public.get("scope")]
+    if given is not None and not watches:
+        people, mass = (None, given.people) if given.mass else (given.people, None)
+        session.watch(people, epsilon=given.epsilon, mass=mass)
+    elif given is not None and any(watches[0].get(name) != value for name, value in given.public.items()):
+        raise ArgumentError("watch: the ledger is watched otherwise; a watch cannot be changed once it is paid for")
+    limits = {f"analyst:{name}": terms.limits.share for name, terms in policy.analysts.items()}
+    ledger.declare(Terms(limits=limits))
+
+
+def explain(policy: Policy) -> list[str]:
+    """Sentences that say what a policy allows, for the data holder. Opens the data, and no ledger that is not there."""
+    there = Ledger.exists(policy.plan.ledger)
+    with policy.plan.look() as session:
+        check_against_data(policy, session)
+        return [
+            *_ledger(policy, session.ledger, there=there),
+            *(_data_set(name, each, session.columns[name]) for name, each in policy.file.tables.items()),
+            *(f"{MARK}: {each.words()}." for each in session.misfits if each.unfit),  # no answer is ever about them
+            *map(_analyst, policy.analysts.values()),
+            *_usual(policy, session),
+            *_rest(policy),
+        ]
+
+
+def _ledger(policy: Policy, ledger: Ledger, *, there: bool) -> Iterator[str]:
+    """Say the budget, whether the ledger is there, and what would notice an older one in its place."""
+    delta, witness = ledger.stated_delta, ledger.witness if there else policy.plan.witness
+    yield (
+        f"Each person has one budget for all analysts together: epsilon {shown(ledger.promise(delta), 6)} at delta "
+        f"{shown(delta, 6)} ({ledger.symbol} = {shown(ledger.budget, 6)}). {ledger.meaning().words}"
+    )
+    if not there:
+        yield "The ledger is not there yet: `almoner ledger create`, with this policy, makes it, once."
+    if witness is None:
+        yield (
+            "Nothing would notice an older ledger in the place of this one, such as a restored backup, which has "
+            'forgotten what was spent since: name a file on another volume, witness = "/other/volume/people.head".'
+        )
+    else:
+        yield f"{witness} {'remembers' if there else 'will remember'} the newest entry of the ledger."
+
+
+def _data_set(name: str, told: TablePart, kinds: dict[str, str]) -> str:
+    columns = []
+    for called, column in told.columns.items():
+        words = f"{called} ({kinds[called]}"
+        words += f", {column.low:g} to {column.high:g}" if column.low is not None else ""
+        words += f", {len(column.keys)} keys" if column.keys else ""
+        columns.append(f"{words})")
+    return f"Questions may be about {name}, and use no columns but {', '.join(columns)}."
+
+
+def _analyst(terms: AnalystTerms) -> str:
+    limits = terms.limits
+    over = terms.expires is not None and terms.expires < datetime.now(UTC).date()
+    until = "" if terms.expires is None else f", until {terms.expires.isoformat()}"
+    until += " (the token has expired)" if over else ""
+    purpose = "" if terms.purpose is None else f" for {terms.purpose!r}"
+    return (
+        f"{terms.name} may spend {limits.share:.4g} of each person's budget{purpose}{until}: at most "
+        f"{limits.questions} questions a day, each of at least {limits.least:.4g} of the budget and at most "
+        f"{limits.cells} numbers; {limits.seconds:g} seconds of answering a day, and "
+        f"{limits.requests} requests a minute."
+    )
+
+
+def _usual(policy: Policy, session: Session) -> Iterator[str]:
+    usual, budget = usual_question(policy, session), session.ledger.budget_units
+    quoted = session.analyst("nobody").quote(usual)
+    told = ", ".join(f"{name} = {value}" for name, value in described(usual).items())
+    width = "" if quoted.half_width is None else f", with a 95 % interval of about +- {quoted.half_width:.3g}"
+    yield (
+        f"A usual question ({told}) costs {quoted.of_budget:.3g} of a budget{width}. For all analysts together "
+        f"{budget // usual.price} of them certainly fit a fresh budget, and {quoted.fits} what is left now."
+    )
+    for terms in policy.analysts.values():
+        fits = floor(terms.limits.share * budget) // usual.price
+        yield f"{terms.name} alone: {fits} of them."
+        if quoted.of_budget < terms.limits.least:
+            least = f"{terms.limits.least:.4g}"
+            yield f"{terms.name} may not ask it: its price is below the least price of {least}."
+    total = sum(terms.limits.share for terms in policy.analysts.values())
+    if total > 1:
+        yield f"The analysts' limits add up to {total:.3g} budgets: who comes late may find nothing left."
+
+
+def _rest(policy: Policy) -> Iterator[str]:
+    service = policy.file.service
+    if policy.sharing:
+        yield f"Answers are shared, for nothing, among {', '.join(sorted(policy.sharing))}."
+    if policy.watch is not None:
+        what = "full contributions" if policy.watch.mass else "people"
+        yield f"A watch tells when about {policy.watch.people} {what} are missing from an answer."
+    holder = f"{service.holder_host}:{service.holder_port}"
+    yield f"Every answer takes a multiple of {service.step:g} seconds."
+    yield f"Analysts come to {service.host}:{service.port}, the data holder to {holder}."
+    if service.host not in ("127.0.0.1", "::1", "localhost"):
+        proxy = "put a proxy with https in front, and set service.https = true"
+        yield f"Analysts come from other machines: {proxy}."

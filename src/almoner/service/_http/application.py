@@ -8,9 +8,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from almoner import _extras, _html
-from almoner.service._bodies import dumps
-from almoner.service._metrics import Metrics
-from almoner.service._refusals import FIXED_TEXTS, Refused
+from almoner.service._analyst_api import Metrics
+from almoner.service._bodies import FIXED_TEXTS, Refused, dumps
 
 with _extras.need("starlette", "uvicorn", extra="service"):
     from starlette.applications import Starlette
@@ -24,14 +23,11 @@ __all__ = [
     "Guard", "Handler", "Request", "Response", "application", "body_of", "json_response", "page_response", "redirect",
 ]  # fmt: skip
 
-MOST_BODY = 65_536
-"""Largest number of bytes of the body of a request."""
-
+MOST_BODY = 65_536  # largest number of bytes of the body of a request
 _BODY_SECONDS = 10.0
 _LOG = logging.getLogger("almoner.service")
 
-Handler = Callable[[Request], Awaitable[Response]]
-"""Answers a request."""
+Handler = Callable[[Request], Awaitable[Response]]  # answers a request
 
 _HEADERS: Mapping[str, str] = {
     "cache-control": "no-store",
@@ -42,7 +38,6 @@ _HEADERS: Mapping[str, str] = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-
 
 _PAGES = (
     f"default-src 'none'; style-src '{_html.style_hash()}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -132,8 +127,7 @@ class Guard:
             if not status:
                 await problem(Refused(500, "internal", FIXED_TEXTS["internal"]))(scope, receive, sent)
         finally:
-            route = scope.get("route")
-            name = getattr(route, "path", "none")
+            name = getattr(scope.get("route"), "path", "none")
             self._metrics.count("requests", route=name, status=str(status))
             self._metrics.took(name, time.monotonic() - began)
 

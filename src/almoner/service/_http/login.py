@@ -13,20 +13,16 @@ from typing import Any, NamedTuple
 from almoner import _extras
 from almoner._disk import PRIVATE_FILE, first_file, private_folder
 from almoner.errors import ArgumentError
-from almoner.service._analyst_api import AnalystApi
+from almoner.service._bodies import Refused
 from almoner.service._http.application import Request, Response
-from almoner.service._refusals import Refused
-from almoner.service._tokens import holder_of
-from almoner.service.policies import AnalystTerms, Policy
+from almoner.service.policies import Policy
 
 with _extras.need("itsdangerous", extra="service"):
     from itsdangerous import BadData, Signer, URLSafeTimedSerializer
 
-__all__ = ["HOLDER", "Visit", "Visits", "analyst_of", "bearer", "in_force"]
+__all__ = ["Visit", "Visits", "bearer", "in_force"]
 
-HOLDER = "the data holder"
 _SECONDS = 8 * 3600
-_UNKNOWN = "a token is needed, and must be known and not expired: Authorization: Bearer ..."
 
 
 def bearer(request: Request) -> str:
@@ -36,33 +32,21 @@ def bearer(request: Request) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def in_force(terms: AnalystTerms) -> bool:
-    """True if an analyst's token has not expired."""
-    return terms.expires is None or datetime.now(UTC).date() <= terms.expires
-
-
-def analyst_of(token: str, api: AnalystApi) -> AnalystTerms:
-    """Whose token it is.
-
-    Raises:
-        Refused: nobody's, or one that expired: told alike, and counted.
-    """
-    analysts = api.policy.analysts
-    name = holder_of(token, {name: terms.token for name, terms in analysts.items()})
-    if name is None or not in_force(analysts[name]):
-        api.metrics.count("refusals", code="token")
-        raise Refused(401, "token", _UNKNOWN)
-    return analysts[name]
+def in_force(policy: Policy) -> dict[str, str]:
+    """The hashes of the analysts' tokens that have not expired, by their names."""
+    today, analysts = datetime.now(UTC).date(), policy.analysts
+    return {name: each.token for name, each in analysts.items() if each.expires is None or today <= each.expires}
 
 
 class Visit(NamedTuple):
-    """A visit to the pages. Its cookie holds the name, the number and a fingerprint of its token's hash, signed."""
+    """A visit to the pages. Its cookie holds the name, the number and a fingerprint of its token's hash, signed.
+
+    The number is random; every form of the visit must send back ``form``, a signature of it.
+    """
 
     name: str
     number: str
-    """Random."""
     form: str
-    """A signature of the number, which every form of this visit must send back."""
 
 
 class Visits:

@@ -1,5 +1,6 @@
 """The OpenAPI document of the routes of analysts. A test compares it with the routes and with what they answer."""
 
+from collections.abc import Mapping
 from copy import deepcopy
 from functools import cache
 from typing import Any
@@ -26,10 +27,6 @@ _TOLD: dict[str, str] = {
     "500": "The request failed.",
     "503": "The data or the ledger cannot be read, or the service is being stopped.",
 }
-
-
-def _ref(name: str) -> dict[str, str]:
-    return {"$ref": f"{_SCHEMAS}{name}"}
 
 
 def _schemas() -> dict[str, Any]:
@@ -61,30 +58,16 @@ def _ease(fields: dict[str, Any]) -> None:
                 each["enum"] = [each.pop("const")]
 
 
-def _operation(
-    name: str,
-    about: str,
-    answers: dict[str, str],
-    problems: str,
-    *,
-    body: bool = False,
-    parameters: list[Any] | None = None,
-    open_to_all: bool = False,
-) -> dict[str, Any]:
-    """One operation: what it answers by status, and the statuses of its refusals."""
+def _operation(name: str, about: str, answers: Mapping[str, str], problems: str, **more: Any) -> dict[str, Any]:
+    """One operation: what it answers by status, the statuses of its refusals, and what else stands in the document."""
     responses = {
-        status: {"description": about, "content": {"application/json": {"schema": _ref(schema)}}}
+        status: {"description": about, "content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}{schema}"}}}}
         for status, schema in answers.items()
     }
     for status in problems.split():
-        content = {"application/problem+json": {"schema": _ref("Problem")}}
+        content = {"application/problem+json": {"schema": {"$ref": f"{_SCHEMAS}Problem"}}}
         responses[status] = {"description": _TOLD[status], "content": content}
-    operation: dict[str, Any] = {"operationId": name, "summary": about, "responses": responses}
-    if parameters:
-        operation["parameters"] = parameters
-    if body:
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref("Question")}}}
-    return {**operation, "security": []} if open_to_all else operation
+    return {"operationId": name, "summary": about, "responses": responses, **more}
 
 
 def _parameter(place: str, name: str, about: str, schema: dict[str, Any], *, required: bool = False) -> dict[str, Any]:
@@ -107,17 +90,18 @@ def _paths() -> dict[str, Any]:
         _parameter("query", "most", "Answers to list.", {**whole, "maximum": 1000, "default": 100}),
     ]
     stored = [_parameter("query", "key", "The key of the answer.", _KEY, required=True)]
-    bodies, common = "400 401 408 413 415 422 429 500", "400 401 429 500"
+    body = {"required": True, "content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}Question"}}}}
+    bodies, common, open_to_all = "400 401 408 413 415 422 429 500", "400 401 429 500", list[Any]()
+    documented = _operation("openapi", "This document", {}, "500", security=open_to_all)
     own = {"type": "object", "description": "The document."}
-    documented = _operation("openapi", "This document", {}, "500", open_to_all=True)
     documented["responses"]["200"] = {"description": "It", "content": {"application/json": {"schema": own}}}
-    answers = {"201": "Answer", "200": "Answer"}
-    ask = _operation("ask", "The answer", answers, f"{bodies} 403 409 503", body=True, parameters=asked)
+    answers, refused = {"201": "Answer", "200": "Answer"}, f"{bodies} 403 409 503"
+    ask = _operation("ask", "The answer", answers, refused, parameters=asked, requestBody=body)
     listed = _operation("answers", "Your answers, newest first", {"200": "Answers"}, common, parameters=page)
     one = _operation("answer", "Your answer under a key", {"200": "Answer"}, f"404 {common}", parameters=stored)
     data = _operation("datasets", "The data sets and their public columns", {"200": "DataSets"}, common)
-    quoted = _operation("quote", "What a question would cost at worst", {"200": "Quote"}, bodies, body=True)
-    health = _operation("health", "Whether the service answers", {"200": "Health"}, "500 503", open_to_all=True)
+    quoted = _operation("quote", "What a question would cost at worst", {"200": "Quote"}, bodies, requestBody=body)
+    health = _operation("health", "Whether the service answers", {"200": "Health"}, "500 503", security=open_to_all)
     return {
         "/openapi.json": {"get": documented},
         "/health": {"get": health},
@@ -132,17 +116,11 @@ def _paths() -> dict[str, Any]:
 @cache
 def document() -> dict[str, Any]:
     """The document. Public."""
+    about = "Statistics about people, with a privacy budget for each person."
     return {
         "openapi": "3.1.0",
-        "info": {
-            "title": "Almoner",
-            "version": __version__,
-            "description": "Statistics about people, with a privacy budget for each person.",
-        },
+        "info": {"title": "Almoner", "version": __version__, "description": about},
         "paths": _paths(),
-        "components": {
-            "schemas": _schemas(),
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
+        "components": {"schemas": _schemas(), "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{"token": []}],
     }

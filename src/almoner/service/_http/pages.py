@@ -8,9 +8,12 @@ import hashlib
 import json
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
+from itertools import accumulate, groupby
 from math import isfinite
+from operator import itemgetter
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -18,14 +21,12 @@ from almoner import _html
 from almoner._intervals import interval_shown, value_shown
 from almoner.queries import Answer
 from almoner.service._analyst_api import AnalystApi
-from almoner.service._bodies import AnswerBody
+from almoner.service._bodies import Refused, problem_of, refusing
 from almoner.service._holder_api import HolderApi, in_holder_thread
 from almoner.service._http.application import Handler, Request, Response, body_of, page_response, redirect
-from almoner.service._http.login import HOLDER, Visit, Visits, analyst_of, in_force
+from almoner.service._http.login import Visit, Visits, in_force
 from almoner.service._http.routes import ask, count_request
-from almoner.service._refusals import Refused, problem_of, refusing
-from almoner.service._tokens import holder_of
-from almoner.service.policies import AnalystTerms, Policy
+from almoner.service.policies import AnalystTerms, Policy, holder_of
 
 __all__ = ["AnalystPages", "Console"]
 
@@ -33,8 +34,7 @@ _MOST_ROWS = 200
 _MOST_ANSWERS = 50
 _DAYS = 60
 _BINS = 64
-_TRIES = 30
-"""Logins in a minute that may be tried from one address; behind a proxy, from it."""
+_TRIES = 30  # logins in a minute that may be tried from one address; behind a proxy, from it
 
 Fields = Mapping[str, str]
 Page = Callable[[Visit, Any, Fields], Awaitable[Response]]
@@ -47,34 +47,25 @@ class _Pages:
     Args:
         api: has the policy and the limits.
         cookie: name of the cookie of a visit.
-        title, label, unknown: words on the page that asks for the token, and where it is refused.
+        hashes: gives the hashes of the tokens that are in force, by names.
+        unknown, title, label: words on a token that is refused, and on the page that asks for one.
     """
 
-    def __init__(self, api: AnalystApi, cookie: str, title: str, label: str, unknown: str) -> None:
-        self._analysts, self._words, self._unknown = api, {"title": title, "label": label}, unknown
-        self._visits = Visits(cookie, api.policy, self._token)
-
-    @property
-    def handlers(self) -> list[tuple[str, str, Handler]]:
-        """Method, path and handler of each page."""
-        return [
+    def __init__(
+        self, api: AnalystApi, cookie: str, hashes: Callable[[], Mapping[str, str]], unknown: str, **words: str
+    ) -> None:
+        self._analysts, self._hashes, self._unknown, self._words = api, hashes, unknown, words
+        self._visits = Visits(cookie, api.policy, lambda name: hashes().get(name))
+        self.handlers: list[tuple[str, str, Handler]] = [
             ("GET", "/", self._page(self._home)),
             ("GET", "/login", self._login),
             ("POST", "/login", self._enter),
             ("POST", "/logout", self._page(self._leave, form=True)),
         ]
 
-    def _name(self, token: str) -> str | None:
-        """Whose token it is; None if it is nobody's here."""
-        raise NotImplementedError
-
-    def _token(self, name: str) -> str | None:
-        """The hash of the token of a name, if it is in force."""
-        raise NotImplementedError
-
     def _admit(self, name: str) -> Any:
         """Whoever makes a visit, whose request is counted; None if nobody does any more."""
-        raise NotImplementedError
+        return name
 
     async def _home(self, visit: Visit, who: Any, fields: Fields) -> Response:
         raise NotImplementedError
@@ -83,7 +74,7 @@ class _Pages:
         return page_response(_html.render("login.html", said=said, **self._words), status, retry=retry)
 
     async def _enter(self, request: Request) -> Response:
-        fields = await fields_of(request)
+        fields = await _fields(request)
         wait = self._analysts.logins.wait(request.client.host if request.client else "", _TRIES)
         if wait:
             self._analysts.metrics.count("refusals", code="rate")
@@ -95,6 +86,9 @@ class _Pages:
         response = redirect("/")
         self._visits.begin(name, response)
         return response
+
+    def _name(self, token: str) -> str | None:
+        return holder_of(token, self._hashes())
 
     async def _leave(self, visit: Visit, _: Any, __: Fields) -> Response:
         response = redirect("/login")
@@ -110,7 +104,7 @@ class _Pages:
                 who = None if visit is None else self._admit(visit.name)
                 if visit is None or who is None:
                     return redirect("/login")
-                fields: Fields = await fields_of(request) if form else request.query_params
+                fields: Fields = await _fields(request) if form else request.query_params
                 if form:
                     self._visits.check_form(visit, fields.get("form", ""))
                 return await make(visit, who, fields)
@@ -125,25 +119,19 @@ class AnalystPages(_Pages):
     """Handlers of the analysts' pages."""
 
     def __init__(self, api: AnalystApi) -> None:
-        unknown = "This token is not known, or it has expired."
-        super().__init__(api, "analyst_session", "Statistics", "Your token", unknown)
+        unknown, words = "This token is not known, or it has expired.", {"title": "Statistics", "label": "Your token"}
+        super().__init__(api, "analyst_session", lambda: in_force(api.policy), unknown, **words)
         self._api = api
-
-    @property
-    def handlers(self) -> list[tuple[str, str, Handler]]:
-        """Method, path and handler of each page."""
-        own = [("GET", "/answer", self._page(self._answer)), ("POST", "/ask", self._page(self._ask, form=True))]
-        return [*super().handlers, *own]
+        self.handlers += [
+            ("GET", "/answer", self._page(self._answer)),
+            ("POST", "/ask", self._page(self._ask, form=True)),
+        ]
 
     def _name(self, token: str) -> str | None:
-        try:
-            return analyst_of(token, self._api).name
-        except Refused:
-            return None
-
-    def _token(self, name: str) -> str | None:
-        terms = self._api.policy.analysts.get(name)
-        return terms.token if terms is not None and in_force(terms) else None
+        name = super()._name(token)
+        if name is None:
+            self._api.metrics.count("refusals", code="token")
+        return name
 
     def _admit(self, name: str) -> AnalystTerms | None:
         terms = self._api.policy.analysts.get(name)
@@ -159,14 +147,23 @@ class AnalystPages(_Pages):
         given = await asyncio.to_thread(self._api.stored, who, key)
         if given is None:
             raise Refused(404, "answer", "you have no answer under this key")
-        return page_response(_answer(given.answer, given.body, key))
+        answer, table = given.answer, given.answer.columns()
+        named = [name for name in table if name not in ("value", "low", "high", "truth_low", "truth_high")]
+        rows = [
+            {**span, "cells": [str(table[name][place]) for name in named]}
+            for place, span in enumerate(_spans(answer, _MOST_ROWS))
+        ]
+        about = answer.about.replace("truth_intervals cover", "intervals for the truth cover")
+        shown = {"key": key, "told": given.body, "answer": answer, "about": about}
+        return page_response(_html.render("answer.html", **shown, named=named, rows=rows, count=len(table["value"])))
 
     async def _ask(self, visit: Visit, who: AnalystTerms, fields: Fields) -> Response:
+        made, ledger = fields.get("made", "") or _new_key(), self._api.session.ledger  # one form asks one thing once
         try:
-            ledger = self._api.session.ledger
-            values = question_of(fields, self._api.policy, ledger.symbol, ledger.budget)
+            values = _question(fields, self._api.policy, ledger.symbol, ledger.budget)
             if fields.get("do") == "ask":
-                key = key_of(fields, values)
+                digest = hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
+                key = fields.get("key", "").strip() or f"{made} {digest[:8]}"
                 await ask(self._api, who, values, key, fresh=fields.get("fresh") == "yes")
                 return redirect("/answer", key=key)
             quoted = await asyncio.to_thread(self._api.quote, who, values)
@@ -193,10 +190,9 @@ class AnalystPages(_Pages):
             answers=answers,
             number=len(listed),
             most=_MOST_ANSWERS,
-            options=options_of(told),
+            options=_options(told),
             sent=fields,
-            # a form that is sent twice asks once
-            hidden={"form": visit.form, "made": fields.get("made", "") or new_key()},
+            hidden={"form": visit.form, "made": fields.get("made", "") or _new_key()},
         )
 
 
@@ -204,23 +200,11 @@ class Console(_Pages):
     """Handlers of the data holder's pages."""
 
     def __init__(self, api: HolderApi) -> None:
-        words = "Console of the data holder", "The data holder's token", "This is not the data holder's token."
-        super().__init__(api.analysts, "holder_session", *words)
         self._api = api
-
-    @property
-    def handlers(self) -> list[tuple[str, str, Handler]]:
-        """Method, path and handler of each page."""
-        return [*super().handlers, ("POST", "/verify", self._page(self._verify, form=True))]
-
-    def _name(self, token: str) -> str | None:
-        return holder_of(token, {HOLDER: self._analysts.policy.file.holder.token})
-
-    def _token(self, _: str) -> str:
-        return self._analysts.policy.file.holder.token
-
-    def _admit(self, name: str) -> str:
-        return name
+        words = {"title": "Console of the data holder", "label": "The data holder's token"}
+        unknown = "This is not the data holder's token."
+        super().__init__(api.analysts, "holder_session", api.hashes, unknown, **words)
+        self.handlers.append(("POST", "/verify", self._page(self._verify, form=True)))
 
     async def _home(self, visit: Visit, _: str, __: Fields) -> Response:
         return page_response(await in_holder_thread(partial(self._filled, visit)))
@@ -239,33 +223,10 @@ class Console(_Pages):
 
 def _days(spent: list[dict[str, Any]]) -> list[tuple[str, str, float]]:
     """Each day with questions, the shares of a budget that analysts spent on it, in words, and all so far."""
-    days: dict[str, dict[str, float]] = {}
-    for row in spent:
-        days.setdefault(row["day"], {})[row["analyst"]] = row["share"]
-    total, told = 0.0, []
-    for day, shares in sorted(days.items()):
-        total += sum(shares.values())
-        told.append((day, ", ".join(f"{who} {share:.2%}" for who, share in sorted(shares.items())), total))
-    return told
-
-
-def _answer(answer: Answer, told: AnswerBody, key: str) -> str:
-    table = answer.columns()
-    named = [name for name in table if name not in ("value", "low", "high", "truth_low", "truth_high")]
-    rows = [
-        {**span, "cells": [str(table[name][place]) for name in named]}
-        for place, span in enumerate(_spans(answer, _MOST_ROWS))
-    ]
-    return _html.render(
-        "answer.html",
-        key=key,
-        told=told,
-        named=named,
-        rows=rows,
-        count=len(table["value"]),
-        answer=answer,
-        about=answer.about.replace("truth_intervals cover", "intervals for the truth cover"),
-    )
+    days = [(day, list(rows)) for day, rows in groupby(spent, itemgetter("day"))]
+    totals = accumulate(sum(row["share"] for row in rows) for _, rows in days)
+    told = [(day, ", ".join(f"{row['analyst']} {row['share']:.2%}" for row in rows)) for day, rows in days]
+    return [(*each, total) for each, total in zip(told, totals, strict=True)]
 
 
 def _spans(answer: Answer, most: int, *, zero: bool = False) -> list[dict[str, str | None]]:
@@ -292,7 +253,7 @@ def _spans(answer: Answer, most: int, *, zero: bool = False) -> list[dict[str, s
     ]
 
 
-async def fields_of(request: Request) -> dict[str, str]:
+async def _fields(request: Request) -> dict[str, str]:
     """The fields of a form that was sent from a page of ours, each once.
 
     Raises:
@@ -314,23 +275,13 @@ async def fields_of(request: Request) -> dict[str, str]:
     return fields
 
 
-def new_key() -> str:
+def _new_key() -> str:
     """A new start for keys of questions that are given none."""
     return f"{datetime.now(UTC):%Y-%m-%d} {secrets.token_hex(6)}"
 
 
-def key_of(fields: Fields, values: Mapping[str, Any]) -> str:
-    """The key of a question: as it was given, or else the same each time that one form sends the same question."""
-    digest = hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
-    return fields.get("key", "").strip() or f"{fields.get('made', '') or new_key()} {digest[:8]}"
-
-
-def options_of(data_sets: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[str, str]]]:
-    """Choices of the form, each a value and its words: data sets, columns of numbers, and columns with keys.
-
-    Args:
-        data_sets: as analysts see them.
-    """
+def _options(data_sets: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[str, str]]]:
+    """Choices of the form, each a value and its words: data sets, columns of numbers, and columns with keys."""
     told = [(one["name"], each) for one in data_sets for each in one["columns"]]
     several = len(data_sets) > 1
     named = [(f"{table}.{each['name']}", f"{table}." * several + each["name"], each) for table, each in told]
@@ -341,14 +292,8 @@ def options_of(data_sets: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[s
     }
 
 
-def question_of(fields: Fields, policy: Policy, symbol: str, budget: float) -> dict[str, Any]:
-    """The question that a form describes, as plain values.
-
-    Args:
-        fields: of the form.
-        policy: says which columns and keys there are.
-        symbol, budget: of the ledger's measure.
-    """
+def _question(fields: Fields, policy: Policy, symbol: str, budget: float) -> dict[str, Any]:
+    """The question that a form describes, as plain values; its price is in the symbol of the ledger's budget."""
     tables = policy.file.tables.items()
     known = {f"{table}.{name}": part for table, told in tables for name, part in told.columns.items()}
     asks, column, by = (fields.get(name, "") for name in ("ask", "column", "by"))
@@ -358,38 +303,30 @@ def question_of(fields: Fields, policy: Policy, symbol: str, budget: float) -> d
             raise Refused(422, "question", "a sum, a mean and a median need a column")
         values["column"] = column.partition(".")[2]
         low, high = (_number(fields, end, getattr(known[column], end)) for end in ("low", "high"))
-        if low is None or high is None:
-            raise Refused(422, "question", "the column needs a lowest and a highest value")
-        values |= _bins(low, high) if asks == "median" else {"low": low, "high": high}
-    if asks in ("sum", "count"):
-        values["clip"] = _number(fields, "clip", None)
-    if fields.get("anyway") == "yes":
-        values["anyway"] = True
-    if by in known:
-        values["by"] = [by.partition(".")[2]]  # with the keys that the policy says
-    if fields.get("where", "").strip():
-        values["where"] = fields["where"].strip()
+        if low is None or high is None or not low < high:
+            raise Refused(422, "question", "the column needs a lowest value, and a highest one above it")
+        if asks == "median":
+            values |= {"edges": [low + place * (high - low) / _BINS for place in range(_BINS + 1)], "levels": [0.5]}
+        else:
+            values |= {"low": low, "high": high}
     price = _number(fields, "price", None)
     if price is None or not 0 < price <= 100:
         raise Refused(422, "question", "the price must be above 0 and at most 100 percent of a budget")
-    values["epsilon" if symbol == "epsilon" else "rho"] = price / 100 * budget
+    values |= {
+        "clip": _number(fields, "clip", None) if asks in ("sum", "count") else None,
+        "anyway": True if fields.get("anyway") == "yes" else None,
+        "by": [by.partition(".")[2]] if by in known else None,  # with the keys that the policy says
+        "where": fields.get("where", "").strip() or None,
+        "epsilon" if symbol == "epsilon" else "rho": price / 100 * budget,
+    }
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _bins(low: float, high: float) -> dict[str, Any]:
-    if not low < high:
-        raise Refused(422, "question", "the lowest value must be below the highest")
-    return {"edges": [low + place * (high - low) / _BINS for place in range(_BINS + 1)], "levels": [0.5]}
 
 
 def _number(fields: Fields, name: str, default: float | None) -> float | None:
     sent = fields.get(name, "").strip()
     if not sent:
         return default
-    try:
-        value = float(sent)
-    except ValueError:
-        value = float("nan")
-    if len(sent) > 40 or not isfinite(value):
-        raise Refused(422, "question", f"{name} must be a number")
-    return value
+    with suppress(ValueError):
+        if len(sent) <= 40 and isfinite(value := float(sent)):
+            return value
+    raise Refused(422, "question", f"{name} must be a number")

@@ -7,14 +7,12 @@ from typing import Any
 
 from almoner.errors import AlmonerError, UnknownPerson
 from almoner.service._analyst_api import AnalystApi, Reply
-from almoner.service._bodies import parsed
+from almoner.service._bodies import Refused, parsed, problem_of, refusing
 from almoner.service._holder_api import HolderApi, in_holder_thread
 from almoner.service._http.application import Handler, Request, Response, body_of, json_response
-from almoner.service._http.login import HOLDER, analyst_of, bearer
+from almoner.service._http.login import bearer, in_force
 from almoner.service._http.openapi import document
-from almoner.service._refusals import Refused, problem_of, refusing
-from almoner.service._tokens import holder_of
-from almoner.service.policies import AnalystTerms
+from almoner.service.policies import AnalystTerms, holder_of
 
 __all__ = ["AnalystRoutes", "HolderRoutes", "ask", "count_request"]
 
@@ -24,11 +22,7 @@ class AnalystRoutes:
 
     def __init__(self, api: AnalystApi) -> None:
         self._api = api
-
-    @property
-    def handlers(self) -> list[tuple[str, str, Handler]]:
-        """Method, path and handler of each route."""
-        return [
+        self.handlers: list[tuple[str, str, Handler]] = [
             (method.upper(), path, getattr(self, operation["operationId"]))
             for path, methods in document()["paths"].items()
             for method, operation in methods.items()
@@ -77,7 +71,13 @@ class AnalystRoutes:
 
     def _terms(self, request: Request, *parameters: str) -> AnalystTerms:
         """Whose request it is, which is counted; of its parameters only these are known."""
-        terms = analyst_of(bearer(request), self._api)
+        policy = self._api.policy
+        name = holder_of(bearer(request), in_force(policy))
+        if name is None:  # nobody's, or one that expired: told alike
+            self._api.metrics.count("refusals", code="token")
+            told = "a token is needed, and must be known and not expired: Authorization: Bearer ..."
+            raise Refused(401, "token", told)
+        terms = policy.analysts[name]
         count_request(self._api, terms)
         given = [name for name, _ in request.query_params.multi_items()]
         if len(set(given)) < len(given) or not set(given) <= set(parameters):
@@ -101,7 +101,7 @@ async def ask(api: AnalystApi, terms: AnalystTerms, values: Any, key: str, *, fr
         if api.session.ledger.store.closed:  # which takes no time of the analyst's
             await asyncio.shield(asyncio.wrap_future(api.worker.submit(terms.name, api.reopen, padded=False)))
         work = partial(api.ask, terms, values, key, fresh=fresh)
-        done = api.worker.submit(terms.name, work, padded=not known, count=partial(api.count_seconds, terms))
+        done = api.worker.submit(terms.name, work, padded=not known, told=partial(api.count_seconds, terms))
         return await asyncio.shield(asyncio.wrap_future(done))
     except Exception as error:
         told = problem_of(error)
@@ -118,23 +118,13 @@ def _number(request: Request, name: str, default: int, most: int) -> int:
     return int(value)
 
 
-_TOLD = ("overview", "people", "spending", "alarms")
-
-
 class HolderRoutes:
     """Handlers over what the data holder sees, on a port of their own: what is private stays behind one token."""
 
     def __init__(self, api: HolderApi) -> None:
-        self._api = api
-
-    @property
-    def handlers(self) -> list[tuple[str, str, Handler]]:
-        """Method, path and handler of each route."""
-        return [
-            *(
-                ("GET", f"/v1/{name}", partial(self._told, name))
-                for name in ("overview", "people", "spending", "alarms")
-            ),
+        self._api, told = api, ("overview", "people", "spending", "alarms")
+        self.handlers: list[tuple[str, str, Handler]] = [
+            *(("GET", f"/v1/{name}", partial(self._told, name)) for name in told),
             ("POST", "/v1/verify", self.verify),
             ("POST", "/v1/statement", self.statement),
             ("GET", "/metrics", self.metrics),
@@ -161,8 +151,7 @@ class HolderRoutes:
         return Response(await self._do(self._api.exposition), media_type="text/plain; version=0.0.4")
 
     def _check(self, request: Request) -> None:
-        token = self._api.analysts.policy.file.holder.token
-        if holder_of(bearer(request), {HOLDER: token}) is None:
+        if holder_of(bearer(request), self._api.hashes()) is None:
             raise Refused(401, "token", "the data holder's token is needed: Authorization: Bearer ...")
 
     async def _value(self, request: Request, name: str, default: Any) -> Any:
