@@ -19,7 +19,7 @@ __all__ = ["ASKS", "described", "question", "question_model", "question_schema",
 _ASKED: tuple[type[Question], ...] = (
     *(Count, People, Sum, Mean, Ratio, Variance, Covariance, Regression, Histogram, Quantiles, Top, Distinct, Keys),
 )
-_KINDS = {kind.__name__.lower(): kind for kind in (*_ASKED, Lengths, Extremes)}
+_KINDS: dict[str, type[Question]] = {kind.__name__.lower(): kind for kind in (*_ASKED, Lengths, Extremes)}
 ASKS = tuple(kind.__name__.lower() for kind in _ASKED)
 """Kinds of questions that analysts ask; the others are a session's own."""
 

@@ -412,8 +412,8 @@ def _rows(
         raise DataError(f"{path}: write it as Parquet first, with your columns and files: {_FROM_JSON}")
     if kind not in disk.CSV:
         raise DataError(f"{path} must end in .parquet, .csv, .csv.gz or .duckdb, or be a folder of such files")
-    rows = disk.CsvFiles(files, person)
-    unread = disk.load_csv(connection, rows, options.types, person, load=load, table=loaded_rows)
+    texts = disk.CsvFiles(files, person)
+    unread = disk.load_csv(connection, texts, options.types, person, load=load, table=loaded_rows)
     if misfits is not None:
         misfits += unread
     return f"SELECT * FROM {loaded_rows}"
