@@ -10,7 +10,7 @@ from almoner import audit
 from almoner.ledger._accounts import postgres
 from almoner.mechanisms import DiscreteGaussian, Gaussian, Laplace
 from almoner.queries import Count, Sum
-from almoner.queries import _engines as duckdb_engine
+from almoner.queries import _session as duckdb_engine
 from almoner.queries import spark as spark_plugin
 from almoner.queries._ask import ask as released_sums
 from almoner.queries._questions import question
@@ -28,8 +28,8 @@ def no_clipping(monkeypatch):
 
 def a_ninth_charged(monkeypatch):
     right, price = compiler.units_per_step, question.price_of
-    monkeypatch.setattr(compiler, "units_per_step", lambda noise: right(noise) / 9)
-    monkeypatch.setattr(question, "price_of", lambda clip_steps, noise: price(clip_steps, noise) // 9)
+    monkeypatch.setattr(compiler, "units_per_step", lambda noise, **pure: right(noise, **pure) / 9)
+    monkeypatch.setattr(question, "price_of", lambda clip_steps, noise, **pure: price(clip_steps, noise, **pure) // 9)
 
 
 def rows_as_people(monkeypatch):

@@ -16,7 +16,7 @@ from scipy.stats import chi2
 
 from almoner import filters
 from almoner.queries import Count, Session, Sum
-from almoner.queries import _engines as duckdb_engine
+from almoner.queries import _session as duckdb_engine
 from almoner.queries._ask import ask as release
 from almoner.queries._questions import question
 from almoner.queries._sql import compiler
@@ -93,8 +93,8 @@ def rows_as_people(monkeypatch):
 
 def a_ninth_charged(monkeypatch):
     right, price = compiler.units_per_step, question.price_of
-    monkeypatch.setattr(compiler, "units_per_step", lambda noise: right(noise) / 9)
-    monkeypatch.setattr(question, "price_of", lambda clip_steps, noise: price(clip_steps, noise) // 9)
+    monkeypatch.setattr(compiler, "units_per_step", lambda noise, **pure: right(noise, **pure) / 9)
+    monkeypatch.setattr(question, "price_of", lambda clip_steps, noise, **pure: price(clip_steps, noise, **pure) // 9)
     cheaper = tuple((replace(asked), others) for asked, others in ASKED)  # priced as they are made
     monkeypatch.setitem(globals(), "ASKED", cheaper)
 

@@ -18,12 +18,10 @@ from almoner.queries._ask.ask import Analyst
 from almoner.queries._ask.so_far import SoFar
 from almoner.queries._language.keys import ranges
 from almoner.queries._questions.kinds.counts import Count, Histogram, People, Quantiles, Top
-from almoner.queries._questions.kinds.entries import Mean, Ratio, Sum, Variance
+from almoner.queries._questions.kinds.entries import Distinct, Keys, Mean, Ratio, Sum, Variance
 from almoner.queries._questions.kinds.moments import Covariance, Regression
-from almoner.queries._questions.kinds.values import Distinct, Keys
 from almoner.queries._questions.question import Question
-from almoner.queries._recommend import Recommendation, recommend
-from almoner.queries._session import Session
+from almoner.queries._session import Recommendation, Session, recommend
 from almoner.queries._statements import Line, Statement, statement
 from almoner.queries._tables.checks import ViewCheck
 from almoner.queries._tables.tables import Lookup, Table

@@ -1,30 +1,122 @@
 """A table about people, a ledger with each person's budget, and two views: the data holder's and the analyst's."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import sqrt
 from pathlib import Path
 from typing import Any, Self
 
-from almoner import _check
+from almoner import _check, _misfits
 from almoner._misfits import Misfit
 from almoner._spelling import EXACT
 from almoner._uncopyable import Uncopyable
 from almoner._units import budget as rounded_down
 from almoner._units import up
+from almoner._workspace import Query, TempTable, Workspace
+from almoner.curves import gaussian, zcdp
 from almoner.errors import ArgumentError, DataReason
 from almoner.filters import Basic, Gaussian, Zcdp
 from almoner.ledger import Dataset, Finding, Ledger, Terms, Watch, verify
 from almoner.ledger.interfaces import AccountWriter
 from almoner.queries._ask.ask import Analyst, Asking
 from almoner.queries._ask.replay import replayed
-from almoner.queries._engines import DuckDB, open_engine
 from almoner.queries._questions.noise import laplace
+from almoner.queries._sql.columns import CELLS
+from almoner.queries._sql.compiler import Compiled, Compiler
+from almoner.queries._sql.dialects import duckdb_dialect
 from almoner.queries._statements import Statement, statement
-from almoner.queries._tables.checks import SAMPLE, ViewCheck, on_terms, prepared, refuse, tell, view_checked
-from almoner.queries._tables.tables import Lookup, TableInput, changed, check_shared, fitting, given_tables, named_alone
-from almoner.queries.engines import Engine, plugin_of
+from almoner.queries._tables import sources
+from almoner.queries._tables.checks import SAMPLE, ViewCheck, on_terms, prepared, refuse, view_checked
+from almoner.queries._tables.files import Files
+from almoner.queries._tables.tables import Lookup, TableInput, changed, check_shared, fitting, given_tables, schema_of
+from almoner.queries.engines import Engine, kinds_of, plugin_of
 
-__all__ = ["Session"]
+__all__ = ["DuckDB", "Recommendation", "Session", "recommend"]
+
+LOG = logging.getLogger("almoner.queries")
+
+
+class DuckDB(Engine):
+    """Rows in DuckDB. Private: it belongs to the data holder's session."""
+
+    def __init__(self, workspace: Workspace, compiler: Compiler, places: range, files: list[Files]) -> None:
+        super().__init__(compiler)
+        self._workspace, self._files = workspace, files
+        self.places = places
+        """The number of each table in the workspace, in the order in which they were given."""
+
+    @classmethod
+    def open(cls, ledger: Ledger, given: list[TableInput]) -> Self:
+        """Attach the tables beside the ledger; those whose entries were not counted yet become counted ones."""
+        workspace = ledger.store.workspace
+        first = workspace.places(len(given))
+        places = range(first, first + len(given))
+        kinds = []
+        for nth, place in enumerate(places):
+            each, misfits = given[nth], list[Misfit]()
+            uncounted = misfits if each.misfits is None else None
+            kinds.append(
+                sources.attach(workspace.connection, each.data, each.reading, load=True, place=place, misfits=uncounted)
+            )
+            given[nth] = each if uncounted is None else each.counting(misfits)
+        for each in given:
+            if each.files is not None:  # what was checked of them is true of these rows
+                each.files.check()
+        rows = [sources.view_name(place) for place in places]
+        dialects = [duckdb_dialect(columns) for columns in kinds]
+        schema = schema_of(given, kinds, rows, ledger.terms.person, dialects)
+        files = [each.read_each_time for each in given]
+        return cls(workspace, Compiler(schema, dialects[0]), places, [each for each in files if each is not None])
+
+    def check_files(self) -> None:
+        for files in self._files:
+            files.check()
+
+    def charges(self, plan: Compiled) -> Query:
+        self.check_files()
+        tables = [keys.to_make() for keys in plan.keys]
+        if plan.cells is None:
+            return Query(plan.charges, plan.parameters, tuple(tables))
+        return Query(plan.charges, (), (*tables, TempTable(CELLS, plan.cells, plan.parameters)))
+
+    prices = charges
+
+    def sums(self, plan: Compiled, admitted: object) -> list[int]:
+        self.check_files()  # the rows were read since they were last checked
+        rows = self._workspace.run(plan.sums.format(admitted=admitted))
+
+        def blocks() -> Iterator[tuple[Any, ...]]:
+            while block := rows.fetchmany(65_536):
+                yield from block
+
+        return plan.added(blocks())
+
+    def people_by_value(self, plan: Compiled, admitted: object) -> list[tuple[Any, int]]:
+        self.check_files()
+        rows = self._workspace.run(plan.sums.format(admitted=admitted)).fetchall()
+        return [(value, int(people)) for value, people in rows]
+
+    def close(self) -> None:
+        """Let the tables go; the ledger, whose workspace it is, may go on."""
+        if self._workspace.connection is not None:
+            for place in self.places:
+                sources.detach(self._workspace.connection, place)
+
+
+def _opened(ledger: Ledger, given: list[TableInput], writer: AccountWriter | None) -> Engine:
+    """The engine over tables: DuckDB, or the plugin's whose writer writes the accounts of the ledger."""
+    plugin = plugin_of(given[0].data)
+    if plugin is None or writer is None:
+        return DuckDB.open(ledger, given)
+    kinds = [kinds_of(plugin, each.data) for each in given]
+    names = [sources.view_name(place) for place in range(len(given))]
+    dialects = [plugin.dialect([*columns]) for columns in kinds]
+    rows = [dialects[0].table.format(name) for name in names]
+    schema = schema_of(given, kinds, rows, ledger.terms.person, dialects)
+    data = {name: each.data for name, each in zip(names, given, strict=True)}
+    return plugin.open(data, Compiler(schema, dialects[0]), writer)
+
 
 RENAMED = {
     "table": 'data=queries.Table(data, table="visits")',
@@ -102,13 +194,11 @@ class Session(Uncopyable):
         Source: theory 2.9, 4.2, 4.3, 4.5, 5.1 and 5.13; Feldman & Zrnic (2021), Thm 4.5; docs/proofs/unknown-keys.md;
             docs/proofs/periods.md.
         """
-        if dataset is not None:
-            tables, data = named_alone(dataset, data, tables), None
         terms = Terms.of(budget)
         if isinstance(ledger, Ledger):
             periods, spelling = terms.periods or ledger.periods, terms.spelling or ledger.terms.spelling
             terms = replace(terms, periods=periods, spelling=spelling)
-        given = on_terms(given_tables(data, person, tables, public), terms)
+        given = on_terms(given_tables(data, person, tables, public, dataset), terms)
         kind, given, checks = prepared(given)
         if terms.person not in (None, kind):
             raise ArgumentError(f"budget: its terms are for person={terms.person!r}; the data name people by {kind}")
@@ -144,7 +234,7 @@ class Session(Uncopyable):
     ) -> Self:
         """The session of these tables on an open ledger."""
         with book.store.lock:
-            rows = open_engine(book, given, writer)
+            rows = _opened(book, given, writer)
             try:
                 misfits = [misfit for each in given for misfit in each.misfits or ()]
                 refuse(misfits)
@@ -153,7 +243,8 @@ class Session(Uncopyable):
                 rows.close()
                 raise
         session._given, session._checks, session._shares_ledger = given, checks, shared
-        tell(misfits)
+        # tells columns of which some entries cannot be read; how many and where is in ``misfits``
+        _misfits.tell(LOG, misfits, "session.misfits, as `almoner query check`,")
         return session
 
     @property
@@ -366,3 +457,56 @@ class Session(Uncopyable):
             return [*findings, replayed(self._ledger, self._rows)] if replay else findings
 
         return self._ledger.snapshot(work)
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """The budget with the least noise, and what each budget gives. Every field is public."""
+
+    budget: Zcdp | Gaussian | Basic
+    """Fresh, for one ``Session.open``."""
+    standard_errors: dict[str, float]
+    """By budget ("Zcdp", "Gaussian", "Basic"): of each answer, in full rows, for people with one row in each group. Of
+    Basic alone where delta is 0."""
+    why: str
+
+    def __str__(self) -> str:
+        return self.why
+
+
+def recommend(*, epsilon: float, delta: float, questions: int, groups: int = 1) -> Recommendation:
+    """The budget that gives each of several equal questions the least noise.
+
+    Args:
+        epsilon: what all questions together may cost a person, public, nats, > 0.
+        delta: public, in [0, 1); 0 for pure DP.
+        questions: how many there will be, public, >= 1.
+        groups: how many groups (``by=``) of a question one person may be in, public, >= 1.
+
+    Raises:
+        ArgumentError: an argument is out of its range.
+
+    Guarantee: that of the budget, whatever is asked: at most ``questions`` such questions fit, and each budget is
+        (epsilon, delta)-DP.
+    Source: theory 4.2, 4.3, 4.5.
+
+    >>> print(recommend(epsilon=1.0, delta=1e-5, questions=1))
+    Basic, with Laplace noise: standard error 1.41 (Gaussian 3.73, Zcdp 4.05)
+    >>> print(recommend(epsilon=1.0, delta=1e-5, questions=100))
+    Gaussian: standard error 37.3 (Zcdp 40.5, Basic 141)
+    """
+    _check.positive(epsilon=epsilon)
+    _check.within(0, 1 - 1e-15, delta=delta)
+    _check.whole(1, questions=questions, groups=groups)
+    errors = {"Basic": sqrt(2) * questions * groups / epsilon}
+    if delta:
+        errors["Gaussian"] = sqrt(questions * groups) / gaussian.mu(epsilon=epsilon, delta=delta)
+        errors["Zcdp"] = sqrt(questions * groups / (2 * zcdp.rho(epsilon=epsilon, delta=delta)))
+    best, *others = sorted(errors, key=errors.__getitem__)
+    budget: Zcdp | Gaussian | Basic = Basic(epsilon=epsilon)
+    if best != "Basic":
+        budget = Gaussian(epsilon=epsilon, delta=delta) if best == "Gaussian" else Zcdp(epsilon=epsilon, delta=delta)
+    listed = ", ".join(f"{name} {errors[name]:.3g}" for name in others)
+    name = "Basic, with Laplace noise" if best == "Basic" else best
+    why = f"{name}: standard error {errors[best]:.3g}" + (f" ({listed})" if listed else "")
+    return Recommendation(budget, errors, why)

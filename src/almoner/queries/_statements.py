@@ -130,16 +130,9 @@ def statement(ledger: Ledger, person: object, *, delta: float | None = None) -> 
     lines.sort(key=lambda line: line.number)
     set_aside = sum(int(entry.public["units"]) for entry in watched)
     rho = to_float(max(ledger.accounts.spent(list(accounts)).values()) + set_aside)
-    return Statement(
-        tuple(lines),
-        rho,
-        to_float(ledger.budget_units),
-        ledger.promise(delta),
-        delta,
-        ledger.symbol,
-        ledger.meaning().guess(),
-        None if ledger.periods is None else _lifetime(ledger, ledger.periods, accounts, delta),
-    )
+    budget, guess = to_float(ledger.budget_units), ledger.meaning().guess()
+    lifetime = None if ledger.periods is None else _lifetime(ledger, ledger.periods, accounts, delta)
+    return Statement(tuple(lines), rho, budget, ledger.promise(delta), delta, ledger.symbol, guess, lifetime)
 
 
 def _lifetime(

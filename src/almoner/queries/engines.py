@@ -140,8 +140,6 @@ class Plugin(Protocol):
         """
 
 
-GROUP = "almoner.engines"
-"""Group of entry points."""
 _OURS = {"pyspark": "almoner.queries.spark"}
 
 
@@ -170,7 +168,7 @@ def plugin_named(package: str) -> Plugin | None:
 @cache
 def _installed() -> EntryPoints:
     """The entry points of plugins; looking at all that is installed takes time."""
-    return entry_points(group=GROUP)
+    return entry_points(group="almoner.engines")
 
 
 def types_of(plugin: Plugin, data: Any) -> dict[str, str]:

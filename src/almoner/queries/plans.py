@@ -195,14 +195,12 @@ class PlanPart(AccountsPart, _ReadPart):
 
     def opened(self, folder: Path) -> dict[str, Any]:
         """Arguments of ``Session.open`` about tables: ``data`` or ``tables``, ``public`` and ``person``."""
-        public = {
-            name: Lookup(key=part.key, on=part.on, **part.read(folder, self.spark))
-            for name, part in self.public.items()
-        }
+        spark = self.spark
+        public = {n: Lookup(key=part.key, on=part.on, **part.read(folder, spark)) for n, part in self.public.items()}
         if self.tables is None:
-            return {"data": Table(**self.read(folder, self.spark)), "public": public or None, "person": self.person}
+            return {"data": Table(**self.read(folder, spark)), "public": public or None, "person": self.person}
         tables = {
-            name: Table(one_row=part.one_row, columns=part.columns, **part.read(folder, self.spark))
+            name: Table(one_row=part.one_row, columns=part.columns, **part.read(folder, spark))
             for name, part in self.tables.items()
         }
         person = {name: part.person or self.person for name, part in self.tables.items()}
@@ -411,11 +409,8 @@ class Plan:
         Raises:
             LedgerError: the ledger is not there, but its witness is: it got lost.
         """
-        if Ledger.exists(self.ledger) or (self.witness is not None and self.witness.exists()):
-            with self.open() as session:
-                yield session
-            return
-        with self._empty() as session:
+        witnessed = self.witness is not None and self.witness.exists()
+        with self.open() if witnessed or Ledger.exists(self.ledger) else self._empty() as session:
             yield session
 
     @contextmanager

@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -24,20 +24,8 @@ from pyarrow import parquet
 
 from almoner.errors import AlmonerError, ArgumentError, DataError, LedgerError, MissingExtra
 from almoner.ledger.interfaces import Extent, Payment, Verdicts
-from almoner.queries.engines import (
-    Compiled,
-    Compiler,
-    Dialect,
-    Engine,
-    Keys,
-    Plugin,
-    Query,
-    case_tables,
-    double,
-    duckdb_dialect,
-    functions,
-    like_regex,
-)
+from almoner.queries import engines
+from almoner.queries.engines import Compiled, Compiler, Dialect, Engine, Keys, Plugin, Query, double
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,13 +84,6 @@ class WorkedOut:
     tables: "Mapping[str, DataFrame]" = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class SparkCharges:
-    """Charges of a question, to be worked out once."""
-
-    work_out: Callable[[], WorkedOut]
-
-
 class _SparkVerdicts:
     """Charges with a verdict on each, in files."""
 
@@ -151,9 +132,10 @@ class SparkWriter:
     @quiet
     def prepare(self, charges: object) -> WorkedOut:
         """A data frame with person (each once), units and more; it is computed once, by ``judge``."""
-        if not isinstance(charges, SparkCharges):
+        if not callable(charges):
             raise ArgumentError("the accounts of this ledger are kept by Spark: ask about a Spark DataFrame")
-        return charges.work_out()
+        worked_out: WorkedOut = charges()
+        return worked_out
 
     @quiet
     def judge(
@@ -264,7 +246,7 @@ _ROUNDED = (
     "(CAST(CAST({0} AS BIGINT) AS DOUBLE) + "
     "CASE WHEN abs({0} - CAST({0} AS BIGINT)) >= 0.5D THEN sign({0}) ELSE 0D END)"
 )
-_FUNCTIONS = functions(
+_FUNCTIONS = engines.functions(
     string="STRING",
     floor="CAST(floor({0}) AS DOUBLE)",
     rounded=_ROUNDED,
@@ -286,7 +268,7 @@ _FUNCTIONS = functions(
 def spark_dialect(columns: Sequence[str]) -> Dialect:
     """Spark's, over columns that were numbered: their names are in no SQL, and may differ by case alone."""
     return Dialect(
-        types={**duckdb_dialect(()).types, "text": "STRING", "time": "TIMESTAMP_NTZ"},
+        types={**engines.duckdb_dialect(()).types, "text": "STRING", "time": "TIMESTAMP_NTZ"},
         columns={name: f"d.c{place:d}" for place, name in enumerate(columns)},
         table="{{{0}}}",  # a table is given to spark.sql with the statement
         # bytes that are no text name nobody: accounts are read by programs that take texts only
@@ -302,8 +284,8 @@ def spark_dialect(columns: Sequence[str]) -> Dialect:
         literal=_spelled_out,
         functions=_FUNCTIONS,
         bound="transform(array({0}), {1} -> {2})[0]",
-        regex=lambda pattern: like_regex(pattern, r"(?>[\s\S]*?{})"),  # the first place is the best: no other is tried
-        case_tables=case_tables,
+        regex=lambda pattern: engines.like_regex(pattern, r"(?>[\s\S]*?{})"),  # no place but the first is tried
+        case_tables=engines.case_tables,
     )
 
 
@@ -327,7 +309,6 @@ def _spelled_out(value: bool | int | float | str | date | datetime, _parameters:
 CELLS = "cells"  # the table that `Compiled.cells` fills
 
 _KEYS = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "BOOLEAN": pa.bool_(), "DATE": pa.date32()}
-_SPELLED = {"BIGINT": "BIGINT", "VARCHAR": "STRING", "BOOLEAN": "BOOLEAN", "DATE": "DATE"}
 
 
 def _numbered(data: "DataFrame") -> "DataFrame":
@@ -335,7 +316,7 @@ def _numbered(data: "DataFrame") -> "DataFrame":
 
 
 class _SparkPlugin:
-    """Data frames of Spark; see ``almoner.queries.engines.Plugin``."""
+    """Data frames of Spark; see ``almoner.queries.Plugin``."""
 
     name, data = "Spark", "data frames of Spark"
 
@@ -414,9 +395,9 @@ class _SparkEngine(Engine):
         self._spark = next(iter(tables.values())).sparkSession
         self._writer = writer
 
-    def charges(self, plan: Compiled) -> SparkCharges:
-        """To be worked out by the writer of the accounts."""
-        return SparkCharges(lambda: self._work_out(plan))
+    def charges(self, plan: Compiled) -> Callable[[], WorkedOut]:
+        """To be worked out, once, by the writer of the accounts."""
+        return partial(self._work_out, plan)
 
     @quiet
     def prices(self, plan: Compiled) -> Query:
@@ -457,7 +438,7 @@ class _SparkEngine(Engine):
         """The keys of one column to group by, through a file."""
         entries = pa.array(keys.values, _KEYS[keys.kind])
         parquet.write_table(pa.table({"key": entries, "place": pa.array(range(len(entries)), pa.int64())}), path)
-        return self._writer.read(path, f"key {_SPELLED[keys.kind]}, place BIGINT").hint("broadcast")
+        return self._writer.read(path, f"key {_TYPES.get(keys.kind, keys.kind)}, place BIGINT").hint("broadcast")
 
     def _those_with_any(self, charges: "DataFrame") -> "DataFrame":
         """Behind a column that Spark cannot see through: conditions on units are not written out over all rows."""

@@ -9,7 +9,7 @@ Each check of ``CHECKS`` opens sessions over tables that your engine holds, and 
 A check raises AssertionError, with the question, where the two differ. Nothing in it depends on noise.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import date, datetime
 from functools import partial
@@ -24,9 +24,8 @@ from almoner.errors import AlmonerError, BudgetExceeded, DataError
 from almoner.filters import Zcdp
 from almoner.ledger import Finding, Ledger, Terms, verify
 from almoner.queries._questions.kinds.counts import Count, Histogram, People, Quantiles, Top
-from almoner.queries._questions.kinds.entries import Mean, Ratio, Sum, Variance
+from almoner.queries._questions.kinds.entries import Distinct, Keys, Mean, Ratio, Sum, Variance
 from almoner.queries._questions.kinds.moments import Covariance, Regression
-from almoner.queries._questions.kinds.values import Distinct, Keys
 from almoner.queries._questions.kinds_of import described
 from almoner.queries._questions.question import Question
 from almoner.queries._session import Session
@@ -37,8 +36,6 @@ __all__ = ["CHECKS"]
 
 Load = Callable[[pa.Table], Any]
 """Puts a table into the engine, and returns what ``Session.open`` takes."""
-Check = Callable[[Load, Path], None]
-"""A check, with a folder that is empty."""
 
 _ROWS = pa.table(
     {
@@ -95,13 +92,13 @@ _KEPT: Sequence[Question] = (
 
 def same_sums(load: Load, folder: Path) -> None:
     """Every kind of question, in the wide and the long form, over missing, odd and huge entries."""
-    for ours, theirs in _pairs(load, folder, {"data": _ROWS}):
+    for ours, theirs in _pairs(load, folder):
         _compare(ours, theirs, _QUESTIONS, _exact)
 
 
 def same_values(load: Load, folder: Path) -> None:
     """Keys that nobody listed, and numbers of different values: the same ones are kept."""
-    for ours, theirs in _pairs(load, folder, {"data": _ROWS}, budget=Terms(Zcdp(rho=1.0), keys_delta=1e-6)):
+    for ours, theirs in _pairs(load, folder, budget=Terms(Zcdp(rho=1.0), keys_delta=1e-6)):
         _compare(ours, theirs, _KEPT, _exact)
 
 
@@ -131,7 +128,7 @@ def same_joins(load: Load, folder: Path) -> None:
 def same_accounts(load: Load, folder: Path) -> None:
     """Budgets, limits, reservations, people who leave, return and shrink; the ledger is read without the engine too."""
     tenth = Count(clip=3, rho=0.3)
-    for ours, theirs in _pairs(load, folder, {"data": _ROWS}):
+    for ours, theirs in _pairs(load, folder):
         told = []
         for session in (ours, theirs):
             ann, bea = session.analyst("ann"), session.analyst("bea", purpose="ads")
@@ -153,18 +150,15 @@ def same_accounts(load: Load, folder: Path) -> None:
         _same("accounts", *told)
     with Ledger.open(folder / "ours") as book:
         _all_hold(verify(book))
-        _same(
-            "accounts without the engine",
-            {who: book.spent(who) for who in told[0]},
-            {w: u for w, (u, _) in told[0].items()},
-        )
+        spent = {who: (book.spent(who), lines) for who, (_, lines) in told[0].items()}
+        _same("accounts without the engine", spent, told[0])
 
 
 def same_missing(load: Load, folder: Path) -> None:
     """As many people are missing because they could not pay, and as much mass of those who shrank, who are added up."""
     asked = (Count(clip=1, rho=0.25), Count(by={"n": [*range(40)]}, clip=1, at_most=2, rho=0.6, pace=3))
     shrunk = Sum("n", 0, 8, by={"t": ["x", "y", "z"]}, clip=1, at_most=4, bounds_hold=True, rho=0.6, pace=2)
-    for ours, theirs in _pairs(load, folder, {"data": _ROWS}):
+    for ours, theirs in _pairs(load, folder):
         clips = []
         for session in (ours, theirs):
             session.limit(0.7, analyst="ann")
@@ -203,15 +197,8 @@ def nothing_is_charged_by_halves(load: Load, folder: Path) -> None:
         _all_hold(session.verify(replay=True))
 
 
-CHECKS: Sequence[Check] = (
-    same_sums,
-    same_values,
-    same_joins,
-    same_accounts,
-    same_missing,
-    nothing_is_charged_by_halves,
-)
-"""All checks."""
+CHECKS = (same_sums, same_values, same_joins, same_accounts, same_missing, nothing_is_charged_by_halves)
+"""All checks, each with a folder that is empty."""
 
 
 class _Failing:
@@ -239,14 +226,11 @@ def _opened(path: Path, **options: Any) -> Session:
     return Session.open(**{"person": "who", "budget": budget, "ledger": path, "create": not there, **options})
 
 
-def _pairs(
-    load: Load, folder: Path, tables: Mapping[str, pa.Table], **options: Any
-) -> Iterable[tuple[Session, Session]]:
+def _pairs(load: Load, folder: Path, **options: Any) -> Iterable[tuple[Session, Session]]:
     """A session over the engine, and one over the same rows in memory."""
-    (rows,) = tables.values()
     with (
-        _opened(folder / "ours", data=load(rows), **options) as ours,
-        _opened(folder / "theirs", data=rows, **options) as theirs,
+        _opened(folder / "ours", data=load(_ROWS), **options) as ours,
+        _opened(folder / "theirs", data=_ROWS, **options) as theirs,
     ):
         yield ours, theirs
 
@@ -277,11 +261,8 @@ def _exact(session: Session, asked: Question) -> object:
     def work(transaction: Any, offer: Any) -> object:
         terms = {"price": asked.price, "spare": asked.spare_units, "payment": asked.payment}
         admitted = transaction.admit(offer, key="exact", analyst="ann", **terms).people.rows
-        return (
-            dict(rows.people_by_value(plan, admitted))
-            if isinstance(asked, Keys | Distinct)
-            else rows.sums(plan, admitted)
-        )
+        valued = isinstance(asked, Keys | Distinct)
+        return dict(rows.people_by_value(plan, admitted)) if valued else rows.sums(plan, admitted)
 
     sums = session.ledger.answer(rows.charges(plan), work)
     prices = rows.prices(plan)

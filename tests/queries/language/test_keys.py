@@ -19,7 +19,7 @@ from almoner.ledger import Ledger
 from almoner.queries import Count, Distinct, Keys, People, Session
 from almoner.queries._ask.answer import answer
 from almoner.queries._ask.ask import told_keys
-from almoner.queries._questions.kinds.values import key_threshold, tail
+from almoner.queries._questions.kinds.entries import key_threshold, tail
 from almoner.queries._questions.kinds_of import described, question
 from almoner.queries._questions.noise import STEPS
 from hockey_sticks import hockey

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = [
-    "NOT_THE_QUESTION", "Answer", "Quote", "answer", "answer_of", "expected_half_width", "quote", "quote_of_price",
-    "same_question", "write_csv",
+    "NOT_THE_QUESTION", "Answer", "Quote", "answer", "answer_of", "expected_half_width", "quote", "same_question",
+    "write_csv",
 ]  # fmt: skip
 
 _LAST = ("value", "low", "high", "truth_low", "truth_high")
@@ -58,18 +58,10 @@ def expected_half_width(question: Question, released: Sequence[int] | None, nois
     band = NoiseBand((question.spread if noise is None else noise) * STEPS / question.steps, question.pure)
     halves: list[float] = []
     for start in range(0, len(sums), width):
-        _, interval = question.read([part / question.steps for part in sums[start : start + width]], band)
-        halves += _halves(interval)
+        value, interval = question.read([part / question.steps for part in sums[start : start + width]], band)
+        halves += [high / 2 - low / 2 for _, _, low, high in _numbers(value, interval, "")]
     mean = sum(half / len(halves) for half in halves)
     return mean if isfinite(mean) else None
-
-
-def _halves(interval: Any) -> list[float]:
-    """Half the width of each interval, in however many lists."""
-    if isinstance(interval, list):
-        return [half for each in interval for half in _halves(each)]
-    low, high = interval
-    return [high / 2 - low / 2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,17 +262,14 @@ class Answer:
     def _written(self, most: int) -> tuple[dict[str, list[Any]], list[str], list[list[str]]]:
         """(The first rows of the table, and as text the names of its columns and the cells of each row)."""
         table = self.columns(most)
-        shown = [list(map(str, table[name])) for name in table if name not in _LAST]
+        named = [name for name in table if name not in _LAST]
+        shown = [list(map(str, table[name])) for name in named]
         shown.append([_short(value) for value in table["value"]])
         pairs = [("low", "high"), ("truth_low", "truth_high")][: 2 if "truth_low" in table else 1]
         shown += [
             [f"{_short(low)} to {_short(high)}" for low, high in zip(table[a], table[b], strict=True)] for a, b in pairs
         ]
-        head = [
-            *(name for name in table if name not in _LAST),
-            "value",
-            *["95 % interval", "truth, 95 %"][: len(pairs)],
-        ]
+        head = [*named, "value", *["95 % interval", "truth, 95 %"][: len(pairs)]]
         return table, head, [list(row) for row in zip(*shown, strict=True)]
 
     @property
@@ -387,12 +376,6 @@ def quote(question: Question, budget: int, *, left: int, released: Sequence[int]
     )
 
 
-def quote_of_price(question: Question, budget: int, *, left: int) -> Quote:
-    """Quote without noise, for a question whose noise is not known before its clip is chosen."""
-    known = quote(question, budget, left=left)
-    return replace(known, standard_errors={}, margins={}, half_width=None)
-
-
 def answer_of(public: Mapping[str, Any], question: Question) -> Answer:
     """The answer to a question that the public part of an entry of the record holds."""
     known = {name: public.get(name) for name in ("complete", "keys", "floor")}
@@ -424,7 +407,8 @@ def answer(
         value, interval = question.read(parts, noise)
         values.append(value)
         intervals.append(interval)
-        truths.append(_truth(question, parts, released, group, noise, least, full) if least else None)
+        taken = None if full or not question.report_scale else _parts(question, released, question.groups + group)
+        truths.append(_truth(question, parts, taken, noise, least) if least else None)
     known = None if all(each is None for each in truths) else truths
     about = _about_in_words(question, everybody=everybody, least=least, covered=known is not None)
     rho, clip = _rho(question), None if floor is None else complete_clip(question, floor)
@@ -437,19 +421,10 @@ def _parts(question: Question, released: Sequence[int], group: int) -> list[floa
     return [part / question.steps for part in released[start : start + question.coordinates]]
 
 
-def _truth(
-    question: Question,
-    parts: list[float],
-    released: Sequence[int],
-    group: int,
-    noise: NoiseBand,
-    least: float,
-    full: bool,
-) -> Any:
-    """The intervals of a group about what would be without a clip; ``full`` is whether nothing was taken away."""
-    if not question.report_scale or full:  # the report is noise
+def _truth(question: Question, parts: list[float], taken: list[float] | None, noise: NoiseBand, least: float) -> Any:
+    """The intervals of a group about what would be without a clip; ``taken``: the report; None where it is noise."""
+    if taken is None:
         return question.truth(Whole(parts, noise, parts, noise, least))
-    taken = _parts(question, released[question.groups * question.coordinates :], group)
     whole = [part + each / question.report_scale for part, each in zip(parts, taken, strict=True)]
     error = hypot(noise.standard_error, noise.standard_error / question.report_scale)
     return question.truth(Whole(whole, NoiseBand(error, noise.pure), parts, noise, least))

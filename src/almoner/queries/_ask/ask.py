@@ -20,11 +20,11 @@ from almoner.errors import ArgumentError, DataError, LedgerError
 from almoner.ledger import Dataset, Entry, Ledger, Transaction
 from almoner.ledger.interfaces import Offer
 from almoner.mechanisms import Gaussian
-from almoner.queries._ask.answer import Answer, Quote, answer_of, quote, quote_of_price
+from almoner.queries._ask.answer import Answer, Quote, answer_of, quote
 from almoner.queries._ask.price import stand_in, with_auto, with_error, with_known_auto
 from almoner.queries._ask.so_far import AnalystId, SoFar, answered, span_of
 from almoner.queries._language.keys import Key
-from almoner.queries._questions.kinds.values import Keys
+from almoner.queries._questions.kinds.entries import Keys
 from almoner.queries._questions.kinds_of import described, recorded
 from almoner.queries._questions.noise import STEPS, laplace, noisy, noisy_mixed
 from almoner.queries._questions.question import Question
@@ -148,7 +148,8 @@ class Asking(Uncopyable):
     """The questions of a session: rows, and the ledger that they are charged to."""
 
     def __init__(self, ledger: Ledger, rows: Engine, datasets: Mapping[str, Dataset]) -> None:
-        self._ledger = ledger
+        self.ledger = ledger
+        """The record and the accounts. Private."""
         self._rows = rows
         self._schema, self._periods, self.pure = rows.schema, ledger.periods, ledger.symbol == "epsilon"
         self.datasets = datasets
@@ -156,16 +157,11 @@ class Asking(Uncopyable):
         self._unreadable = self._closed_already = False
         self._so_far: dict[AnalystId, SoFar] = {}
 
-    @property
-    def ledger(self) -> Ledger:
-        """The record and the accounts. Private."""
-        return self._ledger
-
     def close(self) -> None:
         """Let the rows go; no more questions follow."""
-        with self._ledger.store.lock:
+        with self.ledger.store.lock:
             self._closed_already = True
-            if not self._ledger.store.closed:  # nor in a forked process, where all of it is its parent's
+            if not self.ledger.store.closed:  # nor in a forked process, where all of it is its parent's
                 self._rows.close()
 
     def asked(
@@ -173,8 +169,8 @@ class Asking(Uncopyable):
     ) -> Answer:
         """The answer under a key, which is charged and stored if it is not there."""
         values = described(asked)
-        with self._ledger.store.lock:
-            entry = self._ledger.find(key)
+        with self.ledger.store.lock:
+            entry = self.ledger.find(key)
             if entry is None:
                 if self._closed_already:
                     raise LedgerError("the session is closed; open it again", reason="closed")
@@ -227,7 +223,7 @@ class Asking(Uncopyable):
             told = released(self._rows, plan, admission.people.rows, closed)
             return transaction.settle(admission, {**public, **told}, watch_noise=lambda watch: laplace(watch.scales[1]))
 
-        return self._ledger.answer(self._rows.charges(plan), work)
+        return self.ledger.answer(self._rows.charges(plan), work)
 
     def _priced(self, asked: Question, who: AnalystId, *, key: str, reserved: str | None) -> Question:
         """The question with noise and clip as numbers; asks, first, for what its clip is chosen by."""
@@ -237,29 +233,29 @@ class Asking(Uncopyable):
             return asked
 
         def release(wanted: Question, its_key: str) -> Entry:
-            entry = self._ledger.find(its_key)
+            entry = self.ledger.find(its_key)
             if entry is None:
                 if reserved is not None:
                     raise ArgumentError("reserved: ask a question with clip='auto' without it first, for its clip")
                 self.asked(wanted, who, key=its_key, first_for=key)
-                entry = self._ledger.find(its_key)
+                entry = self.ledger.find(its_key)
             if entry is None:
                 raise DataError("the record lost an entry")
             return entry
 
         self._refuse_measure(asked)
-        if not asked.anyway and reserved is None and not self._ledger.watched():
+        if not asked.anyway and reserved is None and not self.ledger.watched():
             trial = stand_in(asked, pure=self.pure)  # before anything is paid for its clip or bounds
             left = self.facts(who).left_in(self.span(trial)) - trial.spare_units
-            trial.payment.refuse_uncertain(left, trial.price, self._ledger.budget_units, self._ledger.symbol)
+            trial.payment.refuse_uncertain(left, trial.price, self.ledger.budget_units, self.ledger.symbol)
         return with_auto(asked, key, who, release)
 
     def with_error(self, asked: Question, facts: SoFar) -> Question:
         released = facts.released(described(asked))
-        return with_error(asked, pure=self.pure, budget=self._ledger.budget_units, released=released)
+        return with_error(asked, pure=self.pure, budget=self.ledger.budget_units, released=released)
 
     def facts(self, who: AnalystId) -> SoFar:
-        facts = SoFar.read(self._ledger, who.analyst, who.purpose, self._so_far.get(who))
+        facts = SoFar.read(self.ledger, who.analyst, who.purpose, self._so_far.get(who))
         self._so_far[who] = facts
         return facts
 
@@ -269,7 +265,7 @@ class Asking(Uncopyable):
             return asked
         if self._schema.named and asked.table is None:  # the record must tell which it was
             asked = replace(asked, table=self._schema.name(None))
-        return filled(asked, self.datasets) if asked.unfilled else asked
+        return filled(asked, self.datasets)
 
     def span(self, asked: Question) -> tuple[str, str] | None:
         """The periods that a question can be about."""
@@ -278,7 +274,7 @@ class Asking(Uncopyable):
     def _refuse_measure(self, asked: Question) -> None:
         if asked.pure != self.pure:
             wanted = "sigma= or rho=" if asked.pure else "epsilon="
-            raise ArgumentError(f"question: this ledger counts {self._ledger.measure}, so give {wanted}")
+            raise ArgumentError(f"question: this ledger counts {self.ledger.measure}, so give {wanted}")
 
     def plan(self, asked: Question, values: Mapping[str, object]) -> Compiled:
         """The statements of a question that fits the ledger and the data."""
@@ -332,7 +328,8 @@ class Analyst(Uncopyable):
         closed = with_known_auto(asked, self._who, find) if asked.open else trial
         left = facts.left_in(session.span(closed or trial))
         if closed is None:
-            return quote_of_price(trial, budget, left=left)
+            known = quote(trial, budget, left=left)  # the noise is not known before the clip is chosen
+            return replace(known, standard_errors={}, margins={}, half_width=None)
         return quote(closed, budget, left=left, released=facts.released(described(closed)))
 
     def filled(self, asked: Question) -> Question:

@@ -179,13 +179,11 @@ def with_error(asked: Question, *, pure: bool, budget: int, released: Sequence[i
         if closed.price <= budget:
             return closed
     finest = sqrt(2) * clip / whole if pure else clip / sqrt(2 * whole)
-    raise BudgetExceeded(
+    told = (
         f"error={asked.error!r} may cost {'epsilon' if pure else 'rho'} = {cost:.6g}, and each person's budget is "
-        f"{whole:.6g}, for all of which the half-width is about {width(max(finest, least)) / wanted:.3g} times that",
-        asked=cost,
-        spent=0.0,
-        left=whole,
+        f"{whole:.6g}, for all of which the half-width is about {width(max(finest, least)) / wanted:.3g} times that"
     )
+    raise BudgetExceeded(told, asked=cost, spent=0.0, left=whole)
 
 
 def _half_width(asked: Question, pure: bool, released: Sequence[int] | None) -> float:
@@ -252,10 +250,7 @@ def stand_in(asked: Question, *, pure: bool) -> Question:
 
 
 def _chosen_clip(asked: Question, release: Question, released: Sequence[int]) -> dict[str, Any] | None:
-    """The clip with the least expected squared error at the question's price; None if the release is all noise.
-
-    ``released`` are the noisy counts, in whole steps, that ``release`` asked for.
-    """
+    """The clip with the least expected squared error at the question's price, by noisy counts; None if all noise."""
     one = replace(asked, clip=1.0)
     noise = one.spread * sqrt(one.groups * one.coordinates)
     edges = getattr(release.bins(), "edges", ())
@@ -285,10 +280,12 @@ def _chosen_bounds(asked: Question, release: Question, released: Sequence[int]) 
     return {name: ends[name] for name in asked.auto_bounds()}
 
 
+Who = tuple[str, str | None]
 Release = Callable[[Question, str], Entry]
+Choose = Callable[[Question, Question, Sequence[int]], dict[str, Any] | None]
 
 
-def with_auto(asked: Question, key: str, who: tuple[str, str | None], release: Release) -> Question:
+def with_auto(asked: Question, key: str, who: Who, release: Release) -> Question:
     """The question with its bounds, then its clip, chosen, at what its price leaves.
 
     Each release that a choice is made by takes ``CLIP_SHARE`` of the price of the question that first needs it. It is
@@ -307,14 +304,7 @@ def with_auto(asked: Question, key: str, who: tuple[str, str | None], release: R
     return asked
 
 
-def _chosen(
-    asked: Question,
-    wanted: Question,
-    key: str,
-    who: tuple[str, str | None],
-    release: Release,
-    choose: Callable[[Question, Question, Sequence[int]], dict[str, Any] | None],
-) -> Question:
+def _chosen(asked: Question, wanted: Question, key: str, who: Who, release: Release, choose: Choose) -> Question:
     """The question with what a release tells, at what its price leaves."""
     price = float(asked.epsilon if asked.epsilon is not None else asked.rho or 0)
     wanted = replace(_with_price(wanted, price * CLIP_SHARE), anyway=asked.anyway)
@@ -341,9 +331,7 @@ def _chosen(
     )
 
 
-def with_known_auto(
-    asked: Question, who: tuple[str, str | None], find: Callable[[str], Entry | None]
-) -> Question | None:
+def with_known_auto(asked: Question, who: Who, find: Callable[[str], Entry | None]) -> Question | None:
     """The question with bounds and clip chosen by releases that exist already; None where a new one is needed."""
     missing: list[str] = []
 

@@ -42,7 +42,7 @@ def replayed(ledger: Ledger, rows: Engine) -> Finding:
             entry = answered.entry
             if entry.kind == "merged":  # taken above, once
                 continue
-            if entry.number <= through or others.has(entry, partial(again.plan, entry)):
+            if entry.kind != "answered" or entry.number <= through or others.has(entry, partial(again.plan, entry)):
                 again.take(entry)
             elif not again.charge(answered):
                 return Finding(what, False)
@@ -64,11 +64,8 @@ class _Others:
         self.told: set[str] = set()
 
     def has(self, entry: Entry, plans: Callable[[], object]) -> bool:
-        """True if an entry is a question about other data sets, whose names are remembered.
-
-        ``plans`` makes its plan, and raises where the rows lack what it needs.
-        """
-        if entry.kind != "answered" or not self._now:
+        """True if it is about other data sets, whose names are kept; ``plans`` raises where the rows lack columns."""
+        if not self._now:
             return False
         name, declared = entry.public.get("dataset"), entry.public.get("declared", {})
         if name is None:
@@ -113,10 +110,7 @@ class _Again:
         return asked, self._rows.plan(asked, described(asked))
 
     def charge(self, answered: Answered) -> bool:
-        """Charge one question again, and take other entries over; whether its price is the recorded one."""
-        if answered.entry.kind != "answered":
-            self.take(answered.entry)
-            return True
+        """Charge one question again; whether its price is the recorded one."""
         if not self._question(answered):
             return False
         self._add(answered.entry, self._scopes(answered.entry))

@@ -24,13 +24,6 @@ _DATES = ("date", "week", "month", "quarter")
 """The functions that give a date, and never an earlier one of a later time."""
 
 
-class _Ends(NamedTuple):
-    """The first and the last value that an expression has in each period, in order."""
-
-    kind: str
-    listed: tuple[tuple[Any, Any], ...]
-
-
 def span_of(asked: Question, periods: Periods, schema: Schema) -> tuple[str, str] | None:
     """The first and the last period, by their labels, of rows that a question's filter can let through.
 
@@ -69,7 +62,7 @@ def _may(node: tree.Condition, periods: Periods, kind: str) -> list[bool]:
     if tests is None or ends is None:
         return [True] * periods.count
     try:
-        bounds = [(sign, literal(of.value, ends.kind)) for sign, of in tests[1]]
+        bounds = [(sign, literal(of.value, ends[0])) for sign, of in tests[1]]
     except ArgumentError:  # the question is refused elsewhere
         return [True] * periods.count
 
@@ -77,7 +70,7 @@ def _may(node: tree.Condition, periods: Periods, kind: str) -> list[bool]:
         test = {"<": low < bound, "<=": low <= bound, ">": high > bound, ">=": high >= bound, "=": low <= bound <= high}
         return bool(test[sign])
 
-    return [any(meets(sign, bound, *each) for sign, bound in bounds) for each in ends.listed]
+    return [any(meets(sign, bound, *each) for sign, bound in bounds) for each in ends[1]]
 
 
 def _tests(node: tree.Condition) -> tuple[tree.Expression, list[tuple[str, tree.Literal]]] | None:
@@ -92,24 +85,20 @@ def _tests(node: tree.Condition) -> tuple[tree.Expression, list[tuple[str, tree.
     return None
 
 
-def _ends(node: tree.Expression, periods: Periods, kind: str) -> _Ends | None:
-    """The values of an expression of the column of the periods that never falls from one time to a later one."""
+def _ends(node: tree.Expression, periods: Periods, kind: str) -> tuple[str, list[tuple[Any, Any]]] | None:
+    """The kind, and the first and last value in each period, of an expression that never falls as time goes on."""
     match node:
         case tree.Column(name) if name == periods.column:
             if kind == "date":
-                return _Ends("date", tuple(periods.days))
-            ends = ((datetime.combine(low, time.min), datetime.combine(high, time.max)) for low, high in periods.days)
-            return _Ends("time", tuple(ends))
+                return "date", list(periods.days)
+            ends = [(datetime.combine(low, time.min), datetime.combine(high, time.max)) for low, high in periods.days]
+            return "time", ends
         case tree.Call(name, (tree.Column(of),)) if of == periods.column and name in _DATES:
             every = "day" if name == "date" else name
-            return _Ends("date", tuple((start_of(every, low), start_of(every, high)) for low, high in periods.days))
+            return "date", [(start_of(every, low), start_of(every, high)) for low, high in periods.days]
         case tree.Call("year", (tree.Column(of),)) if of == periods.column:
-            return _Ends("number", tuple((low.year, high.year) for low, high in periods.days))
+            return "number", [(low.year, high.year) for low, high in periods.days]
     return None
-
-
-GIVEN = ("answered", "shared")
-"""The kinds of entries that give an analyst an answer: the second stands for an earlier one, and charges nobody."""
 
 
 class AnalystId(NamedTuple):
@@ -185,5 +174,5 @@ class SoFar:
 
 def answered(ledger: Ledger, analyst: str, purpose: str | None, *, after: int = -1) -> list[Entry]:
     """The entries of an analyst's answers for a purpose, in order, from the one after ``after`` on."""
-    entries = ledger.entries(*GIVEN, after=after)
+    entries = ledger.entries("answered", "shared", after=after)  # the second stands for an earlier one, and is free
     return [e for e in entries if (e.public["analyst"], e.public["purpose"]) == (analyst, purpose)]

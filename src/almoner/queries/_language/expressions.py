@@ -21,8 +21,8 @@ With steps for each person, a person's rows become one row before the question i
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 
 from almoner._check import quoted
@@ -139,21 +139,16 @@ Expression = Column | Literal | Arithmetic | Call | Case | Condition
 
 def parts(node: Expression) -> tuple[Expression, ...]:
     """The expressions directly inside one."""
-    match node:
-        case Arithmetic() | Compare():
-            return node.left, node.right
-        case Call():
-            return node.arguments
-        case Case():
-            listed = [each for branch in node.branches for each in branch]
-            return (*listed, *([] if node.otherwise is None else [node.otherwise]))
-        case In() | Like() | IsNull() | IsTrue():
-            return (node.column,)
-        case Not():
-            return (node.of,)
-        case And() | Or():
-            return node.parts
-    return ()
+    return tuple(_nodes([getattr(node, each.name) for each in fields(node)]))
+
+
+def _nodes(value: object) -> Iterator[Expression]:
+    """The nodes in a value, in however many lists."""
+    if isinstance(value, Expression):
+        yield value
+    elif isinstance(value, tuple | list):
+        for each in value:
+            yield from _nodes(each)
 
 
 LONGEST = 10_000
@@ -170,33 +165,28 @@ class Signature:
     template: str
 
 
-def _listed(gives: str, *takes: tuple[str, ...]) -> dict[str, tuple[tuple[str, ...], str]]:
-    return {" ".join(each): (each, gives) for each in takes}
-
-
-_FORMS: Mapping[str, dict[str, tuple[tuple[str, ...], str]]] = {
-    **dict.fromkeys(("abs", "floor", "round"), _listed("number", ("number",))),
-    "bucket": _listed("number", ("number", "number")),
-    **dict.fromkeys(("lower", "upper", "trim"), _listed("text", ("text",))),
-    "length": _listed("whole", ("text",)),
-    "substring": _listed("text", ("text", "whole"), ("text", "whole", "whole")),
-    **dict.fromkeys(("year", "month_of_year", "day", "weekday"), _listed("whole", ("date",))),
-    "hour": _listed("whole", ("time",)),
-    **dict.fromkeys(("week", "month", "quarter"), _listed("date", ("date",))),
-    "days": _listed("whole", ("date", "date")),
-    "number": _listed("number", ("number",), ("text",), ("bool",)),
-    "whole": _listed("whole", ("whole",), ("number",), ("text",), ("bool",)),
-    "text": _listed("text", ("text",), ("whole",), ("bool",), ("date",)),
-    "date": _listed("date", ("date",), ("text",)),
-}
-SIGNATURES: Mapping[str, tuple[Signature, ...]] = MappingProxyType(
-    {
-        name: tuple(
-            Signature(takes, gives, name if len(forms) == 1 else f"{name} {kinds}")
-            for kinds, (takes, gives) in forms.items()
-        )
-        for name, forms in _FORMS.items()
+def _forms(names: str, gives: str, *takes: str) -> dict[str, tuple[Signature, ...]]:
+    """Signatures of functions, each of which takes these kinds; their templates are named by function and form."""
+    return {
+        name: tuple(Signature(tuple(each.split()), gives, f"{name} {each}" if takes[1:] else name) for each in takes)
+        for name in names.split()
     }
+
+
+SIGNATURES: Mapping[str, tuple[Signature, ...]] = MappingProxyType(
+    _forms("abs floor round", "number", "number")
+    | _forms("bucket", "number", "number number")
+    | _forms("lower upper trim", "text", "text")
+    | _forms("length", "whole", "text")
+    | _forms("substring", "text", "text whole", "text whole whole")
+    | _forms("year month_of_year day weekday", "whole", "date")
+    | _forms("hour", "whole", "time")
+    | _forms("week month quarter", "date", "date")
+    | _forms("days", "whole", "date date")
+    | _forms("number", "number", "number", "text", "bool")
+    | _forms("whole", "whole", "whole", "number", "text", "bool")
+    | _forms("text", "text", "text", "whole", "bool", "date")
+    | _forms("date", "date", "date", "text")
 )
 """Signatures of functions; ``coalesce``, ``least`` and ``greatest`` take any values of one kind."""
 
@@ -213,7 +203,6 @@ _TOKEN = re.compile(
 )
 _WORDS = {"and", "or", "not", "in", "is", "null", "between", "true", "false"}
 _COMPARISONS = {"=": "=", "==": "=", "!=": "<>", "<>": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-_CONDITIONS = Compare | In | Like | IsNull | IsTrue | Not | And | Or
 
 
 def parse(where: str) -> Condition:
@@ -253,7 +242,7 @@ def _condition(node: Expression, name: str) -> Condition:
     """A node where a condition is wanted: a value must be a truth value."""
     if isinstance(node, Literal):
         raise ArgumentError(f"{name}: a literal alone is no filter")
-    return node if isinstance(node, _CONDITIONS) else IsTrue(node)
+    return node if isinstance(node, Condition) else IsTrue(node)
 
 
 class _Reader:

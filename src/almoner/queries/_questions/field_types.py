@@ -4,7 +4,7 @@ A question is open with an ``error`` in place of noise, or "auto" in place of a 
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 from almoner import _check
@@ -77,19 +77,14 @@ def _by(by: Any) -> Any:
     return tuple((column, keys or None) for column, keys in keys_by_column(by))
 
 
-def _filter(text: str) -> str:
-    parse(text)
-    return text
+def _same(check: Callable[[Any], object]) -> Callable[[Any], Any]:
+    """A validator that changes nothing: the check refuses."""
 
+    def checked(value: Any) -> Any:
+        check(value)
+        return value
 
-def _table(name: str) -> str:
-    check_table(table=name)
-    return name
-
-
-def _error(error: object) -> object:
-    target(error)
-    return error
+    return checked
 
 
 def _columns(columns: object) -> tuple[Column, ...]:
@@ -122,9 +117,10 @@ def _listed(values: object) -> list[Any]:
     return list(values)
 
 
-TableName = Annotated[str, AfterValidator(_table), Field(json_schema_extra={"minLength": 1, "maxLength": 100})]
+_SHORT, _LONG = (Field(json_schema_extra={"minLength": 1, "maxLength": most}) for most in (100, LONGEST))
+TableName = Annotated[str, AfterValidator(_same(lambda name: check_table(table=name))), _SHORT]
 ColumnName = Annotated[_Name, Rule("a name")]
-Filter = Annotated[str, AfterValidator(_filter), Field(json_schema_extra={"minLength": 1, "maxLength": LONGEST})]
+Filter = Annotated[str, AfterValidator(_same(parse)), _LONG]
 By = Annotated[
     tuple[tuple[str, Any], ...] | Mapping[str, Any] | list[str] | str,
     Checked(_by, dict[_Name, _Keys | None] | list[_Name] | list[tuple[_Name, _Keys | None]] | _Name, "{column: keys}"),
@@ -140,10 +136,11 @@ PerPerson = Annotated[
 ]
 Length = Annotated[float, Number(1e-3, MOST_CLIP)]
 Clip = Annotated[float | str, Number(1e-3, MOST_CLIP, words=("auto",))]
+_Size = Annotated[float, Field(gt=0, le=LARGEST)]
 _Share = Annotated[str, Field(pattern=f"^{SHARE}$")]
 Error = Annotated[
     float | str,
-    Checked(_error, Annotated[float, Field(gt=0, le=LARGEST)] | _Share, "a number above 0, or a share such as '2%'"),
+    Checked(_same(target), _Size | _Share, "a number above 0, or a share such as '2%'"),
 ]
 End = Annotated[float | Literal["auto"], Number(-LARGEST, LARGEST, words=("auto",))]
 Bounds = Annotated[

@@ -32,12 +32,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class NoiseBand:
-    """The noise on each of an answer's numbers. Public.
-
-    Fields:
-        standard_error: of each number, in full rows of one coordinate.
-        pure: whether it is discrete Laplace noise instead of Gaussian noise.
-    """
+    """The noise on each number, in full rows of one coordinate; ``pure``: discrete Laplace, not Gaussian. Public."""
 
     standard_error: float
     pure: bool

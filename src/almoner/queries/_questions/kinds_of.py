@@ -10,33 +10,18 @@ from almoner._check import told
 from almoner._reading import Model, check_names, model_of, one_of, schema_of, told_of
 from almoner.errors import ArgumentError
 from almoner.queries._questions.kinds.counts import Count, Extremes, Histogram, Lengths, People, Quantiles, Top
-from almoner.queries._questions.kinds.entries import Mean, Ratio, Sum, Variance
+from almoner.queries._questions.kinds.entries import Distinct, Keys, Mean, Ratio, Sum, Variance
 from almoner.queries._questions.kinds.moments import Covariance, Regression
-from almoner.queries._questions.kinds.values import Distinct, Keys
 from almoner.queries._questions.question import Question
 
 __all__ = ["ASKS", "described", "question", "question_model", "question_schema", "recorded"]
 
-_KINDS: dict[str, type[Question]] = {
-    kind.__name__.lower(): kind
-    for kind in (
-        Count,
-        People,
-        Sum,
-        Mean,
-        Ratio,
-        Variance,
-        Covariance,
-        Regression,
-        Histogram,
-        Quantiles,
-        Top,
-        Distinct,
-        Keys,
-        Lengths,
-        Extremes,
-    )
-}
+_ASKED: tuple[type[Question], ...] = (
+    *(Count, People, Sum, Mean, Ratio, Variance, Covariance, Regression, Histogram, Quantiles, Top, Distinct, Keys),
+)
+_KINDS: dict[str, type[Question]] = {kind.__name__.lower(): kind for kind in (*_ASKED, Lengths, Extremes)}
+ASKS = tuple(kind.__name__.lower() for kind in _ASKED)
+"""Kinds of questions that analysts ask; the others are a session's own."""
 
 
 def described(asked: Question) -> dict[str, object]:
@@ -86,10 +71,6 @@ def question(values: Mapping[str, Any]) -> Question:
         raise ArgumentError("the values of the question are of other types than it takes") from None
 
 
-ASKS = tuple(name for name, kind in _KINDS.items() if kind not in (Lengths, Extremes))
-"""Kinds of questions that analysts ask; the others are a session's own."""
-
-
 def question_model(ask: str) -> type[Model]:
     """Model of the fields of a kind of question, with its name."""
     return model_of(_KINDS[ask], ask=ask)  # type: ignore[arg-type]
@@ -97,10 +78,7 @@ def question_model(ask: str) -> type[Model]:
 
 @cache
 def question_schema(ref: str = "#/$defs/{model}") -> dict[str, Any]:
-    """JSON Schema of the questions that analysts ask: each kind takes its own fields.
-
-    ``ref`` is where the schema of a kind will stand.
-    """
+    """JSON Schema of analysts' questions, of each kind with its own fields; ``ref`` is where that of a kind stands."""
     asked = schema_of(one_of("ask", map(question_model, ASKS)), ref)
     for name in ASKS:
         described, kind = asked["$defs"][_KINDS[name].__name__], _KINDS[name]

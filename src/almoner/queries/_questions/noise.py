@@ -27,47 +27,34 @@ from almoner._units import MEASURE, up
 from almoner.mechanisms import Gaussian, Laplace
 
 __all__ = [
-    "FACTOR_BITS", "STEPS", "BinFactor", "bin_factor", "laplace", "noisy", "noisy_mixed", "price_of", "pure_price_of",
-    "pure_units_per_step", "separate_error", "units_per_step", "winning_factor",
+    "FACTOR_BITS", "STEPS", "BinFactor", "bin_factor", "laplace", "noisy", "noisy_mixed", "price_of",
+    "separate_error", "units_per_step", "winning_factor",
 ]  # fmt: skip
 
 STEPS = 2**20
 """Whole steps in one full row: contributions are rounded to them, added up exactly, and given whole noise."""
 
 
-def price_of(clip_steps: int, noise: float) -> int:
-    """The most that a question costs a person, in units of rho, rounded up; the noise is in full rows.
+def price_of(clip_steps: int, noise: float, *, pure: bool) -> int:
+    """The most that a question costs a person, in units of rho, or in a pure budget of epsilon, rounded up.
+
+    The noise is in full rows. In a pure budget it is the scale of the Laplace noise on each coordinate, and the clip is
+    of L1 norms.
 
     Guarantee: a person who contributes at most the clip is charged at most this.
-    Source: theory 2.9.
+    Source: theory 2.9; docs/proofs/noise.md, Theorem 3.
     """
-    return int(up(Fraction(clip_steps**2) / (2 * Fraction(noise * STEPS) ** 2)))
+    ratio = Fraction(clip_steps) / Fraction(noise * STEPS)
+    return int(up(ratio if pure else ratio**2 / 2))
 
 
-def pure_price_of(clip_steps: int, noise: float) -> int:
-    """The most that a question costs a person in a pure budget, in units of epsilon, rounded up.
+def units_per_step(noise: float, *, pure: bool) -> float:
+    """Price of one squared step under Gaussian noise, in units of rho, or of one step under Laplace noise, of epsilon.
 
-    The clip is of L1 norms; the noise is the scale of the Laplace noise on each coordinate, in full rows.
-
-    Guarantee: a person who contributes at most the clip is charged at most this.
-    Source: docs/proofs/noise.md, Theorem 3.
+    It is above the exact number, also after one product with it is rounded.
     """
-    return int(up(Fraction(clip_steps) / Fraction(noise * STEPS)))
-
-
-def units_per_step(noise: float) -> float:
-    """Price of one squared step under Gaussian noise, in units of rho, rounded up."""
-    return _above(Fraction(MEASURE) / (2 * Fraction(noise * STEPS) ** 2))
-
-
-def pure_units_per_step(noise: float) -> float:
-    """Price of one step under Laplace noise, in units of epsilon, rounded up."""
-    return _above(Fraction(MEASURE) / Fraction(noise * STEPS))
-
-
-def _above(exact: Fraction) -> float:
-    """A float that is above the number, also after one product with it is rounded."""
-    return nextafter(nextafter(float(exact) * (1 + 1e-15), inf), inf)
+    steps = Fraction(noise * STEPS)
+    return nextafter(nextafter(float(Fraction(MEASURE) / (steps if pure else 2 * steps**2)) * (1 + 1e-15), inf), inf)
 
 
 _LARGEST = 2**61

@@ -16,27 +16,19 @@ from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from itertools import product
 from math import floor, inf, isqrt, nextafter, prod, sqrt
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 from almoner._check import told
 from almoner._reading import Number, model_of, read
-from almoner._units import RANGE
+from almoner._units import RANGE, up
 from almoner.errors import ArgumentError
 from almoner.ledger.interfaces import Payment
 from almoner.mechanisms import Gaussian, Laplace
 from almoner.queries._language.keys import Key
+from almoner.queries._questions import row_contributions as terms
 from almoner.queries._questions.field_types import By, Clip, Error, Filter, Length, PerPerson, TableName, check_auto
 from almoner.queries._questions.intervals import NoiseBand, Whole, around
-from almoner.queries._questions.noise import STEPS, BinFactor, price_of, pure_price_of
-from almoner.queries._questions.row_contributions import (
-    Bins,
-    Coordinate,
-    CountRows,
-    EntryBuckets,
-    KeyCells,
-    Per,
-    Values,
-)
+from almoner.queries._questions.noise import STEPS, BinFactor, price_of
 
 __all__ = ["Question", "complete_clip", "least_share", "set_fields"]
 
@@ -124,6 +116,8 @@ class Question:
     """The units that each person who is counted must keep after paying."""
     _counts: ClassVar[str] = "count"
     _about: ClassVar[str] = ""
+    _once: ClassVar[bool] = False  # each person is at most one full row in a group
+    _reported: ClassVar[bool] = False
     width_varies: ClassVar[bool] = False
     """True if an interval's width depends on more than the noise, such as on how many rows there are."""
 
@@ -145,10 +139,11 @@ class Question:
         set_fields(self, open=chosen or unfilled, unfilled=unfilled)
         bins = self.bins()
         coordinates = len(self.row()) if bins is None else bins.cells
+        spare = getattr(self, "spare", None)
         groups = prod(len(each) or 1 for _, each in self.keys)
         if groups * coordinates > _MOST_CELLS:
             raise ArgumentError(f"by: an answer has at most {_MOST_CELLS} numbers")
-        set_fields(self, groups=groups, coordinates=coordinates, spare_units=self._spare())
+        set_fields(self, groups=groups, coordinates=coordinates, spare_units=0 if spare is None else int(up(spare)))
         if self.open:
             if chosen and self.values() is not None:
                 raise ArgumentError("error= and 'auto' are for questions whose keys are public")
@@ -165,16 +160,15 @@ class Question:
         clip = clip_of(self)
         set_fields(self, clip=clip, clip_steps=floor(Fraction(clip) * STEPS))
         set_fields(self, unclipped=nobody_is_clipped(self))
-        report = report_of(self, clip)
-        set_fields(self, noise=_noise(self, report.joint), report_steps=floor(report.longest * STEPS))
-        set_fields(self, report_scale=0.0 if report.longest and not self.report_steps else report.scale)
+        length, taken, scale = report_of(self, clip)
+        set_fields(self, noise=_noise(self, length), report_steps=floor(taken * STEPS))
+        set_fields(self, report_scale=0.0 if taken and not self.report_steps else scale)
         joint = self.clip_steps  # the length of both in one vector, rounded up
         if self.report_steps:
             both = self.clip_steps, self.report_steps
             joint = sum(both) if self.pure else isqrt(sum(each**2 for each in both)) + 1
         set_fields(self, sensitivity_steps=joint)
-        price = pure_price_of if self.pure else price_of
-        set_fields(self, price=price(self.sensitivity_steps, self.noise))
+        set_fields(self, price=price_of(self.sensitivity_steps, self.noise, pure=self.pure))
         if self.price >= RANGE:
             raise ArgumentError(f"{told(sigma=self.sigma)} is too small for {told(clip=self.clip)}")
         if self.noise * STEPS >= _MOST_NOISE:
@@ -191,11 +185,11 @@ class Question:
         """The bounds of a column that are to be chosen, with some numbers that could stand there."""
         return {}
 
-    def row(self) -> tuple[Coordinate, ...]:
+    def row(self) -> tuple[terms.Coordinate, ...]:
         """Terms that a person's rows add to each coordinate of a group, or of a bin."""
-        return (CountRows(),)
+        return (terms.CountRows(),)
 
-    def bins(self) -> Bins | KeyCells | EntryBuckets | None:
+    def bins(self) -> terms.Bins | terms.KeyCells | terms.EntryBuckets | None:
         """The cells that a group is divided into, by a column's bins or keys; None where it is not."""
         return None
 
@@ -218,17 +212,17 @@ class Question:
 
     def most_in_group(self) -> float | None:
         """The longest that a person's contribution to a group can be, before any clip; None for no such bound."""
-        return None if self._per == "row" else 1.0
+        return None if self._per == "row" and not self._once else 1.0
 
     @property
-    def _per(self) -> Per:
+    def _per(self) -> terms.Per:
         """Whose distribution it is about: of rows, where the kind has no ``per``."""
-        per: Per = getattr(self, "per", "row")
+        per: terms.Per = getattr(self, "per", "row")
         return per
 
     def reported(self) -> bool:
         """True if what is taken away from contributions can be reported, and ``truth`` makes use of it."""
-        return False
+        return self._reported
 
     def truth(self, whole: Whole) -> Any:  # noqa: ARG002 - kinds of questions use it
         """Intervals like those of ``read``, about what would be without a clip; None where that cannot be said.
@@ -242,7 +236,7 @@ class Question:
         """Numbers of the report: one for each of the answer, or none."""
         return self.groups * self.coordinates if self.report_scale else 0
 
-    def values(self) -> Values | None:
+    def values(self) -> terms.Values | None:
         """The values of a column, where they are asked for instead of sums over rows."""
         return None
 
@@ -280,9 +274,6 @@ class Question:
         numbers = len(self.row())
         return STEPS // numbers if self.pure else floor(STEPS / sqrt(numbers))
 
-    def _spare(self) -> int:
-        return 0
-
     @property
     def payment(self) -> Payment:
         """Rule by which each person pays for it."""
@@ -319,19 +310,6 @@ def set_fields(asked: Question, **values: object) -> None:
     """Set fields while a question is made."""
     for name, value in values.items():
         object.__setattr__(asked, name, value)
-
-
-class Report(NamedTuple):
-    """A report on what is taken away from contributions, in full rows.
-
-    ``joint`` is the longest that a contribution with its report can be, ``longest`` the longest report of what a clip
-    takes away (0 where nobody is longer), ``scale`` what one full row that was taken away is in the report; 0 for no
-    report.
-    """
-
-    joint: float
-    longest: Fraction
-    scale: float
 
 
 def clip_of(asked: Question) -> float:
@@ -381,19 +359,21 @@ def nobody_is_clipped(asked: Question) -> bool:
     return most <= float(asked.clip or 0) * (1 + 1e-9)
 
 
-def report_of(asked: Question, clip: float) -> Report:
-    """The report that is released with an answer; ``asked`` has its clip, and ``unclipped``.
+def report_of(asked: Question, clip: float) -> tuple[float, Fraction, float]:
+    """(Joint, longest, scale) of the report on what is taken away; ``asked`` has its clip, and ``unclipped``.
 
+    The longest that a contribution with its report can be, and the longest report of what a clip takes away (0 where
+    nobody is longer), in full rows; what one full row that was taken away is in the report, 0 for no report.
     Where nobody is longer than the clip, a report costs nothing; it is made if a share is given, for what a pace takes.
     """
-    none = Report(clip, Fraction(0), 0.0)
+    none = clip, Fraction(0), 0.0
     if not asked.reported() or asked.report == 0:
         return none
     if asked.unclipped:
         if asked.report is None or asked.pace is None:
             return none
         left = 1 - asked.report  # so that all is told while everybody can pay the report's share of the price
-        return Report(clip, Fraction(0), 1 - sqrt(left) if asked.pure else sqrt(asked.report / left))
+        return clip, Fraction(0), 1 - sqrt(left) if asked.pure else sqrt(asked.report / left)
     if asked.at_most is None or asked.at_most <= clip:
         return none
     if asked.per_group is not None and asked.per_group < asked.at_most:  # what that takes away is in no report
@@ -401,7 +381,7 @@ def report_of(asked: Question, clip: float) -> Report:
     share = best_share(asked.at_most / clip - 1, pure=asked.pure) if asked.report is None else asked.report
     of_clip = share / (1 - share) if asked.pure else sqrt(share / (1 - share))
     joint = clip * (1 + of_clip if asked.pure else sqrt(1 + of_clip**2))
-    return Report(joint, Fraction(clip * of_clip), clip * of_clip / (asked.at_most - clip))
+    return joint, Fraction(clip * of_clip), clip * of_clip / (asked.at_most - clip)
 
 
 def best_share(excess: float, *, pure: bool) -> float:

@@ -112,10 +112,8 @@ class KeyCells:
 class Values:
     """The different values of a column that each person has, instead of sums over rows.
 
-    Fields:
-        column: the column's name.
-        most: of one person, in all groups together; which ones follows from that person's rows alone.
-        people: whether the people with each value are counted; else the different values in each group.
+    Of one person at most ``most``, in all groups together; which ones follows from that person's rows alone. With
+    ``people`` the people with each value are counted; else the different values in each group.
     """
 
     column: str
@@ -125,10 +123,7 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class EntryBuckets:
-    """A cell for each bucket of a person's largest entry of a column, then one for each of the smallest.
-
-    Edges are increasing; the outer buckets also take what is beyond them.
-    """
+    """A cell for each bucket of a person's largest entry, then of the smallest; outer ones take what is beyond."""
 
     column: str
     edges: tuple[float, ...]

@@ -240,9 +240,7 @@ class FilterCompiler:
             for condition, value in node.branches
         ]
         listed = _around("(CASE WHEN ", _joined(" WHEN ", pieces, brackets=False), "")
-        if node.otherwise is None:
-            return kind, self.lettered(kind, _around("", listed, " END)"))
-        both = [listed, self._as(node.otherwise, kind)]
+        both = [listed, *([] if node.otherwise is None else [self._as(node.otherwise, kind)])]
         return kind, self.lettered(kind, _around("", _joined(" ELSE ", both, brackets=False), " END)"))
 
     def _common(self, nodes: Sequence[tree.Expression], what: str) -> str:

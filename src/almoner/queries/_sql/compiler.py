@@ -21,12 +21,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from math import nextafter
-from typing import Any, NamedTuple
+from typing import Any
 
 from almoner.queries._language.expressions import checked_steps
 from almoner.queries._language.keys import LONGEST_KEY, are_ranges
 from almoner.queries._questions.kinds.counts import Extremes, Lengths
-from almoner.queries._questions.noise import STEPS, pure_units_per_step, units_per_step
+from almoner.queries._questions.noise import STEPS, units_per_step
 from almoner.queries._questions.question import Question
 from almoner.queries._questions.row_contributions import Bins, KeyCells, Values
 from almoner.queries._sql.columns import CELLS, Keys, cast, key_kind, keys_of
@@ -125,7 +125,7 @@ def _value_charges(question: Question, values: Values, cells: str) -> str:
         kept += ", cell"
     length = "n" if question.pure or values.people else "n * n"  # whole numbers below 2^53
     steps = STEPS if question.pure else STEPS**2
-    per_step = (pure_units_per_step if question.pure else units_per_step)(question.noise)
+    per_step = units_per_step(question.noise, pure=question.pure)
     squares = f"SELECT person, sum({length}) * {double(steps)} AS square FROM ({kept}) GROUP BY person"
     units = f"least({question.price:d}, CAST(ceil(square * {double(per_step)}) AS BIGINT))"
     return f"SELECT person, CAST({units} AS BIGINT) AS units, {double(1)} AS factor FROM ({squares})"
@@ -203,42 +203,31 @@ class Compiler:
         return plan
 
 
-class _Rows(NamedTuple):
-    """Rows that a question reads: tables of keys, SQL that gives person, cell, ..., totals and parameters."""
-
-    keys: tuple[Keys, ...]
-    sql: str
-    totals: list[str]
-    parameters: tuple[object, ...]
-    dialect: Dialect
-
-
 def _compiled(question: Question, schema: Schema, sql: Dialect) -> Compiled:
     if isinstance(question, Lengths):
         return _compiled_lengths(question, schema, sql)
     if isinstance(question, Extremes):
         return _compiled_extremes(question, schema, sql)
-    rows = _rows(question, schema, sql)
-    sql, values = rows.dialect, question.values()
+    keys, rows, totals, parameters, sql = _rows(question, schema, sql)
+    values = question.values()
     if values is not None:
         table = sql.table.format(CELLS)
         charges, sums = _value_charges(question, values, table), _value_sums(values, table)
-        return Compiled(rows.keys, _kept(values, rows.sql, sql), charges, rows.parameters, sums, question.groups)
+        return Compiled(keys, _kept(values, rows, sql), charges, parameters, sums, question.groups)
     cells = question.groups * (1 if question.bins() is None else question.coordinates)
-    if cells * len(rows.totals) > _WIDE:
-        made, charges, sums = _long(question, rows.sql, rows.totals, sql)
+    if cells * len(totals) > _WIDE:
+        made, charges, sums = _long(question, rows, totals, sql)
     else:
-        made, charges, sums = _wide(question, rows.sql, rows.totals, cells, sql)
+        made, charges, sums = _wide(question, rows, totals, cells, sql)
     size = question.groups * question.coordinates
-    return Compiled(rows.keys, made, charges, rows.parameters, sums, size, question.reports)
+    return Compiled(keys, made, charges, parameters, sums, size, question.reports)
 
 
 def _compiled_lengths(question: Lengths, schema: Schema, sql: Dialect) -> Compiled:
     """One full row for each person with a contribution to the other question, in the bucket of its length."""
-    rows = _rows(question.of, schema, sql)
-    sql = rows.dialect
-    table, _, _ = _long(question.of, rows.sql, rows.totals, sql)
-    lengths = _lengths_long([f"x{place}" for place in range(len(rows.totals))], question.of, sql)
+    keys, rows, totals, parameters, sql = _rows(question.of, schema, sql)
+    table, _, _ = _long(question.of, rows, totals, sql)
+    lengths = _lengths_long([f"x{place}" for place in range(len(totals))], question.of, sql)
     edges = [edge * STEPS if question.pure else (edge * STEPS) ** 2 for edge in question.bins().edges]
     one = double(STEPS if question.pure else STEPS**2)
     each = (
@@ -246,7 +235,7 @@ def _compiled_lengths(question: Lengths, schema: Schema, sql: Dialect) -> Compil
         f"{one} AS square FROM ({lengths}) l WHERE square > 0"
     )
     sums = f"SELECT bucket, {_added(['x0'], sql)} FROM {{admitted}} GROUP BY bucket"
-    return Compiled(rows.keys, table, _charges(each, question, sql), rows.parameters, sums, question.coordinates)
+    return Compiled(keys, table, _charges(each, question, sql), parameters, sums, question.coordinates)
 
 
 def _compiled_extremes(question: Extremes, schema: Schema, sql: Dialect) -> Compiled:
@@ -280,24 +269,27 @@ def _relation(question: Question, schema: Schema, sql: Dialect) -> tuple[str, Re
     return people.who, Relation(people, sql)
 
 
-def _rows(question: Question, schema: Schema, sql: Dialect) -> _Rows:
+def _rows(
+    question: Question, schema: Schema, sql: Dialect
+) -> tuple[tuple[Keys, ...], str, list[str], tuple[object, ...], Dialect]:
+    """(Tables of keys, SQL of rows that gives person, cell, ..., totals, parameters, dialect) of what is read."""
     who, relation = _relation(question, schema, sql)
     sql = relation.dialect
-    parts = coordinates_of(question, relation, sql)
+    units, totals, conditions, parameters = coordinates_of(question, relation, sql)
     where = Sql("TRUE") if question.where is None else relation.condition(question.where)
     keys, joins, cell, tests = _grouping(question, relation)
     values = question.values()
     value = "" if values is None else f", {value_of(values, relation, sql)} AS value"
     data = relation.source  # with all that was looked up
-    conditions = " AND ".join([f"{who} IS NOT NULL", where.text, *parts.tests, *tests])
-    source = f"FROM {data.text} d {joins} WHERE {conditions}"
+    tests = [f"{who} IS NOT NULL", where.text, *conditions, *tests]
+    source = f"FROM {data.text} d {joins} WHERE {' AND '.join(tests)}"
     bins = question.bins()
     if isinstance(bins, Bins):
         rows = binned_rows(bins, who, cell, source, number_of(bins.column, relation, sql), sql)
     else:
-        units = "".join(f", {unit} AS u{place}" for place, unit in enumerate(parts.units))
-        rows = f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell{units}{value} {source}"
-    return _Rows(keys, rows, parts.totals, (*parts.parameters, *data.parameters, *where.parameters), sql)
+        listed = "".join(f", {unit} AS u{place}" for place, unit in enumerate(units))
+        rows = f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell{listed}{value} {source}"
+    return keys, rows, totals, (*parameters, *data.parameters, *where.parameters), sql
 
 
 def _long(question: Question, rows: str, totals: list[str], sql: Dialect) -> tuple[str | None, str, str]:
@@ -402,19 +394,12 @@ def _shrunk(name: str, sql: Dialect, factor: str = "factor") -> str:
     return f"CASE WHEN {factor} = 1 THEN {name} ELSE {sql.truncated.format(f'({name} * {factor})')} END"
 
 
-def _factor(square: str, bound: int) -> str:
-    """1 within the bound, else what shrinks to it, and a little more."""
-    return (
-        f"CASE WHEN {square} <= {double(nextafter(float(bound**2), 0) if bound**2 > _EXACT else bound**2)} "
-        f"THEN {_ONE} ELSE {double(bound * _ALMOST)} / sqrt({square}) END"
-    )
-
-
 def _shrinking(question: Question, square: str, bound: int) -> str:
-    """The factor that shrinks a contribution to a bound; for pure budgets its size is its L1 norm."""
-    if not question.pure:
-        return _factor(square, bound)
-    return f"CASE WHEN {square} <= {double(bound)} THEN {_ONE} ELSE {double(bound * _ALMOST)} / {square} END"
+    """1 within the bound, else what shrinks a contribution to it, and a little more."""
+    most = bound if question.pure else bound**2
+    within = double(nextafter(float(most), 0) if most > _EXACT and not question.pure else most)
+    size = square if question.pure else f"sqrt({square})"
+    return f"CASE WHEN {square} <= {within} THEN {_ONE} ELSE {double(bound * _ALMOST)} / {size} END"
 
 
 def _bounded_long(rows: str, names: list[str], question: Question, sql: Dialect) -> str:
@@ -454,7 +439,7 @@ def _charges(squares: str, question: Question, sql: Dialect) -> str:
     Source: theory 2.9 and 5.1; docs/proofs: noise.md, Theorem 3; truth-intervals.md; running-counts.md, Theorem 1.
     """
     factor = _shrinking(question, "square", question.clip_steps)
-    per_step = double((pure_units_per_step if question.pure else units_per_step)(question.noise))
+    per_step = double(units_per_step(question.noise, pure=question.pure))
     paid, extra, without = f"{question.price:d}", "", "square"
     if question.report_scale:
         clip = double(question.clip_steps) if question.pure else double(question.clip_steps**2 * (1 + 1e-15))

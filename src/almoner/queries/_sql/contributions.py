@@ -7,7 +7,6 @@ exact before anything is divided, and each quotient is rounded once. Nothing her
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import floor, frexp
-from typing import NamedTuple
 
 from almoner.errors import ArgumentError
 from almoner.queries._language.expressions import parse
@@ -102,23 +101,15 @@ def place_between(value: str, edges: Sequence[float]) -> str:
     return halved(0, len(edges) - 2)
 
 
-class Coordinates(NamedTuple):
-    """The coordinates of a question, as SQL.
+def coordinates_of(
+    question: Question, kinds: Mapping[str, str], sql: Dialect
+) -> tuple[list[str], list[str], list[str], list[object]]:
+    """(Units, totals, tests, parameters) of a question's coordinates; refuses columns that do not hold numbers.
 
     Whole steps in a row; aggregates of a person's rows in a group, with a place for {only}; conditions on rows; and the
     parameters of the units, in their order.
     """
-
-    units: list[str]
-    totals: list[str]
-    tests: list[str]
-    parameters: list[object]
-
-
-def coordinates_of(question: Question, kinds: Mapping[str, str], sql: Dialect) -> Coordinates:
-    """The coordinates of a question; refuses columns that do not hold numbers."""
-    units: list[str] = []
-    totals, parameters = [], list[object]()
+    units, totals, parameters = list[str](), list[str](), list[object]()
     for coordinate in question.row():
         match coordinate:
             case CountRows():
@@ -135,7 +126,7 @@ def coordinates_of(question: Question, kinds: Mapping[str, str], sql: Dialect) -
         totals = [f"coalesce({sql.truncated.format(share)}, 0)"]
     columns += [bins.column] if isinstance(bins, Bins) else []
     tests = [sql.present.format(number_of(column, kinds, sql)) for column in dict.fromkeys(columns)]
-    return Coordinates(units, totals, tests, parameters)
+    return units, totals, tests, parameters
 
 
 def _entries(coordinate: Coordinate) -> tuple[Entry, ...]:

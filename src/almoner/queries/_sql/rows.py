@@ -14,12 +14,12 @@ with a dot may be a column of another table.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from almoner.errors import ArgumentError
 from almoner.queries._language import expressions as tree
 from almoner.queries._language.expressions import parse, parse_step, parse_value, parts
-from almoner.queries._language.keys import End, Range
+from almoner.queries._language.keys import Range
 from almoner.queries._sql.columns import FilterCompiler, cast, check_usable, kind_of, literal
 from almoner.queries._sql.dialects import Dialect, Sql, filled
 
@@ -363,14 +363,6 @@ def _need(name: str, kind: str, wanted: tuple[str, ...]) -> None:
         raise ArgumentError(f"each_person: {name}() takes a {' or '.join(wanted)}, not a {kind}")
 
 
-class _Ends(NamedTuple):
-    """A range of values as the dialect spells them, and its place among the keys."""
-
-    low: Any
-    high: Any
-    place: int
-
-
 _RANGED = ("whole", "number", "date", "time")
 
 
@@ -408,18 +400,21 @@ class Relation(_Kinds):
             raise ArgumentError(f"by: column {column!r} is of kind {kind}; ranges are of numbers, dates or times")
         if kind == "whole" and any(isinstance(end, float) for each in ranges for end in each):
             kind = "number"
-        ends = [_Ends(_spelled(low, kind), _spelled(high, kind), place) for place, (low, high) in enumerate(ranges)]
-        ends.sort(key=lambda each: (each.low is not None, each.low))
-        for one in ends:
-            if one.low is not None and one.high is not None and not one.low < one.high:
+        spelled: list[list[Any]] = [[None if end is None else literal(end, kind) for end in each] for each in ranges]
+        ends = sorted(
+            [(low, high, place) for place, (low, high) in enumerate(spelled)],
+            key=lambda each: (each[0] is not None, each[0]),
+        )
+        for low, high, _ in ends:
+            if low is not None and high is not None and not low < high:
                 raise ArgumentError(f"by: ranges of column {column!r} must have a low end below their high end")
-        for one, other in pairwise(ends):
-            if one.high is None or other.low is None or one.high > other.low:
+        for (_, high, _), (low, _, _) in pairwise(ends):
+            if high is None or low is None or high > low:
                 raise ArgumentError(f"by: two ranges of column {column!r} overlap")
         return self._added(self._places, self._halved(cast(column, kind, self.dialect), ends))
 
-    def _halved(self, value: str, ends: list[_Ends]) -> Sql:
-        """By halving, so that thousands of ranges are no trouble."""
+    def _halved(self, value: str, ends: list[tuple[Any, Any, int]]) -> Sql:
+        """SQL for (low, high, place) in order, by halving, so that thousands of ranges are no trouble."""
         if len(ends) == 1:
             low, high, place = ends[0]
             tests = [] if low is None else [self._beside(f"{value} >= ", low)]
@@ -427,7 +422,7 @@ class Relation(_Kinds):
             parameters = tuple(each for test in tests for each in test.parameters)
             return Sql(f"CASE WHEN {' AND '.join(test.text for test in tests)} THEN {place:d} END", parameters)
         half = len(ends) // 2
-        test = self._beside(f"{value} < ", ends[half].low)
+        test = self._beside(f"{value} < ", ends[half][0])
         below, above = self._halved(value, ends[:half]), self._halved(value, ends[half:])
         return Sql(
             f"CASE WHEN {test.text} THEN {below.text} ELSE {above.text} END",
@@ -460,7 +455,3 @@ class Relation(_Kinds):
                 parameters = tuple(each for value in columns.values() for each in value.parameters)
                 rows = Sql(f"(SELECT d.*, {listed} FROM {rows.text} d)", parameters + rows.parameters)
         return rows
-
-
-def _spelled(end: End, kind: str) -> object:
-    return None if end is None else literal(end, kind)

@@ -5,7 +5,6 @@ told when a session is opened, and nobody while questions are answered, because 
 people. So a wrong type, or dates of another format, are noticed before the budget is spent on answers about nothing.
 """
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from almoner.queries._tables.files import Files
 from almoner.queries._tables.tables import TableInput
 from almoner.queries.engines import Plugin, kinds_of, plugin_of, types_of
 
-__all__ = ["SAMPLE", "ViewCheck", "on_terms", "prepared", "refuse", "tell", "view_checked"]
+__all__ = ["SAMPLE", "ViewCheck", "on_terms", "prepared", "refuse", "view_checked"]
 
 _IMPURE = (
     "view: the rows that it gives for a person depend on other people's rows, as an average over all rows, a number of "
@@ -108,8 +107,6 @@ def _parts(row: tuple[Any, ...]) -> tuple[tuple[str, ...], tuple[float, ...]]:
     return tuple(exact), tuple(entry for entry in row if isinstance(entry, float) and not isnan(entry))
 
 
-LOG = logging.getLogger("almoner.queries")
-
 _TYPES = {"number", "decimal comma", "decimal point", "whole"}
 _FORMATS = {
     "date": "CAST(try_strptime({0}, '%d/%m/%Y') AS DATE)",
@@ -122,11 +119,6 @@ _READ = {"date": "31/12/2026", "time": "31/12/2026 14:30", "bool": "ja and nein"
 def refuse(found: list[Misfit]) -> None:
     """Refuse columns of which no entry can be read, with what to write. For the data holder, who opens the session."""
     _misfits.refuse(found, _cure(_misfits.unread(found)))
-
-
-def tell(found: list[Misfit]) -> None:
-    """Log of which columns some entries cannot be read; how many and where is in ``Session.misfits``."""
-    _misfits.tell(LOG, found, "session.misfits, as `almoner query check`,")
 
 
 def _cure(unread: list[Misfit]) -> str:
@@ -178,7 +170,14 @@ def prepared(given: list[TableInput]) -> tuple[str, list[TableInput], dict[str |
     read as its type, or that a view mixes people.
     """
     for plugin in filter(None, (plugin_of(each.data) for each in given)):
-        kinds = [_kinds_of(plugin, each) for each in given]
+        for each in given:
+            if not plugin.takes(each.data):
+                both = f"{plugin.data} and other tables"
+                raise ArgumentError(f"tables: {both} cannot be in one session: make all of them one")
+            if each.reading != sources.ReadOptions():
+                rule = f"make the view in {plugin.name}"
+                raise ArgumentError(f"table=, view= and types= are not for {plugin.data}: {rule}")
+        kinds = [kinds_of(plugin, each.data) for each in given]
         types = [types_of(plugin, each.data) for each in given]
         kind = _person_kind(given, kinds, types, plugin.cure)
         check_twice(plugin, given, kind)
@@ -241,14 +240,6 @@ def _with_rows(connection: Any, given: TableInput, short: bool, place: int) -> T
     if short and sources.is_short_csv(given.data):
         return replace(given, data=sources.loaded(connection, sources.view_name(place, sources.LOADED)))
     return given
-
-
-def _kinds_of(plugin: Plugin, given: TableInput) -> Mapping[str, str]:
-    if not plugin.takes(given.data):
-        raise ArgumentError(f"tables: {plugin.data} and other tables cannot be in one session: make all of them one")
-    if given.reading != sources.ReadOptions():
-        raise ArgumentError(f"table=, view= and types= are not for {plugin.data}: make the view in {plugin.name}")
-    return kinds_of(plugin, given.data)
 
 
 def _person_kind(

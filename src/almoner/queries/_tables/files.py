@@ -51,11 +51,7 @@ class Files:
         return suffix(self.listed[0]) in CSV
 
     def check(self) -> None:
-        """Refuse files that are away, or are not what they were.
-
-        Raises:
-            DataError: with its reason, "away" or "changed".
-        """
+        """Refuse files that are away, or not what they were, by a DataError with the reason "away" or "changed"."""
         for path, seen in zip(self.listed, self._seen, strict=True):
             if _identity(path) != seen:
                 raise DataError(
@@ -228,11 +224,9 @@ class _Unfit(DataError):
 def load_csv(
     connection: Any, files: CsvFiles, types: Mapping[str, str] | None, person: str | None, *, load: bool, table: str
 ) -> list[Misfit]:
-    """Make a table of this name. Without ``load`` it has no rows, and only the type of ``person`` is certain.
+    """Make a table of this name; count what does not fit a type that was given, PRIVATE, where types are not guessed.
 
-    Returns:
-        The columns with a type and how many of their entries don't fit it; none without ``load``, and none where types
-        are guessed so that all entries fit. PRIVATE.
+    Without ``load`` it has no rows, nothing is counted, and only the type of ``person`` is certain.
     """
     if types is None:
         _load_guessing(connection, files, person, load=load, table=table)

@@ -20,6 +20,7 @@ from functools import cache
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import decompress
 
 from almoner import _extras
 from almoner._misfits import FIRST, Misfit
@@ -27,31 +28,19 @@ from almoner._workspace import duckdb, quoted, text
 from almoner.errors import ArgumentError, DataError, MissingExtra
 from almoner.queries._sql.columns import cast, cure_of, kind_of_type, shown_type
 from almoner.queries._sql.dialects import duckdb_dialect
-from almoner.queries._tables.files import (
-    CSV,
-    PARQUET,
-    TYPES,
-    CsvFiles,
-    Files,
-    check_person,
-    files_of,
-    is_split,
-    load_csv,
-    suffix,
-)
+from almoner.queries._tables import files as disk
 
 if TYPE_CHECKING:
     from pyarrow import Table
 
 __all__ = ["ReadOptions", "attach"]
 
-_FILE = b64decode(
-    "UEFSMRUAFTwVPCwVBhUAFQYVBhwYCAAAAAAAAPA/GAgAAAAAAAAAgBYAKAgAAAAAAADwPxgIAAAAAAAAAIAREQAAAAIAAAAGAQAAAAAAAPh/AA"
-    "AAAAAAAAAAAAAAAADwPxUAFSQVJCwVBhUAFQYVBhwYBAAAgD8YBAAAAIAWACgEAACAPxgEAAAAgBERAAAAAgAAAAYBAADAfwAAAAAAAIA/FQQZ"
-    "PDUAGAZzY2hlbWEVBAAVCiUCGAF3ABUIJQIYAWYAFgYZHBksJgAcFQoZJQYAGRgBdxUAFgYWugEWugEmCDwYCAAAAAAAAPA/GAgAAAAAAAAAgB"
-    "YAKAgAAAAAAADwPxgIAAAAAAAAAIAREQAZHBUAFQAVAgA8KQYZJgAGAAAAJgAcFQgZJQYAGRgBZhUAFgYWggEWggEmwgE8GAQAAIA/GAQAAACA"
-    "FgAoBAAAgD8YBAAAAIAREQAZHBUAFQAVAgA8KQYZJgAGAAAAFrwCFgYmCBa8AgAoIHBhcnF1ZXQtY3BwLWFycm93IHZlcnNpb24gMjYuMC4xGS"
-    "wcAAAcAAAAAgEAAFBBUjE="
+_FILE = decompress(
+    b64decode(
+        "eNoLcAwyFGUQtRG10RFlAzLYRNlkJDgYwOCDPYzF0CDGoIFFVFAQSDIBMRsjRORHPQMK+GAPNFNFVAXJcBagPnsQCTYUiYdi2AGoQQ32oiyS"
+        "NqYMEmzFyRmpuYmiLAyiXKpMEozlDKIcIDqNQYxNUkZSR41BRpRLUpWNQRIoJwoUFNvFCERqHDYkeUdSBuhOBlEmBhtNNkk1BjagMMhkDqjJ"
+        "aWCTmxiBSO0Qow1ez2AxSmwPkxibGgeQYtBQKEgsKixNLdFNLijQTSwqyi9XKEstKs7Mz1MwMtMz0DOU1JFhYJABhQkwPAKA8QQAlw41NA=="
+    )
 )
 """A Parquet file of the columns w (double) and f (float), each NaN, 0 and 1, whose statistics say: from 0 to 1.
 
@@ -64,10 +53,7 @@ EXPECT_NAN = "SET parquet_can_have_nan = true"
 
 @cache
 def check_engine() -> None:
-    """Read a small Parquet file in the way in which questions read; once in a process.
-
-    MissingExtra where the DuckDB that is installed overlooks NaN, whatever it is told.
-    """
+    """Read a small Parquet file as questions do, once in a process; MissingExtra where this DuckDB overlooks NaN."""
     right = False
     try:
         with tempfile.TemporaryDirectory(prefix="almoner-") as folder, duckdb().connect() as connection:
@@ -108,7 +94,7 @@ def typed(connection: Any, rows: str, types: Mapping[str, str] | None, misfits: 
         if name not in kinds:
             raise ArgumentError(f"types: {name!r}: no such column in the data")
         if kinds[name] == "text" != kind:
-            read[name] = TYPES[kind].format(f"nullif({_text(name)}, '')")
+            read[name] = disk.TYPES[kind].format(f"nullif({_text(name)}, '')")
         elif kinds[name] not in (kind, "whole" if kind == "number" else kind):
             raise ArgumentError(
                 f"types: {name!r} is of kind {kinds[name]} already, and is not read as {kind!r}: "
@@ -198,8 +184,8 @@ class ReadOptions:
         if not isinstance(self.types, Mapping):
             raise ArgumentError(f"types={self.types!r} must name columns: {{'hours': 'number'}}")
         for name, kind in self.types.items():
-            if not isinstance(kind, str) or kind not in TYPES:
-                raise ArgumentError(f"types: {name!r}: {kind!r} must be one of {', '.join(TYPES)}")
+            if not isinstance(kind, str) or kind not in disk.TYPES:
+                raise ArgumentError(f"types: {name!r}: {kind!r} must be one of {', '.join(disk.TYPES)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +197,7 @@ class Loaded:
 
 def attach(
     connection: Any,
-    data: "str | Path | Sequence[str | Path] | Files | Table | Loaded",
+    data: "str | Path | Sequence[str | Path] | disk.Files | Table | Loaded",
     options: ReadOptions,
     *,
     person: str | None = None,
@@ -221,15 +207,10 @@ def attach(
 ) -> dict[str, str]:
     """Make the view ``data`` and return the kind of each of its columns.
 
-    Args:
-        connection: to DuckDB.
-        data: a path, a pattern of paths, a list of paths, or what ``found``, ``as_arrow`` or ``loaded`` returned.
-        options: how the data holder wants it read.
-        person: a column that all files of a folder must have, or none of them; a view says itself whose rows are.
-        load: whether the rows of CSV files are wanted, or only their columns, of which that of ``person`` has the type
-            that all of its entries fit. Other files are read at every question.
-        place: of the table among several.
-        misfits: gets the columns with a type that were read, and how many of their entries cannot be. PRIVATE.
+    ``data`` are a path, a pattern, a list of paths, or what ``found``, ``as_arrow`` or ``loaded`` returned. All files
+    of a folder must have the column ``person``, or none; a view says itself whose rows are. With ``load`` the rows of
+    CSV files are wanted; else only their columns, of which that of ``person`` has the type that all of its entries fit.
+    ``misfits`` gets the columns with a type that were read, and how many of their entries cannot be, PRIVATE.
     """
     view, described, problem = options.view, None, "data: cannot be read as a table"
     check_engine()
@@ -302,7 +283,7 @@ def person_type(
         return "BIGINT"
     if kind in ("text", "date") or digits or sql_type in ("UBIGINT", "HUGEINT", "UHUGEINT"):
         return "VARCHAR"
-    others = {name: kind for name, kind in kinds.items() if name != person and kind in TYPES and kind != "text"}
+    others = {name: kind for name, kind in kinds.items() if name != person and kind in disk.TYPES and kind != "text"}
     line = f"Table(data, types={ {person: 'text'} | others!r})" if csv else cure(person, sql_type, "person")
     raise ArgumentError(
         f"person={person!r} is of type {shown_type(sql_type)} and must hold whole numbers, text or dates, so that each "
@@ -376,14 +357,14 @@ def over(source: str, view: str, where: str = "") -> str:
 
 def found(data: object) -> object:
     """The files that a path, a pattern or a list stands for; other data as they are."""
-    return files_of(data) if isinstance(data, str | Path | list | tuple) else data
+    return disk.files_of(data) if isinstance(data, str | Path | list | tuple) else data
 
 
 def is_csv(data: object, *, below: float = inf) -> bool:
     """Tell whether the data are CSV files, of fewer bytes than this."""
     with suppress(DataError, OSError):
         files = found(data)
-        return isinstance(files, Files) and files.csv and sum(file.stat().st_size for file in files.listed) < below
+        return isinstance(files, disk.Files) and files.csv and sum(file.stat().st_size for file in files.listed) < below
     return False
 
 
@@ -399,7 +380,7 @@ def loaded(connection: Any, table: str) -> Loaded:
 
 def _rows(
     connection: Any,
-    data: "str | Path | Sequence[str | Path] | Files | Table | Loaded",
+    data: "str | Path | Sequence[str | Path] | disk.Files | Table | Loaded",
     options: ReadOptions,
     person: str | None,
     load: bool,
@@ -414,24 +395,25 @@ def _rows(
         connection.unregister(in_memory)
         return f"SELECT * FROM {loaded_rows}"
     files = found(data)
-    if not isinstance(files, Files):
+    if not isinstance(files, disk.Files):
         if options.table is not None:
             raise ArgumentError("table= is for DuckDB files")
         connection.register(in_memory, data)
         return typed(connection, f"SELECT * FROM {in_memory}", options.types, misfits)
-    path, kind = files.shown, files.listed[0].suffix if files.folder else suffix(files.listed[0])
+    path, kind = files.shown, files.listed[0].suffix if files.folder else disk.suffix(files.listed[0])
     if kind in (".duckdb", ".db"):
         rows = _from_database(connection, path, options.table, view_name(place, "source_file"))
         return typed(connection, rows, options.types, misfits)
     if options.table is not None:
         raise ArgumentError("table= is for DuckDB files")
-    if kind in PARQUET:
+    if kind in disk.PARQUET:
         return typed(connection, _from_parquet(connection, files, person), options.types, misfits)
     if kind in (".json", ".jsonl", ".ndjson"):
         raise DataError(f"{path}: write it as Parquet first, with your columns and files: {_FROM_JSON}")
-    if kind not in CSV:
+    if kind not in disk.CSV:
         raise DataError(f"{path} must end in .parquet, .csv, .csv.gz or .duckdb, or be a folder of such files")
-    unread = load_csv(connection, CsvFiles(files, person), options.types, person, load=load, table=loaded_rows)
+    texts = disk.CsvFiles(files, person)
+    unread = disk.load_csv(connection, texts, options.types, person, load=load, table=loaded_rows)
     if misfits is not None:
         misfits += unread
     return f"SELECT * FROM {loaded_rows}"
@@ -447,15 +429,15 @@ def _from_database(connection: Any, path: Path, table: str | None, name: str) ->
     return f"SELECT * FROM {database}.{'.'.join(quoted(part) for part in table.split('.'))}"
 
 
-def _from_parquet(connection: Any, files: Files, person: str | None) -> str:
+def _from_parquet(connection: Any, files: disk.Files, person: str | None) -> str:
     path, listed = files.shown, files.listed
     if listed == (path,):
         return f"SELECT * FROM read_parquet({text(_literally(path))}, hive_partitioning = false)"
     if person is not None:
         describe = "DESCRIBE SELECT * FROM read_parquet({}, hive_partitioning = false)"
         names = [connection.execute(describe.format(text(_literally(file)))).fetchall() for file in listed]
-        check_person(path, person, ((name for name, *_ in each) for each in names))
-    split = str(files.folder is not None and is_split(files.folder, listed)).lower()
+        disk.check_person(path, person, ((name for name, *_ in each) for each in names))
+    split = str(files.folder is not None and disk.is_split(files.folder, listed)).lower()
     named = ", ".join(text(_literally(file)) for file in listed)  # not the folder, into which other files may come
     return f"SELECT * FROM read_parquet([{named}], union_by_name = true, hive_partitioning = {split})"
 

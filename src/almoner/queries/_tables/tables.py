@@ -19,8 +19,7 @@ from almoner.queries._tables.files import Files
 from almoner.queries.engines import plugin_of
 
 __all__ = [
-    "Lookup", "Table", "TableInput", "changed", "check_shared", "filled", "fitting", "given_tables", "named_alone",
-    "schema_of",
+    "Lookup", "Table", "TableInput", "changed", "check_shared", "filled", "fitting", "given_tables", "schema_of",
 ]  # fmt: skip
 
 
@@ -180,9 +179,17 @@ class Lookup:
 
 
 def given_tables(
-    data: Any, person: str | Mapping[str, str], tables: Mapping[str, Any] | None, public: Mapping[str, Lookup] | None
+    data: Any,
+    person: str | Mapping[str, str],
+    tables: Mapping[str, Any] | None,
+    public: Mapping[str, Lookup] | None,
+    dataset: str | None,
 ) -> list[TableInput]:
     """The tables that a session is opened over, those of people first; those in memory as Arrow tables."""
+    if dataset is not None:  # the only table is called like its data set
+        if tables is not None:
+            raise ArgumentError(f"dataset={dataset!r}: of several tables, each is the data set of its own name")
+        tables, data = (None if data is None else {dataset: data}), None
     if (data is None) == (tables is None):
         raise ArgumentError("give either data, or tables={name: data}")
     if tables is None:
@@ -222,15 +229,6 @@ def _named_tables(tables: Mapping[str, Any], person: str | Mapping[str, str]) ->
         table = each if isinstance(each, Table) else Table(each)
         listed.append(table.given(name, person if isinstance(person, str) else person[name]))
     return listed
-
-
-def named_alone(dataset: str, data: Any, tables: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The only table of a session under the name of its data set."""
-    if tables is not None:
-        raise ArgumentError(f"dataset={dataset!r}: of several tables, each is the data set of its own name")
-    if data is None:
-        raise ArgumentError("give either data, or tables={name: data}")
-    return {dataset: data}
 
 
 def _check_name(argument: str, name: object, listed: list[TableInput]) -> None:
@@ -287,19 +285,16 @@ def _check_fits(declared: Dataset, given: TableInput, schema: Schema) -> None:
     for column, domain in declared.columns.items():
         if column not in table.columns:
             raise ArgumentError(f"the data set {declared.name!r} was declared with a column {column!r}: it is missing")
-        if column in table.kinds:  # else no question may use it
-            _check_kind(declared.name, column, domain, table.kinds)
-
-
-def _check_kind(name: str, column: str, domain: Domain, kinds: Mapping[str, str]) -> None:
-    kind = kinds[column]
-    if domain.keys is None:
-        if kind not in ("whole", "number"):
+        kind = table.kinds.get(column)
+        if kind is None:  # no question may use it
+            continue
+        if domain.keys is not None:
+            key_kind(column, table.kinds)
+        elif kind not in ("whole", "number"):
+            name = declared.name
             raise ArgumentError(f"the data set {name!r} was declared with bounds of {column!r}, whose kind is {kind}")
-        return
-    key_kind(column, kinds)
-    for key in domain.keys:
-        literal(key, kind)
+        for key in domain.keys or ():
+            literal(key, kind)
 
 
 def filled(asked: Question, datasets: Mapping[str, Dataset]) -> Question:
@@ -314,16 +309,14 @@ def filled(asked: Question, datasets: Mapping[str, Dataset]) -> Question:
             about = f"a person's total of {column}" if getattr(asked, "per", None) == "total" else column
             raise ArgumentError(f"{listed} must be given: no data set declares bounds of {about}")
         changes |= {name: getattr(domain, name) for name in names}
-    by = tuple((column, keys or _keys(column, asked, datasets)) for column, keys in asked.keys)
-    return replace(asked, **changes, by=by)
-
-
-def _keys(column: str, asked: Question, datasets: Mapping[str, Dataset]) -> tuple[Any, ...]:
-    """The keys that are declared of a column."""
-    domain = _domain(column, asked, datasets)
-    if domain is None or domain.keys is None:
-        raise ArgumentError(f"by: no data set declares keys of {column!r}: give by={{{column!r}: keys}}")
-    return domain.keys
+    by = []
+    for column, keys in asked.keys:
+        domain = None if keys else _domain(column, asked, datasets)
+        declared = None if domain is None else domain.keys
+        if not keys and declared is None:
+            raise ArgumentError(f"by: no data set declares keys of {column!r}: give by={{{column!r}: keys}}")
+        by.append((column, keys or declared))
+    return replace(asked, **changes, by=tuple(by))
 
 
 def _domain(column: str, asked: Question, datasets: Mapping[str, Dataset]) -> Domain | None:

@@ -10,23 +10,13 @@ from scipy.optimize import isotonic_regression
 
 from almoner._check import told
 from almoner._reading import Checked, Number, Numbers
-from almoner._units import up
 from almoner.errors import ArgumentError
 from almoner.queries._language.keys import Key, checked_keys
+from almoner.queries._questions import row_contributions as terms
 from almoner.queries._questions.field_types import LARGEST, ColumnName, KeyList
 from almoner.queries._questions.intervals import CONFIDENCE, Interval, NoiseBand, Whole, around, total_interval
 from almoner.queries._questions.noise import STEPS, BinFactor, separate_error, winning_factor
 from almoner.queries._questions.question import Question, set_fields
-from almoner.queries._questions.row_contributions import (
-    AnyRow,
-    Bins,
-    Coordinate,
-    CountRows,
-    EntryBuckets,
-    KeyCells,
-    Per,
-    over_what,
-)
 
 __all__ = ["SIZES", "Count", "Extremes", "Histogram", "Lengths", "People", "Quantiles", "Top"]
 
@@ -35,8 +25,7 @@ __all__ = ["SIZES", "Count", "Extremes", "Histogram", "Lengths", "People", "Quan
 class _Counted(Question):
     """A question whose answer is one noisy count for each group."""
 
-    def reported(self) -> bool:
-        return True
+    _reported = True
 
     def truth(self, whole: Whole) -> Any:
         return total_interval(whole, 0) if self.reported() else None
@@ -58,6 +47,7 @@ class People(_Counted):
     """
 
     spare: Annotated[float, Number(1e-12, 1e3)] | None = None
+    _once = True
 
     def _check_kind(self) -> None:
         if self.spare is not None:
@@ -65,18 +55,12 @@ class People(_Counted):
                 raise ArgumentError(f"{told(pace=self.pace)}: with spare=, who cannot pay in full is left out")
             set_fields(self, pace=None)
 
-    def _spare(self) -> int:
-        return 0 if self.spare is None else int(up(self.spare))
-
     @property
     def estimand(self) -> str:
         return "the number of people with at least one row" + (" who can still pay" if self.spare_units else "")
 
-    def most_in_group(self) -> float:
-        return 1.0
-
-    def row(self) -> tuple[Coordinate, ...]:
-        return (AnyRow(),)
+    def row(self) -> tuple[terms.Coordinate, ...]:
+        return (terms.AnyRow(),)
 
     def reported(self) -> bool:
         """With ``spare`` it is not about all people."""
@@ -86,14 +70,8 @@ class People(_Counted):
 _MOST_BINS = 4096
 _MOST_STEPS = 2.0**40
 _MOST_MIXED = 2.0**17 * (1 - 1e-9)  # so that noise in whole numbers of 2^-36 stays below 2^53
-_EDGES = Numbers(
-    2,
-    _MOST_BINS + 1,
-    -LARGEST,
-    LARGEST,
-    f"2 to {_MOST_BINS + 1} increasing numbers, within {LARGEST:g}",
-    increasing=True,
-)
+_EDGES_RULE = f"2 to {_MOST_BINS + 1} increasing numbers, within {LARGEST:g}"
+_EDGES = Numbers(2, _MOST_BINS + 1, -LARGEST, LARGEST, _EDGES_RULE, increasing=True)
 _TAIL = (1 - CONFIDENCE) / 2
 
 
@@ -102,16 +80,14 @@ class _Binned(Question):
     column: ColumnName
     edges: Annotated[tuple[float, ...], _EDGES]
     _counts = "count in each bin"
-
-    def reported(self) -> bool:
-        return True
+    _reported = True
 
     @property
     def _over(self) -> str:
-        return over_what(self.column, self._per)
+        return terms.over_what(self.column, self._per)
 
-    def bins(self) -> Bins:
-        return Bins(self.column, self.edges, self._per)
+    def bins(self) -> terms.Bins:
+        return terms.Bins(self.column, self.edges, self._per)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +98,7 @@ class Histogram(_Binned):
     1/(their number), so that each person counts once. ``per="total"``: how many people have their rows' total there.
     """
 
-    per: Per = field(default="row", kw_only=True)
+    per: terms.Per = field(default="row", kw_only=True)
     _about = "how often {0._over} is in each bin"
 
     def several(self) -> tuple[str, list[str]]:
@@ -144,7 +120,7 @@ class Quantiles(_Binned):
     """
 
     levels: Annotated[tuple[float, ...], Numbers(1, 100, 0, 1, "1 to 100 numbers in [0, 1]")] = (0.5,)
-    per: Per = field(default="person", kw_only=True)
+    per: terms.Per = field(default="person", kw_only=True)
     step: Annotated[float, Number(1e-100, LARGEST)] | None = field(default=None, kw_only=True)
     """Declared: entries are multiples of it, and so are the quantiles: 1 for whole numbers. None for any numbers."""
     bounds_hold: bool = field(default=False, kw_only=True)
@@ -265,9 +241,7 @@ class Quantiles(_Binned):
             def margin(level: float, edge: int = edge) -> float:
                 return noise.quantile(_TAIL, self._error(bins, level, edge) * noise.standard_error)
 
-            if below - lower * total < -margin(
-                lower
-            ):  # less than the level is below: the quantile is not just below it
+            if below - lower * total < -margin(lower):  # less than the level is below: it is not just below it
                 left[edge - 1] = False
             elif below - upper * total > margin(upper):
                 left[edge] = False
@@ -288,6 +262,7 @@ class Top(Question):
     among: Annotated[tuple[Key, ...], Checked(lambda keys: keys, KeyList)]
     count: Literal["people", "rows"] = "people"
     _counts = "count of each key"
+    _reported = True
 
     def _check_kind(self) -> None:
         set_fields(self, among=checked_keys("among", self.column, self.among))
@@ -298,17 +273,14 @@ class Top(Question):
     def estimand(self) -> str:
         return f"the {self.k} of {len(self.among)} public keys of {self.column} with the most {self.count}"
 
-    def row(self) -> tuple[Coordinate, ...]:
-        return (AnyRow(),) if self.count == "people" else (CountRows(),)
+    def row(self) -> tuple[terms.Coordinate, ...]:
+        return (terms.AnyRow(),) if self.count == "people" else (terms.CountRows(),)
 
-    def bins(self) -> KeyCells:
-        return KeyCells(self.column, self.among)
+    def bins(self) -> terms.KeyCells:
+        return terms.KeyCells(self.column, self.among)
 
     def several(self) -> tuple[str, tuple[Key, ...]]:
         return "key", ()
-
-    def reported(self) -> bool:
-        return True
 
     def truth(self, whole: Whole) -> Any:
         """The intervals without a clip of the keys that came out on top; for all keys together."""
@@ -340,6 +312,7 @@ class Lengths(Question):
 
     of: Annotated[Question, Checked(lambda of: of)] = field(kw_only=True)
     _counts = "people in each bucket"
+    _once = True
     _about = "the number of people by the length of what they contribute to {0.of.estimand}"
 
     def _check_kind(self) -> None:
@@ -351,12 +324,8 @@ class Lengths(Question):
             raise ArgumentError("of must have the same kind of noise")
         set_fields(self, by=(), keys=())
 
-    def most_in_group(self) -> float:
-        """A person is in one bucket."""
-        return 1.0
-
-    def bins(self) -> Bins:
-        return Bins("", _LENGTHS)
+    def bins(self) -> terms.Bins:
+        return terms.Bins("", _LENGTHS)
 
     def several(self) -> tuple[str, list[str]]:
         return "length", [f"{low:.4g} to {high:.4g}" for low, high in pairwise(_LENGTHS)]
@@ -372,17 +341,14 @@ class Extremes(Question):
 
     column: ColumnName = field(kw_only=True)
     _about = "the number of people by their largest, and by their smallest, {0.column}"
+    _once = True
 
     def _check_kind(self) -> None:
         if self.by or self.per_group is not None:
             raise ArgumentError("by= and per_group= are for other questions")
 
-    def most_in_group(self) -> float:
-        """A person is in two cells, of length 1 together."""
-        return 1.0
-
-    def bins(self) -> EntryBuckets:
-        return EntryBuckets(self.column, (*(-size for size in reversed(SIZES)), *SIZES))
+    def bins(self) -> terms.EntryBuckets:
+        return terms.EntryBuckets(self.column, (*(-size for size in reversed(SIZES)), *SIZES))
 
     def _steps(self) -> int:
         """Both cells of a person have length 1 together."""

@@ -1,26 +1,27 @@
-"""Sums, means and variances of a column's entries between bounds, and ratios of two sums or counts."""
+"""Questions about a column: sums, means, variances, ratios, how many values differ, and which keys there are.
+
+Names and symbols
+    delta  δ    the most that the chance may be that one of a person's own keys is told
+    sigma  σ    standard deviation of the noise on each count, in whole steps, before it is rounded
+"""
 
 from dataclasses import dataclass, field
-from math import hypot, inf, sqrt
-from typing import Any
+from fractions import Fraction
+from math import ceil, erfc, hypot, inf, isqrt, nextafter, sqrt
+from typing import Annotated, Any
 
+from almoner import _check
 from almoner._check import told
+from almoner._reading import Number
 from almoner.errors import ArgumentError
+from almoner.queries._questions import intervals
+from almoner.queries._questions import row_contributions as terms
 from almoner.queries._questions.field_types import LARGEST, Bounds, ColumnName, End, Filter
-from almoner.queries._questions.intervals import (
-    Interval,
-    NoiseBand,
-    Whole,
-    around,
-    mean_interval,
-    total_interval,
-    variance_interval,
-)
+from almoner.queries._questions.intervals import Interval, NoiseBand, Whole, around, mean_interval, total_interval
 from almoner.queries._questions.noise import STEPS
 from almoner.queries._questions.question import Question, set_fields
-from almoner.queries._questions.row_contributions import AnyRow, Coordinate, CountRows, Entry, Matching, Per, over_what
 
-__all__ = ["Mean", "Ratio", "Sum", "Variance"]
+__all__ = ["Distinct", "Keys", "Mean", "Ratio", "Sum", "Variance", "key_threshold", "tail"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,32 +90,33 @@ class _Bounded(Question):
             raise ArgumentError(f"{told(widest=self._widest)} is too close to {told(low=low)} and {told(high=high)}")
         return beyond
 
-    def _taken(self) -> tuple[Entry, ...]:
+    def _taken(self) -> tuple[terms.Entry, ...]:
         """Coordinates of what the bounds take away, where that is reported."""
-        beyond = self._beyond()
-        return (Entry(self.column, *self.ends, scale=beyond, per=self._per, widest=self._widest),) if beyond else ()
+        if beyond := self._beyond():
+            return (terms.Entry(self.column, *self.ends, scale=beyond, per=self._per, widest=self._widest),)
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Averaged(_Bounded):
-    per: Per = field(default="person", kw_only=True)
+    per: terms.Per = field(default="person", kw_only=True)
     width_varies = True
 
     @property
     def estimand(self) -> str:
-        over = over_what(self.column, self.per, f", clipped to [{self.low}, {self.high}]")
+        over = terms.over_what(self.column, self.per, f", clipped to [{self.low}, {self.high}]")
         return f"the {type(self).__name__.lower()} of {over}"
 
     @property
     def whole_estimand(self) -> str:
-        return f"the {type(self).__name__.lower()} of {over_what(self.column, self.per)}"
+        return f"the {type(self).__name__.lower()} of {terms.over_what(self.column, self.per)}"
 
-    def _count(self) -> Coordinate:
-        return CountRows() if self.per == "row" else AnyRow()
+    def _count(self) -> terms.Coordinate:
+        return terms.CountRows() if self.per == "row" else terms.AnyRow()
 
-    def _from_middle(self, power: int = 1) -> Entry:
+    def _from_middle(self, power: int = 1) -> terms.Entry:
         """The entry as its difference from the middle, in halves."""
-        return Entry(self.column, *self.ends, self.middle, self.half, power, self.per)
+        return terms.Entry(self.column, *self.ends, self.middle, self.half, power, self.per)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +139,8 @@ class Sum(_Bounded):
         """The largest entry there may be."""
         return max(map(abs, self.ends))
 
-    def row(self) -> tuple[Coordinate, ...]:
-        return Entry(self.column, *self.ends, scale=self.full), *self._taken()
+    def row(self) -> tuple[terms.Coordinate, ...]:
+        return terms.Entry(self.column, *self.ends, scale=self.full), *self._taken()
 
     def scales(self) -> dict[str, float]:
         step, beyond = STEPS / self.steps, self._beyond()
@@ -176,7 +178,7 @@ class Mean(_Averaged):
     widest: Bounds | None = field(default=None, kw_only=True)
     """A declaration: no entry is outside these. What [low, high] takes away is reported, for ``truth_intervals``."""
 
-    def row(self) -> tuple[Coordinate, ...]:
+    def row(self) -> tuple[terms.Coordinate, ...]:
         """The count, the sum of differences from the middle, and what the bounds take away, where that is reported."""
         return self._count(), self._from_middle(), *self._taken()
 
@@ -216,7 +218,7 @@ class Variance(_Averaged):
     their rows drawn at random: it has the differences between a person's own rows in it.
     """
 
-    def row(self) -> tuple[Coordinate, ...]:
+    def row(self) -> tuple[terms.Coordinate, ...]:
         return self._count(), self._from_middle(), self._from_middle(power=2)
 
     def scales(self) -> dict[str, float]:
@@ -233,14 +235,14 @@ class Variance(_Averaged):
         if count <= 0:
             return None, (0.0, scale)
         value = max(0.0, min(1.0, squares / count - _clip(total / count) ** 2))
-        low, high = variance_interval(count, total, squares, noise)
+        low, high = intervals.variance_interval(count, total, squares, noise)
         return value * scale, (low * scale, high * scale)
 
     def truth(self, whole: Whole) -> Any:
         if not self.bounds_hold:
             return None
         count, total, squares = whole.parts
-        low, high = variance_interval(count, total, squares, whole.noise, least=whole.least)
+        low, high = intervals.variance_interval(count, total, squares, whole.noise, least=whole.least)
         return low * self.half**2, high * self.half**2
 
 
@@ -284,7 +286,7 @@ class Ratio(Question):
     def estimand(self) -> str:
         return f"{_words(self.numerator, self.numerator_where)} over {_words(self.denominator, self.denominator_where)}"
 
-    def row(self) -> tuple[Coordinate, ...]:
+    def row(self) -> tuple[terms.Coordinate, ...]:
         return (
             _part(self.numerator, self.numerator_bounds, self.numerator_where),
             _part(self.denominator, self.denominator_bounds, self.denominator_where),
@@ -340,13 +342,140 @@ def _full(bounds: Bounds | None) -> float:
     return 1.0 if bounds is None else max(abs(bounds[0]), abs(bounds[1]))
 
 
-def _part(column: str | None, bounds: Bounds | None, where: str | None) -> Coordinate:
+def _part(column: str | None, bounds: Bounds | None, where: str | None) -> terms.Coordinate:
     if column is None or bounds is None:
-        return CountRows() if where is None else Matching(where, CountRows())
-    entry = Entry(column, *bounds, scale=_full(bounds))
-    return entry if where is None else Matching(where, entry)
+        return terms.CountRows() if where is None else terms.Matching(where, terms.CountRows())
+    entry = terms.Entry(column, *bounds, scale=_full(bounds))
+    return entry if where is None else terms.Matching(where, entry)
 
 
 def _words(column: str | None, where: str | None) -> str:
     what = "the number of rows" if column is None else f"the sum of {column}, clipped to its bounds"
     return what if where is None else f"{what} with {where}"
+
+
+_Most = Annotated[int, Number(1, 100_000, whole=True)]
+_FIRM = 1 + 1e-9  # factor above every rounding of the tail, of its argument and of the product
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct(Question):
+    """Number of different values of a column that people have, each person counted for at most ``most`` of them.
+
+    A person with more values, over all groups together, keeps ``most`` of them, in the order of a hash of the person
+    and the value. The answer is about the number of different values that at least one person keeps, in each group: at
+    most the number of different values, and equal to it where nobody has more than ``most``. A person who keeps n
+    values moves it by at most n, and pays for n; who cannot pay for all of them is left out (``pace`` is None).
+    """
+
+    column: ColumnName
+    most: _Most
+    _counts = "different values"
+    _about = "the number of different values of {0.column} that people have, at most {0.most} of each person"
+
+    def _check_kind(self) -> None:
+        _check_values(self, float(self.most))
+
+    def values(self) -> terms.Values:
+        return terms.Values(self.column, self.most, people=False)
+
+    def truth(self, whole: Whole) -> Any:
+        """The interval of the number of all different values; only where everybody takes part in full."""
+        return self.read(whole.parts, whole.noise)[1] if whole.least == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Keys(Question):
+    """The keys of a column that enough people have, though nobody listed them, and how many people have each.
+
+    Each person counts once for at most ``most`` keys, chosen as in ``Distinct``. Every key that a person who takes part
+    has gets a noisy count of people; keys whose noisy count reaches ``threshold`` are told, largest count first. From
+    then on they are public: ``Count(by={column: answer.keys})``.
+
+    Besides its price in rho it costs ``delta``: the chance that a key is told that only one person has. The ledger must
+    be made with a ``keys_delta``, of which all such questions together are paid. Who cannot pay in full is left out
+    (``pace`` is None). The interval of a count misses with a chance of 5 % for each key that people have; keys that are
+    told are those with large noise more often than others.
+
+    Args:
+        column: of text, whole numbers, truth values or dates.
+        delta: public, in (0, 1).
+        most: how many keys one person counts for.
+        top: tell only the keys with so many largest noisy counts; None for all.
+    """
+
+    column: ColumnName
+    delta: Annotated[float, Number(1e-100, nextafter(1, 0))]
+    most: _Most = 1
+    top: Annotated[int, Number(1, 2**53, whole=True)] | None = None
+    _counts = "people with each key"
+    _about = "the number of people who have each key of {0.column}, each counted for at most {0.most} keys"
+
+    def _check_kind(self) -> None:
+        if self.epsilon is not None:
+            raise ArgumentError(f"{told(epsilon=self.epsilon)}: unlisted keys need a delta, so no pure budget")
+        if self.by:
+            raise ArgumentError("by: the keys of one column are asked for; ask with where= for each group")
+        _check_values(self, (isqrt(self.most * STEPS**2 - 1) + 1) / STEPS)  # whole steps, not below the root
+
+    def values(self) -> terms.Values:
+        return terms.Values(self.column, self.most, people=True)
+
+    @property
+    def reveals(self) -> float:
+        return self.delta
+
+    @property
+    def threshold_steps(self) -> int:
+        """The least noisy count at which a key is told, in whole steps."""
+        return key_threshold(sigma=self.noise * STEPS, delta=self.delta, most=self.most, person=STEPS)
+
+    @property
+    def threshold(self) -> float:
+        """The least noisy number of people at which a key is told."""
+        return self.threshold_steps / STEPS
+
+    def key_columns(self) -> tuple[str, ...]:
+        """The column whose keys name the groups of the answer."""
+        return (self.column,)
+
+
+def _check_values(asked: Distinct | Keys, clip: float) -> None:
+    """Refuse what ``most`` leaves no room for, and set the clip, which follows from it; described questions have it."""
+    if asked.per_group is not None or asked.clip not in (None, clip):
+        name = "clip" if asked.per_group is None else "per_group"
+        raise ArgumentError(f"{told(**{name: getattr(asked, name)})}: most= bounds what a person counts for")
+    if asked.pace not in (None, 1):
+        raise ArgumentError(f"{told(pace=asked.pace)}: values cannot shrink, so who cannot pay in full is left out")
+    set_fields(asked, pace=None, clip=clip)
+
+
+def tail(steps: int, sigma: float) -> float:
+    """The chance that rounded Gaussian noise is at least so many whole steps, rounded up.
+
+    Guarantee: at least Pr(round(N(0, sigma**2)) >= steps), which is Pr(N(0, 1) >= (steps - 1/2) / sigma).
+    Source: docs/proofs/noise.md, Theorem 1.
+    """
+    return erfc((steps - 0.5) / sigma / sqrt(2)) / 2 * _FIRM
+
+
+def key_threshold(*, sigma: float, delta: float, most: int, person: int) -> int:
+    """Threshold for releasing a key that nobody listed: the least noisy count, in whole steps.
+
+    ``sigma`` is that of the noise, and ``person`` what one person adds to the count of a key, both in whole steps.
+
+    Guarantee: where at most ``most`` keys have a count of ``person`` steps, the chance that the noisy count of one of
+        them reaches the threshold is at most delta.
+    Source: docs/proofs/unknown-keys.md, Lemma 3.
+    """
+    _check.positive(sigma=sigma)
+    _check.between(0, 1, delta=delta)
+    _check.whole(1, most=most, person=person)
+    low, high = -1, ceil(40 * Fraction(sigma)) + 2  # of the noise: at 40 sigma the chance is below 1e-300
+    while high - low > 1:
+        middle = (low + high) // 2
+        if most * tail(middle, sigma) <= delta:
+            high = middle
+        else:
+            low = middle
+    return person + high

@@ -59,10 +59,9 @@ class _Moments(Question):
 
     def scales(self) -> dict[str, float]:
         full = STEPS / self.steps
-        names = [f"sum of {name} from the middle" for name, _, _ in self.bounded]
         pairs = combinations_with_replacement(self.bounded, 2)
         products = {f"sum of {a[0]} times {b[0]}": full * _half(a) * _half(b) for a, b in pairs}
-        sums = {name: full * _half(column) for name, column in zip(names, self.bounded, strict=True)}
+        sums = {f"sum of {each[0]} from the middle": full * _half(each) for each in self.bounded}
         return {"count": full} | sums | products
 
     def _matrix(self, parts: list[float]) -> Matrix:
