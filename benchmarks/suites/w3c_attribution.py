@@ -3,9 +3,9 @@
     python benchmarks/suites/w3c_attribution.py CHECKOUT
 
 CHECKOUT is a clone of github.com/w3c/attribution, of which ``impl/e2e-tests`` is read. Every budget of the browser is
-a ``filters.Basic`` in one ``filters.All``: of a site in an epoch, of all sites in an epoch, and of a site that showed an
-impression in an epoch. Events that test the checks of options, and the switch of the interface, have no budgets in them
-and are left out.
+a ``filters.Basic`` in one ``filters.All``: of a site in an epoch, of all sites in an epoch, and of a site that showed
+an impression in an epoch. Events that test the checks of options, and the switch of the interface, have no budgets in
+them and are left out.
 """
 
 import json

@@ -28,8 +28,8 @@ from journal import record, recorded
 
 from almoner.curves import gaussian
 from almoner.training.images import image_classifier
-from almoner.training.images.features import cached
 from almoner.training.images.drawings import Drawings, Scenes, Shapes, Strokes
+from almoner.training.images.features import cached
 
 RESULTS = Path(__file__).parents[1] / "results"
 DELTA, TUNE_SEED = 1e-5, 1000

@@ -255,7 +255,7 @@ def _person_kind(
             csv = each.reading.view is None and sources.is_csv(each.data)
             kind = sources.person_type(columns, own, each.person, each.label("the data"), csv=csv, cure=cure)
             if kind == "BIGINT" and each.spelling != EXACT:
-                raise ArgumentError(f"spelling={each.spelling!r} is for ids of text: {each.person!r} holds whole numbers")
+                raise ArgumentError(f"spelling={each.spelling!r} is for text: {each.person!r} holds whole numbers")
             people[kind] = each, own[each.person]
             column = "" if each.periods is None else each.periods.column
             if each.periods is not None and column not in columns:
