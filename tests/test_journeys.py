@@ -17,8 +17,8 @@ PINS = {
         "charge, Renyi, second step, calls": (15, 15),
     },
     "ask": {
-        "ask, first question, calls": (137, 300),
-        "ask, second question, calls": (90, 90),
+        "ask, first question, calls": (122, 300),
+        "ask, second question, calls": (87, 90),
         "ask, second question, queries and ledger": (6, 6),
     },
     "fit": {"fit, one step, calls": (88, 90), "fit, outside of steps, calls": (374, 700)},
