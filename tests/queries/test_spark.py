@@ -746,7 +746,7 @@ def test_a_cluster_of_a_master_and_two_workers(tmp_path):
         wanted = exact(session, asked)
     script = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parents[2] / "helpers")!r})
+sys.path.insert(0, {str(Path(__file__).parents[1] / "helpers")!r})
 from ledgers import exact
 from sparks import opened, started
 from almoner.queries import Mean
