@@ -82,7 +82,7 @@ def test_sessions_keep_their_promise(tmp_path, budget):
 
 
 def no_clipping(monkeypatch):
-    monkeypatch.setattr(compiler, "_factor", lambda square, bound: "1::DOUBLE")
+    monkeypatch.setattr(compiler, "_shrinking", lambda *_: "1::DOUBLE")
 
 
 def rows_as_people(monkeypatch):
