@@ -23,7 +23,7 @@ def asked(told=()):
 
 
 def no_clipping(monkeypatch):
-    monkeypatch.setattr(compiler, "_factor", lambda square, bound: "CAST(1 AS DOUBLE)")
+    monkeypatch.setattr(compiler, "_shrinking", lambda *_: "CAST(1 AS DOUBLE)")
 
 
 def a_ninth_charged(monkeypatch):
