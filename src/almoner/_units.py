@@ -108,7 +108,7 @@ def as_float(value: float | Fraction) -> float:
 
 
 def to_float(units: Units | Fraction, *, per: int = MEASURE, down: bool = False) -> float:
-    """Units as a float in the measure, rounded up (spent) or down (left): the float and the decimal that it shows."""
+    """Units as a float in the measure, rounded up (spent) or down (left): the float, and the number it is read as."""
     if units in (inf, -inf):
         return float(units)
     value = as_float(Fraction(units) / per)

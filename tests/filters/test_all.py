@@ -7,8 +7,9 @@ from threading import Thread
 
 import pytest
 
-from almoner import filters, mechanisms
+from almoner import filters, individual, mechanisms
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
+from almoner.ledger import Terms
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "suites"))
 import w3c_attribution
@@ -147,6 +148,15 @@ def test_what_was_given_up_is_not_spent_and_not_left():
     gone = filters.Zcdp(rho=1.0)
     gone.forget()
     assert (gone.spent, gone.left) == (0.0, 0.0)
+    for revive in (
+        lambda: individual.Filter(2, gone),
+        lambda: gone.hand_over("another door"),
+        lambda: filters.All({"again": gone}),
+        lambda: Terms(gone, person="VARCHAR"),
+    ):
+        with pytest.raises(BudgetExceeded, match=r"was given up by forget\(\)"):
+            revive()
+    gone.forget()  # again: nothing happens
     assert gone.fresh().left == 1.0
 
 

@@ -377,6 +377,18 @@ def test_the_ends_of_delta_have_an_epsilon(notion):
     assert [exposed.get_epsilon(delta) for delta in (0, 0.99, 1)] == [inf, inf, inf]
 
 
+@pytest.mark.parametrize("count", [-3, 2.5, nan])
+def test_a_count_that_is_none_is_refused_before_anything_is_composed(count):
+    """Inside a run, too: the error names the event, and neither the account nor the record has it."""
+    broken = dp_event.SelfComposedDpEvent(GAUSSIAN, 1)
+    object.__setattr__(broken, "count", count)
+    whole = accountant("tightest")
+    with pytest.raises(UnsupportedEventError, match="caused by subevent SelfComposed"):
+        whole.compose(dp_event.ComposedDpEvent([broken]))
+    assert whole.ledger == dp_event.NoOpDpEvent()
+    assert whole.get_epsilon(1e-6) == 0
+
+
 @dataclass(frozen=True)
 class EpsilonDeltaDpEvent(dp_event.DpEvent):
     """As later versions have it."""

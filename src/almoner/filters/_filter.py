@@ -91,7 +91,14 @@ class Filter(Account[Budget[Any]]):
             self._spent_by = to
 
     def refuse_if_given(self) -> None:
-        """Raise BudgetExceeded where the budget was handed over."""
+        """Raise BudgetExceeded where the budget was handed over, or given up."""
+        if self._forgotten:
+            raise BudgetExceeded(
+                f"budget={self!r} was given up by forget(). For another budget call budget.fresh()",
+                asked=None,
+                spent=self.spent,
+                left=self.left,
+            )
         if self._spent_by is not None:
             raise BudgetExceeded(
                 f"budget={self!r} was given to {self._spent_by}, which may spend all of it. For another budget call "
@@ -127,13 +134,12 @@ class Filter(Account[Budget[Any]]):
             self.refuse_if_given()
             notion, totals = self._notion, self._totals
             after = notion.after(totals, mechanism)
-            if self._forgotten or not notion.holds(after):
-                why = "forget() gave up what was left" if self._forgotten else notion.refusal(totals, mechanism)
+            if not notion.holds(after):
                 raise BudgetExceeded(
-                    f"{mechanism!r} does not fit: {why}",
+                    f"{mechanism!r} does not fit: {notion.refusal(totals, mechanism)}",
                     asked=notion.asked(totals, mechanism),
                     spent=notion.spent(totals),
-                    left=self.left,
+                    left=notion.left(totals),
                 )
             self._notion, self._totals = notion.settle(mechanism, after)
             self._count += mechanisms.rounds(mechanism)
@@ -148,13 +154,16 @@ class Filter(Account[Budget[Any]]):
             BudgetExceeded: it was given away before.
         """
         with self._lock:
-            self.refuse_if_given()
+            if not self._forgotten:
+                self.refuse_if_given()
             self._forgotten = True
 
     def state(self) -> dict[str, Any]:
         """Everything needed to go on later; refused for a budget that was given away, because a copy would be fresh."""
+        if self._forgotten:
+            return {**super().state(), "forgotten": True}
         self.refuse_if_given()
-        return {**super().state(), **({"forgotten": True} if self._forgotten else {})}
+        return super().state()
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:

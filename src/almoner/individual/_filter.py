@@ -244,7 +244,9 @@ class Filter(Accounts):
         self._empty(rows, ~self.charge(step, norms, people))
 
     def forget(self, people: People | None = None) -> None:
-        """Give up what people have left, for good: all of it counts as spent, and they contribute nothing from now on.
+        """Give up what people have left: all of it counts as spent, and they contribute nothing from now on.
+
+        A step that was booked before can still be refunded; what it gives back is then left again.
 
         Args:
             people: rows or ids, private; default all people.

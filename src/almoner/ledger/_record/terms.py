@@ -302,6 +302,7 @@ def _check_budget(budget: object) -> None:
     """Refuse what no ledger counts."""
     if not isinstance(budget, LedgerBudget) or budget.count:
         raise ArgumentError(f"budget={budget!r} must be a fresh filters.Zcdp, filters.Gaussian or pure filters.Basic")
+    budget.refuse_if_given()
     if isinstance(budget, Basic) and budget.delta:
         raise ArgumentError(f"budget={budget!r} must have delta=0; filters.Gaussian makes more of a delta")
     measure, units = counted(budget)
