@@ -29,7 +29,7 @@ TOOLS = (
         "pypdf",
         "pytest",
     ),
-    *("pytest-xdist", "pyyaml", "schemathesis"),
+    *("pytest-timeout", "pytest-xdist", "pyyaml", "schemathesis"),
 )
 """What the tests need besides."""
 
