@@ -62,9 +62,13 @@ class Numbers:
     tolerance: Floats
     step: Floats
 
-    def split(self, ends: NDArray[np.int64]) -> list["Numbers"]:
-        parts = (np.split(each, ends) for each in (self.values, self.tolerance, self.step))
-        return [Numbers(*each) for each in zip(*parts, strict=True)]
+    @property
+    def parts(self) -> tuple[Floats, Floats, Floats]:
+        return self.values, self.tolerance, self.step
+
+    def at(self, rows: slice, there: Mask | slice = slice(None)) -> "Numbers":
+        """Some of the rows, and of their numbers."""
+        return Numbers(*(each[rows][there] for each in self.parts))
 
     def agree(self, values: Floats, tolerance: Floats) -> tuple[Mask, Floats]:
         """(n,) each: which are the values, up to the tolerances of both, and the chances of that."""
@@ -88,14 +92,10 @@ def evidence(agree: Mask, chance: Floats) -> float:
 
 
 def numbers_of(values: Floats, tolerance: Floats, scale: float) -> Numbers:
-    """Noise of one mechanism, with what it is rounded to as far as that can be told.
+    """Noise of one mechanism, (n,) in units of its scale, with what it is rounded to as far as that can be told.
 
     A step that is binary, decimal, or a fraction of the unit or of the scale is seen in a number alone; any other one
     by common multiples with other numbers.
-
-    Args:
-        values, tolerance: (n,) in units of the scale.
-        scale: of the noise, in the unit of the data.
     """
     raw = np.where(np.isfinite(values), values, 0.0) * scale
     room = tolerance * scale
@@ -173,16 +173,11 @@ class _Table:
         if not there.any():
             return
         places = np.broadcast_to(self.places[lag:, None], here.shape)[there]
-        now = Numbers(*(each[lag:][there] for each in self._parts))
-        before = Numbers(*(each[:-lag][there] for each in self._parts))
+        now, before = self.numbers.at(np.s_[lag:], there), self.numbers.at(np.s_[:-lag], there)
         for sign in (1.0, -1.0):
             yield *now.agree(sign * before.values, before.tolerance), places
         if len(places) > 1:
             yield *_up_to_a_factor(now, before), places[1:]
-
-    @property
-    def _parts(self) -> tuple[Floats, Floats, Floats]:
-        return self.numbers.values, self.numbers.tolerance, self.numbers.step
 
 
 def _up_to_a_factor(now: Numbers, before: Numbers) -> tuple[Mask, Floats]:
@@ -193,8 +188,7 @@ def _up_to_a_factor(now: Numbers, before: Numbers) -> tuple[Mask, Floats]:
         predicted = factor * before.values[1:]
         off = np.abs(predicted) * (off[:-1] + np.abs(before.tolerance / before.values)[1:])
     known = np.isfinite(predicted) & np.isfinite(off)
-    later = Numbers(now.values[1:], now.tolerance[1:], now.step[1:])
-    agree, chance = later.agree(np.where(known, predicted, 0.0), np.where(known, off, 0.0))
+    agree, chance = now.at(np.s_[1:]).agree(np.where(known, predicted, 0.0), np.where(known, off, 0.0))
     return agree & known, np.where(known, chance, 1.0)
 
 
@@ -264,12 +258,7 @@ class _Noise(NamedTuple):
 
 
 def noise_found(run: Run, again: Run | None) -> list[Found]:
-    """Find what is wrong with the noise of a run.
-
-    Args:
-        run: private.
-        again: the same pipeline on the same data, for noise that is the same in every run; None to leave that out.
-    """
+    """Find what is wrong with the noise of a run; ``again``: the same pipeline once more, or None. Private."""
     drawn = [_standard(call) for call in run.calls if call.of is None]
     noises = [noise for noise in [*drawn, *_rows(run)] if noise is not None and noise.values.size]
     return [*_too_small(noises), *_twice(noises), *_known(run, again)]
@@ -360,7 +349,10 @@ def _measured(noises: Sequence[_Noise]) -> list[Numbers]:
         values = np.concatenate([noise.values[:COLUMNS] for noise in same])
         off = np.concatenate([noise.tolerance[:COLUMNS] for noise in same])
         together = numbers_of(values, off, _scale(same[0].call))
-        measured |= zip(map(id, same), together.split(ends[:-1]), strict=True)
+        measured |= {
+            id(noise): together.at(np.s_[end - len(noise.values[:COLUMNS]) : end])
+            for noise, end in zip(same, ends, strict=True)
+        }
     return [measured[id(noise)] for noise in noises]
 
 
