@@ -186,14 +186,7 @@ class DependingOnLeft:
 
 
 def search_allowance(costs: Costs, fits: Callable[[Array], Mask], people: int, xp: Library, device: object) -> Array:
-    """(people,) the largest contribution on the grid that fits, by bisection: where no formula gives the allowance.
-
-    Args:
-        costs: of the round.
-        fits: (people,) of contributions, one for each: who can pay.
-        people: how many.
-        xp, device: of the arrays.
-    """
+    """(people,) the largest contribution on the grid that fits, by bisection: where no formula gives the allowance."""
     values = xp.asarray(costs.grid, device=device)
     low = xp.zeros(people, dtype=xp.int64, device=device)
     high = low + len(costs.grid)
@@ -205,13 +198,7 @@ def search_allowance(costs: Costs, fits: Callable[[Array], Mask], people: int, x
 
 
 def costs_of(notion: Notion, step: mechanisms.Mechanism, most: int = 0) -> Costs:
-    """Return the prices of a step for people in a notion.
-
-    Args:
-        notion: what rounds cost.
-        step: what will be run, public.
-        most: units that each person starts with, where costs depend on what is left.
-    """
+    """Return the prices of a step; ``most``: units that each starts with, where costs depend on what is left."""
     if not isinstance(step, mechanisms.Mechanism):
         raise ArgumentError(f"step={step!r} must be a mechanism")
     leaf, count = mechanisms.repeated(step)
@@ -229,7 +216,7 @@ def costs_of(notion: Notion, step: mechanisms.Mechanism, most: int = 0) -> Costs
                 table, cast(Planned, notion).counts, cast(Planned, notion).person_limits()[:-2], count, sensitivity
             )
         return DependingOnLeft(table.norms, table.squares, table.units, most, count, sensitivity)
-    prices = _prices(notion, leaf, count)
+    prices = notion.person_price(leaf, count)
     full = _capped(prices)
     if sensitivity is None:
         return TakingPart(full)
@@ -247,15 +234,11 @@ def _table(notion: Notion, leaf: mechanisms.Mechanism, count: int, sensitivity: 
     grid = np.concatenate([[0.0], np.geomspace(least, sensitivity, _GRID)])
     grid[-1] = sensitivity
     rows = [
-        _capped(_prices(notion, replace(leaf, sensitivity=float(norm)), count))  # type: ignore[type-var]
+        _capped(notion.person_price(replace(leaf, sensitivity=float(norm)), count))  # type: ignore[type-var]
         for norm in grid[1:]
     ]
     units = np.array([(0,) * len(rows[0]), *rows], np.int64)
     return Table(grid, np.maximum.accumulate(units, axis=0), sensitivity)
-
-
-def _prices(notion: Notion, leaf: mechanisms.Mechanism, count: int) -> tuple[Units, ...]:
-    return notion.person_price(leaf, count)
 
 
 def _capped(prices: tuple[Units, ...]) -> tuple[int, ...]:

@@ -43,8 +43,7 @@ class Rests:
     def over(self, step: mechanisms.Mechanism, costs: Costs) -> int:
         """Fine units by which the full price is rounded up; 0 where that is not kept.
 
-        Of steps that charge by the norm it is kept only where people who pay the full price would lose a round by it:
-        charges of many people at once take longer with it.
+        Of steps that charge by the norm it is kept only where a full payer would lose a round by it: it is slow.
         """
         if costs.full is None or len(costs.full) > 1 or not 0 < costs.full[0] < MOST:
             return 0

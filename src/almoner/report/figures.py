@@ -159,8 +159,8 @@ def bounds(comparison: "Comparison", path: str | Path, *, title: str | None = No
                 comparison.rounds, bound.epsilons, style, marker=mark, markevery=every, ms=4, lw=1, label=bound.name
             )
         panel.set(xscale="log", yscale="log", xlabel="rounds", title=heading)
-        one_two_five(panel.xaxis)
-        one_two_five(panel.yaxis)
+        for axis in (panel.xaxis, panel.yaxis):
+            one_two_five(axis)
         panel.legend(fontsize=7, loc="upper left")
     panels[0].set_ylabel("epsilon")
     picture.suptitle(title or f"{comparison.mechanism!r}, delta = {comparison.delta:g}")
@@ -184,7 +184,9 @@ def spends(report: "HolderReport", path: Path, *, title: str = "") -> list[Path]
     picture = figure(10, 4.6)
     left, right = picture.subplots(1, 2)
     _shares_over_time(left, report)
-    _shares_now(right, report)
+    right.hist(100 * report.shares, bins=20, range=(0, 100))
+    right.set(xlabel="% of the person's budget used at the end", ylabel="people")
+    thousands(right.yaxis)
     private_title(picture, title)
     path.parent.mkdir(parents=True, exist_ok=True)
     save(picture, path)
@@ -205,24 +207,14 @@ def _shares_over_time(axes: "Axes", report: "HolderReport") -> None:
         axes.plot(report.steps, largest, color="C1", lw=1, label="largest share of one person")
         right_axes = axes.twinx()
         (line,) = right_axes.plot(report.steps, report.active, color="C2", ls="--")
-        right_axes.set_ylabel("people with budget left")
         right_axes.grid(visible=False)
         right_axes.spines["right"].set_visible(True)
         thousands(right_axes.yaxis)
-        right_axes.set_ylim(0, 1.05 * len(report.shares))
+        right_axes.set(ylabel="people with budget left", ylim=(0, 1.05 * len(report.shares)))
         handles, labels = axes.get_legend_handles_labels()
         handles, labels = [*handles, line], [*labels, "people with budget left"]
         axes.figure.legend(handles, labels, loc="outside lower center", ncols=5)
-    axes.set_xlabel("step")
-    axes.set_ylabel("% of the person's budget used")
-    axes.set_ylim(0, 105)
-
-
-def _shares_now(axes: "Axes", report: "HolderReport") -> None:
-    axes.hist(100 * report.shares, bins=20, range=(0, 100))
-    axes.set_xlabel("% of the person's budget used at the end")
-    axes.set_ylabel("people")
-    thousands(axes.yaxis)
+    axes.set(xlabel="step", ylabel="% of the person's budget used", ylim=(0, 105))
 
 
 @styled()

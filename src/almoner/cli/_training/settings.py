@@ -147,12 +147,7 @@ def _place(path: Path, name: str) -> str:
 
 
 def as_settings(command: str, **others: str) -> dict[str, str]:
-    """The line to write for each option that is a setting: ``{}`` stands for the value.
-
-    Args:
-        command: that refuses them.
-        others: lines for more options, with underscores in their names.
-    """
+    """The line to write for each option that is a setting, and of ``others``: ``{}`` stands for the value."""
     lines: dict[str, str] = {}
     for name, field in FIELDS.items():
         option, usual = "--" + name.replace("_", "-"), _shown(field)

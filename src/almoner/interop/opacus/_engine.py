@@ -62,9 +62,8 @@ Steps = tuple[float, float, int]  # noise multiplier, sample rate, how many
 class Runs:
     """The steps of all processes that an account knows of, so that checkpoints and files merge without loss. Public.
 
-    A *run* holds the steps of one process, in order, and only ever grows. Of two copies of a run, one is therefore the
-    beginning of the other, and the longer one is right. So an old checkpoint takes nothing back, and nothing counts
-    twice.
+    A *run* holds the steps of one process, in order, and only ever grows: the longer of two copies is right. So an old
+    checkpoint takes nothing back, and nothing counts twice.
     """
 
     def __init__(self) -> None:
@@ -81,11 +80,7 @@ class Runs:
         return {name: list(steps) for name, steps in self._runs.items()}
 
     def missing(self, state: Mapping[str, Sequence[Sequence[float]]]) -> list[tuple[str, float, float]]:
-        """The steps of a state that are not known here: their run, noise multiplier and sample rate, in order.
-
-        Raises:
-            ArgumentError: a run of the state is not the run of the same name here.
-        """
+        """The steps of a state that are not known here: their run, noise multiplier and sample rate, in order."""
         found = []
         for name, steps in state.items():
             known, there = list(_each(self._runs.get(name, []))), list(_each(steps))
@@ -172,10 +167,7 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
             self._check_covers(then)
 
     def _check_covers(self, then: Mapping[str, Any]) -> None:
-        """Refuse a state that has more spent than this account, which was charged with all of the state's steps.
-
-        A plan counts nothing but its steps.
-        """
+        """Refuse a state that has more spent than this account, which was charged with all of the state's steps."""
 
     def __len__(self) -> int:
         """The number of steps that were charged."""
@@ -568,7 +560,6 @@ def steps_that_fit(budget: filters.Filter, step: mechanisms.Mechanism, batches: 
 
 
 def _append(steps: list[Steps], noise_multiplier: float, sample_rate: float) -> None:
-    """Append one step to a list of steps."""
     count = 1
     if steps and steps[-1][:2] == (noise_multiplier, sample_rate):
         count += steps.pop()[2]

@@ -43,15 +43,12 @@ ROUNDING = 1e-5  # contributions are kept this far below their bounds: far more 
 
 
 class _Pieces(Sampler[list[int]]):
-    """The batches of a sampler, the larger ones in pieces of at most ``size`` rows.
-
-    ``drawn`` holds, for each piece that was handed out, its rows, and whether it is its batch's first and its last;
-    a loop of ``Loader`` alone, which takes them from there, may draw: it sets ``begun``.
-    """
+    """The batches of a sampler, the larger ones in pieces of at most ``size`` rows."""
 
     def __init__(self, sampler: UniformWithReplacementSampler, size: int | None) -> None:
-        self._sampler, self._size, self.begun = sampler, size, False
-        self.drawn: deque[tuple[list[int], bool, bool]] = deque()
+        self._sampler, self._size = sampler, size
+        self.begun = False  # set by a loop of ``Loader``, which alone may draw
+        self.drawn: deque[tuple[list[int], bool, bool]] = deque()  # of each piece: rows, and if it is first and last
 
     def __iter__(self) -> Iterator[list[int]]:
         if not self.begun:
