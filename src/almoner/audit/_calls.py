@@ -261,19 +261,16 @@ def _beyond_rounding(call: Call, shift: Array, tolerance: float) -> Array:
 
 
 def _limit(mechanism: Any) -> float:
-    """The most that a person may move a sum."""
     return float(getattr(mechanism, "sensitivity", np.inf))
 
 
 def _norm(mechanism: Any, shift: Array) -> float:
-    """The length of a shift in the norm in which the mechanism's sensitivity is."""
     if isinstance(mechanism, Laplace):
         return float(np.abs(shift).sum())
     return float(np.linalg.norm(shift))
 
 
 def _group(calls: Sequence[tuple[Call, Array]], compared: Comparison | None) -> Iterator[Found]:
-    """The calls of one mechanism, charged together."""
     first = calls[0][0]
     part = first.part
     if part is None:

@@ -199,7 +199,6 @@ class _Auditor(Generic[Data]):
         self._pipeline, self._first, self._tolerance, self._number = pipeline, first, tolerance, number
 
     def pairs(self, data: Data, gone: Data, other: Data | None, person: Any) -> list[Pair]:
-        """All comparisons of one person."""
         absent = self._frozen(gone, person, None)
         if not self._first.run.coins:
             there = [self._first] if other is None else [self._first, self._frozen(other, person, None)]

@@ -71,7 +71,6 @@ def guesses(
 
 
 def _names(file: Path) -> dict[str, Any]:
-    """The names that the file defines."""
     if not file.is_file():
         raise DataError(f"{file} cannot be read")
     names = runpy.run_path(str(file), run_name="audited")

@@ -126,7 +126,6 @@ class Accounts(Uncopyable):
             yield block, block if isinstance(where, slice) else where[block]
 
     def _count(self, where: slice | Array) -> int:
-        """The number of people in rows by number, or in all."""
         return int((self._spent if isinstance(where, slice) else where).shape[0])
 
     def _rows(self, people: People | None) -> slice | Array:

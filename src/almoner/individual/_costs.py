@@ -133,7 +133,6 @@ class TakingPart:
 
     @property
     def grid(self) -> NDArray[np.float64]:
-        """Out, or in."""
         return np.array([0.0, 1.0])
 
     def __call__(self, given: Array, spent: Array, xp: Library) -> tuple[Array, Mask]:  # noqa: ARG002 - Costs has it

@@ -381,7 +381,6 @@ class Filter(Accounts):
         return BudgetStatement(person, float(self.used([person])[0]), epsilon, float(stated or 0.0), guess)
 
     def _units(self, units: NDArray[np.int64]) -> Array:
-        """In the accounts' array library."""
         return self._xp.asarray(units, device=self._device)
 
     def state(self) -> dict[str, Any]:

@@ -60,7 +60,6 @@ class FromPlan:
 
     @property
     def grid(self) -> NDArray[np.float64]:
-        """The norms of the table."""
         return self.table.norms
 
     def __call__(self, given: Array, spent: Array, xp: Library) -> tuple[Array, Mask]:

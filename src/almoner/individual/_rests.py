@@ -73,7 +73,6 @@ class Rests:
         return cost - self._xp.astype(back, cost.dtype), after - self._xp.where(back, _GRAINS, 0)
 
     def keep(self, where: slice | Array, rest: Array) -> None:
-        """Set the rests of a block of rows, or of rows by number."""
         if self._held is not None:
             self._held = with_rows(self._held, where, rest, self._xp, self._device)
 
@@ -90,7 +89,6 @@ class Rests:
             self.keep(where, self._xp.where(lost[:, None], 0, self.of(where, people)))
 
     def state(self) -> dict[str, list[int]]:
-        """For a saved state."""
         return {} if self._held is None else {"rests": to_numpy(self._held)[:, 0].tolist()}
 
     def restore(self, state: dict[str, Any], people: int) -> None:

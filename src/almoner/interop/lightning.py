@@ -94,7 +94,6 @@ class Record:
             file.write(json.dumps(state).encode())
 
     def close(self) -> None:
-        """Let other processes use the file."""
         self._lock.release()
 
 
@@ -292,7 +291,6 @@ class PrivacyCallback(Uncopyable, Callback):
 
 
 def _generator(device: torch.device | str) -> torch.Generator:
-    """A generator that the operating system seeds."""
     return torch.Generator(device).manual_seed(secrets.randbits(63))
 
 

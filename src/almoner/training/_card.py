@@ -154,7 +154,6 @@ class Card:
 
     @staticmethod
     def _model() -> Any:
-        """Model of the fields, as JSON has them."""
         from almoner._reading import model_of
 
         return model_of(Card, released=list[dict[str, Any]])
@@ -206,7 +205,6 @@ class Card:
         )
 
     def _facts(self) -> list[tuple[str, str]]:
-        """The facts of the card, in order, by name."""
         system = "noise from a generator seeded by the operating system"
         told = (
             (MEANING, "" if self.guess is None else sentence(self.guess).removesuffix(".")),

@@ -71,7 +71,6 @@ class Records:
 
     @property
     def person_count(self) -> int:
-        """The number of people."""
         return len(self.inputs[0]) if self._by_person is None else len(self._by_person.counts)
 
     def fingerprint(self) -> str:
@@ -156,7 +155,6 @@ class Loading:
         return columns
 
     def column(self, name: str, numbers: Tensor) -> Tensor:
-        """One column of some records."""
         return self.records(numbers)[name]
 
     def check_collate(self, numbers: Tensor) -> None:

@@ -189,7 +189,6 @@ class Stream(Uncopyable):
             fresh.hand_over("training.Stream")
 
     def _keep_divisor(self, divisor: float) -> None:
-        """Keep the divisor of the last update, which the card states."""
         self._divisor = self._run.more["divisor"] = divisor
 
     @property
@@ -321,7 +320,6 @@ class Stream(Uncopyable):
 
 
 def _check_for_stream(sampling: Sampling | FixedBatches, compute: Compute, beside: Watched) -> None:
-    """Refuse what is for trainings on one table."""
     if not isinstance(sampling, FixedBatches):
         checked_sampling(sampling)
     everybody = isinstance(sampling, Sampling) and sampling.rate is None and not sampling.own_samples

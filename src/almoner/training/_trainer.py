@@ -272,7 +272,6 @@ class Trainer:
         return records
 
     def _begun(self, records: Records, watch: Watched) -> Any:
-        """The sampling of this run."""
         settings = self._settings
         beginning = Beginning(
             records=records,
@@ -305,7 +304,6 @@ class Trainer:
         *,
         resumed: bool,
     ) -> Run:
-        """The run, before its first step."""
         settings, count = self._settings, records.person_count
         current = settings.current()
         odometer = watch.odometer or settings.odometer
@@ -344,7 +342,6 @@ class Trainer:
         )
 
     def _accounts(self, count: int, shares: Any, *, resumed: bool) -> Any:
-        """The accounts that the run begins with."""
         settings = self._settings
         if self._people is not None:
             if resumed:
@@ -395,7 +392,6 @@ class Trainer:
             self._shares.add(run.current.value.step)
 
     def _turnouts(self, settings: Settings) -> Iterator[Turnout]:
-        """Everybody, for as many steps as there are."""
         view, records, last = self._view, self._people_of, settings.last_step
         while last is None or view.step < last:
             left = 1 if last is None else last - view.step

@@ -126,7 +126,6 @@ def _words(tensor: Tensor) -> str:
 
 
 def _state(module: nn.Module) -> dict[str, Tensor]:
-    """The tensors of a module's state."""
     state = module.state_dict()
     for name, value in state.items():
         if not isinstance(value, Tensor):
@@ -172,7 +171,6 @@ def _settings(trained: Trainer | Stream) -> dict[str, Any]:
 
 
 def _accounts(trained: Trainer | Stream, delta: float) -> PersonalAccounts:
-    """The statements of all people."""
     people = trained.accounts
     if not isinstance(people, Filter):
         raise Unsupported("keep_accounts needs accounts per person: else all are charged the same, as the card says")

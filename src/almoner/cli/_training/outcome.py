@@ -88,7 +88,6 @@ def print_trained(
     picture: Path | None = None,
     keep_accounts: bool = False,
 ) -> None:
-    """Draw the private picture, print the card, and say what was written."""
     from almoner.training.saved_model import accounts_file
 
     out, card = run.folder(), trained.card

@@ -140,7 +140,6 @@ def read_settings(path: Path | None, command: str) -> dict[str, Any]:
 
 
 def _place(path: Path, name: str) -> str:
-    """The file and the line of a setting."""
     line = re.compile(rf"""\s*\[?\s*["']?{re.escape(name)}["']?\s*[=.\]]""")
     lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
     return f"{path}{next((f', line {number}' for number, each in lines if line.match(each)), '')}"
@@ -183,12 +182,10 @@ def settings_template(**chosen: object) -> str:
 
 
 def _shown(field: Any) -> object:
-    """The value by default, or an example."""
     return field.examples[0] if field.default is None else field.default
 
 
 def _why_not(name: str, command: str) -> str:
-    """The reason why a setting is none of this command."""
     if command == IMAGES:
         return "it is about tables, and steps, clip and rate are tuned already for images"
     about_images = name not in TrainSettings.model_fields
@@ -196,7 +193,6 @@ def _why_not(name: str, command: str) -> str:
 
 
 def _toml(value: object) -> str:
-    """A value as TOML writes it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):

@@ -76,7 +76,6 @@ class Runs:
         _append(self._runs.setdefault(run or own, []), noise_multiplier, sample_rate)
 
     def state(self) -> dict[str, list[Steps]]:
-        """The steps of each run, by its name."""
         return {name: list(steps) for name, steps in self._runs.items()}
 
     def missing(self, state: Mapping[str, Sequence[Sequence[float]]]) -> list[tuple[str, float, float]]:
@@ -241,7 +240,6 @@ class Hook:
         return mechanisms.gaussian_step(float(optimizer.noise_multiplier), 1.0, self._rate)
 
     def refuse(self, optimizer: DPOptimizer) -> None:
-        """Raise where the step cannot be charged; nothing is."""
         self._accountant.refuse(self.mechanism(optimizer))
 
 
@@ -533,13 +531,11 @@ def refuse_unsampled(loader: Any, said: str) -> None:
 
 
 def refuse_accumulation(optimizer: DPOptimizer) -> None:
-    """Refuse steps that add up the gradients of several batches."""
     if optimizer.accumulated_iterations != 1:
         raise Unsupported("gradients of several Poisson batches in one step have no price here: step after each batch")
 
 
 def refuse_adaptive(optimizer: DPOptimizer) -> None:
-    """Refuse adaptive clipping, which releases more than the noisy sum."""
     if isinstance(optimizer, AdaClipDPOptimizer):
         raise Unsupported(ADAPTIVE)
 

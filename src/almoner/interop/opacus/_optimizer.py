@@ -88,7 +88,6 @@ class Loader(DataLoader[Any]):
 
     @property
     def sample_rate(self) -> float:
-        """The probability with which each record is in a batch."""
         return float(self._sampler.sample_rate)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
@@ -269,7 +268,6 @@ class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
 
 
 def _refuse_replaced(optimizer: DPOptimizer) -> NoReturn:
-    """Refuse a step of the optimizer that ``individual`` has replaced."""
     forget_gradients(optimizer)
     raise ArgumentError("optimizer: this one charges nobody any more; use the one that individual() returned")
 
@@ -288,7 +286,6 @@ def _norms(gradients: list[torch.Tensor]) -> NDArray[np.float64]:
 
 
 def _sum_up(parameters: list[Any], gradients: list[torch.Tensor], weights: NDArray[np.float64]) -> None:
-    """Add the weighted sum of each parameter's gradients to its ``summed_grad``."""
     used = np.flatnonzero(weights)
     for p, gradient in zip(parameters, gradients, strict=True):
         chosen = gradient if len(used) == len(weights) else gradient[torch.from_numpy(used).to(gradient.device)]

@@ -141,12 +141,10 @@ class LinearModel:
         return {"parameters": self.parameters}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from the parameters of a stream."""
         self.parameters = np.asarray(state["parameters"], dtype=np.float64)
 
 
 def independent(noise: Any) -> Draw:
-    """Draws of a generator of NumPy."""
     return lambda sums, sigma, _rows: [each + noise.normal(0.0, sigma, size=np.shape(each)) for each in sums]
 
 
@@ -250,7 +248,6 @@ def take_steps(
 
 
 def check_course(*, average: float, decay: float, pace: float, momentum: float) -> None:
-    """Raise ArgumentError unless all are in [0, 1], and the momentum below 1."""
     _check.within(0, 1, average=average, decay=decay, pace=pace, momentum=momentum)
     if momentum == 1:
         raise ArgumentError("momentum=1 must be below 1: nothing would ever slow down")
@@ -358,7 +355,6 @@ def _lengths(x: Any) -> Array:
 
 
 def _without(x: Matrix, rows: NDArray[np.bool_]) -> Matrix:
-    """A copy with some rows set to zero."""
     copy: Any = x.copy()
     if sparse.issparse(x):
         copy.data[np.repeat(rows, np.diff(copy.indptr))] = 0.0

@@ -173,7 +173,6 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
 
     @property
     def _descent(self) -> Descent:
-        """The parameter, or what None stands for."""
         chosen = Descent() if self.descent is None else self.descent
         if not isinstance(chosen, Descent):
             raise ArgumentError(f"descent={chosen!r} must be a Descent: descent=Descent(average=0.5)")
@@ -231,7 +230,6 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
     def _book(
         self, planned: Plan, count: int, *, shares: ArrayLike | None, odometer: Boundary | None, held: LedgerRun | None
     ) -> MemoryBook:
-        """Fresh accounts for so many people, and what runs beside them. Private."""
         if shares is not None and not self.individual:
             raise ArgumentError("shares need individual=True")
         accounts: individual.Filter | Everybody
@@ -254,7 +252,6 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
         names: NDArray[Any] | None,
         observe: Callable[[int, Floats], None] | None,
     ) -> None:
-        """Take the steps, charged to this book, and set the attributes of the model."""
         chosen, step, steps = self._descent, planned.step, self.steps + self._extra_steps
         divisor = self._divisor_of(book, gradients, planned)
         most = None if chosen.stop_when_inactive is None else chosen.stop_when_inactive * divisor
@@ -410,7 +407,6 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
     def _set_model(
         self, model: LinearModel, planned: Plan, rule: StoppingAccounts | None, divisor: float, grouped: bool
     ) -> None:
-        """The public attributes of the model."""
         self.coef_, self.intercept_ = as_coefficients(model.result, intercept=self.fit_intercept)
         self.counting_ = None if rule is None else rule.answer
         chosen = self._descent

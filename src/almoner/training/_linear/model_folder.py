@@ -267,7 +267,6 @@ class ModelFolder:
             raise DataError(f"{folder}: the weights are not all numbers")
 
     def _described(self) -> dict[str, dict[str, Any]]:
-        """Shapes and types of the arrays, by name."""
         return {
             name: {"shape": list(array.shape), "dtype": str(array.dtype)}
             | ({"torch": self.torch_types[name]} if name in self.torch_types else {})

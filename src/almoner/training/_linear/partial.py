@@ -234,7 +234,6 @@ class PartialFit:
                 raise ArgumentError(f"{name}={self._own(name)!r} must be as at the first call: {value!r}")
 
     def _check_settings(self) -> None:
-        """Refuse a learning rate or a seed that breaks a rule."""
         if self._own("learning_rate") is not None:
             _check.positive(learning_rate=self._own("learning_rate"))
         if self._own("seed") is not None:
@@ -271,7 +270,6 @@ class PartialFit:
         return model
 
     def _restore(self, folder: Folder, parts: Mapping[str, Any], ledger: OnLedger | None) -> None:
-        """Take over what a folder holds."""
         fields = parts["estimator"]
         if fields["ledger"] != (None if ledger is None else ledger.key):
             raise ArgumentError(f"ledger: this model began with the stream {fields['ledger']!r}, and goes on with it")
@@ -300,7 +298,6 @@ class PartialFit:
         return getattr(self if hasattr(self, name) else self._descent, name)
 
     def _divisor(self, divisor: float | None) -> float:
-        """The number of people who are expected."""
         expected = self._own("n_people") if divisor is None else divisor
         if expected is None:
             raise ArgumentError("n_people or divisor must be given: how many people are expected in a call")
@@ -308,7 +305,6 @@ class PartialFit:
         return float(expected)
 
     def _rate(self, stream: Stream, divisor: float) -> float:
-        """The learning rate of a call."""
         return rate_of(self._own("learning_rate"), stream.planned.step, self._own("steps"), divisor)
 
     def _declared(self, classes: Sequence[Any] | NDArray[Any] | None, before: NDArray[Any] | None) -> NDArray[Any]:
@@ -365,7 +361,6 @@ class PartialFit:
         return Stream(run, {name: self._own(name) for name in (*FIXED, *UNUSED)}, classes, planned, on, path)
 
     def _described(self, stream: Stream, divisor: float) -> dict[str, Any]:
-        """The parameters of the estimator that a folder keeps."""
         names, settings = getattr(self, "feature_names_in_", None), self.get_params()  # type: ignore[attr-defined]
         return {
             "settings": {name: value for name, value in settings.items() if name != "descent"},
@@ -378,7 +373,6 @@ class PartialFit:
         }
 
     def _set_released(self, stream: Stream, divisor: float) -> None:
-        """The public attributes of the model, and its accounts."""
         state, planned, people = stream.run.current.value, stream.planned, stream.run.book.accounts
         self.classes_, self.n_iter_, self.counting_ = stream.classes, state.step, None
         self.learning_rate_ = self._rate(stream, divisor)

@@ -160,7 +160,6 @@ class PrivateSearch(Copied, Predicting, ClassifierMixin, BaseEstimator):  # type
         )
 
     def _candidates(self) -> list[dict[str, Any]]:
-        """All combinations of the grid."""
         if not isinstance(self.estimator, LogisticRegression):
             raise ArgumentError(f"estimator={self.estimator!r} must be a LogisticRegression, whose budget has a price")
         if self.estimator.noise_multiplier is not None:

@@ -121,7 +121,6 @@ class LedgerStream(Uncopyable):
         return BudgetStatement(person, used, ledger.promise(stated), stated, ledger.meaning().guess())
 
     def close(self) -> None:
-        """Close the ledger, if it was opened here."""
         if self._owned:
             self._ledger.close()
 

@@ -51,19 +51,15 @@ class Counts:
         self.losses = losses
 
     def check(self, step: Mechanism) -> None:
-        """Refuse what is not Gaussian."""
         countable(step)
 
     def most(self, step: Mechanism) -> float:
-        """The sensitivity of a step."""
         return countable(step).sensitivity
 
     def count(self, step: Mechanism, given: Floats, ids: Sequence[Hashable] | None) -> None:  # noqa: ARG002 - by row
-        """Count one step."""
         self.losses.record(countable(step), given)
 
     def state(self) -> dict[str, Any]:
-        """The counts so far."""
         return self.losses.state()
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -169,7 +165,6 @@ class Opened:
             raise Unsupported("sampling: contribute must call accounts.charge(step, norms); nothing was released")
 
     def count(self) -> None:
-        """Tell the observers what was contributed."""
         for charged, given in self.given:
             for observer in self._observers:
                 observer.count(charged, given, self.people)
@@ -441,7 +436,6 @@ class LedgerBook(_Book):
         self.record(step, opened)
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from the counts of a folder."""
         if state["accounts"] is not None:
             raise ArgumentError("budget: what began with a budget of its own goes on with it, and nothing else does")
         load_observers(self.observers, state["observers"])

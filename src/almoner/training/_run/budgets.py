@@ -128,7 +128,6 @@ def fresh_odometer(odometer: Boundary) -> Boundary:
 def least_noise_multiplier(
     budget: filters.Filter, steps: int, max_grad_norm: float, *, sample_rate: float = 1.0
 ) -> float:
-    """The least noise multiplier with which so many steps fit a budget."""
     sigma = calibrate.sigma(budget, steps, sensitivity=max_grad_norm, sample_rate=sample_rate)
     multiplier = sigma / max_grad_norm
     while multiplier * max_grad_norm < sigma:  # rounded down: then the last step would not fit

@@ -109,7 +109,6 @@ class Saves:
         self._took, self._last = 0.0, monotonic()
 
     def save(self) -> None:
-        """Write now, and measure how long it takes."""
         begun = monotonic()
         if self._write is not None:
             self._write()
@@ -117,7 +116,6 @@ class Saves:
         self._took = self._last - begun
 
     def after(self, step: int) -> None:
-        """Write if it is time, after so many steps."""
         if self._write is None:
             return
         by_time = monotonic() - self._last >= PART * self._took

@@ -114,7 +114,6 @@ class BatchContributions(Sampling):
         self._next: tuple[Any, int, Array] | None = None
 
     def contribute(self, model: Model, turnout: Turnout, accounts: AccountsPerPerson, step: Mechanism) -> Sums:
-        """Charge the people of the next batch, and give the private sum of their clipped gradients."""
         number = self._plan.factor.steps - turnout.left
         if number != self._noise.step:
             raise ArgumentError(f"step={number!r}: the noise is that of step {self._noise.step}; nothing was released")
@@ -139,7 +138,6 @@ class BatchContributions(Sampling):
         return made.sums
 
     def released(self) -> None:
-        """Keep what the members contributed."""
         if self._next is not None:
             members, turn, given = self._next
             self._past[members, turn], self._done = given, self._charged
@@ -222,7 +220,6 @@ class Rows:
         return _audit_hook.Part(self._noise, "rows", factor=self._noise.factor, step=self._noise.step)
 
     def normal(self, mean: float, sigma: float, size: int) -> Array:
-        """The next row, times sigma."""
         row = self._noise.next()
         if len(row) != size:
             raise ArgumentError(f"size={size!r} must be that of the noise, {len(row)}")

@@ -73,7 +73,6 @@ class Announced:
 
     @classmethod
     def read(cls, line: str) -> Self:
-        """The release that a line of the journal announces."""
         fields = json.loads(line)
         people = fields.pop("people", None)
         return cls(people=None if people is None else tuple(people), mechanism=mechanisms.from_fields(fields))

@@ -63,7 +63,6 @@ class TorchModel:
         return _norm(self._gradients.parameters) <= self._largest  # False where it is not a number
 
     def state(self) -> dict[str, Any]:
-        """The module's state and the optimizer's. Public."""
         return {"module": self._module.state_dict(), "optimizer": self._optimizer.state_dict()}
 
     def load(self, state: Mapping[str, Any]) -> None:

@@ -91,7 +91,6 @@ class Run:
         self.current.update(reason=self.current.value.reason or reason)
 
     def save(self) -> None:
-        """Keep the parts, if there is a folder."""
         if self.folder is not None:
             state = self.current.value
             parts = {

@@ -318,6 +318,5 @@ def refuse_others(weights: Array, active: NDArray[np.bool_]) -> None:
 
 
 def checked_sampling(sampling: object) -> None:
-    """Refuse what is no sampling."""
     if not isinstance(sampling, Sampling):
         raise ArgumentError(f"sampling={sampling!r} must be training.FullBatch(), Poisson(rate) or FixedBatches(size)")

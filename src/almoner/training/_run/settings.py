@@ -100,7 +100,6 @@ class Settings:
         return fixed | {"batches": "" if self.batches is None else self.batches.describe()}
 
     def current(self) -> CurrentState:
-        """The state that a run begins with."""
         return CurrentState(
             TrainingState(
                 max_grad_norm=self.max_grad_norm,
@@ -115,7 +114,6 @@ class Settings:
         return _step(noise_multiplier * clip, clip if self.batches is None else self.batches.most, rate)
 
     def first_step(self) -> Gaussian | SampledGaussian:
-        """The step that the run begins with."""
         return self.step(self.noise_multiplier, self.max_grad_norm, self.sampling.rate)
 
     def check_first_step(self, *priced: object) -> None:
@@ -207,7 +205,6 @@ def check_shares(shares: Any, saved: Mapping[str, Any] | None) -> None:
 
 
 def checked_callbacks(callbacks: Iterable[Any]) -> Sequence[Any]:
-    """The callbacks in a tuple; each must be a function of the run."""
     listed = tuple(callbacks) if isinstance(callbacks, Iterable) else (None,)
     if not all(map(callable, listed)):
         raise ArgumentError("callbacks must be a list of functions of the run")

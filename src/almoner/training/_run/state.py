@@ -52,7 +52,6 @@ class TrainingState:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> "TrainingState":
-        """The state that ``to_fields`` described."""
         released = {mechanisms.from_fields(described): times for described, times in fields["released"]}
         return cls(
             **{name: fields[name] for name in PLAIN},
@@ -70,13 +69,10 @@ class CurrentState:
 
     @classmethod
     def of_step(cls, step: Gaussian) -> Self:
-        """The state of a run before the first of such steps."""
         return cls(TrainingState(max_grad_norm=step.sensitivity, noise_multiplier=step.sigma / step.sensitivity))
 
     def update(self, **changes: Any) -> None:
-        """Replace the state by one with other values of these fields."""
         self.value = replace(self.value, **changes)
 
     def add_release(self, mechanism: Mechanism) -> None:
-        """Count a release, for which people have been charged."""
         self.value = self.value.with_release(mechanism)

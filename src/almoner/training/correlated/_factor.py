@@ -208,7 +208,6 @@ class Window:
         self._vectors: Array | None = None
 
     def add(self, vector: Array) -> None:
-        """Keep a vector."""
         if not self._length:
             return
         if self._vectors is None:
@@ -331,7 +330,6 @@ class Noise:
 
 
 def _checked(key: int | None) -> int:
-    """The key, or one from the operating system."""
     key = secrets.randbits(128) if key is None else key
     if isinstance(key, bool) or not isinstance(key, int) or not 0 <= key < KEYS:
         raise ArgumentError("key must be a whole number in [0, 2^128)")  # not its value

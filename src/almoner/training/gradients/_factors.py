@@ -86,12 +86,10 @@ class Factor(ABC):
 
     @property
     def first(self) -> Tensor:
-        """The first of them."""
         return next(iter(self.values.values()))
 
     @property
     def nbytes(self) -> int:
-        """The memory that its numbers take."""
         return sum(part.numel() * part.element_size() for part in self.values.values())
 
     @abstractmethod
@@ -283,7 +281,6 @@ def _combined(factors: Sequence[Factor]) -> Factor:
 
 
 def grouped_by_person(factors: Factors, place: Tensor, people: int, most: int) -> Factors:
-    """Group the factors of records by person, as ``Factor.grouped_by_person``."""
     with exact():
         return [factor and factor.grouped_by_person(place, people, most).cheapest() for factor in factors]
 
@@ -302,7 +299,6 @@ def of_one_person(before: Factors, factors: Factors, parameters: Sequence[nn.Par
 
 
 def gradients_of(factors: Factors, person: int) -> list[Tensor | None]:
-    """One person's gradient of each parameter."""
     return [factor if factor is None else factor.gradient_of(person) for factor in factors]
 
 

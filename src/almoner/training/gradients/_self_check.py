@@ -119,7 +119,6 @@ def _compare(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tens
 
 
 def _double(value: Tensor) -> Tensor:
-    """Floating-point numbers in double precision; all else as it is."""
     return value.double() if value.is_floating_point() else value
 
 
@@ -219,7 +218,6 @@ def _untainted(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> No
 
 
 def _ends(inputs: Inputs) -> tuple[int, ...]:
-    """The numbers of the first record and of the last, if there are two."""
     return (0, len(inputs[0]) - 1) if len(inputs[0]) > 1 else ()
 
 

@@ -272,7 +272,6 @@ class Whitened(nn.Module):
         self.axes = features.mT @ (vectors / lengths * scales).to(features)
 
     def _normalised(self, images: Tensor) -> Tensor:
-        """(records, features)."""
         features: Tensor = self.transform(images)
         if features.shape[1] % self.groups:
             raise ArgumentError(f"groups={self.groups} must divide the {features.shape[1]} channels of the features")
@@ -337,7 +336,6 @@ def _apply(transform: Callable[[Tensor], Tensor], images: NDArray[np.generic]) -
 
 
 def _digest(images: NDArray[np.generic], batch: int) -> str:
-    """A digest of the values, their type and shape."""
     digest = hashlib.sha256(f"{images.dtype.str} {images.shape}".encode())
     for start in range(0, len(images), batch):
         digest.update(np.ascontiguousarray(images[start : start + batch]).tobytes())
