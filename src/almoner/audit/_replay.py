@@ -186,17 +186,14 @@ def replay(
     return Report(findings, len(first.run.calls), len(people), revealed)
 
 
+@dataclass(eq=False)
 class _Auditor(Generic[Data]):
     """Replays of one recorded run."""
 
-    def __init__(
-        self,
-        pipeline: Pipeline[Data],
-        first: _Played,
-        tolerance: float,
-        number: Callable[[Any], int] | None,
-    ) -> None:
-        self._pipeline, self._first, self._tolerance, self._number = pipeline, first, tolerance, number
+    _pipeline: Pipeline[Data]
+    _first: _Played
+    _tolerance: float
+    _number: Callable[[Any], int] | None
 
     def pairs(self, data: Data, gone: Data, other: Data | None, person: Any) -> list[Pair]:
         absent = self._frozen(gone, person, None)

@@ -67,11 +67,7 @@ class Gradients(Protocol):
         """
 
     def weighted_sum(self, weights: Array) -> Array:
-        """The sum over people of weight times gradient, private, at the current parameters.
-
-        Args:
-            weights: (n,), private. A person of weight zero is left out, whatever their gradient is.
-        """
+        """The sum over people of weight, (n,), times gradient, private; who has weight zero is left out."""
 
 
 class LinearModel:

@@ -305,11 +305,7 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
         """Accounts that are asked, after the planned steps, how many people are still active; None: nobody asks.
 
         Their price is booked in each account at once. The planned steps are charged directly, which everybody can pay;
-        the steps after them are counted, and who is out before that is in the first count. ``most``, public: so many
-        may have dropped out.
-
-        Guarantee: as for ``Dropouts`` and ``StillActive``.
-        Source: theory 5.8; docs/proofs/dropouts.md.
+        the steps after them are counted, and who is out before that is in the first count.
         """
         people, drops = book.accounts, planned.drops
         if counting is not None:

@@ -49,22 +49,14 @@ UNUSED = {"individual": True, "extra_steps": 0, "momentum": 0.0, "decay": 0.0, "
 
 @dataclass(slots=True, eq=False, repr=False)
 class Stream:
-    """The run that goes on from one call to the next.
+    """The run that goes on from one call to the next."""
 
-    Attributes:
-        run: its parts; the folder is open during a call alone.
-        settings: of the estimator, which the first call decides.
-        classes, planned: public.
-        ledger: the stream on its ledger, or None.
-        path: of the folder that it goes on from, or None.
-    """
-
-    run: Run
-    settings: dict[str, Any]
-    classes: NDArray[Any]
+    run: Run  # its folder is open during a call alone
+    settings: dict[str, Any]  # of the estimator, which the first call decides
+    classes: NDArray[Any]  # public, as is what is planned
     planned: Plan
     ledger: LedgerStream | None
-    path: Path | None
+    path: Path | None  # of the folder that it goes on from
     process: OwnProcess = field(default_factory=OwnProcess)
 
     @property

@@ -178,8 +178,8 @@ class _Book:
         current: CurrentState,
         draw: Draw,
         observers: Sequence[Observer],
-        folder: Any,
-        before: Callable[[], object],
+        folder: Any = None,
+        before: Callable[[], object] = lambda: None,
     ) -> None:
         self.current, self._draw, self.observers = current, draw, tuple(observers)
         self._folder, self.before = folder, before
@@ -369,7 +369,7 @@ class LedgerBook(_Book):
     """The accounts of a stream on a ledger: each release is one transaction there, and a folder keeps its sums before.
 
     Observers are told once the ledger has charged; with ``spread`` each person pays one part in so many of what that
-    person has left, at most; ``before`` is called before noise is drawn.
+    person has left, at most.
 
     Guarantee: that of ``LedgerStream.release``.
     Source: theory 5.1; docs/proofs/one-account.md, "Streams".
@@ -385,11 +385,9 @@ class LedgerBook(_Book):
         draw: Draw,
         *,
         observers: Sequence[Observer] = (),
-        folder: Any = None,
-        before: Callable[[], object] = lambda: None,
         spread: int = 1,
     ) -> None:
-        super().__init__(current, draw, observers, folder, before)
+        super().__init__(current, draw, observers)
         self._stream, self._spread = stream, spread
 
     check = _Book.check_observed
@@ -470,11 +468,9 @@ def countable(mechanism: Mechanism, *, by: str = "losses") -> Gaussian | Sampled
     return mechanism
 
 
-def _same(saved: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
-    """True if a saved filter or odometer makes the promise of this one."""
-    return _parameters(saved) == _parameters(own)
-
-
-def _parameters(state: Mapping[str, Any]) -> tuple[object, ...]:
-    """The class and parameters in a saved state, but for the share for failures: the first charge may have set it."""
-    return state.get("filter"), state.get("odometer"), {**state["parameters"], "sum_delta": None}
+def _same(*states: Mapping[str, Any]) -> bool:
+    """True if saved filters or odometers make one promise; the first charge may have set the share for failures."""
+    one, other = (
+        (each.get("filter"), each.get("odometer"), {**each["parameters"], "sum_delta": None}) for each in states
+    )
+    return one == other
