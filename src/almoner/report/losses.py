@@ -145,8 +145,7 @@ def means(
     A mean shows which groups lose more privacy than others; it is no bound for any person.
 
     Args:
-        epsilons: name of the accounting -> (people,) epsilons, private.
-        groups: (people,) private; a label for each person.
+        epsilons, groups: private, as of ``quantiles``.
 
     Returns:
         Rows of the accounting's name, the group (None: all people) and the mean; inf where one person has no bound.

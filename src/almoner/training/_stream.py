@@ -48,9 +48,7 @@ class Stream(Uncopyable):
     An account for each person pays off here: a person who is in three of two hundred updates pays for three.
 
     Args:
-        module: public. A PyTorch module; see ``training.Gradients`` for what it may consist of.
-        loss: public. One loss for each record: ``nn.CrossEntropyLoss(reduction="none")``.
-        optimizer: public. Any optimizer of the module's parameters; it sees noisy gradients only.
+        module, loss, optimizer: public. As of ``Trainer``.
         budget: public. A fresh filter: what each person may spend in all updates that there will ever be; nothing else
             can spend it after that. Or ``Target(epsilon, delta)``. Or a fresh odometer: each person has a running bound
             on what this stream has cost so far, and nobody is left out; noise_multiplier must be given. Or an
@@ -64,8 +62,7 @@ class Stream(Uncopyable):
         watch: public. A fresh odometer beside the budget: each person's running bound at any time.
         folder: private: a path, or ``RunFolder(path, resume=True)``: the stream goes on from it after a crash or in
             another process. It is saved after every update.
-        compute: public. Views of records and memory: ``Compute(views=, memory=)``.
-        seed: public. Repeats a run on the same machine with the same versions: NOT private.
+        compute, seed: public. As of ``Trainer``, but for processes: ``Compute(views=, memory=)``.
 
     Guarantee: the parameters after every update are together as private as the budget says, for adding or removing any
         one person with all of that person's records in all updates. Who is in an update, and which records come, may
@@ -109,12 +106,9 @@ class Stream(Uncopyable):
             how: dict[str, Any] = {"noise_multiplier": noise_multiplier, "max_grad_norm": max_grad_norm}
             chosen = picked(whole, steps=updates or 1, **how)
             self._settings = Settings(
-                budget=chosen.budget if self._ledger is None else self._ledger.budget,
-                odometer=chosen.odometer,
-                why=chosen.why,
+                **(chosen if self._ledger is None else chosen._replace(budget=self._ledger.budget))._asdict(),
                 max_grad_norm=float(max_grad_norm),
                 divisor=1.0,
-                noise_multiplier=chosen.noise_multiplier,
                 steps=updates,
                 sampling=sampling,
                 seeded=seed is not None,

@@ -134,13 +134,10 @@ class Trainer:
             plan, how = None, {"sample_rate": sampling.rate, "individual": individual}
             chosen = picked(budget, steps=steps, noise_multiplier=noise, max_grad_norm=clip, **how)  # type: ignore[arg-type]
         self._settings = Settings(
-            budget=chosen.budget,
-            odometer=chosen.odometer,
-            why=chosen.why,
+            **chosen._asdict(),
             max_grad_norm=clip,
             divisor=float(divisor) / (1 if plan is None else plan.count),
             batches=plan,
-            noise_multiplier=chosen.noise_multiplier,
             steps=steps,
             last_step=None if steps is None else steps + (sampling.extra_steps if individual else 0),
             individual=individual,

@@ -1,6 +1,6 @@
 """Tables from CSV and Parquet files as features, labels and people, by a public schema (extra ``sklearn``).
 
-:func:`read` gives the columns that a schema needs; :func:`encode`, :func:`labels` and :func:`people` make of them what
+:func:`read` gives the columns that a schema needs; :func:`encode`, :func:`labels` and :func:`owners` make of them what
 training takes. The features of a row depend on that row and on the schema, never on other rows, so encoding costs no
 privacy. Messages name the column and the rule; they hold no entry, row number or count. Those of entries that cannot be
 read are in :func:`misfits`, and in the note of the error that refuses a column: PRIVATE, for the data holder.
@@ -347,12 +347,6 @@ def labels(table: Table, schema: Schema) -> NDArray[np.int64]:
     if (codes < 0).any():
         raise DataError(f"column {schema.target!r}: entries must be among the classes or aliases that the schema names")
     return codes
-
-
-def people(table: Table, schema: Schema) -> NDArray[np.int64] | None:
-    """(rows,) the number of the person to whom each row belongs, private; None where each row is a person."""
-    names = owners(table, schema)
-    return None if names is None else np.asarray(np.unique(names, return_inverse=True)[1])
 
 
 def owners(table: Table, schema: Schema) -> NDArray[np.str_] | None:

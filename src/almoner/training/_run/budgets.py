@@ -3,7 +3,7 @@
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf, nextafter
-from typing import Any
+from typing import Any, NamedTuple
 
 from almoner import _check, filters, individual, mechanisms
 from almoner._search import least
@@ -37,8 +37,7 @@ class Target:
         _check.between(0, 1, delta=self.delta)
 
 
-@dataclass(frozen=True, slots=True)
-class Picked:
+class Picked(NamedTuple):
     """A budget (None: there is an odometer alone), the reason for it, and the noise. Every field is public."""
 
     budget: filters.Filter | None

@@ -10,7 +10,7 @@ Source: theory 5.11; docs/proofs/correlated-noise.md
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from math import floor, inf, nextafter
 from typing import Any
@@ -86,7 +86,7 @@ def noise_for(plan: BatchPlan, picked: Picked, *, given: float | None, clip: flo
         )
     if given is not None:
         return picked
-    return replace(picked, noise_multiplier=picked.noise_multiplier * (plan.together / clip) * (1 + 1e-12))
+    return picked._replace(noise_multiplier=picked.noise_multiplier * (plan.together / clip) * (1 + 1e-12))
 
 
 class BatchContributions(Sampling):

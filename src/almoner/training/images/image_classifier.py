@@ -75,16 +75,14 @@ class ImageClassifier:
     """A private model of images without public data: a linear model on features that drawings were enough for.
 
     Args:
-        epsilon: public, nats. The guarantee for each person.
-        delta: public, in (0, 1).
+        epsilon, delta: public. The guarantee for each person.
         classes: public. The labels.
         n_people: public. The number of people, which sums are divided by; it need not be exact.
         kind: public. What the images look like: "strokes" (writing on black), "objects" (one thing on black) or
             "scenes" (photographs); or which drawings stand in for them.
         folder: private. Where features are kept, so that they are computed once; None: nowhere.
         dimensions: public. How many features of each image are kept; None: 2000 of scenes, 500 of others.
-        seed: public. None: noise from a generator seeded by the operating system. A number makes the run reproducible
-            and therefore NOT private.
+        seed: public. As of ``LogisticRegression``: a number makes the run reproducible and therefore NOT private.
 
     Attributes:
         card_: the guarantee (:class:`almoner.training.Card`), after ``fit``; public.
