@@ -81,12 +81,7 @@ def stopped_in_order(out: Path, ledger: str | None = None, key: str | None = Non
 
 
 def print_trained(
-    trained: "Trained",
-    run: RunOptions,
-    *,
-    title: str = "",
-    picture: Path | None = None,
-    keep_accounts: bool = False,
+    trained: "Trained", run: RunOptions, *, title: str = "", picture: Path | None = None, keep_accounts: bool = False
 ) -> None:
     from almoner.training.saved_model import accounts_file
 

@@ -42,10 +42,7 @@ OF_TRAIN = dict(
     tune_learning_rate=f"write `learning_rate = [{{}}]` in tune.toml, and `{_TUNE} --settings tune.toml`",
     tune_max_grad_norm=f"write `max_grad_norm = [{{}}]` in tune.toml, and `{_TUNE} --settings tune.toml`",
     images=f"write `{_IMAGES}`",
-    **dict.fromkeys(
-        ("classes", "people", "kind", "shape", "drawings"),
-        f"it is about images: write `{_IMAGES}`",
-    ),
+    **dict.fromkeys(("classes", "people", "kind", "shape", "drawings"), f"it is about images: write `{_IMAGES}`"),
 )
 """Options that `almoner train` once had, or other commands have: the line to write."""
 OF_TUNE = {

@@ -22,11 +22,4 @@ with _extras.need("opacus", "torch", extra="opacus"):
     from almoner.interop.opacus._engine import Accountant, FixedAccountant, OdometerAccountant, PrivacyEngine
     from almoner.interop.opacus._optimizer import IndividualOptimizer, individual
 
-__all__ = [
-    "Accountant",
-    "FixedAccountant",
-    "IndividualOptimizer",
-    "OdometerAccountant",
-    "PrivacyEngine",
-    "individual",
-]
+__all__ = ["Accountant", "FixedAccountant", "IndividualOptimizer", "OdometerAccountant", "PrivacyEngine", "individual"]
