@@ -20,16 +20,8 @@ with _extras.need("torch", extra="torch"):
     from torch.utils import data
 
 from almoner.training._accounts.people import ids_and_rows
-from almoner.training.gradients._batches import (
-    Batch,
-    ByPerson,
-    Column,
-    Inputs,
-    as_inputs,
-    as_tensor,
-    check_batch,
-    selected,
-)
+from almoner.training.gradients import _batches
+from almoner.training.gradients._batches import Batch, Column, Inputs, as_inputs, as_tensor, check_batch
 from almoner.training.gradients._self_check import evaluation_mode
 
 __all__ = ["Records", "Values", "as_records", "checked_records", "correct", "means_by_person", "values_by_record"]
@@ -66,8 +58,8 @@ class Records:
         self._rows = {} if ids is None else {each: number for number, each in enumerate(ids)}
 
     @cached_property
-    def _by_person(self) -> ByPerson | None:
-        return None if self.people is None else ByPerson(self.people, self._at_least)
+    def _by_person(self) -> _batches.ByPerson | None:
+        return None if self.people is None else _batches.ByPerson(self.people, self._at_least)
 
     @property
     def person_count(self) -> int:
@@ -98,7 +90,7 @@ class Records:
         records, new_numbers = torch.from_numpy(people), None
         if self._by_person is not None:
             records, new_numbers, _ = self._by_person.of(records)
-        return Records(self.inputs.select(records), selected(self.targets, records), new_numbers)
+        return Records(self.inputs.select(records), _batches.selected(self.targets, records), new_numbers)
 
 
 def _as_rows(

@@ -31,10 +31,10 @@ from almoner.training._run.budgets import Target, picked
 from almoner.training._run.distributed import Processes, noise_generator
 from almoner.training._run.ending import Interruptions, Saves
 from almoner.training._run.folder import Folder, RunFolder
-from almoner.training._run.models import TorchModel
+from almoner.training._run.models import TorchModel, check_optimizer
 from almoner.training._run.run import Run
 from almoner.training._run.samplings import Beginning, FullBatch, Sampling, Turnout, checked_sampling
-from almoner.training._run.settings import RENAMED, Compute, Settings, Watched, check_optimizer, watched
+from almoner.training._run.settings import RENAMED, Compute, Settings, Watched, watched
 from almoner.training.correlated._kinds import FixedBatches
 from almoner.training.gradients import Gradients
 from almoner.training.gradients._batches import check_batch

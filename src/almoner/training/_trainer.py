@@ -34,20 +34,10 @@ from almoner.training._run.distributed import Processes, noise_generator
 from almoner.training._run.ending import Interruptions, Saves
 from almoner.training._run.fixed_batches import BatchContributions, batch_plan, noise_for
 from almoner.training._run.folder import Folder, RunFolder
-from almoner.training._run.models import TorchModel
+from almoner.training._run.models import TorchModel, check_optimizer
 from almoner.training._run.run import Run
 from almoner.training._run.samplings import Beginning, FullBatch, Sampling, Turnout, checked_sampling
-from almoner.training._run.settings import (
-    RENAMED,
-    Compute,
-    Settings,
-    Watched,
-    check_losses,
-    check_optimizer,
-    check_shares,
-    checked_callbacks,
-    watched,
-)
+from almoner.training._run.settings import RENAMED, Compute, Settings, Watched, check_shares, checked_callbacks, watched
 from almoner.training.correlated._kinds import FixedBatches
 from almoner.training.gradients import Gradients
 
@@ -262,7 +252,7 @@ class Trainer:
             raise ArgumentError(
                 f"people: the sampling has {slots} slots, from 0, so there are so many accounts, no more"
             )
-        check_losses(watch.losses, records.person_count, settings)
+        settings.check_losses(watch.losses, records.person_count)
         settings.check_first_step(caller, watch.odometer)
         if settings.individual and watch.odometer is not None:
             PersonOdometer(1, watch.odometer)  # refuses those that cannot be kept for each person

@@ -20,15 +20,7 @@ import numpy as np
 
 from almoner import _audit_hook, _check, individual, mechanisms
 from almoner.errors import ArgumentError, Unsupported
-from almoner.training._accounts.counting import (
-    ActiveAnswer,
-    Counter,
-    DropoutCount,
-    SquareRoot,
-    StoppingAccounts,
-    Tree,
-    rounded,
-)
+from almoner.training._accounts.counting import ActiveAnswer, DropoutCount, SquareRoot, StoppingAccounts, Tree, rounded
 from almoner.training._run.books import publish
 
 __all__ = ["Dropouts", "SquareRoot", "StillActive", "Tree"]
@@ -71,12 +63,12 @@ class Dropouts(StoppingAccounts):
     def __init__(
         self,
         people: individual.Filter,
-        counter: Counter,
+        counter: Tree | SquareRoot,
         *,
         noise: np.random.Generator | None = None,
         least: float = LEAST,
     ) -> None:
-        if not isinstance(counter, Counter):
+        if not isinstance(counter, Tree | SquareRoot):
             raise ArgumentError(f"counter={counter!r} must be a Tree or a SquareRoot")
         if isinstance(people, individual.Filter) and not people.refundable(counter.mechanism):
             raise Unsupported(

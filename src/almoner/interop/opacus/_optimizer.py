@@ -21,15 +21,7 @@ from almoner import _check, filters, mechanisms, odometers
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import Filter
 from almoner.individual import Odometer as PersonOdometer
-from almoner.interop.opacus._engine import (
-    SHUFFLED,
-    Hook,
-    forget_gradients,
-    rate,
-    refuse_accumulation,
-    refuse_unsampled,
-    steps_that_fit,
-)
+from almoner.interop.opacus import _engine
 from almoner.training.books import Bounds, MemoryBook
 
 __all__ = ["IndividualOptimizer", "individual"]
@@ -164,15 +156,16 @@ def individual(
     if type(optimizer) is not DPOptimizer:
         kind = type(optimizer).__name__
         raise Unsupported(f"optimizer: {kind} is not a plain DPOptimizer, as make_private gives it (flat, no ghost)")
-    refuse_unsampled(data_loader, SHUFFLED)
+    _engine.refuse_unsampled(data_loader, _engine.SHUFFLED)
     if not collate_keeps_order and data_loader.collate_fn.wrapped_collator_fn is not default_collate:
         raise Unsupported("data_loader: its collate_fn may sort or drop records: if not, say collate_keeps_order=True")
     if not isinstance(getattr(people, "budget", None), filters.Filter):
         raise ArgumentError("people must be accounts per person: individual.Filter(len(data_set), budget)")
-    if not len(people.spent()) == len(data_loader.dataset) == data_loader.batch_sampler.num_samples:
+    sampler = data_loader.batch_sampler
+    if not len(people.spent()) == len(data_loader.dataset) == sampler.num_samples:
         raise ArgumentError("people must have one account for each record of the data set")
-    step = mechanisms.gaussian_step(optimizer.noise_multiplier, 1.0, rate(data_loader.batch_sampler.sample_rate))
-    steps_that_fit(people.budget, step, len(data_loader))  # for a person who is always clipped
+    step = mechanisms.gaussian_step(optimizer.noise_multiplier, 1.0, _engine.rate(sampler.sample_rate))
+    _engine.steps_that_fit(people.budget, step, len(data_loader))  # for a person who is always clipped
     loader = Loader(data_loader, max_physical_batch_size)
     count = len(people.spent())
     book = MemoryBook(people, people=count, observers=[] if watch is None else [Bounds(watch, count)])
@@ -228,7 +221,7 @@ class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
         """Charge each person at a batch's first piece, then sum the contributions of those who paid."""
         if self._step_skip_queue:
             raise Unsupported(SPLIT)
-        refuse_accumulation(self)
+        _engine.refuse_accumulation(self)
         for p in self.params:
             _check_processed_flag(p.grad_sample)
         gradients = self.grad_samples
@@ -258,8 +251,8 @@ class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
             p.summed_grad = None  # a batch whose pieces were not all drawn: paid for, not released
         bounds = self.bounds
         sigma = self.noise_multiplier * self.max_grad_norm
-        step = mechanisms.gaussian_step(sigma, self.max_grad_norm, rate(self._loader.sample_rate))
-        if isinstance(self.step_hook, Hook):
+        step = mechanisms.gaussian_step(sigma, self.max_grad_norm, _engine.rate(self._loader.sample_rate))
+        if isinstance(self.step_hook, _engine.Hook):
             self.step_hook.refuse(self)
         opened = self._book.open(step)
         active = np.asarray(opened.charge(step, bounds))
@@ -268,7 +261,7 @@ class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
 
 
 def _refuse_replaced(optimizer: DPOptimizer) -> NoReturn:
-    forget_gradients(optimizer)
+    _engine.forget_gradients(optimizer)
     raise ArgumentError("optimizer: this one charges nobody any more; use the one that individual() returned")
 
 

@@ -30,7 +30,7 @@ from almoner._uncopyable import OwnProcess, Uncopyable
 from almoner.errors import ArgumentError, Unsupported
 from almoner.training.correlated._kinds import square_root_series
 
-__all__ = ["ActiveAnswer", "Counter", "DropoutCount", "SquareRoot", "StoppingAccounts", "Tree", "rounded"]
+__all__ = ["ActiveAnswer", "DropoutCount", "SquareRoot", "StoppingAccounts", "Tree", "rounded"]
 
 
 @dataclass(frozen=True)
@@ -121,10 +121,6 @@ class SquareRoot:
         for step in range(self.steps):
             draws[step] = noise.normal(0.0, self.sigma)
             yield float(draws[: step + 1] @ self._coefficients[step::-1])
-
-
-Counter = Tree | SquareRoot
-"""A running count over a number of steps: exact sums plus noise whose law is known in advance. Public."""
 
 
 def rounded(value: float, sigma: float) -> float:

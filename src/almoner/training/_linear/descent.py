@@ -39,8 +39,8 @@ from almoner.training._run.samplings import Clipped, FullBatch, Turnout
 from almoner.training._run.state import CurrentState
 
 __all__ = [
-    "LinearModel", "LogisticGradients", "Matrix", "as_coefficients", "check_course", "descend", "independent",
-    "probabilities", "scores", "take_steps",
+    "LinearModel", "LogisticGradients", "Matrix", "check_course", "descend", "independent", "probabilities", "scores",
+    "take_steps",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
@@ -127,6 +127,12 @@ class LinearModel:
         """The last iterate, or the mean of those that are averaged."""
         return self.parameters if self._average == 0 else np.asarray(self._total / self._count)
 
+    def coefficients(self, *, intercept: bool) -> tuple[Array, Array]:
+        """(columns, features) coefficients and (columns,) intercepts of the result, as scikit-learn has them."""
+        found = self.result
+        weights = found[:-1] if intercept else found
+        return np.ascontiguousarray(weights.T), found[-1].copy() if intercept else np.zeros(found.shape[1])
+
     @property
     def share(self) -> float:
         """The share of the iterates whose mean is the result: more than planned where the run went on for longer."""
@@ -142,12 +148,6 @@ class LinearModel:
 
 def independent(noise: Any) -> Draw:
     return lambda sums, sigma, _rows: [each + noise.normal(0.0, sigma, size=np.shape(each)) for each in sums]
-
-
-def as_coefficients(parameters: Array, *, intercept: bool) -> tuple[Array, Array]:
-    """(columns, features) coefficients and (columns,) intercepts, as scikit-learn has them."""
-    weights = parameters[:-1] if intercept else parameters
-    return np.ascontiguousarray(weights.T), parameters[-1].copy() if intercept else np.zeros(parameters.shape[1])
 
 
 @_check.renamed({name: f"descent=training.Descent({name}=...)" for name in ("average", "momentum", "decay", "pace")})

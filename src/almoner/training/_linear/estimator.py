@@ -20,14 +20,7 @@ from almoner.training._accounts.counting import DropoutCount, StoppingAccounts, 
 from almoner.training._accounts.holder_report import ShareHistory
 from almoner.training._accounts.people import Everybody
 from almoner.training._card import Boundary
-from almoner.training._linear.descent import (
-    LinearModel,
-    LogisticGradients,
-    as_coefficients,
-    check_course,
-    independent,
-    take_steps,
-)
+from almoner.training._linear.descent import LinearModel, LogisticGradients, check_course, independent, take_steps
 from almoner.training._linear.model_folder import PersonalAccounts
 from almoner.training._linear.noise_plan import Plan, plan, rate_of
 from almoner.training._linear.partial import Features, Floats, PartialFit
@@ -403,7 +396,7 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
     def _set_model(
         self, model: LinearModel, planned: Plan, rule: StoppingAccounts | None, divisor: float, grouped: bool
     ) -> None:
-        self.coef_, self.intercept_ = as_coefficients(model.result, intercept=self.fit_intercept)
+        self.coef_, self.intercept_ = model.coefficients(intercept=self.fit_intercept)
         self.counting_ = None if rule is None else rule.answer
         chosen = self._descent
         self.card_ = planned.card(

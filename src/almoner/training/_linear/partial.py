@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +19,7 @@ from almoner.ledger import Ledger
 from almoner.mechanisms import Gaussian
 from almoner.training._accounts.people import ids_and_rows
 from almoner.training._card import Card
-from almoner.training._linear.descent import LinearModel, LogisticGradients, as_coefficients, independent
+from almoner.training._linear.descent import LinearModel, LogisticGradients, independent
 from almoner.training._linear.model_folder import PersonalAccounts
 from almoner.training._linear.noise_plan import Plan, plan, rate_of
 from almoner.training._linear.wrappers import labels_of, validated
@@ -60,10 +60,9 @@ class Stream:
     process: OwnProcess = field(default_factory=OwnProcess)
 
     @property
-    def parameters(self) -> Floats:
-        """The model's parameters, public."""
-        parameters: Floats = self.run.model.parameters  # type: ignore[attr-defined]
-        return parameters
+    def model(self) -> LinearModel:
+        """The model that is trained, public."""
+        return cast(LinearModel, self.run.model)
 
     @contextmanager
     def alone(self, *, new: bool = False) -> Iterator[None]:
@@ -108,7 +107,7 @@ class Stream:
 
     def update(self, turnout: Turnout) -> None:
         """Charge the people who are there, take the step, and keep it before anybody is told."""
-        run, parameters, state = self.run, self.parameters, self.run.current.value
+        run, parameters, state = self.run, self.model.parameters, self.run.current.value
         try:
             run.take(turnout, self.planned.step)
             run.save()
@@ -368,7 +367,7 @@ class PartialFit:
         state, planned, people = stream.run.current.value, stream.planned, stream.run.book.accounts
         self.classes_, self.n_iter_, self.counting_ = stream.classes, state.step, None
         self.learning_rate_ = self._rate(stream, divisor)
-        self.coef_, self.intercept_ = as_coefficients(stream.parameters, intercept=bool(self._own("fit_intercept")))
+        self.coef_, self.intercept_ = stream.model.coefficients(intercept=bool(self._own("fit_intercept")))
         self.accounts_ = PersonalAccounts(people, planned.delta, stream=stream.ledger or people)
         self.holder_report_ = self.odometer_ = None
         self.card_ = planned.card(

@@ -20,15 +20,8 @@ from torch.nn.utils.parametrize import is_parametrized
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
 from almoner.errors import Unsupported
-from almoner.training.gradients._factors import (
-    Dense,
-    Factor,
-    OuterProducts,
-    ParameterFactors,
-    SparseRows,
-    full,
-    products_cost_less,
-)
+from almoner.training.gradients import _factors
+from almoner.training.gradients._factors import Dense, Factor, OuterProducts, ParameterFactors, SparseRows, full
 
 __all__ = ["Call", "Kinds", "factors_of", "refuse_unsupported", "rule_of", "spread_out"]
 
@@ -243,7 +236,7 @@ def _of_patches(layer: _ConvNd, x: Tensor, b: Tensor, groups: int) -> Factor:
         return OuterProducts(_patches(layer, x[rows]), b[rows], shape, order, groups)
 
     places, patch = b.shape[1], prod(shape[1:]) * groups
-    if products_cost_less(places, patch, b.shape[2], groups):
+    if _factors.products_cost_less(places, patch, b.shape[2], groups):
         return products(slice(None))
     g = b.new_empty(b.shape[0], *shape)
     for rows in _few_at_once(x, places * patch):
