@@ -19,7 +19,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
 from math import factorial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -274,8 +274,7 @@ def _scale(name: str, value: float | Fraction | NDArray[np.float64], size: int, 
 
 def _shift(exponents: NDArray[np.integer], law: Law) -> Words:
     """By how much the upper words are shifted, for scales below 2**exponents."""
-    shift: Words = np.clip(53 + law.parts.bit_length() - 1 - exponents, 1, 63).astype(np.uint64)
-    return shift
+    return cast(Words, np.clip(53 + law.parts.bit_length() - 1 - exponents, 1, 63).astype(np.uint64))
 
 
 @dataclass(frozen=True, slots=True)

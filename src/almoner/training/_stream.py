@@ -10,7 +10,7 @@ Source: theory 5.1 to 5.3, 5.7; Feldman & Zrnic (2021), Algorithms 3 and 8
 from collections.abc import Callable, Hashable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -207,8 +207,7 @@ class Stream(Uncopyable):
             raise Unsupported("accounts: those of a stream on a ledger are the ledger's; see Ledger.spent")
         if self._settings.budget is None:
             raise Unsupported("accounts: this stream has no budget; read its odometer")
-        accounts: PersonFilter = self._run.book.accounts
-        return accounts
+        return cast(PersonFilter, self._run.book.accounts)
 
     @property
     def odometer(self) -> PersonOdometer:

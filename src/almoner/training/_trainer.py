@@ -10,7 +10,7 @@ Source: theory.md statements 5.1 to 5.3, 5.6 and 5.7; Feldman & Zrnic (2021), Al
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -400,8 +400,7 @@ class Trainer:
         people = self._trained().book.accounts
         if people.budget is None:
             raise ArgumentError("accounts: this run has no budget; read trainer.odometer")
-        accounts: PersonFilter | Everybody = people
-        return accounts
+        return cast(PersonFilter | Everybody, people)
 
     @property
     def odometer(self) -> PersonOdometer | Boundary:

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from fractions import Fraction
 from math import ceil
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, cast
 
 import opacus
 from opacus.accountants.accountant import IAccountant
@@ -269,8 +269,7 @@ class Accountant(StepAccountant):
     @property
     def budget(self) -> filters.Filter:
         """The filter that is charged. Public."""
-        budget: filters.Filter = self._account
-        return budget
+        return cast(filters.Filter, self._account)
 
     def get_epsilon(self, delta: float, *_args: object, **_kwargs: object) -> float:
         """The epsilon that the budget promises at delta, whenever training stops; 0 before anything was charged.
@@ -314,8 +313,7 @@ class OdometerAccountant(StepAccountant):
     @property
     def odometer(self) -> odometers.Odometer:
         """The odometer that counts the steps. Public."""
-        odometer: odometers.Odometer = self._account
-        return odometer
+        return cast(odometers.Odometer, self._account)
 
     def admits(self, step: mechanisms.Mechanism) -> bool:
         """True: an odometer has no budget.
@@ -376,8 +374,7 @@ class FixedAccountant(StepAccountant):
     @property
     def plan(self) -> mechanisms.Repeated:
         """The run that was fixed in advance. Public."""
-        plan: mechanisms.Repeated = self._account
-        return plan
+        return cast(mechanisms.Repeated, self._account)
 
     def check(self, step: mechanisms.Mechanism) -> None:
         """Refuse a step that is not the plan's."""
@@ -487,8 +484,7 @@ class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
             raise Unsupported(ADAPTIVE)
         batches = int(1 / (1 / len(options["data_loader"])))  # type: ignore  # as Opacus's sampler counts them: 92 of 93
         self._prepare_accountant(float(options["noise_multiplier"]), batches)  # type: ignore
-        made: tuple[Any, ...] = super().make_private(**options)
-        return made
+        return cast(tuple[Any, ...], super().make_private(**options))
 
     def make_private_with_epsilon(self, **_: object) -> NoReturn:
         """Refused: the budget has its epsilon already. Find the noise with ``almoner.accounting.calibrate``."""

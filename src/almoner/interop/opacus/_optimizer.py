@@ -6,7 +6,7 @@ The loader remembers whose records are in a batch, and splits large batches. Wha
 from collections import deque
 from collections.abc import Iterator
 from math import ceil, inf, prod
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import torch
@@ -58,8 +58,7 @@ class _Pieces(Sampler[list[int]]):
     def __len__(self) -> int:
         """The expected number of pieces, from public numbers."""
         expected = self._sampler.num_samples * self._sampler.sample_rate
-        pieces: int = ceil(len(self._sampler) * max(1.0, expected / (self._size or inf)))
-        return pieces
+        return cast(int, ceil(len(self._sampler) * max(1.0, expected / (self._size or inf))))
 
 
 class Loader(DataLoader[Any]):

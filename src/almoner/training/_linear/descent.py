@@ -20,7 +20,7 @@ Source: theory.md statements 5.1 and 5.3; Feldman & Zrnic (2021), Algorithms 7 a
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import ceil
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -356,8 +356,7 @@ def _without(x: Matrix, rows: NDArray[np.bool_]) -> Matrix:
         copy.data[np.repeat(rows, np.diff(copy.indptr))] = 0.0
     else:
         copy[rows] = 0.0
-    without: Matrix = copy
-    return without
+    return cast(Matrix, copy)
 
 
 def probabilities(scores: Array) -> Array:

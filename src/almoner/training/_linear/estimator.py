@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -161,8 +161,7 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
         _check.refuse_renamed(RENAMED, params)
         if self.descent is None and any(name.startswith("descent__") for name in params):
             self.descent = Descent()
-        done: Self = super().set_params(**params)
-        return done
+        return cast(Self, super().set_params(**params))
 
     @property
     def _descent(self) -> Descent:

@@ -11,7 +11,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -105,8 +105,7 @@ class Predicting:
         """The most likely class of each row."""
         scores = self.decision_function(X)
         chosen = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        labels: NDArray[Any] = self.classes_[chosen]
-        return labels
+        return cast(NDArray[Any], self.classes_[chosen])
 
 
 def _pipelines(last: object) -> Iterator[Pipeline]:

@@ -9,7 +9,7 @@ Source: theory 5.1; what was announced counts as spent
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,8 +140,7 @@ class Opened:
 
     def allowance(self, step: Mechanism) -> Array:
         """(n,) the largest norm that each person may still contribute."""
-        most: Array = self._accounts.allowance(step, *self._ids)
-        return most
+        return cast(Array, self._accounts.allowance(step, *self._ids))
 
     def charge(self, step: Mechanism, norms: Array) -> Mask:
         """(n,) bool: charge each person; who takes part. Unsupported, nobody charged: it has no price."""
@@ -361,8 +360,7 @@ class MemoryBook(_Book):
             raise ArgumentError("shares: this run has no budget; read trainer.odometer")
         if isinstance(self.accounts, Everybody):
             raise ArgumentError("individual=False: all are charged the worst case, so there are no shares to show")
-        used: Floats = self.accounts.used()
-        return used
+        return cast(Floats, self.accounts.used())
 
 
 class LedgerBook(_Book):

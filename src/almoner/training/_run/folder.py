@@ -16,7 +16,7 @@ import zipfile
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -167,8 +167,7 @@ class Folder:
         """The update of this number, if it is what was kept last. Private."""
         if not self._update_file.exists() or int(_members(self._update_file, "number")["number"]) != number:
             return None
-        update: dict[str, Any] = _read(self._update_file)
-        return update
+        return cast(dict[str, Any], _read(self._update_file))
 
     def claims(self) -> list[str]:
         """The claims on a ledger so far, in order, without those of a longer journal: then this is an older copy."""

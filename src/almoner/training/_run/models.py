@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -29,8 +29,7 @@ class TorchModel:
         self._largest = EXPLODED * (1.0 + _norm(gradients.parameters))
 
     def norms(self, records: Records) -> Array:
-        found: Array = self._gradients.norms(records.inputs, records.targets, people=records.people).numpy()
-        return found
+        return cast(Array, self._gradients.norms(records.inputs, records.targets, people=records.people).numpy())
 
     def clipped_sum(self, records: Records, clip: Array, most: Array | None) -> Clipped:
         n = len(clip)

@@ -146,8 +146,7 @@ class OuterProducts(Factor):
             return self.cheapest().squared_norms()
         products = _inner_products(self.a).mul_(_inner_products(self.b))
         largest = (self.a.norm(dim=2) * self.b.norm(dim=2)).sum(1).double().square_()  # as if nothing cancelled
-        total: Tensor = products.view(n, -1).sum(1).clamp_(min=0.0) + ROUNDING * largest
-        return total
+        return cast(Tensor, products.view(n, -1).sum(1).clamp_(min=0.0) + ROUNDING * largest)
 
     def cheapest(self) -> Factor:
         return self if self._keep_products() else self._dense()

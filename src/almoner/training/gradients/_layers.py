@@ -8,7 +8,7 @@ Layers whose records depend on each other have no gradient per person: they are 
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -124,12 +124,10 @@ def _through(name: str, prefix: str, parts: nn.Module, gradients: Tensor) -> ByN
         if len(made_by) == 1 and isinstance(made_by[0], _WeightNorm):  # spelled out: PyTorch's has no batching rule
             scale, direction = values["original0"], values["original1"]
             return direction * (scale / torch.norm_except_dim(direction, 2, made_by[0].dim))
-        computed: Tensor = functional_call(parts, values, ())
-        return computed
+        return cast(Tensor, functional_call(parts, values, ()))
 
     def back(g: Tensor) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = vjp(weight, values)[1](g)[0]
-        return found
+        return cast(dict[str, Tensor], vjp(weight, values)[1](g)[0])
 
     try:
         found = vmap(back, randomness="error")(gradients)
@@ -209,8 +207,7 @@ def general(name: str, layer: nn.Module, call: Call, bs: Sequence[Tensor | None]
 
     def backward(parts: tuple[Tensor, ...], bs: list[Tensor]) -> dict[str, Tensor]:
         found, back = vjp(lambda values: forward(values, parts), values)[:2]
-        gradients: dict[str, Tensor] = back([b.reshape(part.shape) for b, part in zip(bs, found, strict=True)])[0]
-        return gradients
+        return cast(dict[str, Tensor], back([b.reshape(part.shape) for b, part in zip(bs, found, strict=True)])[0])
 
     axes = tuple(0 if row else None for row in rows)
     try:
