@@ -48,7 +48,7 @@ ALARM = 1e-7
 USED_AGAIN = "the noise of an earlier release is used again"
 LEAST_NUMBERS = 8
 """Vectors of at least so many numbers are compared by their directions as well."""
-COARSE = 8.0
+COARSE = 8.0  # smaller noise in whole numbers is often the same
 MOST_PAIRS = 200
 SINGLE, DOUBLE = 2.0**-22, 2.0**-51
 """Twice the largest relative error of adding noise in single and in double precision."""
@@ -332,7 +332,8 @@ def _twice(noises: Sequence[_Noise]) -> list[Found]:
     place = used_again(_measured(noises), ALARM)
     if place is not None:
         return [Found("noise", noises[place].call.number, USED_AGAIN)]
-    long = [noise for noise in noises if noise.values.size >= LEAST_NUMBERS and not _coarse(noise.call)][:MOST_PAIRS]
+    fine = [each for each in noises if not each.call.exact.whole or _scale(each.call) >= COARSE]
+    long = [noise for noise in fine if noise.values.size >= LEAST_NUMBERS][:MOST_PAIRS]
     pairs = max(1, len(long) * (len(long) - 1) // 2)
     for place, noise in enumerate(long):
         for before in long[:place]:
@@ -354,11 +355,6 @@ def _measured(noises: Sequence[_Noise]) -> list[Numbers]:
             for noise, end in zip(same, ends, strict=True)
         }
     return [measured[id(noise)] for noise in noises]
-
-
-def _coarse(call: Call) -> bool:
-    """True if noise in whole numbers is so small that it is often the same."""
-    return call.exact.whole and _scale(call) < COARSE
 
 
 def _alike(one: Floats, other: Floats, alarm: float) -> bool:

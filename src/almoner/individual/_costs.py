@@ -224,7 +224,9 @@ def costs_of(notion: Notion, step: mechanisms.Mechanism, most: int = 0) -> Costs
         if not max(prices) < _MOST:
             raise ArgumentError(f"step={step!r} stands for too many rounds, or has too little noise")
         largest = Fraction(sensitivity) ** power  # of the price itself: small contributions cost less than RANGE
-        return Power(full, tuple(_above(Fraction(units) / largest) for units in prices), sensitivity, power)
+        # so far above that norm * norm * factor, rounded twice, is not below the exact product
+        factors = tuple(nextafter(float(Fraction(units) / largest) * (1 + 2**-50), inf) for units in prices)
+        return Power(full, factors, sensitivity, power)
     return _table(notion, leaf, count, sensitivity)
 
 
@@ -242,9 +244,3 @@ def _table(notion: Notion, leaf: mechanisms.Mechanism, count: int, sensitivity: 
 
 def _capped(prices: tuple[Units, ...]) -> tuple[int, ...]:
     return tuple(RANGE if units >= RANGE else int(units) for units in prices)
-
-
-def _above(factor: Fraction) -> float:
-    """A float so far above the factor that norm * norm * factor, rounded twice, is not below the exact product."""
-    value = float(factor) * (1 + 2**-50)
-    return nextafter(value, inf)

@@ -74,7 +74,10 @@ class FromPlan:
         lost = cast(Mask, xp.zeros_like(known))
         while bool(xp.any(left.todo > 0)):
             prices = self._prices(row, left, xp)
-            self._pay(left, prices, xp)
+            # as many rounds as the change that each person has pays for
+            runs = xp.where(prices.paid, xp.minimum(left.change // prices.change, left.todo), 0)
+            left.change, left.paid = left.change - runs * prices.change, left.paid + runs * prices.change
+            left.todo = left.todo - runs
             lost = lost | self._exchange(left, prices, xp)
         after = [count - one for count, one in zip(self.start, left.mechanisms, strict=True)]
         used = [one - spent[:, column] for column, one in enumerate(after)]
@@ -98,12 +101,6 @@ class FromPlan:
         )
         sold, paid = (given > 0) & (given < NEVER), (change > 0) & (change < NEVER)
         return _Prices(xp.take(levels, column), xp.where(sold, given, 1), back, xp.where(paid, change, 1), sold, paid)
-
-    def _pay(self, left: _Left, prices: _Prices, xp: Library) -> None:
-        """As many rounds as the change that each person has pays for."""
-        runs = xp.where(prices.paid, xp.minimum(left.change // prices.change, left.todo), 0)
-        left.change, left.paid = left.change - runs * prices.change, left.paid + runs * prices.change
-        left.todo = left.todo - runs
 
     def _exchange(self, left: _Left, prices: _Prices, xp: Library) -> Mask:
         """Exchange until the level changes, with what the change pays for in between; who cannot go on.

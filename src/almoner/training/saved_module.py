@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
 from almoner import __version__, _extras
 from almoner.errors import ArgumentError, DataError, Unsupported
 from almoner.training._card import Card
@@ -93,7 +91,8 @@ def load(folder: str | Path, module: nn.Module) -> Saved:
     """
     held = ModelFolder.read(Path(folder), KIND)
     try:
-        tensors = {name: _tensor(array, held.torch_types.get(name)) for name, array in held.arrays.items()}
+        tensors = {name: torch.from_numpy(array) for name, array in held.arrays.items()}
+        tensors |= {name: tensors[name].view(getattr(torch, kind)) for name, kind in held.torch_types.items()}
         saved = Saved(held.card, held.fields["settings"])
     except (AttributeError, TypeError, ValueError, KeyError, RuntimeError) as error:
         raise DataError(f"{folder} does not hold a module that almoner saved") from error
@@ -147,11 +146,6 @@ def _held(module: nn.Module, card: Card, fields: Mapping[str, Any]) -> ModelFold
         except (TypeError, KeyError, RuntimeError) as error:
             raise Unsupported(f"module: its state {name!r} is no dense tensor that an array holds") from error
     return ModelFolder(KIND, fields, arrays, card, types)
-
-
-def _tensor(array: NDArray[Any], torch_type: str | None) -> Tensor:
-    tensor = torch.from_numpy(array)
-    return tensor if torch_type is None else tensor.view(getattr(torch, torch_type))
 
 
 def _settings(trained: Trainer | Stream) -> dict[str, Any]:

@@ -229,7 +229,8 @@ class Hook:
         """Charge the step, or raise before a parameter changes."""
         try:
             refuse_accumulation(optimizer)
-            refuse_adaptive(optimizer)
+            if isinstance(optimizer, AdaClipDPOptimizer):
+                raise Unsupported(ADAPTIVE)
             self._accountant.step(noise_multiplier=float(optimizer.noise_multiplier), sample_rate=self._rate)
         except BaseException:
             forget_gradients(optimizer)
@@ -529,11 +530,6 @@ def refuse_unsampled(loader: Any, said: str) -> None:
 def refuse_accumulation(optimizer: DPOptimizer) -> None:
     if optimizer.accumulated_iterations != 1:
         raise Unsupported("gradients of several Poisson batches in one step have no price here: step after each batch")
-
-
-def refuse_adaptive(optimizer: DPOptimizer) -> None:
-    if isinstance(optimizer, AdaClipDPOptimizer):
-        raise Unsupported(ADAPTIVE)
 
 
 def forget_gradients(optimizer: DPOptimizer) -> None:

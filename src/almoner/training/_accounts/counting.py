@@ -296,7 +296,7 @@ class StoppingAccounts(Uncopyable, ABC):
     def _staying(self, sensitivity: float, room: Array) -> Mask:
         if tuple(room.shape) != tuple(self._inside.shape):
             raise ArgumentError("people: nobody may join while drops are counted")
-        return cast(Mask, self._inside & (room >= self._least * sensitivity))
+        return self._inside & (room >= self._least * sensitivity)
 
     def _refuse_more(self) -> None:
         """Raise where no further step is possible."""

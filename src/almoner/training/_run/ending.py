@@ -92,9 +92,8 @@ class Interruptions:
 class Saves:
     """Saves what a training has done: at every end, and by default as often as it takes little of the time.
 
-    ``save`` writes all there is (None: nothing), after ``every`` so many steps, public; None: saving takes less than a
-    twentieth of the time. Signals wait while the end is saved; ``agreed`` gives the first process's decision in every
-    process.
+    ``save`` writes all there is (None: nothing), after ``every`` so many steps, public. Signals wait while the end is
+    saved; ``agreed`` gives the first process's decision in every process.
     """
 
     def __init__(

@@ -52,8 +52,7 @@ class Run:
     ) -> None:
         """Take steps until the source ends, the worst case of all people does not fit, or ``after`` says a reason.
 
-        ``step`` gives what the next step releases, public; ``after`` is called before the first step and after every
-        step.
+        ``step`` gives what the next step releases, public; ``after`` is called before the first and after every one.
         """
         with saves:
             saves.save()  # what was booked just now must survive

@@ -20,8 +20,7 @@ PLAIN = ("step", "reason", "max_grad_norm", "noise_multiplier", "sample_rate", "
 class TrainingState:
     """Where a run stands. Every field is public.
 
-    The module and the optimizer change in place and are saved beside it. The generator of the noise is not saved: a
-    resumed run draws fresh noise, so of the noise the state holds its size, and whether it can be drawn again.
+    Module and optimizer are saved beside it. The generator of the noise is not saved: a resumed run draws fresh noise.
     """
 
     max_grad_norm: float

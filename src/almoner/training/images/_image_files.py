@@ -69,7 +69,9 @@ def read(path: Path, *, classes: Sequence[str] | None, shape: Shape | None) -> P
         return _from_folder(path, classes, shape)
     found = _from_arrays(path, classes)
     if shape is not None and found.shape != shape:
-        raise DataError(f"{path}: images must have the size that was stated, {_said(shape)}")
+        channels, height, width = shape
+        size = f"{height}x{width}" + (f"x{channels}" if channels > 1 else "")
+        raise DataError(f"{path}: images must have the size that was stated, {size}")
     return found
 
 
@@ -163,8 +165,3 @@ def _decoded(file: Path, shape: Shape, folder: Path) -> NDArray[np.uint8]:
         raise DataError(f"{folder}: a file cannot be read as a PNG or JPEG image of eight bits a channel") from None
     pixels = np.asarray(upright, np.uint8)
     return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
-
-
-def _said(shape: Shape) -> str:
-    channels, height, width = shape
-    return f"{height}x{width}" + (f"x{channels}" if channels > 1 else "")
