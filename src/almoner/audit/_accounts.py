@@ -106,7 +106,8 @@ def account_of(accounts: Any, person: Any) -> "Account | None":
     if hasattr(accounts, "ledger"):
         accounts = accounts.ledger
     if hasattr(accounts, "watched"):
-        return _in_ledger(accounts, person)
+        aside = sum(int(str(entry.public["units"])) for entry in accounts.watched())  # what watches have set aside
+        return Amount(accounts.spent(person) / MEASURE, accounts.budget, accounts.measure, aside / MEASURE)
     if hasattr(accounts, "state"):  # training's accounts of everybody
         state = accounts.state()
         return account_of(getattr(filters, str(state["filter"])).from_state(state), person)
@@ -121,12 +122,6 @@ def _spent(people: individual.Filter, person: Any) -> NDArray[np.float64]:
         return np.atleast_1d(np.array(to_numpy(people.spent([person]))[0], np.float64))
     except (UnknownPerson, ArgumentError):
         return np.zeros(1)
-
-
-def _in_ledger(ledger: Any, person: Any) -> Amount:
-    """A person's account in a ledger, and what watches have set aside."""
-    watches = sum(int(str(entry.public["units"])) for entry in ledger.watched())
-    return Amount(ledger.spent(person) / MEASURE, ledger.budget, ledger.measure, watches / MEASURE)
 
 
 @dataclass(frozen=True, eq=False)

@@ -196,7 +196,8 @@ def as_records(inputs: object, targets: object, dtype: torch.dtype) -> tuple[Inp
         raise ArgumentError(
             "inputs: an IterableDataset can't be asked for one person's records: use a map-style Dataset"
         )
-    if not _is_dataset(inputs):
+    numbers = isinstance(inputs, Tensor | list | tuple | Mapping) or hasattr(inputs, "__array__")
+    if numbers or hasattr(inputs, "to_numpy") or not (hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__")):
         if targets is None:
             raise ArgumentError("targets must be given where the inputs are tensors")
         return as_inputs(inputs, dtype), as_tensor("targets", targets)
@@ -235,12 +236,6 @@ def checked_records(
     numbers, ids = _as_rows(people, len(columns[0]), rows=rows, named=named)
     check_batch(columns, goals, numbers)
     return Records(columns, goals, numbers, at_least, ids)
-
-
-def _is_dataset(inputs: object) -> bool:
-    tensors = isinstance(inputs, Tensor | list | tuple | Mapping)
-    arrays = hasattr(inputs, "__array__") or hasattr(inputs, "to_numpy")
-    return not (tensors or arrays) and hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__")
 
 
 def _whole(loader: "data.DataLoader[Any]") -> Any:

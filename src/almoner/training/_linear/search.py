@@ -204,12 +204,12 @@ class PrivateSearch(Copied, Predicting, ClassifierMixin, BaseEstimator):  # type
         return Plan(best(sigma), _epsilon(sqrt(1 - share) / sigma * (1 - 1e-12), self.delta), score)
 
     def _noisy(self, right: int, score: mechanisms.Gaussian, number: int) -> int:
-        return publish(lambda: right + self._noise(score.sigma, number), exact=right, mechanism=score)
+        def drawn() -> int:
+            if self.seed is None:
+                return right + int(rounded_gaussian(score.sigma, size=1)[0])
+            return right + round(float(np.random.default_rng([self.seed, number, 3]).normal(0.0, score.sigma)))
 
-    def _noise(self, sigma: float, number: int) -> int:
-        if self.seed is None:
-            return int(rounded_gaussian(sigma, size=1)[0])
-        return round(float(np.random.default_rng([self.seed, number, 3]).normal(0.0, sigma)))
+        return publish(drawn, exact=right, mechanism=score)
 
     def decision_function(self, X: Features) -> Floats:
         """Scores of the best model; see ``LogisticRegression``."""

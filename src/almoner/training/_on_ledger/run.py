@@ -106,7 +106,7 @@ def reserve_on_ledger(
     earlier, claim = folder.claims(), new_claim()
     folder.claim(claim)
     run = LedgerRun(on, ids, budget, claim=claim, earlier=earlier, begun=begun)
-    folder.confirm_by(lambda: run.renew(folder))
+    folder.confirm = lambda: run.renew(folder)
     return run
 
 

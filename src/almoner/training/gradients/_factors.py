@@ -100,10 +100,6 @@ class Factor(ABC):
     def gradients(self) -> Tensor:
         """(n, *shape) each person's g."""
 
-    def gradient_of(self, person: int) -> Tensor:
-        """(*shape) one person's g."""
-        return replace(self, **{name: part[person : person + 1] for name, part in self.tensors.items()}).gradients()[0]
-
     @abstractmethod
     def add_weighted_sum(self, total: Tensor, weights: Tensor) -> None:
         """Add the sum over people of weight times g to the total."""
@@ -298,7 +294,11 @@ def of_one_person(before: Factors, factors: Factors, parameters: Sequence[nn.Par
 
 
 def gradients_of(factors: Factors, person: int) -> list[Tensor | None]:
-    return [factor if factor is None else factor.gradient_of(person) for factor in factors]
+    one = slice(person, person + 1)
+    return [
+        factor and replace(factor, **{name: part[one] for name, part in factor.tensors.items()}).gradients()[0]
+        for factor in factors
+    ]
 
 
 def add_weighted_sums(sums: Sequence[Tensor], factors: Factors, norms: Tensor, weights: Tensor) -> None:
