@@ -62,10 +62,7 @@ class Costs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """cost = factor * norm**power, exactly ``full`` at the sensitivity.
-
-    The square for Gaussian noise in every notion and for Laplace noise in zCDP, the norm itself for Laplace noise in
-    pure budgets.
+    """cost = factor * norm**power, exactly ``full`` at the sensitivity; the norm itself for Laplace in pure budgets.
 
     A full price of RANGE stands for all that are larger; the factor is that of the price itself.
     """
@@ -156,10 +153,7 @@ class DependingOnLeft:
     full: None = None
 
     def __call__(self, given: Array, spent: Array, xp: Library) -> tuple[Array, Mask]:
-        """RANGE for a person who cannot pay.
-
-        Rounds with the same charge are taken in one go, as far as to the next level of what is left.
-        """
+        """RANGE for who cannot pay; rounds at one charge are taken in one go, to the next level of what is left."""
         left, device, columns = self.most - spent[:, 0], given.device, len(self.squares)
         norms = xp.astype(given, xp.float64, copy=False)
         known = (norms >= 0) & (norms <= float(self.grid[-1]))

@@ -103,10 +103,7 @@ class FromPlan:
         return _Prices(xp.take(levels, column), xp.where(sold, given, 1), back, xp.where(paid, change, 1), sold, paid)
 
     def _exchange(self, left: _Left, prices: _Prices, xp: Library) -> Mask:
-        """Exchange until the level changes, with what the change pays for in between; who cannot go on.
-
-        The last exchange is not followed by payments: the level may be another one then.
-        """
+        """Exchange until the level changes, with what change pays for in between, not after; who cannot go on."""
         unit = [
             (one, count, each) for one, count, each in zip(left.mechanisms, self.plan, self.table.unit, strict=True)
         ]

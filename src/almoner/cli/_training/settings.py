@@ -108,15 +108,7 @@ REASONS: Mapping[str, str] = {
 
 
 def read_settings(path: Path | None, command: str) -> dict[str, Any]:
-    """Every setting of a command: as a file says, or by default.
-
-    Args:
-        path: the file; None: all by default.
-        command: one of TRAIN, TUNE and IMAGES.
-
-    Raises:
-        DataError: the file cannot be read, or a setting in it is not known, not for this command, or no such value.
-    """
+    """Every setting of a command, as a file says or by default; DataError: one in it is not known, or not for this."""
     if path is None:
         return dict(MODELS[command]())
     try:

@@ -38,10 +38,7 @@ from almoner.training._run.run import Run
 from almoner.training._run.samplings import Clipped, FullBatch, Turnout
 from almoner.training._run.state import CurrentState
 
-__all__ = [
-    "LinearModel", "LogisticGradients", "Matrix", "check_course", "descend", "independent", "probabilities", "scores",
-    "take_steps",
-]  # fmt: skip
+__all__ = ["LinearModel", "LogisticGradients", "check_course", "descend", "independent", "probabilities", "take_steps"]
 
 Array = NDArray[np.float64]
 Matrix: TypeAlias = "Array | sparse.csr_matrix"

@@ -175,9 +175,7 @@ class Factor(ABC):
 
 
 def largest_pattern(products: Array, separation: int, participations: int) -> float:
-    """A bound on the sum of all entries (r, s) of the products, (T, T), over r and s in a pattern, for every pattern.
-
-    A pattern has at most so many places, ``separation`` apart at least.
+    """A bound on the sum of the products' entries (r, s) over r and s in any pattern of so many places, so far apart.
 
     Guarantee: at least the largest sum; equal to it, but for rounding, where entries at that distance are 0.
     Source: Choquette-Choo et al. (2023), section 4: each row's heaviest pattern, then the heaviest pattern of rows.

@@ -10,9 +10,7 @@ from torch import Tensor, nn
 
 from almoner.errors import ArgumentError
 
-__all__ = [
-    "Batch", "ByPerson", "Chunk", "Column", "Inputs", "as_inputs", "as_tensor", "check_batch", "chunks", "selected",
-]  # fmt: skip
+__all__ = ["Batch", "Chunk", "Column", "Inputs", "as_inputs", "as_tensor", "check_batch", "chunks"]
 
 Batch = Tensor | Sequence[Tensor] | Mapping[str, Tensor]
 """Inputs of a module: a tensor, several in order, or by name; also arrays of NumPy, tables of pandas."""

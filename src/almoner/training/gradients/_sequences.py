@@ -236,8 +236,7 @@ def recurrent(
 def _all_ways(layer: nn.RNNBase, record: Record, x: Tensor, present: Tensor | None) -> tuple[Tensor, Tensor | State]:
     """The outputs of the last of the layers one above the other, in one direction or two, and the last states of all.
 
-    Where (records, time) ``present`` is False a sequence is over, or has not begun: the state stays; None: equal
-    lengths.
+    Where (records, time) ``present`` is False a sequence is over or has not begun: the state stays.
     """
     scan, step, size = _kind(layer)
     last: list[State] = []

@@ -111,10 +111,7 @@ def _centred(ink: NDArray[np.float32], rows: NDArray[np.float64], columns: NDArr
 def _leaves(
     draw: np.random.Generator, size: Size, *, number: int, sizes: tuple[float, float], spread: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """So many shapes one over the other, smooth, and with grain; sizes by an inverse cube law.
-
-    Sizes and places are in sides of the picture.
-    """
+    """So many shapes one over the other, smooth, and with grain; sizes, in sides, by an inverse cube law."""
     count, _, height, width = size
     down = ((np.arange(height) + 0.5) / height - 0.5)[:, None]
     across = ((np.arange(width) + 0.5) / width - 0.5)[None, :]
