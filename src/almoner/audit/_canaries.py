@@ -35,8 +35,7 @@ def p_value(correct: int, *, guesses: int, canaries: int, epsilon: float, delta:
     """Bound the probability of v right guesses, ``correct``, of r about m canaries under (epsilon, delta)-DP. Public.
 
     Guarantee: if adding or removing any one canary is (epsilon, delta)-DP, then the probability, over canaries,
-        training and guesses, of at least v right guesses of r is at most this. With delta = 0 randomised response
-        reaches it.
+        training and guesses, of at least v right guesses of r is at most this; with delta = 0 it can be reached.
     Source: Steinke, Nasr & Jagielski (2023), Theorem 5.2 and Appendix D.
     """
     _checked(correct, guesses, canaries)
@@ -54,8 +53,7 @@ def p_value(correct: int, *, guesses: int, canaries: int, epsilon: float, delta:
 def gaussian_p_value(correct: int, *, guesses: int, canaries: int, mu: float) -> float:
     """Bound that probability for the claim that the training is mu-GDP; there much tighter than ``p_value``. Public.
 
-    Guarantee: if adding or removing any one canary is mu-GDP, the probability of at least v right guesses of r is at
-        most this.
+    Guarantee: if adding or removing any one canary is mu-GDP, at least v right guesses of r have at most this chance.
     Source: Mahloujifar, Melis & Chaudhuri (2024), Theorem 9 and Algorithm 3; docs/proofs/audits.md
     """
     _checked(correct, guesses, canaries)
@@ -90,8 +88,7 @@ def mu_from_rates(
     It says so in ``hits`` of the runs with a person, and in ``alarms`` of those without; both rates share the
     confidence evenly (Clopper & Pearson).
 
-    Guarantee: for an attack that was fixed before these runs, either is above the truth with a probability of at most
-        1 - confidence.
+    Guarantee: for an attack fixed before these runs, either exceeds the truth with a chance of at most 1 - confidence.
     Source: Clopper & Pearson (1934); Jagielski, Ullman & Oprea (2020), https://arxiv.org/abs/2006.07709
     """
     for count, of in ((hits, present), (alarms, absent)):
@@ -204,8 +201,7 @@ def one_run(
 
     Args:
         train: called with (m,) bool, which canaries are in the data; gives (m,) scores, the larger the likelier that a
-            canary was in. It trains once. Scores may depend on all that is released and on the canaries, not on what
-            it was called with.
+            canary was in. It trains once. Scores may depend on all that is released and on the canaries, no more.
         canaries: m, public.
         guesses: r, public, even, fixed before the run: "in" for the r/2 canaries of the largest scores, "out" for the
             r/2 of the smallest. Canaries between say nothing.

@@ -151,8 +151,7 @@ class Filter(Accounts):
         Raises:
             ArgumentError: no delta is given, and the budget has none of its own.
 
-        Guarantee: all that is ever admitted for a person is together (epsilon, delta)-DP for adding or removing that
-            person.
+        Guarantee: all that is ever admitted for a person is (epsilon, delta)-DP for adding or removing that person.
         Source: theory 5.10 and 5.1.
         """
         rows = self._rows(people)
@@ -187,8 +186,7 @@ class Filter(Accounts):
         Args:
             step: what will be run, public. Its sensitivity is the promise that no contribution is larger.
             norms: (n,) private, in the sensitivity's unit and norm: what each person's data contributes. NaN, negative
-                or above the promise: that person is out. For mechanisms without a sensitivity (Pure, Zcdp, ...):
-                bool, who takes part.
+                or above the promise: that person is out. Without a sensitivity (Pure, Zcdp, ...): bool, who takes part.
             people: (n,) rows or ids that norms belong to; default all people in order.
 
         Returns:

@@ -29,8 +29,7 @@ _KINDS = (odometers.Renyi, odometers.Gaussian, odometers.Line, odometers.Feldman
 class Statement(ForOnePerson):
     """Statement to one person about that person's own privacy. Private: for that person alone.
 
-    Attributes (private): person; epsilon, the pathwise bound; ex_post_epsilon, the ex-post bound (None if the odometer
-    has none). Public: delta.
+    Attributes (private): person; epsilon, the pathwise bound; ex_post_epsilon, or None without one. Public: delta.
     """
 
     person: Hashable

@@ -1,8 +1,7 @@
 """Models of Hugging Face's transformers in ``training.Trainer``: their batches and their losses.
 
 A model is trained as it is: ``Trainer.fit`` and ``Stream.update`` call it by name with a dict of tensors, and a
-person may have many texts (``people=``), whose gradients are added up and clipped once. This module adds what the two
-need in between.
+person may have many texts (``people=``), whose gradients are added up and clipped once. This is what lies in between.
 """
 
 from collections.abc import Mapping, Sequence

@@ -173,8 +173,7 @@ def spends(report: "HolderReport", path: Path, *, title: str = "") -> list[Path]
 
     Args:
         report: private.
-        path: where the picture goes; its suffix chooses the format (.png, .svg, .pdf). The numbers go to the same
-            name with .json.
+        path: where the picture goes; its suffix chooses the format (.png, .svg, .pdf). Numbers go to its .json.
         title: public, above the picture.
 
     Returns:
@@ -221,8 +220,7 @@ def _shares_over_time(axes: "Axes", report: "HolderReport") -> None:
 def tradeoff(curves: Mapping[str, "Curve"], path: str | Path, *, title: str = "") -> None:
     """Draw curves side by side: the error rates of the best attack, and delta against epsilon, and save the picture.
 
-    Left, every attack lies on or above each line (the dashed line is guessing); right, (epsilon, delta)-DP holds on and
-    above each line.
+    Left, every attack lies on or above each line (dashed: guessing); right, (epsilon, delta)-DP holds on and above it.
 
     Args:
         curves: public; name -> curve.

@@ -169,8 +169,7 @@ class Trainer:
                 On a ledger, ids as it names people.
             callbacks: each is called with the run (a ``CallbackView``) before the first step and after every step. A
                 resumed run does not call them again for a step that they have seen. One that has a method ``began`` is
-                told, with the run, before anything else, also of a resumed run; one that has ``ended``, when it is
-                over, however it ends.
+                told, with the run, before anything else, also of a resumed run; one that has ``ended``, at any end.
             watch: one or several. A fresh odometer, public: running bounds beside the budget, one for each person with
                 individual accounts; see ``Trainer.odometer``. ``individual.Losses``, private, fresh: filled with each
                 person's steps, for epsilons that are computed afterwards; its ``least`` is at most the noise

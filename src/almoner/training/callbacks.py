@@ -284,8 +284,7 @@ class AdaptiveClip:
 
     Every so many steps it asks how many gradients were longer than the clip, and multiplies the clip by exp(-rate
     (share that was not longer - quantile)). The noise is a multiple of the clip and follows it, so a step costs a
-    person whose gradient is clipped the same, whatever the clip is. A run that samples people or has fixed batches is
-    refused.
+    person whose gradient is clipped the same, whatever the clip is. Runs of samples or fixed batches are refused.
 
     Args:
         quantile: public, in (0, 1). The share of people whose gradients should not be clipped. The gradients of most

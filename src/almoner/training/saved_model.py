@@ -198,8 +198,7 @@ def train(
         test: a held-out file with labels; its people are not covered by the guarantee.
         skip_rows, test_skip_rows: lines to leave out at the start of the files.
         observe: called after each step with the step's number and the parameters, which are public.
-        ledger: the accounts that other trainings and questions charge too, where people are named as in the schema's
-            column of people.
+        ledger: accounts that others charge too, where people are named as in the schema's column of people.
         tune: which settings are tried; see ``training.PrivateSearch``. Not with ``observe`` or ``ledger``.
         **options: parameters of `LogisticRegression`.
 

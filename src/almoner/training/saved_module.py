@@ -82,8 +82,7 @@ def save(
 def load(folder: str | Path, module: nn.Module) -> Saved:
     """Set a module to the state in a folder that ``save`` wrote; gives its card and its settings.
 
-    The folder is read without running anything that is in it. The module is changed only if all names, shapes and types
-    are those of the folder.
+    Nothing in the folder is run. The module is changed only if all names, shapes and types are those of the folder.
 
     Raises:
         ArgumentError: the module is another one; the message names what differs.

@@ -37,8 +37,7 @@ class Dropouts(StoppingAccounts):
         counter: public. A Tree or a SquareRoot: how many steps there are at most, and the noise.
         noise: public. The generator of the noise; by default one that the operating system seeds. A card says of
             any other that the noise is reproducible.
-        least: public, in (0, 1). A person who can contribute less than this share of a step's sensitivity has
-            dropped out.
+        least: public, in (0, 1). Who can contribute less than this share of a step's sensitivity has dropped out.
 
     Use it in place of the accounts: in ``descend``, or in a loop of your own. Public after each charge: ``count``,
     and its ``standard_error``. It cannot be saved: after a restart, make a new one, which books its price anew and

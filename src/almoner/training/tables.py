@@ -277,8 +277,7 @@ def column_names(path: Path, *, names: tuple[str, ...] = (), skip_rows: int = 0)
 def read(path: Path, schema: Schema, *, target: bool = True, skip_rows: int = 0, blanks: bool = True) -> Table:
     """The columns that a schema needs, as Arrow arrays of stripped text or of numbers; missing entries are null.
 
-    Of columns with entries that cannot be read the data holder is told in the log ``almoner.training``; how many there
-    are is in ``misfits``.
+    The log ``almoner.training`` tells of columns with entries that cannot be read; ``misfits`` of how many there are.
 
     Args:
         path: a .csv or .parquet file.

@@ -194,12 +194,10 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
     def load_state_dict(self, state_dict: Mapping[str, Any] | None) -> None:
         """Charge the steps of a checkpoint to this account, which must be as it was before them.
 
-        Steps taken since the checkpoint was written are not in it, but their models may be known: charge them with
-        ``step``.
+        Steps taken since it was written are not in it, but their models may be known: charge them with ``step``.
 
         Guarantee: a budget has at least as much spent, and an odometer's bound is at least as large, as when the
-            checkpoint was written; of a plan no more steps are taken than were fixed in advance, those since the
-            checkpoint not counted.
+            checkpoint was written; of a plan no more steps are taken than were fixed, but for those since then.
         Source: theory 1.2.
         """
         then = self.check_state(state_dict)

@@ -122,8 +122,7 @@ def individual(
     """Charge each person's account for that person's clipping bound.
 
     Args:
-        optimizer: public. The DPOptimizer from ``PrivacyEngine.make_private``: flat clipping, one process, gradients
-            per record (not ghost).
+        optimizer: public. The DPOptimizer from ``PrivacyEngine.make_private``: flat clipping, one process, not ghost.
         data_loader: private. The DPDataLoader from the same call: Poisson samples, each record a person.
         people: private. As many accounts as the data set has records, in their order.
         slack: public, > 0. A bound is this many times the person's norm when last sampled.
@@ -145,8 +144,7 @@ def individual(
 
     Guarantee: each person is charged at every step, sampled or not, for a bound that is fixed before that person is
         sampled for the step, from the person's own data and past and from past outputs; a contribution has at most that
-        norm, and a person who cannot pay contributes nothing. So the parameters after every step keep the promise of
-        the accounts' budget.
+        norm, and nothing if the person cannot pay. So the parameters after every step keep the promise of the budget.
     Source: theory 5.1, 5.2, 5.6.
     """
     _check.positive(slack=slack)

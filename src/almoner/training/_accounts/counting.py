@@ -233,8 +233,7 @@ class StoppingAccounts(Uncopyable, ABC):
         """Count the people of several processes, each of which holds the accounts of its own people; before any charge.
 
         ``Trainer.fit`` calls it; in a loop of your own, in every process. ``gathered`` gives every process's value,
-        private, in the same order everywhere, e.g. by ``torch.distributed.all_gather_object``. The first process's
-        noise counts.
+        private, in one order, e.g. by ``torch.distributed.all_gather_object``. The first process's noise counts.
         """
         if len(set(gathered(self._terms()))) > 1:
             raise ArgumentError("group: the processes do not ask the same question; nothing was counted")
@@ -263,8 +262,7 @@ class StoppingAccounts(Uncopyable, ABC):
         A person who was refused, or could contribute less than the share ``least`` of the step's sensitivity, has
         dropped out for good. Norms are (n,) private, as for ``individual.Filter.charge``.
 
-        Guarantee: no account exceeds its budget; whether and when a person drops out is a function of that person's own
-            data and past outputs.
+        Guarantee: no account exceeds its budget; if and when a person drops out follows from own data and past outputs.
         Source: theory 5.1, 5.2 and 5.8.
         """
         self._process.check(f"this {type(self).__name__}")

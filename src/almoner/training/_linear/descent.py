@@ -3,8 +3,7 @@
 The loop knows nothing of the loss: it asks for the norm of each person's gradient and for a weighted sum of all of
 them. Nor does it know the notion of privacy: it asks the accounts how much each person may still contribute. Below it
 are the gradients of the logistic and the softmax loss, dense or sparse. A person's gradient is the sum over that
-person's rows; for one row it is an outer product, and its norm the product of two norms, so nothing of size n times
-features is ever built.
+person's rows; for one row it is an outer product, whose norm is a product: nothing of size n times features is built.
 
 Names and symbols
     n             number of people
@@ -175,8 +174,7 @@ def descend(
         learning_rate: public, > 0.
         divisor: public, > 0. The number of people that a sum is divided by, fixed in advance.
         noise: public. The generator of the noise; ONE draw a step, of the same size at every step.
-        descent: public. A ``training.Descent``: the average that is returned, momentum, decay and pace; None: the last
-            iterate, with pace 1.
+        descent: public. A ``training.Descent``: average, momentum, decay and pace; None: the last iterate, pace 1.
         observe: public. Called after each step with the step's number and the parameters.
         stop: asked after each step, with its number, whether it was the last; by public numbers alone.
         planned: public, at most steps. The number of steps from which the first averaged iterate is found; None: steps.

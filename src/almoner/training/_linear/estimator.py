@@ -57,13 +57,11 @@ class Descent(BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     average : share of the last iterates whose mean is the model; 0: the last iterate.
-    momentum : Nesterov's momentum, in [0, 1): each step goes on by this share of the last one, and the gradients are
-        taken where that leads to.
+    momentum : Nesterov's momentum, in [0, 1): each step goes on by this share of the last; gradients are taken there.
     decay : over this share of the steps, the last ones, the learning rate falls to zero in a line.
     pace : how evenly what a person has left is spread over the steps that are left. 1: nobody is out before the last
         step. 0: each person contributes up to the clip until nothing is left (Feldman & Zrnic, Algorithm 8); with
-        `extra_steps` it can ruin a model, because the people who are left at the end, where many run out together, are
-        the ones it already fits.
+        `extra_steps` it can ruin a model, because those who are left where many run out are the ones it already fits.
     extra_steps : steps more than the noise is planned for; unused without individual accounting.
     stop_when_inactive : the share of the people, in (0, 1): after the planned steps, the number of those who have used
         up their budgets is counted with noise, and the training stops when the count is above this share of the
@@ -121,8 +119,7 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
     card_ : the guarantee (`almoner.training.Card`); public.
     holder_report_ : PRIVATE, for the data holder: each person's share of the budget spent, and how many are active over
         time. It is not in the repr, and left out when the model is pickled or copied.
-    accounts_ : PRIVATE, likewise: what `statement` reads, and `save(path)` keeps in a private file; None without
-        individual accounting.
+    accounts_ : PRIVATE, likewise: what `statement` reads, and `save(path)` keeps; None without individual accounting.
     odometer_ : PRIVATE with individual accounting, likewise: the running bounds, or None.
 
     Guarantee: `coef_`, `intercept_` and every iterate are (epsilon, delta)-differentially private when one person, with
@@ -196,8 +193,7 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
             counting: public. How the people who are still active are counted after the planned steps, in place of
                 what ``Descent.stop_when_inactive`` chooses: ``lambda people: Dropouts(people, Tree(...))``, which
                 needs that share, or ``StillActive(...)``, which has its own number and a budget in zCDP.
-            ledger: the accounts that other trainings and questions charge too, where people are named as in ``groups``;
-                see ``training.OnLedger``.
+            ledger: accounts that others charge too, where people are named as in ``groups``; see ``OnLedger``.
         """
         if ledger is not None:
             kinds = {"individual=False": not self.individual, "groups=None": groups is None}

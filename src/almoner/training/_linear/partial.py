@@ -151,12 +151,10 @@ class PartialFit:
         Each call is one update of a stream, as of ``training.Stream``: a person who is in three of two hundred calls
         pays for three. ``steps`` is in how many calls a person can contribute a gradient of norm ``max_grad_norm``; the
         noise follows from it, and the stream itself never ends. The model is the last iterate; ``average`` and ``pace``
-        of ``descent`` are not used. ``learning_rate`` and ``n_people`` may change between calls; a learning rate of
-        None is at most 4.
+        of ``descent`` are not used. ``learning_rate``, at most 4 if None, and ``n_people`` may change between calls.
 
         Args:
-            X: (rows, features) array or CSR matrix, private, finite; there may be no rows, and the model is released
-                all the same.
+            X: (rows, features) array or CSR matrix, private, finite; without any rows the model is released too.
             y: (rows,) labels, private.
             people: (rows,) private: an id for each row, which stays with its person in all calls: whole numbers,
                 texts, or anything hashable. All rows of a person in a call are one contribution.
@@ -235,8 +233,7 @@ class PartialFit:
         """Go on from the folder of a model that ``partial_fit`` began with ``folder=``.
 
         Args:
-            folder: private. To go on from two copies of it is to spend the same budget twice; on a ledger the older
-                copy is refused.
+            folder: private. To go on from two copies is to spend a budget twice; a ledger refuses the older one.
             ledger: the one that the model was charged to, open; None where it has a budget of its own.
 
         Returns:

@@ -58,10 +58,8 @@ class PrivateSearch(Copied, Predicting, ClassifierMixin, BaseEstimator):  # type
     epsilon, delta : the guarantee for each person.
     runs : how many runs are expected, above 1, at most 1,000.
     shape : of the law of the number of runs, in [-0.9, 1000]: 1 geometric, 0 logarithmic. Smaller shapes leave each run
-        a larger budget, and vary more: of ten expected runs there is one alone in a tenth of all searches at 1, in a
-        fourth at 0.
-    seed : None: noise, and what is drawn, by bits of the operating system. A number makes the search reproducible and
-        therefore NOT private.
+        a larger budget, and vary more: of ten expected runs there is one in a tenth of searches at 1, a fourth at 0.
+    seed : None: noise and draws by the operating system. A number makes the search reproducible, and so NOT private.
 
     Attributes:
     ----------

@@ -185,8 +185,7 @@ class LedgerRun(Uncopyable):
     def settle(self, card: Card | None, model: Sequence[Any]) -> None:
         """End the training: people remain charged what their accounts were, and have the rest back.
 
-        The record knows the model, public, by the digest of its arrays; the card is None where an error ended the
-        training.
+        The record knows the model, public, by a digest of its arrays; the card is None where an error ended it.
 
         Guarantee: each person remains charged at least what the training cost that person.
         Source: theory 5.12; docs/proofs/one-account.md.

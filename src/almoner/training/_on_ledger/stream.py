@@ -1,8 +1,7 @@
 """A stream on a ledger: each update charges the people who are in it there, in one transaction, and has a number.
 
 The ledger keeps the accounts; the stream keeps none. With a folder, the noisy sums of an update are kept there before
-the transaction is completed, so that after a crash the ledger says whether the update was made, and the folder what
-it was.
+the transaction is completed, so that after a crash the ledger says if the update was made, and the folder which.
 
 Names and symbols
     most      (n,) units of the ledger that each person may pay for an update; private

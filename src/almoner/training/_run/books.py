@@ -366,8 +366,7 @@ class MemoryBook(_Book):
 class LedgerBook(_Book):
     """The accounts of a stream on a ledger: each release is one transaction there, and a folder keeps its sums before.
 
-    Observers are told once the ledger has charged; with ``spread`` each person pays one part in so many of what that
-    person has left, at most.
+    Observers are told once the ledger has charged; by ``spread`` each pays at most one part in so many of what is left.
 
     Guarantee: that of ``LedgerStream.release``.
     Source: theory 5.1; docs/proofs/one-account.md, "Streams".

@@ -58,8 +58,7 @@ def picked(
     """The public budget of each person, a filter of its own, and the noise of a step over the clip.
 
     ``given`` is a fresh filter, accounts per person, private, a ``Target``, or a fresh odometer. ``steps`` must fit
-    where no noise is given; None: as many as the budget admits. Without a noise multiplier it is the least with which
-    they fit.
+    where no noise is given; None: as many as the budget admits. Without a noise multiplier the least that fits.
 
     Raises:
         ArgumentError, Unsupported: an argument breaks a rule; the odometer cannot be kept for each person.

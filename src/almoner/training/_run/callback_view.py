@@ -32,8 +32,7 @@ class CallbackView:
         number of the last; divisor, what sums are divided by; max_grad_norm, noise_multiplier and sample_rate, which a
         callback may set for the next step; counting, the latest answer of ``stopping.Dropouts`` or ``StillActive``, if
         one counts; answers, what was asked so far, as (step, name, answer); released, what was charged and how often;
-        history, for callbacks to keep public things in; reason, why the run ended; state, all of it as one frozen
-        value.
+        history, for callbacks to keep public things in; reason, why the run ended; state, all of it, frozen.
     """
 
     def __init__(

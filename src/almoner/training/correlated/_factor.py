@@ -317,8 +317,7 @@ class Noise:
         """Be where another noise of the same factor and size was, by its keys and step, with a fresh key from there on.
 
         Rows before are made again, to the last bit. ``afresh``: begin a new mechanism with this step, of the columns
-        and rows of C from it on: where a step may have been released that is taken again, its rows may hold nothing of
-        rows before.
+        and rows of C from it on: a step that may have been released and is taken again holds nothing of rows before.
         """
         before: list[tuple[int, int | None]] = [(0, None)] if afresh else [pair for pair in keys if pair[0] < step]
         self._keys = [*before, (step, _checked(key))]

@@ -60,8 +60,7 @@ def read(path: Path, *, classes: Sequence[str] | None, shape: Shape | None) -> P
     An .npz file has ``images``, uint8 (records, height, width) or (records, height, width, 1 or 3), ``labels``, whole
     numbers that count the classes from 0, and, if it has them, ``people``; a folder has a folder of PNG and JPEG files
     for each class, whose name is public; with None labels are not read, and it holds the files themselves. The images
-    of a file must have the public shape (channels, height, width); None: any. Those of a folder are scaled to it, each
-    by itself.
+    of a file must have the public shape (channels, height, width); None: any. Each one of a folder is scaled to it.
     """
     if path.is_dir():
         if shape is None:

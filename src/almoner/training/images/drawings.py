@@ -1,8 +1,7 @@
 """Pictures drawn at random by a public rule: they show what images look like in general, and nobody's data are used.
 
 Random curves, random shapes and random scenes (dead leaves: shapes over each other, small ones more often than large
-ones). The statistics of their features stand in for those of private images, which would have to be paid for: see
-``Whitened``.
+ones). The statistics of their features stand in for those of private images, which would cost: see ``Whitened``.
 
 Source: Baradad et al. (2021), Learning to see by looking at noise; Tang et al. (2023), Differentially private image
     classification by learning priors from random processes.

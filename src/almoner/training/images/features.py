@@ -111,8 +111,7 @@ class Patches(nn.Module):
     whitened, and compared with the filters by inner products; of these and of their negatives, what exceeds a threshold
     is averaged over ``cells`` x ``cells`` windows that overlap. Filters come in mirrored pairs, and both are averaged:
     an image and its mirror image have the same features, where ``stride`` divides the width less ``size``. Filters, of
-    which so many are not mirrored, and the whitening of patches come from the drawings, which are drawn when the first
-    image comes.
+    which so many are not mirrored, and the whitening of patches come from drawings, drawn when the first image comes.
 
     Guarantee: the output of a record depends on that record and on public settings alone.
     Source: Coates & Ng (2012), Learning feature representations with k-means.

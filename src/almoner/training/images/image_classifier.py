@@ -89,8 +89,7 @@ class ImageClassifier:
         model_: the ``LogisticRegression`` on the features, after ``fit``; its accounts are private.
 
     Guarantee: the model is (epsilon, delta)-differentially private when one person, with all of that person's images,
-        is added or removed; provided that the arguments were chosen without looking at the data, and that no seed was
-        given.
+        is added or removed; if arguments were chosen without looking at the data, and no seed was given.
     Source: theory 5.1, 5.3; Tramèr & Boneh (2021), Differentially private learning needs better features.
     """
 
