@@ -85,8 +85,7 @@ def mu_from_rates(
 ) -> tuple[float, Callable[[float], float]]:
     """The largest mu, and epsilon by delta, that an attack refutes by how often it says "there"; 0 where none. Public.
 
-    It says so in ``hits`` of the runs with a person, and in ``alarms`` of those without; both rates share the
-    confidence evenly (Clopper & Pearson).
+    It says so in ``hits`` of the runs with a person, and in ``alarms`` of those without; they share the confidence.
 
     Guarantee: for an attack fixed before these runs, either exceeds the truth with a chance of at most 1 - confidence.
     Source: Clopper & Pearson (1934); Jagielski, Ullman & Oprea (2020), https://arxiv.org/abs/2006.07709

@@ -1,7 +1,6 @@
 """Charge costs that are a power of the norm in one pass over NumPy arrays, block by block, without large temporaries.
 
-Ten million accounts are charged in a few times the time that adding two arrays takes. A test holds it against the
-general form, unit by unit.
+Ten million accounts take a few times as long as adding two arrays. A test holds it against the general form.
 """
 
 from concurrent.futures import ThreadPoolExecutor

@@ -45,8 +45,7 @@ class Filter(Accounts):
             construction: so is who can still take part.
         xp: the array library of the accounts (default NumPy); with PyTorch, device= says where they live.
 
-    Every array that goes in or comes out with one entry per person is private: it belongs to the data holder and, row
-    by row, to that person.
+    Every array with one entry per person is private: it belongs to the data holder and, row by row, to that person.
 
     Guarantee: a person who takes part only where ``charge`` returns True, for the contribution that was charged, is
     protected by the budget: the whole adaptive interaction has the budget's guarantee for adding or removing any one

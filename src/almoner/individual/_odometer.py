@@ -111,9 +111,8 @@ class Odometer(Accounts):
 
         Args:
             step: what will be run, public. Its sensitivity is the promise that no contribution is larger.
-            norms: (n,) private, in the sensitivity's unit and norm. NaN, negative or above the promise counts as
-                infinite: that person's bound is infinite from then on. For mechanisms without a sensitivity (Pure,
-                Zcdp, ...): bool, who takes part.
+            norms: (n,) private, in the sensitivity's unit and norm. NaN, negative or above the promise: that person's
+                bound is infinite from then on. Without a sensitivity (Pure, Zcdp, ...): bool, who takes part.
             people: (n,) rows or ids that norms belong to; default all people in order.
 
         Raises:

@@ -40,8 +40,7 @@ def token_loss(output: Any, labels: Tensor, *, shift: bool = True) -> Tensor:
     Args:
         output: private. Has ``logits`` of shape (records, places, classes).
         labels: (records, places) private; ``IGNORED`` where a place does not count.
-        shift: public. Whether each place is to say the next label, as in causal language models; False for masked
-            language models and classes of words.
+        shift: public. Whether each place is to say the next label, as in causal models; not in masked ones or classes.
 
     Returns:
         (records,) nats, private; 0 for a record in which no place counts. Each mean is over that record's own places.

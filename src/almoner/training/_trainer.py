@@ -164,9 +164,8 @@ class Trainer:
                 tables of pandas. Or a map-style data set, or a DataLoader of one, whose records are loaded as they are
                 needed: (input, ..., target), or a dict with the target as ``labels``.
             targets: (records, ...) tensor or array, private; None: they are in the records of the data set.
-            people: (records,) private: whose each record is; None: each is a person. Ids of any kind, which get
-                accounts in the order in which they appear; whole numbers from 0 with few gaps are accounts' numbers.
-                On a ledger, ids as it names people.
+            people: (records,) private: whose each record is; None: each is a person. Ids of any kind, on a ledger as it
+                names people; they get accounts as they appear; whole numbers from 0 with few gaps are their numbers.
             callbacks: each is called with the run (a ``CallbackView``) before the first step and after every step. A
                 resumed run does not call them again for a step that they have seen. One that has a method ``began`` is
                 told, with the run, before anything else, also of a resumed run; one that has ``ended``, at any end.

@@ -320,8 +320,7 @@ def train_images_to_folder(
         features: private. A folder where features are kept, so that they are computed once; None: nowhere.
         test: held-out images with labels; their people are not covered by the guarantee.
         out, force, keep_accounts: as of ``train_to_folder``.
-        **options: public: ``epsilon``, ``delta``, ``dimensions`` and ``seed`` of ``image_classifier.ImageClassifier``,
-            and ``observe`` of its ``fit``.
+        **options: public: ``epsilon, delta, dimensions, seed`` of ``ImageClassifier``, and ``observe`` of its ``fit``.
 
     Raises:
         ArgumentError, DataError: before anything is charged.

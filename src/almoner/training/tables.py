@@ -282,11 +282,9 @@ def read(path: Path, schema: Schema, *, target: bool = True, skip_rows: int = 0,
     Args:
         path: a .csv or .parquet file.
         schema: public.
-        target: whether labels, and whose each row is, are needed too. Then a column whose entries can none of them be
-            read is refused: somebody is to pay for it.
+        target: whether labels, and whose each row is, are needed too. Then columns with nothing readable are refused.
         skip_rows: how many lines to leave out at the start of a CSV file, before its line of names.
-        blanks: whether blanks around the names of people are taken off; else they are refused, because a ledger takes
-            such names for those of other people.
+        blanks: whether blanks around people's names are taken off; else they are refused: to a ledger they are others.
     """
     table, found = _read(Path(path), schema, target, skip_rows, blanks)
     if target:

@@ -273,8 +273,7 @@ class Accountant(StepAccountant):
     def get_epsilon(self, delta: float, *_args: object, **_kwargs: object) -> float:
         """The epsilon that the budget promises at delta, whenever training stops; 0 before anything was charged.
 
-        It does not grow with the steps: a running total would hold only for a number of steps fixed in advance. What
-        was spent is ``accountant.budget.spent``.
+        It does not grow with steps: a running total holds for fixed steps alone. Spent is ``accountant.budget.spent``.
 
         Guarantee: what was released so far, and all that the budget will admit, is (epsilon, delta)-DP.
         Source: the theorem of the budget's filter; theory 3.2, 3.3, 6.2.
@@ -292,8 +291,7 @@ class OdometerAccountant(StepAccountant):
     """An Opacus accountant without a budget: train on, look at epsilon after any step, and stop when you like.
 
     Args:
-        odometer: public. An odometer that takes sampled Gaussian rounds: ``odometers.Renyi``, with the expected run as
-            its ``plan`` where there is one.
+        odometer: public. One that takes sampled Gaussian rounds: ``odometers.Renyi``, ``plan`` being the expected run.
 
     Guarantee: noise, rate and the step after which training stops may depend on all results, ``get_epsilon`` included:
         for every stopping time T and every event E, P(E) <= E_Q[exp(get_epsilon at T) 1_E] + delta for neighbours P and
@@ -467,13 +465,11 @@ class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
     def make_private(self, **options: object) -> tuple[Any, ...]:
         """As in Opacus, except that shuffled loaders, ``rand_on_empty=True`` and adaptive clipping are refused.
 
-        A budget that fits less than one epoch is reported to the logger ``almoner.interop.opacus``, as a warning with
-        the number of steps that fit.
+        The logger ``almoner.interop.opacus`` warns of a budget for less than one epoch, with the steps that fit.
 
         Raises:
             BudgetExceeded: not one step fits. Nothing was spent.
-            Unsupported: the loader would not be a Poisson sampler, or a step would release more than a noisy sum: the
-                budget has no price for that.
+            Unsupported: a budget has no price for loaders without Poisson samples, and for more than a noisy sum.
         """
         if not options.get("poisson_sampling", True):
             raise Unsupported(SHUFFLED.format(f"{type(options.get('data_loader')).__name__} with its own sampler"))

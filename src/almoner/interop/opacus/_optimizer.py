@@ -128,8 +128,7 @@ def individual(
         slack: public, > 0. A bound is this many times the person's norm when last sampled.
         collate_keeps_order: public. Whether your own ``collate_fn`` keeps every record, in the given order.
         max_physical_batch_size: public. The loader splits larger batches into pieces of so many records, for memory;
-            the optimizer steps after the last piece, as with Opacus's BatchMemoryManager. The number of pieces is
-            private: a scheduler must not count them.
+            the optimizer steps after the last piece. The number of pieces is private: a scheduler must not count them.
         watch: public. A fresh odometer: each person's running bound, read at ``optimizer.odometer``.
 
     Returns:
@@ -139,8 +138,7 @@ def individual(
     ``almoner.interop.opacus`` gets a warning with the number of steps.
 
     Gradients must come in the loader's order: a loop that sorts, mixes or drops records of a batch before the backward
-    pass charges the wrong people, and this cannot be detected. Empty accounts are not reported: stop after a number of
-    steps that was fixed in advance.
+    pass charges the wrong people, undetected. Empty accounts are not reported: stop after a fixed number of steps.
 
     Guarantee: each person is charged at every step, sampled or not, for a bound that is fixed before that person is
         sampled for the step, from the person's own data and past and from past outputs; a contribution has at most that

@@ -182,9 +182,8 @@ def descend(
     Returns:
         Parameters, in the shape of start, public.
 
-    Guarantee: all iterates together are as private as the accounts' budget says, for each person: a person's
-        contribution is fixed by that person's own data and past outputs, has at most the norm that is charged,
-        and is charged before it is used.
+    Guarantee: all iterates together are as private as the accounts' budget says, for each person: a contribution is
+        fixed by own data and past outputs, has at most the norm that is charged, and is charged before it is used.
     Source: theory.md statements 2.1, 5.1, 5.2 and 5.3; Feldman & Zrnic (2021), Theorem 4.5 and Algorithm 8.
     """
     _check.whole(1, steps=steps)

@@ -86,9 +86,8 @@ class LedgerStream(Uncopyable):
         """Charge the people who are there, (n,) private, on the ledger, and give the noisy sums once they are charged.
 
         ``contribute`` gets accounts of these people, charges them, and gives the private sums; again, where somebody
-        else charged the ledger meanwhile. ``publish`` adds fresh noise. With ``spread``, public, each person pays one
-        part in so many of what that person has left, at most. ``keep`` gets the noisy sums, and the update's number,
-        before the transaction ends.
+        else charged the ledger meanwhile. ``publish`` adds fresh noise. With ``spread``, public, each pays at most one
+        part in so many of what is left. ``keep`` gets number and noisy sums before the transaction ends.
 
         Guarantee: when this returns, the ledger has charged each person what the release costs that person, and has the
             release on record; when it raises, nothing was released, or the ledger says that it was.

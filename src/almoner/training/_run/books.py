@@ -1,8 +1,7 @@
 """The books of a run: where people pay, and the one place where noisy values are released.
 
 A book checks a release, announces it in the run's folder, has people charged, tells the observers what each person
-contributed, counts the release and draws the noise; in this order, so that at every moment the accounts or the folder
-know of all that was released.
+contributed, counts the release and draws the noise; in this order: accounts or folder always know of all releases.
 
 Source: theory 5.1; what was announced counts as spent
 """

@@ -28,8 +28,7 @@ LOOKED_AT, LOADED, NUMBERS = 2**12, 16, 2**22
 """They are found among so many, or so many of those that are read when asked for; of so many numbers in all."""
 
 COINS = (0, 3, 155)
-"""Seeds: the first coin of the second is less than 0.01, that of the third more than 0.99, so that what happens rarely
-does happen."""
+"""Seeds: the first coin of the second is less than 0.01, that of the third more than 0.99: what is rare happens."""
 
 HUGE = 1e6  # so much larger are other records made: then a mixture with a weight of 1e-8 is above the rounding
 

@@ -205,8 +205,7 @@ class Whitened(nn.Module):
     The features of each record, of a transform with a ``repr`` that names its settings, are normalised by themselves
     (mean 0 and variance 1 in each of the groups of channels). Then come a centre, so many principal axes (fewer than
     drawings) and their variances, all from ``drawings``; each record is scaled to length 1. ``power`` in [0, 1]: 0
-    leaves the variances as they are, 1 makes them equal; ``floor`` is added to each first. No image of anybody is used,
-    so that this costs no privacy.
+    leaves the variances as they are, 1 makes them equal; ``floor`` is added to each first. It costs no privacy.
 
     Guarantee: the output of a record depends on that record and on public settings alone.
     """

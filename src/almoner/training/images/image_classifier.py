@@ -128,8 +128,7 @@ class ImageClassifier:
         """Train; nothing is charged before all arguments are checked and all features are there.
 
         Args:
-            images: (records, height, width) or (records, channels, height, width), private: uint8, or floats from 0 to
-                1; each side at least 8 pixels.
+            images: (records, [channels,] height, width), private: uint8, or floats from 0 to 1; sides of 8 or more.
             labels: (records,) private, each one of the classes.
             groups: (records,) whose image it is, private; None: every image is a person of its own.
             observe: called after each step with the step's number and the parameters, which are public.
