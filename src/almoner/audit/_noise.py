@@ -103,9 +103,8 @@ def numbers_of(values: Floats, tolerance: Floats, scale: float) -> Numbers:
     for digits in range(6, 13):
         near = np.abs(raw * 10.0**digits - np.rint(raw * 10.0**digits)) <= room * 10.0**digits
         steps.append(np.where(near & (room * 10.0**digits < SURE), 10.0**-digits / scale, 0.0))
-    steps += [
-        _common_step(values, tolerance, unit, 0.0, SURE) for unit in (10.0 ** np.floor(np.log10(scale)) / scale, 1.0)
-    ]
+    tens = 10.0 ** np.floor(np.log10(scale)) / scale
+    steps += [_common_step(values, tolerance, unit, 0.0, SURE) for unit in (tens, 1.0)]
     steps.append(_lattice(values, tolerance))
     step = np.max(steps, axis=0)
     if (step > 100 * np.maximum(tolerance, FEW_SEEN)).all():  # the one step of all is at most the least

@@ -38,9 +38,8 @@ def replay(file: PipelineFile, as_json: Json = False) -> None:
     report = room.replay(names["pipeline"], names["data"], **given)
     if as_json:
         fields = {"calls": report.calls, "people": report.people, "holds": report.holds, "largest": report.largest}
-        print(
-            dumps(fields | {"tightest": report.tightest, "findings": sorted({str(each) for each in report.findings})})
-        )
+        found = sorted({str(each) for each in report.findings})
+        print(dumps(fields | {"tightest": report.tightest, "findings": found}))
     else:
         _console().print(str(report), markup=False)
     if not report.holds:

@@ -44,9 +44,7 @@ class AccountsPerPerson(Protocol):
 class Accounts(Uncopyable):
     """A row of int64 totals for every person, addressed by row or by id."""
 
-    def __init__(
-        self, people: int | Sequence[Hashable], columns: int, xp: ModuleType | None, device: object | None
-    ) -> None:
+    def __init__(self, people: int | Sequence[Hashable], columns: int, xp: ModuleType | None, device: object) -> None:
         self._columns, self._device = columns, device
         self._xp: Library = array_api_compat.array_namespace((np if xp is None else xp).zeros(1))
         self._lock = Lock()
@@ -90,9 +88,8 @@ class Accounts(Uncopyable):
         if not isinstance(self._spent, np.ndarray):
             return self._xp.concat([self._spent, self._zeros(count)])
         if self._spent.base is not self._room or len(self._room) < held + count:
-            self._room = np.zeros(
-                (held + count if not held else (held + count) * 3 // 2, self._columns), dtype=np.int64
-            )
+            size = (held + count) * 3 // 2 if held else count
+            self._room = np.zeros((size, self._columns), dtype=np.int64)
             self._room[:held] = self._spent
         return cast(Array, self._room[: held + count])
 

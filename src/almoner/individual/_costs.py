@@ -205,9 +205,8 @@ def costs_of(notion: Notion, step: mechanisms.Mechanism, most: int = 0) -> Costs
         if count >= RANGE:
             raise ArgumentError("a Repeated stands for too many rounds")
         if isinstance(table, planned_table.Table):
-            return FromPlan(
-                table, cast(Planned, notion).counts, cast(Planned, notion).person_limits()[:-2], count, sensitivity
-            )
+            planned = cast(Planned, notion)
+            return FromPlan(table, planned.counts, planned.person_limits()[:-2], count, sensitivity)
         return DependingOnLeft(table.norms, table.squares, table.units, most, count, sensitivity)
     prices = notion.person_price(leaf, count)
     full = _capped(prices)

@@ -77,8 +77,7 @@ def _units(costs: Power, norm: NDArray[np.float64], top: float, real: NDArray[np
     else:
         np.minimum(real, float(costs.full[0]), out=real)  # beyond int64 there is no whole number
         np.copyto(units, real.astype(np.int64))
-    if (
-        np.ceil((top if costs.power == 1 else top * top) * costs.factor[0]) > costs.full[0]
-    ):  # costs increase with the norm
+    # costs increase with the norm
+    if np.ceil((top if costs.power == 1 else top * top) * costs.factor[0]) > costs.full[0]:
         np.minimum(units, costs.full[0], out=units)
     return units

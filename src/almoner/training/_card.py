@@ -257,9 +257,8 @@ class Card:
         rate = f"learning rate {self.learning_rate:g}"
         rate += f", falling to zero over the last {self.decay:.0%} of the steps" if self.decay else ""
         rate += f", momentum {self.momentum:g}" if self.momentum else ""
-        return (
-            f"private gradient descent, {sampling}; {accounts}; {self.steps} steps{more}, {rate}; the model is {model}"
-        )
+        steps = f"{self.steps} steps{more}, {rate}"
+        return f"private gradient descent, {sampling}; {accounts}; {steps}; the model is {model}"
 
     def _remainder(self) -> str:
         if self.sampling:

@@ -209,9 +209,8 @@ def as_records(inputs: object, targets: object, dtype: torch.dtype) -> tuple[Inp
     if not len(dataset):
         raise ArgumentError("inputs must hold at least one record: the module is tried on it first")
     loading, rows = Loading(dataset, collate), torch.arange(len(dataset))
-    columns = {
-        name: Column(partial(loading.column, name), rows, one) for name, one in loading.records(rows[:1]).items()
-    }
+    first = loading.records(rows[:1])
+    columns = {name: Column(partial(loading.column, name), rows, one) for name, one in first.items()}
     if len(dataset) > 1:
         loading.check_collate(torch.tensor(sorted({0, len(dataset) // 2, len(dataset) - 1})))
     *names, target = columns

@@ -338,9 +338,7 @@ class Trainer:
             return self._held.accounts(None)
         return PersonFilter(count, settings.budget.fresh(), shares=shares)
 
-    def _train(
-        self, run: Run, callbacks: Any, stack: ExitStack, every: int | None, interruptions: Interruptions
-    ) -> None:
+    def _train(self, run: Run, callbacks: Any, stack: ExitStack, every: int | None, until: Interruptions) -> None:
         """Take all steps, and tell callbacks that ask for it that the run begins, and that it has ended."""
         view, current, settings, processes = self._view, run.current, self._settings, self._processes
         for callback in callbacks:
@@ -356,15 +354,15 @@ class Trainer:
             """Look at a step that was taken, and have each callback look at it once, also in a run that goes on."""
             if current.value.step > done:
                 self._look(run)
-            interruptions.go_on()
+            until.go_on()
             for number in range(current.value.called, len(callbacks)):
                 callbacks[number](view)
                 current.update(called=number + 1)
-                interruptions.go_on()
+                until.go_on()
 
         kept = run.folder is not None
         together = {"agreed": processes.broadcast} if all(processes.all_gather(kept)) else {}
-        saves = Saves(run.save if kept else None, every=every, interruptions=interruptions, **together)
+        saves = Saves(run.save if kept else None, every=every, interruptions=until, **together)
         run.go(self._turnouts(settings), view.next_step, after, saves)
 
     def _look(self, run: Run) -> None:

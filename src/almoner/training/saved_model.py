@@ -216,9 +216,8 @@ def train(
     held_out = None if test is None else _labelled(test, schema, test_skip_rows)  # refused before anything is trained
     judges = None if tune is None or tune.on is None else _judges(tune.on, schema, tune.skip_rows, data)
     owners = tables.owners(table, schema)
-    estimator = LogisticRegression(
-        classes=range(len(schema.classes)), n_people=schema.people, fit_intercept=False, **options
-    )
+    classes = range(len(schema.classes))
+    estimator = LogisticRegression(classes=classes, n_people=schema.people, fit_intercept=False, **options)
     if tune is None:
         estimator.fit(features, codes, groups=owners, observe=observe, ledger=ledger)
     else:

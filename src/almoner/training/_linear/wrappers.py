@@ -147,9 +147,8 @@ def validated(model: Any, X: Any, *y: Any, reset: bool = True, least_rows: int =
     if flat or (not hasattr(X, "tocsr") and len(getattr(X, "shape", ())) == 1):
         raise ArgumentError("X: Expected 2D array, got 1D array instead. Reshape your data: a row for each record")
     try:
-        valid = validate_data(
-            model, X, *y, accept_sparse="csr", dtype=np.float64, reset=reset, ensure_min_samples=least_rows
-        )
+        how = {"accept_sparse": "csr", "dtype": np.float64, "ensure_min_samples": least_rows}
+        valid = validate_data(model, X, *y, reset=reset, **how)
         if reset and not hasattr(X, "tocsr") and model.n_features_in_ <= _COLUMNS:
             _tell_of_scales()
         return valid

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -204,9 +203,7 @@ class LedgerRun(Uncopyable):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the ledger, if it was opened here. What ended by an error and cannot go on is settled as it is."""
         if not self._resumable and not self._hold.settled:
             with suppress(AlmonerError):

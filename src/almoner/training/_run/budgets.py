@@ -123,12 +123,10 @@ def fresh_odometer(odometer: Boundary) -> Boundary:
     return odometer.fresh()
 
 
-def least_noise_multiplier(
-    budget: filters.Filter, steps: int, max_grad_norm: float, *, sample_rate: float = 1.0
-) -> float:
-    sigma = calibrate.sigma(budget, steps, sensitivity=max_grad_norm, sample_rate=sample_rate)
-    multiplier = sigma / max_grad_norm
-    while multiplier * max_grad_norm < sigma:  # rounded down: then the last step would not fit
+def least_noise_multiplier(budget: filters.Filter, steps: int, clip: float, *, sample_rate: float = 1.0) -> float:
+    sigma = calibrate.sigma(budget, steps, sensitivity=clip, sample_rate=sample_rate)
+    multiplier = sigma / clip
+    while multiplier * clip < sigma:  # rounded down: then the last step would not fit
         multiplier = nextafter(multiplier, inf)
     return multiplier
 
@@ -150,13 +148,11 @@ def recommended(
     )
 
 
-def _least_sampled(
-    epsilon: float, delta: float, steps: int, max_grad_norm: float, rate: float, per_person: bool
-) -> float:
+def _least_sampled(epsilon: float, delta: float, steps: int, clip: float, rate: float, per_person: bool) -> float:
     near = calibrate.in_advance(epsilon=epsilon, delta=delta, steps=steps, sample_rate=rate).noise_multiplier
 
     def fits(noise_multiplier: float) -> bool:
-        step = mechanisms.gaussian_step(noise_multiplier * max_grad_norm, max_grad_norm, rate)
+        step = mechanisms.gaussian_step(noise_multiplier * clip, clip, rate)
         budget, _ = recommended(epsilon, delta, step, per_person=per_person)
         return budget.admits(mechanisms.Repeated(step, steps))
 

@@ -12,7 +12,7 @@ import signal
 import threading
 from collections.abc import Callable
 from time import monotonic
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 from almoner.errors import AlmonerError
@@ -60,9 +60,7 @@ class Interruptions:
                     signal.signal(number, self._arrived)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, before in self._before.items():
             if signal.getsignal(number) == self._arrived:  # else somebody has set another one meanwhile
                 signal.signal(number, before)
@@ -124,9 +122,7 @@ class Saves:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is None or self._write is None:
             return
         self._interruptions.wait()

@@ -199,9 +199,8 @@ def _batches(plan: BatchPlan, records: Records) -> NDArray[np.int64]:
     if any(isinstance(part, Column) for part in columns):
         raise Unsupported("batches= of a data set that is loaded as needed go by people's ids: give people=")
     people = None if records.people is None else records.people.numpy()
-    return plan.batches.of_records(
-        [_bytes_of(part) for part in columns], people, count=plan.count, n=records.person_count
-    )
+    parts, n = [_bytes_of(part) for part in columns], records.person_count
+    return plan.batches.of_records(parts, people, count=plan.count, n=n)
 
 
 def _bytes_of(part: Tensor) -> NDArray[np.uint8]:

@@ -45,9 +45,8 @@ class TrainingState:
 
     def with_release(self, mechanism: Mechanism) -> "TrainingState":
         """The state after one more release, for which people have been charged."""
-        return replace(
-            self, released=MappingProxyType(self.released | {mechanism: self.released.get(mechanism, 0) + 1})
-        )
+        more = {mechanism: self.released.get(mechanism, 0) + 1}
+        return replace(self, released=MappingProxyType(self.released | more))
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> "TrainingState":

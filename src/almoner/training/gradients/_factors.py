@@ -104,6 +104,10 @@ class Factor(ABC):
     def add_weighted_sum(self, total: Tensor, weights: Tensor) -> None:
         """Add the sum over people of weight times g to the total."""
 
+    def gradient_of(self, person: int) -> Tensor:
+        """(*shape) one person's g."""
+        return replace(self, **{name: part[person : person + 1] for name, part in self.tensors.items()}).gradients()[0]
+
     def set_zero(self, people: Tensor) -> None:
         """Set g to zero for these people, (n,) bool."""
         for name, part in self.values.items():
@@ -294,11 +298,7 @@ def of_one_person(before: Factors, factors: Factors, parameters: Sequence[nn.Par
 
 
 def gradients_of(factors: Factors, person: int) -> list[Tensor | None]:
-    one = slice(person, person + 1)
-    return [
-        factor and replace(factor, **{name: part[one] for name, part in factor.tensors.items()}).gradients()[0]
-        for factor in factors
-    ]
+    return [factor if factor is None else factor.gradient_of(person) for factor in factors]
 
 
 def add_weighted_sums(sums: Sequence[Tensor], factors: Factors, norms: Tensor, weights: Tensor) -> None:

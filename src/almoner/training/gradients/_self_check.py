@@ -3,7 +3,7 @@
 Once in evaluation mode, where nothing is random, and once as the module is, where it may treat records differently.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
 from typing import TypeVar, cast
@@ -15,7 +15,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 from almoner.errors import Unsupported
 from almoner.training.gradients._batches import Batch, Column, Inputs, as_inputs
 from almoner.training.gradients._factors import Factors, gradients_of
-from almoner.training.gradients._recorder import Recorder, changed, trained_parameters
+from almoner.training.gradients._recorder import Loss, Recorder, changed, trained_parameters
 
 __all__ = ["check", "evaluation_mode", "gradients", "spread"]
 
@@ -138,9 +138,7 @@ def _unchanged(module: nn.Module) -> Iterator[None]:
             raise changed(repr(name))
 
 
-def gradients(
-    module: nn.Module, loss: Callable[..., Tensor], inputs: Batch, targets: Tensor | None
-) -> Iterator[list[Tensor]]:
+def gradients(module: nn.Module, loss: Loss, inputs: Batch, targets: Tensor | None) -> Iterator[list[Tensor]]:
     """Each record's gradient, by itself, of every trained parameter; one list a record."""
     inputs, parameters = as_inputs(inputs), trained_parameters(module)
     device = parameters[0].device

@@ -363,9 +363,8 @@ def _filters(padded: tuple[int, int], scales: int, angles: int) -> dict[str, NDA
     """Spectra of wavelets, which are real, by scale, and averages; and by the octave by which inputs are thinned."""
     spectra = {}
     for scale in range(scales):
-        wavelets = np.stack(
-            [_morlet(padded, scale, (int(angles / 2 - 1) - k) * pi / angles, 4 / angles) for k in range(angles)]
-        )
+        turns = [(int(angles / 2 - 1) - k) * pi / angles for k in range(angles)]
+        wavelets = np.stack([_morlet(padded, scale, turn, 4 / angles) for turn in turns])
         for level in range(scale + 1):
             spectra[f"wavelet_{scale}_{level}"] = _cropped(_cropped(wavelets, level, 1), level, 2)
     for level in range(scales):
