@@ -84,10 +84,8 @@ def evidence(agree: Mask, chance: Floats) -> float:
     """Evidence of agreements, by the best weight: above log(1/alarm) with a probability of at most alarm."""
     if not agree.any():
         return 0.0
-    found = [
-        -weight * float(np.log(chance[agree]).sum()) - float(np.log1p(chance ** (1 - weight) - chance).sum())
-        for weight in WEIGHTS
-    ]
+    logs = float(np.log(chance[agree]).sum())
+    found = [-weight * logs - float(np.log1p(chance ** (1 - weight) - chance).sum()) for weight in WEIGHTS]
     return max(found) - log(len(WEIGHTS))
 
 
@@ -349,10 +347,8 @@ def _measured(noises: Sequence[_Noise]) -> list[Numbers]:
         values = np.concatenate([noise.values[:COLUMNS] for noise in same])
         off = np.concatenate([noise.tolerance[:COLUMNS] for noise in same])
         together = numbers_of(values, off, _scale(same[0].call))
-        measured |= {
-            id(noise): together.at(np.s_[end - len(noise.values[:COLUMNS]) : end])
-            for noise, end in zip(same, ends, strict=True)
-        }
+        for noise, end in zip(same, ends, strict=True):
+            measured[id(noise)] = together.at(np.s_[end - len(noise.values[:COLUMNS]) : end])
     return [measured[id(noise)] for noise in noises]
 
 
@@ -373,15 +369,13 @@ def _known(run: Run, again: Run | None) -> list[Found]:
         return []
     both = zip(map(_standard, run.calls), map(_standard, again.calls), strict=False)
     pairs = [(one, two) for one, two in both if one and two and one.values.shape == two.values.shape]
-    measured = _measured([one for one, _ in pairs])
-    found = [
-        each.agree(two.values[:COLUMNS], two.tolerance[:COLUMNS])
-        for each, (_, two) in zip(measured, pairs, strict=True)
-    ]
+    first, second = [one for one, _ in pairs], [two for _, two in pairs]
+    both_numbers = zip(_measured(first), second, strict=True)
+    found = [each.agree(two.values[:COLUMNS], two.tolerance[:COLUMNS]) for each, two in both_numbers]
     if not found:
         return []
     agree, chance = (np.concatenate(each) for each in zip(*found, strict=True))
     if evidence(agree, chance) < log(1 / ALARM):
         return []
-    first = next(one.call.number for (one, _), (same, _) in zip(pairs, found, strict=True) if same.any())
-    return [Found("noise", first, "the noise is the same in every run: anybody can draw it again")]
+    place = next(one.call.number for one, (same, _) in zip(first, found, strict=True) if same.any())
+    return [Found("noise", place, "the noise is the same in every run: anybody can draw it again")]

@@ -227,10 +227,8 @@ def _table(notion: Notion, leaf: mechanisms.Mechanism, count: int, sensitivity: 
     least = min(max(sensitivity / _SPAN, _LEAST), sensitivity)
     grid = np.concatenate([[0.0], np.geomspace(least, sensitivity, _GRID)])
     grid[-1] = sensitivity
-    rows = [
-        _capped(notion.person_price(replace(leaf, sensitivity=float(norm)), count))  # type: ignore[type-var]
-        for norm in grid[1:]
-    ]
+    each = (replace(leaf, sensitivity=float(norm)) for norm in grid[1:])  # type: ignore[type-var]
+    rows = [_capped(notion.person_price(one, count)) for one in each]
     units = np.array([(0,) * len(rows[0]), *rows], np.int64)
     return Table(grid, np.maximum.accumulate(units, axis=0), sensitivity)
 

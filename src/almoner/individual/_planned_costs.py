@@ -95,10 +95,8 @@ class FromPlan:
         levels = xp.asarray(self.table.levels, device=device)
         column = xp.searchsorted(levels, whole, side="right") - 1
         place = row * len(self.table.levels) + column
-        given, back, change = (
-            xp.take(xp.asarray(part.ravel(), device=device), place)
-            for part in (self.table.given, self.table.back, self.table.change)
-        )
+        tables = (self.table.given, self.table.back, self.table.change)
+        given, back, change = (xp.take(xp.asarray(part.ravel(), device=device), place) for part in tables)
         sold, paid = (given > 0) & (given < NEVER), (change > 0) & (change < NEVER)
         return _Prices(xp.take(levels, column), xp.where(sold, given, 1), back, xp.where(paid, change, 1), sold, paid)
 

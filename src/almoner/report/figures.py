@@ -155,9 +155,8 @@ def bounds(comparison: "Comparison", path: str | Path, *, title: str | None = No
         for bound, mark in zip(drawn, _MARKS * len(drawn), strict=False):
             style = ":" if bound.promise == "restarts" else "-"
             every = max(1, len(comparison.rounds) // 12)
-            panel.plot(
-                comparison.rounds, bound.epsilons, style, marker=mark, markevery=every, ms=4, lw=1, label=bound.name
-            )
+            marks = {"marker": mark, "markevery": every, "ms": 4}
+            panel.plot(comparison.rounds, bound.epsilons, style, **marks, lw=1, label=bound.name)
         panel.set(xscale="log", yscale="log", xlabel="rounds", title=heading)
         for axis in (panel.xaxis, panel.yaxis):
             one_two_five(axis)

@@ -284,10 +284,8 @@ class Card:
         if len({each.sample_rate for each, _ in self.released if isinstance(each, SampledGaussian)}) > 1:
             source = "to begin with, and times the rate of each step: a public number given by the caller"
         if self.count_sigma is not None:
-            source = (
-                "a noisy count of the people, paid for by each of them "
-                f"(noise of standard deviation {self.count_sigma:.4g} on the count)"
-            )
+            noise = f"noise of standard deviation {self.count_sigma:.4g} on the count"
+            source = f"a noisy count of the people, paid for by each of them ({noise})"
         return f"{self.divisor:.10g}, {source}"
 
 

@@ -89,11 +89,8 @@ def print_trained(
     private = draw_spends(trained.holder_report, picture, title)
     private += [str(accounts_file(out))] if keep_accounts else []
     if card.delta * card.divisor > 1:  # the divisor is the public number of people
-        few = "choose a delta far below one in the number of people"
-        print(
-            f"delta = {card.delta:g} allows a model to show one of {card.divisor:g} people in full: {few}",
-            file=sys.stderr,
-        )
+        told = f"delta = {card.delta:g} allows a model to show one of {card.divisor:g} people in full"
+        print(f"{told}: choose a delta far below one in the number of people", file=sys.stderr)
     if run.as_json:
         print(dumps({"out": str(out), "card": card.to_dict(), "private": private}))
         return

@@ -142,10 +142,8 @@ def recommended(
         return chosen.budget, chosen.why
     others = filters.Residue(epsilon=epsilon, delta=delta), filters.Renyi(epsilon=epsilon, delta=delta, plan=step)
     best, count = max(((each, calibrate.steps(each, step)) for each in others), key=lambda pair: pair[1])
-    return (
-        best,
-        f"{type(best).__name__}: of the filters that accounts per person can have, it admits the most, {count:,}.",
-    )
+    why = f"{type(best).__name__}: of the filters that accounts per person can have, it admits the most, {count:,}."
+    return best, why
 
 
 def _least_sampled(epsilon: float, delta: float, steps: int, clip: float, rate: float, per_person: bool) -> float:

@@ -193,10 +193,8 @@ class Gradients:
         # it keeps old copies of the parameters until it ends
         if torch.is_autocast_enabled(self._parameters[0].device.type):
             raise Unsupported("module: train outside torch.autocast; the module's own forward may use it")
-        sums = [
-            torch.zeros_like(parameter, dtype=torch.float64, memory_format=torch.contiguous_format)
-            for parameter in self._parameters
-        ]
+        zeros = partial(torch.zeros_like, dtype=torch.float64, memory_format=torch.contiguous_format)
+        sums = list(map(zeros, self._parameters))
         if not count:
             return sums, torch.zeros(0, dtype=torch.float64)
         self._check_parameters()

@@ -52,11 +52,8 @@ class Scattering(nn.Module):
         self.shape, self.scales, self.angles, self.order = (int(shape[0]), int(shape[1])), scales, angles, order
         window = 2**scales
         padded = [((side + window) // window + 1) * window for side in self.shape]
-        self._padding = [
-            half
-            for side, full in zip(self.shape, padded, strict=True)
-            for half in ((full - side) // 2, (full - side + 1) // 2)
-        ]
+        gaps = [full - side for side, full in zip(self.shape, padded, strict=True)]
+        self._padding = [half for gap in gaps for half in (gap // 2, (gap + 1) // 2)]
         self.channels = 1 + scales * angles + (angles**2 * scales * (scales - 1) // 2 if order == 2 else 0)
         self.output_shape = (self.channels, padded[0] // window - 2, padded[1] // window - 2)
         for name, spectrum in _filters((padded[0], padded[1]), scales, angles).items():
