@@ -102,7 +102,8 @@ def diabetes130(given: Path | None = None) -> Data:
         path = Path(unpacked) / "diabetic_data.csv"
         path.write_bytes(gzip.decompress((folder("diabetes130", given) / "diabetic_data.csv.gz").read_bytes()))
         table = tables.read(path, known)
-    x, y, people = tables.encode(table, known), tables.labels(table, known), tables.people(table, known)
+    x, y = tables.encode(table, known), tables.labels(table, known)
+    people = np.unique(tables.owners(table, known), return_inverse=True)[1]
     aside = np.random.default_rng(0).random(people.max() + 1) < 0.2
     train = ~aside[people]
     _, first, renumbered = np.unique(people[train], return_index=True, return_inverse=True)

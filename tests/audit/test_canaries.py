@@ -195,12 +195,12 @@ def test_rates_by_hand():
 
 def test_bounds_grow_with_right_guesses():
     """More right guesses refute more; no more than chance refutes nothing; all right is finite."""
-    bounds = [_canaries.mu_refuted(correct, guesses=50, canaries=100) for correct in range(0, 51, 5)]
+    bounds = [audit.OneRun(correct, 50, 100).mu() for correct in range(0, 51, 5)]
     assert bounds == sorted(bounds)
     assert bounds[5] == 0 < bounds[-1] < LARGEST_MU
-    assert _canaries.epsilon_refuted(25, guesses=50, canaries=100) == 0
-    with_delta = _canaries.epsilon_refuted(50, guesses=50, canaries=100, delta=1e-5)
-    assert 0 < with_delta < _canaries.epsilon_refuted(50, guesses=50, canaries=100)
+    assert audit.OneRun(25, 50, 100).epsilon(delta=0.0) == 0
+    with_delta = audit.OneRun(50, 50, 100).epsilon(delta=1e-5)
+    assert 0 < with_delta < audit.OneRun(50, 50, 100).epsilon(delta=0.0)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_bounds_grow_with_right_guesses():
         lambda: _canaries.p_value(1, guesses=2, canaries=5, epsilon=float("nan")),
         lambda: _canaries.p_value(1, guesses=2, canaries=5, epsilon=1.0, delta=2.0),
         lambda: _canaries.gaussian_p_value(1, guesses=2, canaries=1, mu=1.0),
-        lambda: _canaries.mu_refuted(1, guesses=2, canaries=2, confidence=1.0),
+        lambda: audit.OneRun(1, 2, 2, confidence=1.0).mu(),
         lambda: audit.one_run(lambda included: included, canaries=10, guesses=3),
         lambda: audit.one_run(lambda included: included, canaries=10, guesses=12),
         lambda: audit.one_run(lambda included: [1.0], canaries=10, guesses=4),

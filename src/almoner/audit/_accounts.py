@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,31 +20,6 @@ CLOSE = 1e-9
 """Largest difference, relative and absolute, that rounding may make between two sums of the same charges."""
 ADDITIVE = (filters.Gaussian, filters.Zcdp, filters.RenyiOrder, filters.RenyiCurve, filters.Renyi, filters.Basic)
 """Budgets in which less cost is less spent, whatever came before."""
-
-
-class Comparison(Protocol):
-    """Adds up what shifts cost, and compares with what was paid."""
-
-    def charge(self, mechanism: Any, norm: float) -> None:
-        """Count a shift of this norm, in the mechanism's own unit and norm, at this mechanism."""
-
-    @property
-    def revealed(self) -> float:
-        """The cost of all shifts together; the largest, of several totals."""
-
-    def problem(self) -> str:
-        """A description of what is wrong; empty if all is paid for."""
-
-
-class Account(Protocol):
-    """One person's account, for an audit. Private."""
-
-    @property
-    def paid(self) -> float:
-        """The amount that the account paid, in its measure; the largest, of several totals."""
-
-    def compared(self) -> Comparison:
-        """A fresh comparison, to which shifts are charged."""
 
 
 @dataclass(frozen=True)
@@ -68,22 +43,25 @@ class Amount:
             raise ArgumentError(f"measure={self.measure!r} must be one of {list(_COSTS)}")
 
     def compared(self) -> "_Sums":
+        """A fresh comparison, to which shifts are charged."""
         return _Sums(self)
 
 
 class _Sums:
-    """Shifts at their cost in a measure that adds up."""
+    """Adds up what shifts cost in a measure that adds up, and compares with what was paid."""
 
     def __init__(self, account: Amount) -> None:
         self._account, self.revealed, self._aside = account, 0.0, 0.0
 
     def charge(self, mechanism: Any, norm: float) -> None:
+        """Count a shift of this norm, in the mechanism's own unit and norm, at this mechanism."""
         if hasattr(mechanism, "price"):  # a watch: set aside for everybody, paid by nobody
             self._aside += float(mechanism.price(self._account.measure)) / MEASURE
         else:
             self.revealed += _COSTS[self._account.measure](mechanism, norm)
 
     def problem(self) -> str:
+        """A description of what is wrong; empty if all is paid for."""
         account = self._account
         if _more(self.revealed, account.paid):
             return MORE_THAN_PAID
@@ -117,14 +95,8 @@ def _epsilon(mechanism: Any, norm: float) -> float:
 _COSTS: dict[str, Callable[[Any, float], float]] = {"zCDP rho": _rho, "Gaussian rho": _rho, "epsilon": _epsilon}
 
 
-def account_of(accounts: Any, person: Any) -> Account | None:
-    """The account of a person as it is now, from what a pipeline gives as its accounts.
-
-    Args:
-        accounts: private: None; an account; a function of the person that gives one; a ``queries.Session`` or
-            ``ledger.Ledger``; an ``individual.Filter``; or a filter that is charged the worst case for everybody.
-        person: of whom.
-    """
+def account_of(accounts: Any, person: Any) -> "Account | None":
+    """The account of a person as it is now, from what a pipeline gives as its accounts; private."""
     if accounts is None or hasattr(accounts, "compared"):
         return accounts  # type: ignore[no-any-return]
     if isinstance(accounts, individual.Filter):
@@ -134,7 +106,8 @@ def account_of(accounts: Any, person: Any) -> Account | None:
     if hasattr(accounts, "ledger"):
         accounts = accounts.ledger
     if hasattr(accounts, "watched"):
-        return _in_ledger(accounts, person)
+        aside = sum(int(str(entry.public["units"])) for entry in accounts.watched())  # what watches have set aside
+        return Amount(accounts.spent(person) / MEASURE, accounts.budget, accounts.measure, aside / MEASURE)
     if hasattr(accounts, "state"):  # training's accounts of everybody
         state = accounts.state()
         return account_of(getattr(filters, str(state["filter"])).from_state(state), person)
@@ -151,24 +124,19 @@ def _spent(people: individual.Filter, person: Any) -> NDArray[np.float64]:
         return np.zeros(1)
 
 
-def _in_ledger(ledger: Any, person: Any) -> Amount:
-    """A person's account in a ledger, and what watches have set aside."""
-    watches = sum(int(str(entry.public["units"])) for entry in ledger.watched())
-    return Amount(ledger.spent(person) / MEASURE, ledger.budget, ledger.measure, watches / MEASURE)
-
-
+@dataclass(frozen=True, eq=False)
 class _Charged:
     """Totals of a filter, of one person or of everybody."""
 
-    def __init__(self, fresh: Callable[[], Any], spent: NDArray[np.float64]) -> None:
-        self._fresh, self._spent = fresh, spent
+    fresh: Callable[[], Any]
+    spent: NDArray[np.float64]
 
     @property
     def paid(self) -> float:
-        return float(np.max(self._spent))
+        return float(np.max(self.spent))
 
     def compared(self) -> "_Shadow":
-        return _Shadow(self._fresh(), self._spent)
+        return _Shadow(self.fresh(), self.spent)
 
 
 class _Shadow:
@@ -208,3 +176,8 @@ class _Shadow:
             if any(_more(float(one), float(paid)) for one, paid in zip(totals, self._spent, strict=False)):
                 return MORE_THAN_PAID
         return ""
+
+
+Account = Amount | _Charged
+"""One person's account, for an audit: what it ``paid``, the largest of several totals. Private."""
+Comparison = _Sums | _Shadow

@@ -98,23 +98,14 @@ def _flat(exact: object) -> Any:
 
 @dataclass
 class Call:
-    """One release. ``exact`` is private; the rest is public.
+    """One release. ``exact`` is private; the rest is public."""
 
-    Fields:
-        number: from 1.
-        mechanism: what was said to be run.
-        exact: what noise was added to.
-        released: what came out.
-        of: which of the mechanisms that take several calls it belongs to, from 0; None where it is one by itself.
-        part: how it belongs to it.
-    """
-
-    number: int
-    mechanism: Any
-    exact: Values
+    number: int  # from 1
+    mechanism: Any  # what was said to be run
+    exact: Values  # what noise was added to
     released: Any
-    of: int | None = None
-    part: Part | None = None
+    of: int | None = None  # which of the mechanisms that take several calls it belongs to; None: it is one by itself
+    part: Part | None = None  # how it belongs to it
 
     def same_as(self, other: "Call") -> str:
         """Describe how another run's call differs from this call; empty if they are equal."""
@@ -168,12 +159,7 @@ class Recorder:
 
 
 class Frozen(Recorder):
-    """The audit hook of a replay: whatever is released, the recorded run's output is given.
-
-    Args:
-        recorded: the run whose outputs are given.
-        forced: the number of a person, and that person's coin; None: the recorded coins.
-    """
+    """The audit hook of a replay: gives the recorded outputs, and the recorded coins but for a person's ``forced``."""
 
     def __init__(self, recorded: Run, forced: tuple[int, float] | None = None) -> None:
         super().__init__()
@@ -228,13 +214,7 @@ class Pair(NamedTuple):
 
 
 def compare(there: Run, absent: Run, account: Account | None, tolerance: float) -> Pair:
-    """Compare two runs with the same calls.
-
-    Args:
-        there: the run with the person; private.
-        absent: the run without.
-        account: what the person paid in the first; None to check single calls alone.
-        tolerance: public.
+    """Compare the runs with a person, who paid by this account (None: check single calls alone), and without.
 
     Guarantee: where nothing is found, each call's exact values differ by at most its sensitivity, and what all calls
         together reveal of the person, for these outputs, costs no more than the account paid; up to the tolerance.
@@ -281,19 +261,16 @@ def _beyond_rounding(call: Call, shift: Array, tolerance: float) -> Array:
 
 
 def _limit(mechanism: Any) -> float:
-    """The most that a person may move a sum."""
     return float(getattr(mechanism, "sensitivity", np.inf))
 
 
 def _norm(mechanism: Any, shift: Array) -> float:
-    """The length of a shift in the norm in which the mechanism's sensitivity is."""
     if isinstance(mechanism, Laplace):
         return float(np.abs(shift).sum())
     return float(np.linalg.norm(shift))
 
 
 def _group(calls: Sequence[tuple[Call, Array]], compared: Comparison | None) -> Iterator[Found]:
-    """The calls of one mechanism, charged together."""
     first = calls[0][0]
     part = first.part
     if part is None:
@@ -335,11 +312,7 @@ def _rows(calls: Sequence[tuple[Call, Array]], compared: Comparison | None) -> I
 
 
 def plain(value: Any) -> Any:
-    """A value as texts, numbers, lists and dictionaries, which are compared entry by entry.
-
-    Raises:
-        ArgumentError: it holds something that has no entries to compare.
-    """
+    """A value as texts, numbers, lists and dictionaries, which are compared entry by entry; else ArgumentError."""
     if isinstance(value, SIMPLE):
         return value
     if isinstance(value, float | np.generic):

@@ -32,19 +32,10 @@ ROUND = 1e-9
 
 
 def p_value(correct: int, *, guesses: int, canaries: int, epsilon: float, delta: float = 0.0) -> float:
-    """Bound the probability of so many right guesses, if the training is (epsilon, delta)-DP. Public.
-
-    Args:
-        correct, guesses, canaries: v, r and m, public; v <= r <= m.
-        epsilon: of the claim, nats, >= 0.
-        delta: of the claim, in [0, 1].
-
-    Returns:
-        In [0, 1].
+    """Bound the probability of v right guesses, ``correct``, of r about m canaries under (epsilon, delta)-DP. Public.
 
     Guarantee: if adding or removing any one canary is (epsilon, delta)-DP, then the probability, over canaries,
-        training and guesses, of at least v right guesses of r is at most this. With delta = 0 randomised response
-        reaches it.
+        training and guesses, of at least v right guesses of r is at most this; with delta = 0 it can be reached.
     Source: Steinke, Nasr & Jagielski (2023), Theorem 5.2 and Appendix D.
     """
     _checked(correct, guesses, canaries)
@@ -59,29 +50,10 @@ def p_value(correct: int, *, guesses: int, canaries: int, epsilon: float, delta:
     return min(1.0, chance)
 
 
-def epsilon_refuted(
-    correct: int, *, guesses: int, canaries: int, delta: float = 0.0, confidence: float = 0.95
-) -> float:
-    """The largest epsilon that so many right guesses refute at delta, rounded down; 0 where none. Public.
-
-    Guarantee: if the training is (epsilon, delta)-DP, what this returns is above that epsilon with a probability of at
-        most 1 - confidence.
-    Source: that of ``p_value``, which grows with epsilon.
-    """
-    _check.between(0, 1, confidence=confidence)
-
-    def refuted(epsilon: float) -> bool:
-        chance = p_value(correct, guesses=guesses, canaries=canaries, epsilon=epsilon, delta=delta)
-        return chance * (1 + ROUND) < 1 - confidence
-
-    return _largest(refuted, LARGEST_EPSILON)
-
-
 def gaussian_p_value(correct: int, *, guesses: int, canaries: int, mu: float) -> float:
     """Bound that probability for the claim that the training is mu-GDP; there much tighter than ``p_value``. Public.
 
-    Guarantee: if adding or removing any one canary is mu-GDP, the probability of at least v right guesses of r is at
-        most this.
+    Guarantee: if adding or removing any one canary is mu-GDP, at least v right guesses of r have at most this chance.
     Source: Mahloujifar, Melis & Chaudhuri (2024), Theorem 9 and Algorithm 3; docs/proofs/audits.md
     """
     _checked(correct, guesses, canaries)
@@ -91,18 +63,6 @@ def gaussian_p_value(correct: int, *, guesses: int, canaries: int, mu: float) ->
         middle = (low + high) / 2
         low, high = (low, middle) if _impossible(middle, correct, guesses, canaries, mu) else (middle, high)
     return high
-
-
-def mu_refuted(correct: int, *, guesses: int, canaries: int, confidence: float = 0.95) -> float:
-    """The largest mu that so many right guesses refute, rounded down; 0 where none. Public.
-
-    Guarantee: if the training is mu-GDP, what this returns is above that mu with a probability of at most
-        1 - confidence.
-    Source: that of ``gaussian_p_value``, which grows with mu.
-    """
-    _checked(correct, guesses, canaries)
-    _check.between(0, 1, confidence=confidence)
-    return _largest(lambda mu: _impossible(1 - confidence, correct, guesses, canaries, mu), LARGEST_MU)
 
 
 def _impossible(chance: float, correct: int, guesses: int, canaries: int, mu: float) -> bool:
@@ -123,18 +83,11 @@ def _impossible(chance: float, correct: int, guesses: int, canaries: int, mu: fl
 def mu_from_rates(
     hits: int, present: int, alarms: int, absent: int, *, confidence: float = 0.95
 ) -> tuple[float, Callable[[float], float]]:
-    """Claims that an attack refutes by how often it says "there", of many runs with and without a person. Public.
+    """The largest mu, and epsilon by delta, that an attack refutes by how often it says "there"; 0 where none. Public.
 
-    Args:
-        hits, present: of so many runs with the person, in how many it says so.
-        alarms, absent: of so many runs without.
-        confidence: in (0, 1), shared evenly by the two rates (Clopper & Pearson).
+    It says so in ``hits`` of the runs with a person, and in ``alarms`` of those without; they share the confidence.
 
-    Returns:
-        The largest mu that is refuted; and the largest epsilon, as a function of delta; 0 where none.
-
-    Guarantee: for an attack that was fixed before these runs, either is above the truth with a probability of at most
-        1 - confidence.
+    Guarantee: for an attack fixed before these runs, either exceeds the truth with a chance of at most 1 - confidence.
     Source: Clopper & Pearson (1934); Jagielski, Ullman & Oprea (2020), https://arxiv.org/abs/2006.07709
     """
     for count, of in ((hits, present), (alarms, absent)):
@@ -190,22 +143,29 @@ class OneRun:
     confidence: float = 0.95
 
     def epsilon(self, *, delta: float) -> float:
-        """The largest epsilon at delta that is refuted, whatever the mechanism; 0 where none.
+        """The largest epsilon at delta that is refuted, whatever the mechanism, rounded down; 0 where none.
 
         Guarantee: above the true epsilon with a probability of at most 1 - confidence.
-        Source: Steinke, Nasr & Jagielski (2023), Theorem 5.2.
+        Source: Steinke, Nasr & Jagielski (2023), Theorem 5.2; the p-value grows with epsilon.
         """
-        return epsilon_refuted(
-            self.correct, guesses=self.guesses, canaries=self.canaries, delta=delta, confidence=self.confidence
-        )
+        _check.between(0, 1, confidence=self.confidence)
+
+        def refuted(epsilon: float) -> bool:
+            chance = p_value(self.correct, guesses=self.guesses, canaries=self.canaries, epsilon=epsilon, delta=delta)
+            return chance * (1 + ROUND) < 1 - self.confidence
+
+        return _largest(refuted, LARGEST_EPSILON)
 
     def mu(self) -> float:
-        """The largest mu that is refuted, of a training that is mu-GDP for some mu; 0 where none.
+        """The largest mu that is refuted, of a training that is mu-GDP for some mu, rounded down; 0 where none.
 
         Guarantee: above the true mu with a probability of at most 1 - confidence.
-        Source: Mahloujifar, Melis & Chaudhuri (2024); docs/proofs/audits.md
+        Source: Mahloujifar, Melis & Chaudhuri (2024); docs/proofs/audits.md; the p-value grows with mu.
         """
-        return mu_refuted(self.correct, guesses=self.guesses, canaries=self.canaries, confidence=self.confidence)
+        counts = self.correct, self.guesses, self.canaries
+        _checked(*counts)
+        _check.between(0, 1, confidence=self.confidence)
+        return _largest(lambda mu: _impossible(1 - self.confidence, *counts, mu), LARGEST_MU)
 
     def refutes(self, *, mu: float | None = None, epsilon: float | None = None, delta: float = 0.0) -> bool:
         """True if these guesses refute a claim: mu-GDP, or (epsilon, delta)-DP."""
@@ -240,8 +200,7 @@ def one_run(
 
     Args:
         train: called with (m,) bool, which canaries are in the data; gives (m,) scores, the larger the likelier that a
-            canary was in. It trains once. Scores may depend on all that is released and on the canaries, not on what
-            it was called with.
+            canary was in. It trains once. Scores may depend on all that is released and on the canaries, no more.
         canaries: m, public.
         guesses: r, public, even, fixed before the run: "in" for the r/2 canaries of the largest scores, "out" for the
             r/2 of the smallest. Canaries between say nothing.

@@ -48,7 +48,7 @@ ALARM = 1e-7
 USED_AGAIN = "the noise of an earlier release is used again"
 LEAST_NUMBERS = 8
 """Vectors of at least so many numbers are compared by their directions as well."""
-COARSE = 8.0
+COARSE = 8.0  # smaller noise in whole numbers is often the same
 MOST_PAIRS = 200
 SINGLE, DOUBLE = 2.0**-22, 2.0**-51
 """Twice the largest relative error of adding noise in single and in double precision."""
@@ -62,9 +62,13 @@ class Numbers:
     tolerance: Floats
     step: Floats
 
-    def split(self, ends: NDArray[np.int64]) -> list["Numbers"]:
-        parts = (np.split(each, ends) for each in (self.values, self.tolerance, self.step))
-        return [Numbers(*each) for each in zip(*parts, strict=True)]
+    @property
+    def parts(self) -> tuple[Floats, Floats, Floats]:
+        return self.values, self.tolerance, self.step
+
+    def at(self, rows: slice, there: Mask | slice = slice(None)) -> "Numbers":
+        """Some of the rows, and of their numbers."""
+        return Numbers(*(each[rows][there] for each in self.parts))
 
     def agree(self, values: Floats, tolerance: Floats) -> tuple[Mask, Floats]:
         """(n,) each: which are the values, up to the tolerances of both, and the chances of that."""
@@ -80,22 +84,16 @@ def evidence(agree: Mask, chance: Floats) -> float:
     """Evidence of agreements, by the best weight: above log(1/alarm) with a probability of at most alarm."""
     if not agree.any():
         return 0.0
-    found = [
-        -weight * float(np.log(chance[agree]).sum()) - float(np.log1p(chance ** (1 - weight) - chance).sum())
-        for weight in WEIGHTS
-    ]
+    logs = float(np.log(chance[agree]).sum())
+    found = [-weight * logs - float(np.log1p(chance ** (1 - weight) - chance).sum()) for weight in WEIGHTS]
     return max(found) - log(len(WEIGHTS))
 
 
 def numbers_of(values: Floats, tolerance: Floats, scale: float) -> Numbers:
-    """Noise of one mechanism, with what it is rounded to as far as that can be told.
+    """Noise of one mechanism, (n,) in units of its scale, with what it is rounded to as far as that can be told.
 
     A step that is binary, decimal, or a fraction of the unit or of the scale is seen in a number alone; any other one
     by common multiples with other numbers.
-
-    Args:
-        values, tolerance: (n,) in units of the scale.
-        scale: of the noise, in the unit of the data.
     """
     raw = np.where(np.isfinite(values), values, 0.0) * scale
     room = tolerance * scale
@@ -103,9 +101,8 @@ def numbers_of(values: Floats, tolerance: Floats, scale: float) -> Numbers:
     for digits in range(6, 13):
         near = np.abs(raw * 10.0**digits - np.rint(raw * 10.0**digits)) <= room * 10.0**digits
         steps.append(np.where(near & (room * 10.0**digits < SURE), 10.0**-digits / scale, 0.0))
-    steps += [
-        _common_step(values, tolerance, unit, 0.0, SURE) for unit in (10.0 ** np.floor(np.log10(scale)) / scale, 1.0)
-    ]
+    tens = 10.0 ** np.floor(np.log10(scale)) / scale
+    steps += [_common_step(values, tolerance, unit, 0.0, SURE) for unit in (tens, 1.0)]
     steps.append(_lattice(values, tolerance))
     step = np.max(steps, axis=0)
     if (step > 100 * np.maximum(tolerance, FEW_SEEN)).all():  # the one step of all is at most the least
@@ -173,16 +170,11 @@ class _Table:
         if not there.any():
             return
         places = np.broadcast_to(self.places[lag:, None], here.shape)[there]
-        now = Numbers(*(each[lag:][there] for each in self._parts))
-        before = Numbers(*(each[:-lag][there] for each in self._parts))
+        now, before = self.numbers.at(np.s_[lag:], there), self.numbers.at(np.s_[:-lag], there)
         for sign in (1.0, -1.0):
             yield *now.agree(sign * before.values, before.tolerance), places
         if len(places) > 1:
             yield *_up_to_a_factor(now, before), places[1:]
-
-    @property
-    def _parts(self) -> tuple[Floats, Floats, Floats]:
-        return self.numbers.values, self.numbers.tolerance, self.numbers.step
 
 
 def _up_to_a_factor(now: Numbers, before: Numbers) -> tuple[Mask, Floats]:
@@ -193,8 +185,7 @@ def _up_to_a_factor(now: Numbers, before: Numbers) -> tuple[Mask, Floats]:
         predicted = factor * before.values[1:]
         off = np.abs(predicted) * (off[:-1] + np.abs(before.tolerance / before.values)[1:])
     known = np.isfinite(predicted) & np.isfinite(off)
-    later = Numbers(now.values[1:], now.tolerance[1:], now.step[1:])
-    agree, chance = later.agree(np.where(known, predicted, 0.0), np.where(known, off, 0.0))
+    agree, chance = now.at(np.s_[1:]).agree(np.where(known, predicted, 0.0), np.where(known, off, 0.0))
     return agree & known, np.where(known, chance, 1.0)
 
 
@@ -264,12 +255,7 @@ class _Noise(NamedTuple):
 
 
 def noise_found(run: Run, again: Run | None) -> list[Found]:
-    """Find what is wrong with the noise of a run.
-
-    Args:
-        run: private.
-        again: the same pipeline on the same data, for noise that is the same in every run; None to leave that out.
-    """
+    """Find what is wrong with the noise of a run; ``again``: the same pipeline once more, or None. Private."""
     drawn = [_standard(call) for call in run.calls if call.of is None]
     noises = [noise for noise in [*drawn, *_rows(run)] if noise is not None and noise.values.size]
     return [*_too_small(noises), *_twice(noises), *_known(run, again)]
@@ -343,7 +329,8 @@ def _twice(noises: Sequence[_Noise]) -> list[Found]:
     place = used_again(_measured(noises), ALARM)
     if place is not None:
         return [Found("noise", noises[place].call.number, USED_AGAIN)]
-    long = [noise for noise in noises if noise.values.size >= LEAST_NUMBERS and not _coarse(noise.call)][:MOST_PAIRS]
+    fine = [each for each in noises if not each.call.exact.whole or _scale(each.call) >= COARSE]
+    long = [noise for noise in fine if noise.values.size >= LEAST_NUMBERS][:MOST_PAIRS]
     pairs = max(1, len(long) * (len(long) - 1) // 2)
     for place, noise in enumerate(long):
         for before in long[:place]:
@@ -360,13 +347,9 @@ def _measured(noises: Sequence[_Noise]) -> list[Numbers]:
         values = np.concatenate([noise.values[:COLUMNS] for noise in same])
         off = np.concatenate([noise.tolerance[:COLUMNS] for noise in same])
         together = numbers_of(values, off, _scale(same[0].call))
-        measured |= zip(map(id, same), together.split(ends[:-1]), strict=True)
+        for noise, end in zip(same, ends, strict=True):
+            measured[id(noise)] = together.at(np.s_[end - len(noise.values[:COLUMNS]) : end])
     return [measured[id(noise)] for noise in noises]
-
-
-def _coarse(call: Call) -> bool:
-    """True if noise in whole numbers is so small that it is often the same."""
-    return call.exact.whole and _scale(call) < COARSE
 
 
 def _alike(one: Floats, other: Floats, alarm: float) -> bool:
@@ -386,15 +369,13 @@ def _known(run: Run, again: Run | None) -> list[Found]:
         return []
     both = zip(map(_standard, run.calls), map(_standard, again.calls), strict=False)
     pairs = [(one, two) for one, two in both if one and two and one.values.shape == two.values.shape]
-    measured = _measured([one for one, _ in pairs])
-    found = [
-        each.agree(two.values[:COLUMNS], two.tolerance[:COLUMNS])
-        for each, (_, two) in zip(measured, pairs, strict=True)
-    ]
+    first, second = [one for one, _ in pairs], [two for _, two in pairs]
+    both_numbers = zip(_measured(first), second, strict=True)
+    found = [each.agree(two.values[:COLUMNS], two.tolerance[:COLUMNS]) for each, two in both_numbers]
     if not found:
         return []
     agree, chance = (np.concatenate(each) for each in zip(*found, strict=True))
     if evidence(agree, chance) < log(1 / ALARM):
         return []
-    first = next(one.call.number for (one, _), (same, _) in zip(pairs, found, strict=True) if same.any())
-    return [Found("noise", first, "the noise is the same in every run: anybody can draw it again")]
+    place = next(one.call.number for one, (same, _) in zip(first, found, strict=True) if same.any())
+    return [Found("noise", place, "the noise is the same in every run: anybody can draw it again")]

@@ -178,35 +178,24 @@ def replay(
         return auditor.pairs(data, without(data, person), other, person)
 
     revealed = []
-    for person, pairs in zip(people, _in_threads(judged, people, threads), strict=True):
-        for pair in pairs:
-            findings += [Finding(person, *found) for found in pair.found]
-            revealed.append((person, pair.revealed, pair.paid, pair.largest))
+    with ThreadPoolExecutor(threads) as pool:  # each thread has a hook of its own
+        for person, pairs in zip(people, (map if threads == 1 else pool.map)(judged, people), strict=True):
+            for pair in pairs:
+                findings += [Finding(person, *found) for found in pair.found]
+                revealed.append((person, pair.revealed, pair.paid, pair.largest))
     return Report(findings, len(first.run.calls), len(people), revealed)
 
 
-def _in_threads(work: Callable[[Any], list[Pair]], people: list[Any], threads: int) -> list[list[Pair]]:
-    """Results of the work for each person, in order. Each thread has a hook of its own."""
-    if threads == 1:
-        return [work(person) for person in people]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(work, people))
-
-
+@dataclass(eq=False)
 class _Auditor(Generic[Data]):
     """Replays of one recorded run."""
 
-    def __init__(
-        self,
-        pipeline: Pipeline[Data],
-        first: _Played,
-        tolerance: float,
-        number: Callable[[Any], int] | None,
-    ) -> None:
-        self._pipeline, self._first, self._tolerance, self._number = pipeline, first, tolerance, number
+    _pipeline: Pipeline[Data]
+    _first: _Played
+    _tolerance: float
+    _number: Callable[[Any], int] | None
 
     def pairs(self, data: Data, gone: Data, other: Data | None, person: Any) -> list[Pair]:
-        """All comparisons of one person."""
         absent = self._frozen(gone, person, None)
         if not self._first.run.coins:
             there = [self._first] if other is None else [self._first, self._frozen(other, person, None)]
@@ -215,7 +204,8 @@ class _Auditor(Generic[Data]):
         sampled, never = (self._frozen(data, person, coin) for coin in (0.0, 1.0))
         there = [sampled] if other is None else [sampled, self._frozen(other, person, 0.0)]
         pairs = [self._compared(each, absent, person) for each in there]
-        if _free(sampled.accounts.get(person), never.accounts.get(person)):
+        paid, other_paid = (each.accounts.get(person) for each in (sampled, never))
+        if paid is not None and other_paid is not None and paid.paid > 0 and not other_paid.paid > 0:
             says = "a person who is not sampled pays nothing, and could have been sampled"
             pairs.append(Pair([Found("account", 0, says)], None, None, 0.0))
         return pairs
@@ -245,16 +235,8 @@ class _Auditor(Generic[Data]):
         return played
 
 
-def _free(sampled: Account | None, never: Account | None) -> bool:
-    """True if a person paid where sampled and nothing where not."""
-    return sampled is not None and never is not None and sampled.paid > 0 and not never.paid > 0
-
-
 def _played(pipeline: Pipeline[Data], data: Data, hook: Recorder, people: Sequence[Any]) -> _Played:
-    """One run with a hook installed.
-
-    An error of a replay is an output like any other; an error of the recorded run is the caller's.
-    """
+    """One run with a hook installed; an error of a replay is an output like any other, else it is the caller's."""
     with ExitStack() as stack, _audit_hook.installed(hook):
         try:
             outcome = pipeline(data)

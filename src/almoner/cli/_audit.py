@@ -38,9 +38,8 @@ def replay(file: PipelineFile, as_json: Json = False) -> None:
     report = room.replay(names["pipeline"], names["data"], **given)
     if as_json:
         fields = {"calls": report.calls, "people": report.people, "holds": report.holds, "largest": report.largest}
-        print(
-            dumps(fields | {"tightest": report.tightest, "findings": sorted({str(each) for each in report.findings})})
-        )
+        found = sorted({str(each) for each in report.findings})
+        print(dumps(fields | {"tightest": report.tightest, "findings": found}))
     else:
         _console().print(str(report), markup=False)
     if not report.holds:
@@ -71,7 +70,6 @@ def guesses(
 
 
 def _names(file: Path) -> dict[str, Any]:
-    """The names that the file defines."""
     if not file.is_file():
         raise DataError(f"{file} cannot be read")
     names = runpy.run_path(str(file), run_name="audited")

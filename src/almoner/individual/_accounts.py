@@ -1,6 +1,6 @@
 """Address accounts of many people by row or by id, and check what they contribute."""
 
-from collections.abc import Hashable, KeysView, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterator, KeysView, Mapping, Sequence, Set
 from threading import Lock
 from types import ModuleType
 from typing import Any, Protocol, cast
@@ -11,7 +11,6 @@ import numpy as np
 from almoner import _check, mechanisms
 from almoner._arrays import Array, Library, Mask, to_numpy
 from almoner._uncopyable import Uncopyable
-from almoner._units import MEASURE
 from almoner.errors import ArgumentError, UnknownPerson
 from almoner.individual._costs import Costs
 
@@ -45,9 +44,7 @@ class AccountsPerPerson(Protocol):
 class Accounts(Uncopyable):
     """A row of int64 totals for every person, addressed by row or by id."""
 
-    def __init__(
-        self, people: int | Sequence[Hashable], columns: int, xp: ModuleType | None, device: object | None
-    ) -> None:
+    def __init__(self, people: int | Sequence[Hashable], columns: int, xp: ModuleType | None, device: object) -> None:
         self._columns, self._device = columns, device
         self._xp: Library = array_api_compat.array_namespace((np if xp is None else xp).zeros(1))
         self._lock = Lock()
@@ -91,9 +88,8 @@ class Accounts(Uncopyable):
         if not isinstance(self._spent, np.ndarray):
             return self._xp.concat([self._spent, self._zeros(count)])
         if self._spent.base is not self._room or len(self._room) < held + count:
-            self._room = np.zeros(
-                (held + count if not held else (held + count) * 3 // 2, self._columns), dtype=np.int64
-            )
+            size = (held + count) * 3 // 2 if held else count
+            self._room = np.zeros((size, self._columns), dtype=np.int64)
             self._room[:held] = self._spent
         return cast(Array, self._room[: held + count])
 
@@ -115,13 +111,24 @@ class Accounts(Uncopyable):
         """Set the totals in a block of rows, or in different rows by number."""
         self._spent = with_rows(self._spent, where, totals, self._xp, self._device)
 
-    def _step(self) -> int:
+    @property
+    def _block_size(self) -> int:
         return _BLOCK if self._device is None or "cpu" in str(self._device) else 2**24
 
-    def _rows(self, people: People | None) -> Array | None:
-        """Rows of the people addressed; None for all of them."""
+    def _blocks(self, where: slice | Array) -> Iterator[tuple[slice, slice | Array]]:
+        """A few people at a time: their places among those in these rows, and their rows."""
+        count = self._count(where)
+        for start in range(0, count, self._block_size):
+            block = slice(start, min(start + self._block_size, count))
+            yield block, block if isinstance(where, slice) else where[block]
+
+    def _count(self, where: slice | Array) -> int:
+        return int((self._spent if isinstance(where, slice) else where).shape[0])
+
+    def _rows(self, people: People | None) -> slice | Array:
+        """Rows of the people addressed; a slice for all of them."""
         if people is None:
-            return None
+            return slice(None)
         if self._rows_of is not None:
             rows = np.asarray([self._rows_of.get(_plain_id(person), -1) for person in _listed(people)], np.int64)
         else:
@@ -138,14 +145,14 @@ class Accounts(Uncopyable):
             raise ArgumentError("people: a person may not be charged twice in one step")
         return self._xp.asarray(rows, device=self._device)
 
-    def _contributions(self, costs: Costs, norms: Array, count: int) -> Array:
-        """Norms, or who takes part, in the accounts' array library, checked."""
+    def _contributions(self, costs: Costs, norms: Array, where: slice | Array) -> Array:
+        """Norms, or who takes part, of the people in these rows, in the accounts' array library, checked."""
         xp = self._xp
         if isinstance(norms, np.ma.MaskedArray):
             raise ArgumentError("norms must not be a masked array: say who takes part with people=, or with NaN")
         given: Array = norms if _same_library(norms, xp) else xp.asarray(to_numpy(norms))
         given = array_api_compat.to_device(given, self._device) if self._device is not None else given
-        if tuple(given.shape) != (count,):
+        if tuple(given.shape) != (self._count(where),):
             raise ArgumentError("norms must be a list with one entry for each person addressed")
         if costs.sensitivity is not None:
             if not xp.isdtype(given.dtype, ("real floating", "integral")):
@@ -157,11 +164,6 @@ class Accounts(Uncopyable):
             )
         return given
 
-    def _show(self, units: Array, people: People | None) -> Array:
-        rows = self._rows(people)
-        chosen = self._xp.astype(units if rows is None else units[rows, ...], self._xp.float64) / MEASURE
-        return chosen[:, 0] if chosen.shape[1] == 1 else chosen
-
     def _like(self, active: Mask, norms: Array) -> Mask:
         """The answer in the array library of the question."""
         if _same_library(norms, self._xp) or not array_api_compat.is_array_api_obj(norms):
@@ -171,15 +173,7 @@ class Accounts(Uncopyable):
 
 
 def with_rows(held: Array, where: slice | Array, rows: Array, xp: Library, device: object) -> Array:
-    """An array with other rows in a block, or in different places by number; changed in place where that is possible.
-
-    Args:
-        held: (n, m).
-        where: a slice, or (k,) numbers of rows.
-        rows: (k, m).
-        xp: the library of the arrays.
-        device: on which they are.
-    """
+    """(n, m) with other rows (k, m) in a block, or in k different places by number; changed in place if possible."""
     try:
         held[where, ...] = rows
         return held

@@ -62,10 +62,7 @@ class Costs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """cost = factor * norm**power, exactly ``full`` at the sensitivity.
-
-    The square for Gaussian noise in every notion and for Laplace noise in zCDP, the norm itself for Laplace noise in
-    pure budgets.
+    """cost = factor * norm**power, exactly ``full`` at the sensitivity; the norm itself for Laplace in pure budgets.
 
     A full price of RANGE stands for all that are larger; the factor is that of the price itself.
     """
@@ -133,7 +130,6 @@ class TakingPart:
 
     @property
     def grid(self) -> NDArray[np.float64]:
-        """Out, or in."""
         return np.array([0.0, 1.0])
 
     def __call__(self, given: Array, spent: Array, xp: Library) -> tuple[Array, Mask]:  # noqa: ARG002 - Costs has it
@@ -157,10 +153,7 @@ class DependingOnLeft:
     full: None = None
 
     def __call__(self, given: Array, spent: Array, xp: Library) -> tuple[Array, Mask]:
-        """RANGE for a person who cannot pay.
-
-        Rounds with the same charge are taken in one go, as far as to the next level of what is left.
-        """
+        """RANGE for who cannot pay; rounds at one charge are taken in one go, to the next level of what is left."""
         left, device, columns = self.most - spent[:, 0], given.device, len(self.squares)
         norms = xp.astype(given, xp.float64, copy=False)
         known = (norms >= 0) & (norms <= float(self.grid[-1]))
@@ -186,14 +179,7 @@ class DependingOnLeft:
 
 
 def search_allowance(costs: Costs, fits: Callable[[Array], Mask], people: int, xp: Library, device: object) -> Array:
-    """(people,) the largest contribution on the grid that fits, by bisection: where no formula gives the allowance.
-
-    Args:
-        costs: of the round.
-        fits: (people,) of contributions, one for each: who can pay.
-        people: how many.
-        xp, device: of the arrays.
-    """
+    """(people,) the largest contribution on the grid that fits, by bisection: where no formula gives the allowance."""
     values = xp.asarray(costs.grid, device=device)
     low = xp.zeros(people, dtype=xp.int64, device=device)
     high = low + len(costs.grid)
@@ -205,13 +191,7 @@ def search_allowance(costs: Costs, fits: Callable[[Array], Mask], people: int, x
 
 
 def costs_of(notion: Notion, step: mechanisms.Mechanism, most: int = 0) -> Costs:
-    """Return the prices of a step for people in a notion.
-
-    Args:
-        notion: what rounds cost.
-        step: what will be run, public.
-        most: units that each person starts with, where costs depend on what is left.
-    """
+    """Return the prices of a step; ``most``: units that each starts with, where costs depend on what is left."""
     if not isinstance(step, mechanisms.Mechanism):
         raise ArgumentError(f"step={step!r} must be a mechanism")
     leaf, count = mechanisms.repeated(step)
@@ -225,11 +205,10 @@ def costs_of(notion: Notion, step: mechanisms.Mechanism, most: int = 0) -> Costs
         if count >= RANGE:
             raise ArgumentError("a Repeated stands for too many rounds")
         if isinstance(table, planned_table.Table):
-            return FromPlan(
-                table, cast(Planned, notion).counts, cast(Planned, notion).person_limits()[:-2], count, sensitivity
-            )
+            planned = cast(Planned, notion)
+            return FromPlan(table, planned.counts, planned.person_limits()[:-2], count, sensitivity)
         return DependingOnLeft(table.norms, table.squares, table.units, most, count, sensitivity)
-    prices = _prices(notion, leaf, count)
+    prices = notion.person_price(leaf, count)
     full = _capped(prices)
     if sensitivity is None:
         return TakingPart(full)
@@ -238,7 +217,9 @@ def costs_of(notion: Notion, step: mechanisms.Mechanism, most: int = 0) -> Costs
         if not max(prices) < _MOST:
             raise ArgumentError(f"step={step!r} stands for too many rounds, or has too little noise")
         largest = Fraction(sensitivity) ** power  # of the price itself: small contributions cost less than RANGE
-        return Power(full, tuple(_above(Fraction(units) / largest) for units in prices), sensitivity, power)
+        # so far above that norm * norm * factor, rounded twice, is not below the exact product
+        factors = tuple(nextafter(float(Fraction(units) / largest) * (1 + 2**-50), inf) for units in prices)
+        return Power(full, factors, sensitivity, power)
     return _table(notion, leaf, count, sensitivity)
 
 
@@ -246,23 +227,11 @@ def _table(notion: Notion, leaf: mechanisms.Mechanism, count: int, sensitivity: 
     least = min(max(sensitivity / _SPAN, _LEAST), sensitivity)
     grid = np.concatenate([[0.0], np.geomspace(least, sensitivity, _GRID)])
     grid[-1] = sensitivity
-    rows = [
-        _capped(_prices(notion, replace(leaf, sensitivity=float(norm)), count))  # type: ignore[type-var]
-        for norm in grid[1:]
-    ]
+    each = (replace(leaf, sensitivity=float(norm)) for norm in grid[1:])  # type: ignore[type-var]
+    rows = [_capped(notion.person_price(one, count)) for one in each]
     units = np.array([(0,) * len(rows[0]), *rows], np.int64)
     return Table(grid, np.maximum.accumulate(units, axis=0), sensitivity)
 
 
-def _prices(notion: Notion, leaf: mechanisms.Mechanism, count: int) -> tuple[Units, ...]:
-    return notion.person_price(leaf, count)
-
-
 def _capped(prices: tuple[Units, ...]) -> tuple[int, ...]:
     return tuple(RANGE if units >= RANGE else int(units) for units in prices)
-
-
-def _above(factor: Fraction) -> float:
-    """A float so far above the factor that norm * norm * factor, rounded twice, is not below the exact product."""
-    value = float(factor) * (1 + 2**-50)
-    return nextafter(value, inf)

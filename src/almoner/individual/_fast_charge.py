@@ -1,7 +1,6 @@
 """Charge costs that are a power of the norm in one pass over NumPy arrays, block by block, without large temporaries.
 
-Ten million accounts are charged in a few times the time that adding two arrays takes. A test holds it against the
-general form, unit by unit.
+Ten million accounts take a few times as long as adding two arrays. A test holds it against the general form.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -78,8 +77,7 @@ def _units(costs: Power, norm: NDArray[np.float64], top: float, real: NDArray[np
     else:
         np.minimum(real, float(costs.full[0]), out=real)  # beyond int64 there is no whole number
         np.copyto(units, real.astype(np.int64))
-    if (
-        np.ceil((top if costs.power == 1 else top * top) * costs.factor[0]) > costs.full[0]
-    ):  # costs increase with the norm
+    # costs increase with the norm
+    if np.ceil((top if costs.power == 1 else top * top) * costs.factor[0]) > costs.full[0]:
         np.minimum(units, costs.full[0], out=units)
     return units

@@ -45,8 +45,7 @@ class Filter(Accounts):
             construction: so is who can still take part.
         xp: the array library of the accounts (default NumPy); with PyTorch, device= says where they live.
 
-    Every array that goes in or comes out with one entry per person is private: it belongs to the data holder and, row
-    by row, to that person.
+    Every array with one entry per person is private: it belongs to the data holder and, row by row, to that person.
 
     Guarantee: a person who takes part only where ``charge`` returns True, for the contribution that was charged, is
     protected by the budget: the whole adaptive interaction has the budget's guarantee for adding or removing any one
@@ -151,16 +150,14 @@ class Filter(Accounts):
         Raises:
             ArgumentError: no delta is given, and the budget has none of its own.
 
-        Guarantee: all that is ever admitted for a person is together (epsilon, delta)-DP for adding or removing that
-            person.
+        Guarantee: all that is ever admitted for a person is (epsilon, delta)-DP for adding or removing that person.
         Source: theory 5.10 and 5.1.
         """
         rows = self._rows(people)
-        count = self._spent.shape[0] if rows is None else rows.shape[0]
-        if self._shares is None:
-            return np.full(count, self._budget.epsilon(delta=delta))
-        chosen = self._shares if rows is None else self._shares[to_numpy(rows)]
-        return promised(self._notion, chosen, delta)
+        own = self._shares_of(rows)
+        if own is None:
+            return np.full(self._count(rows), self._budget.epsilon(delta=delta))
+        return promised(self._notion, own, delta)
 
     def guess(self, people: People | None = None) -> NDArray[np.float64]:
         """(n,) private: how often a guess whether a person's data were used is right at most, at even odds.
@@ -172,9 +169,11 @@ class Filter(Accounts):
         Source: theory 8.1, 5.10; ``meaning`` of the curve of the person's own budget.
         """
         rows = self._rows(people)
-        if self._shares is None:
-            return np.full(self._spent.shape[0] if rows is None else rows.shape[0], self._common_guess)
-        return guesses(self._notion, self._shares if rows is None else self._shares[to_numpy(rows)])
+        own = self._shares_of(rows)
+        return np.full(self._count(rows), self._common_guess) if own is None else guesses(self._notion, own)
+
+    def _shares_of(self, rows: slice | Array) -> NDArray[np.float64] | None:
+        return None if self._shares is None else self._shares[rows if isinstance(rows, slice) else to_numpy(rows)]
 
     @cached_property
     def _common_guess(self) -> float:
@@ -186,8 +185,7 @@ class Filter(Accounts):
         Args:
             step: what will be run, public. Its sensitivity is the promise that no contribution is larger.
             norms: (n,) private, in the sensitivity's unit and norm: what each person's data contributes. NaN, negative
-                or above the promise: that person is out. For mechanisms without a sensitivity (Pure, Zcdp, ...):
-                bool, who takes part.
+                or above the promise: that person is out. Without a sensitivity (Pure, Zcdp, ...): bool, who takes part.
             people: (n,) rows or ids that norms belong to; default all people in order.
 
         Returns:
@@ -202,15 +200,13 @@ class Filter(Accounts):
         costs, over = self._costs(step), self._over(step)
         with self._guard, self._lock:
             rows = self._rows(people)
-            given = self._contributions(costs, norms, self._spent.shape[0] if rows is None else rows.shape[0])
+            given = self._contributions(costs, norms, rows)
             active = cast(Mask, self._xp.empty(given.shape, dtype=self._xp.bool, device=self._device))
-            if rows is None and isinstance(costs, Power) and not over and self._is_fast(given):
+            if isinstance(rows, slice) and isinstance(costs, Power) and not over and self._is_fast(given):
                 spent = cast(NDArray[np.int64], self._spent)
                 charge_all(costs, self._most[0], spent[:, 0], cast(Any, given), cast(Any, active))
                 return self._like(active, norms)
-            for start in range(0, given.shape[0], self._step()):
-                block = slice(start, min(start + self._step(), given.shape[0]))
-                where = block if rows is None else rows[block]
+            for block, where in self._blocks(rows):
                 after, active[block] = self._after(costs, given[block], where, over, keep=True)
                 self._set_totals(where, after)
         return self._like(active, norms)
@@ -234,9 +230,8 @@ class Filter(Accounts):
         Guarantee: each person is charged at least what any such contribution to the step costs, or has nothing left.
         Source: theory 5.1; what was reserved counts as spent.
         """
-        costs = self._costs(step)
-        rows = self._rows(people)
-        shape = (self._spent.shape[0] if rows is None else rows.shape[0],)
+        costs, rows = self._costs(step), self._rows(people)
+        shape = (self._count(rows),)
         if norms is None and costs.sensitivity is None:
             norms = self._xp.ones(shape, dtype=self._xp.bool, device=self._device)
         elif norms is None:
@@ -255,15 +250,13 @@ class Filter(Accounts):
             ArgumentError, UnknownPerson: nobody's account was changed.
         """
         rows = self._rows(people)
-        count = self._spent.shape[0] if rows is None else rows.shape[0]
-        self._empty(rows, cast(Mask, self._xp.ones((count,), dtype=self._xp.bool, device=self._device)))
+        self._empty(rows, cast(Mask, self._xp.ones((self._count(rows),), dtype=self._xp.bool, device=self._device)))
 
-    def _empty(self, rows: Array | None, lost: Mask) -> None:
+    def _empty(self, where: slice | Array, lost: Mask) -> None:
         """Leave nothing to these (k,) of some rows, or of all."""
         with self._lock:
             nothing_left = self._notion.person_nothing_left()
             emptied = self._xp.asarray(nothing_left, dtype=self._xp.int64, device=self._device)
-            where = slice(None) if rows is None else rows
             self._set_totals(where, self._xp.where(lost[:, None], emptied, self._totals(where)))
             self._rests.clear(where, self._spent.shape[0], lost)
 
@@ -271,9 +264,8 @@ class Filter(Accounts):
         """(n,) bool, private: who could pay. Asking changes nothing; arguments as for ``charge``."""
         costs = self._costs(step)
         with self._lock:
-            rows = self._rows(people)
-            given = self._contributions(costs, norms, self._spent.shape[0] if rows is None else rows.shape[0])
-            where = slice(None) if rows is None else rows
+            where = self._rows(people)
+            given = self._contributions(costs, norms, where)
             return self._like(self._after(costs, given, where, self._over(step))[1], norms)
 
     def allowance(self, step: mechanisms.Mechanism, people: People | None = None) -> Array:
@@ -292,13 +284,12 @@ class Filter(Accounts):
         costs = self._costs(step)
         if costs.sensitivity is None:
             raise Unsupported(f"{step!r} has no sensitivity: it costs each person who takes part the same")
-        rows = self._rows(people)
-        spent = self._spent if rows is None else self._totals(rows)
+        where = self._rows(people)
+        spent = self._totals(where)
         if len(self._most) == 1:
             allowance = costs.allowance(self._most[0] - spent[:, 0], self._xp)
             if allowance is not None:
                 return allowance
-        where = slice(None) if rows is None else rows
         return search_allowance(
             costs, lambda given: self._after(costs, given, where)[1], spent.shape[0], self._xp, self._device
         )
@@ -336,12 +327,10 @@ class Filter(Accounts):
 
     def spent(self, people: People | None = None) -> Array:
         """(n,) or, with several orders, (n, m) float64, private: what was spent, in the budget's measure."""
-        chosen = self._chosen(people)
-        if self._shares is None:
-            return self._notion.person_spent(chosen, self._xp.zeros_like(chosen), self._xp)
         rows = self._rows(people)
-        own = self._shares if rows is None else self._shares[to_numpy(rows)]
-        return self._notion.person_spent(chosen, self._units(spent_at_start(self._notion, own)), self._xp)
+        chosen, own = self._totals(rows), self._shares_of(rows)
+        start = self._xp.zeros_like(chosen) if own is None else self._units(spent_at_start(self._notion, own))
+        return self._notion.person_spent(chosen, start, self._xp)
 
     def charged_units(self) -> NDArray[np.int64]:
         """(n,) private: units of a budget with one total that each person was charged here, in all."""
@@ -353,7 +342,7 @@ class Filter(Accounts):
 
     def left(self, people: People | None = None) -> Array:
         """(n,) or, with several orders, (n, m) float64, private: what is left, in the budget's measure."""
-        return self._notion.person_left(self._chosen(people), self._xp)
+        return self._notion.person_left(self._totals(self._rows(people)), self._xp)
 
     def used(self, people: People | None = None) -> NDArray[np.float64]:
         """(n,) private, in [0, 1]: the share of each person's own budget that is spent.
@@ -389,13 +378,7 @@ class Filter(Accounts):
         return BudgetStatement(person, float(self.used([person])[0]), epsilon, float(stated or 0.0), guess)
 
     def _units(self, units: NDArray[np.int64]) -> Array:
-        """In the accounts' array library."""
         return self._xp.asarray(units, device=self._device)
-
-    def _chosen(self, people: People | None) -> Array:
-        """The totals of some people, in their order."""
-        rows = self._rows(people)
-        return self._spent if rows is None else self._totals(rows)
 
     def state(self) -> dict[str, Any]:
         """Everything needed to go on later, private: keep it where the data are. Restore it once only."""

@@ -16,6 +16,7 @@ from almoner._units import MEASURE, shown, to_float
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual._accounts import Accounts, People
 from almoner.individual._costs import Costs, costs_of
+from almoner.individual._statements import ForOnePerson
 
 __all__ = ["Odometer", "Statement"]
 
@@ -24,21 +25,17 @@ Boundary = odometers.Odometer | odometers.FeldmanZrnic | odometers.GaussianResta
 _KINDS = (odometers.Renyi, odometers.Gaussian, odometers.Line, odometers.FeldmanZrnic, odometers.GaussianRestarts)
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+@dataclass(frozen=True, slots=True, repr=False)
+class Statement(ForOnePerson):
     """Statement to one person about that person's own privacy. Private: for that person alone.
 
-    Attributes (private): person; epsilon, the pathwise bound; ex_post_epsilon, the ex-post bound (None if the odometer
-    has none). Public: delta.
+    Attributes (private): person; epsilon, the pathwise bound; ex_post_epsilon, or None without one. Public: delta.
     """
 
     person: Hashable
     epsilon: float
     ex_post_epsilon: float | None
     delta: float
-
-    def __repr__(self) -> str:
-        return "Statement(private: print it for the person it is about, and for nobody else)"
 
     def __str__(self) -> str:
         return (
@@ -101,11 +98,7 @@ class Odometer(Accounts):
         return self._boundary.fresh()
 
     def check(self, step: mechanisms.Mechanism) -> None:
-        """Raise what ``charge`` would raise for a step, whoever is in it; nobody is charged.
-
-        Raises:
-            ArgumentError, Unsupported: the step has no price here.
-        """
+        """Raise what ``charge`` would raise for a step, whoever is in it; nobody is charged."""
         self._priced(step)
 
     def _priced(self, step: mechanisms.Mechanism) -> Costs:
@@ -118,9 +111,8 @@ class Odometer(Accounts):
 
         Args:
             step: what will be run, public. Its sensitivity is the promise that no contribution is larger.
-            norms: (n,) private, in the sensitivity's unit and norm. NaN, negative or above the promise counts as
-                infinite: that person's bound is infinite from then on. For mechanisms without a sensitivity (Pure,
-                Zcdp, ...): bool, who takes part.
+            norms: (n,) private, in the sensitivity's unit and norm. NaN, negative or above the promise: that person's
+                bound is infinite from then on. Without a sensitivity (Pure, Zcdp, ...): bool, who takes part.
             people: (n,) rows or ids that norms belong to; default all people in order.
 
         Raises:
@@ -129,10 +121,8 @@ class Odometer(Accounts):
         costs = self._priced(step)
         with self._lock:
             rows = self._rows(people)
-            given = self._contributions(costs, norms, self._spent.shape[0] if rows is None else rows.shape[0])
-            for start in range(0, given.shape[0], self._step()):
-                block = slice(start, min(start + self._step(), given.shape[0]))
-                where = block if rows is None else rows[block]
+            given = self._contributions(costs, norms, rows)
+            for block, where in self._blocks(rows):
                 spent = self._totals(where)
                 cost, known = costs(given[block], spent, self._xp)
                 self._set_totals(where, self._notion.person_after(spent, cost, known, self._xp))
@@ -159,8 +149,7 @@ class Odometer(Accounts):
         size = self._notion.person_size
         if not size:
             raise Unsupported(f"{type(self._boundary).__name__} opens no filters; read epsilon()")
-        rows = self._rows(people)
-        counts = to_numpy(self._spent if rows is None else self._totals(rows))[:, 0]
+        counts = to_numpy(self._totals(self._rows(people)))[:, 0]
         kinds, which = np.unique(counts, return_inverse=True)
         values = np.asarray([inf if kind >= MOST else to_float(int(kind) * size) for kind in kinds])
         return self._xp.asarray(values[which], device=self._device)
@@ -199,10 +188,9 @@ class Odometer(Accounts):
         return accounts
 
     def _read(self, people: People | None, delta: float, *, ex_post: bool) -> Array:
-        rows, xp = self._rows(people), self._xp
-        totals = self._spent if rows is None else self._totals(rows)
+        xp, totals = self._xp, self._totals(self._rows(people))
         bounds = xp.empty(totals.shape[0], dtype=xp.float64, device=self._device)
-        step = self._step() // 4
+        step = self._block_size // 4
         for start in range(0, totals.shape[0], step):
             block = slice(start, min(start + step, totals.shape[0]))
             bounds[block] = self._notion.person_bound(totals[block, ...], delta=delta, ex_post=ex_post, xp=xp)

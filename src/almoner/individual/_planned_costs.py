@@ -60,7 +60,6 @@ class FromPlan:
 
     @property
     def grid(self) -> NDArray[np.float64]:
-        """The norms of the table."""
         return self.table.norms
 
     def __call__(self, given: Array, spent: Array, xp: Library) -> tuple[Array, Mask]:
@@ -75,7 +74,10 @@ class FromPlan:
         lost = cast(Mask, xp.zeros_like(known))
         while bool(xp.any(left.todo > 0)):
             prices = self._prices(row, left, xp)
-            self._pay(left, prices, xp)
+            # as many rounds as the change that each person has pays for
+            runs = xp.where(prices.paid, xp.minimum(left.change // prices.change, left.todo), 0)
+            left.change, left.paid = left.change - runs * prices.change, left.paid + runs * prices.change
+            left.todo = left.todo - runs
             lost = lost | self._exchange(left, prices, xp)
         after = [count - one for count, one in zip(self.start, left.mechanisms, strict=True)]
         used = [one - spent[:, column] for column, one in enumerate(after)]
@@ -93,24 +95,13 @@ class FromPlan:
         levels = xp.asarray(self.table.levels, device=device)
         column = xp.searchsorted(levels, whole, side="right") - 1
         place = row * len(self.table.levels) + column
-        given, back, change = (
-            xp.take(xp.asarray(part.ravel(), device=device), place)
-            for part in (self.table.given, self.table.back, self.table.change)
-        )
+        tables = (self.table.given, self.table.back, self.table.change)
+        given, back, change = (xp.take(xp.asarray(part.ravel(), device=device), place) for part in tables)
         sold, paid = (given > 0) & (given < NEVER), (change > 0) & (change < NEVER)
         return _Prices(xp.take(levels, column), xp.where(sold, given, 1), back, xp.where(paid, change, 1), sold, paid)
 
-    def _pay(self, left: _Left, prices: _Prices, xp: Library) -> None:
-        """As many rounds as the change that each person has pays for."""
-        runs = xp.where(prices.paid, xp.minimum(left.change // prices.change, left.todo), 0)
-        left.change, left.paid = left.change - runs * prices.change, left.paid + runs * prices.change
-        left.todo = left.todo - runs
-
     def _exchange(self, left: _Left, prices: _Prices, xp: Library) -> Mask:
-        """Exchange until the level changes, with what the change pays for in between; who cannot go on.
-
-        The last exchange is not followed by payments: the level may be another one then.
-        """
+        """Exchange until the level changes, with what change pays for in between, not after; who cannot go on."""
         unit = [
             (one, count, each) for one, count, each in zip(left.mechanisms, self.plan, self.table.unit, strict=True)
         ]

@@ -43,8 +43,7 @@ class Rests:
     def over(self, step: mechanisms.Mechanism, costs: Costs) -> int:
         """Fine units by which the full price is rounded up; 0 where that is not kept.
 
-        Of steps that charge by the norm it is kept only where people who pay the full price would lose a round by it:
-        charges of many people at once take longer with it.
+        Of steps that charge by the norm it is kept only where a full payer would lose a round by it: it is slow.
         """
         if costs.full is None or len(costs.full) > 1 or not 0 < costs.full[0] < MOST:
             return 0
@@ -74,7 +73,6 @@ class Rests:
         return cost - self._xp.astype(back, cost.dtype), after - self._xp.where(back, _GRAINS, 0)
 
     def keep(self, where: slice | Array, rest: Array) -> None:
-        """Set the rests of a block of rows, or of rows by number."""
         if self._held is not None:
             self._held = with_rows(self._held, where, rest, self._xp, self._device)
 
@@ -91,7 +89,6 @@ class Rests:
             self.keep(where, self._xp.where(lost[:, None], 0, self.of(where, people)))
 
     def state(self) -> dict[str, list[int]]:
-        """For a saved state."""
         return {} if self._held is None else {"rests": to_numpy(self._held)[:, 0].tolist()}
 
     def restore(self, state: dict[str, Any], people: int) -> None:

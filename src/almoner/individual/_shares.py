@@ -118,7 +118,6 @@ def _share(notion: Budget[object], epsilon: float, delta: float, whole: float) -
     while high - low > PRECISION * high and high > 1e-9:
         middle = (low + high) / 2
         units = tuple(spent_at_start(notion, np.array([middle]))[0].tolist())
-        low, high = (
-            (middle, high) if notion.person_epsilon(units, delta, at_most=epsilon) <= epsilon < inf else (low, middle)
-        )
+        fits = notion.person_epsilon(units, delta, at_most=epsilon) <= epsilon < inf
+        low, high = (middle, high) if fits else (low, middle)
     return low

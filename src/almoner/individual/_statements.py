@@ -7,13 +7,22 @@ from math import inf
 from almoner._units import shown
 from almoner.accounting import meaning
 
-__all__ = ["BudgetStatement", "LossStatement"]
+__all__ = ["BudgetStatement", "ForOnePerson", "LossStatement"]
 
 PRIVATE = "This statement is itself computed from your data: anyone you show it to learns something about them."
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetStatement:
+class ForOnePerson:
+    """Something that is printed for the person it is about, and for nobody else."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(private: print it for the person it is about, and for nobody else)"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BudgetStatement(ForOnePerson):
     """Statement to one person about that person's own budget. Private: for that person alone.
 
     Attributes (private): person; used, the share of the budget that is spent, in [0, 1], rounded up; epsilon, what the
@@ -27,9 +36,6 @@ class BudgetStatement:
     delta: float
     guess: float
 
-    def __repr__(self) -> str:
-        return "BudgetStatement(private: print it for the person it is about, and for nobody else)"
-
     def __str__(self) -> str:
         return (
             f"For {self.person} alone: {shown(100 * self.used, 4)} % of your budget is used. "
@@ -40,8 +46,8 @@ class BudgetStatement:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class LossStatement:
+@dataclass(frozen=True, slots=True, repr=False)
+class LossStatement(ForOnePerson):
     """Statement to one person from the counts of that person's steps. Private: for that person alone.
 
     Attributes (private): person, the row; steps, how many were counted; least and epsilon, bounds on the person's
@@ -53,9 +59,6 @@ class LossStatement:
     least: float
     epsilon: float
     delta: float
-
-    def __repr__(self) -> str:
-        return "LossStatement(private: print it for the person it is about, and for nobody else)"
 
     def __str__(self) -> str:
         return f"For person {self.person} alone: {self._said()} {PRIVATE}"

@@ -74,11 +74,7 @@ class Record:
         self._lock = _disk.Lock(path.with_name(path.name + ".lock"))
 
     def open(self) -> dict[str, Any] | None:
-        """Take the file's lock, and read the state; None where there is no file yet.
-
-        Raises:
-            ArgumentError: another process holds the file, or it can't be read.
-        """
+        """Take the file's lock, and read the state; None where there is no file yet, ArgumentError where it is held."""
         if not self._path.parent.is_dir():
             raise ArgumentError(f"record={str(self._path)!r} must be in a folder that exists")
         if not self._lock.take():
@@ -98,7 +94,6 @@ class Record:
             file.write(json.dumps(state).encode())
 
     def close(self) -> None:
-        """Let other processes use the file."""
         self._lock.release()
 
 
@@ -234,10 +229,6 @@ class PrivacyCallback(Uncopyable, Callback):
         """Log epsilon, rounded up to what a logger's 32 bits hold."""
         pl_module.log("epsilon", _rounded_up(self.epsilon()), prog_bar=True)
 
-    def on_exception(self, *_: object, **__: object) -> None:
-        """Let go of the module and the record."""
-        self.teardown()
-
     def teardown(self, *_: object, **__: object) -> None:
         """Let go of the module and the record."""
         if self._hooks is not None:
@@ -246,6 +237,8 @@ class PrivacyCallback(Uncopyable, Callback):
             self._hooks = None
         if self._record is not None:
             self._record.close()
+
+    on_exception = teardown
 
     def _resume(self) -> None:
         """Charge the steps of the record, then those of the checkpoint that the record lacks."""
@@ -298,7 +291,6 @@ class PrivacyCallback(Uncopyable, Callback):
 
 
 def _generator(device: torch.device | str) -> torch.Generator:
-    """A generator that the operating system seeds."""
     return torch.Generator(device).manual_seed(secrets.randbits(63))
 
 
@@ -309,11 +301,7 @@ def _rounded_up(number: float) -> float:
 
 
 def _refuse_trainer(trainer: Any) -> None:
-    """Refuse settings of a trainer under which a step has no price, or that train without noise.
-
-    Raises:
-        Unsupported: names the setting. Nothing was charged.
-    """
+    """Refuse settings of a trainer under which a step has no price, or that train without noise."""
     strategy = trainer.strategy
     alone = type(strategy) is SingleDeviceStrategy and trainer.world_size == 1
     finds = any(isinstance(each, LearningRateFinder | BatchSizeFinder) for each in trainer.callbacks)
@@ -330,11 +318,7 @@ def _refuse_trainer(trainer: Any) -> None:
 
 
 def _refuse_module(trainer: Trainer, module: LightningModule) -> None:
-    """Refuse what a module does if its steps have no price.
-
-    Raises:
-        Unsupported: says what. Nothing was charged.
-    """
+    """Refuse what a module does if its steps have no price."""
     optimizers = trainer.optimizers
     private = any(isinstance(each, DPOptimizer) for each in optimizers)
     draws = "dataloader_iter" in inspect.signature(module.training_step).parameters

@@ -1,8 +1,7 @@
 """Models of Hugging Face's transformers in ``training.Trainer``: their batches and their losses.
 
 A model is trained as it is: ``Trainer.fit`` and ``Stream.update`` call it by name with a dict of tensors, and a
-person may have many texts (``people=``), whose gradients are added up and clipped once. This module adds what the two
-need in between.
+person may have many texts (``people=``), whose gradients are added up and clipped once. This is what lies in between.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,8 +40,7 @@ def token_loss(output: Any, labels: Tensor, *, shift: bool = True) -> Tensor:
     Args:
         output: private. Has ``logits`` of shape (records, places, classes).
         labels: (records, places) private; ``IGNORED`` where a place does not count.
-        shift: public. Whether each place is to say the next label, as in causal language models; False for masked
-            language models and classes of words.
+        shift: public. Whether each place is to say the next label, as in causal models; not in masked ones or classes.
 
     Returns:
         (records,) nats, private; 0 for a record in which no place counts. Each mean is over that record's own places.

@@ -19,7 +19,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
 from math import factorial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -230,19 +230,12 @@ def _laplace(scale: float | Fraction, size: int, bits: Bits) -> Whole:
 
 
 class _Scale(NamedTuple):
-    """A scale as mantissa * 2**-(shift + 64) * parts, where only the shift is cut off; scalars, or one for each number.
-
-    Fields:
-        exactly: the scale, or all of them.
-        mantissa: 53 bits, rounded down.
-        shift: in [1, 63]; 63 also stands for more, where every number of a table is rounded to 0.
-        rounded: whether the mantissa was rounded.
-    """
+    """A scale as mantissa * 2**-(shift + 64) * parts, of which only the shift is cut off; one, or for each number."""
 
     exactly: Fraction | NDArray[np.float64]
-    mantissa: Words
-    shift: Words
-    rounded: bool
+    mantissa: Words  # 53 bits, rounded down
+    shift: Words  # in [1, 63]; 63 also stands for more, where every number of a table is rounded to 0
+    rounded: bool  # whether the mantissa was rounded
 
     def part(self, start: int, count: int) -> "_Scale":
         """The scales of some numbers."""
@@ -281,24 +274,17 @@ def _scale(name: str, value: float | Fraction | NDArray[np.float64], size: int, 
 
 def _shift(exponents: NDArray[np.integer], law: Law) -> Words:
     """By how much the upper words are shifted, for scales below 2**exponents."""
-    shift: Words = np.clip(53 + law.parts.bit_length() - 1 - exponents, 1, 63).astype(np.uint64)
-    return shift
+    return cast(Words, np.clip(53 + law.parts.bit_length() - 1 - exponents, 1, 63).astype(np.uint64))
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Table of what the first bits decide, for one law.
+    """Table of what the first bits decide, for one law."""
 
-    Fields:
-        lows, highs: (cells,) uint64; C_j is in [low, high] / 2**64 for j = 1, 2, ...
-        cell: (2**15,) int16; the cell, if the first 15 bits decide it, else -1.
-        quick: (cells + 1,) uint16; a number in the cell is accepted wherever it is if the 16 bits are below. 0 at -1.
-    """
-
-    lows: Words
+    lows: Words  # (cells,): C_j is in [low, high] / 2**64 for j = 1, 2, ...
     highs: Words
-    cell: NDArray[np.int16]
-    quick: NDArray[np.uint16]
+    cell: NDArray[np.int16]  # (2**15,) the cell, if the first 15 bits decide it, else -1
+    quick: NDArray[np.uint16]  # (cells + 1,): below it, 16 bits accept all numbers of the cell; 0 at -1
 
 
 @lru_cache(maxsize=2)
@@ -314,18 +300,12 @@ def _table(law: Law) -> _Table:
 
 
 class _Draws(NamedTuple):
-    """Numbers (cell + where / 2**64) / parts of a law, each with a sign.
-
-    Fields:
-        cell, where: (n,) uint64.
-        negative: (n,) bool.
-        single: by place, the numbers that were decided one by one: their cell, and where in it.
-    """
+    """Numbers (cell + where / 2**64) / parts of a law, each with a sign; all are (n,)."""
 
     cell: Words
     where: Words
     negative: NDArray[np.bool_]
-    single: dict[int, tuple[int, Uniform]]
+    single: dict[int, tuple[int, Uniform]]  # by place, the numbers that were decided one by one: cell, and where in it
 
 
 def _draws(law: Law, count: int, bits: Bits) -> _Draws:
@@ -351,11 +331,7 @@ def _draws(law: Law, count: int, bits: Bits) -> _Draws:
 def _decided(
     law: Law, where: Words, others: NDArray[np.uint32], bits: Bits
 ) -> tuple[Places, NDArray[np.bool_], dict[int, tuple[int, Uniform]]]:
-    """Decide with 64 bits for the cell and for the acceptance, and one by one what these leave open.
-
-    Returns:
-        The cells, whether each number is accepted, and by place those accepted one by one.
-    """
+    """Cells and acceptances, by 64 bits for each; and by place those accepted one by one, where these leave it open."""
     count, table, power = len(where), _table(law), law.power
     more = np.frombuffer(bits(16 * count), np.uint64)
     first = others.astype(np.uint64)

@@ -155,12 +155,11 @@ def bounds(comparison: "Comparison", path: str | Path, *, title: str | None = No
         for bound, mark in zip(drawn, _MARKS * len(drawn), strict=False):
             style = ":" if bound.promise == "restarts" else "-"
             every = max(1, len(comparison.rounds) // 12)
-            panel.plot(
-                comparison.rounds, bound.epsilons, style, marker=mark, markevery=every, ms=4, lw=1, label=bound.name
-            )
+            marks = {"marker": mark, "markevery": every, "ms": 4}
+            panel.plot(comparison.rounds, bound.epsilons, style, **marks, lw=1, label=bound.name)
         panel.set(xscale="log", yscale="log", xlabel="rounds", title=heading)
-        one_two_five(panel.xaxis)
-        one_two_five(panel.yaxis)
+        for axis in (panel.xaxis, panel.yaxis):
+            one_two_five(axis)
         panel.legend(fontsize=7, loc="upper left")
     panels[0].set_ylabel("epsilon")
     picture.suptitle(title or f"{comparison.mechanism!r}, delta = {comparison.delta:g}")
@@ -173,8 +172,7 @@ def spends(report: "HolderReport", path: Path, *, title: str = "") -> list[Path]
 
     Args:
         report: private.
-        path: where the picture goes; its suffix chooses the format (.png, .svg, .pdf). The numbers go to the same
-            name with .json.
+        path: where the picture goes; its suffix chooses the format (.png, .svg, .pdf). Numbers go to its .json.
         title: public, above the picture.
 
     Returns:
@@ -184,7 +182,9 @@ def spends(report: "HolderReport", path: Path, *, title: str = "") -> list[Path]
     picture = figure(10, 4.6)
     left, right = picture.subplots(1, 2)
     _shares_over_time(left, report)
-    _shares_now(right, report)
+    right.hist(100 * report.shares, bins=20, range=(0, 100))
+    right.set(xlabel="% of the person's budget used at the end", ylabel="people")
+    thousands(right.yaxis)
     private_title(picture, title)
     path.parent.mkdir(parents=True, exist_ok=True)
     save(picture, path)
@@ -205,32 +205,21 @@ def _shares_over_time(axes: "Axes", report: "HolderReport") -> None:
         axes.plot(report.steps, largest, color="C1", lw=1, label="largest share of one person")
         right_axes = axes.twinx()
         (line,) = right_axes.plot(report.steps, report.active, color="C2", ls="--")
-        right_axes.set_ylabel("people with budget left")
         right_axes.grid(visible=False)
         right_axes.spines["right"].set_visible(True)
         thousands(right_axes.yaxis)
-        right_axes.set_ylim(0, 1.05 * len(report.shares))
+        right_axes.set(ylabel="people with budget left", ylim=(0, 1.05 * len(report.shares)))
         handles, labels = axes.get_legend_handles_labels()
         handles, labels = [*handles, line], [*labels, "people with budget left"]
         axes.figure.legend(handles, labels, loc="outside lower center", ncols=5)
-    axes.set_xlabel("step")
-    axes.set_ylabel("% of the person's budget used")
-    axes.set_ylim(0, 105)
-
-
-def _shares_now(axes: "Axes", report: "HolderReport") -> None:
-    axes.hist(100 * report.shares, bins=20, range=(0, 100))
-    axes.set_xlabel("% of the person's budget used at the end")
-    axes.set_ylabel("people")
-    thousands(axes.yaxis)
+    axes.set(xlabel="step", ylabel="% of the person's budget used", ylim=(0, 105))
 
 
 @styled()
 def tradeoff(curves: Mapping[str, "Curve"], path: str | Path, *, title: str = "") -> None:
     """Draw curves side by side: the error rates of the best attack, and delta against epsilon, and save the picture.
 
-    Left, every attack lies on or above each line (the dashed line is guessing); right, (epsilon, delta)-DP holds on and
-    above each line.
+    Left, every attack lies on or above each line (dashed: guessing); right, (epsilon, delta)-DP holds on and above it.
 
     Args:
         curves: public; name -> curve.

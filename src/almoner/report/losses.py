@@ -145,8 +145,7 @@ def means(
     A mean shows which groups lose more privacy than others; it is no bound for any person.
 
     Args:
-        epsilons: name of the accounting -> (people,) epsilons, private.
-        groups: (people,) private; a label for each person.
+        epsilons, groups: private, as of ``quantiles``.
 
     Returns:
         Rows of the accounting's name, the group (None: all people) and the mean; inf where one person has no bound.
@@ -189,8 +188,7 @@ def histogram(
     for panel, (name, values) in zip(axes[:, 0], columns.items(), strict=True):
         _panel(panel, values, labels, edges.tolist())
         infinite = int(np.sum(~np.isfinite(values)))
-        panel.set_title(f"{name} ({infinite} without a bound)" if infinite else name)
-        panel.set_ylabel("people")
+        panel.set(title=f"{name} ({infinite} without a bound)" if infinite else name, ylabel="people")
         thousands(panel.yaxis)
     axes[-1, 0].set_xlabel("epsilon")
     private_title(picture, title)
@@ -260,13 +258,7 @@ def _bound(epsilon: float) -> str:
 def _picture(values: Floats, limit: float | None) -> dict[str, Any]:
     """The picture of how many people have which epsilon, in shares of its height and width. PRIVATE.
 
-    Args:
-        values: (people,) private, at least one of them, finite and >= 0.
-        limit: public: where a dashed line stands for the worst case; None: nowhere.
-
-    Returns:
-        Heights of the columns; numbers of people beside level lines, and epsilons below, with the places of both; the
-        place of the dashed line; and the numbers: from where to where, as text, and how many people.
+    Values (people,) are finite and >= 0; at the limit, public, a dashed line stands for the worst case.
     """
     most = max(float(values.max()), limit or 0.0)
     step = _round_step(most / 6 or 1.0)

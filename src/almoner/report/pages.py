@@ -59,10 +59,7 @@ def statement(told: Statement | BudgetStatement, *, person: object) -> str:
 
 
 def _asked(question: Mapping[str, Any], key: str) -> dict[str, str]:
-    """A question in words: its key, what it asks for, and the condition as it was written.
-
-    A column or table that is no plain name is part of the condition.
-    """
+    """A question in words: key, what it asks for, and the condition as written, with columns of no plain name."""
     kind = str(question.get("ask", ""))
     words, exact = _ASKED.get(kind, kind), []
     for before, name in (("of", "column"), ("in", "table"), ("where", "where")):

@@ -154,7 +154,6 @@ class Card:
 
     @staticmethod
     def _model() -> Any:
-        """Model of the fields, as JSON has them."""
         from almoner._reading import model_of
 
         return model_of(Card, released=list[dict[str, Any]])
@@ -206,7 +205,6 @@ class Card:
         )
 
     def _facts(self) -> list[tuple[str, str]]:
-        """The facts of the card, in order, by name."""
         system = "noise from a generator seeded by the operating system"
         told = (
             (MEANING, "" if self.guess is None else sentence(self.guess).removesuffix(".")),
@@ -259,9 +257,8 @@ class Card:
         rate = f"learning rate {self.learning_rate:g}"
         rate += f", falling to zero over the last {self.decay:.0%} of the steps" if self.decay else ""
         rate += f", momentum {self.momentum:g}" if self.momentum else ""
-        return (
-            f"private gradient descent, {sampling}; {accounts}; {self.steps} steps{more}, {rate}; the model is {model}"
-        )
+        steps = f"{self.steps} steps{more}, {rate}"
+        return f"private gradient descent, {sampling}; {accounts}; {steps}; the model is {model}"
 
     def _remainder(self) -> str:
         if self.sampling:
@@ -287,10 +284,8 @@ class Card:
         if len({each.sample_rate for each, _ in self.released if isinstance(each, SampledGaussian)}) > 1:
             source = "to begin with, and times the rate of each step: a public number given by the caller"
         if self.count_sigma is not None:
-            source = (
-                "a noisy count of the people, paid for by each of them "
-                f"(noise of standard deviation {self.count_sigma:.4g} on the count)"
-            )
+            noise = f"noise of standard deviation {self.count_sigma:.4g} on the count"
+            source = f"a noisy count of the people, paid for by each of them ({noise})"
         return f"{self.divisor:.10g}, {source}"
 
 

@@ -20,16 +20,8 @@ with _extras.need("torch", extra="torch"):
     from torch.utils import data
 
 from almoner.training._accounts.people import ids_and_rows
-from almoner.training.gradients._batches import (
-    Batch,
-    ByPerson,
-    Column,
-    Inputs,
-    as_inputs,
-    as_tensor,
-    check_batch,
-    selected,
-)
+from almoner.training.gradients import _batches
+from almoner.training.gradients._batches import Batch, Column, Inputs, as_inputs, as_tensor, check_batch
 from almoner.training.gradients._self_check import evaluation_mode
 
 __all__ = ["Records", "Values", "as_records", "checked_records", "correct", "means_by_person", "values_by_record"]
@@ -66,12 +58,11 @@ class Records:
         self._rows = {} if ids is None else {each: number for number, each in enumerate(ids)}
 
     @cached_property
-    def _by_person(self) -> ByPerson | None:
-        return None if self.people is None else ByPerson(self.people, self._at_least)
+    def _by_person(self) -> _batches.ByPerson | None:
+        return None if self.people is None else _batches.ByPerson(self.people, self._at_least)
 
     @property
     def person_count(self) -> int:
-        """The number of people."""
         return len(self.inputs[0]) if self._by_person is None else len(self._by_person.counts)
 
     def fingerprint(self) -> str:
@@ -99,7 +90,7 @@ class Records:
         records, new_numbers = torch.from_numpy(people), None
         if self._by_person is not None:
             records, new_numbers, _ = self._by_person.of(records)
-        return Records(self.inputs.select(records), selected(self.targets, records), new_numbers)
+        return Records(self.inputs.select(records), _batches.selected(self.targets, records), new_numbers)
 
 
 def _as_rows(
@@ -156,7 +147,6 @@ class Loading:
         return columns
 
     def column(self, name: str, numbers: Tensor) -> Tensor:
-        """One column of some records."""
         return self.records(numbers)[name]
 
     def check_collate(self, numbers: Tensor) -> None:
@@ -206,7 +196,8 @@ def as_records(inputs: object, targets: object, dtype: torch.dtype) -> tuple[Inp
         raise ArgumentError(
             "inputs: an IterableDataset can't be asked for one person's records: use a map-style Dataset"
         )
-    if not _is_dataset(inputs):
+    numbers = isinstance(inputs, Tensor | list | tuple | Mapping) or hasattr(inputs, "__array__")
+    if numbers or hasattr(inputs, "to_numpy") or not (hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__")):
         if targets is None:
             raise ArgumentError("targets must be given where the inputs are tensors")
         return as_inputs(inputs, dtype), as_tensor("targets", targets)
@@ -218,9 +209,8 @@ def as_records(inputs: object, targets: object, dtype: torch.dtype) -> tuple[Inp
     if not len(dataset):
         raise ArgumentError("inputs must hold at least one record: the module is tried on it first")
     loading, rows = Loading(dataset, collate), torch.arange(len(dataset))
-    columns = {
-        name: Column(partial(loading.column, name), rows, one) for name, one in loading.records(rows[:1]).items()
-    }
+    first = loading.records(rows[:1])
+    columns = {name: Column(partial(loading.column, name), rows, one) for name, one in first.items()}
     if len(dataset) > 1:
         loading.check_collate(torch.tensor(sorted({0, len(dataset) // 2, len(dataset) - 1})))
     *names, target = columns
@@ -245,12 +235,6 @@ def checked_records(
     numbers, ids = _as_rows(people, len(columns[0]), rows=rows, named=named)
     check_batch(columns, goals, numbers)
     return Records(columns, goals, numbers, at_least, ids)
-
-
-def _is_dataset(inputs: object) -> bool:
-    tensors = isinstance(inputs, Tensor | list | tuple | Mapping)
-    arrays = hasattr(inputs, "__array__") or hasattr(inputs, "to_numpy")
-    return not (tensors or arrays) and hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__")
 
 
 def _whole(loader: "data.DataLoader[Any]") -> Any:

@@ -10,7 +10,7 @@ Source: theory 5.1 to 5.3, 5.7; Feldman & Zrnic (2021), Algorithms 3 and 8
 from collections.abc import Callable, Hashable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -31,10 +31,10 @@ from almoner.training._run.budgets import Target, picked
 from almoner.training._run.distributed import Processes, noise_generator
 from almoner.training._run.ending import Interruptions, Saves
 from almoner.training._run.folder import Folder, RunFolder
-from almoner.training._run.models import TorchModel
+from almoner.training._run.models import TorchModel, check_optimizer
 from almoner.training._run.run import Run
 from almoner.training._run.samplings import Beginning, FullBatch, Sampling, Turnout, checked_sampling
-from almoner.training._run.settings import RENAMED, Compute, Settings, Watched, check_optimizer, watched
+from almoner.training._run.settings import RENAMED, Compute, Settings, Watched, watched
 from almoner.training.correlated._kinds import FixedBatches
 from almoner.training.gradients import Gradients
 from almoner.training.gradients._batches import check_batch
@@ -48,9 +48,7 @@ class Stream(Uncopyable):
     An account for each person pays off here: a person who is in three of two hundred updates pays for three.
 
     Args:
-        module: public. A PyTorch module; see ``training.Gradients`` for what it may consist of.
-        loss: public. One loss for each record: ``nn.CrossEntropyLoss(reduction="none")``.
-        optimizer: public. Any optimizer of the module's parameters; it sees noisy gradients only.
+        module, loss, optimizer: public. As of ``Trainer``.
         budget: public. A fresh filter: what each person may spend in all updates that there will ever be; nothing else
             can spend it after that. Or ``Target(epsilon, delta)``. Or a fresh odometer: each person has a running bound
             on what this stream has cost so far, and nobody is left out; noise_multiplier must be given. Or an
@@ -64,8 +62,7 @@ class Stream(Uncopyable):
         watch: public. A fresh odometer beside the budget: each person's running bound at any time.
         folder: private: a path, or ``RunFolder(path, resume=True)``: the stream goes on from it after a crash or in
             another process. It is saved after every update.
-        compute: public. Views of records and memory: ``Compute(views=, memory=)``.
-        seed: public. Repeats a run on the same machine with the same versions: NOT private.
+        compute, seed: public. As of ``Trainer``, but for processes: ``Compute(views=, memory=)``.
 
     Guarantee: the parameters after every update are together as private as the budget says, for adding or removing any
         one person with all of that person's records in all updates. Who is in an update, and which records come, may
@@ -109,12 +106,9 @@ class Stream(Uncopyable):
             how: dict[str, Any] = {"noise_multiplier": noise_multiplier, "max_grad_norm": max_grad_norm}
             chosen = picked(whole, steps=updates or 1, **how)
             self._settings = Settings(
-                budget=chosen.budget if self._ledger is None else self._ledger.budget,
-                odometer=chosen.odometer,
-                why=chosen.why,
+                **(chosen if self._ledger is None else chosen._replace(budget=self._ledger.budget))._asdict(),
                 max_grad_norm=float(max_grad_norm),
                 divisor=1.0,
-                noise_multiplier=chosen.noise_multiplier,
                 steps=updates,
                 sampling=sampling,
                 seeded=seed is not None,
@@ -189,7 +183,6 @@ class Stream(Uncopyable):
             fresh.hand_over("training.Stream")
 
     def _keep_divisor(self, divisor: float) -> None:
-        """Keep the divisor of the last update, which the card states."""
         self._divisor = self._run.more["divisor"] = divisor
 
     @property
@@ -214,8 +207,7 @@ class Stream(Uncopyable):
             raise Unsupported("accounts: those of a stream on a ledger are the ledger's; see Ledger.spent")
         if self._settings.budget is None:
             raise Unsupported("accounts: this stream has no budget; read its odometer")
-        accounts: PersonFilter = self._run.book.accounts
-        return accounts
+        return cast(PersonFilter, self._run.book.accounts)
 
     @property
     def odometer(self) -> PersonOdometer:
@@ -321,7 +313,6 @@ class Stream(Uncopyable):
 
 
 def _check_for_stream(sampling: Sampling | FixedBatches, compute: Compute, beside: Watched) -> None:
-    """Refuse what is for trainings on one table."""
     if not isinstance(sampling, FixedBatches):
         checked_sampling(sampling)
     everybody = isinstance(sampling, Sampling) and sampling.rate is None and not sampling.own_samples

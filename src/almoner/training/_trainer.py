@@ -10,7 +10,7 @@ Source: theory.md statements 5.1 to 5.3, 5.6 and 5.7; Feldman & Zrnic (2021), Al
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -34,20 +34,10 @@ from almoner.training._run.distributed import Processes, noise_generator
 from almoner.training._run.ending import Interruptions, Saves
 from almoner.training._run.fixed_batches import BatchContributions, batch_plan, noise_for
 from almoner.training._run.folder import Folder, RunFolder
-from almoner.training._run.models import TorchModel
+from almoner.training._run.models import TorchModel, check_optimizer
 from almoner.training._run.run import Run
 from almoner.training._run.samplings import Beginning, FullBatch, Sampling, Turnout, checked_sampling
-from almoner.training._run.settings import (
-    RENAMED,
-    Compute,
-    Settings,
-    Watched,
-    check_losses,
-    check_optimizer,
-    check_shares,
-    checked_callbacks,
-    watched,
-)
+from almoner.training._run.settings import RENAMED, Compute, Settings, Watched, check_shares, checked_callbacks, watched
 from almoner.training.correlated._kinds import FixedBatches
 from almoner.training.gradients import Gradients
 
@@ -134,13 +124,10 @@ class Trainer:
             plan, how = None, {"sample_rate": sampling.rate, "individual": individual}
             chosen = picked(budget, steps=steps, noise_multiplier=noise, max_grad_norm=clip, **how)  # type: ignore[arg-type]
         self._settings = Settings(
-            budget=chosen.budget,
-            odometer=chosen.odometer,
-            why=chosen.why,
+            **chosen._asdict(),
             max_grad_norm=clip,
             divisor=float(divisor) / (1 if plan is None else plan.count),
             batches=plan,
-            noise_multiplier=chosen.noise_multiplier,
             steps=steps,
             last_step=None if steps is None else steps + (sampling.extra_steps if individual else 0),
             individual=individual,
@@ -177,13 +164,11 @@ class Trainer:
                 tables of pandas. Or a map-style data set, or a DataLoader of one, whose records are loaded as they are
                 needed: (input, ..., target), or a dict with the target as ``labels``.
             targets: (records, ...) tensor or array, private; None: they are in the records of the data set.
-            people: (records,) private: whose each record is; None: each is a person. Ids of any kind, which get
-                accounts in the order in which they appear; whole numbers from 0 with few gaps are accounts' numbers.
-                On a ledger, ids as it names people.
+            people: (records,) private: whose each record is; None: each is a person. Ids of any kind, on a ledger as it
+                names people; they get accounts as they appear; whole numbers from 0 with few gaps are their numbers.
             callbacks: each is called with the run (a ``CallbackView``) before the first step and after every step. A
                 resumed run does not call them again for a step that they have seen. One that has a method ``began`` is
-                told, with the run, before anything else, also of a resumed run; one that has ``ended``, when it is
-                over, however it ends.
+                told, with the run, before anything else, also of a resumed run; one that has ``ended``, at any end.
             watch: one or several. A fresh odometer, public: running bounds beside the budget, one for each person with
                 individual accounts; see ``Trainer.odometer``. ``individual.Losses``, private, fresh: filled with each
                 person's steps, for epsilons that are computed afterwards; its ``least`` is at most the noise
@@ -265,14 +250,13 @@ class Trainer:
             raise ArgumentError(
                 f"people: the sampling has {slots} slots, from 0, so there are so many accounts, no more"
             )
-        check_losses(watch.losses, records.person_count, settings)
+        settings.check_losses(watch.losses, records.person_count)
         settings.check_first_step(caller, watch.odometer)
         if settings.individual and watch.odometer is not None:
             PersonOdometer(1, watch.odometer)  # refuses those that cannot be kept for each person
         return records
 
     def _begun(self, records: Records, watch: Watched) -> Any:
-        """The sampling of this run."""
         settings = self._settings
         beginning = Beginning(
             records=records,
@@ -305,7 +289,6 @@ class Trainer:
         *,
         resumed: bool,
     ) -> Run:
-        """The run, before its first step."""
         settings, count = self._settings, records.person_count
         current = settings.current()
         odometer = watch.odometer or settings.odometer
@@ -344,7 +327,6 @@ class Trainer:
         )
 
     def _accounts(self, count: int, shares: Any, *, resumed: bool) -> Any:
-        """The accounts that the run begins with."""
         settings = self._settings
         if self._people is not None:
             if resumed:
@@ -356,9 +338,7 @@ class Trainer:
             return self._held.accounts(None)
         return PersonFilter(count, settings.budget.fresh(), shares=shares)
 
-    def _train(
-        self, run: Run, callbacks: Any, stack: ExitStack, every: int | None, interruptions: Interruptions
-    ) -> None:
+    def _train(self, run: Run, callbacks: Any, stack: ExitStack, every: int | None, until: Interruptions) -> None:
         """Take all steps, and tell callbacks that ask for it that the run begins, and that it has ended."""
         view, current, settings, processes = self._view, run.current, self._settings, self._processes
         for callback in callbacks:
@@ -374,15 +354,15 @@ class Trainer:
             """Look at a step that was taken, and have each callback look at it once, also in a run that goes on."""
             if current.value.step > done:
                 self._look(run)
-            interruptions.go_on()
+            until.go_on()
             for number in range(current.value.called, len(callbacks)):
                 callbacks[number](view)
                 current.update(called=number + 1)
-                interruptions.go_on()
+                until.go_on()
 
         kept = run.folder is not None
         together = {"agreed": processes.broadcast} if all(processes.all_gather(kept)) else {}
-        saves = Saves(run.save if kept else None, every=every, interruptions=interruptions, **together)
+        saves = Saves(run.save if kept else None, every=every, interruptions=until, **together)
         run.go(self._turnouts(settings), view.next_step, after, saves)
 
     def _look(self, run: Run) -> None:
@@ -395,7 +375,6 @@ class Trainer:
             self._shares.add(run.current.value.step)
 
     def _turnouts(self, settings: Settings) -> Iterator[Turnout]:
-        """Everybody, for as many steps as there are."""
         view, records, last = self._view, self._people_of, settings.last_step
         while last is None or view.step < last:
             left = 1 if last is None else last - view.step
@@ -417,8 +396,7 @@ class Trainer:
         people = self._trained().book.accounts
         if people.budget is None:
             raise ArgumentError("accounts: this run has no budget; read trainer.odometer")
-        accounts: PersonFilter | Everybody = people
-        return accounts
+        return cast(PersonFilter | Everybody, people)
 
     @property
     def odometer(self) -> PersonOdometer | Boundary:

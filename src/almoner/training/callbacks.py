@@ -17,7 +17,7 @@ import json
 from copy import deepcopy
 from math import exp
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rich.progress import Progress as Bar
 from rich.progress import TaskID
@@ -264,8 +264,7 @@ class Looks:
 
     def _memory(self, run: CallbackView) -> dict[str, float]:
         fresh = {"step": 0, "count": 0.0, "largest": 0.0, "waited": 0}
-        memory: dict[str, float] = run.history.setdefault(type(self).__name__, fresh)
-        return memory
+        return cast(dict[str, float], run.history.setdefault(type(self).__name__, fresh))
 
     def _look(self, run: CallbackView, memory: dict[str, float], steps: int) -> bool:
         """Ask if so many steps were done since the last look; False: they were not, or the run was stopped."""
@@ -285,8 +284,7 @@ class AdaptiveClip:
 
     Every so many steps it asks how many gradients were longer than the clip, and multiplies the clip by exp(-rate
     (share that was not longer - quantile)). The noise is a multiple of the clip and follows it, so a step costs a
-    person whose gradient is clipped the same, whatever the clip is. A run that samples people or has fixed batches is
-    refused.
+    person whose gradient is clipped the same, whatever the clip is. Runs of samples or fixed batches are refused.
 
     Args:
         quantile: public, in (0, 1). The share of people whose gradients should not be clipped. The gradients of most

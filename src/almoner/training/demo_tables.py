@@ -50,9 +50,8 @@ def adult(folder: Path | None = None) -> Example | None:
     """
     root = Path(os.environ.get("ALMONER_DATA", "../shared/data"))
     places = [folder] if folder else [root, root / "adult"]
-    folder = next(
-        (each for each in places if all((each / f"adult.{part}").is_file() for part in ("data", "test"))), None
-    )
+    files = ("adult.data", "adult.test")
+    folder = next((each for each in places if all((each / file).is_file() for file in files)), None)
     if folder is None:
         return None
     schema = Schema.read(ADULT_SCHEMA)

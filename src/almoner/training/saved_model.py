@@ -198,8 +198,7 @@ def train(
         test: a held-out file with labels; its people are not covered by the guarantee.
         skip_rows, test_skip_rows: lines to leave out at the start of the files.
         observe: called after each step with the step's number and the parameters, which are public.
-        ledger: the accounts that other trainings and questions charge too, where people are named as in the schema's
-            column of people.
+        ledger: accounts that others charge too, where people are named as in the schema's column of people.
         tune: which settings are tried; see ``training.PrivateSearch``. Not with ``observe`` or ``ledger``.
         **options: parameters of `LogisticRegression`.
 
@@ -217,9 +216,8 @@ def train(
     held_out = None if test is None else _labelled(test, schema, test_skip_rows)  # refused before anything is trained
     judges = None if tune is None or tune.on is None else _judges(tune.on, schema, tune.skip_rows, data)
     owners = tables.owners(table, schema)
-    estimator = LogisticRegression(
-        classes=range(len(schema.classes)), n_people=schema.people, fit_intercept=False, **options
-    )
+    classes = range(len(schema.classes))
+    estimator = LogisticRegression(classes=classes, n_people=schema.people, fit_intercept=False, **options)
     if tune is None:
         estimator.fit(features, codes, groups=owners, observe=observe, ledger=ledger)
     else:
@@ -321,8 +319,7 @@ def train_images_to_folder(
         features: private. A folder where features are kept, so that they are computed once; None: nowhere.
         test: held-out images with labels; their people are not covered by the guarantee.
         out, force, keep_accounts: as of ``train_to_folder``.
-        **options: public: ``epsilon``, ``delta``, ``dimensions`` and ``seed`` of ``image_classifier.ImageClassifier``,
-            and ``observe`` of its ``fit``.
+        **options: public: ``epsilon, delta, dimensions, seed`` of ``ImageClassifier``, and ``observe`` of its ``fit``.
 
     Raises:
         ArgumentError, DataError: before anything is charged.

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
 from almoner import __version__, _extras
 from almoner.errors import ArgumentError, DataError, Unsupported
 from almoner.training._card import Card
@@ -84,8 +82,7 @@ def save(
 def load(folder: str | Path, module: nn.Module) -> Saved:
     """Set a module to the state in a folder that ``save`` wrote; gives its card and its settings.
 
-    The folder is read without running anything that is in it. The module is changed only if all names, shapes and types
-    are those of the folder.
+    Nothing in the folder is run. The module is changed only if all names, shapes and types are those of the folder.
 
     Raises:
         ArgumentError: the module is another one; the message names what differs.
@@ -93,7 +90,8 @@ def load(folder: str | Path, module: nn.Module) -> Saved:
     """
     held = ModelFolder.read(Path(folder), KIND)
     try:
-        tensors = {name: _tensor(array, held.torch_types.get(name)) for name, array in held.arrays.items()}
+        tensors = {name: torch.from_numpy(array) for name, array in held.arrays.items()}
+        tensors |= {name: tensors[name].view(getattr(torch, kind)) for name, kind in held.torch_types.items()}
         saved = Saved(held.card, held.fields["settings"])
     except (AttributeError, TypeError, ValueError, KeyError, RuntimeError) as error:
         raise DataError(f"{folder} does not hold a module that almoner saved") from error
@@ -126,7 +124,6 @@ def _words(tensor: Tensor) -> str:
 
 
 def _state(module: nn.Module) -> dict[str, Tensor]:
-    """The tensors of a module's state."""
     state = module.state_dict()
     for name, value in state.items():
         if not isinstance(value, Tensor):
@@ -150,11 +147,6 @@ def _held(module: nn.Module, card: Card, fields: Mapping[str, Any]) -> ModelFold
     return ModelFolder(KIND, fields, arrays, card, types)
 
 
-def _tensor(array: NDArray[Any], torch_type: str | None) -> Tensor:
-    tensor = torch.from_numpy(array)
-    return tensor if torch_type is None else tensor.view(getattr(torch, torch_type))
-
-
 def _settings(trained: Trainer | Stream) -> dict[str, Any]:
     """The public settings of a training that are not on the card."""
     optimizer = trained._optimizer
@@ -172,7 +164,6 @@ def _settings(trained: Trainer | Stream) -> dict[str, Any]:
 
 
 def _accounts(trained: Trainer | Stream, delta: float) -> PersonalAccounts:
-    """The statements of all people."""
     people = trained.accounts
     if not isinstance(people, Filter):
         raise Unsupported("keep_accounts needs accounts per person: else all are charged the same, as the card says")

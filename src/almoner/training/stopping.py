@@ -20,15 +20,7 @@ import numpy as np
 
 from almoner import _audit_hook, _check, individual, mechanisms
 from almoner.errors import ArgumentError, Unsupported
-from almoner.training._accounts.counting import (
-    ActiveAnswer,
-    Counter,
-    DropoutCount,
-    SquareRoot,
-    StoppingAccounts,
-    Tree,
-    rounded,
-)
+from almoner.training._accounts.counting import ActiveAnswer, DropoutCount, SquareRoot, StoppingAccounts, Tree, rounded
 from almoner.training._run.books import publish
 
 __all__ = ["Dropouts", "SquareRoot", "StillActive", "Tree"]
@@ -43,14 +35,11 @@ class Dropouts(StoppingAccounts):
         people: private. The accounts. The price of the counts is booked in each of them now; a person who cannot pay it
             is not counted and takes no part.
         counter: public. A Tree or a SquareRoot: how many steps there are at most, and the noise.
-        noise: public. The generator of the noise; by default one that the operating system seeds. A card says of
-            any other that the noise is reproducible.
-        least: public, in (0, 1). A person who can contribute less than this share of a step's sensitivity has
-            dropped out.
+        noise: public. The generator of the noise; by default seeded by the system; else a card says: reproducible.
+        least: public, in (0, 1). Who can contribute less than this share of a step's sensitivity has dropped out.
 
     Use it in place of the accounts: in ``descend``, or in a loop of your own. Public after each charge: ``count``,
-    and its ``standard_error``. It cannot be saved: after a restart, make a new one, which books its price anew and
-    counts the drops from then on.
+    and its ``standard_error``. It cannot be saved: a new one books its price anew and counts drops from then on.
 
     Guarantee: all counts and everything else that the accounts paid for are together as private as the budget says,
         for adding or removing any one person.
@@ -71,12 +60,12 @@ class Dropouts(StoppingAccounts):
     def __init__(
         self,
         people: individual.Filter,
-        counter: Counter,
+        counter: Tree | SquareRoot,
         *,
         noise: np.random.Generator | None = None,
         least: float = LEAST,
     ) -> None:
-        if not isinstance(counter, Counter):
+        if not isinstance(counter, Tree | SquareRoot):
             raise ArgumentError(f"counter={counter!r} must be a Tree or a SquareRoot")
         if isinstance(people, individual.Filter) and not people.refundable(counter.mechanism):
             raise Unsupported(

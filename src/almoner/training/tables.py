@@ -1,6 +1,6 @@
 """Tables from CSV and Parquet files as features, labels and people, by a public schema (extra ``sklearn``).
 
-:func:`read` gives the columns that a schema needs; :func:`encode`, :func:`labels` and :func:`people` make of them what
+:func:`read` gives the columns that a schema needs; :func:`encode`, :func:`labels` and :func:`owners` make of them what
 training takes. The features of a row depend on that row and on the schema, never on other rows, so encoding costs no
 privacy. Messages name the column and the rule; they hold no entry, row number or count. Those of entries that cannot be
 read are in :func:`misfits`, and in the note of the error that refuses a column: PRIVATE, for the data holder.
@@ -277,17 +277,14 @@ def column_names(path: Path, *, names: tuple[str, ...] = (), skip_rows: int = 0)
 def read(path: Path, schema: Schema, *, target: bool = True, skip_rows: int = 0, blanks: bool = True) -> Table:
     """The columns that a schema needs, as Arrow arrays of stripped text or of numbers; missing entries are null.
 
-    Of columns with entries that cannot be read the data holder is told in the log ``almoner.training``; how many there
-    are is in ``misfits``.
+    The log ``almoner.training`` tells of columns with entries that cannot be read; ``misfits`` of how many there are.
 
     Args:
         path: a .csv or .parquet file.
         schema: public.
-        target: whether labels, and whose each row is, are needed too. Then a column whose entries can none of them be
-            read is refused: somebody is to pay for it.
+        target: whether labels, and whose each row is, are needed too. Then columns with nothing readable are refused.
         skip_rows: how many lines to leave out at the start of a CSV file, before its line of names.
-        blanks: whether blanks around the names of people are taken off; else they are refused, because a ledger takes
-            such names for those of other people.
+        blanks: whether blanks around people's names are taken off; else they are refused: to a ledger they are others.
     """
     table, found = _read(Path(path), schema, target, skip_rows, blanks)
     if target:
@@ -347,12 +344,6 @@ def labels(table: Table, schema: Schema) -> NDArray[np.int64]:
     if (codes < 0).any():
         raise DataError(f"column {schema.target!r}: entries must be among the classes or aliases that the schema names")
     return codes
-
-
-def people(table: Table, schema: Schema) -> NDArray[np.int64] | None:
-    """(rows,) the number of the person to whom each row belongs, private; None where each row is a person."""
-    names = owners(table, schema)
-    return None if names is None else np.asarray(np.unique(names, return_inverse=True)[1])
 
 
 def owners(table: Table, schema: Schema) -> NDArray[np.str_] | None:

@@ -1,6 +1,6 @@
 """`almoner train-images`: from images to a private model in a folder."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -51,15 +51,8 @@ class ImageOptions:
             raise ArgumentError(f"--{missing} is missing: it must be public, so that it cannot be read off the images")
         from almoner.training.saved_model import image_shape
 
-        return {
-            "classes": self.classes.split(","),
-            "people": self.people,
-            "kind": self.kind.value,
-            "shape": None if self.shape is None else image_shape(self.shape),
-            "drawings": self.drawings,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-        }
+        shape = None if self.shape is None else image_shape(self.shape)
+        return asdict(self) | {"classes": self.classes.split(","), "kind": self.kind.value, "shape": shape}
 
 
 def train_images(*, pictured: ImageOptions, run: RunOptions) -> None:
@@ -80,8 +73,7 @@ def train_images(*, pictured: ImageOptions, run: RunOptions) -> None:
     with stopped_in_order(out), progress_bar(quiet=run.as_json) as progress:
         task = progress.add_task("features, then training", total=None)
         trained = train_images_to_folder(
-            pictured.images,
-            out,
+            out=out,
             **stated,
             **settings,
             force=run.force,

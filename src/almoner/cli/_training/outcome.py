@@ -38,12 +38,7 @@ class RunOptions:
     as_json: Json = False
 
     def folder(self, picture: Path | None = None) -> Path:
-        """The folder for the model.
-
-        Args:
-            picture: where a private picture goes; refused inside the folder of the public model, and where it would
-                overwrite a file.
-        """
+        """The folder for the model; refuses a private picture inside of it, or where it would overwrite a file."""
         if self.out is None:
             raise ArgumentError("--out is missing: the folder for the model")
         check_picture(picture, makes_folder=True)
@@ -58,9 +53,9 @@ class RunOptions:
 class _Told(BaseException):
     """SIGTERM, as an error."""
 
-
-def _tell(_number: int, _frame: object) -> None:
-    raise _Told
+    @classmethod
+    def tell(cls, _number: int, _frame: object) -> None:
+        raise cls
 
 
 @contextmanager
@@ -74,7 +69,7 @@ def stopped_in_order(out: Path, ledger: str | None = None, key: str | None = Non
         )
     heard = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if heard:
-        signal.signal(signal.SIGTERM, _tell)
+        signal.signal(signal.SIGTERM, _Told.tell)
     try:
         yield
     except (KeyboardInterrupt, _Told) as stopped:
@@ -86,25 +81,16 @@ def stopped_in_order(out: Path, ledger: str | None = None, key: str | None = Non
 
 
 def print_trained(
-    trained: "Trained",
-    run: RunOptions,
-    *,
-    title: str = "",
-    picture: Path | None = None,
-    keep_accounts: bool = False,
+    trained: "Trained", run: RunOptions, *, title: str = "", picture: Path | None = None, keep_accounts: bool = False
 ) -> None:
-    """Draw the private picture, print the card, and say what was written."""
     from almoner.training.saved_model import accounts_file
 
     out, card = run.folder(), trained.card
     private = draw_spends(trained.holder_report, picture, title)
     private += [str(accounts_file(out))] if keep_accounts else []
     if card.delta * card.divisor > 1:  # the divisor is the public number of people
-        few = "choose a delta far below one in the number of people"
-        print(
-            f"delta = {card.delta:g} allows a model to show one of {card.divisor:g} people in full: {few}",
-            file=sys.stderr,
-        )
+        told = f"delta = {card.delta:g} allows a model to show one of {card.divisor:g} people in full"
+        print(f"{told}: choose a delta far below one in the number of people", file=sys.stderr)
     if run.as_json:
         print(dumps({"out": str(out), "card": card.to_dict(), "private": private}))
         return

@@ -108,15 +108,7 @@ REASONS: Mapping[str, str] = {
 
 
 def read_settings(path: Path | None, command: str) -> dict[str, Any]:
-    """Every setting of a command: as a file says, or by default.
-
-    Args:
-        path: the file; None: all by default.
-        command: one of TRAIN, TUNE and IMAGES.
-
-    Raises:
-        DataError: the file cannot be read, or a setting in it is not known, not for this command, or no such value.
-    """
+    """Every setting of a command, as a file says or by default; DataError: one in it is not known, or not for this."""
     if path is None:
         return dict(MODELS[command]())
     try:
@@ -140,19 +132,13 @@ def read_settings(path: Path | None, command: str) -> dict[str, Any]:
 
 
 def _place(path: Path, name: str) -> str:
-    """The file and the line of a setting."""
     line = re.compile(rf"""\s*\[?\s*["']?{re.escape(name)}["']?\s*[=.\]]""")
     lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
     return f"{path}{next((f', line {number}' for number, each in lines if line.match(each)), '')}"
 
 
 def as_settings(command: str, **others: str) -> dict[str, str]:
-    """The line to write for each option that is a setting: ``{}`` stands for the value.
-
-    Args:
-        command: that refuses them.
-        others: lines for more options, with underscores in their names.
-    """
+    """The line to write for each option that is a setting, and of ``others``: ``{}`` stands for the value."""
     lines: dict[str, str] = {}
     for name, field in FIELDS.items():
         option, usual = "--" + name.replace("_", "-"), _shown(field)
@@ -188,12 +174,10 @@ def settings_template(**chosen: object) -> str:
 
 
 def _shown(field: Any) -> object:
-    """The value by default, or an example."""
     return field.examples[0] if field.default is None else field.default
 
 
 def _why_not(name: str, command: str) -> str:
-    """The reason why a setting is none of this command."""
     if command == IMAGES:
         return "it is about tables, and steps, clip and rate are tuned already for images"
     about_images = name not in TrainSettings.model_fields
@@ -201,7 +185,6 @@ def _why_not(name: str, command: str) -> str:
 
 
 def _toml(value: object) -> str:
-    """A value as TOML writes it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):

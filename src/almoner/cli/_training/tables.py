@@ -42,10 +42,7 @@ OF_TRAIN = dict(
     tune_learning_rate=f"write `learning_rate = [{{}}]` in tune.toml, and `{_TUNE} --settings tune.toml`",
     tune_max_grad_norm=f"write `max_grad_norm = [{{}}]` in tune.toml, and `{_TUNE} --settings tune.toml`",
     images=f"write `{_IMAGES}`",
-    **dict.fromkeys(
-        ("classes", "people", "kind", "shape", "drawings"),
-        f"it is about images: write `{_IMAGES}`",
-    ),
+    **dict.fromkeys(("classes", "people", "kind", "shape", "drawings"), f"it is about images: write `{_IMAGES}`"),
 )
 """Options that `almoner train` once had, or other commands have: the line to write."""
 OF_TUNE = {
@@ -199,8 +196,7 @@ def tune(
     """Try settings within one budget: the best of a random number of trainings is kept, and all of them are paid for.
 
     The learning rates and clips to try are lists in the file of --settings: learning_rate = [1, 4, 16, 64] and
-    max_grad_norm = [0.25, 1] by default. The number of runs must stay secret, and so must the time that the command
-    takes.
+    max_grad_norm = [0.25, 1] by default. The number of runs, and the time that the command takes, must stay secret.
     """
     from almoner.cli._training.settings import TUNE, read_settings
 

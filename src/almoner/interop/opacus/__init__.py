@@ -3,8 +3,7 @@
 ``PrivacyEngine(epsilon=, delta=)`` is Opacus's engine with an ``Accountant`` that charges a filter before every step.
 ``PrivacyEngine(odometers.Renyi(...))`` has an ``OdometerAccountant``, to stop when you like; ``PrivacyEngine(epochs=)``
 has a ``FixedAccountant``, for runs whose noise, rate and steps are fixed in advance.
-``individual`` takes what an engine's ``make_private`` returned and charges each person's account for that person's
-clipping bound.
+``individual`` takes what an engine's ``make_private`` returned and charges each person for the person's clipping bound.
 
 Names and symbols
     C, z, q       clip (max_grad_norm), noise multiplier, sample rate; sigma = z C is the noise on a sum; public
@@ -22,11 +21,4 @@ with _extras.need("opacus", "torch", extra="opacus"):
     from almoner.interop.opacus._engine import Accountant, FixedAccountant, OdometerAccountant, PrivacyEngine
     from almoner.interop.opacus._optimizer import IndividualOptimizer, individual
 
-__all__ = [
-    "Accountant",
-    "FixedAccountant",
-    "IndividualOptimizer",
-    "OdometerAccountant",
-    "PrivacyEngine",
-    "individual",
-]
+__all__ = ["Accountant", "FixedAccountant", "IndividualOptimizer", "OdometerAccountant", "PrivacyEngine", "individual"]

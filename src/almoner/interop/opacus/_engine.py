@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from fractions import Fraction
 from math import ceil
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, cast
 
 import opacus
 from opacus.accountants.accountant import IAccountant
@@ -62,9 +62,8 @@ Steps = tuple[float, float, int]  # noise multiplier, sample rate, how many
 class Runs:
     """The steps of all processes that an account knows of, so that checkpoints and files merge without loss. Public.
 
-    A *run* holds the steps of one process, in order, and only ever grows. Of two copies of a run, one is therefore the
-    beginning of the other, and the longer one is right. So an old checkpoint takes nothing back, and nothing counts
-    twice.
+    A *run* holds the steps of one process, in order, and only ever grows: the longer of two copies is right. So an old
+    checkpoint takes nothing back, and nothing counts twice.
     """
 
     def __init__(self) -> None:
@@ -77,15 +76,10 @@ class Runs:
         _append(self._runs.setdefault(run or own, []), noise_multiplier, sample_rate)
 
     def state(self) -> dict[str, list[Steps]]:
-        """The steps of each run, by its name."""
         return {name: list(steps) for name, steps in self._runs.items()}
 
     def missing(self, state: Mapping[str, Sequence[Sequence[float]]]) -> list[tuple[str, float, float]]:
-        """The steps of a state that are not known here: their run, noise multiplier and sample rate, in order.
-
-        Raises:
-            ArgumentError: a run of the state is not the run of the same name here.
-        """
+        """The steps of a state that are not known here: their run, noise multiplier and sample rate, in order."""
         found = []
         for name, steps in state.items():
             known, there = list(_each(self._runs.get(name, []))), list(_each(steps))
@@ -172,10 +166,7 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
             self._check_covers(then)
 
     def _check_covers(self, then: Mapping[str, Any]) -> None:
-        """Refuse a state that has more spent than this account, which was charged with all of the state's steps.
-
-        A plan counts nothing but its steps.
-        """
+        """Refuse a state that has more spent than this account, which was charged with all of the state's steps."""
 
     def __len__(self) -> int:
         """The number of steps that were charged."""
@@ -203,12 +194,10 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
     def load_state_dict(self, state_dict: Mapping[str, Any] | None) -> None:
         """Charge the steps of a checkpoint to this account, which must be as it was before them.
 
-        Steps taken since the checkpoint was written are not in it, but their models may be known: charge them with
-        ``step``.
+        Steps taken since it was written are not in it, but their models may be known: charge them with ``step``.
 
         Guarantee: a budget has at least as much spent, and an odometer's bound is at least as large, as when the
-            checkpoint was written; of a plan no more steps are taken than were fixed in advance, those since the
-            checkpoint not counted.
+            checkpoint was written; of a plan no more steps are taken than were fixed, but for those since then.
         Source: theory 1.2.
         """
         then = self.check_state(state_dict)
@@ -238,7 +227,8 @@ class Hook:
         """Charge the step, or raise before a parameter changes."""
         try:
             refuse_accumulation(optimizer)
-            refuse_adaptive(optimizer)
+            if isinstance(optimizer, AdaClipDPOptimizer):
+                raise Unsupported(ADAPTIVE)
             self._accountant.step(noise_multiplier=float(optimizer.noise_multiplier), sample_rate=self._rate)
         except BaseException:
             forget_gradients(optimizer)
@@ -249,7 +239,6 @@ class Hook:
         return mechanisms.gaussian_step(float(optimizer.noise_multiplier), 1.0, self._rate)
 
     def refuse(self, optimizer: DPOptimizer) -> None:
-        """Raise where the step cannot be charged; nothing is."""
         self._accountant.refuse(self.mechanism(optimizer))
 
 
@@ -279,14 +268,12 @@ class Accountant(StepAccountant):
     @property
     def budget(self) -> filters.Filter:
         """The filter that is charged. Public."""
-        budget: filters.Filter = self._account
-        return budget
+        return cast(filters.Filter, self._account)
 
     def get_epsilon(self, delta: float, *_args: object, **_kwargs: object) -> float:
         """The epsilon that the budget promises at delta, whenever training stops; 0 before anything was charged.
 
-        It does not grow with the steps: a running total would hold only for a number of steps fixed in advance. What
-        was spent is ``accountant.budget.spent``.
+        It does not grow with steps: a running total holds for fixed steps alone. Spent is ``accountant.budget.spent``.
 
         Guarantee: what was released so far, and all that the budget will admit, is (epsilon, delta)-DP.
         Source: the theorem of the budget's filter; theory 3.2, 3.3, 6.2.
@@ -304,8 +291,7 @@ class OdometerAccountant(StepAccountant):
     """An Opacus accountant without a budget: train on, look at epsilon after any step, and stop when you like.
 
     Args:
-        odometer: public. An odometer that takes sampled Gaussian rounds: ``odometers.Renyi``, with the expected run as
-            its ``plan`` where there is one.
+        odometer: public. One that takes sampled Gaussian rounds: ``odometers.Renyi``, ``plan`` being the expected run.
 
     Guarantee: noise, rate and the step after which training stops may depend on all results, ``get_epsilon`` included:
         for every stopping time T and every event E, P(E) <= E_Q[exp(get_epsilon at T) 1_E] + delta for neighbours P and
@@ -324,8 +310,7 @@ class OdometerAccountant(StepAccountant):
     @property
     def odometer(self) -> odometers.Odometer:
         """The odometer that counts the steps. Public."""
-        odometer: odometers.Odometer = self._account
-        return odometer
+        return cast(odometers.Odometer, self._account)
 
     def admits(self, step: mechanisms.Mechanism) -> bool:
         """True: an odometer has no budget.
@@ -386,8 +371,7 @@ class FixedAccountant(StepAccountant):
     @property
     def plan(self) -> mechanisms.Repeated:
         """The run that was fixed in advance. Public."""
-        plan: mechanisms.Repeated = self._account
-        return plan
+        return cast(mechanisms.Repeated, self._account)
 
     def check(self, step: mechanisms.Mechanism) -> None:
         """Refuse a step that is not the plan's."""
@@ -481,13 +465,11 @@ class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
     def make_private(self, **options: object) -> tuple[Any, ...]:
         """As in Opacus, except that shuffled loaders, ``rand_on_empty=True`` and adaptive clipping are refused.
 
-        A budget that fits less than one epoch is reported to the logger ``almoner.interop.opacus``, as a warning with
-        the number of steps that fit.
+        The logger ``almoner.interop.opacus`` warns of a budget for less than one epoch, with the steps that fit.
 
         Raises:
             BudgetExceeded: not one step fits. Nothing was spent.
-            Unsupported: the loader would not be a Poisson sampler, or a step would release more than a noisy sum: the
-                budget has no price for that.
+            Unsupported: a budget has no price for loaders without Poisson samples, and for more than a noisy sum.
         """
         if not options.get("poisson_sampling", True):
             raise Unsupported(SHUFFLED.format(f"{type(options.get('data_loader')).__name__} with its own sampler"))
@@ -497,8 +479,7 @@ class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
             raise Unsupported(ADAPTIVE)
         batches = int(1 / (1 / len(options["data_loader"])))  # type: ignore  # as Opacus's sampler counts them: 92 of 93
         self._prepare_accountant(float(options["noise_multiplier"]), batches)  # type: ignore
-        made: tuple[Any, ...] = super().make_private(**options)
-        return made
+        return cast(tuple[Any, ...], super().make_private(**options))
 
     def make_private_with_epsilon(self, **_: object) -> NoReturn:
         """Refused: the budget has its epsilon already. Find the noise with ``almoner.accounting.calibrate``."""
@@ -541,15 +522,8 @@ def refuse_unsampled(loader: Any, said: str) -> None:
 
 
 def refuse_accumulation(optimizer: DPOptimizer) -> None:
-    """Refuse steps that add up the gradients of several batches."""
     if optimizer.accumulated_iterations != 1:
         raise Unsupported("gradients of several Poisson batches in one step have no price here: step after each batch")
-
-
-def refuse_adaptive(optimizer: DPOptimizer) -> None:
-    """Refuse adaptive clipping, which releases more than the noisy sum."""
-    if isinstance(optimizer, AdaClipDPOptimizer):
-        raise Unsupported(ADAPTIVE)
 
 
 def forget_gradients(optimizer: DPOptimizer) -> None:
@@ -568,7 +542,6 @@ def steps_that_fit(budget: filters.Filter, step: mechanisms.Mechanism, batches: 
 
 
 def _append(steps: list[Steps], noise_multiplier: float, sample_rate: float) -> None:
-    """Append one step to a list of steps."""
     count = 1
     if steps and steps[-1][:2] == (noise_multiplier, sample_rate):
         count += steps.pop()[2]

@@ -6,7 +6,7 @@ The loader remembers whose records are in a batch, and splits large batches. Wha
 from collections import deque
 from collections.abc import Iterator
 from math import ceil, inf, prod
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import torch
@@ -21,15 +21,7 @@ from almoner import _check, filters, mechanisms, odometers
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import Filter
 from almoner.individual import Odometer as PersonOdometer
-from almoner.interop.opacus._engine import (
-    SHUFFLED,
-    Hook,
-    forget_gradients,
-    rate,
-    refuse_accumulation,
-    refuse_unsampled,
-    steps_that_fit,
-)
+from almoner.interop.opacus import _engine
 from almoner.training.books import Bounds, MemoryBook
 
 __all__ = ["IndividualOptimizer", "individual"]
@@ -43,15 +35,12 @@ ROUNDING = 1e-5  # contributions are kept this far below their bounds: far more 
 
 
 class _Pieces(Sampler[list[int]]):
-    """The batches of a sampler, the larger ones in pieces of at most ``size`` rows.
-
-    ``drawn`` holds, for each piece that was handed out, its rows, and whether it is its batch's first and its last;
-    a loop of ``Loader`` alone, which takes them from there, may draw: it sets ``begun``.
-    """
+    """The batches of a sampler, the larger ones in pieces of at most ``size`` rows."""
 
     def __init__(self, sampler: UniformWithReplacementSampler, size: int | None) -> None:
-        self._sampler, self._size, self.begun = sampler, size, False
-        self.drawn: deque[tuple[list[int], bool, bool]] = deque()
+        self._sampler, self._size = sampler, size
+        self.begun = False  # set by a loop of ``Loader``, which alone may draw
+        self.drawn: deque[tuple[list[int], bool, bool]] = deque()  # of each piece: rows, and if it is first and last
 
     def __iter__(self) -> Iterator[list[int]]:
         if not self.begun:
@@ -69,8 +58,7 @@ class _Pieces(Sampler[list[int]]):
     def __len__(self) -> int:
         """The expected number of pieces, from public numbers."""
         expected = self._sampler.num_samples * self._sampler.sample_rate
-        pieces: int = ceil(len(self._sampler) * max(1.0, expected / (self._size or inf)))
-        return pieces
+        return cast(int, ceil(len(self._sampler) * max(1.0, expected / (self._size or inf))))
 
 
 class Loader(DataLoader[Any]):
@@ -91,7 +79,6 @@ class Loader(DataLoader[Any]):
 
     @property
     def sample_rate(self) -> float:
-        """The probability with which each record is in a batch."""
         return float(self._sampler.sample_rate)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
@@ -135,15 +122,13 @@ def individual(
     """Charge each person's account for that person's clipping bound.
 
     Args:
-        optimizer: public. The DPOptimizer from ``PrivacyEngine.make_private``: flat clipping, one process, gradients
-            per record (not ghost).
+        optimizer: public. The DPOptimizer from ``PrivacyEngine.make_private``: flat clipping, one process, not ghost.
         data_loader: private. The DPDataLoader from the same call: Poisson samples, each record a person.
         people: private. As many accounts as the data set has records, in their order.
         slack: public, > 0. A bound is this many times the person's norm when last sampled.
         collate_keeps_order: public. Whether your own ``collate_fn`` keeps every record, in the given order.
         max_physical_batch_size: public. The loader splits larger batches into pieces of so many records, for memory;
-            the optimizer steps after the last piece, as with Opacus's BatchMemoryManager. The number of pieces is
-            private: a scheduler must not count them.
+            the optimizer steps after the last piece. The number of pieces is private: a scheduler must not count them.
         watch: public. A fresh odometer: each person's running bound, read at ``optimizer.odometer``.
 
     Returns:
@@ -153,13 +138,11 @@ def individual(
     ``almoner.interop.opacus`` gets a warning with the number of steps.
 
     Gradients must come in the loader's order: a loop that sorts, mixes or drops records of a batch before the backward
-    pass charges the wrong people, and this cannot be detected. Empty accounts are not reported: stop after a number of
-    steps that was fixed in advance.
+    pass charges the wrong people, undetected. Empty accounts are not reported: stop after a fixed number of steps.
 
     Guarantee: each person is charged at every step, sampled or not, for a bound that is fixed before that person is
         sampled for the step, from the person's own data and past and from past outputs; a contribution has at most that
-        norm, and a person who cannot pay contributes nothing. So the parameters after every step keep the promise of
-        the accounts' budget.
+        norm, and nothing if the person cannot pay. So the parameters after every step keep the promise of the budget.
     Source: theory 5.1, 5.2, 5.6.
     """
     _check.positive(slack=slack)
@@ -168,15 +151,16 @@ def individual(
     if type(optimizer) is not DPOptimizer:
         kind = type(optimizer).__name__
         raise Unsupported(f"optimizer: {kind} is not a plain DPOptimizer, as make_private gives it (flat, no ghost)")
-    refuse_unsampled(data_loader, SHUFFLED)
+    _engine.refuse_unsampled(data_loader, _engine.SHUFFLED)
     if not collate_keeps_order and data_loader.collate_fn.wrapped_collator_fn is not default_collate:
         raise Unsupported("data_loader: its collate_fn may sort or drop records: if not, say collate_keeps_order=True")
     if not isinstance(getattr(people, "budget", None), filters.Filter):
         raise ArgumentError("people must be accounts per person: individual.Filter(len(data_set), budget)")
-    if not len(people.spent()) == len(data_loader.dataset) == data_loader.batch_sampler.num_samples:
+    sampler = data_loader.batch_sampler
+    if not len(people.spent()) == len(data_loader.dataset) == sampler.num_samples:
         raise ArgumentError("people must have one account for each record of the data set")
-    step = mechanisms.gaussian_step(optimizer.noise_multiplier, 1.0, rate(data_loader.batch_sampler.sample_rate))
-    steps_that_fit(people.budget, step, len(data_loader))  # for a person who is always clipped
+    step = mechanisms.gaussian_step(optimizer.noise_multiplier, 1.0, _engine.rate(sampler.sample_rate))
+    _engine.steps_that_fit(people.budget, step, len(data_loader))  # for a person who is always clipped
     loader = Loader(data_loader, max_physical_batch_size)
     count = len(people.spent())
     book = MemoryBook(people, people=count, observers=[] if watch is None else [Bounds(watch, count)])
@@ -232,7 +216,7 @@ class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
         """Charge each person at a batch's first piece, then sum the contributions of those who paid."""
         if self._step_skip_queue:
             raise Unsupported(SPLIT)
-        refuse_accumulation(self)
+        _engine.refuse_accumulation(self)
         for p in self.params:
             _check_processed_flag(p.grad_sample)
         gradients = self.grad_samples
@@ -262,8 +246,8 @@ class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
             p.summed_grad = None  # a batch whose pieces were not all drawn: paid for, not released
         bounds = self.bounds
         sigma = self.noise_multiplier * self.max_grad_norm
-        step = mechanisms.gaussian_step(sigma, self.max_grad_norm, rate(self._loader.sample_rate))
-        if isinstance(self.step_hook, Hook):
+        step = mechanisms.gaussian_step(sigma, self.max_grad_norm, _engine.rate(self._loader.sample_rate))
+        if isinstance(self.step_hook, _engine.Hook):
             self.step_hook.refuse(self)
         opened = self._book.open(step)
         active = np.asarray(opened.charge(step, bounds))
@@ -272,8 +256,7 @@ class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
 
 
 def _refuse_replaced(optimizer: DPOptimizer) -> NoReturn:
-    """Refuse a step of the optimizer that ``individual`` has replaced."""
-    forget_gradients(optimizer)
+    _engine.forget_gradients(optimizer)
     raise ArgumentError("optimizer: this one charges nobody any more; use the one that individual() returned")
 
 
@@ -291,7 +274,6 @@ def _norms(gradients: list[torch.Tensor]) -> NDArray[np.float64]:
 
 
 def _sum_up(parameters: list[Any], gradients: list[torch.Tensor], weights: NDArray[np.float64]) -> None:
-    """Add the weighted sum of each parameter's gradients to its ``summed_grad``."""
     used = np.flatnonzero(weights)
     for p, gradient in zip(parameters, gradients, strict=True):
         chosen = gradient if len(used) == len(weights) else gradient[torch.from_numpy(used).to(gradient.device)]

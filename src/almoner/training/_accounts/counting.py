@@ -30,7 +30,7 @@ from almoner._uncopyable import OwnProcess, Uncopyable
 from almoner.errors import ArgumentError, Unsupported
 from almoner.training.correlated._kinds import square_root_series
 
-__all__ = ["ActiveAnswer", "Counter", "DropoutCount", "SquareRoot", "StoppingAccounts", "Tree", "rounded"]
+__all__ = ["ActiveAnswer", "DropoutCount", "SquareRoot", "StoppingAccounts", "Tree", "rounded"]
 
 
 @dataclass(frozen=True)
@@ -121,10 +121,6 @@ class SquareRoot:
         for step in range(self.steps):
             draws[step] = noise.normal(0.0, self.sigma)
             yield float(draws[: step + 1] @ self._coefficients[step::-1])
-
-
-Counter = Tree | SquareRoot
-"""A running count over a number of steps: exact sums plus noise whose law is known in advance. Public."""
 
 
 def rounded(value: float, sigma: float) -> float:
@@ -237,8 +233,7 @@ class StoppingAccounts(Uncopyable, ABC):
         """Count the people of several processes, each of which holds the accounts of its own people; before any charge.
 
         ``Trainer.fit`` calls it; in a loop of your own, in every process. ``gathered`` gives every process's value,
-        private, in the same order everywhere, e.g. by ``torch.distributed.all_gather_object``. The first process's
-        noise counts.
+        private, in one order, e.g. by ``torch.distributed.all_gather_object``. The first process's noise counts.
         """
         if len(set(gathered(self._terms()))) > 1:
             raise ArgumentError("group: the processes do not ask the same question; nothing was counted")
@@ -267,8 +262,7 @@ class StoppingAccounts(Uncopyable, ABC):
         A person who was refused, or could contribute less than the share ``least`` of the step's sensitivity, has
         dropped out for good. Norms are (n,) private, as for ``individual.Filter.charge``.
 
-        Guarantee: no account exceeds its budget; whether and when a person drops out is a function of that person's own
-            data and past outputs.
+        Guarantee: no account exceeds its budget; if and when a person drops out follows from own data and past outputs.
         Source: theory 5.1, 5.2 and 5.8.
         """
         self._process.check(f"this {type(self).__name__}")
@@ -300,8 +294,7 @@ class StoppingAccounts(Uncopyable, ABC):
     def _staying(self, sensitivity: float, room: Array) -> Mask:
         if tuple(room.shape) != tuple(self._inside.shape):
             raise ArgumentError("people: nobody may join while drops are counted")
-        staying: Mask = self._inside & (room >= self._least * sensitivity)
-        return staying
+        return self._inside & (room >= self._least * sensitivity)
 
     def _refuse_more(self) -> None:
         """Raise where no further step is possible."""

@@ -66,6 +66,5 @@ class ShareHistory:
         return np.clip(np.asarray(self._spent(), dtype=np.float64) / self._budget, 0.0, 1.0)
 
     def report(self) -> HolderReport:
-        """The report so far."""
         steps, active, quantiles = zip(*self._rows, strict=True) if self._rows else ((), (), ())
         return HolderReport(self.shares(), steps, active, quantiles)

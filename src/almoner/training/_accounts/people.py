@@ -91,7 +91,6 @@ def _plain(person: Any) -> Any:
 
 
 def join_new(accounts: Filter, ids: Sequence[Hashable]) -> None:
-    """Open accounts for those who never came before."""
     new = accounts.missing(ids)
     if new and accounts.has_shares:
         raise Unsupported("people: accounts with shares are opened by join(), with the share of each person who joins")

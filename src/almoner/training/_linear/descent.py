@@ -3,8 +3,7 @@
 The loop knows nothing of the loss: it asks for the norm of each person's gradient and for a weighted sum of all of
 them. Nor does it know the notion of privacy: it asks the accounts how much each person may still contribute. Below it
 are the gradients of the logistic and the softmax loss, dense or sparse. A person's gradient is the sum over that
-person's rows; for one row it is an outer product, and its norm the product of two norms, so nothing of size n times
-features is ever built.
+person's rows; for one row it is an outer product, whose norm is a product: nothing of size n times features is built.
 
 Names and symbols
     n             number of people
@@ -20,7 +19,7 @@ Source: theory.md statements 5.1 and 5.3; Feldman & Zrnic (2021), Algorithms 7 a
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import ceil
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,10 +37,7 @@ from almoner.training._run.run import Run
 from almoner.training._run.samplings import Clipped, FullBatch, Turnout
 from almoner.training._run.state import CurrentState
 
-__all__ = [
-    "LinearModel", "LogisticGradients", "Matrix", "as_coefficients", "check_course", "descend", "independent",
-    "probabilities", "scores", "take_steps",
-]  # fmt: skip
+__all__ = ["LinearModel", "LogisticGradients", "check_course", "descend", "independent", "probabilities", "take_steps"]
 
 Array = NDArray[np.float64]
 Matrix: TypeAlias = "Array | sparse.csr_matrix"
@@ -67,11 +63,7 @@ class Gradients(Protocol):
         """
 
     def weighted_sum(self, weights: Array) -> Array:
-        """The sum over people of weight times gradient, private, at the current parameters.
-
-        Args:
-            weights: (n,), private. A person of weight zero is left out, whatever their gradient is.
-        """
+        """The sum over people of weight, (n,), times gradient, private; who has weight zero is left out."""
 
 
 class LinearModel:
@@ -131,6 +123,12 @@ class LinearModel:
         """The last iterate, or the mean of those that are averaged."""
         return self.parameters if self._average == 0 else np.asarray(self._total / self._count)
 
+    def coefficients(self, *, intercept: bool) -> tuple[Array, Array]:
+        """(columns, features) coefficients and (columns,) intercepts of the result, as scikit-learn has them."""
+        found = self.result
+        weights = found[:-1] if intercept else found
+        return np.ascontiguousarray(weights.T), found[-1].copy() if intercept else np.zeros(found.shape[1])
+
     @property
     def share(self) -> float:
         """The share of the iterates whose mean is the result: more than planned where the run went on for longer."""
@@ -141,19 +139,11 @@ class LinearModel:
         return {"parameters": self.parameters}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from the parameters of a stream."""
         self.parameters = np.asarray(state["parameters"], dtype=np.float64)
 
 
 def independent(noise: Any) -> Draw:
-    """Draws of a generator of NumPy."""
     return lambda sums, sigma, _rows: [each + noise.normal(0.0, sigma, size=np.shape(each)) for each in sums]
-
-
-def as_coefficients(parameters: Array, *, intercept: bool) -> tuple[Array, Array]:
-    """(columns, features) coefficients and (columns,) intercepts, as scikit-learn has them."""
-    weights = parameters[:-1] if intercept else parameters
-    return np.ascontiguousarray(weights.T), parameters[-1].copy() if intercept else np.zeros(parameters.shape[1])
 
 
 @_check.renamed({name: f"descent=training.Descent({name}=...)" for name in ("average", "momentum", "decay", "pace")})
@@ -184,8 +174,7 @@ def descend(
         learning_rate: public, > 0.
         divisor: public, > 0. The number of people that a sum is divided by, fixed in advance.
         noise: public. The generator of the noise; ONE draw a step, of the same size at every step.
-        descent: public. A ``training.Descent``: the average that is returned, momentum, decay and pace; None: the last
-            iterate, with pace 1.
+        descent: public. A ``training.Descent``: average, momentum, decay and pace; None: the last iterate, pace 1.
         observe: public. Called after each step with the step's number and the parameters.
         stop: asked after each step, with its number, whether it was the last; by public numbers alone.
         planned: public, at most steps. The number of steps from which the first averaged iterate is found; None: steps.
@@ -193,9 +182,8 @@ def descend(
     Returns:
         Parameters, in the shape of start, public.
 
-    Guarantee: all iterates together are as private as the accounts' budget says, for each person: a person's
-        contribution is fixed by that person's own data and past outputs, has at most the norm that is charged,
-        and is charged before it is used.
+    Guarantee: all iterates together are as private as the accounts' budget says, for each person: a contribution is
+        fixed by own data and past outputs, has at most the norm that is charged, and is charged before it is used.
     Source: theory.md statements 2.1, 5.1, 5.2 and 5.3; Feldman & Zrnic (2021), Theorem 4.5 and Algorithm 8.
     """
     _check.whole(1, steps=steps)
@@ -250,7 +238,6 @@ def take_steps(
 
 
 def check_course(*, average: float, decay: float, pace: float, momentum: float) -> None:
-    """Raise ArgumentError unless all are in [0, 1], and the momentum below 1."""
     _check.within(0, 1, average=average, decay=decay, pace=pace, momentum=momentum)
     if momentum == 1:
         raise ArgumentError("momentum=1 must be below 1: nothing would ever slow down")
@@ -358,14 +345,12 @@ def _lengths(x: Any) -> Array:
 
 
 def _without(x: Matrix, rows: NDArray[np.bool_]) -> Matrix:
-    """A copy with some rows set to zero."""
     copy: Any = x.copy()
     if sparse.issparse(x):
         copy.data[np.repeat(rows, np.diff(copy.indptr))] = 0.0
     else:
         copy[rows] = 0.0
-    without: Matrix = copy
-    return without
+    return cast(Matrix, copy)
 
 
 def probabilities(scores: Array) -> Array:

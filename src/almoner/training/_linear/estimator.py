@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,14 +20,7 @@ from almoner.training._accounts.counting import DropoutCount, StoppingAccounts, 
 from almoner.training._accounts.holder_report import ShareHistory
 from almoner.training._accounts.people import Everybody
 from almoner.training._card import Boundary
-from almoner.training._linear.descent import (
-    LinearModel,
-    LogisticGradients,
-    as_coefficients,
-    check_course,
-    independent,
-    take_steps,
-)
+from almoner.training._linear.descent import LinearModel, LogisticGradients, check_course, independent, take_steps
 from almoner.training._linear.model_folder import PersonalAccounts
 from almoner.training._linear.noise_plan import Plan, plan, rate_of
 from almoner.training._linear.partial import Features, Floats, PartialFit
@@ -64,13 +57,11 @@ class Descent(BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     average : share of the last iterates whose mean is the model; 0: the last iterate.
-    momentum : Nesterov's momentum, in [0, 1): each step goes on by this share of the last one, and the gradients are
-        taken where that leads to.
+    momentum : Nesterov's momentum, in [0, 1): each step goes on by this share of the last; gradients are taken there.
     decay : over this share of the steps, the last ones, the learning rate falls to zero in a line.
     pace : how evenly what a person has left is spread over the steps that are left. 1: nobody is out before the last
         step. 0: each person contributes up to the clip until nothing is left (Feldman & Zrnic, Algorithm 8); with
-        `extra_steps` it can ruin a model, because the people who are left at the end, where many run out together, are
-        the ones it already fits.
+        `extra_steps` it can ruin a model, because those who are left where many run out are the ones it already fits.
     extra_steps : steps more than the noise is planned for; unused without individual accounting.
     stop_when_inactive : the share of the people, in (0, 1): after the planned steps, the number of those who have used
         up their budgets is counted with noise, and the training stops when the count is above this share of the
@@ -128,8 +119,7 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
     card_ : the guarantee (`almoner.training.Card`); public.
     holder_report_ : PRIVATE, for the data holder: each person's share of the budget spent, and how many are active over
         time. It is not in the repr, and left out when the model is pickled or copied.
-    accounts_ : PRIVATE, likewise: what `statement` reads, and `save(path)` keeps in a private file; None without
-        individual accounting.
+    accounts_ : PRIVATE, likewise: what `statement` reads, and `save(path)` keeps; None without individual accounting.
     odometer_ : PRIVATE with individual accounting, likewise: the running bounds, or None.
 
     Guarantee: `coef_`, `intercept_` and every iterate are (epsilon, delta)-differentially private when one person, with
@@ -168,12 +158,10 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
         _check.refuse_renamed(RENAMED, params)
         if self.descent is None and any(name.startswith("descent__") for name in params):
             self.descent = Descent()
-        done: Self = super().set_params(**params)
-        return done
+        return cast(Self, super().set_params(**params))
 
     @property
     def _descent(self) -> Descent:
-        """The parameter, or what None stands for."""
         chosen = Descent() if self.descent is None else self.descent
         if not isinstance(chosen, Descent):
             raise ArgumentError(f"descent={chosen!r} must be a Descent: descent=Descent(average=0.5)")
@@ -205,8 +193,7 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
             counting: public. How the people who are still active are counted after the planned steps, in place of
                 what ``Descent.stop_when_inactive`` chooses: ``lambda people: Dropouts(people, Tree(...))``, which
                 needs that share, or ``StillActive(...)``, which has its own number and a budget in zCDP.
-            ledger: the accounts that other trainings and questions charge too, where people are named as in ``groups``;
-                see ``training.OnLedger``.
+            ledger: accounts that others charge too, where people are named as in ``groups``; see ``OnLedger``.
         """
         if ledger is not None:
             kinds = {"individual=False": not self.individual, "groups=None": groups is None}
@@ -231,7 +218,6 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
     def _book(
         self, planned: Plan, count: int, *, shares: ArrayLike | None, odometer: Boundary | None, held: LedgerRun | None
     ) -> MemoryBook:
-        """Fresh accounts for so many people, and what runs beside them. Private."""
         if shares is not None and not self.individual:
             raise ArgumentError("shares need individual=True")
         accounts: individual.Filter | Everybody
@@ -254,7 +240,6 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
         names: NDArray[Any] | None,
         observe: Callable[[int, Floats], None] | None,
     ) -> None:
-        """Take the steps, charged to this book, and set the attributes of the model."""
         chosen, step, steps = self._descent, planned.step, self.steps + self._extra_steps
         divisor = self._divisor_of(book, gradients, planned)
         most = None if chosen.stop_when_inactive is None else chosen.stop_when_inactive * divisor
@@ -308,11 +293,7 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
         """Accounts that are asked, after the planned steps, how many people are still active; None: nobody asks.
 
         Their price is booked in each account at once. The planned steps are charged directly, which everybody can pay;
-        the steps after them are counted, and who is out before that is in the first count. ``most``, public: so many
-        may have dropped out.
-
-        Guarantee: as for ``Dropouts`` and ``StillActive``.
-        Source: theory 5.8; docs/proofs/dropouts.md.
+        the steps after them are counted, and who is out before that is in the first count.
         """
         people, drops = book.accounts, planned.drops
         if counting is not None:
@@ -410,8 +391,7 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
     def _set_model(
         self, model: LinearModel, planned: Plan, rule: StoppingAccounts | None, divisor: float, grouped: bool
     ) -> None:
-        """The public attributes of the model."""
-        self.coef_, self.intercept_ = as_coefficients(model.result, intercept=self.fit_intercept)
+        self.coef_, self.intercept_ = model.coefficients(intercept=self.fit_intercept)
         self.counting_ = None if rule is None else rule.answer
         chosen = self._descent
         self.card_ = planned.card(

@@ -18,7 +18,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import file_digest
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 from zipfile import ZipFile
 
 import numpy as np
@@ -71,8 +71,7 @@ class PersonalAccounts:
     def statement(self, person: Any) -> BudgetStatement | Statement:
         """One person's statement, for nobody else: the running bound if there is one, else the budget."""
         if self.stream is not None:
-            told: BudgetStatement = self.stream.statement(person, delta=self.delta)
-            return told
+            return cast(BudgetStatement, self.stream.statement(person, delta=self.delta))
         row = self._row(person)
         person = person.item() if isinstance(person, np.generic) else person
         if self.odometer is None:
@@ -267,7 +266,6 @@ class ModelFolder:
             raise DataError(f"{folder}: the weights are not all numbers")
 
     def _described(self) -> dict[str, dict[str, Any]]:
-        """Shapes and types of the arrays, by name."""
         return {
             name: {"shape": list(array.shape), "dtype": str(array.dtype)}
             | ({"torch": self.torch_types[name]} if name in self.torch_types else {})

@@ -123,8 +123,7 @@ def rate_of(
     Noise of standard deviation sigma on a sum moves each parameter by ``rate * sigma / (divisor * (1 - momentum))`` in
     a step, and all steps together by the square root of their number times that. With less noise for each person (more
     people, a larger epsilon) the model may go further. That 1 suits people whose features have a norm of 1 to 10 was
-    found by experiment: docs/experiments/learning-rates.md. Three digits are kept; the most is 4, and 16 without an
-    intercept.
+    found by experiment: docs/experiments/learning-rates.md. Three digits are kept; at most 4, or 16 without intercept.
     """
     if given is not None:
         return given

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +19,7 @@ from almoner.ledger import Ledger
 from almoner.mechanisms import Gaussian
 from almoner.training._accounts.people import ids_and_rows
 from almoner.training._card import Card
-from almoner.training._linear.descent import LinearModel, LogisticGradients, as_coefficients, independent
+from almoner.training._linear.descent import LinearModel, LogisticGradients, independent
 from almoner.training._linear.model_folder import PersonalAccounts
 from almoner.training._linear.noise_plan import Plan, plan, rate_of
 from almoner.training._linear.wrappers import labels_of, validated
@@ -49,29 +49,20 @@ UNUSED = {"individual": True, "extra_steps": 0, "momentum": 0.0, "decay": 0.0, "
 
 @dataclass(slots=True, eq=False, repr=False)
 class Stream:
-    """The run that goes on from one call to the next.
+    """The run that goes on from one call to the next."""
 
-    Attributes:
-        run: its parts; the folder is open during a call alone.
-        settings: of the estimator, which the first call decides.
-        classes, planned: public.
-        ledger: the stream on its ledger, or None.
-        path: of the folder that it goes on from, or None.
-    """
-
-    run: Run
-    settings: dict[str, Any]
-    classes: NDArray[Any]
+    run: Run  # its folder is open during a call alone
+    settings: dict[str, Any]  # of the estimator, which the first call decides
+    classes: NDArray[Any]  # public, as is what is planned
     planned: Plan
     ledger: LedgerStream | None
-    path: Path | None
+    path: Path | None  # of the folder that it goes on from
     process: OwnProcess = field(default_factory=OwnProcess)
 
     @property
-    def parameters(self) -> Floats:
-        """The model's parameters, public."""
-        parameters: Floats = self.run.model.parameters  # type: ignore[attr-defined]
-        return parameters
+    def model(self) -> LinearModel:
+        """The model that is trained, public."""
+        return cast(LinearModel, self.run.model)
 
     @contextmanager
     def alone(self, *, new: bool = False) -> Iterator[None]:
@@ -116,7 +107,7 @@ class Stream:
 
     def update(self, turnout: Turnout) -> None:
         """Charge the people who are there, take the step, and keep it before anybody is told."""
-        run, parameters, state = self.run, self.parameters, self.run.current.value
+        run, parameters, state = self.run, self.model.parameters, self.run.current.value
         try:
             run.take(turnout, self.planned.step)
             run.save()
@@ -160,12 +151,10 @@ class PartialFit:
         Each call is one update of a stream, as of ``training.Stream``: a person who is in three of two hundred calls
         pays for three. ``steps`` is in how many calls a person can contribute a gradient of norm ``max_grad_norm``; the
         noise follows from it, and the stream itself never ends. The model is the last iterate; ``average`` and ``pace``
-        of ``descent`` are not used. ``learning_rate`` and ``n_people`` may change between calls; a learning rate of
-        None is at most 4.
+        of ``descent`` are not used. ``learning_rate``, at most 4 if None, and ``n_people`` may change between calls.
 
         Args:
-            X: (rows, features) array or CSR matrix, private, finite; there may be no rows, and the model is released
-                all the same.
+            X: (rows, features) array or CSR matrix, private, finite; without any rows the model is released too.
             y: (rows,) labels, private.
             people: (rows,) private: an id for each row, which stays with its person in all calls: whole numbers,
                 texts, or anything hashable. All rows of a person in a call are one contribution.
@@ -234,7 +223,6 @@ class PartialFit:
                 raise ArgumentError(f"{name}={self._own(name)!r} must be as at the first call: {value!r}")
 
     def _check_settings(self) -> None:
-        """Refuse a learning rate or a seed that breaks a rule."""
         if self._own("learning_rate") is not None:
             _check.positive(learning_rate=self._own("learning_rate"))
         if self._own("seed") is not None:
@@ -245,8 +233,7 @@ class PartialFit:
         """Go on from the folder of a model that ``partial_fit`` began with ``folder=``.
 
         Args:
-            folder: private. To go on from two copies of it is to spend the same budget twice; on a ledger the older
-                copy is refused.
+            folder: private. To go on from two copies is to spend a budget twice; a ledger refuses the older one.
             ledger: the one that the model was charged to, open; None where it has a budget of its own.
 
         Returns:
@@ -271,7 +258,6 @@ class PartialFit:
         return model
 
     def _restore(self, folder: Folder, parts: Mapping[str, Any], ledger: OnLedger | None) -> None:
-        """Take over what a folder holds."""
         fields = parts["estimator"]
         if fields["ledger"] != (None if ledger is None else ledger.key):
             raise ArgumentError(f"ledger: this model began with the stream {fields['ledger']!r}, and goes on with it")
@@ -300,7 +286,6 @@ class PartialFit:
         return getattr(self if hasattr(self, name) else self._descent, name)
 
     def _divisor(self, divisor: float | None) -> float:
-        """The number of people who are expected."""
         expected = self._own("n_people") if divisor is None else divisor
         if expected is None:
             raise ArgumentError("n_people or divisor must be given: how many people are expected in a call")
@@ -308,7 +293,6 @@ class PartialFit:
         return float(expected)
 
     def _rate(self, stream: Stream, divisor: float) -> float:
-        """The learning rate of a call."""
         return rate_of(self._own("learning_rate"), stream.planned.step, self._own("steps"), divisor)
 
     def _declared(self, classes: Sequence[Any] | NDArray[Any] | None, before: NDArray[Any] | None) -> NDArray[Any]:
@@ -365,7 +349,6 @@ class PartialFit:
         return Stream(run, {name: self._own(name) for name in (*FIXED, *UNUSED)}, classes, planned, on, path)
 
     def _described(self, stream: Stream, divisor: float) -> dict[str, Any]:
-        """The parameters of the estimator that a folder keeps."""
         names, settings = getattr(self, "feature_names_in_", None), self.get_params()  # type: ignore[attr-defined]
         return {
             "settings": {name: value for name, value in settings.items() if name != "descent"},
@@ -378,11 +361,10 @@ class PartialFit:
         }
 
     def _set_released(self, stream: Stream, divisor: float) -> None:
-        """The public attributes of the model, and its accounts."""
         state, planned, people = stream.run.current.value, stream.planned, stream.run.book.accounts
         self.classes_, self.n_iter_, self.counting_ = stream.classes, state.step, None
         self.learning_rate_ = self._rate(stream, divisor)
-        self.coef_, self.intercept_ = as_coefficients(stream.parameters, intercept=bool(self._own("fit_intercept")))
+        self.coef_, self.intercept_ = stream.model.coefficients(intercept=bool(self._own("fit_intercept")))
         self.accounts_ = PersonalAccounts(people, planned.delta, stream=stream.ledger or people)
         self.holder_report_ = self.odometer_ = None
         self.card_ = planned.card(

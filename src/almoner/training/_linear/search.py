@@ -58,10 +58,8 @@ class PrivateSearch(Copied, Predicting, ClassifierMixin, BaseEstimator):  # type
     epsilon, delta : the guarantee for each person.
     runs : how many runs are expected, above 1, at most 1,000.
     shape : of the law of the number of runs, in [-0.9, 1000]: 1 geometric, 0 logarithmic. Smaller shapes leave each run
-        a larger budget, and vary more: of ten expected runs there is one alone in a tenth of all searches at 1, in a
-        fourth at 0.
-    seed : None: noise, and what is drawn, by bits of the operating system. A number makes the search reproducible and
-        therefore NOT private.
+        a larger budget, and vary more: of ten expected runs there is one in a tenth of searches at 1, a fourth at 0.
+    seed : None: noise and draws by the operating system. A number makes the search reproducible, and so NOT private.
 
     Attributes:
     ----------
@@ -160,7 +158,6 @@ class PrivateSearch(Copied, Predicting, ClassifierMixin, BaseEstimator):  # type
         )
 
     def _candidates(self) -> list[dict[str, Any]]:
-        """All combinations of the grid."""
         if not isinstance(self.estimator, LogisticRegression):
             raise ArgumentError(f"estimator={self.estimator!r} must be a LogisticRegression, whose budget has a price")
         if self.estimator.noise_multiplier is not None:
@@ -205,12 +202,12 @@ class PrivateSearch(Copied, Predicting, ClassifierMixin, BaseEstimator):  # type
         return Plan(best(sigma), _epsilon(sqrt(1 - share) / sigma * (1 - 1e-12), self.delta), score)
 
     def _noisy(self, right: int, score: mechanisms.Gaussian, number: int) -> int:
-        return publish(lambda: right + self._noise(score.sigma, number), exact=right, mechanism=score)
+        def drawn() -> int:
+            if self.seed is None:
+                return right + int(rounded_gaussian(score.sigma, size=1)[0])
+            return right + round(float(np.random.default_rng([self.seed, number, 3]).normal(0.0, score.sigma)))
 
-    def _noise(self, sigma: float, number: int) -> int:
-        if self.seed is None:
-            return int(rounded_gaussian(sigma, size=1)[0])
-        return round(float(np.random.default_rng([self.seed, number, 3]).normal(0.0, sigma)))
+        return publish(drawn, exact=right, mechanism=score)
 
     def decision_function(self, X: Features) -> Floats:
         """Scores of the best model; see ``LogisticRegression``."""

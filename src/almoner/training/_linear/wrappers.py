@@ -11,7 +11,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -105,8 +105,7 @@ class Predicting:
         """The most likely class of each row."""
         scores = self.decision_function(X)
         chosen = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        labels: NDArray[Any] = self.classes_[chosen]
-        return labels
+        return cast(NDArray[Any], self.classes_[chosen])
 
 
 def _pipelines(last: object) -> Iterator[Pipeline]:
@@ -148,9 +147,8 @@ def validated(model: Any, X: Any, *y: Any, reset: bool = True, least_rows: int =
     if flat or (not hasattr(X, "tocsr") and len(getattr(X, "shape", ())) == 1):
         raise ArgumentError("X: Expected 2D array, got 1D array instead. Reshape your data: a row for each record")
     try:
-        valid = validate_data(
-            model, X, *y, accept_sparse="csr", dtype=np.float64, reset=reset, ensure_min_samples=least_rows
-        )
+        how = {"accept_sparse": "csr", "dtype": np.float64, "ensure_min_samples": least_rows}
+        valid = validate_data(model, X, *y, reset=reset, **how)
         if reset and not hasattr(X, "tocsr") and model.n_features_in_ <= _COLUMNS:
             _tell_of_scales()
         return valid

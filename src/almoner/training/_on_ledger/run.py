@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -106,7 +105,7 @@ def reserve_on_ledger(
     earlier, claim = folder.claims(), new_claim()
     folder.claim(claim)
     run = LedgerRun(on, ids, budget, claim=claim, earlier=earlier, begun=begun)
-    folder.confirm_by(lambda: run.renew(folder))
+    folder.confirm = lambda: run.renew(folder)
     return run
 
 
@@ -185,8 +184,7 @@ class LedgerRun(Uncopyable):
     def settle(self, card: Card | None, model: Sequence[Any]) -> None:
         """End the training: people remain charged what their accounts were, and have the rest back.
 
-        The record knows the model, public, by the digest of its arrays; the card is None where an error ended the
-        training.
+        The record knows the model, public, by a digest of its arrays; the card is None where an error ended it.
 
         Guarantee: each person remains charged at least what the training cost that person.
         Source: theory 5.12; docs/proofs/one-account.md.
@@ -205,9 +203,7 @@ class LedgerRun(Uncopyable):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the ledger, if it was opened here. What ended by an error and cannot go on is settled as it is."""
         if not self._resumable and not self._hold.settled:
             with suppress(AlmonerError):

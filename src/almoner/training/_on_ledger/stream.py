@@ -1,8 +1,7 @@
 """A stream on a ledger: each update charges the people who are in it there, in one transaction, and has a number.
 
 The ledger keeps the accounts; the stream keeps none. With a folder, the noisy sums of an update are kept there before
-the transaction is completed, so that after a crash the ledger says whether the update was made, and the folder what
-it was.
+the transaction is completed, so that after a crash the ledger says if the update was made, and the folder which.
 
 Names and symbols
     most      (n,) units of the ledger that each person may pay for an update; private
@@ -87,9 +86,8 @@ class LedgerStream(Uncopyable):
         """Charge the people who are there, (n,) private, on the ledger, and give the noisy sums once they are charged.
 
         ``contribute`` gets accounts of these people, charges them, and gives the private sums; again, where somebody
-        else charged the ledger meanwhile. ``publish`` adds fresh noise. With ``spread``, public, each person pays one
-        part in so many of what that person has left, at most. ``keep`` gets the noisy sums, and the update's number,
-        before the transaction ends.
+        else charged the ledger meanwhile. ``publish`` adds fresh noise. With ``spread``, public, each pays at most one
+        part in so many of what is left. ``keep`` gets number and noisy sums before the transaction ends.
 
         Guarantee: when this returns, the ledger has charged each person what the release costs that person, and has the
             release on record; when it raises, nothing was released, or the ledger says that it was.
@@ -121,7 +119,6 @@ class LedgerStream(Uncopyable):
         return BudgetStatement(person, used, ledger.promise(stated), stated, ledger.meaning().guess())
 
     def close(self) -> None:
-        """Close the ledger, if it was opened here."""
         if self._owned:
             self._ledger.close()
 

@@ -1,15 +1,14 @@
 """The books of a run: where people pay, and the one place where noisy values are released.
 
 A book checks a release, announces it in the run's folder, has people charged, tells the observers what each person
-contributed, counts the release and draws the noise; in this order, so that at every moment the accounts or the folder
-know of all that was released.
+contributed, counts the release and draws the noise; in this order: accounts or folder always know of all releases.
 
 Source: theory 5.1; what was announced counts as spent
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,19 +50,15 @@ class Counts:
         self.losses = losses
 
     def check(self, step: Mechanism) -> None:
-        """Refuse what is not Gaussian."""
         countable(step)
 
     def most(self, step: Mechanism) -> float:
-        """The sensitivity of a step."""
         return countable(step).sensitivity
 
     def count(self, step: Mechanism, given: Floats, ids: Sequence[Hashable] | None) -> None:  # noqa: ARG002 - by row
-        """Count one step."""
         self.losses.record(countable(step), given)
 
     def state(self) -> dict[str, Any]:
-        """The counts so far."""
         return self.losses.state()
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -144,8 +139,7 @@ class Opened:
 
     def allowance(self, step: Mechanism) -> Array:
         """(n,) the largest norm that each person may still contribute."""
-        most: Array = self._accounts.allowance(step, *self._ids)
-        return most
+        return cast(Array, self._accounts.allowance(step, *self._ids))
 
     def charge(self, step: Mechanism, norms: Array) -> Mask:
         """(n,) bool: charge each person; who takes part. Unsupported, nobody charged: it has no price."""
@@ -169,7 +163,6 @@ class Opened:
             raise Unsupported("sampling: contribute must call accounts.charge(step, norms); nothing was released")
 
     def count(self) -> None:
-        """Tell the observers what was contributed."""
         for charged, given in self.given:
             for observer in self._observers:
                 observer.count(charged, given, self.people)
@@ -183,8 +176,8 @@ class _Book:
         current: CurrentState,
         draw: Draw,
         observers: Sequence[Observer],
-        folder: Any,
-        before: Callable[[], object],
+        folder: Any = None,
+        before: Callable[[], object] = lambda: None,
     ) -> None:
         self.current, self._draw, self.observers = current, draw, tuple(observers)
         self._folder, self.before = folder, before
@@ -366,15 +359,13 @@ class MemoryBook(_Book):
             raise ArgumentError("shares: this run has no budget; read trainer.odometer")
         if isinstance(self.accounts, Everybody):
             raise ArgumentError("individual=False: all are charged the worst case, so there are no shares to show")
-        used: Floats = self.accounts.used()
-        return used
+        return cast(Floats, self.accounts.used())
 
 
 class LedgerBook(_Book):
     """The accounts of a stream on a ledger: each release is one transaction there, and a folder keeps its sums before.
 
-    Observers are told once the ledger has charged; with ``spread`` each person pays one part in so many of what that
-    person has left, at most; ``before`` is called before noise is drawn.
+    Observers are told once the ledger has charged; by ``spread`` each pays at most one part in so many of what is left.
 
     Guarantee: that of ``LedgerStream.release``.
     Source: theory 5.1; docs/proofs/one-account.md, "Streams".
@@ -390,11 +381,9 @@ class LedgerBook(_Book):
         draw: Draw,
         *,
         observers: Sequence[Observer] = (),
-        folder: Any = None,
-        before: Callable[[], object] = lambda: None,
         spread: int = 1,
     ) -> None:
-        super().__init__(current, draw, observers, folder, before)
+        super().__init__(current, draw, observers)
         self._stream, self._spread = stream, spread
 
     check = _Book.check_observed
@@ -441,7 +430,6 @@ class LedgerBook(_Book):
         self.record(step, opened)
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from the counts of a folder."""
         if state["accounts"] is not None:
             raise ArgumentError("budget: what began with a budget of its own goes on with it, and nothing else does")
         load_observers(self.observers, state["observers"])
@@ -476,11 +464,9 @@ def countable(mechanism: Mechanism, *, by: str = "losses") -> Gaussian | Sampled
     return mechanism
 
 
-def _same(saved: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
-    """True if a saved filter or odometer makes the promise of this one."""
-    return _parameters(saved) == _parameters(own)
-
-
-def _parameters(state: Mapping[str, Any]) -> tuple[object, ...]:
-    """The class and parameters in a saved state, but for the share for failures: the first charge may have set it."""
-    return state.get("filter"), state.get("odometer"), {**state["parameters"], "sum_delta": None}
+def _same(*states: Mapping[str, Any]) -> bool:
+    """True if saved filters or odometers make one promise; the first charge may have set the share for failures."""
+    one, other = (
+        (each.get("filter"), each.get("odometer"), {**each["parameters"], "sum_delta": None}) for each in states
+    )
+    return one == other

@@ -3,7 +3,7 @@
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf, nextafter
-from typing import Any
+from typing import Any, NamedTuple
 
 from almoner import _check, filters, individual, mechanisms
 from almoner._search import least
@@ -37,8 +37,7 @@ class Target:
         _check.between(0, 1, delta=self.delta)
 
 
-@dataclass(frozen=True, slots=True)
-class Picked:
+class Picked(NamedTuple):
     """A budget (None: there is an odometer alone), the reason for it, and the noise. Every field is public."""
 
     budget: filters.Filter | None
@@ -59,8 +58,7 @@ def picked(
     """The public budget of each person, a filter of its own, and the noise of a step over the clip.
 
     ``given`` is a fresh filter, accounts per person, private, a ``Target``, or a fresh odometer. ``steps`` must fit
-    where no noise is given; None: as many as the budget admits. Without a noise multiplier it is the least with which
-    they fit.
+    where no noise is given; None: as many as the budget admits. Without a noise multiplier the least that fits.
 
     Raises:
         ArgumentError, Unsupported: an argument breaks a rule; the odometer cannot be kept for each person.
@@ -125,13 +123,10 @@ def fresh_odometer(odometer: Boundary) -> Boundary:
     return odometer.fresh()
 
 
-def least_noise_multiplier(
-    budget: filters.Filter, steps: int, max_grad_norm: float, *, sample_rate: float = 1.0
-) -> float:
-    """The least noise multiplier with which so many steps fit a budget."""
-    sigma = calibrate.sigma(budget, steps, sensitivity=max_grad_norm, sample_rate=sample_rate)
-    multiplier = sigma / max_grad_norm
-    while multiplier * max_grad_norm < sigma:  # rounded down: then the last step would not fit
+def least_noise_multiplier(budget: filters.Filter, steps: int, clip: float, *, sample_rate: float = 1.0) -> float:
+    sigma = calibrate.sigma(budget, steps, sensitivity=clip, sample_rate=sample_rate)
+    multiplier = sigma / clip
+    while multiplier * clip < sigma:  # rounded down: then the last step would not fit
         multiplier = nextafter(multiplier, inf)
     return multiplier
 
@@ -147,19 +142,15 @@ def recommended(
         return chosen.budget, chosen.why
     others = filters.Residue(epsilon=epsilon, delta=delta), filters.Renyi(epsilon=epsilon, delta=delta, plan=step)
     best, count = max(((each, calibrate.steps(each, step)) for each in others), key=lambda pair: pair[1])
-    return (
-        best,
-        f"{type(best).__name__}: of the filters that accounts per person can have, it admits the most, {count:,}.",
-    )
+    why = f"{type(best).__name__}: of the filters that accounts per person can have, it admits the most, {count:,}."
+    return best, why
 
 
-def _least_sampled(
-    epsilon: float, delta: float, steps: int, max_grad_norm: float, rate: float, per_person: bool
-) -> float:
+def _least_sampled(epsilon: float, delta: float, steps: int, clip: float, rate: float, per_person: bool) -> float:
     near = calibrate.in_advance(epsilon=epsilon, delta=delta, steps=steps, sample_rate=rate).noise_multiplier
 
     def fits(noise_multiplier: float) -> bool:
-        step = mechanisms.gaussian_step(noise_multiplier * max_grad_norm, max_grad_norm, rate)
+        step = mechanisms.gaussian_step(noise_multiplier * clip, clip, rate)
         budget, _ = recommended(epsilon, delta, step, per_person=per_person)
         return budget.admits(mechanisms.Repeated(step, steps))
 

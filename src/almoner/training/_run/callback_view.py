@@ -32,8 +32,7 @@ class CallbackView:
         number of the last; divisor, what sums are divided by; max_grad_norm, noise_multiplier and sample_rate, which a
         callback may set for the next step; counting, the latest answer of ``stopping.Dropouts`` or ``StillActive``, if
         one counts; answers, what was asked so far, as (step, name, answer); released, what was charged and how often;
-        history, for callbacks to keep public things in; reason, why the run ended; state, all of it as one frozen
-        value.
+        history, for callbacks to keep public things in; reason, why the run ended; state, all of it, frozen.
     """
 
     def __init__(
@@ -192,14 +191,12 @@ class Questions:
         self._module, self._records, self._book, self._sampling = module, records, book, sampling
 
     def noisy_sum(self, name: str, question: Gaussian, values: Values) -> float:
-        """The sum over people of their mean values, clamped to [0, 1], plus the noise of ``question``. Public."""
         records = self._records
         numbers = values_by_record(self._module, records.inputs, records.targets, values)
         shares = means_by_person(np.clip(numbers, 0.0, 1.0), records.people, records.person_count)  # NaN stays NaN
         return self._noisy_total(name, question, shares)
 
     def count_clipped(self, name: str, question: Gaussian) -> float:
-        """The number of people whose gradients exceeded the clip in the last step, plus noise. Public."""
         if not isinstance(self._sampling, FullBatch):
             raise ArgumentError("count_clipped needs every person in every step: sampling=FullBatch()")
         if self._sampling.were_clipped is None:

@@ -61,7 +61,6 @@ class Processes:
                     distributed.broadcast(tensor, group=self._group, group_src=0)
 
     def broadcast(self, value: T) -> T:
-        """The first process's value, in every process."""
         if self.single:
             return value
         box = [value]

@@ -12,7 +12,7 @@ import signal
 import threading
 from collections.abc import Callable
 from time import monotonic
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 from almoner.errors import AlmonerError
@@ -60,9 +60,7 @@ class Interruptions:
                     signal.signal(number, self._arrived)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, before in self._before.items():
             if signal.getsignal(number) == self._arrived:  # else somebody has set another one meanwhile
                 signal.signal(number, before)
@@ -92,9 +90,8 @@ class Interruptions:
 class Saves:
     """Saves what a training has done: at every end, and by default as often as it takes little of the time.
 
-    ``save`` writes all there is (None: nothing), after ``every`` so many steps, public; None: saving takes less than a
-    twentieth of the time. Signals wait while the end is saved; ``agreed`` gives the first process's decision in every
-    process.
+    ``save`` writes all there is (None: nothing), after ``every`` so many steps, public. Signals wait while the end is
+    saved; ``agreed`` gives the first process's decision in every process.
     """
 
     def __init__(
@@ -109,7 +106,6 @@ class Saves:
         self._took, self._last = 0.0, monotonic()
 
     def save(self) -> None:
-        """Write now, and measure how long it takes."""
         begun = monotonic()
         if self._write is not None:
             self._write()
@@ -117,7 +113,6 @@ class Saves:
         self._took = self._last - begun
 
     def after(self, step: int) -> None:
-        """Write if it is time, after so many steps."""
         if self._write is None:
             return
         by_time = monotonic() - self._last >= PART * self._took
@@ -127,9 +122,7 @@ class Saves:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is None or self._write is None:
             return
         self._interruptions.wait()

@@ -10,7 +10,7 @@ Source: theory 5.11; docs/proofs/correlated-noise.md
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from math import floor, inf, nextafter
 from typing import Any
@@ -86,7 +86,7 @@ def noise_for(plan: BatchPlan, picked: Picked, *, given: float | None, clip: flo
         )
     if given is not None:
         return picked
-    return replace(picked, noise_multiplier=picked.noise_multiplier * (plan.together / clip) * (1 + 1e-12))
+    return picked._replace(noise_multiplier=picked.noise_multiplier * (plan.together / clip) * (1 + 1e-12))
 
 
 class BatchContributions(Sampling):
@@ -114,7 +114,6 @@ class BatchContributions(Sampling):
         self._next: tuple[Any, int, Array] | None = None
 
     def contribute(self, model: Model, turnout: Turnout, accounts: AccountsPerPerson, step: Mechanism) -> Sums:
-        """Charge the people of the next batch, and give the private sum of their clipped gradients."""
         number = self._plan.factor.steps - turnout.left
         if number != self._noise.step:
             raise ArgumentError(f"step={number!r}: the noise is that of step {self._noise.step}; nothing was released")
@@ -139,7 +138,6 @@ class BatchContributions(Sampling):
         return made.sums
 
     def released(self) -> None:
-        """Keep what the members contributed."""
         if self._next is not None:
             members, turn, given = self._next
             self._past[members, turn], self._done = given, self._charged
@@ -201,9 +199,8 @@ def _batches(plan: BatchPlan, records: Records) -> NDArray[np.int64]:
     if any(isinstance(part, Column) for part in columns):
         raise Unsupported("batches= of a data set that is loaded as needed go by people's ids: give people=")
     people = None if records.people is None else records.people.numpy()
-    return plan.batches.of_records(
-        [_bytes_of(part) for part in columns], people, count=plan.count, n=records.person_count
-    )
+    parts, n = [_bytes_of(part) for part in columns], records.person_count
+    return plan.batches.of_records(parts, people, count=plan.count, n=n)
 
 
 def _bytes_of(part: Tensor) -> NDArray[np.uint8]:
@@ -222,7 +219,6 @@ class Rows:
         return _audit_hook.Part(self._noise, "rows", factor=self._noise.factor, step=self._noise.step)
 
     def normal(self, mean: float, sigma: float, size: int) -> Array:
-        """The next row, times sigma."""
         row = self._noise.next()
         if len(row) != size:
             raise ArgumentError(f"size={size!r} must be that of the noise, {len(row)}")

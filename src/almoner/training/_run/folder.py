@@ -16,7 +16,7 @@ import zipfile
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -73,7 +73,6 @@ class Announced:
 
     @classmethod
     def read(cls, line: str) -> Self:
-        """The release that a line of the journal announces."""
         fields = json.loads(line)
         people = fields.pop("people", None)
         return cls(people=None if people is None else tuple(people), mechanism=mechanisms.from_fields(fields))
@@ -109,7 +108,8 @@ class Folder:
             raise ArgumentError(f"folder={str(self.path)!r} cannot be locked: {error.strerror}") from error
         if not taken:
             raise ArgumentError(f"folder={str(self.path)!r} is in use by another process")
-        self._confirm: Callable[[], object] = lambda: None
+        self.confirm: Callable[[], object] = lambda: None
+        """Done after each announcement is on the disk; where it raises, nothing is released."""
         self._announced: int | None = None
         self._journal = os.open(self._journal_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE_FILE)
 
@@ -124,7 +124,7 @@ class Folder:
             raise DataError(f"folder: {str(self._journal_file)!r} could not be written; nothing was released")
         os.fsync(self._journal)
         self._announced = announced + 1
-        self._confirm()
+        self.confirm()
 
     def save(self, parts: Mapping[str, Any], number: int) -> None:
         """Replace the state by these parts, which have seen every line; DataError: they can't be; the last is kept."""
@@ -168,8 +168,7 @@ class Folder:
         """The update of this number, if it is what was kept last. Private."""
         if not self._update_file.exists() or int(_members(self._update_file, "number")["number"]) != number:
             return None
-        update: dict[str, Any] = _read(self._update_file)
-        return update
+        return cast(dict[str, Any], _read(self._update_file))
 
     def claims(self) -> list[str]:
         """The claims on a ledger so far, in order, without those of a longer journal: then this is an older copy."""
@@ -189,10 +188,6 @@ class Folder:
         if not self.claims():
             self.claim(new_claim())
         return self.claims()[0]
-
-    def confirm_by(self, work: Callable[[], object]) -> None:
-        """Have this done after each announcement is on the disk; where it raises, nothing is released."""
-        self._confirm = work
 
     def close(self) -> None:
         """Release the lock; nothing more can be written."""

@@ -1,18 +1,20 @@
 """A PyTorch module as a run trains it: clipped sums of its gradients, and steps of its optimizer."""
 
+import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from almoner.errors import ArgumentError
 from almoner.training._records import Records
 from almoner.training._run.samplings import Clipped, refuse_others
 from almoner.training.gradients import Gradients
 
-__all__ = ["TorchModel"]
+__all__ = ["TorchModel", "check_optimizer"]
 
 EXPLODED = 1e12  # parameters whose norm is so many times that of the first ones are of no use to anybody
 
@@ -27,8 +29,7 @@ class TorchModel:
         self._largest = EXPLODED * (1.0 + _norm(gradients.parameters))
 
     def norms(self, records: Records) -> Array:
-        found: Array = self._gradients.norms(records.inputs, records.targets, people=records.people).numpy()
-        return found
+        return cast(Array, self._gradients.norms(records.inputs, records.targets, people=records.people).numpy())
 
     def clipped_sum(self, records: Records, clip: Array, most: Array | None) -> Clipped:
         n = len(clip)
@@ -63,7 +64,6 @@ class TorchModel:
         return _norm(self._gradients.parameters) <= self._largest  # False where it is not a number
 
     def state(self) -> dict[str, Any]:
-        """The module's state and the optimizer's. Public."""
         return {"module": self._module.state_dict(), "optimizer": self._optimizer.state_dict()}
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -74,3 +74,24 @@ class TorchModel:
 def _norm(parameters: Sequence[Tensor]) -> float:
     """The norm of all parameters together; NaN or infinite where one is."""
     return float(torch.stack([each.detach().double().norm().cpu() for each in parameters]).norm())
+
+
+def check_optimizer(optimizer: Any, parameters: list[Any]) -> None:
+    """Refuse an optimizer that would leave a parameter where it is: its noisy gradients would be paid for in vain."""
+    if not callable(getattr(optimizer, "step", None)) or not hasattr(optimizer, "param_groups"):
+        raise ArgumentError(f"optimizer={optimizer!r} must be a torch.optim.Optimizer of the module's parameters")
+    if type(optimizer).__name__ == "SparseAdam":
+        raise ArgumentError("optimizer=SparseAdam takes sparse gradients only, and noise is in every coordinate")
+    asked = inspect.signature(optimizer.step).parameters.get("closure")
+    if asked is not None and asked.default is inspect.Parameter.empty:
+        raise ArgumentError(
+            f"optimizer={type(optimizer).__name__} computes the loss again within a step, which nobody has paid for: "
+            "use one whose step needs no closure"
+        )
+    moved = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    missing = sum(id(parameter) not in moved for parameter in parameters)
+    if missing:
+        raise ArgumentError(
+            f"optimizer: {missing} of the module's {len(parameters)} trained parameters are not among those it moves; "
+            "make it of module.parameters(), or call requires_grad_(False) on what must stay as it is"
+        )

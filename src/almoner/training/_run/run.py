@@ -8,7 +8,7 @@ Source: theory 5.1 to 5.3, 5.6, 5.11
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from almoner.errors import ArgumentError, BudgetExceeded
@@ -20,25 +20,18 @@ from almoner.training._run.state import CurrentState, TrainingState
 __all__ = ["Run"]
 
 
+@dataclass(eq=False, repr=False)
 class Run:
-    """The parts of one run, and the steps that they take together. Its state is public, all else private.
+    """The parts of one run, and the steps that they take together. Its state is public, all else private."""
 
-    ``fixed`` is what a resumed run must share with the folder's, by name.
-    """
-
-    def __init__(
-        self,
-        model: Model,
-        sampling: Sampling,
-        book: Any,
-        current: CurrentState,
-        *,
-        folder: Folder | None = None,
-        fixed: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.model, self.sampling, self.book, self.current, self.folder = model, sampling, book, current, folder
-        self._fixed = dict(fixed or {})
-        self.more: dict[str, Any] = {}  # further parts to keep, by name
+    model: Model
+    sampling: Sampling
+    book: Any
+    current: CurrentState
+    _: KW_ONLY
+    folder: Folder | None = None
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # what a resumed run must share with the folder's, by name
+    more: dict[str, Any] = field(default_factory=dict)  # further parts to keep, by name
 
     def take(self, turnout: Turnout, step: Any) -> None:
         """One step: release the noisy sum of the people who are there, each of whom has paid, and follow it."""
@@ -59,8 +52,7 @@ class Run:
     ) -> None:
         """Take steps until the source ends, the worst case of all people does not fit, or ``after`` says a reason.
 
-        ``step`` gives what the next step releases, public; ``after`` is called before the first step and after every
-        step.
+        ``step`` gives what the next step releases, public; ``after`` is called before the first and after every one.
         """
         with saves:
             saves.save()  # what was booked just now must survive
@@ -91,12 +83,11 @@ class Run:
         self.current.update(reason=self.current.value.reason or reason)
 
     def save(self) -> None:
-        """Keep the parts, if there is a folder."""
         if self.folder is not None:
             state = self.current.value
             parts = {
                 "run": state.to_fields(),
-                "fixed": self._fixed,
+                "fixed": dict(self.fixed),
                 "model": self.model.state(),
                 "book": self.book.state(),
                 "sampling": self.sampling.state(),
@@ -105,7 +96,7 @@ class Run:
 
     def check(self, parts: Mapping[str, Any]) -> None:
         """Refuse to go on from the folder of a run with other settings; nobody was charged."""
-        saved, own = dict(parts["fixed"]), dict(self._fixed)
+        saved, own = dict(parts["fixed"]), dict(self.fixed)
         if saved.pop("records", None) != own.pop("records", None):
             raise ArgumentError("resume: these are not the folder's records of the same people in the same order")
         for name in (*saved, *own):

@@ -298,8 +298,7 @@ def paced_allowance(accounts: AccountsPerPerson, step: Mechanism, steps_left: in
     r steps that are left, this one counted. With Gaussian accounts and pace 1 that is min(clip, sigma sqrt(b / r)):
     what is not used in a step is shared by all later ones, and nobody is out before the last step.
 
-    Guarantee: at most the allowance of the accounts for this step alone; a function of each person's own account and of
-        public numbers.
+    Guarantee: at most the accounts' allowance for this step alone; a function of own account and public numbers.
     Source: theory 5.1 to 5.3.
     """
     shared = 1 + floor(pace * (steps_left - 1))
@@ -318,6 +317,5 @@ def refuse_others(weights: Array, active: NDArray[np.bool_]) -> None:
 
 
 def checked_sampling(sampling: object) -> None:
-    """Refuse what is no sampling."""
     if not isinstance(sampling, Sampling):
         raise ArgumentError(f"sampling={sampling!r} must be training.FullBatch(), Poisson(rate) or FixedBatches(size)")

@@ -1,6 +1,5 @@
 """The settings of a run, which its card states, and the options that say how it is computed and watched."""
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,10 +20,7 @@ from almoner.training._run.samplings import FullBatch, Poisson
 from almoner.training._run.state import CurrentState, TrainingState
 from almoner.training.correlated._kinds import FixedBatches
 
-__all__ = [
-    "RENAMED", "Compute", "Settings", "Watched", "check_losses", "check_optimizer", "check_shares",
-    "checked_callbacks", "watched",
-]  # fmt: skip
+__all__ = ["RENAMED", "Compute", "Settings", "Watched", "check_shares", "checked_callbacks", "watched"]
 
 RENAMED = {
     "epsilon": "budget=training.Target(epsilon=1.0, delta=1e-5)",
@@ -100,7 +96,6 @@ class Settings:
         return fixed | {"batches": "" if self.batches is None else self.batches.describe()}
 
     def current(self) -> CurrentState:
-        """The state that a run begins with."""
         return CurrentState(
             TrainingState(
                 max_grad_norm=self.max_grad_norm,
@@ -115,7 +110,6 @@ class Settings:
         return _step(noise_multiplier * clip, clip if self.batches is None else self.batches.most, rate)
 
     def first_step(self) -> Gaussian | SampledGaussian:
-        """The step that the run begins with."""
         return self.step(self.noise_multiplier, self.max_grad_norm, self.sampling.rate)
 
     def check_first_step(self, *priced: object) -> None:
@@ -125,6 +119,19 @@ class Settings:
             self.budget.admits(step)
         for each in (self.odometer, *priced):
             check_price(each, step)
+
+    def check_losses(self, losses: Losses | None, count: int) -> None:
+        """Refuse counts of losses that are not fresh, not of so many people, or too coarse for the noise."""
+        if losses is None:
+            return
+        if self.batches is not None:
+            raise Unsupported("losses are not counted together with FixedBatches")
+        if losses.n != count or losses.rates:
+            raise ArgumentError("losses must be fresh individual.Losses of as many people as the records are of")
+        if losses.noise[0] > self.noise_multiplier:
+            raise ArgumentError(
+                f"losses: its least={losses.noise[0]:g} must be at most the noise multiplier {self.noise_multiplier:g}"
+            )
 
     def card(self, *, delta: float | None, released: Mapping[Mechanism, int], **others: Any) -> Card:
         """The promise about what was trained, and its price. Public. ``delta`` is for budgets that have none."""
@@ -186,20 +193,6 @@ def watched(given: Any) -> Watched:
     return Watched(**found)
 
 
-def check_losses(losses: Losses | None, count: int, settings: Settings) -> None:
-    """Refuse counts of losses that are not fresh, not of so many people, or too coarse for the noise."""
-    if losses is None:
-        return
-    if settings.batches is not None:
-        raise Unsupported("losses are not counted together with FixedBatches")
-    if losses.n != count or losses.rates:
-        raise ArgumentError("losses must be fresh individual.Losses of as many people as the records are of")
-    if losses.noise[0] > settings.noise_multiplier:
-        raise ArgumentError(
-            f"losses: its least={losses.noise[0]:g} must be at most the noise multiplier {settings.noise_multiplier:g}"
-        )
-
-
 def check_shares(shares: Any, saved: Mapping[str, Any] | None) -> None:
     """Refuse shares that are not those which the accounts of a folder have."""
     if shares is not None and not np.array_equal(np.asarray(shares, float), to_numpy((saved or {}).get("shares", ()))):
@@ -207,29 +200,7 @@ def check_shares(shares: Any, saved: Mapping[str, Any] | None) -> None:
 
 
 def checked_callbacks(callbacks: Iterable[Any]) -> Sequence[Any]:
-    """The callbacks in a tuple; each must be a function of the run."""
     listed = tuple(callbacks) if isinstance(callbacks, Iterable) else (None,)
     if not all(map(callable, listed)):
         raise ArgumentError("callbacks must be a list of functions of the run")
     return listed
-
-
-def check_optimizer(optimizer: Any, parameters: list[Any]) -> None:
-    """Refuse an optimizer that would leave a parameter where it is: its noisy gradients would be paid for in vain."""
-    if not callable(getattr(optimizer, "step", None)) or not hasattr(optimizer, "param_groups"):
-        raise ArgumentError(f"optimizer={optimizer!r} must be a torch.optim.Optimizer of the module's parameters")
-    if type(optimizer).__name__ == "SparseAdam":
-        raise ArgumentError("optimizer=SparseAdam takes sparse gradients only, and noise is in every coordinate")
-    asked = inspect.signature(optimizer.step).parameters.get("closure")
-    if asked is not None and asked.default is inspect.Parameter.empty:
-        raise ArgumentError(
-            f"optimizer={type(optimizer).__name__} computes the loss again within a step, which nobody has paid for: "
-            "use one whose step needs no closure"
-        )
-    moved = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    missing = sum(id(parameter) not in moved for parameter in parameters)
-    if missing:
-        raise ArgumentError(
-            f"optimizer: {missing} of the module's {len(parameters)} trained parameters are not among those it moves; "
-            "make it of module.parameters(), or call requires_grad_(False) on what must stay as it is"
-        )

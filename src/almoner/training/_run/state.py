@@ -20,8 +20,7 @@ PLAIN = ("step", "reason", "max_grad_norm", "noise_multiplier", "sample_rate", "
 class TrainingState:
     """Where a run stands. Every field is public.
 
-    The module and the optimizer change in place and are saved beside it. The generator of the noise is not saved: a
-    resumed run draws fresh noise, so of the noise the state holds its size, and whether it can be drawn again.
+    Module and optimizer are saved beside it. The generator of the noise is not saved: a resumed run draws fresh noise.
     """
 
     max_grad_norm: float
@@ -46,13 +45,11 @@ class TrainingState:
 
     def with_release(self, mechanism: Mechanism) -> "TrainingState":
         """The state after one more release, for which people have been charged."""
-        return replace(
-            self, released=MappingProxyType(self.released | {mechanism: self.released.get(mechanism, 0) + 1})
-        )
+        more = {mechanism: self.released.get(mechanism, 0) + 1}
+        return replace(self, released=MappingProxyType(self.released | more))
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> "TrainingState":
-        """The state that ``to_fields`` described."""
         released = {mechanisms.from_fields(described): times for described, times in fields["released"]}
         return cls(
             **{name: fields[name] for name in PLAIN},
@@ -70,13 +67,10 @@ class CurrentState:
 
     @classmethod
     def of_step(cls, step: Gaussian) -> Self:
-        """The state of a run before the first of such steps."""
         return cls(TrainingState(max_grad_norm=step.sensitivity, noise_multiplier=step.sigma / step.sensitivity))
 
     def update(self, **changes: Any) -> None:
-        """Replace the state by one with other values of these fields."""
         self.value = replace(self.value, **changes)
 
     def add_release(self, mechanism: Mechanism) -> None:
-        """Count a release, for which people have been charged."""
         self.value = self.value.with_release(mechanism)

@@ -175,9 +175,7 @@ class Factor(ABC):
 
 
 def largest_pattern(products: Array, separation: int, participations: int) -> float:
-    """A bound on the sum of all entries (r, s) of the products, (T, T), over r and s in a pattern, for every pattern.
-
-    A pattern has at most so many places, ``separation`` apart at least.
+    """A bound on the sum of the products' entries (r, s) over r and s in any pattern of so many places, so far apart.
 
     Guarantee: at least the largest sum; equal to it, but for rounding, where entries at that distance are 0.
     Source: Choquette-Choo et al. (2023), section 4: each row's heaviest pattern, then the heaviest pattern of rows.
@@ -208,7 +206,6 @@ class Window:
         self._vectors: Array | None = None
 
     def add(self, vector: Array) -> None:
-        """Keep a vector."""
         if not self._length:
             return
         if self._vectors is None:
@@ -320,8 +317,7 @@ class Noise:
         """Be where another noise of the same factor and size was, by its keys and step, with a fresh key from there on.
 
         Rows before are made again, to the last bit. ``afresh``: begin a new mechanism with this step, of the columns
-        and rows of C from it on: where a step may have been released that is taken again, its rows may hold nothing of
-        rows before.
+        and rows of C from it on: a step that may have been released and is taken again holds nothing of rows before.
         """
         before: list[tuple[int, int | None]] = [(0, None)] if afresh else [pair for pair in keys if pair[0] < step]
         self._keys = [*before, (step, _checked(key))]
@@ -331,7 +327,6 @@ class Noise:
 
 
 def _checked(key: int | None) -> int:
-    """The key, or one from the operating system."""
     key = secrets.randbits(128) if key is None else key
     if isinstance(key, bool) or not isinstance(key, int) or not 0 <= key < KEYS:
         raise ArgumentError("key must be a whole number in [0, 2^128)")  # not its value

@@ -10,9 +10,7 @@ from torch import Tensor, nn
 
 from almoner.errors import ArgumentError
 
-__all__ = [
-    "Batch", "ByPerson", "Chunk", "Column", "Inputs", "as_inputs", "as_tensor", "check_batch", "chunks", "selected",
-]  # fmt: skip
+__all__ = ["Batch", "Chunk", "Column", "Inputs", "as_inputs", "as_tensor", "check_batch", "chunks"]
 
 Batch = Tensor | Sequence[Tensor] | Mapping[str, Tensor]
 """Inputs of a module: a tensor, several in order, or by name; also arrays of NumPy, tables of pandas."""
@@ -43,11 +41,9 @@ class Column:
         return self.shape[0]
 
     def dim(self) -> int:
-        """The number of axes."""
         return len(self.shape)
 
     def __getitem__(self, rows: slice | Tensor) -> Tensor:
-        """Load some records."""
         chosen = self._rows[rows]
         return self._load(chosen) if len(chosen) else self._one[:0]
 
@@ -69,11 +65,9 @@ class Inputs(tuple[Tensor, ...]):
         return made
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
-        """Change each tensor."""
         return Inputs.of(map(change, self), self.names)
 
     def rows(self, records: slice | Tensor) -> "Inputs":
-        """Select some records."""
         return self.map(lambda part: part[records])
 
     def copied(
@@ -105,7 +99,6 @@ class Inputs(tuple[Tensor, ...]):
 
 
 def selected(part: Tensor, rows: Tensor) -> Tensor:
-    """The rows of a tensor or a column."""
     return part.select(rows) if isinstance(part, Column) else part[rows]
 
 

@@ -190,14 +190,11 @@ class Gradients:
     ) -> tuple[list[Tensor], Tensor]:
         inputs = self.as_inputs(inputs)
         count = check_batch(inputs, targets, people)
-        if torch.is_autocast_enabled(
-            self._parameters[0].device.type
-        ):  # it keeps old copies of the parameters until it ends
+        # it keeps old copies of the parameters until it ends
+        if torch.is_autocast_enabled(self._parameters[0].device.type):
             raise Unsupported("module: train outside torch.autocast; the module's own forward may use it")
-        sums = [
-            torch.zeros_like(parameter, dtype=torch.float64, memory_format=torch.contiguous_format)
-            for parameter in self._parameters
-        ]
+        zeros = partial(torch.zeros_like, dtype=torch.float64, memory_format=torch.contiguous_format)
+        sums = list(map(zeros, self._parameters))
         if not count:
             return sums, torch.zeros(0, dtype=torch.float64)
         self._check_parameters()
@@ -225,9 +222,8 @@ class Gradients:
             return _factors.grouped_by_person(factors, chunk.place, len(chunk.rows), chunk.most)
         total: _factors.Factors = [None] * len(self._parameters)  # one person with many records: a part at a time
         for part in torch.split(chunk.records, most):
-            total = _factors.of_one_person(
-                total, self._record(inputs, targets, part, observe=observe), self._parameters
-            )
+            factors = self._record(inputs, targets, part, observe=observe)
+            total = _factors.of_one_person(total, factors, self._parameters)
         return total
 
 

@@ -86,12 +86,10 @@ class Factor(ABC):
 
     @property
     def first(self) -> Tensor:
-        """The first of them."""
         return next(iter(self.values.values()))
 
     @property
     def nbytes(self) -> int:
-        """The memory that its numbers take."""
         return sum(part.numel() * part.element_size() for part in self.values.values())
 
     @abstractmethod
@@ -102,13 +100,13 @@ class Factor(ABC):
     def gradients(self) -> Tensor:
         """(n, *shape) each person's g."""
 
-    def gradient_of(self, person: int) -> Tensor:
-        """(*shape) one person's g."""
-        return replace(self, **{name: part[person : person + 1] for name, part in self.tensors.items()}).gradients()[0]
-
     @abstractmethod
     def add_weighted_sum(self, total: Tensor, weights: Tensor) -> None:
         """Add the sum over people of weight times g to the total."""
+
+    def gradient_of(self, person: int) -> Tensor:
+        """(*shape) one person's g."""
+        return replace(self, **{name: part[person : person + 1] for name, part in self.tensors.items()}).gradients()[0]
 
     def set_zero(self, people: Tensor) -> None:
         """Set g to zero for these people, (n,) bool."""
@@ -148,8 +146,7 @@ class OuterProducts(Factor):
             return self.cheapest().squared_norms()
         products = _inner_products(self.a).mul_(_inner_products(self.b))
         largest = (self.a.norm(dim=2) * self.b.norm(dim=2)).sum(1).double().square_()  # as if nothing cancelled
-        total: Tensor = products.view(n, -1).sum(1).clamp_(min=0.0) + ROUNDING * largest
-        return total
+        return cast(Tensor, products.view(n, -1).sum(1).clamp_(min=0.0) + ROUNDING * largest)
 
     def cheapest(self) -> Factor:
         return self if self._keep_products() else self._dense()
@@ -283,7 +280,6 @@ def _combined(factors: Sequence[Factor]) -> Factor:
 
 
 def grouped_by_person(factors: Factors, place: Tensor, people: int, most: int) -> Factors:
-    """Group the factors of records by person, as ``Factor.grouped_by_person``."""
     with exact():
         return [factor and factor.grouped_by_person(place, people, most).cheapest() for factor in factors]
 
@@ -302,7 +298,6 @@ def of_one_person(before: Factors, factors: Factors, parameters: Sequence[nn.Par
 
 
 def gradients_of(factors: Factors, person: int) -> list[Tensor | None]:
-    """One person's gradient of each parameter."""
     return [factor if factor is None else factor.gradient_of(person) for factor in factors]
 
 

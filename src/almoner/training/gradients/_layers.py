@@ -8,7 +8,7 @@ Layers whose records depend on each other have no gradient per person: they are 
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,15 +20,8 @@ from torch.nn.utils.parametrize import is_parametrized
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
 from almoner.errors import Unsupported
-from almoner.training.gradients._factors import (
-    Dense,
-    Factor,
-    OuterProducts,
-    ParameterFactors,
-    SparseRows,
-    full,
-    products_cost_less,
-)
+from almoner.training.gradients import _factors
+from almoner.training.gradients._factors import Dense, Factor, OuterProducts, ParameterFactors, SparseRows, full
 
 __all__ = ["Call", "Kinds", "factors_of", "refuse_unsupported", "rule_of", "spread_out"]
 
@@ -131,12 +124,10 @@ def _through(name: str, prefix: str, parts: nn.Module, gradients: Tensor) -> ByN
         if len(made_by) == 1 and isinstance(made_by[0], _WeightNorm):  # spelled out: PyTorch's has no batching rule
             scale, direction = values["original0"], values["original1"]
             return direction * (scale / torch.norm_except_dim(direction, 2, made_by[0].dim))
-        computed: Tensor = functional_call(parts, values, ())
-        return computed
+        return cast(Tensor, functional_call(parts, values, ()))
 
     def back(g: Tensor) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = vjp(weight, values)[1](g)[0]
-        return found
+        return cast(dict[str, Tensor], vjp(weight, values)[1](g)[0])
 
     try:
         found = vmap(back, randomness="error")(gradients)
@@ -216,8 +207,7 @@ def general(name: str, layer: nn.Module, call: Call, bs: Sequence[Tensor | None]
 
     def backward(parts: tuple[Tensor, ...], bs: list[Tensor]) -> dict[str, Tensor]:
         found, back = vjp(lambda values: forward(values, parts), values)[:2]
-        gradients: dict[str, Tensor] = back([b.reshape(part.shape) for b, part in zip(bs, found, strict=True)])[0]
-        return gradients
+        return cast(dict[str, Tensor], back([b.reshape(part.shape) for b, part in zip(bs, found, strict=True)])[0])
 
     axes = tuple(0 if row else None for row in rows)
     try:
@@ -243,7 +233,7 @@ def _of_patches(layer: _ConvNd, x: Tensor, b: Tensor, groups: int) -> Factor:
         return OuterProducts(_patches(layer, x[rows]), b[rows], shape, order, groups)
 
     places, patch = b.shape[1], prod(shape[1:]) * groups
-    if products_cost_less(places, patch, b.shape[2], groups):
+    if _factors.products_cost_less(places, patch, b.shape[2], groups):
         return products(slice(None))
     g = b.new_empty(b.shape[0], *shape)
     for rows in _few_at_once(x, places * patch):

@@ -59,13 +59,11 @@ class Recorder:
         self.channels_last = True
 
     def of_copy(self, module: nn.Module, loss: Loss) -> "Recorder":
-        """Make a recorder of a copy of the module, which is called alike."""
         copy = Recorder(module, loss)
         copy.calls, copy.spread, copy.channels_last = self.calls, self.spread, self.channels_last
         return copy
 
     def output(self, inputs: Inputs, records: slice | Tensor = slice(None)) -> Any:
-        """Call the module, and nothing else."""
         chosen = inputs.copied(records, self.parameters[0].device, channels_last=self.channels_last)
         return chosen.call(self.module)
 
@@ -140,7 +138,6 @@ class Recorder:
         return kinds
 
     def _noted(self, layers: Sequence[tuple[str, nn.Module]], inputs: Inputs, records: slice) -> "Noted":
-        """The tensors of all calls of the layers in one pass."""
         noted: Noted = {name: [] for name, _ in layers}
 
         def note(name: str, _: nn.Module, args: Any, kwargs: Any, output: Any) -> None:

@@ -3,7 +3,7 @@
 Once in evaluation mode, where nothing is random, and once as the module is, where it may treat records differently.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
 from typing import TypeVar, cast
@@ -15,7 +15,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 from almoner.errors import Unsupported
 from almoner.training.gradients._batches import Batch, Column, Inputs, as_inputs
 from almoner.training.gradients._factors import Factors, gradients_of
-from almoner.training.gradients._recorder import Recorder, changed, trained_parameters
+from almoner.training.gradients._recorder import Loss, Recorder, changed, trained_parameters
 
 __all__ = ["check", "evaluation_mode", "gradients", "spread"]
 
@@ -28,8 +28,7 @@ LOOKED_AT, LOADED, NUMBERS = 2**12, 16, 2**22
 """They are found among so many, or so many of those that are read when asked for; of so many numbers in all."""
 
 COINS = (0, 3, 155)
-"""Seeds: the first coin of the second is less than 0.01, that of the third more than 0.99, so that what happens rarely
-does happen."""
+"""Seeds: the first coin of the second is less than 0.01, that of the third more than 0.99: what is rare happens."""
 
 HUGE = 1e6  # so much larger are other records made: then a mixture with a weight of 1e-8 is above the rounding
 
@@ -119,7 +118,6 @@ def _compare(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tens
 
 
 def _double(value: Tensor) -> Tensor:
-    """Floating-point numbers in double precision; all else as it is."""
     return value.double() if value.is_floating_point() else value
 
 
@@ -140,9 +138,7 @@ def _unchanged(module: nn.Module) -> Iterator[None]:
             raise changed(repr(name))
 
 
-def gradients(
-    module: nn.Module, loss: Callable[..., Tensor], inputs: Batch, targets: Tensor | None
-) -> Iterator[list[Tensor]]:
+def gradients(module: nn.Module, loss: Loss, inputs: Batch, targets: Tensor | None) -> Iterator[list[Tensor]]:
     """Each record's gradient, by itself, of every trained parameter; one list a record."""
     inputs, parameters = as_inputs(inputs), trained_parameters(module)
     device = parameters[0].device
@@ -219,7 +215,6 @@ def _untainted(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> No
 
 
 def _ends(inputs: Inputs) -> tuple[int, ...]:
-    """The numbers of the first record and of the last, if there are two."""
     return (0, len(inputs[0]) - 1) if len(inputs[0]) > 1 else ()
 
 

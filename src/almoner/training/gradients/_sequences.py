@@ -2,8 +2,7 @@
 
 Their outputs equal those of PyTorch's layers; tests compare both. A recurrent layer over whole sequences takes few
 operations for each place in time, forward and backward: PyTorch would record some fifteen, and undo them one by one.
-Here each place is computed in place, and on the way back everything that does not depend on the places behind is
-computed for all places at once.
+Here each place is computed in place, and on the way back what needs no places behind is computed for all at once.
 
 Names and symbols
     x       (n, t, gates) what the inputs add to the gates
@@ -236,8 +235,7 @@ def recurrent(
 def _all_ways(layer: nn.RNNBase, record: Record, x: Tensor, present: Tensor | None) -> tuple[Tensor, Tensor | State]:
     """The outputs of the last of the layers one above the other, in one direction or two, and the last states of all.
 
-    Where (records, time) ``present`` is False a sequence is over, or has not begun: the state stays; None: equal
-    lengths.
+    Where (records, time) ``present`` is False a sequence is over or has not begun: the state stays.
     """
     scan, step, size = _kind(layer)
     last: list[State] = []

@@ -60,8 +60,7 @@ def read(path: Path, *, classes: Sequence[str] | None, shape: Shape | None) -> P
     An .npz file has ``images``, uint8 (records, height, width) or (records, height, width, 1 or 3), ``labels``, whole
     numbers that count the classes from 0, and, if it has them, ``people``; a folder has a folder of PNG and JPEG files
     for each class, whose name is public; with None labels are not read, and it holds the files themselves. The images
-    of a file must have the public shape (channels, height, width); None: any. Those of a folder are scaled to it, each
-    by itself.
+    of a file must have the public shape (channels, height, width); None: any. Each one of a folder is scaled to it.
     """
     if path.is_dir():
         if shape is None:
@@ -69,7 +68,9 @@ def read(path: Path, *, classes: Sequence[str] | None, shape: Shape | None) -> P
         return _from_folder(path, classes, shape)
     found = _from_arrays(path, classes)
     if shape is not None and found.shape != shape:
-        raise DataError(f"{path}: images must have the size that was stated, {_said(shape)}")
+        channels, height, width = shape
+        size = f"{height}x{width}" + (f"x{channels}" if channels > 1 else "")
+        raise DataError(f"{path}: images must have the size that was stated, {size}")
     return found
 
 
@@ -163,8 +164,3 @@ def _decoded(file: Path, shape: Shape, folder: Path) -> NDArray[np.uint8]:
         raise DataError(f"{folder}: a file cannot be read as a PNG or JPEG image of eight bits a channel") from None
     pixels = np.asarray(upright, np.uint8)
     return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
-
-
-def _said(shape: Shape) -> str:
-    channels, height, width = shape
-    return f"{height}x{width}" + (f"x{channels}" if channels > 1 else "")

@@ -1,8 +1,7 @@
 """Pictures drawn at random by a public rule: they show what images look like in general, and nobody's data are used.
 
 Random curves, random shapes and random scenes (dead leaves: shapes over each other, small ones more often than large
-ones). The statistics of their features stand in for those of private images, which would have to be paid for: see
-``Whitened``.
+ones). The statistics of their features stand in for those of private images, which would cost: see ``Whitened``.
 
 Source: Baradad et al. (2021), Learning to see by looking at noise; Tang et al. (2023), Differentially private image
     classification by learning priors from random processes.
@@ -111,10 +110,7 @@ def _centred(ink: NDArray[np.float32], rows: NDArray[np.float64], columns: NDArr
 def _leaves(
     draw: np.random.Generator, size: Size, *, number: int, sizes: tuple[float, float], spread: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """So many shapes one over the other, smooth, and with grain; sizes by an inverse cube law.
-
-    Sizes and places are in sides of the picture.
-    """
+    """So many shapes one over the other, smooth, and with grain; sizes, in sides, by an inverse cube law."""
     count, _, height, width = size
     down = ((np.arange(height) + 0.5) / height - 0.5)[:, None]
     across = ((np.arange(width) + 0.5) / width - 0.5)[None, :]

@@ -52,11 +52,8 @@ class Scattering(nn.Module):
         self.shape, self.scales, self.angles, self.order = (int(shape[0]), int(shape[1])), scales, angles, order
         window = 2**scales
         padded = [((side + window) // window + 1) * window for side in self.shape]
-        self._padding = [
-            half
-            for side, full in zip(self.shape, padded, strict=True)
-            for half in ((full - side) // 2, (full - side + 1) // 2)
-        ]
+        gaps = [full - side for side, full in zip(self.shape, padded, strict=True)]
+        self._padding = [half for gap in gaps for half in (gap // 2, (gap + 1) // 2)]
         self.channels = 1 + scales * angles + (angles**2 * scales * (scales - 1) // 2 if order == 2 else 0)
         self.output_shape = (self.channels, padded[0] // window - 2, padded[1] // window - 2)
         for name, spectrum in _filters((padded[0], padded[1]), scales, angles).items():
@@ -111,8 +108,7 @@ class Patches(nn.Module):
     whitened, and compared with the filters by inner products; of these and of their negatives, what exceeds a threshold
     is averaged over ``cells`` x ``cells`` windows that overlap. Filters come in mirrored pairs, and both are averaged:
     an image and its mirror image have the same features, where ``stride`` divides the width less ``size``. Filters, of
-    which so many are not mirrored, and the whitening of patches come from the drawings, which are drawn when the first
-    image comes.
+    which so many are not mirrored, and the whitening of patches come from drawings, drawn when the first image comes.
 
     Guarantee: the output of a record depends on that record and on public settings alone.
     Source: Coates & Ng (2012), Learning feature representations with k-means.
@@ -206,8 +202,7 @@ class Whitened(nn.Module):
     The features of each record, of a transform with a ``repr`` that names its settings, are normalised by themselves
     (mean 0 and variance 1 in each of the groups of channels). Then come a centre, so many principal axes (fewer than
     drawings) and their variances, all from ``drawings``; each record is scaled to length 1. ``power`` in [0, 1]: 0
-    leaves the variances as they are, 1 makes them equal; ``floor`` is added to each first. No image of anybody is used,
-    so that this costs no privacy.
+    leaves the variances as they are, 1 makes them equal; ``floor`` is added to each first. It costs no privacy.
 
     Guarantee: the output of a record depends on that record and on public settings alone.
     """
@@ -272,7 +267,6 @@ class Whitened(nn.Module):
         self.axes = features.mT @ (vectors / lengths * scales).to(features)
 
     def _normalised(self, images: Tensor) -> Tensor:
-        """(records, features)."""
         features: Tensor = self.transform(images)
         if features.shape[1] % self.groups:
             raise ArgumentError(f"groups={self.groups} must divide the {features.shape[1]} channels of the features")
@@ -337,7 +331,6 @@ def _apply(transform: Callable[[Tensor], Tensor], images: NDArray[np.generic]) -
 
 
 def _digest(images: NDArray[np.generic], batch: int) -> str:
-    """A digest of the values, their type and shape."""
     digest = hashlib.sha256(f"{images.dtype.str} {images.shape}".encode())
     for start in range(0, len(images), batch):
         digest.update(np.ascontiguousarray(images[start : start + batch]).tobytes())
@@ -367,9 +360,8 @@ def _filters(padded: tuple[int, int], scales: int, angles: int) -> dict[str, NDA
     """Spectra of wavelets, which are real, by scale, and averages; and by the octave by which inputs are thinned."""
     spectra = {}
     for scale in range(scales):
-        wavelets = np.stack(
-            [_morlet(padded, scale, (int(angles / 2 - 1) - k) * pi / angles, 4 / angles) for k in range(angles)]
-        )
+        turns = [(int(angles / 2 - 1) - k) * pi / angles for k in range(angles)]
+        wavelets = np.stack([_morlet(padded, scale, turn, 4 / angles) for turn in turns])
         for level in range(scale + 1):
             spectra[f"wavelet_{scale}_{level}"] = _cropped(_cropped(wavelets, level, 1), level, 2)
     for level in range(scales):

@@ -75,24 +75,21 @@ class ImageClassifier:
     """A private model of images without public data: a linear model on features that drawings were enough for.
 
     Args:
-        epsilon: public, nats. The guarantee for each person.
-        delta: public, in (0, 1).
+        epsilon, delta: public. The guarantee for each person.
         classes: public. The labels.
         n_people: public. The number of people, which sums are divided by; it need not be exact.
         kind: public. What the images look like: "strokes" (writing on black), "objects" (one thing on black) or
             "scenes" (photographs); or which drawings stand in for them.
         folder: private. Where features are kept, so that they are computed once; None: nowhere.
         dimensions: public. How many features of each image are kept; None: 2000 of scenes, 500 of others.
-        seed: public. None: noise from a generator seeded by the operating system. A number makes the run reproducible
-            and therefore NOT private.
+        seed: public. As of ``LogisticRegression``: a number makes the run reproducible and therefore NOT private.
 
     Attributes:
         card_: the guarantee (:class:`almoner.training.Card`), after ``fit``; public.
         model_: the ``LogisticRegression`` on the features, after ``fit``; its accounts are private.
 
     Guarantee: the model is (epsilon, delta)-differentially private when one person, with all of that person's images,
-        is added or removed; provided that the arguments were chosen without looking at the data, and that no seed was
-        given.
+        is added or removed; if arguments were chosen without looking at the data, and no seed was given.
     Source: theory 5.1, 5.3; Tramèr & Boneh (2021), Differentially private learning needs better features.
     """
 
@@ -131,8 +128,7 @@ class ImageClassifier:
         """Train; nothing is charged before all arguments are checked and all features are there.
 
         Args:
-            images: (records, height, width) or (records, channels, height, width), private: uint8, or floats from 0 to
-                1; each side at least 8 pixels.
+            images: (records, [channels,] height, width), private: uint8, or floats from 0 to 1; sides of 8 or more.
             labels: (records,) private, each one of the classes.
             groups: (records,) whose image it is, private; None: every image is a person of its own.
             observe: called after each step with the step's number and the parameters, which are public.
