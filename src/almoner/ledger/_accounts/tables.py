@@ -11,17 +11,9 @@ from almoner.ledger._record.terms import TABLES
 from almoner.ledger.interfaces import Charge, Consistency, Extent, Offer, Payment, PrivateNote, Share, Store
 
 __all__ = [
-    "AccountReader",
-    "TableAccounts",
-    "TableAdmitted",
-    "TableOffer",
-    "about_the_data",
-    "left_of",
-    "none",
-    "query_of",
-    "refunded",
-    "summed",
-]
+    "AccountReader", "TableAccounts", "TableAdmitted", "TableOffer", "about_the_data", "left_of", "none", "query_of",
+    "refunded", "summed",
+]  # fmt: skip
 
 
 class AccountReader:
