@@ -130,10 +130,7 @@ Places = tuple[int, int]
 
 
 class HighestCharge:
-    """The most units that any account of each period can have been charged. A ledger without periods has one for all.
-
-    It is kept for runs of periods with the same number of units.
-    """
+    """The most units that any account of each period can have been charged, by runs of periods with one number."""
 
     __slots__ = ("runs",)
 
@@ -146,12 +143,7 @@ class HighestCharge:
         return max(units for _, units in self._within(places))
 
     def charge(self, places: Places | None, after: Callable[[int], int]) -> None:
-        """Follow a question about these periods; about all for None.
-
-        Args:
-            places: of the periods.
-            after: the most that anybody has been charged afterwards who had been charged so much, or less, before.
-        """
+        """Follow a question about these periods, or all; ``after`` is the most of whoever had so much, or less, before."""
         if places is None:
             self.runs = [(start, after(units)) for start, units in self.runs]
             return
@@ -285,11 +277,7 @@ class Rules:
                 worst.charge(places, lambda spent: spent + price)
 
     def places(self, periods: Sequence[str] | None) -> Places | None:
-        """The places of the first and the last period that a question can be about; None for all.
-
-        Raises:
-            ArgumentError: the ledger has no such periods.
-        """
+        """The places of the first and the last period that a question can be about; None for all."""
         if periods is None:
             return None
         if self.terms.periods is None:
@@ -398,10 +386,7 @@ class Rules:
         return min(most - worst.most(places) for most, worst in self._worst(allowance, self.charged))
 
     def left_by_period(self, analyst: str, purpose: str | None) -> dict[str, int]:
-        """Units, at least 0, that every person has left for a new question, by the first day of each run of periods.
-
-        Without periods, under "".
-        """
+        """Units, at least 0, that everybody has left for a new question, by the first day of each run of periods, or ""."""
         allowance = self.allowance(analyst=analyst, purpose=purpose, reserved=None)
         worst = self._worst(allowance, self.charged_in_all)
         starts = sorted({start for _, each in worst for start, _ in each.runs})
@@ -512,13 +497,7 @@ def history(rows: Iterable[Row]) -> Iterator[Answered]:
 
 
 def net_charges(run: Run, charges: Mapping[Person, Sequence[Charge]]) -> dict[Person, list[tuple[Entry, int]]]:
-    """Entries that charged these people, each with the units in the end: without what a training gave back. Private.
-
-    Args:
-        run: executes SQL where the ledger is.
-        charges: units by name of the account and number of the entry, as accounts keep them; what is given back is
-            below zero. Private.
-    """
+    """Entries that charged these people, with the units in the end: what a training gave back is below 0. Private."""
     charged = {name: dict(listed) for name, listed in charges.items()}
     listed = ", ".join(f"{number:d}" for number in sorted({n for each in charged.values() for n in each})) or "-1"
     entries = [row.entry() for row in read_rows(run, f"number IN ({listed})")]

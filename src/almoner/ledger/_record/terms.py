@@ -139,11 +139,7 @@ class RecordedTerms:
 
     @classmethod
     def of(cls, terms: Terms, accounts: str) -> Self:
-        """The terms of a new ledger, whose accounts are kept so.
-
-        Raises:
-            LedgerError: a budget and a kind of names are missing.
-        """
+        """The terms of a new ledger, whose accounts are kept so; a LedgerError where budget or kind of names is missing."""
         if terms.budget is None or terms.person is None:
             raise LedgerError(
                 "a ledger that is not there cannot be made without a budget and a kind of names: "
@@ -263,13 +259,7 @@ class RecordedTerms:
         raise UnknownPerson(f"person: people are named by {NAMES[kind]}{bits} here")
 
     def refuse_other(self, name: str, terms: Terms, *, accounts: str | None = None) -> None:
-        """Refuse to open a ledger of these terms for other ones.
-
-        Args:
-            name: of the ledger.
-            terms: that are wanted; None in them is whatever the ledger was made for.
-            accounts: how accounts are kept there.
-        """
+        """Refuse to open a ledger of these terms, kept so, for other ones; None in them is whatever it was made for."""
         measure, units = (self.measure, self.budget) if terms.budget is None else counted(terms.budget)
         person = terms.person
         fields = [(name, getattr(terms, name)) for name in ("periods", "keys_delta", "spelling")]
