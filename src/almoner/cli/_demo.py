@@ -308,7 +308,7 @@ def _print(counts: Counts, results: _Results, private: list[str]) -> None:
 
 
 def difference(plain: Sequence[float], accounts: Sequence[float]) -> tuple[float, float | None]:
-    """(Mean with accounts minus mean without, half of its 95 % interval) in points (Student's t); None for one run each."""
+    """(Mean with accounts minus mean without, half of its 95 % interval), in points; None where each ran once."""
     from scipy import special
 
     runs, gained = len(plain), float(np.mean(accounts) - np.mean(plain))

@@ -324,7 +324,7 @@ class Consumer(Uncopyable):
         return entry
 
     def _terms(self, transaction: Transaction, price: int) -> dict[str, Any]:
-        """Terms for ``Transaction.admit``, at a price that somebody can have left by public facts; else BudgetExceeded."""
+        """Terms for ``Transaction.admit``, at a price that somebody can have left, by public facts."""
         left = transaction.most(self._analyst, self._purpose)
         if left <= 0:
             raise exceeded(price, self._ledger.budget_units, 0, self._ledger.symbol)
@@ -342,7 +342,7 @@ class Consumer(Uncopyable):
         return not self.settled and now is not None and (now.claim, now.updates) == (self.claim, self.number)
 
     def _refuse_other_training(self, now: ConsumerState | None, order: str) -> None:
-        """Refuse a key that is no open training's with an earlier claim; and other people: accounts go by their order."""
+        """Refuse a key that is no open training's with an earlier claim; and other people, as accounts go by order."""
         if now is None or (now.kind, now.analyst, now.purpose) != ("training", self._analyst, self._purpose):
             self._refuse("was used for another question, training, analyst or purpose: choose another")
         if now.state != "open":
@@ -434,7 +434,7 @@ def _offered_as(ledger: Ledger, people: Sequence[Person]) -> list[object]:
 def with_people(
     ledger: Ledger, people: Sequence[Person], units: int | Units, work: Callable[[Transaction, Offer], Result]
 ) -> Result:
-    """Do the work of one transaction, as of ``Ledger.answer``, with an offer of units for each of these people, private."""
+    """Do the work of one transaction, as ``Ledger.answer``, with an offer of units for each of these private people."""
     store = ledger.store
     with store.lock:
         workspace = store.workspace

@@ -32,7 +32,7 @@ _CHECKED = b"\xffthe key of a ledger"
 
 
 class Names:
-    """Names of people in a ledger's tables: as the data have them, keyed hashes, or the numbers of ``units``. Private."""
+    """Names of people in a ledger's tables: as the data have them, keyed hashes, or numbers of ``units``. Private."""
 
     def __init__(self, kind: str, key: bytes | None = None, units: Periods | None = None) -> None:
         self._kind, self._key, self._units = kind, key, units

@@ -101,7 +101,7 @@ class Payment(NamedTuple):
         return PaymentSql(f"{part} + {self.fixed:d}", part, self.factor_sql(part, "c"), f"{allowed} > 0")
 
     def mass_sql(self, price: int) -> str:
-        """SQL, over wanted and paid, of the mass missing from contributions, each rounded up; the longest is ``MASS``."""
+        """SQL, over wanted and paid, of the mass missing from contributions, rounded up; the longest is ``MASS``."""
         worth = [f"{units} * 1e0 / {max(1, price - self.fixed):d}" for units in ("wanted", "paid")]
         wanted, paid = (f"least(1e0, {each})" if self.linear else f"sqrt(least(1e0, {each}))" for each in worth)
         return f"CAST(coalesce(sum(ceil({MASS:d} * ({wanted} - {paid}))), 0) AS BIGINT)"

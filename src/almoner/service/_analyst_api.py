@@ -135,7 +135,7 @@ class AnalystApi:
         before.close()
 
     def renew_data(self) -> bool:
-        """Open the data again, on the open ledger, if a file is not what it was; whether it is done. Else all is as before."""
+        """Open the data again, on the open ledger, if a file is not what it was; whether it is done."""
 
         def work() -> bool:
             before = self.session

@@ -127,7 +127,7 @@ class TableAccounts(AccountReader):
         return {}
 
     def merge(self, entry: int, questions: Collection[int]) -> PrivateNote:
-        """Put one charge per person, under this entry, in the place of those of these questions; what remains of them."""
+        """Put one charge per person, under this entry, in the place of those of these questions; what it comes to."""
         run, merged = self._store.run, _under(questions)
         run(
             f"INSERT INTO ledger.charges SELECT {entry:d}, person, units FROM ({summed(merged)}) c "
@@ -216,7 +216,7 @@ class TableAdmitted:
     """The people who take part, as a table of person, units and whether they are ``fresh``: without an account."""
 
     def __init__(self, store: Store, rows: str, table: str, paid: str, payment: Payment, *, order: str = "") -> None:
-        """Take SQL of ``rows`` in the workspace, and beside the accounts of that ``table``, and of what each wanted, paid."""
+        """Take SQL of ``rows`` in the workspace, of their ``table`` beside the accounts, and of what all wanted, paid."""
         self.rows: object = rows
         self._run = store.run
         self._table, self._paid, self._payment, self._order = table, paid, payment, order
@@ -251,7 +251,7 @@ class TableAdmitted:
 
 
 def refunded(store: Store, remains: str, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
-    """Give back what an entry reserved beside what ``remains``, SQL of person (each once) and units; as ``Offer.refund``."""
+    """Give back what an entry reserved beside what ``remains``, SQL of person (each once), units: ``Offer.refund``."""
     run = store.run
     more = (
         f"SELECT 1 FROM {remains} s LEFT JOIN ledger.charges c ON c.person = s.person AND c.question = {of:d} "

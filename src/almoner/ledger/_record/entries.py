@@ -87,7 +87,7 @@ def seal(before: str, number: int, public: str, private_digest: str) -> str:
 
 
 def sealed(number: int, before: str, public: Mapping[str, object], private: Mapping[str, object]) -> Row:
-    """An entry as a row of the record, filed under its public part, after one with this hash; its salt is drawn here."""
+    """An entry as a row of the record, filed under its public part, after the one with this hash; salted here."""
     shown = plain({**public, "time": datetime.now(UTC).isoformat(timespec="milliseconds")})
     hidden = plain({**private, "salt": secrets.token_hex(16)})  # so that the digest does not tell what it says
     return Row(number, *filed_under(public), shown, hidden, seal(before, number, shown, digest(hidden)))

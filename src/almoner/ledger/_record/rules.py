@@ -143,7 +143,7 @@ class HighestCharge:
         return max(units for _, units in self._within(places))
 
     def charge(self, places: Places | None, after: Callable[[int], int]) -> None:
-        """Follow a question about these periods, or all; ``after`` is the most of whoever had so much, or less, before."""
+        """Follow a question about these periods, or all; ``after``: the most of those who had so much, or less."""
         if places is None:
             self.runs = [(start, after(units)) for start, units in self.runs]
             return
@@ -386,7 +386,7 @@ class Rules:
         return min(most - worst.most(places) for most, worst in self._worst(allowance, self.charged))
 
     def left_by_period(self, analyst: str, purpose: str | None) -> dict[str, int]:
-        """Units, at least 0, that everybody has left for a new question, by the first day of each run of periods, or ""."""
+        """Units, at least 0, that everybody has left for a new question, by the first day of each run of periods."""
         allowance = self.allowance(analyst=analyst, purpose=purpose, reserved=None)
         worst = self._worst(allowance, self.charged_in_all)
         starts = sorted({start for _, each in worst for start, _ in each.runs})

@@ -139,7 +139,7 @@ class RecordedTerms:
 
     @classmethod
     def of(cls, terms: Terms, accounts: str) -> Self:
-        """The terms of a new ledger, whose accounts are kept so; a LedgerError where budget or kind of names is missing."""
+        """The terms of a new ledger, whose accounts are kept so; a LedgerError where something is missing."""
         if terms.budget is None or terms.person is None:
             raise LedgerError(
                 "a ledger that is not there cannot be made without a budget and a kind of names: "

@@ -298,7 +298,7 @@ def read(ledger: str) -> tuple[str, str, str]:
 
 
 def connected(conninfo: str, name: str) -> Connection:
-    """A connection to a server on which nothing that was committed can be lost; ``name`` is the ledger's, in messages."""
+    """A connection to a server on which nothing that was committed can be lost; messages have the ledger's ``name``."""
     connection: Connection | None = None
     reason = "the connection string makes no sense"
     with suppress(psycopg().Error, UnicodeError):

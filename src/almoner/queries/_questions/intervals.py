@@ -42,7 +42,7 @@ class NoiseBand:
         return self.standard_error * self.z(intervals)
 
     def quantile(self, tail: float, *errors: float) -> float:
-        """Bound of a sum of numbers with these standard errors, but for a probability of ``tail``, up to 0.025."""
+        """Value that a sum of numbers of these standard errors exceeds with at most this probability, up to 0.025."""
         return _tail_of_noise(self.pure, tail) * hypot(*errors)
 
     def z(self, intervals: int) -> float:

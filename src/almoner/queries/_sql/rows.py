@@ -50,7 +50,7 @@ class PublicTable:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The tables of a session: of people, of which the first is the default; with names, where given; and public ones."""
+    """The tables of a session, where given by name: of people, of which the first is the default; and public ones."""
 
     people: Mapping[str, PeopleTable]
     public: Mapping[str, PublicTable]

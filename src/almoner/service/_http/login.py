@@ -39,7 +39,7 @@ def in_force(policy: Policy) -> dict[str, str]:
 
 
 class Visit(NamedTuple):
-    """A visit to the pages: its cookie has name, random number and a fingerprint of the token, signed; forms, ``form``."""
+    """A visit to the pages: its cookie has name, number and a fingerprint of the token, signed; forms have ``form``."""
 
     name: str
     number: str
