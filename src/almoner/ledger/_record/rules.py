@@ -182,29 +182,18 @@ class Rules:
     """The state that the entries of a record lead to, read one by one in order. Private, because of ``gone``.
 
     Fields:
-        terms: of the ledger, once the first entry has been read.
-        number, hash: of the last entry read.
-        keys: under which entries are filed.
-        limits: units by scope.
-        earmarked: units set aside for questions to come, by key.
         asked: by scope, the numbers of the questions asked in it, whether or not it is limited; of trainings, the
             numbers of the entries that reserved and that gave back.
         consumers: trainings and streams by key, in the order in which they began. Private, because of the claims.
         erased: the people who were erased, with the number of the last entry that did it. Private.
         merged: by analyst and purpose, the last entry whose charges were merged with others.
         settled: for each entry that gave back, the number of the entry that had reserved.
-        watches: by scope, "" for all questions, the watch and the entry that began it.
-        spoke: the scopes whose watch spoke.
-        gone: the people who have left. Private.
-        witness: the file that remembers the newest entry, if there is one.
+        watches, spoke: by scope, "" for all questions, the watch and its entry; and those that spoke.
         accounts: the newest note of the accounts in force, if they are kept elsewhere. Private.
-        delta: what questions for keys have cost in delta, exactly.
         charged: the most units that any person can have been charged, by what is public, in each period, if limits
             of analysts did not count; see ``charged_in_all``.
         charged_by_scope: the same in each scope, whether or not it is limited; but not of a person who came back after
             an erasure, whose whole total counts in each.
-        came_back: whether somebody returned after an erasure.
-        datasets: that were declared, by name, each in its last version.
     """
 
     terms: RecordedTerms

@@ -113,16 +113,11 @@ class RecordedTerms:
     """Terms that a ledger was made for. Public.
 
     Fields:
-        budget: of each person, units of the measure.
-        epsilon, delta: as the budget was given, if it was given so.
+        budget: of each person, units of the measure; epsilon and delta are as it was given.
         person: how accounts are named: BIGINT or VARCHAR; with periods VARCHAR, or HUGEINT for numbers of units.
-        accounts: how accounts are kept.
-        measure: what is counted.
         keys_delta: what all questions for keys that are not public may cost in delta; None for no such questions.
         pseudonyms: by which the key of keyed hashes is known; None where people are named as in the data.
-        periods: each of which brings everybody a budget; None: there is one for good.
         names: with periods, how the data name people: BIGINT or VARCHAR.
-        spelling: which spellings of a text name one person: exact, nfc or caseless.
     """
 
     budget: int

@@ -49,7 +49,7 @@ def price_of(clip_steps: int, noise: float, *, pure: bool) -> int:
 
 
 def units_per_step(noise: float, *, pure: bool) -> float:
-    """Price of a squared step of Gaussian noise (rho), or a step of Laplace noise (epsilon), above one rounded product."""
+    """Price of a squared step of Gaussian noise (rho), or a step of Laplace noise (epsilon), above one rounded use."""
     steps = Fraction(noise * STEPS)
     return nextafter(nextafter(float(Fraction(MEASURE) / (steps if pure else 2 * steps**2)) * (1 + 1e-15), inf), inf)
 
