@@ -63,14 +63,7 @@ class Counts:
 
 
 def weekly_counts(observe: Callable[[int, int], None]) -> Counts:
-    """Ask for the number of customers of each week, through a session with its ledger on disk.
-
-    Args:
-        observe: called with the weeks that are done and their number.
-
-    Raises:
-        MissingExtra: DuckDB is not installed.
-    """
+    """Ask for the number of customers of each week, with a ledger on disk; ``observe`` gets the weeks done, and all."""
     from almoner import filters
     from almoner.queries import People, Session, Table
 
@@ -315,11 +308,7 @@ def _print(counts: Counts, results: _Results, private: list[str]) -> None:
 
 
 def difference(plain: Sequence[float], accounts: Sequence[float]) -> tuple[float, float | None]:
-    """(Mean with accounts minus mean without, half of its 95 % interval) in points; None: one run each has none.
-
-    Args:
-        plain, accounts: accuracies in percent, as many of each; every run has noise of its own (Student's t).
-    """
+    """(Mean with accounts minus mean without, half of its 95 % interval), in points; None where each ran once."""
     from scipy import special
 
     runs, gained = len(plain), float(np.mean(accounts) - np.mean(plain))

@@ -324,11 +324,7 @@ class Consumer(Uncopyable):
         return entry
 
     def _terms(self, transaction: Transaction, price: int) -> dict[str, Any]:
-        """The price, analyst and purpose for ``Transaction.admit``: the price, or less if nobody can have so much left.
-
-        Raises:
-            BudgetExceeded: by public facts alone, nobody has anything left.
-        """
+        """Terms for ``Transaction.admit``, at a price that somebody can have left, by public facts."""
         left = transaction.most(self._analyst, self._purpose)
         if left <= 0:
             raise exceeded(price, self._ledger.budget_units, 0, self._ledger.symbol)
@@ -346,10 +342,7 @@ class Consumer(Uncopyable):
         return not self.settled and now is not None and (now.claim, now.updates) == (self.claim, self.number)
 
     def _refuse_other_training(self, now: ConsumerState | None, order: str) -> None:
-        """Refuse a key that is not that of an open training whose claim is among the earlier ones.
-
-        Other people than it was begun with, or these in another order, are refused too: its accounts go by numbers.
-        """
+        """Refuse a key that is no open training's with an earlier claim; and other people, as accounts go by order."""
         if now is None or (now.kind, now.analyst, now.purpose) != ("training", self._analyst, self._purpose):
             self._refuse("was used for another question, training, analyst or purpose: choose another")
         if now.state != "open":
@@ -423,11 +416,7 @@ def _is_within(units: Units, most: Units) -> bool:
 
 
 def _named(ledger: Ledger, people: Sequence[object]) -> list[Person]:
-    """The names of people as the ledger keeps them.
-
-    Raises:
-        ArgumentError: two of them are one person there.
-    """
+    """The names of people as the ledger keeps them; ArgumentError where two of them are one person there."""
     names = ledger.people(people)
     if len(set(names)) < len(names):
         raise ArgumentError("people: two of them are one person in this ledger: give each person once")
@@ -445,14 +434,7 @@ def _offered_as(ledger: Ledger, people: Sequence[Person]) -> list[object]:
 def with_people(
     ledger: Ledger, people: Sequence[Person], units: int | Units, work: Callable[[Transaction, Offer], Result]
 ) -> Result:
-    """Do the work of one transaction with an offer of these units for each of these people.
-
-    Args:
-        ledger: open; if a transaction of it is open, the work is a part of that.
-        people: (n,) different names, private.
-        units: (n,) or one number for all, private.
-        work: as for ``Ledger.answer``.
-    """
+    """Do the work of one transaction, as ``Ledger.answer``, with an offer of units for each of these private people."""
     store = ledger.store
     with store.lock:
         workspace = store.workspace

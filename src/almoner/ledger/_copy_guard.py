@@ -38,17 +38,10 @@ def newest(store: Store) -> Head:
 
 
 def witness_to_record(store: Store, known: str | None, path: Path | str | None, *, begin: bool) -> Path | None:
-    """The witness that the record has to name from now on; None where that says all.
+    """The witness that the record has to name from now on; None where ``known``, which it names, says all.
 
-    Args:
-        store: of the ledger, open.
-        known: the file that the record names; None for none.
-        path: of the witness that is asked for; None where none is.
-        begin: whether the ledger gets it, if it has none.
-
-    Raises:
-        ArgumentError: the ledger has another one.
-        LedgerError: the ledger has none and does not get this one; or this one saw another ledger, or a newer state.
+    With ``begin`` a ledger that has none gets it. An ArgumentError says that it has another one, a LedgerError that it
+    has none, or that this one saw another ledger or a newer state.
     """
     if path is None:
         return None
@@ -85,11 +78,7 @@ class Witness:
         self._path, self._store, self._ledger = path, store, store.name
 
     def begin(self) -> None:
-        """Make the file, with the ledger's first entry.
-
-        Raises:
-            LedgerError: it is there already, or cannot be made.
-        """
+        """Make the file, with the ledger's first entry; a LedgerError where it is there already, or cannot be made."""
         try:
             descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
         except FileExistsError:
@@ -104,9 +93,6 @@ class Witness:
         """Refuse a ledger that lacks what the witness saw; the witness catches up with a newer one.
 
         It is called at opening, and after each transaction before anything of it is revealed.
-
-        Raises:
-            LedgerError: the ledger is an older copy, or one of two copies that both went on; or the witness is missing.
         """
         last = newest(self._store)
         with _locked(self._path):

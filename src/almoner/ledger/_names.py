@@ -32,13 +32,7 @@ _CHECKED = b"\xffthe key of a ledger"
 
 
 class Names:
-    """Names of people in the tables of a ledger. Private.
-
-    Args:
-        kind: how the data name them: BIGINT or VARCHAR; or the type of the numbers of units.
-        units: people in periods, whose numbers are stored in place of their names; None: names are stored.
-        key: of the keyed hashes; None: they are stored as the data name them.
-    """
+    """Names of people in a ledger's tables: as the data have them, keyed hashes, or numbers of ``units``. Private."""
 
     def __init__(self, kind: str, key: bytes | None = None, units: Periods | None = None) -> None:
         self._kind, self._key, self._units = kind, key, units
@@ -90,11 +84,7 @@ class Names:
 
 
 def new_key(path: Path) -> bytes:
-    """The key in a file, which is made if it is not there: for its owner alone.
-
-    Raises:
-        LedgerError: it cannot be made, or holds no key.
-    """
+    """The key in a file, which is made, for its owner alone, if it is not there."""
     try:
         first_file(path, secrets.token_hex(32) + "\n")
     except OSError as error:
@@ -103,11 +93,7 @@ def new_key(path: Path) -> bytes:
 
 
 def key_of(path: Path) -> bytes:
-    """The key in a file.
-
-    Raises:
-        LedgerError: it is missing, cannot be read, or holds no key.
-    """
+    """The key in a file; a LedgerError where it is missing, cannot be read, or holds none."""
     try:
         key = bytes.fromhex(path.read_text(encoding="ascii"))
     except FileNotFoundError:
@@ -135,11 +121,7 @@ def check_of(key: bytes) -> str:
 
 
 def checked_key(path: Path, check: str) -> bytes:
-    """The key in a file, if it is the one that a ledger says.
-
-    Raises:
-        ArgumentError: it is another ledger's.
-    """
+    """The key in a file, if it is the one that a ledger says; else an ArgumentError."""
     key = key_of(path)
     if not hmac.compare_digest(check_of(key), check):
         raise ArgumentError(f"pseudonyms={str(path)!r} holds another key than the one that this ledger was made with")

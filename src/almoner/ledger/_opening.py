@@ -38,11 +38,7 @@ def open_store(ledger: Path | str) -> Store:
 
 @contextmanager
 def closed_on_error(store: Store) -> Iterator[None]:
-    """Close a store where its ledger cannot be opened.
-
-    Raises:
-        LedgerError: the terms in its first entry cannot be read.
-    """
+    """Close a store whose ledger cannot be opened; a LedgerError where its first entry does not say the terms."""
     try:
         yield
     except BaseException as error:
@@ -63,11 +59,7 @@ def create_in(
     pseudonyms: Path | None = None,
     witness: Path | str | None = None,
 ) -> None:
-    """Make a ledger that is not there, and the key of its pseudonyms, if it has them and the key is missing.
-
-    Raises:
-        LedgerError: it should be there: nobody said that it is new, or its witness has seen it.
-    """
+    """Make a ledger, unless nobody said that it is new, or its witness has seen it; and the key of its pseudonyms."""
     if witness is not None and Path(witness).exists():
         raise LedgerError(
             f"there is no ledger at {store.name}, but its witness {witness} is there: the ledger got lost. Restore a "

@@ -75,17 +75,8 @@ class Payment(NamedTuple):
     def refuse_uncertain(self, left: int, price: int, budget: int, symbol: str) -> None:
         """Refuse a question that a person cannot pay for who paid the highest price of every question so far.
 
-        With a pace of 2 or more it is enough if such a person can pay a part of it: that pace says that people are
-        shrunk, so that something is always left. A pace of 1 takes all that is left.
-
-        Args:
-            left: units that such a person has left, public.
-            price: units, public.
-            budget: of each person, units.
-            symbol: of the measure, for the message.
-
-        Raises:
-            BudgetExceeded: nothing is certain about how many people an answer would lack; by public facts alone.
+        With a pace of 2 or more it is enough if such a person, who has ``left`` units, can pay a part of it: that pace
+        says that people are shrunk, so that something is always left. A pace of 1 takes all that is left.
         """
         floor = self.floor(left, price)
         if floor >= price or (self.pace is not None and self.pace > 1 and floor > self.fixed):
@@ -101,13 +92,7 @@ class Payment(NamedTuple):
         return spent + min(price, self.allowed(most - spent))
 
     def sql(self, left: str, *, divide: str) -> PaymentSql:
-        """SQL of what a person pays.
-
-        Args:
-            left: SQL of the units that the person has left; ``c`` has the ``units`` that the contribution costs in full
-                and, where the question has a pace, the ``factor`` that it is multiplied by in any case.
-            divide: the engine's division of whole numbers.
-        """
+        """SQL of what a person pays who has ``left``, over ``c`` with full ``units`` and, with a pace, a ``factor``."""
         if self.pace is None:
             taken = f"c.units <= ({left}) - {self.fixed:d}"
             return PaymentSql(f"c.units + {self.fixed:d}", "c.units", "c.factor", taken)
@@ -116,11 +101,7 @@ class Payment(NamedTuple):
         return PaymentSql(f"{part} + {self.fixed:d}", part, self.factor_sql(part, "c"), f"{allowed} > 0")
 
     def mass_sql(self, price: int) -> str:
-        """SQL, over wanted and paid, of the mass missing from contributions of people who cannot pay in full.
-
-        In parts of which the longest contribution has ``MASS``; each person's are rounded up, and are ``MASS`` at most.
-        ``wanted`` is what a contribution costs in full, ``paid`` what was paid for it.
-        """
+        """SQL, over wanted and paid, of the mass missing from contributions, rounded up; the longest is ``MASS``."""
         worth = [f"{units} * 1e0 / {max(1, price - self.fixed):d}" for units in ("wanted", "paid")]
         wanted, paid = (f"least(1e0, {each})" if self.linear else f"sqrt(least(1e0, {each}))" for each in worth)
         return f"CAST(coalesce(sum(ceil({MASS:d} * ({wanted} - {paid}))), 0) AS BIGINT)"

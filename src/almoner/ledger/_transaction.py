@@ -20,13 +20,8 @@ class Admission:
     """Who takes part in a question, and under which terms it was admitted. Only ``people`` is private.
 
     Fields:
-        people: who takes part; ``people.rows`` is what was offered for them.
         key, analyst, purpose, reserved: as asked; an update of a stream has no key.
-        price, spare: units.
-        payment: how the question is paid for.
         floor: units, at most the price, that every person could still pay for the question.
-        scopes: the limited scopes that the question falls under.
-        delta: what it costs beside its price.
         periods: the first and the last that the question can be about; None for all.
     """
 

@@ -15,19 +15,9 @@ from almoner.ledger._names import Names, Person
 from almoner.ledger._payment import MASS, Payment
 
 __all__ = [
-    "MASS",
-    "AccountStore",
-    "AccountWriter",
-    "Admitted",
-    "Charge",
-    "Consistency",
-    "Extent",
-    "Offer",
-    "Payment",
-    "Share",
-    "Store",
-    "Verdicts",
-]
+    "MASS", "AccountStore", "AccountWriter", "Admitted", "Charge", "Consistency", "Extent", "Offer", "Payment", "Share",
+    "Store", "Verdicts",
+]  # fmt: skip
 
 Result = TypeVar("Result")
 

@@ -66,12 +66,7 @@ class Reply(NamedTuple):
 
 
 class AnalystApi:
-    """The questions of all analysts of a policy, over one open session.
-
-    Args:
-        policy: what is allowed.
-        session: the data holder's, with the policy applied to its ledger. Private.
-    """
+    """The questions of all analysts of a policy, over one open session, to whose ledger it is applied."""
 
     def __init__(self, policy: Policy, session: Session) -> None:
         self.policy, self.session = policy, session
@@ -84,11 +79,7 @@ class AnalystApi:
         self.worker = PaddedWorker(policy.file.service.step, publish=self._catch_up)
 
     def change_policy(self, policy: Policy) -> None:
-        """Take over another policy of the same data, ledger and ports; returns when it is in force.
-
-        Raises:
-            ArgumentError: something differs that a running service keeps, or is refused; the policy before is in force.
-        """
+        """Take over another policy of the same data, ledger and ports; returns when it is in force, or refuses it."""
         different = fixed_part(self.policy, policy)
         if different is not None:
             raise ArgumentError(f"{different} must be as before while the service runs: stop it, and start it again")
@@ -144,12 +135,7 @@ class AnalystApi:
         before.close()
 
     def renew_data(self) -> bool:
-        """Open the data again, on the ledger that is open, if a file of theirs is not what it was; whether it is done.
-
-        Raises:
-            DataError: a file is away, or the data could not be read before; questions are refused as before.
-            ArgumentError: the data do not fit the policy or the ledger any more.
-        """
+        """Open the data again, on the open ledger, if a file is not what it was; whether it is done."""
 
         def work() -> bool:
             before = self.session
@@ -174,11 +160,10 @@ class AnalystApi:
         return self.worker.submit("", work, padded=False).result()
 
     def data_state(self) -> dict[str, str]:
-        """The tables about which no question can be answered now, each with why; a change of it is logged.
+        """The tables about which no question can be answered now, each "away" or "changed"; a change of it is logged.
 
-        Returns:
-            By name: "away" or "changed" (see ``Session.changed_files``). Under "", "unfit": they could not be read for
-            a question, and none is answered until the service is started again.
+        Under "", "unfit": they could not be read for a question, and none is answered until the service is started
+        again.
         """
         session, before = self.session, self._state
         # what was closed can be opened again with all files as they were, and no others
@@ -376,10 +361,7 @@ def _today() -> date:
 
 
 class Rates:
-    """A bucket for each name, full at first: a minute's requests at once, and that rate on the whole.
-
-    Of more than ``_MOST_NAMES`` it forgets the one that was not heard of for longest.
-    """
+    """A bucket for each of at most ``_MOST_NAMES`` names: a minute's requests at once, and that rate on the whole."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -399,11 +381,7 @@ class Rates:
 
 
 class PublicState:
-    """The public facts about each analyst. Reading them never waits for the ledger; ``read`` and ``catch_up`` may.
-
-    Args:
-        views: each analyst's view of the session.
-    """
+    """The public facts about each analyst. Reading them never waits for the ledger; ``read`` and ``catch_up`` may."""
 
     def __init__(self, views: Mapping[str, Analyst]) -> None:
         self._views = views
@@ -482,10 +460,7 @@ class Metrics:
         return int(self._registry.get_sample_value(f"privacy_{name}_total", labels) or 0)
 
     def text(self, gauges: Iterable[tuple[str, str, float | Mapping[str, float]]]) -> bytes:
-        """All of it, with gauges beside it: name, about, and a number, or one for each analyst.
-
-        It leaves out the moments at which series began, which would be finer than a step of time.
-        """
+        """All of it, with gauges (name, about, numbers), but for when series began: that is finer than a step."""
         metrics = list(self._registry.collect())
         for name, about, value in gauges:
             labels = ["analyst"] if isinstance(value, Mapping) else []

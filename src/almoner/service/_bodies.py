@@ -214,11 +214,7 @@ def refusing(work: Callable[[], Result]) -> Result:
 
 
 def parsed(body: bytes) -> Any:
-    """A body as plain values.
-
-    Raises:
-        Refused: it is no JSON, has a name twice, a number that is not finite, or text that is no Unicode.
-    """
+    """A body as plain values; Refused where it is no strict JSON."""
     try:
         return json_values(body)
     except DataError as error:
@@ -227,11 +223,7 @@ def parsed(body: bytes) -> Any:
 
 @unquoted()
 def asked(values: object) -> Question:
-    """The question that plain values describe.
-
-    Raises:
-        Refused: they describe none; the message depends on them alone, and quotes none of them.
-    """
+    """The question that plain values describe; a refusal depends on them alone, and quotes none of them."""
     if not isinstance(values, dict):
         raise Refused(422, "question", "a question must be an object")
     try:
@@ -262,10 +254,7 @@ def quote_of(quoted: Quote) -> QuoteBody:
 
 
 def answer_of(answer: Answer, key: str, day: str, share: float) -> AnswerBody:
-    """An answer as plain values, with what it cost this time as a share of the budget.
-
-    Of times it tells the day alone: the record's are of the moment when an answer was made, before its step ended.
-    """
+    """An answer as plain values, with its cost as a share of the budget; of times the day alone, not the moment."""
     own = {"key": key, "day": day, "question": described(answer.question), "share": share}
     released = None if answer.earlier is None else answer.earlier[:10]
     body: AnswerBody = _filled(AnswerBody, answer, **own, released_on=released)

@@ -38,12 +38,9 @@ class _Work(NamedTuple):
 
 
 class PaddedWorker:
-    """A thread with a queue for each analyst, which take turns.
+    """A thread with a queue for each analyst, which take turns in steps of so many seconds.
 
-    Args:
-        step: seconds.
-        publish: called after each piece of work at the end of its step, before its result is told: what others may see
-            of it, they see from then on, and no sooner.
+    ``publish`` is called at the end of each step, before the result is told: others see what there is then, no sooner.
     """
 
     def __init__(self, step: float, *, publish: Callable[[], None] = lambda: None) -> None:
@@ -57,14 +54,7 @@ class PaddedWorker:
     def submit(
         self, whose: str, do: Callable[[], Result], *, padded: bool = True, told: Callable[[float], None] | None = None
     ) -> "Future[Result]":
-        """Queue a piece of work, which takes whole steps if it is padded.
-
-        Args: whose queue it waits in; ``told`` is, before the result, how many seconds the work took: whole steps.
-
-        Raises:
-            Busy: the queue is full.
-            Stopped: the service is being stopped.
-        """
+        """Queue work, padded to whole steps, whose seconds are ``told`` before the result; raises Busy or Stopped."""
         with self._changed:
             if self._stopping:
                 raise Stopped("the service is being stopped")

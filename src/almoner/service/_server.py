@@ -76,10 +76,7 @@ def opened(policy: Policy, *, create: bool = False) -> OpenService:
 
 
 class HeaderTimeout(H11Protocol):
-    """uvicorn's protocol, which closes connections on which no whole head of a request comes in time.
-
-    Else silent ones would take the places of others: uvicorn limits only the pause before the first byte.
-    """
+    """uvicorn's protocol, which closes connections that send no head of a request in time, to make room."""
 
     _headers: asyncio.TimerHandle | None = None
 

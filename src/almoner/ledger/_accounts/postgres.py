@@ -117,10 +117,7 @@ class _SentOffer:
         return refunded(self._server, f"pg_temp.{self._offered}", entry, of, scopes)
 
     def _take_back(self, offered: str, admitted: str, payment: Payment) -> None:
-        """Make the table of those admitted in the workspace, out of the numbers of their rows, or of all others.
-
-        What they pay comes back for those who pay for less than all of their contribution.
-        """
+        """Make the table of those admitted, with their pay, in the workspace, by their rows' numbers or all others'."""
         workspace = self._server.workspace
         sizes = f"SELECT (SELECT count(*) FROM {offered}), (SELECT count(*) FROM pg_temp.{admitted})"
         ((all_people, admitted_people),) = self._server.run(sizes)

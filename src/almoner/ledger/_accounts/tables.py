@@ -11,17 +11,9 @@ from almoner.ledger._record.terms import TABLES
 from almoner.ledger.interfaces import Charge, Consistency, Extent, Offer, Payment, PrivateNote, Share, Store
 
 __all__ = [
-    "AccountReader",
-    "TableAccounts",
-    "TableAdmitted",
-    "TableOffer",
-    "about_the_data",
-    "left_of",
-    "none",
-    "query_of",
-    "refunded",
-    "summed",
-]
+    "AccountReader", "TableAccounts", "TableAdmitted", "TableOffer", "about_the_data", "left_of", "none", "query_of",
+    "refunded", "summed",
+]  # fmt: skip
 
 
 class AccountReader:
@@ -135,11 +127,7 @@ class TableAccounts(AccountReader):
         return {}
 
     def merge(self, entry: int, questions: Collection[int]) -> PrivateNote:
-        """Put one charge per person, under this entry, in the place of those of these questions; inside a transaction.
-
-        Returns:
-            units and people of the charges that remain.
-        """
+        """Put one charge per person, under this entry, in the place of those of these questions; what it comes to."""
         run, merged = self._store.run, _under(questions)
         run(
             f"INSERT INTO ledger.charges SELECT {entry:d}, person, units FROM ({summed(merged)}) c "
@@ -152,15 +140,9 @@ class TableAccounts(AccountReader):
         return {"units": int(units), "people": int(people)}
 
     def merge_person(self, entry: int, person: Person, scopes: Collection[str]) -> PrivateNote:
-        """Put one charge under this entry in the place of all of a person's charges; inside a transaction.
+        """Put one charge under this entry in the place of all of a person's; its units.
 
-        Args:
-            entry: that erases the person.
-            person: whose charges they are.
-            scopes: that are limited. The total counts in each of them, since what it consists of is forgotten.
-
-        Returns:
-            units of the charge.
+        The total counts in each limited scope, since what it consists of is forgotten.
         """
         stored, run = self.stored(person), self._store.run
         ((units,),) = run("SELECT coalesce(sum(units), 0) FROM ledger.charges WHERE person = ?", [stored])
@@ -234,16 +216,7 @@ class TableAdmitted:
     """The people who take part, as a table of person, units and whether they are ``fresh``: without an account."""
 
     def __init__(self, store: Store, rows: str, table: str, paid: str, payment: Payment, *, order: str = "") -> None:
-        """Take what an offer found.
-
-        Args:
-            rows: SQL of the table in the workspace.
-            table: SQL of the same beside the accounts.
-            paid: SQL that gives, beside the accounts, what each person wanted to pay for, and paid; also who was not
-                admitted.
-            payment: how the question is paid for.
-            order: in which charges are written, as SQL.
-        """
+        """Take SQL of ``rows`` in the workspace, of their ``table`` beside the accounts, and of what all wanted, paid."""
         self.rows: object = rows
         self._run = store.run
         self._table, self._paid, self._payment, self._order = table, paid, payment, order
@@ -278,13 +251,7 @@ class TableAdmitted:
 
 
 def refunded(store: Store, remains: str, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
-    """Give back what an entry reserved beside what remains.
-
-    Args:
-        store: inside a transaction.
-        remains: SQL of a table of person (each once) and units, beside the accounts; units of 0 may be left out.
-        entry, of, scopes: as for ``Offer.refund``.
-    """
+    """Give back what an entry reserved beside what ``remains``, SQL of person (each once), units: ``Offer.refund``."""
     run = store.run
     more = (
         f"SELECT 1 FROM {remains} s LEFT JOIN ledger.charges c ON c.person = s.person AND c.question = {of:d} "
@@ -332,12 +299,7 @@ def about_the_data(store: Store) -> Iterator[None]:
 
 
 def left_of(most: int, shares: Iterable[Share], account: str) -> tuple[str, str, list[str]]:
-    """(Joins, what a person has left, parameters): the least over the budget and over limited shares, as SQL.
-
-    Args:
-        most, shares: as for ``Offer.admit``.
-        account: SQL of the person's stored name.
-    """
+    """(Joins, what an account has left, parameters): the least over the budget and limited shares, as SQL."""
     joins, left, scopes = "", [f"{most:d} - coalesce(a.spent, 0)"], []
     for place, (scope, of_scope) in enumerate(shares):
         joins += f" LEFT JOIN ledger.shares s{place} ON s{place}.person = {account} AND s{place}.scope = ?"

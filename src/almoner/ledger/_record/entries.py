@@ -87,14 +87,7 @@ def seal(before: str, number: int, public: str, private_digest: str) -> str:
 
 
 def sealed(number: int, before: str, public: Mapping[str, object], private: Mapping[str, object]) -> Row:
-    """An entry as a row of the record, filed under the key, analyst and purpose of its public part.
-
-    Args:
-        number: of the entry.
-        before: the hash of the entry before it.
-        public: what may be known, with its ``kind``.
-        private: what the data holder alone may know.
-    """
+    """An entry as a row of the record, filed under its public part, after the one with this hash; salted here."""
     shown = plain({**public, "time": datetime.now(UTC).isoformat(timespec="milliseconds")})
     hidden = plain({**private, "salt": secrets.token_hex(16)})  # so that the digest does not tell what it says
     return Row(number, *filed_under(public), shown, hidden, seal(before, number, shown, digest(hidden)))
@@ -108,14 +101,7 @@ def filed_under(public: Mapping[str, Any]) -> tuple[str, str | None, str | None,
 
 
 def read_rows(run: Run, where: str = "TRUE", parameters: Sequence[object] = (), *, answers: bool = True) -> list[Row]:
-    """Rows of the record in order.
-
-    Args:
-        run: executes SQL where the ledger is.
-        where, parameters: which rows.
-        answers: whether the public parts of answers are wanted in full; they may be long. Else only their terms are
-            read: price, pace, time and periods.
-    """
+    """Rows of the record in order; without ``answers``, which may be long, only their price, pace, time and periods."""
     public = "public" if answers else f"CASE WHEN kind = 'answered' THEN {_TERMS} ELSE public END"
     columns = COLUMNS.replace("public", public, 1)
     return [Row(*row) for row in run(f"SELECT {columns} FROM ledger.record WHERE {where} ORDER BY number", parameters)]

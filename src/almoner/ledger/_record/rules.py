@@ -26,16 +26,8 @@ from almoner.ledger._record.watch import Watch
 from almoner.ledger.interfaces import Charge, Payment, Share
 
 __all__ = [
-    "CHARGING",
-    "EVERYTHING",
-    "Allowance",
-    "Answered",
-    "ConsumerState",
-    "Rules",
-    "history",
-    "net_charges",
-    "scope_of",
-]
+    "CHARGING", "EVERYTHING", "Allowance", "Answered", "ConsumerState", "Rules", "history", "net_charges", "scope_of",
+]  # fmt: skip
 
 CHARGING = ("answered", "training", "settled", "update", "merged")
 """The kinds of entries that charge people, give something back, or stand for earlier ones that did."""
@@ -138,10 +130,7 @@ Places = tuple[int, int]
 
 
 class HighestCharge:
-    """The most units that any account of each period can have been charged. A ledger without periods has one for all.
-
-    It is kept for runs of periods with the same number of units.
-    """
+    """The most units that any account of each period can have been charged, by runs of periods with one number."""
 
     __slots__ = ("runs",)
 
@@ -154,12 +143,7 @@ class HighestCharge:
         return max(units for _, units in self._within(places))
 
     def charge(self, places: Places | None, after: Callable[[int], int]) -> None:
-        """Follow a question about these periods; about all for None.
-
-        Args:
-            places: of the periods.
-            after: the most that anybody has been charged afterwards who had been charged so much, or less, before.
-        """
+        """Follow a question about these periods, or all; ``after``: the most of those who had so much, or less."""
         if places is None:
             self.runs = [(start, after(units)) for start, units in self.runs]
             return
@@ -198,29 +182,18 @@ class Rules:
     """The state that the entries of a record lead to, read one by one in order. Private, because of ``gone``.
 
     Fields:
-        terms: of the ledger, once the first entry has been read.
-        number, hash: of the last entry read.
-        keys: under which entries are filed.
-        limits: units by scope.
-        earmarked: units set aside for questions to come, by key.
         asked: by scope, the numbers of the questions asked in it, whether or not it is limited; of trainings, the
             numbers of the entries that reserved and that gave back.
         consumers: trainings and streams by key, in the order in which they began. Private, because of the claims.
         erased: the people who were erased, with the number of the last entry that did it. Private.
         merged: by analyst and purpose, the last entry whose charges were merged with others.
         settled: for each entry that gave back, the number of the entry that had reserved.
-        watches: by scope, "" for all questions, the watch and the entry that began it.
-        spoke: the scopes whose watch spoke.
-        gone: the people who have left. Private.
-        witness: the file that remembers the newest entry, if there is one.
+        watches, spoke: by scope, "" for all questions, the watch and its entry; and those that spoke.
         accounts: the newest note of the accounts in force, if they are kept elsewhere. Private.
-        delta: what questions for keys have cost in delta, exactly.
         charged: the most units that any person can have been charged, by what is public, in each period, if limits
             of analysts did not count; see ``charged_in_all``.
         charged_by_scope: the same in each scope, whether or not it is limited; but not of a person who came back after
             an erasure, whose whole total counts in each.
-        came_back: whether somebody returned after an erasure.
-        datasets: that were declared, by name, each in its last version.
     """
 
     terms: RecordedTerms
@@ -293,11 +266,7 @@ class Rules:
                 worst.charge(places, lambda spent: spent + price)
 
     def places(self, periods: Sequence[str] | None) -> Places | None:
-        """The places of the first and the last period that a question can be about; None for all.
-
-        Raises:
-            ArgumentError: the ledger has no such periods.
-        """
+        """The places of the first and the last period that a question can be about; None for all."""
         if periods is None:
             return None
         if self.terms.periods is None:
@@ -406,10 +375,7 @@ class Rules:
         return min(most - worst.most(places) for most, worst in self._worst(allowance, self.charged))
 
     def left_by_period(self, analyst: str, purpose: str | None) -> dict[str, int]:
-        """Units, at least 0, that every person has left for a new question, by the first day of each run of periods.
-
-        Without periods, under "".
-        """
+        """Units, at least 0, that everybody has left for a new question, by the first day of each run of periods."""
         allowance = self.allowance(analyst=analyst, purpose=purpose, reserved=None)
         worst = self._worst(allowance, self.charged_in_all)
         starts = sorted({start for _, each in worst for start, _ in each.runs})
@@ -520,13 +486,7 @@ def history(rows: Iterable[Row]) -> Iterator[Answered]:
 
 
 def net_charges(run: Run, charges: Mapping[Person, Sequence[Charge]]) -> dict[Person, list[tuple[Entry, int]]]:
-    """Entries that charged these people, each with the units in the end: without what a training gave back. Private.
-
-    Args:
-        run: executes SQL where the ledger is.
-        charges: units by name of the account and number of the entry, as accounts keep them; what is given back is
-            below zero. Private.
-    """
+    """Entries that charged these people, with the units in the end: what a training gave back is below 0. Private."""
     charged = {name: dict(listed) for name, listed in charges.items()}
     listed = ", ".join(f"{number:d}" for number in sorted({n for each in charged.values() for n in each})) or "-1"
     entries = [row.entry() for row in read_rows(run, f"number IN ({listed})")]

@@ -113,16 +113,11 @@ class RecordedTerms:
     """Terms that a ledger was made for. Public.
 
     Fields:
-        budget: of each person, units of the measure.
-        epsilon, delta: as the budget was given, if it was given so.
+        budget: of each person, units of the measure; epsilon and delta are as it was given.
         person: how accounts are named: BIGINT or VARCHAR; with periods VARCHAR, or HUGEINT for numbers of units.
-        accounts: how accounts are kept.
-        measure: what is counted.
         keys_delta: what all questions for keys that are not public may cost in delta; None for no such questions.
         pseudonyms: by which the key of keyed hashes is known; None where people are named as in the data.
-        periods: each of which brings everybody a budget; None: there is one for good.
         names: with periods, how the data name people: BIGINT or VARCHAR.
-        spelling: which spellings of a text name one person: exact, nfc or caseless.
     """
 
     budget: int
@@ -139,11 +134,7 @@ class RecordedTerms:
 
     @classmethod
     def of(cls, terms: Terms, accounts: str) -> Self:
-        """The terms of a new ledger, whose accounts are kept so.
-
-        Raises:
-            LedgerError: a budget and a kind of names are missing.
-        """
+        """The terms of a new ledger, whose accounts are kept so; a LedgerError where something is missing."""
         if terms.budget is None or terms.person is None:
             raise LedgerError(
                 "a ledger that is not there cannot be made without a budget and a kind of names: "
@@ -263,13 +254,7 @@ class RecordedTerms:
         raise UnknownPerson(f"person: people are named by {NAMES[kind]}{bits} here")
 
     def refuse_other(self, name: str, terms: Terms, *, accounts: str | None = None) -> None:
-        """Refuse to open a ledger of these terms for other ones.
-
-        Args:
-            name: of the ledger.
-            terms: that are wanted; None in them is whatever the ledger was made for.
-            accounts: how accounts are kept there.
-        """
+        """Refuse to open a ledger of these terms, kept so, for other ones; None in them is whatever it was made for."""
         measure, units = (self.measure, self.budget) if terms.budget is None else counted(terms.budget)
         person = terms.person
         fields = [(name, getattr(terms, name)) for name in ("periods", "keys_delta", "spelling")]

@@ -153,10 +153,7 @@ class File:
                 fresh.unlink(missing_ok=True)
 
     def run(self, sql: str, parameters: Iterable[object] = ()) -> list[tuple[Any, ...]]:
-        """Execute SQL of our own making where the ledger is.
-
-        All of its rows are fetched before another thread has its turn: a connection keeps one result, the last.
-        """
+        """Execute SQL of our own making; all rows are fetched at once, as a connection keeps one result, the last."""
         with self.lock:
             return self.workspace.run(sql, parameters).fetchall()
 
@@ -191,11 +188,7 @@ class File:
             return work()
 
     def shrink(self) -> None:
-        """Write everything into a new file without gaps, which takes the place of the old one as a whole.
-
-        Raises:
-            LedgerError: there is no room, or the file cannot be replaced: the ledger is as it was, and closed.
-        """
+        """Write all into a new file without gaps, in the old one's place; on failure it is as it was, and is closed."""
         with self.lock:
             self._check_place()
             fresh, done = self._beside(".new"), False

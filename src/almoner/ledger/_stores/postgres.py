@@ -298,12 +298,7 @@ def read(ledger: str) -> tuple[str, str, str]:
 
 
 def connected(conninfo: str, name: str) -> Connection:
-    """A connection to a server on which nothing that was committed can be lost.
-
-    Args:
-        conninfo: what the driver takes.
-        name: of the ledger, for messages.
-    """
+    """A connection to a server on which nothing that was committed can be lost; messages have the ledger's ``name``."""
     connection: Connection | None = None
     reason = "the connection string makes no sense"
     with suppress(psycopg().Error, UnicodeError):

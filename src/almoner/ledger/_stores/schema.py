@@ -46,13 +46,7 @@ VERSION = STEPS[-1][0]
 
 
 def make(run: Run, first: Sequence[object], **spelling: str) -> None:
-    """Make the tables, and write the row of the record's first entry; inside a transaction of the caller's.
-
-    Args:
-        run: executes SQL with parameters.
-        first: the row.
-        spelling: how the engine spells the places of ``TABLES``; what is not given is left out.
-    """
+    """Make the tables, in the engine's ``spelling``, and the row of the first entry, in the caller's transaction."""
     places = dict.fromkeys(("key", "often", "scoped", "asked"), "")
     for statement in TABLES.format(**places | spelling).split(";"):
         if statement.strip():

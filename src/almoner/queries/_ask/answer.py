@@ -48,8 +48,8 @@ def same_question(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
 def expected_half_width(question: Question, released: Sequence[int] | None, noise: float | None = None) -> float | None:
     """Half the width of a 95 % interval, in the units of the answer: the mean over its numbers.
 
-    It depends on sums: None without ``released``, those of an earlier answer to the same question, in whole steps. The
-    standard deviation of the ``noise`` is in full rows; None for the question's own.
+    None where it depends on sums, and no ``released`` ones are given; ``noise``: in full rows, None for the question's
+    own.
     """
     if question.values() is not None or (question.width_varies and released is None):
         return None
@@ -357,11 +357,7 @@ def _places(numbers: Sequence[float | None]) -> Callable[[float], float]:
 
 
 def quote(question: Question, budget: int, *, left: int, released: Sequence[int] | None = None) -> Quote:
-    """Price and noise of a question, from public facts alone.
-
-    ``left`` is what is left of the ``budget``, at worst, both in units; ``released`` are the noisy sums of an earlier
-    answer to the same question.
-    """
+    """Price and noise of a question, from public facts alone; ``left`` of the budget at worst, both in units."""
     errors = {name: question.spread * scale for name, scale in question.scales().items()}
     quantile = NoiseBand(1.0, question.pure).z(1)
     return Quote(
@@ -390,11 +386,10 @@ def answer(
     keys: Sequence[Key] | None = None,
     floor: int | None = None,
 ) -> Answer:
-    """The answer that noisy sums give: the same for the same sums.
+    """The answer that noisy sums give: ``released`` are the sums, in whole steps, and the report on what was clipped.
 
-    ``released`` are the sums, in whole steps, and the report on what was clipped; ``complete`` is what a watch said;
-    ``keys`` name the groups, where the question lists none. Every person could still pay ``floor`` units for it, see
-    ``Payment.floor``; None where that is not known.
+    ``complete`` is what a watch said; ``keys`` name the groups, where the question lists none; ``floor``:
+    Payment.floor.
     """
     noise = NoiseBand(question.spread * STEPS / question.steps, question.pure)
     least = 0.0 if floor is None else least_share(question, floor)
@@ -441,11 +436,7 @@ def _in_table(estimand: str, question: Question) -> str:
 
 
 def _about_in_words(question: Question, *, everybody: bool, least: float, covered: bool) -> str:
-    """A sentence on what the intervals cover, and what they rest on.
-
-    ``everybody``: each person could certainly pay in full; ``least``: see ``least_share``; ``covered``: there are truth
-    intervals.
-    """
+    """A sentence on what the intervals cover (``covered``: there are truth intervals), and what they rest on."""
     if covered:
         declared = _declared(question)
         rests = f", if what was declared is right ({', '.join(declared)})" if declared else ""

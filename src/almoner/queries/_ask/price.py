@@ -49,11 +49,7 @@ _LIKELY = 400
 def best_clip(
     counts: Sequence[float], edges: Sequence[float], standard_error: float, noise: float, *, pure: bool
 ) -> float | None:
-    """The clip with the least expected squared error, by the model above.
-
-    Counts are noisy, of people in each bucket of lengths, whose edges are increasing, each a fixed power of two above
-    the one before; the standard error is of each count. ``noise`` is the standard deviation of the answer's noise, all
-    its numbers together, for a clip of 1; ``pure``: counts have Laplace noise, and not Gaussian noise.
+    """The clip with the least expected squared error, by the model above; ``noise`` is the answer's for a clip of 1.
 
     None where the counts are all within their noise: no bucket, and no 2, 4, 8, ... neighbours, stand out. If nobody is
     in any bucket, another answer has a probability of at most 0.001.
@@ -144,11 +140,7 @@ _ATTEMPTS = 20
 def with_error(asked: Question, *, pure: bool, budget: int, released: Sequence[int] | None) -> Question:
     """The question with the most noise at which the expected half-width is what ``error`` says.
 
-    ``released`` are the noisy sums of an earlier answer to the same question, if there is one; the budget is in units.
-
-    Raises:
-        ArgumentError: the error depends on what no earlier answer tells.
-        BudgetExceeded: it would cost more than each person's budget; the message says what could be had.
+    An ArgumentError says that it depends on what no earlier answer tells, a BudgetExceeded what could be had instead.
     """
     wanted = _half_width(asked, pure, released)
     trial = _at_some_price(asked, pure)
@@ -261,8 +253,7 @@ def _chosen_clip(asked: Question, release: Question, released: Sequence[int]) ->
 def _chosen_bounds(asked: Question, release: Question, released: Sequence[int]) -> dict[str, Any] | None:
     """The bounds with the least expected squared error if each person had one entry; None if the release is all noise.
 
-    At the price of the question that paid for the release, so that later questions at other prices get the same bounds,
-    and the same lengths.
+    At the price of the question that paid for the release, so that later ones get the same bounds and lengths.
     """
     factor = CLIP_SHARE / (1 - CLIP_SHARE)
     noise = release.spread * (factor if release.pure else sqrt(factor))
@@ -288,11 +279,9 @@ Choose = Callable[[Question, Question, Sequence[int]], dict[str, Any] | None]
 def with_auto(asked: Question, key: str, who: Who, release: Release) -> Question:
     """The question with its bounds, then its clip, chosen, at what its price leaves.
 
-    Each release that a choice is made by takes ``CLIP_SHARE`` of the price of the question that first needs it. It is
-    stored under a key of its own, and serves the analyst's later questions for nothing.
-
-    ``release`` finds the entry under a key, or answers the question under it; then the entry must say ``first_for``:
-    the key of the question that pays.
+    Each release that a choice is made by takes ``CLIP_SHARE`` of the price of the question that first needs it (which
+    its entry says as ``first_for``), is stored under a key of its own, and serves the analyst's later questions for
+    nothing.
     """
     some: dict[str, Any] = {"epsilon": 1.0} if asked.pure else {"sigma": 1.0}  # contributions are about one row at most
     if asked.auto_bounds():

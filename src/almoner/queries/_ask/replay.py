@@ -24,10 +24,9 @@ ALL = ""
 def replayed(ledger: Ledger, rows: Engine) -> Finding:
     """Charge every question again, and find whether the charges are the ledger's, to the unit.
 
-    Where charges were merged, those of all questions up to the last merged one are taken from the ledger: what single
-    people had spent before each of them is not known any more. Where the ledger has data sets, questions about others
-    than those of the rows are taken from the ledger, too. So is what trainings and streams were charged and gave back:
-    only their trainers have the records.
+    Taken from the ledger are those up to the last that were merged, since what single people had spent before is not
+    known any more, those about data sets of other rows, and those of trainings and streams, whose trainers alone have
+    the records.
     """
     what = "charging every question again from the data gives the same accounts"
     if merged := ledger.entries("merged"):
@@ -87,10 +86,7 @@ class _Others:
 
 
 class _Again:
-    """The charges and sums so far, in the ledger's workspace; sums are kept of the limited scopes.
-
-    What erased people were charged before is taken over at once, in every scope, and no earlier question charges them.
-    """
+    """The charges and sums so far, in the workspace, of limited scopes too; those of erased people come at once."""
 
     def __init__(self, ledger: Ledger, rows: Engine, limited: Collection[str], erased: Collection[Entry]) -> None:
         self._ledger, self._rows, self._limited = ledger, rows, limited

@@ -89,10 +89,7 @@ def check_table(**tables: object) -> None:
 
 
 def keys_by_column(by: object) -> tuple[tuple[str, tuple[Key, ...]], ...]:
-    """{column: keys} as tuples; dates as text; each key once.
-
-    None are returned for those that the data set declares: ``by="country"``, ``["country"]`` and ``{"country": None}``.
-    """
+    """{column: keys} as tuples, dates as text; None for keys that are left to the data set, as in ``by="country"``."""
     if isinstance(by, str):
         by = {by: None}
     elif isinstance(by, list | tuple) and by and all(isinstance(each, str) for each in by):

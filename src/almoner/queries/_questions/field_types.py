@@ -45,10 +45,7 @@ def target(error: object) -> Target:
 
 
 def check_auto(clip: object, most: float | None, *, sigma: object, error: object) -> None:
-    """Refuse "auto" where there is nothing to choose, or no price to weigh it by.
-
-    ``most`` is the longest that a contribution to a group can be by what the question is; None for no such bound.
-    """
+    """Refuse "auto" where nothing is to be chosen (``most``: a contribution's longest is known), or no price weighs."""
     if clip == "auto" and most is not None:
         raise ArgumentError("clip='auto': nobody counts for more than one full row here; leave clip= out")
     if sigma is not None or error is not None:

@@ -42,10 +42,7 @@ class NoiseBand:
         return self.standard_error * self.z(intervals)
 
     def quantile(self, tail: float, *errors: float) -> float:
-        """Value that a weighted sum of independent numbers, or minus the sum, exceeds with at most this probability.
-
-        The tail is at most 0.025; ``errors`` are the standard error of each, in any unit, which is that of the result.
-        """
+        """Value that a sum of numbers of these standard errors exceeds with at most this probability, up to 0.025."""
         return _tail_of_noise(self.pure, tail) * hypot(*errors)
 
     def z(self, intervals: int) -> float:
@@ -76,9 +73,8 @@ def around(value: float, margin: float) -> Interval:
 class Whole:
     """Unclipped total of one group, but for noise and for what a pace took away. Public.
 
-    ``parts`` are the noisy coordinates of the answer plus those of the report, in units of the largest entry in a row;
-    ``answered`` those of the answer alone. Without noise, parts are the sum over people of their whole contribution,
-    each times a factor of its own between ``least``, in (0, 1], and 1.
+    ``parts`` are the noisy coordinates of answer plus report, in units of the largest entry in a row, ``answered``
+    those of the answer: over people, their contributions times factors between ``least``, in (0, 1], and 1.
     """
 
     parts: list[float]

@@ -49,10 +49,7 @@ def price_of(clip_steps: int, noise: float, *, pure: bool) -> int:
 
 
 def units_per_step(noise: float, *, pure: bool) -> float:
-    """Price of one squared step under Gaussian noise, in units of rho, or of one step under Laplace noise, of epsilon.
-
-    It is above the exact number, also after one product with it is rounded.
-    """
+    """Price of a squared step of Gaussian noise (rho), or a step of Laplace noise (epsilon), above one rounded use."""
     steps = Fraction(noise * STEPS)
     return nextafter(nextafter(float(Fraction(MEASURE) / (steps if pure else 2 * steps**2)) * (1 + 1e-15), inf), inf)
 
@@ -138,10 +135,7 @@ class BinFactor:
         return found
 
     def error(self, level: float, edge: int) -> float:
-        """Standard error of (the count below an edge, of 1 to b) - level * (all), in that of a released number.
-
-        Source: docs/proofs/running-counts.md, Theorem 2.
-        """
+        """Noise of (count below an edge) - level * (all), in a number's; docs/proofs/running-counts.md, Theorem 2."""
         own, whole = float(self._own[edge - 1]), float(self._own[-1])
         return sqrt(max(0.0, own - 2 * level * self._shared[edge] + level**2 * whole)) * (1 + 1e-9)
 

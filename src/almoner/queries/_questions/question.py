@@ -385,10 +385,7 @@ def report_of(asked: Question, clip: float) -> tuple[float, Fraction, float]:
 
 
 def best_share(excess: float, *, pure: bool) -> float:
-    """The share of a price for the report, at which an interval of a count without the clip is shortest.
-
-    ``excess`` is how far beyond the clip a person may be, in clips, > 0.
-    """
+    """The price's share for the report at which a count's interval is shortest; ``excess`` over the clip, in clips."""
 
     def width(share: float) -> float:
         noise = 1 / (1 - share) if pure else 1 / sqrt(1 - share)
@@ -451,8 +448,7 @@ def _paid_share(asked: Question, floor: int) -> float:
 def turn_of(scale: float, *, pure: bool) -> tuple[float, float]:
     """(The share of a contribution below which it shrinks together with its report, what it costs there).
 
-    Where less is left of a contribution, more is in the report. The cost is a share of that of the whole contribution,
-    squared if lengths are L2 norms. ``scale`` is that of the report; 0 for none.
+    The cost is a share of that of the whole contribution, squared if lengths are L2 norms.
     """
     if not scale:
         return 1.0, 1.0

@@ -56,10 +56,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The product of two entries, each clipped, moved and scaled with power 1: the sum over a person's rows.
-
-    If both entries are per person, it is the mean over the rows. Rows without one of them count for no coordinate.
-    """
+    """The product of two entries of power 1: the sum over a person's rows, or, both per person, the mean over them."""
 
     first: Entry
     second: Entry
@@ -77,12 +74,9 @@ class Matching:
 class Bins:
     """A cell for each bin of a column, instead of one for each group; rows without the entry are in none.
 
-    Edges are increasing; the outer bins also take what is beyond them. Where a question is about lengths, the cells are
-    of each person's whole contribution to another one, in full rows.
-
-    Fields:
-        per: row: each row is 1 in its bin; person: each of a person's rows is 1/(their number in the group), rounded
-            down to whole steps; total: 1 in the bin of the total of the person's entries in the group.
+    Edges are increasing; the outer bins also take what is beyond them. By ``per`` it is each row that is 1 in its bin,
+    each of a person's rows 1/(their number in the group), rounded down to whole steps, or 1 in the bin of the person's
+    total.
     """
 
     column: str
@@ -110,10 +104,9 @@ class KeyCells:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The different values of a column that each person has, instead of sums over rows.
+    """The different values of a column, at most ``most`` of a person in all groups together, by that person's rows.
 
-    Of one person at most ``most``, in all groups together; which ones follows from that person's rows alone. With
-    ``people`` the people with each value are counted; else the different values in each group.
+    With ``people`` the people with each value are counted; else the different values in each group.
     """
 
     column: str

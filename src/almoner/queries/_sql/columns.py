@@ -107,10 +107,7 @@ _CHECKED = {"number text": "finite", "date text": "dated"}
 
 
 class FilterCompiler:
-    """Expressions as SQL over the alias ``d``, given the kinds of the columns (whole, number, text, bool, date, time).
-
-    Types are checked here, against the kinds of the columns; nothing here can fail on an entry.
-    """
+    """Expressions as SQL over the alias ``d``: types are checked by the kinds of columns, and no entry fails."""
 
     def __init__(self, kinds: Mapping[str, str], dialect: Dialect, name: str = "where") -> None:
         self.kinds = kinds

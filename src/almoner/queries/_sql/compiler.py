@@ -189,10 +189,7 @@ class Compiler:
         self._plans: dict[str, Compiled] = {}
 
     def plan(self, question: Question, described: Mapping[str, object]) -> Compiled:
-        """The statements of a question, ``described`` as plain values; refuses one that does not fit the columns.
-
-        Questions that are equal to Python may differ as plain values: to it 1 and True are the same.
-        """
+        """The statements of a question, found by its plain values: to Python, not to SQL, 1 and True are the same."""
         key = repr(described)
         plan = self._plans.get(key)
         if plan is None:

@@ -66,10 +66,7 @@ def person_total(coordinate: Coordinate, place: int, steps: int, sql: Dialect) -
 
 
 def binned_rows(bins: Bins, who: str, group: str, source: str, value: str, sql: Dialect) -> str:
-    """Rows with person and cell, one cell for each bin of each group; per person also the number ``n`` of the group.
-
-    ``who``, ``group`` and ``value`` are SQL of whose row it is, its group's number, and its entry.
-    """
+    """Rows with person and cell, one cell for each bin of each group; per person also the number ``n`` of the group."""
     width = bins.cells
     if bins.per == "total":
         # totals are added up in a power of two: whole numbers below 2^32 exactly, if the edges are
@@ -104,11 +101,7 @@ def place_between(value: str, edges: Sequence[float]) -> str:
 def coordinates_of(
     question: Question, kinds: Mapping[str, str], sql: Dialect
 ) -> tuple[list[str], list[str], list[str], list[object]]:
-    """(Units, totals, tests, parameters) of a question's coordinates; refuses columns that do not hold numbers.
-
-    Whole steps in a row; aggregates of a person's rows in a group, with a place for {only}; conditions on rows; and the
-    parameters of the units, in their order.
-    """
+    """(Whole steps in a row, totals over a person's rows with a place for {only}, tests on rows, parameters)."""
     units, totals, parameters = list[str](), list[str](), list[object]()
     for coordinate in question.row():
         match coordinate:

@@ -33,10 +33,9 @@ class Sql:
 
 
 def filled(template: str, *pieces: Sql, bound: str) -> Sql:
-    """A template with pieces in its places {0}, {1}.
+    """A template with pieces in its places {0}, {1}, each of which brings its parameters.
 
-    A piece that stands in several places brings its parameters each time; a long one is computed once, under a name, so
-    that functions inside of each other stay short; none where ``bound``, the dialect's way to name a value, is empty.
+    A long one that stands in several places is computed once, under a name (``bound``), so that SQL stays short.
     """
     listed = list(Formatter().parse(template))
     for place, piece in enumerate(pieces):
@@ -255,10 +254,7 @@ def duckdb_dialect(columns: Iterable[str]) -> Dialect:
 
 
 def like_regex(pattern: str, middle: str) -> str:
-    """A ``like`` pattern as a regular expression without a letter of its author's: each part at its first place.
-
-    ``middle`` is the template of one that skips to the first place of {}, in time linear in a text's length.
-    """
+    """A ``like`` pattern as a regular expression; ``middle`` is one that skips to the first {} in linear time."""
     letters = {letter: r"[\s\S]" if letter == "_" else rf"\x{{{ord(letter):x}}}" for letter in pattern}
     first, *others = ["".join(map(letters.__getitem__, part)) for part in pattern.split("%")]
     if not others:

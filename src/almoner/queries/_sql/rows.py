@@ -28,11 +28,7 @@ __all__ = ["Joined", "People", "PeopleTable", "PublicTable", "Relation", "Schema
 
 @dataclass(frozen=True, slots=True)
 class PeopleTable:
-    """A table of people's rows, as an engine has it; all as SQL.
-
-    Rows have no alias, columns and ``who``, which is NULL for nobody, are over the alias d. ``kinds`` are of the
-    columns that questions may use; ``one_row``: it was declared that each person has at most one row.
-    """
+    """A table of people's rows: columns and ``who``, which is NULL for nobody, are SQL over the alias d."""
 
     rows: str
     kinds: Mapping[str, str]
@@ -43,11 +39,7 @@ class PeopleTable:
 
 @dataclass(frozen=True, slots=True)
 class PublicTable:
-    """A table that holds nobody's data, as an engine has it, with at most one row for each key.
-
-    ``key`` names the row, and ``on`` is the column of people's rows that holds it, of a question's table or
-    table.column.
-    """
+    """A table of nobody's data: ``key`` names its row, ``on`` is the column of people's rows that holds the key."""
 
     rows: str
     kinds: Mapping[str, str]
@@ -58,10 +50,7 @@ class PublicTable:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The tables of a session by name: of people, the first of which is a question's that names none, and public ones.
-
-    ``named``: the data holder gave names to the tables of people; else there is one of them.
-    """
+    """The tables of a session, where given by name: of people, of which the first is the default; and public ones."""
 
     people: Mapping[str, PeopleTable]
     public: Mapping[str, PublicTable]
@@ -84,10 +73,7 @@ _KEY = "joined_key"
 
 @dataclass(frozen=True, slots=True)
 class _Join:
-    """A table to join: its key as SQL over the alias d of its rows, and what that must equal, over d of rows so far.
-
-    ``columns`` were asked for: each name of ours, and the column over the alias d of the table's rows.
-    """
+    """A table to join by a key over d of its rows, equal to one over d of the rows so far; columns asked for."""
 
     table: PeopleTable | PublicTable
     found_by: str
@@ -137,10 +123,7 @@ class _Kinds(Mapping[str, str]):
 
 
 class Joined(_Kinds):
-    """The kinds of the columns of a table of people and of all that can be joined to it, by name.
-
-    A column of another table is joined when it is first looked up; ``rows`` has all that were.
-    """
+    """The kinds of the columns of a table of people, and of all that is joined to it when it is looked up."""
 
     def __init__(self, schema: Schema, name: str, dialect: Dialect) -> None:
         self.name = name
@@ -367,10 +350,7 @@ _RANGED = ("whole", "number", "date", "time")
 
 
 class Relation(_Kinds):
-    """The kinds of columns and expressions over one source of rows, by what names them.
-
-    An expression becomes a column of its own when it is first looked up; ``source`` gives the rows with all of them.
-    """
+    """The kinds of columns, and of expressions, which become columns of ``source`` when they are looked up."""
 
     def __init__(self, people: People | Joined, dialect: Dialect) -> None:
         """Start from rows of people."""

@@ -50,11 +50,7 @@ class ViewCheck:
 def _compared(
     connection: Any, view: str, person: str, source: str, whole: str, *, sample: int, seconds: float
 ) -> ViewCheck:
-    """Run the view over the rows of one person at a time, and compare with that person's rows of the whole view.
-
-    ``source`` is the name of the rows that were given, ``whole`` that of the view over them. A DataError, where a
-    person's rows differ, holds no entry.
-    """
+    """Run the view ``whole`` over the rows of one person at a time, and compare; a DataError says no entry."""
     library = duckdb()
     timer = Timer(seconds, connection.interrupt)
     compared = 0
@@ -144,10 +140,7 @@ def _cure(unread: list[Misfit]) -> str:
 
 
 def on_terms(given: list[TableInput], terms: Terms) -> list[TableInput]:
-    """The tables, with the periods of the rows of the only one of people, and the spelling by which they are named.
-
-    Unsupported where there are several, or the rows are in a plugin's engine, which need not have a normal form C.
-    """
+    """The tables with periods, of the only one of people, and the spelling; neither is for a plugin's rows."""
     if terms.periods is not None and sum(each.person is not None for each in given) > 1:
         raise Unsupported("periods: several tables of people can't be joined by person and period: make one of them")
     if terms.periods is not None or terms.spelling not in (None, EXACT):
@@ -165,9 +158,7 @@ CHECK_SECONDS = 5.0
 def prepared(given: list[TableInput]) -> tuple[str, list[TableInput], dict[str | None, ViewCheck]]:
     """(How the data name people, the tables, what checks of views came to).
 
-    Rows of short CSV files and of public tables are read once, here. An ArgumentError says that a column is missing or
-    of the wrong kind, a DataError that what was declared of a table does not hold, that no entry of a column can be
-    read as its type, or that a view mixes people.
+    Rows of short CSV files and of public tables are read once, here; what does not fit what was declared is refused.
     """
     for plugin in filter(None, (plugin_of(each.data) for each in given)):
         for each in given:
@@ -209,10 +200,7 @@ def prepared(given: list[TableInput]) -> tuple[str, list[TableInput], dict[str |
 def view_checked(
     connection: Any, given: TableInput, place: int, *, sample: int, seconds: float, view: str | None = None
 ) -> ViewCheck:
-    """Check the view of a table, or another one, ``view``, over the rows that questions see of it.
-
-    It is checked for a ``sample`` of people, drawn at random; after these seconds the check stops, and says so.
-    """
+    """Check the view of a table, or another, for a ``sample`` of people, drawn at random, in at most these seconds."""
     whole, source = sources.view_name(place), sources.view_name(place, "source")
     sql = given.reading.view
     if view is not None:

@@ -30,11 +30,9 @@ _Identity = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Files to be read as one table, each as it is when this is made.
+    """Files to be read as one table, as they are when this is made; no folder where they were named one by one.
 
-    A file is what it was while its device, inode, size and time of change are the same. A file that is moved away and
-    back is what it was; a copy of it in its place is another one. Files that come into the folder later do not belong;
-    it is None where they were named one by one.
+    A file is what it was while its device, inode, size and time of change are the same; later files do not belong.
     """
 
     shown: Path
@@ -224,10 +222,7 @@ class _Unfit(DataError):
 def load_csv(
     connection: Any, files: CsvFiles, types: Mapping[str, str] | None, person: str | None, *, load: bool, table: str
 ) -> list[Misfit]:
-    """Make a table of this name; count what does not fit a type that was given, PRIVATE, where types are not guessed.
-
-    Without ``load`` it has no rows, nothing is counted, and only the type of ``person`` is certain.
-    """
+    """Make a table, without rows where not ``load``; count what does not fit types that were given, PRIVATE."""
     if types is None:
         _load_guessing(connection, files, person, load=load, table=table)
         return []
@@ -281,10 +276,7 @@ def _misfits(
 
 
 def _load_guessing(connection: Any, files: CsvFiles, person: str | None, *, load: bool, table: str) -> None:
-    """Load each column with the first type that all of its entries fit; text, where none does or none is there.
-
-    The first rows say what is likely. Where a later entry does not fit, all rows are read once more to find what does.
-    """
+    """Load each column with the first type that all entries fit: likely by the first rows, certain by all; or text."""
     names = files.names.values()
     stream = files.batches()
     begin = list(islice(stream, 1))

@@ -85,8 +85,7 @@ def _asked() -> list[tuple[str, str]]:
 def typed(connection: Any, rows: str, types: Mapping[str, str] | None, misfits: list[Misfit] | None) -> str:
     """Rows as SQL whose columns of text are read as these types; entries that are spelled otherwise are missing.
 
-    ``misfits`` gets what the entries of these columns come to, PRIVATE; None where nobody counts them. A column that is
-    not there, or has another type of its own, is refused.
+    ``misfits`` gets what entries come to, PRIVATE. A column that is not there, or has another type, is refused.
     """
     kinds = _kinds(connection, rows) if types else {}
     read = {}
@@ -109,10 +108,9 @@ def typed(connection: Any, rows: str, types: Mapping[str, str] | None, misfits: 
 
 
 def unread_by_view(connection: Any, source: str, whole: str) -> list[Misfit]:
-    """The columns of text that a view reads as another type under their name, where that can be told. PRIVATE.
+    """The columns of text that a view reads as another type under their name, and entries it cannot read. PRIVATE.
 
-    How many entries cannot be read is told where the view keeps the number of rows; else that none can, where it has
-    rows. ``source`` is the name of the table that the view ``whole`` is over.
+    They are counted where the view keeps the number of rows; else only that none can be read is told.
     """
     before, after = _kinds(connection, f"FROM {source}"), _kinds(connection, f"FROM {whole}")
     cast = [name for name, kind in before.items() if kind == "text" != after.get(name, "text")]
@@ -207,10 +205,9 @@ def attach(
 ) -> dict[str, str]:
     """Make the view ``data`` and return the kind of each of its columns.
 
-    ``data`` are a path, a pattern, a list of paths, or what ``found``, ``as_arrow`` or ``loaded`` returned. All files
-    of a folder must have the column ``person``, or none; a view says itself whose rows are. With ``load`` the rows of
-    CSV files are wanted; else only their columns, of which that of ``person`` has the type that all of its entries fit.
-    ``misfits`` gets the columns with a type that were read, and how many of their entries cannot be, PRIVATE.
+    All files of a folder must have the column ``person``, or none; a view says itself whose rows are. Without ``load``
+    CSV files give their columns alone, of which ``person`` has the type that all entries fit. ``misfits``: PRIVATE
+    counts.
     """
     view, described, problem = options.view, None, "data: cannot be read as a table"
     check_engine()
@@ -270,11 +267,7 @@ def person_type(
     csv: bool = False,
     cure: Callable[[str, str, Any], str] = cure_of,
 ) -> str:
-    """BIGINT or VARCHAR: how accounts name people, by the person's column. Two entries are two names.
-
-    ``types`` are the engine's names of the columns' types, ``cure`` is its line to write; ``csv``: entries are texts,
-    whose types may be given.
-    """
+    """BIGINT or VARCHAR: how accounts name people; ``cure`` is the engine's line to write; ``csv``: types can be."""
     if person not in kinds:
         raise ArgumentError(f"person={person!r} is no column of {of}, which has {', '.join(kinds)}")
     kind, sql_type = kinds[person], types[person]
@@ -292,10 +285,7 @@ def person_type(
 
 
 def as_arrow(data: object, *, person: str, table: str | None = None) -> "Table":
-    """A table of pandas, Polars, Arrow or a DuckDB connection as an Arrow table; a stream of rows is read once, here.
-
-    Where pandas made numbers with a point of whole numbers of people, because some are missing, they are whole again.
-    """
+    """A table in memory, or of a connection, in Arrow; people's numbers of which pandas made floats are whole."""
     with _extras.need("pyarrow", extra="queries"):
         import pyarrow
     if type(data).__name__ == "DuckDBPyConnection":

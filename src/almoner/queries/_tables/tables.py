@@ -25,11 +25,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TableInput:
-    """A table of people, or a public one, as the data holder gave it; see ``Table``, ``Lookup`` and ``PublicTable``.
+    """A table of people, or a public one (no ``person``), as the data holder gave it; see ``Table``, ``Lookup``.
 
-    ``person`` is None in public tables; ``periods`` and ``spelling`` are of the ledger. ``files`` are as they were when
-    the session was opened; None for rows from elsewhere. ``misfits`` are the columns with a type, and how many entries
-    cannot be read, private; None where they were not counted yet.
+    ``files`` are as they were when the session was opened; None for rows from elsewhere. ``misfits`` are the columns
+    with a type, and how many entries cannot be read, private; None where they were not counted yet.
     """
 
     name: str | None

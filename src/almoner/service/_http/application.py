@@ -69,11 +69,7 @@ def problem(refused: Refused) -> Response:
 
 
 async def body_of(request: Request, kind: str = "application/json") -> bytes:
-    """The body of a request, of one kind, that is not too long and comes soon.
-
-    Raises:
-        Refused: it is not so.
-    """
+    """The body of a request, of one kind, that is not too long and comes soon; others are Refused."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != kind:
         raise Refused(415, "type", f"the body must be of type {kind}")
     length = request.headers.get("content-length", "0")

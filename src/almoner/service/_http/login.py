@@ -39,10 +39,7 @@ def in_force(policy: Policy) -> dict[str, str]:
 
 
 class Visit(NamedTuple):
-    """A visit to the pages. Its cookie holds the name, the number and a fingerprint of its token's hash, signed.
-
-    The number is random; every form of the visit must send back ``form``, a signature of it.
-    """
+    """A visit to the pages: its cookie has name, number and a fingerprint of the token, signed; forms have ``form``."""
 
     name: str
     number: str
@@ -53,15 +50,8 @@ class Visits:
     """Visits as signed cookies: they go on when the service is started again, and at others that have its folder.
 
     The folder is for its owner alone. It has the file ``keys``, a line for each key, of which the last signs and all
-    are taken; and for each visit that was ended before its time an empty file of its number.
-
-    Args:
-        cookie: its name.
-        policy: says where the folder is, and whether browsers send cookies over https alone.
-        tokens: gives the hash of the token that is in force for a name; another one than at the login ends a visit.
-
-    Raises:
-        ArgumentError: the folder cannot be used.
+    are taken; and for each visit that was ended before its time an empty file of its number. A visit also ends when
+    ``tokens`` gives another hash for its name than at the login.
     """
 
     def __init__(self, cookie: str, policy: Policy, tokens: Callable[[str], str | None]) -> None:

@@ -45,10 +45,7 @@ def _schemas() -> dict[str, Any]:
 
 
 def _ease(fields: dict[str, Any]) -> None:
-    """Say defaults in words, and words beside numbers as lists of one: the same to a reader.
-
-    Generators of clients take what has a default for always there, and a text beside a number for that one text.
-    """
+    """Say defaults in words, and words beside numbers as lists of one: generators of clients misread others."""
     for field in fields.values():
         default = field.pop("default", None)
         if default:

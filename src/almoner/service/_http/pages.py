@@ -42,14 +42,7 @@ Page = Callable[[Visit, Any, Fields], Awaitable[Response]]
 
 
 class _Pages:
-    """Pages behind a login with a token.
-
-    Args:
-        api: has the policy and the limits.
-        cookie: name of the cookie of a visit.
-        hashes: gives the hashes of the tokens that are in force, by names.
-        unknown, title, label: words on a token that is refused, and on the page that asks for one.
-    """
+    """Pages behind a login with a token, by the hashes in force; ``unknown`` and ``words`` are said at the login."""
 
     def __init__(
         self, api: AnalystApi, cookie: str, hashes: Callable[[], Mapping[str, str]], unknown: str, **words: str
@@ -254,11 +247,7 @@ def _spans(answer: Answer, most: int, *, zero: bool = False) -> list[dict[str, s
 
 
 async def _fields(request: Request) -> dict[str, str]:
-    """The fields of a form that was sent from a page of ours, each once.
-
-    Raises:
-        Refused: it was sent from elsewhere, or is no form.
-    """
+    """The fields of a form, each once; Refused where it was sent from elsewhere, or is no form."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is None and origin is not None:  # an older browser, or no https
         site = "same-origin" if urlsplit(origin).netloc == request.headers.get("host") else "cross-site"
