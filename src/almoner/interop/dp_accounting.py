@@ -25,7 +25,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
 from math import expm1, fsum, inf, log1p, nextafter, sqrt
-from numbers import Integral
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -141,9 +140,8 @@ def accountant(notion: str = "tightest", *, null_records: bool = False) -> "Priv
             if type(event) is _events().ComposedDpEvent:
                 found = (self._maybe_compose(part, count, do_compose) for part in event.events)
                 return next((refused for refused in found if refused is not None), None)
-            if type(event) is _events().SelfComposedDpEvent and isinstance(event.count, Integral) and event.count >= 0:
-                times = count * int(event.count)
-                return self._maybe_compose(event.event, times, do_compose) if event.count else None
+            if type(event) is _events().SelfComposedDpEvent and isinstance(event.count, int) and event.count >= 0:
+                return self._maybe_compose(event.event, count * event.count, do_compose) if event.count else None
             try:
                 mechanism = None if _exposes(event) else _read(_without_idle(event), null_records=null_records)
                 if mechanism is not None:
