@@ -1,7 +1,8 @@
 """Log the questions that tests of others ask the accountants of dp_accounting, and ask ours the same."""
 
+import logging
 import unittest
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, suppress
 from importlib import import_module
 from io import StringIO
 from math import inf, isfinite
@@ -75,6 +76,7 @@ def floor(event: Any, delta: float) -> float:
 
 def log_tests(modules: tuple[str, ...]) -> None:
     """Run the tests of modules with a logger."""
+    logging.disable()
     for kind in (RdpAccountant, PLDAccountant):
         logged(kind, "get_epsilon")
         logged(kind, "get_delta")
@@ -85,24 +87,33 @@ def log_tests(modules: tuple[str, ...]) -> None:
 
 
 def ask_all(name: str) -> None:
-    """Ask our accountant what was logged, and print how its answers compare."""
+    """Ask our accountant what was logged, and print how its answers compare; Ctrl-C prints what there is."""
     tally, other = Tally(name), 0
-    for kind, method, event, relation, target, answer in list(asked.values()):
-        nulls = relation is NeighboringRelation.REPLACE_SPECIAL
-        delta, theirs = (target, answer) if method == "get_epsilon" else (answer, target)
-        if not (nulls or relation is NeighboringRelation.ADD_OR_REMOVE_ONE) or not 0 <= delta <= 1 or not theirs >= 0:
-            other += 1
-            continue
-        try:
-            with limit(SECONDS):
-                ours, seconds = timed(lambda: accountant(null_records=nulls).compose(event).get_epsilon(delta))
-        except (AlmonerError, dp_accounting.UnsupportedEventError, TooLong, ValueError) as refused:
-            tally.refuse(f"{type(event).__name__}: {refused}"[-150:])
-            continue
-        with limit(10 * SECONDS):
-            _, slow = timed(lambda: kind(neighboring_relation=relation).compose(event).get_epsilon(delta))
-        judge = floor(event, delta) if isfinite(ours) and not nulls and 0 < delta < 1 else -inf
-        question = f"{kind.__name__}.{method}({target!r}) of {event}"[:200]
-        tally.add(question, ours, theirs, floor=judge, time=seconds / slow)
+    try:
+        for question in list(asked.values()):
+            other += ask(tally, *question)
+    except KeyboardInterrupt:
+        print("stopped")
     tally.show()
     print(f"  not asked: {other} about replaced records, or with an answer that is no epsilon or delta")
+
+
+def ask(tally: Tally, kind: Any, method: str, event: Any, relation: Any, target: float, answer: float) -> bool:
+    """Ask one question; True if it has no answer here by its nature."""
+    nulls = relation is NeighboringRelation.REPLACE_SPECIAL
+    delta, theirs = (target, answer) if method == "get_epsilon" else (answer, target)
+    if not (nulls or relation is NeighboringRelation.ADD_OR_REMOVE_ONE) or not 0 <= delta <= 1 or not theirs >= 0:
+        return True
+    try:
+        with limit(SECONDS):
+            ours, seconds = timed(lambda: accountant(null_records=nulls).compose(event).get_epsilon(delta))
+    except (AlmonerError, dp_accounting.UnsupportedEventError, TooLong, ValueError) as refused:
+        tally.refuse(f"{type(event).__name__}: {refused}"[-150:])
+        return False
+    ratio = None
+    with suppress(TooLong), limit(SECONDS):
+        _, slow = timed(lambda: kind(neighboring_relation=relation).compose(event).get_epsilon(delta))
+        ratio = seconds / slow
+    judge = floor(event, delta) if isfinite(ours) and not nulls and 0 < delta < 1 else -inf
+    tally.add(f"{kind.__name__}.{method}({target!r}) of {event}"[:200], ours, theirs, floor=judge, time=ratio)
+    return False

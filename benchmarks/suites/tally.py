@@ -75,7 +75,9 @@ class Tally:
     def show(self) -> None:
         """Print the counts, then what is looser, refused or below."""
         counts = ", ".join(f"{name} {self.counts[name]}" for name in ("agree", "tighter", "looser", "refused"))
-        print(f"{self.name}: {sum(self.counts.values())} questions: {counts}; {self.judged} judged, below {len(self.below)}")
+        print(
+            f"{self.name}: {sum(self.counts.values())} questions: {counts}; {self.judged} judged, below {len(self.below)}"
+        )
         if self.ratios:
             print(f"  median time, ours by theirs: {median(self.ratios):.3g}; worst {max(self.ratios):.3g}")
         for ratio, line in sorted(self.looser, reverse=True)[:20]:
