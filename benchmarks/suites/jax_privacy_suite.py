@@ -16,8 +16,8 @@ package.__path__ = [str(Path(sys.argv[1]) / "jax_privacy")]
 sys.modules |= {"jax_privacy": package, "jax": MagicMock(), "jax.numpy": MagicMock()}
 sys.path.insert(0, str(Path(sys.argv[1]) / "tests"))
 
-import accounting_test
-from asked import ask_all, log_tests
+import accounting_test  # noqa: E402 - of the suite
+from asked import ask_all, log_tests  # noqa: E402
 
 del sys.modules["jax"], sys.modules["jax.numpy"]  # others ask whether it is loaded
 

@@ -9,7 +9,6 @@ advantages, and one minus the error rate; the judge is the formula of Gaussian n
 import logging
 import sys
 from math import inf
-from pathlib import Path
 
 sys.path.insert(0, sys.argv[1])
 
@@ -49,45 +48,54 @@ def optimistic(noise: float, rate: float, steps: int) -> float:
     return float((one if steps == 1 else one.self_compose(steps)).get_delta_for_epsilon(0)) - 1e-9
 
 
+def advantage(noise: float, rate: float, steps: int) -> float:
+    """Our advantage of a training."""
+    return meaning.of(run_of(noise, rate, steps)).advantage
+
+
+def power(promise: mechanisms.Mechanism, alpha: float) -> float:
+    """One minus our error rate."""
+    return 1 - float(tradeoff.of(promise, points=POINTS).beta(alpha))
+
+
 def risks(tally: Tally) -> None:
-    """Advantages and error rates of the trainings, and of one promise in (epsilon, delta)."""
-    for noise, rate, steps in RUNS:
-        asked = f"noise {noise:g}, rate {rate:g}, {steps} steps"
-        theirs, slow = timed(lambda: dpsgd.get_advantage_for_dpsgd(noise, rate, steps, grid_step=1e-3))
-        ours, quick = timed(lambda: meaning.of(run_of(noise, rate, steps)).advantage)
-        floor = optimistic(noise, rate, steps)
-        tally.add(f"advantage of {asked}", ours, theirs, floor=floor, time=quick / slow)
-        curve = tradeoff.of(run_of(noise, rate, steps), points=POINTS)
+    """Advantages and error rates of the trainings, and of promises in (epsilon, delta)."""
+    for run in RUNS:
+        asked = f"noise {run[0]:g}, rate {run[1]:g}, {run[2]} steps"
+        theirs, slow = timed(dpsgd.get_advantage_for_dpsgd, *run, grid_step=1e-3)
+        ours, quick = timed(advantage, *run)
+        tally.add(f"advantage of {asked}", ours, theirs, floor=optimistic(*run), time=quick / slow)
         for alpha in ALPHAS:
-            theirs, slow = timed(lambda: 1 - beta_of(noise, rate, steps, alpha))
-            ours, quick = timed(lambda: 1 - float(curve.beta(alpha)))
-            floor = 1 - float(conversions.get_beta_for_mu(1 / noise, alpha)) - 1e-9 if (rate, steps) == (1, 1) else -inf
-            tally.add(f"power at {alpha} of {asked}", ours, theirs, floor=floor, time=quick / slow)
+            beta, slow = timed(beta_of, *run, alpha)
+            ours, quick = timed(power, run_of(*run), alpha)
+            exact = 1 - float(conversions.get_beta_for_mu(1 / run[0], alpha)) - 1e-9
+            floor = exact if run[1:] == (1, 1) else -inf
+            tally.add(f"power at {alpha} of {asked}", ours, 1 - beta, floor=floor, time=quick / slow)
     for epsilon, delta in ((1.0, 0.001), (0.1, 1e-5), (4.0, 0.01)):
-        promise = mechanisms.Approximate(epsilon, delta)
+        promise, asked = mechanisms.Approximate(epsilon, delta), f"({epsilon:g}, {delta:g})"
         theirs = float(conversions.get_advantage_for_epsilon_delta(epsilon, delta))
-        asked = f"({epsilon:g}, {delta:g})"
         tally.add(f"advantage of {asked}", meaning.of(promise).advantage, theirs, floor=theirs * (1 - 1e-9))
         for alpha in (*ALPHAS, 0.8):
             theirs = 1 - float(conversions.get_beta_for_epsilon_delta(epsilon, delta, alpha))
-            ours = 1 - float(tradeoff.of(promise, points=POINTS).beta(alpha))
-            tally.add(f"power at {alpha} of {asked}", ours, theirs, floor=theirs * (1 - 1e-9))
+            tally.add(f"power at {alpha} of {asked}", power(promise, alpha), theirs, floor=theirs * (1 - 1e-9))
+
+
+def least_noise(alpha: float, beta: float, rate: float, steps: int) -> float:
+    """Our least noise for an error rate."""
+
+    def enough(noise: float) -> bool:
+        return float(tradeoff.of(run_of(noise, rate, steps), points=128).beta(alpha)) >= beta
+
+    return _search.least(enough, near=1.0, tolerance=1e-3)
 
 
 def noises(tally: Tally) -> None:
-    """The least noise for an error rate."""
-    for alpha, beta, rate, steps in ((0.1, 0.33, 0.001, 10_000), (0.1, 0.5, 0.001, 10_000), (0.1, 0.7, 0.001, 10_000)):
-
-        def enough(noise: float) -> bool:
-            return float(tradeoff.of(run_of(noise, rate, steps), points=128).beta(alpha)) >= beta
-
-        theirs, slow = timed(
-            lambda: dpsgd.find_noise_multiplier_for_err_rates(
-                alpha=alpha, beta=beta, sample_rate=rate, num_steps=steps, beta_error=2e-3, grid_step=1e-3
-            )
-        )
-        ours, quick = timed(lambda: _search.least(enough, near=1.0, tolerance=1e-3))
-        tally.add(f"noise for beta {beta} at alpha {alpha}", ours, theirs, time=quick / slow)
+    """The least noise for error rates."""
+    find = dpsgd.find_noise_multiplier_for_err_rates
+    for beta in (0.33, 0.5, 0.7):
+        theirs, slow = timed(find, 0.1, beta, 0.001, 10_000, beta_error=2e-3, grid_step=1e-3)
+        ours, quick = timed(least_noise, 0.1, beta, 0.001, 10_000)
+        tally.add(f"noise for beta {beta} at alpha 0.1", ours, theirs, time=quick / slow)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import inf
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 NEAR = 0.01
 """Relative difference up to which two answers agree."""
@@ -33,10 +34,10 @@ def limit(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def timed(ask: Callable[[], float]) -> tuple[float, float]:
+def timed(ask: Callable[..., float], *values: Any, **options: Any) -> tuple[float, float]:
     """An answer, and the seconds that it took."""
     start = perf_counter()
-    answer = ask()
+    answer = ask(*values, **options)
     return answer, perf_counter() - start
 
 
@@ -75,9 +76,8 @@ class Tally:
     def show(self) -> None:
         """Print the counts, then what is looser, refused or below."""
         counts = ", ".join(f"{name} {self.counts[name]}" for name in ("agree", "tighter", "looser", "refused"))
-        print(
-            f"{self.name}: {sum(self.counts.values())} questions: {counts}; {self.judged} judged, below {len(self.below)}"
-        )
+        asked = sum(self.counts.values())
+        print(f"{self.name}: {asked} questions: {counts}; {self.judged} judged, below {len(self.below)}")
         if self.ratios:
             print(f"  median time, ours by theirs: {median(self.ratios):.3g}; worst {max(self.ratios):.3g}")
         for ratio, line in sorted(self.looser, reverse=True)[:20]:
