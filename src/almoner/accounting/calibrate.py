@@ -198,9 +198,13 @@ def least(
             return False
         return budget.admits(made)
 
-    number = _search.least(fits, near=near, tolerance=_FIXED_TOLERANCE, low=low, high=high)
+    return _least(fits, "of the run", near=near, tolerance=_FIXED_TOLERANCE, low=low, high=high)
+
+
+def _least(fits: Callable[[float], bool], what: str, *, high: float, **search: float) -> float:
+    number = _search.least(fits, high=high, **search)
     if number == inf:
-        raise CalibrationFailed(f"no number makes the run fit into epsilon={epsilon!r} at delta={delta!r}")
+        raise CalibrationFailed(f"no number {what} up to {high:g} is enough")
     return number
 
 
@@ -355,10 +359,8 @@ def _least_noise(
     def fits(noise: float) -> bool:
         return budget.admits(mechanisms.Repeated(mechanisms.gaussian_step(noise, clip, sample_rate), count))
 
-    noise = _search.least(fits, near=near * clip, tolerance=tolerance, low=1e-3 * clip, high=1e6 * clip)
-    if noise == inf:
-        raise CalibrationFailed(f"{count} steps do not fit with any noise multiplier up to 1e6")
-    return noise
+    bounds = {"near": near * clip, "low": 1e-3 * clip, "high": 1e6 * clip}
+    return _least(fits, f"for the noise of {count} steps", tolerance=tolerance, **bounds)
 
 
 def _check_budget(budget: object) -> None:

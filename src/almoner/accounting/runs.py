@@ -76,12 +76,8 @@ class RunFile(Model):
 
 
 _NEAR: dict[str, tuple[float, float, float]] = {
-    "sigma": (1e-3, 1.0, 1e9),
-    "scale": (1e-3, 1.0, 1e9),
-    "sensitivity": (1e-9, 1.0, 1e9),
-    "epsilon": (1e-3, 1.0, 1e9),
-    "eta": (1e-3, 1.0, 1e9),
-    "rho": (1e-9, 1.0, 1e12),
+    **dict.fromkeys(("sigma", "scale", "epsilon", "eta"), (1e-3, 1.0, 1e9)),
+    **dict.fromkeys(("sensitivity", "rho"), (1e-9, 1.0, 1e12)),
     "delta": (1.0, 1e6, 1e18),
     "sample_rate": (1.0, 100.0, 1e12),
     "runs": (1e-6, 0.1, 1.0),
@@ -94,15 +90,15 @@ class Found:
     """The unknown number of a run. Every field is public.
 
     Attributes:
-        field: the place in the file.
-        number: the least noise, or the most of what costs: evaluated, and within a budget.
-        run: the mechanisms with that number.
+        field: its place in the file.
+        number: the least noise, or the most of what costs.
+        run: with that number.
         epsilon: of the run, fixed in advance.
     """
 
     field: str
     number: float
-    run: mechanisms.Mechanism
+    run: mechanisms.Composed
     epsilon: float
 
 
@@ -124,12 +120,12 @@ class Run:
 
     def mechanism(self, number: float | None = None) -> mechanisms.Composed:
         """All of them, one after the other, with a number in the place of the unknown one."""
-        if (number is None) != (self.unknown is None):
-            least = "there is no unknown number" if self.unknown is None else f"{_told(self.unknown)} is unknown"
-            cure = 'write "?" for it' if self.unknown is None else "`almoner calibrate` finds it; or write a number"
-            raise ArgumentError(f"{least}: {cure}")
         made = list(self.known)
         if self.unknown is not None:
+            if number is None:
+                raise ArgumentError(
+                    f"{_told(self.unknown)} is unknown: `almoner calibrate` finds it; or write a number"
+                )
             at = int(self.unknown[1])
             made[at] = _made(_with(self.parts[at], self.unknown[2:], number), f"mechanisms.{at}")
         return mechanisms.Composed(tuple(each for each in made if each is not None))
@@ -148,34 +144,34 @@ class Run:
         """
         if self.unknown is None:
             raise ArgumentError('no number is unknown: write "?" in the place of one, such as sigma = "?"')
-        *_, name = self.unknown
         asked: Any = {"epsilon": epsilon, "delta": delta}
-        number: float
+        *_, name = self.unknown
         if name == "count":
-            number = calibrate.most_rounds(self.mechanism, **asked)
+            number: float = calibrate.most_rounds(self.mechanism, **asked)
+        elif name in ("sigma", "scale"):
+            number = calibrate.least(self.mechanism, **self._range(), **asked)
         else:
-            low, near, high = (each * self._unit() for each in _NEAR[str(name)])
-            if name in ("sigma", "scale"):
-                number = calibrate.least(self.mechanism, low=low, near=near, high=high, **asked)
-            else:
-                at_most = 1.0 if name in ("delta", "sample_rate") else inf
+            most = 1.0 if name in ("delta", "sample_rate") else inf
 
-                def of_inverse(inverse: float) -> mechanisms.Mechanism:
-                    return self.mechanism(min(at_most, 1 / inverse))
+            def of_inverse(inverse: float) -> mechanisms.Mechanism:
+                return self.mechanism(min(most, 1 / inverse))
 
-                number = min(at_most, 1 / calibrate.least(of_inverse, low=low, near=near, high=high, **asked))
+            number = min(most, 1 / calibrate.least(of_inverse, **self._range(), **asked))
         run = self.mechanism(number)
         return Found(_told(self.unknown), number, run, tightest(run, delta=delta).epsilon)
 
-    def _unit(self) -> float:
-        """The number that the unknown one is relative to."""
-        *_, name = self.unknown or ("",)
-        beside: Any = self.parts[int(self.unknown[1])] if self.unknown else {}
-        for step in (self.unknown or ())[2:-1]:
+    def _range(self) -> dict[str, float]:
+        """Where the unknown number is looked for, or its inverse; noise in units of the sensitivity, and that of it."""
+        _, at, *inside, name = self.unknown or ("", 0, "")
+        beside: Any = self.parts[int(at)]
+        for step in inside:
             beside = beside[step]
+        unit = 1.0
         if name in ("sigma", "scale"):
-            return float(beside.get("sensitivity", 1.0))
-        return 1 / float(beside.get("sigma", beside.get("scale", 1.0))) if name == "sensitivity" else 1.0
+            unit = float(beside.get("sensitivity", 1.0))
+        elif name == "sensitivity":
+            unit = 1 / float(beside.get("sigma", beside.get("scale", 1.0)))
+        return dict(zip(("low", "near", "high"), (each * unit for each in _NEAR[str(name)]), strict=True))
 
 
 def read(path: Path) -> Run:
@@ -227,7 +223,6 @@ def of(values: Mapping[str, Any], *, folder: Path = Path()) -> Run:
 
 
 def _values(path: Path) -> Any:
-    """The values of a file."""
     if path.suffix.lower() != ".json":
         return toml(path)
     try:
@@ -269,7 +264,6 @@ def _with(value: Any, place: Place, number: Any) -> Any:
 
 
 def _made(part: Mapping[str, Any], where: str) -> mechanisms.Mechanism:
-    """The mechanism of an entry."""
     own = dict(part)
     count = 1 if part["kind"] == "Repeated" else own.pop("count", 1)
     try:

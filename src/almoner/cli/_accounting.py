@@ -115,9 +115,9 @@ def _asked(
 
         _check_alone(noise_multiplier, sampling)
         listed = read(file)
-        parts = zip(listed.names, listed.mechanism().mechanisms, strict=True)
-        described = [{"name": name, **mechanisms.to_fields(each)} for name, each in parts]
-        return listed.mechanism(), 1, {"mechanisms": described}
+        run = listed.mechanism()
+        parts = zip(listed.names, run.mechanisms, strict=True)
+        return run, 1, {"mechanisms": [{"name": name, **mechanisms.to_fields(each)} for name, each in parts]}
     if noise_multiplier is None:
         raise ArgumentError("--noise-multiplier is missing; or give a file that lists mechanisms")
     _check.noise(noise_multiplier=noise_multiplier)
