@@ -284,9 +284,10 @@ Day = Annotated[date, Rule("a date, such as 2027-01-01, without quotes")]
 
 @cache
 def model_of(kind: Any, /, **other: Any) -> type[Model]:
-    """Model of the fields of a data class, but for those that are another type here: of a text, that text alone."""
+    """Model of the fields of a data class; of others a type, a text (that text alone), or a type and a default."""
     takes: dict[str, Any] = {each.name: (each.type, _default(each)) for each in fields(kind) if each.init}
-    takes |= {name: (Literal[each] if isinstance(each, str) else each, ...) for name, each in other.items()}
+    for name, each in other.items():
+        takes[name] = each if isinstance(each, tuple) else (Literal[each] if isinstance(each, str) else each, ...)
     return create_model(kind.__name__, __base__=Model, __doc__=None, **takes)
 
 

@@ -109,13 +109,50 @@ def test_broken_parameters_are_refused(event):
 
 
 @pytest.mark.parametrize(
-    "mechanism", [mechanisms.Pure(0.1), mechanisms.Approximate(0.1, 1e-9), mechanisms.RandomizedResponse(1.0)]
+    "mechanism",
+    [
+        mechanisms.Renyi((2.0,), (0.1,)),
+        mechanisms.DominatingPair((0.75, 0.25), (0.25, 0.75)),
+        mechanisms.BestOf(mechanisms.Gaussian(9.0), 3.0, -0.5),
+    ],
 )
 def test_mechanisms_without_an_event_are_refused_by_name(mechanism):
     """to_event invents no event, at any depth."""
     for each in (mechanism, mechanisms.Composed((mechanisms.Repeated(mechanism, 2),))):
         with pytest.raises(Unsupported, match=type(mechanism).__name__):
             to_event(each)
+
+
+WRITTEN = [
+    mechanisms.Pure(0.7),
+    mechanisms.RandomizedResponse(0.7),
+    mechanisms.Approximate(0.7, 0.0),
+    mechanisms.Exponential(0.7),
+    mechanisms.DiscreteGaussian(2.0),
+    mechanisms.Repeated(mechanisms.Composed((mechanisms.Exponential(0.2), mechanisms.Zcdp(0.01))), 3),
+]
+
+
+@pytest.mark.parametrize("mechanism", WRITTEN, ids=repr)
+def test_an_event_that_is_written_costs_what_the_mechanism_does(mechanism):
+    """Read back it costs no less at any order, and at most a millionth more, but for exponential ones."""
+    own, back = (np.asarray(renyi.values(each, ORDERS)) for each in (mechanism, from_event(to_event(mechanism))))
+    assert np.all(back >= own * (1 - 1e-15))
+    if "Exponential" not in repr(mechanism):
+        np.testing.assert_allclose(back, own, rtol=1e-6)
+
+
+def test_a_pure_mechanism_is_written_as_its_worst_case():
+    """Their own distribution of the event has the delta of a randomised response; that of Laplace noise is below it."""
+    distributions = pytest.importorskip("dp_accounting.pld")
+    for epsilon, at in ((0.5, 0.2), (1.5, 0.3), (1.5, 1.4)):
+        exact = (np.exp(epsilon) - np.exp(at)) / (1 + np.exp(epsilon))
+        found, wrong = (
+            distributions.PLDAccountant().compose(event).get_delta(at)
+            for event in (to_event(mechanisms.Pure(epsilon)), dp_event.LaplaceDpEvent(1 / epsilon))
+        )
+        assert wrong < exact * 0.95
+        assert exact * (1 - 1e-9) <= found <= exact * 1.001
 
 
 def test_noise_multipliers_are_rounded_down():
@@ -441,6 +478,13 @@ def test_events_of_later_versions_are_read(monkeypatch):
     assert from_event(PermuteAndFlipDpEvent(0.4)) == mechanisms.Pure(0.4)
     sampled = from_event(dp_event.PoissonSampledDpEvent(0.1, PermuteAndFlipDpEvent(0.4)))
     assert sampled.epsilon == pytest.approx(log1p(0.1 * expm1(0.4)))
+    for written in (
+        mechanisms.Approximate(0.3, 1e-6),
+        mechanisms.DiscreteGaussian(3.0, 2.0),
+        mechanisms.Exponential(0.4),
+    ):
+        assert from_event(to_event(written)) == written
+    assert from_event(to_event(mechanisms.PDP(0.3, 1e-6))) == mechanisms.Approximate(0.3, 1e-6)
     assert accountant("zcdp").compose(DiscreteGaussianDpEvent(0.0, 1.0)).get_epsilon(1e-6) == inf
     for wrong in (EpsilonDeltaDpEvent(-1.0, 0.0), DiscreteGaussianDpEvent(-1.0), PermuteAndFlipDpEvent(nan)):
         with pytest.raises(ArgumentError):

@@ -4,9 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from almoner.accounting import answers, calibrate, certificates, compare, meaning
+    from almoner.accounting import answers, calibrate, certificates, compare, meaning, runs
 
-__all__ = ["answers", "calibrate", "certificates", "compare", "meaning"]
+__all__ = ["answers", "calibrate", "certificates", "compare", "meaning", "runs"]
 
 
 def __getattr__(name: str) -> object:

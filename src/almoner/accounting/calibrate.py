@@ -13,6 +13,7 @@ A budget is described by a fresh filter; nothing is charged to it. What is left 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import exp, inf, log, log1p
 from typing import Protocol
 
@@ -24,7 +25,7 @@ from almoner.curves._totals import tightest
 from almoner.errors import ArgumentError, CalibrationFailed, Unsupported
 from almoner.filters import Filter
 
-__all__ = ["Calibration", "by_filter", "in_advance", "sigma", "steps"]
+__all__ = ["Calibration", "by_filter", "in_advance", "least", "most_rounds", "sigma", "steps"]
 
 _MOST_STEPS = 2**40
 _MOST_NOISE = 1e60  # that a mechanism may have
@@ -129,18 +130,82 @@ def steps(budget: _Asked, mechanism: mechanisms.Mechanism) -> int:
     Source: the filter's own.
     """
     _check_budget(budget)
+    return _most_rounds(budget.admits, partial(mechanisms.Repeated, mechanism), f"{mechanism!r} in {budget!r}")
+
+
+def _most_rounds(
+    admits: Callable[[mechanisms.Mechanism], bool], run: Callable[[int], mechanisms.Mechanism], what: str
+) -> int:
     few, many = 0, 1
-    while budget.admits(mechanisms.Repeated(mechanism, many)):
+    while admits(run(many)):
         few, many = many, many * 2
         if many > _MOST_STEPS:
-            raise CalibrationFailed(f"{budget!r} admits more than {_MOST_STEPS} rounds of {mechanism!r}")
+            raise CalibrationFailed(f"more than {_MOST_STEPS} rounds fit of {what}")
     while many - few > 1:
         middle = (few + many) // 2
-        if budget.admits(mechanisms.Repeated(mechanism, middle)):
-            few = middle
-        else:
-            many = middle
+        few, many = (middle, many) if admits(run(middle)) else (few, middle)
     return few
+
+
+def most_rounds(run: Callable[[int], mechanisms.Mechanism], *, epsilon: float, delta: float) -> int:
+    """Count the rounds of a part of a run that fit beside the rest, if all is fixed in advance.
+
+    Args:
+        run: the whole run with so many rounds of that part.
+        epsilon, delta: of the whole run, public.
+
+    Raises:
+        CalibrationFailed: the rest alone does not fit, or more than 2**40 rounds do.
+
+    Guarantee: the run with so many rounds, or with none, fixed in advance, is (epsilon, delta)-DP.
+    Source: theory 2.3, 3 and 7.2.
+    """
+    budget = _FixedInAdvance(epsilon=epsilon, delta=delta)
+    most = _most_rounds(budget.admits, run, f"the unknown count within epsilon={epsilon!r} at delta={delta!r}")
+    if not most and not budget.admits(run(0)):
+        raise CalibrationFailed(f"the rest of the run alone costs more than epsilon={epsilon!r} at delta={delta!r}")
+    return most
+
+
+def least(
+    run: Callable[[float], mechanisms.Mechanism],
+    *,
+    epsilon: float,
+    delta: float,
+    low: float = 1e-3,
+    near: float = 1.0,
+    high: float = 1e6,
+) -> float:
+    """The least number, such as a noise, with which a run that is fixed in advance fits; within 1e-4, from above.
+
+    Args:
+        run: the whole run with that number; what it refuses does not fit.
+        epsilon, delta: of the whole run, public.
+        low, near, high: where the number is looked for, and a guess.
+
+    Raises:
+        CalibrationFailed: none up to ``high`` is enough.
+
+    Guarantee: the run with this number, fixed in advance, is (epsilon, delta)-DP.
+    Source: theory 2.3, 3 and 7.2.
+    """
+    budget = _FixedInAdvance(epsilon=epsilon, delta=delta)
+
+    def fits(number: float) -> bool:
+        try:
+            made = run(number)
+        except ArgumentError:
+            return False
+        return budget.admits(made)
+
+    return _least(fits, "of the run", near=near, tolerance=_FIXED_TOLERANCE, low=low, high=high)
+
+
+def _least(fits: Callable[[float], bool], what: str, *, high: float, **search: float) -> float:
+    number = _search.least(fits, high=high, **search)
+    if number == inf:
+        raise CalibrationFailed(f"no number {what} up to {high:g} is enough")
+    return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,10 +359,8 @@ def _least_noise(
     def fits(noise: float) -> bool:
         return budget.admits(mechanisms.Repeated(mechanisms.gaussian_step(noise, clip, sample_rate), count))
 
-    noise = _search.least(fits, near=near * clip, tolerance=tolerance, low=1e-3 * clip, high=1e6 * clip)
-    if noise == inf:
-        raise CalibrationFailed(f"{count} steps do not fit with any noise multiplier up to 1e6")
-    return noise
+    bounds = {"near": near * clip, "low": 1e-3 * clip, "high": 1e6 * clip}
+    return _least(fits, f"for the noise of {count} steps", tolerance=tolerance, **bounds)
 
 
 def _check_budget(budget: object) -> None:

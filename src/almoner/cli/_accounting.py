@@ -51,9 +51,16 @@ WHICH = (
 )
 
 
+RunFile = Annotated[
+    Path | None,
+    typer.Argument(help="A TOML or JSON file that lists mechanisms, in place of the options of one (`schema run`)."),
+]
+
+
 def epsilon(
     *,
-    noise_multiplier: NoiseMultiplier,
+    run: RunFile = None,
+    noise_multiplier: OptionalNoiseMultiplier = None,
     sampling: Sampling,
     delta: Delta = 1e-5,
     certificate: Annotated[
@@ -67,41 +74,67 @@ def epsilon(
     """Show the epsilon of a run of Gaussian steps: fixed in advance, within a filter's budget, and by an odometer.
 
     Say rate and steps by --sample-rate and --steps, or by --dataset-size, --batch-size and --epochs. Without any of
-    them it is one step with everybody in it. Below stand the bounds of every notion of privacy for the same run.
+    them it is one step with everybody in it. Below stand the bounds of every notion of privacy for the same run. A
+    file RUN lists mechanisms with their counts: several models, a report, correlated noise.
     """
-    from almoner import mechanisms
     from almoner.accounting.answers import of_run
     from almoner.accounting.meaning import of as meaning_of
     from almoner.curves._totals import totals
 
     for path in filter(None, (certificate, csv)):
-        check_new_file(path, force=force)
-    _check.noise(noise_multiplier=noise_multiplier)
-    rate, count = sampling.rate_and_steps()
-    if count is None and rate < 1:
-        raise ArgumentError("--steps is missing: how many batches were drawn; or give --epochs")
-    rounds = 1 if count is None else count
-    step = mechanisms.gaussian_step(noise_multiplier, 1.0, rate)
-    best, run = of_run(step, rounds=rounds, delta=delta), mechanisms.Repeated(step, rounds)
+        check_new_file(path, force=force, read=() if run is None else (run,))
+    step, rounds, said = _asked(run, noise_multiplier, sampling)
+    best, whole = of_run(step, rounds=rounds, delta=delta), mechanisms.Repeated(step, rounds)
     if certificate is not None:
-        _write_certificate(run, delta, certificate)
-    rows, meaning = totals(run, delta=delta), meaning_of(run, points=128)
+        _write_certificate(whole, delta, certificate)
+    rows, meaning = totals(whole, delta=delta), meaning_of(whole, points=128)
     answers = [(shown(each.epsilon, 6), each.holds, each.bound) for each in best]
     bounds = [(row.notion, row.total, shown(row.epsilon, 6), row.holds, row.source) for row in rows]
     if csv is not None:
         Listing(_BOUNDS, [*(("(epsilon, delta)", "", *each) for each in answers), *bounds]).write(csv)
     if as_json:
-        said: dict[str, object] = {"epsilon": best[0].epsilon, "steps": rounds, "sample_rate": rate}
-        said |= {"noise_multiplier": noise_multiplier, "delta": delta, "answers": list(map(asdict, best))}
+        said = {"epsilon": best[0].epsilon, **said, "delta": delta, "answers": list(map(asdict, best))}
         said |= {"which": WHICH, "meaning": meaning.figures() | {"words": meaning.words}}
         print(dumps(said | {"bounds": list(map(asdict, rows))}))
         return
+    title = f"{rounds} x {step!r}, delta = {delta:g}" if run is None else f"{run}, delta = {delta:g}"
     show(
-        Listing(_ANSWERS, answers, title=f"{rounds} x {step!r}, delta = {delta:g}", right=("epsilon",)),
+        Listing(_ANSWERS, answers, title=title, right=("epsilon",)),
         f"{WHICH}\n\nWhat the first means: {meaning.words}\n",
         Listing(_BOUNDS, bounds, title="The same run in every notion of privacy", right=("epsilon",)),
         "Adding or removing one person, with all of that person's records.",
     )
+
+
+def _asked(
+    file: Path | None, noise_multiplier: float | None, sampling: Sampling
+) -> tuple["Mechanism", int, dict[str, object]]:
+    """A step, the number of steps, and what JSON says of them: of a file, or of options."""
+    if file is not None:
+        from almoner.accounting.runs import read
+
+        _check_alone(noise_multiplier, sampling)
+        listed = read(file)
+        run = listed.mechanism()
+        parts = zip(listed.names, run.mechanisms, strict=True)
+        return run, 1, {"mechanisms": [{"name": name, **mechanisms.to_fields(each)} for name, each in parts]}
+    if noise_multiplier is None:
+        raise ArgumentError("--noise-multiplier is missing; or give a file that lists mechanisms")
+    _check.noise(noise_multiplier=noise_multiplier)
+    rate, count = sampling.rate_and_steps()
+    if count is None and rate < 1:
+        raise ArgumentError("--steps is missing: how many batches were drawn; or give --epochs")
+    rounds = 1 if count is None else count
+    said: dict[str, object] = {"steps": rounds, "sample_rate": rate, "noise_multiplier": noise_multiplier}
+    return mechanisms.gaussian_step(noise_multiplier, 1.0, rate), rounds, said
+
+
+def _check_alone(noise_multiplier: float | None, sampling: Sampling) -> None:
+    """Refuse options of one mechanism beside a file that lists them."""
+    if noise_multiplier is not None or sampling != Sampling():
+        raise ArgumentError(
+            "the file lists what is run: leave out --noise-multiplier, --steps and the other options of one mechanism"
+        )
 
 
 _ANSWERS = ("epsilon", "holds if", "by")
@@ -116,6 +149,7 @@ def _write_certificate(run: "Mechanism", delta: float, path: Path) -> None:
 
 def calibrate(
     *,
+    run: RunFile = None,
     epsilon: Epsilon,
     delta: Delta = 1e-5,
     sampling: Sampling,
@@ -129,11 +163,16 @@ def calibrate(
 
     First for a run whose noise, rate and steps are fixed in advance, then for every filter, the best first. Say rate
     and steps by --sample-rate and --steps, or by --dataset-size, --batch-size and --epochs. Sigma is the absolute
-    noise, the noise multiplier times the clip.
+    noise, the noise multiplier times the clip. In a file RUN one number is "?": the least noise that fits, or the most
+    of anything else, is found.
     """
     from almoner.accounting.calibrate import by_filter, in_advance
 
-    check_new_file(csv, force=force)
+    check_new_file(csv, force=force, read=() if run is None else (run,))
+    if run is not None:
+        _check_alone(noise_multiplier, sampling)
+        _show_unknown(run, epsilon, delta, csv, as_json=as_json)
+        return
     rate, count = sampling.rate_and_steps()
     if (count is None) == (noise_multiplier is None):
         raise ArgumentError("give either --steps or --noise-multiplier (or --epochs in place of --steps)")
@@ -151,6 +190,23 @@ def calibrate(
     if fixed.note:
         notes.insert(0, f"fixed in advance: {fixed.note}.")
     show(table, FILTERS, *notes)
+
+
+def _show_unknown(file: Path, epsilon: float, delta: float, csv: Path | None, *, as_json: bool) -> None:
+    """The unknown number of a file, in its digits that are on the safe side."""
+    from almoner.accounting.runs import read
+
+    found = read(file).solve(epsilon=epsilon, delta=delta)
+    *_, name = found.field.split(".")
+    number = shown(found.number, 7, down=name not in ("sigma", "scale")) if name != "count" else str(found.number)
+    title = f"{file} within epsilon = {epsilon:g}, delta = {delta:g}, fixed in advance"
+    table = Listing(("unknown", "is", "epsilon"), [(found.field, number, shown(found.epsilon, 6))], title=title)
+    table.write(csv)
+    if as_json:
+        said = {"budget": epsilon, "delta": delta, "field": found.field, "number": found.number}
+        print(dumps(said | {"epsilon": found.epsilon, "run": mechanisms.to_fields(found.run)}))
+    else:
+        show(table)
 
 
 FILTERS = (

@@ -37,8 +37,8 @@ def to_fields(mechanism: Mechanism) -> dict[str, object]:
     return described
 
 
-def from_fields(described: Mapping[str, object]) -> Mechanism:
-    """The mechanism that :func:`to_fields` described.
+def from_fields(described: Mapping[str, object], *, where: str = "described") -> Mechanism:
+    """The mechanism that :func:`to_fields` described; ``where`` is its place, in errors.
 
     Raises:
         ArgumentError: there is no such mechanism, or its parameters break a rule.
@@ -50,17 +50,23 @@ def from_fields(described: Mapping[str, object]) -> Mechanism:
 
     kind = described.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise ArgumentError(f"described: {_check.told(kind=kind)} must be the name of a mechanism")
+        raise ArgumentError(f"{where}: {_check.told(kind=kind)} must be the name of a mechanism")
     parameters: dict[str, Any] = {}
     for name, value in described.items():
         if isinstance(value, Mapping):
-            value = from_fields(value)
+            value = from_fields(value, where=f"{where}.{name}")
         elif isinstance(value, list | tuple):
-            value = tuple(from_fields(each) if isinstance(each, Mapping) else each for each in value)
+            value = tuple(
+                from_fields(each, where=f"{where}.{name}.{place}") if isinstance(each, Mapping) else each
+                for place, each in enumerate(value)
+            )
         parameters[name] = value
-    read(model_of(kind), parameters, where="described")
+    read(model_of(kind), parameters, where=where)
     del parameters["kind"]
-    return _KINDS[kind](**parameters)
+    try:
+        return _KINDS[kind](**parameters)
+    except ArgumentError as error:
+        raise ArgumentError(f"{where}: {error}") from None
 
 
 def model_of(kind: str) -> Any:

@@ -102,6 +102,7 @@ FILES = {
     "tune": ("cli._training.settings", "TuneSettings.json_schema"),
     "train-images": ("cli._training.settings", "ImageSettings.json_schema"),
     "mechanism": ("mechanisms", "fields_schema"),
+    "run": ("accounting.runs", "RunFile.json_schema"),
 }
 """Kinds of files whose JSON Schema `almoner schema` writes, and what makes it."""
 
