@@ -87,7 +87,7 @@ def of(mechanism: mechanisms.Mechanism, *, cut: float) -> tuple[Pair, ...]:
             return exponential(eta)
         case mechanisms.SampledGaussian(sigma, sensitivity, sample_rate):
             return sampled_gaussian(sample_rate, sigma / sensitivity / ROUND_UP, cut=cut)
-        case mechanisms.DominatingPair():
+        case mechanisms.Paired():
             remove, add = discrete.directions(mechanism)
             return _own(remove), _own(add)
     raise Unsupported(f"no dominating pair is known for {type(mechanism).__name__}")

@@ -97,7 +97,7 @@ def _cost(leaf: mechanisms.Mechanism) -> Fraction:
             raise Unsupported(
                 "SampledGaussian is not a Gaussian mechanism unless sample_rate=1; use filters.Renyi or Residue"
             )
-        case mechanisms.DominatingPair():
+        case mechanisms.Paired():
             mu = discrete.mu(leaf)
             if mu == inf:
                 raise Unsupported("a DominatingPair whose loss may be infinite in either order is mu-GDP for no mu")

@@ -8,7 +8,7 @@ Names and symbols
                   clip C means sigma = z * C
     scale         scale of Laplace noise, absolute
     sensitivity   the most that one person can contribute (L2 norm; L1 norm for Laplace): the clip, a promise
-    sample_rate   probability with which each person is sampled, independently (Poisson)
+    sample_rate   probability with which each person (or record) is sampled, independently (Poisson)
     epsilon, delta, rho, orders, values   in nats; delta a probability
     p, q          probabilities of the outcomes with and without the person
     runs, shape   of a random number of runs: its mean, and the shape of its law
@@ -17,7 +17,13 @@ Names and symbols
 Repeated(mechanism=Gaussian(sigma=170.0, sensitivity=1.0), count=104)
 """
 
-from almoner.mechanisms._pair import DominatingPair
+from almoner.mechanisms._pair import (
+    DominatingPair,
+    MixtureOfGaussians,
+    Paired,
+    SampledRecords,
+    TruncatedGaussian,
+)
 from almoner.mechanisms._rounds import (
     PDP,
     Approximate,
@@ -44,6 +50,7 @@ from almoner.mechanisms._saved import fields_schema, from_fields, to_fields
 
 __all__ = [
     "PDP",
+    "Paired",
     "Approximate",
     "BestOf",
     "Composed",
@@ -53,11 +60,14 @@ __all__ = [
     "Gaussian",
     "Laplace",
     "Mechanism",
+    "MixtureOfGaussians",
     "Pure",
     "RandomizedResponse",
     "Renyi",
     "Repeated",
     "SampledGaussian",
+    "SampledRecords",
+    "TruncatedGaussian",
     "Zcdp",
     "fields_schema",
     "from_fields",

@@ -1,4 +1,4 @@
-"""A mechanism of your own, described by a discrete pair of laws that dominates it."""
+"""Mechanisms that a pair of laws dominates: your own, as a list, and those whose pair is known."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -9,7 +9,13 @@ from almoner import _check
 from almoner.errors import ArgumentError
 from almoner.mechanisms._rounds import Mechanism
 
-__all__ = ["DominatingPair"]
+__all__ = [
+    "DominatingPair",
+    "MixtureOfGaussians",
+    "Paired",
+    "SampledRecords",
+    "TruncatedGaussian",
+]
 
 _MOST = 100_000  # outcomes of a pair
 _TOLERANCE = 1e-9  # by which probabilities may miss one
@@ -17,8 +23,80 @@ _ROUNDING = 1e-12  # up to here what misses is rounding
 _SHOWN = 6  # outcomes in a repr
 
 
+class Paired(Mechanism):
+    """Any mechanism that is priced by a dominating pair: its losses count as infinite with a tiny probability."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureOfGaussians(Paired):
+    """A sum plus Gaussian noise, to which a person adds a random vector; theory 4.15.
+
+    What others add is independent of it. With probability probabilities[j] the vector's norm is at most
+    sensitivities[j]; which of them was drawn stays secret.
+
+    Guarantee: the mixture of N(sensitivities[j], sigma^2) against N(0, sigma^2) dominates it, in any dimension.
+    Source: docs/proofs/further-pairs.md, section 1; Choquette-Choo et al. (2024), https://arxiv.org/abs/2310.15526
+
+    >>> MixtureOfGaussians(1.0, (0.0, 1.0, 2.0), (0.2, 0.6, 0.2)).sensitivities
+    (0.0, 1.0, 2.0)
+    """
+
+    sigma: float
+    sensitivities: tuple[float, ...]
+    probabilities: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        Mechanism.__post_init__(self)
+        for name in ("sensitivities", "probabilities"):
+            object.__setattr__(self, name, _floats(name, getattr(self, name)))
+        _check_law("probabilities", self.probabilities)
+        _check.each_amount(sensitivity=self.sensitivities)
+        if len(self.sensitivities) != len(self.probabilities):
+            raise ArgumentError(
+                f"sensitivities and probabilities must be equally long, not {len(self.sensitivities)} and "
+                f"{len(self.probabilities)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class SampledRecords(Paired):
+    """A sum over a Poisson sample of *records*, plus Gaussian noise, where a person has up to so many; theory 4.15.
+
+    Each record is sampled by its own coin, and clipped to the sensitivity by itself. Records = 1 is SampledGaussian.
+
+    Guarantee: holds for adding or removing a person with all records; the mixture of N(j sensitivity, sigma^2),
+    j binomial, against N(0, sigma^2) dominates it.
+    Source: docs/proofs/further-pairs.md, section 2.
+    """
+
+    sigma: float
+    sensitivity: float = 1.0
+    sample_rate: float = 1.0
+    records: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TruncatedGaussian(Paired):
+    """A sum over a Poisson sample of people, cut at random to at most batch_size of them, plus Gaussian noise.
+
+    The data hold exactly so many people, a number that is public; the cut takes every subset with the same
+    probability, afresh each time, and the sum is divided by a public number.
+
+    Guarantee: holds for adding a person to so many, and for removing one of them.
+    Source: theory 4.15; docs/proofs/further-pairs.md, section 3; Ganesh et al. (2025), https://arxiv.org/abs/2508.15089
+    """
+
+    sigma: float
+    sensitivity: float
+    sample_rate: float
+    batch_size: int
+    people: int
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class DominatingPair(Mechanism):
+class DominatingPair(Paired):
     """Any mechanism that a discrete pair of laws dominates, P and Q, given as probabilities of the same outcomes.
 
     P is the law with the person, Q the law without, and the pair dominates the mechanism if at every real epsilon
