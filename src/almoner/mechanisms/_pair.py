@@ -13,7 +13,10 @@ __all__ = [
     "DominatingPair",
     "MixtureOfGaussians",
     "Paired",
+    "RandomAllocation",
+    "ReplacedGaussian",
     "SampledRecords",
+    "Shuffled",
     "TruncatedGaussian",
 ]
 
@@ -92,6 +95,54 @@ class TruncatedGaussian(Paired):
     sensitivity: float
     sample_rate: float
     batch_size: int
+    people: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedGaussian(Paired):
+    """A sum over a Poisson sample of people, plus Gaussian noise, where one person's records are *replaced* by others.
+
+    Neighbours have equally many people. The price also holds for adding or removing a person, and is larger.
+
+    Guarantee: (1-q) N(0, sigma^2) + q N(s, sigma^2) against the same with -s dominates it, in any dimension and under
+    composition, q the sample rate and s the sensitivity.
+    Source: docs/proofs/further-pairs.md, section 6; Lebeda et al. (2024), https://arxiv.org/abs/2405.20769
+    """
+
+    sigma: float
+    sensitivity: float = 1.0
+    sample_rate: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RandomAllocation(Paired):
+    """One epoch: each person in one of so many batches, drawn for each person alone, and a noisy sum of each batch.
+
+    This is not a shuffle into batches of equal size: there one person's batch depends on the others'.
+
+    Guarantee: the mean of the N(e_i, sigma^2) against N(0, sigma^2), with one coordinate for each batch, dominates all
+    sums together, also where a batch's function depends on the sums before; round = epoch.
+    Source: theory 4.15; docs/proofs/further-pairs.md, section 4; Feldman & Shenfeld (2025),
+    https://arxiv.org/abs/2502.08202
+    """
+
+    sigma: float
+    sensitivity: float
+    batches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffled(Paired):
+    """Reports of so many people, all by one epsilon-DP local randomiser, in a random order that nobody knows.
+
+    Neighbours have one person's record replaced, so that removing a person means a report on a fixed public record.
+
+    Guarantee: the clones' pair dominates it, with a clone among the others at probability exp(-epsilon).
+    Source: docs/proofs/further-pairs.md, section 5; Feldman, McMillan & Talwar (2021), Theorem 3.2,
+    https://arxiv.org/abs/2012.12803
+    """
+
+    epsilon: float
     people: int
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtri
 
-from almoner.curves._grid import mixtures
+from almoner.curves._grid import known_pairs
 from almoner.curves._grid.connect_the_dots import ULP
 from almoner.mechanisms import DominatingPair, Mechanism, Paired
 
@@ -53,7 +53,7 @@ class Direction:
 def directions(mechanism: Mechanism, *, lower: bool = False) -> tuple[Direction, Direction]:
     """The laws in the orders "remove" (the person in the first law) and "add"; lower: of a better pair, if computed."""
     if not isinstance(mechanism, DominatingPair):
-        p, q, error = mixtures.outcomes(mechanism, lower=lower)
+        p, q, error = known_pairs.outcomes(mechanism, lower=lower)
         return _direction(p, q, error), _direction(q, p, error)
     p, q = np.asarray(mechanism.p), np.asarray(mechanism.q)
     if mechanism.p_add is None or mechanism.q_add is None:

@@ -22,7 +22,7 @@ from scipy.special import betainc, betaln, logsumexp, ndtr, xlog1py, xlogy
 from almoner import mechanisms
 from almoner.curves._grid.connect_the_dots import ULP
 
-__all__ = ["outcomes"]
+__all__ = ["STILL", "UP", "Outcomes", "cells", "irregular", "outcomes"]
 
 Floats = NDArray[np.float64]
 Mixture = tuple[Floats, Floats]  # weights and moves
@@ -33,10 +33,10 @@ CELLS = 3000  # least cells
 MOST_CELLS = 90_000  # a pair that needs more counts as revealing everything
 MOST_PARTS = 4096  # most parts of a mixture
 RARE = 1e-33  # parts that are rarer together count as infinite losses
-_UP = 1 + 1e-8  # allowance for the error of binomial probabilities
+UP = 1 + 1e-8  # allowance for the error of binomial probabilities
 
 _NODES, _WEIGHTS = (np.asarray(a) for a in leggauss(8))
-_STILL: Mixture = np.ones(1), np.zeros(1)
+STILL: Mixture = np.ones(1), np.zeros(1)
 _REVEALS_ALL: Outcomes = np.array([1.0, 0.0]), np.array([0.0, 1.0]), ULP
 
 
@@ -53,7 +53,7 @@ def outcomes(mechanism: mechanisms.Paired, *, lower: bool) -> Outcomes:
     """
     parts = [
         (share * p, share * q, error)
-        for share, p, q, error in ((share, *_cells(*pair, lower)) for share, *pair in _parts(mechanism) if share)
+        for share, p, q, error in ((share, *cells(*pair, lower=lower)) for share, *pair in _parts(mechanism) if share)
     ]
     p, q, errors = zip(*parts, strict=True)
     return np.concatenate(p), np.concatenate(q), max(errors) + ULP
@@ -63,20 +63,23 @@ def _parts(mechanism: mechanisms.Paired) -> Iterator[tuple[float, Mixture, Mixtu
     """The pairs of which one is drawn, by a draw that is told: how often, and the mixtures of P and Q."""
     match mechanism:
         case mechanisms.MixtureOfGaussians(sigma, sensitivities, probabilities):
-            yield 1.0, _mixture(probabilities, np.asarray(sensitivities) / sigma), _STILL
+            yield 1.0, _mixture(probabilities, np.asarray(sensitivities) / sigma), STILL
         case mechanisms.SampledRecords(sigma, sensitivity, rate, records):
             count = np.arange(min(records, MOST_PARTS) + 1.0)
             logs = xlogy(count, rate) + xlog1py(records - count, -rate) - betaln(records - count + 1, count + 1)
-            chances = np.where(count, np.exp(logs) / (records + 1) * _UP, 1.0)
+            chances = np.where(count, np.exp(logs) / (records + 1) * UP, 1.0)
             if records > MOST_PARTS:
-                chances[-1] = betainc(MOST_PARTS, records - MOST_PARTS + 1, rate) * _UP
+                chances[-1] = betainc(MOST_PARTS, records - MOST_PARTS + 1, rate) * UP
                 count[-1] = np.inf
-            yield 1.0, _mixture(chances, count * (sensitivity / sigma)), _STILL
+            yield 1.0, _mixture(chances, count * (sensitivity / sigma)), STILL
+        case mechanisms.ReplacedGaussian(sigma, sensitivity, rate):
+            weights, moves = _mixture([rate, 1.0], np.array([sensitivity / sigma, 0.0]))
+            yield 1.0, (weights, moves), (weights, -moves)
         case mechanisms.TruncatedGaussian(sigma, sensitivity, rate, size, people):
             move, (fewer, more, taken) = sensitivity / sigma, _met(rate, size, people)
-            yield 1 - more, _mixture([rate, 1.0], np.array([move, 0.0])), _STILL
-            yield fewer, _mixture([taken, 1.0], np.array([2 * move, 0.0])), _STILL
-            yield more - fewer, _mixture([taken, rate, 1.0], np.array([2 * move, move, 0.0])), _STILL
+            yield 1 - more, _mixture([rate, 1.0], np.array([move, 0.0])), STILL
+            yield fewer, _mixture([taken, 1.0], np.array([2 * move, 0.0])), STILL
+            yield more - fewer, _mixture([taken, rate, 1.0], np.array([2 * move, move, 0.0])), STILL
 
 
 def _met(rate: float, size: int, people: int) -> tuple[float, float, float]:
@@ -84,11 +87,11 @@ def _met(rate: float, size: int, people: int) -> tuple[float, float, float]:
     down and up; and that of a further person's place in it, given that, at most the rate, rounded up."""
     if size > people:
         return 0.0, 0.0, rate
-    more = min(1.0, float(betainc(size, people - size + 1, rate)) * _UP)
-    fewer = float(betainc(size, people - size, rate)) / _UP if size < people else 0.0
+    more = min(1.0, float(betainc(size, people - size + 1, rate)) * UP)
+    fewer = float(betainc(size, people - size, rate)) / UP if size < people else 0.0
     if fewer < 1e-280:
         return 0.0, more, rate
-    beyond = float(betainc(size + 1, people - size, rate)) * _UP
+    beyond = float(betainc(size + 1, people - size, rate)) * UP
     return min(fewer, more), more, min(rate, size / people * beyond / fewer)
 
 
@@ -101,7 +104,7 @@ def _mixture(chances: Floats | Sequence[float], moves: Floats) -> Mixture:
     return np.diff(reached, prepend=0.0), moves
 
 
-def _cells(up: Mixture, down: Mixture, lower: bool) -> Outcomes:
+def cells(up: Mixture, down: Mixture, *, lower: bool) -> Outcomes:
     """The mixture of N(move, 1) over ``up`` against that over ``down``."""
     (weights, moves), leak = up, 0.0
     rare = np.flatnonzero((np.cumsum(weights) < RARE) | (moves == np.inf))
