@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from almoner import mechanisms
-from almoner.curves import renyi
+from almoner.curves import renyi, tradeoff
 from almoner.curves.losses import deltas, epsilons
 from almoner.errors import ArgumentError, MissingExtra, Unsupported
 from almoner.interop.dp_accounting import NOTIONS, accountant, from_event, from_pld, to_event
@@ -265,7 +265,12 @@ def hockey_stick(first, second, epsilon):
     return float(np.maximum(first(grid) - np.exp(epsilon) * second(grid), 0).sum() * (grid[1] - grid[0]))
 
 
-MIXTURES = [([0.0, 1.0, 2.0], [0.2, 0.6, 0.2]), ([0.0, 0.5, 2.0], [0.7, 0.2, 0.1]), ([1.0, 2.0], [0.9, 0.1]), ([-1.0, 1.0], [0.5, 0.5])]
+MIXTURES = [
+    ([0.0, 1.0, 2.0], [0.2, 0.6, 0.2]),
+    ([0.0, 0.5, 2.0], [0.7, 0.2, 0.1]),
+    ([1.0, 2.0], [0.9, 0.1]),
+    ([-1.0, 1.0], [0.5, 0.5]),
+]
 
 
 @pytest.mark.slow

@@ -53,7 +53,6 @@ from almoner.mechanisms._saved import fields_schema, from_fields, to_fields
 
 __all__ = [
     "PDP",
-    "Paired",
     "Approximate",
     "BestOf",
     "Composed",
@@ -64,6 +63,7 @@ __all__ = [
     "Laplace",
     "Mechanism",
     "MixtureOfGaussians",
+    "Paired",
     "Pure",
     "RandomAllocation",
     "RandomizedResponse",

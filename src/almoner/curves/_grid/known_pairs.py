@@ -18,7 +18,7 @@ from scipy.special import betainc, ndtr
 from almoner import mechanisms
 from almoner.curves._grid import mixtures
 from almoner.curves._grid.connect_the_dots import ULP
-from almoner.curves._grid.mixtures import UP, Outcomes
+from almoner.curves._grid.mixtures import REVEALS_ALL, UP, Outcomes
 from almoner.errors import Unsupported
 
 __all__ = ["outcomes"]
@@ -75,7 +75,7 @@ def _discrete_gaussian(mechanism: mechanisms.DiscreteGaussian) -> Outcomes:
         )
     reach = ceil(LATTICE_REACH * sigma) + 1
     k = np.arange(-reach, step + reach + 1.0)
-    q, p = (np.exp(-((k - move) / sigma) ** 2 / 2) for move in (0, step))
+    q, p = (np.exp(-(((k - move) / sigma) ** 2) / 2) for move in (0, step))
     outside = float(ndtr(-LATTICE_REACH))  # the sum of the masses is at least sigma sqrt(2 pi), and the tail at most
     p, q = np.append(p / p.sum(), [outside, 0.0]), np.append(q / q.sum(), [0.0, outside])
     return p, q, (64 + 4 * LATTICE_REACH**2) * ULP
@@ -84,7 +84,7 @@ def _discrete_gaussian(mechanism: mechanisms.DiscreteGaussian) -> Outcomes:
 def _shuffled(epsilon: float, people: int) -> Outcomes:
     """Clones of a person among the others, each of one of two kinds, and the person's own report among them."""
     if epsilon > MOST_LOUD:
-        return np.array([1.0, 0.0]), np.array([0.0, 1.0]), ULP
+        return REVEALS_ALL
     found, others = [], people - 1
     mean = others * exp(-epsilon)
     spread = sqrt(mean)
@@ -111,16 +111,13 @@ def _shuffled(epsilon: float, people: int) -> Outcomes:
 def _epoch(move: float, batches: int) -> Outcomes:
     """Each person in one of the batches: the mean of so many independent ratios N(move, 1) to N(0, 1)."""
     if move > MOST_MOVE:
-        return np.array([1.0, 0.0]), np.array([0.0, 1.0]), ULP
+        return REVEALS_ALL
     p, q, error = mixtures.cells((np.ones(1), np.array([max(move, LEAST_MOVE)])), mixtures.STILL, lower=False)
     leak = float(p[q == 0].sum()) + 1e-200  # with all products that are too small for a float
-    power, total, left = _fewer(p[q > 0] / q[q > 0], q[q > 0], error), None, batches
-    while left:
-        if left & 1:
-            total = power if total is None else _sum(total, power)
-        left >>= 1
-        power = _sum(power, power) if left else power
-    assert total is not None
+    one = total = _fewer(p[q > 0] / q[q > 0], q[q > 0], error)
+    for digit in f"{batches:b}"[1:]:
+        total = _sum(total, total)
+        total = _sum(total, one) if digit == "1" else total
     ratios, q, error = total
     return np.append(ratios / batches * q, leak), np.append(q, 0.0), error
 

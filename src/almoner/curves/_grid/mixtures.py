@@ -21,8 +21,9 @@ from scipy.special import betainc, betaln, logsumexp, ndtr, xlog1py, xlogy
 
 from almoner import mechanisms
 from almoner.curves._grid.connect_the_dots import ULP
+from almoner.errors import Unsupported
 
-__all__ = ["STILL", "UP", "Outcomes", "cells", "irregular", "outcomes"]
+__all__ = ["REVEALS_ALL", "STILL", "UP", "Outcomes", "cells", "irregular", "outcomes"]
 
 Floats = NDArray[np.float64]
 Mixture = tuple[Floats, Floats]  # weights and moves
@@ -37,29 +38,23 @@ UP = 1 + 1e-8  # allowance for the error of binomial probabilities
 
 _NODES, _WEIGHTS = (np.asarray(a) for a in leggauss(8))
 STILL: Mixture = np.ones(1), np.zeros(1)
-_REVEALS_ALL: Outcomes = np.array([1.0, 0.0]), np.array([0.0, 1.0]), ULP
+REVEALS_ALL: Outcomes = np.array([1.0, 0.0]), np.array([0.0, 1.0]), ULP
 
 
-def outcomes(mechanism: mechanisms.Paired, *, lower: bool) -> Outcomes:
-    """The pair of a mechanism that is known to be paired, put on finitely many outcomes.
+def outcomes(mechanism: mechanisms.Mechanism, *, lower: bool) -> Outcomes:
+    """The pair of a mechanism whose pair is of mixtures of Gaussians, put on finitely many outcomes.
 
-    Args:
-        mechanism: public; none that is a list of outcomes itself.
-        lower: a better pair in place of a worse one: each cell is one outcome.
-
-    Guarantee: the pair, within the relative error returned, dominates the mechanism (with lower: the one of the proof
-        dominates the pair) at every real epsilon, in both orders.
-    Source: docs/proofs/further-pairs.md.
+    Guarantee: as of ``known_pairs.outcomes``.
+    Source: docs/proofs/further-pairs.md, sections 1 to 3, 6 and 8.
     """
-    parts = [
-        (share * p, share * q, error)
-        for share, p, q, error in ((share, *cells(*pair, lower=lower)) for share, *pair in _parts(mechanism) if share)
-    ]
-    p, q, errors = zip(*parts, strict=True)
-    return np.concatenate(p), np.concatenate(q), max(errors) + ULP
+    if lower and not isinstance(mechanism, mechanisms.MixtureOfGaussians | mechanisms.ReplacedGaussian):
+        raise Unsupported(f"no lower bound is known for {type(mechanism).__name__}")
+    parts = [(share, *cells(*pair, lower=lower)) for share, *pair in _parts(mechanism) if share]
+    p, q = (np.concatenate([part[0] * part[law] for part in parts]) for law in (1, 2))
+    return p, q, max(part[3] for part in parts) + ULP
 
 
-def _parts(mechanism: mechanisms.Paired) -> Iterator[tuple[float, Mixture, Mixture]]:
+def _parts(mechanism: mechanisms.Mechanism) -> Iterator[tuple[float, Mixture, Mixture]]:
     """The pairs of which one is drawn, by a draw that is told: how often, and the mixtures of P and Q."""
     match mechanism:
         case mechanisms.MixtureOfGaussians(sigma, sensitivities, probabilities):
@@ -80,11 +75,15 @@ def _parts(mechanism: mechanisms.Paired) -> Iterator[tuple[float, Mixture, Mixtu
             yield 1 - more, _mixture([rate, 1.0], np.array([move, 0.0])), STILL
             yield fewer, _mixture([taken, 1.0], np.array([2 * move, 0.0])), STILL
             yield more - fewer, _mixture([taken, rate, 1.0], np.array([2 * move, move, 0.0])), STILL
+        case _:
+            raise Unsupported(f"{type(mechanism).__name__} has no dominating pair here")
 
 
 def _met(rate: float, size: int, people: int) -> tuple[float, float, float]:
-    """Of a batch that others alone fill: its probability with one person less than these and with all of them, rounded
-    down and up; and that of a further person's place in it, given that, at most the rate, rounded up."""
+    """Probabilities that others fill a batch: one fewer than so many, rounded down, and all of them, rounded up.
+
+    And that of a further person's place in it, given that; at most the rate, rounded up.
+    """
     if size > people:
         return 0.0, 0.0, rate
     more = min(1.0, float(betainc(size, people - size + 1, rate)) * UP)
@@ -96,10 +95,10 @@ def _met(rate: float, size: int, people: int) -> tuple[float, float, float]:
 
 
 def _mixture(chances: Floats | Sequence[float], moves: Floats) -> Mixture:
-    """The mixture in which no part has less than its chance while the sum is one; those that move furthest come first."""
+    """The mixture with at least these chances of moving further than any bound, as long as the sum is one."""
     order = np.argsort(-moves, kind="stable")
     chances, moves = np.asarray(chances)[order], moves[order] * (1 + 4 * ULP)
-    reached = np.cumsum(chances)
+    reached = np.cumsum(chances) * (1 + 4 * len(moves) * ULP)
     reached = np.minimum(reached + max(0.0, 1 - float(reached[-1])), 1.0)
     return np.diff(reached, prepend=0.0), moves
 
@@ -117,7 +116,7 @@ def cells(up: Mixture, down: Mixture, *, lower: bool) -> Outcomes:
     if not far:
         return np.array([1 - leak, leak]), np.array([1.0, 0.0]), ULP
     if count > MOST_CELLS:
-        return _REVEALS_ALL
+        return REVEALS_ALL
     edges = irregular(low, high, count)
     half = np.diff(edges)[:, None] / 2
     x = edges[:-1, None] + half * (1 + _NODES)
