@@ -117,7 +117,7 @@ def without_failures(mechanism: Paired) -> Paired:
         if not len(each.losses):
             each = Direction(np.zeros(1), np.ones(1), 0.0, 0.0)
         losses = each.losses + each.error
-        masses = np.maximum(each.masses, 4 * SMALLEST * np.exp(np.maximum(losses, 0.0)))
+        masses = np.maximum(each.masses * (1 + 4 * ULP), 4 * SMALLEST * np.exp(np.maximum(losses, 0.0)))
         q = masses * np.exp(-losses)
         rest = max(0.0, 1 - fsum(q.tolist()))
         laws += [(*masses.tolist(), 0.0), (*q.tolist(), rest)]

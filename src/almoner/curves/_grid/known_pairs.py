@@ -133,10 +133,10 @@ def _fewer(values: Floats, masses: Floats, error: float) -> Ratios:
     mean = float(masses @ values)
     scale = min(1.0, float(masses @ (values - mean) ** 2) ** 0.5 / mean)
     ends = (float(values[values > 0].min()), float(values.max()))
-    places = (asinh(log(end / mean) / scale) for end in ends)
-    points = np.append(0.0, mean * np.exp(scale * np.sinh(np.linspace(*places, RATIOS - 1))))
+    low, high = (asinh(log(end / mean) / scale) for end in ends)
+    points = np.append(0.0, mean * np.exp(scale * np.sinh(np.linspace(low, high, RATIOS - 1))))
     points[[1, -1]] = ends
     place = np.clip(np.searchsorted(points, values, side="right") - 1, 0, RATIOS - 2)
     upper = np.clip((values - points[place]) / np.diff(points)[place], 0.0, 1.0) * masses
-    found = np.bincount(place, masses - upper, RATIOS) + np.bincount(place + 1, upper, RATIOS)
+    found: Floats = np.bincount(place, masses - upper, RATIOS) + np.bincount(place + 1, upper, RATIOS)
     return points, found, error + 2 * (64 + int(np.bincount(place).max())) * ULP
