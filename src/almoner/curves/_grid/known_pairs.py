@@ -138,5 +138,5 @@ def _fewer(values: Floats, masses: Floats, error: float) -> Ratios:
     points[[1, -1]] = ends
     place = np.clip(np.searchsorted(points, values, side="right") - 1, 0, RATIOS - 2)
     upper = np.clip((values - points[place]) / np.diff(points)[place], 0.0, 1.0) * masses
-    found: Floats = np.bincount(place, masses - upper, RATIOS) + np.bincount(place + 1, upper, RATIOS)
+    found = np.asarray(np.bincount(place, masses - upper, RATIOS) + np.bincount(place + 1, upper, RATIOS), np.float64)
     return points, found, error + 2 * (64 + int(np.bincount(place).max())) * ULP
