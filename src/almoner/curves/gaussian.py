@@ -100,7 +100,9 @@ def _cost(leaf: mechanisms.Mechanism) -> Fraction:
         case mechanisms.Paired():
             mu = discrete.mu(leaf)
             if mu == inf:
-                raise Unsupported(f"{type(leaf).__name__}: its loss may be infinite in either order; it is mu-GDP for no mu")
+                raise Unsupported(
+                    f"{type(leaf).__name__}: its loss may be infinite in either order; it is mu-GDP for no mu"
+                )
             return Fraction(mu) ** 2
     raise Unsupported(
         f"{type(leaf).__name__} is not a Gaussian mechanism, and a mu fitted to it would be no guarantee; "

@@ -18,7 +18,7 @@ from scipy.special import betainc, ndtr
 from almoner import mechanisms
 from almoner.curves._grid import mixtures
 from almoner.curves._grid.connect_the_dots import ULP
-from almoner.curves._grid.mixtures import REVEALS_ALL, UP, Outcomes
+from almoner.curves._grid.mixtures import reveals_all, UP, Outcomes
 from almoner.errors import Unsupported
 
 __all__ = ["outcomes"]
@@ -84,7 +84,7 @@ def _discrete_gaussian(mechanism: mechanisms.DiscreteGaussian) -> Outcomes:
 def _shuffled(epsilon: float, people: int) -> Outcomes:
     """Clones of a person among the others, each of one of two kinds, and the person's own report among them."""
     if epsilon > MOST_LOUD:
-        return REVEALS_ALL
+        return reveals_all
     found, others = [], people - 1
     mean = others * exp(-epsilon)
     spread = sqrt(mean)
@@ -111,8 +111,8 @@ def _shuffled(epsilon: float, people: int) -> Outcomes:
 def _epoch(move: float, batches: int) -> Outcomes:
     """Each person in one of the batches: the mean of so many independent ratios N(move, 1) to N(0, 1)."""
     if move > MOST_MOVE:
-        return REVEALS_ALL
-    p, q, error = mixtures.cells((np.ones(1), np.array([max(move, LEAST_MOVE)])), mixtures.STILL, lower=False)
+        return reveals_all
+    p, q, error = mixtures.cells((np.ones(1), np.array([max(move, LEAST_MOVE)])), mixtures.still, lower=False)
     leak = float(p[q == 0].sum()) + 1e-200  # with all products that are too small for a float
     one = total = _fewer(p[q > 0] / q[q > 0], q[q > 0], error)
     for digit in f"{batches:b}"[1:]:

@@ -15,15 +15,14 @@ from collections.abc import Iterator, Sequence
 from math import pi, sqrt
 
 import numpy as np
-from numpy.polynomial.legendre import leggauss
 from numpy.typing import NDArray
 from scipy.special import betainc, betaln, logsumexp, ndtr, xlog1py, xlogy
 
 from almoner import mechanisms
-from almoner.curves._grid.connect_the_dots import ULP
+from almoner.curves._grid.connect_the_dots import NODES, ULP, WEIGHTS
 from almoner.errors import Unsupported
 
-__all__ = ["REVEALS_ALL", "STILL", "UP", "Outcomes", "cells", "irregular", "outcomes"]
+__all__ = ["reveals_all", "still", "UP", "Outcomes", "cells", "irregular", "outcomes"]
 
 Floats = NDArray[np.float64]
 Mixture = tuple[Floats, Floats]  # weights and moves
@@ -36,9 +35,8 @@ MOST_PARTS = 4096  # most parts of a mixture
 RARE = 1e-33  # parts that are rarer together count as infinite losses
 UP = 1 + 1e-8  # allowance for the error of binomial probabilities
 
-_NODES, _WEIGHTS = (np.asarray(a) for a in leggauss(8))
-STILL: Mixture = np.ones(1), np.zeros(1)
-REVEALS_ALL: Outcomes = np.array([1.0, 0.0]), np.array([0.0, 1.0]), ULP
+still: Mixture = np.ones(1), np.zeros(1)
+reveals_all: Outcomes = np.array([1.0, 0.0]), np.array([0.0, 1.0]), ULP
 
 
 def outcomes(mechanism: mechanisms.Mechanism, *, lower: bool) -> Outcomes:
@@ -58,7 +56,7 @@ def _parts(mechanism: mechanisms.Mechanism) -> Iterator[tuple[float, Mixture, Mi
     """The pairs of which one is drawn, by a draw that is told: how often, and the mixtures of P and Q."""
     match mechanism:
         case mechanisms.MixtureOfGaussians(sigma, sensitivities, probabilities):
-            yield 1.0, _mixture(probabilities, np.asarray(sensitivities) / sigma), STILL
+            yield 1.0, _mixture(probabilities, np.asarray(sensitivities) / sigma), still
         case mechanisms.SampledRecords(sigma, sensitivity, rate, records):
             count = np.arange(min(records, MOST_PARTS) + 1.0)
             logs = xlogy(count, rate) + xlog1py(records - count, -rate) - betaln(records - count + 1, count + 1)
@@ -66,15 +64,15 @@ def _parts(mechanism: mechanisms.Mechanism) -> Iterator[tuple[float, Mixture, Mi
             if records > MOST_PARTS:
                 chances[-1] = betainc(MOST_PARTS, records - MOST_PARTS + 1, rate) * UP
                 count[-1] = np.inf
-            yield 1.0, _mixture(chances, count * (sensitivity / sigma)), STILL
+            yield 1.0, _mixture(chances, count * (sensitivity / sigma)), still
         case mechanisms.ReplacedGaussian(sigma, sensitivity, rate):
             weights, moves = _mixture([rate, 1.0], np.array([sensitivity / sigma, 0.0]))
             yield 1.0, (weights, moves), (weights, -moves)
         case mechanisms.TruncatedGaussian(sigma, sensitivity, rate, size, people):
             move, (fewer, more, taken) = sensitivity / sigma, _met(rate, size, people)
-            yield 1 - more, _mixture([rate, 1.0], np.array([move, 0.0])), STILL
-            yield fewer, _mixture([taken, 1.0], np.array([2 * move, 0.0])), STILL
-            yield more - fewer, _mixture([taken, rate, 1.0], np.array([2 * move, move, 0.0])), STILL
+            yield 1 - more, _mixture([rate, 1.0], np.array([move, 0.0])), still
+            yield fewer, _mixture([taken, 1.0], np.array([2 * move, 0.0])), still
+            yield more - fewer, _mixture([taken, rate, 1.0], np.array([2 * move, move, 0.0])), still
         case _:
             raise Unsupported(f"{type(mechanism).__name__} has no dominating pair here")
 
@@ -116,19 +114,19 @@ def cells(up: Mixture, down: Mixture, *, lower: bool) -> Outcomes:
     if not far:
         return np.array([1 - leak, leak]), np.array([1.0, 0.0]), ULP
     if count > MOST_CELLS:
-        return REVEALS_ALL
+        return reveals_all
     edges = irregular(low, high, count)
     half = np.diff(edges)[:, None] / 2
-    x = edges[:-1, None] + half * (1 + _NODES)
+    x = edges[:-1, None] + half * (1 + NODES)
     over, under = _density(up, edges), _density(down, edges)
     p, q = np.zeros((2, count, 2))
     for end, sign in ((1, 1.0), (0, -1.0)):  # from the lower end each outcome has moved towards the upper one, and back
         at = edges[1 - end : count + 1 - end]
-        moved = _moved(up, at, sign * half * (1 + sign * _NODES)) + _moved(down, at, sign * half * (1 + sign * _NODES))
+        moved = _moved(up, at, sign * half * (1 + sign * NODES)) + _moved(down, at, sign * half * (1 + sign * NODES))
         share = moved / (_moved(up, at, sign * 2 * half) + _moved(down, at, sign * 2 * half))
         for masses, density in ((p, over), (q, under)):
             logs = density[end : count + end, None] - x * x / 2
-            masses[:, end] = (half * share * np.exp(logs)) @ _WEIGHTS / sqrt(2 * pi)
+            masses[:, end] = (half * share * np.exp(logs)) @ WEIGHTS / sqrt(2 * pi)
     (p_below, q_below), (p_above, q_above) = (
         [float(w @ ndtr(sign * (m - edge))) for w, m in (up, down)] for edge, sign in ((edges[0], -1), (edges[-1], 1))
     )
