@@ -18,7 +18,7 @@ from scipy.special import betainc, ndtr
 from almoner import mechanisms
 from almoner.curves._grid import mixtures
 from almoner.curves._grid.connect_the_dots import ULP
-from almoner.curves._grid.mixtures import reveals_all, UP, Outcomes
+from almoner.curves._grid.mixtures import UP, Outcomes, reveals_all
 from almoner.errors import Unsupported
 
 __all__ = ["outcomes"]

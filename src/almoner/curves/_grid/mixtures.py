@@ -22,7 +22,7 @@ from almoner import mechanisms
 from almoner.curves._grid.connect_the_dots import NODES, ULP, WEIGHTS
 from almoner.errors import Unsupported
 
-__all__ = ["reveals_all", "still", "UP", "Outcomes", "cells", "irregular", "outcomes"]
+__all__ = ["UP", "Outcomes", "cells", "irregular", "outcomes", "reveals_all", "still"]
 
 Floats = NDArray[np.float64]
 Mixture = tuple[Floats, Floats]  # weights and moves
@@ -116,17 +116,8 @@ def cells(up: Mixture, down: Mixture, *, lower: bool) -> Outcomes:
     if count > MOST_CELLS:
         return reveals_all
     edges = irregular(low, high, count)
-    half = np.diff(edges)[:, None] / 2
-    x = edges[:-1, None] + half * (1 + NODES)
     over, under = _density(up, edges), _density(down, edges)
-    p, q = np.zeros((2, count, 2))
-    for end, sign in ((1, 1.0), (0, -1.0)):  # from the lower end each outcome has moved towards the upper one, and back
-        at = edges[1 - end : count + 1 - end]
-        moved = _moved(up, at, sign * half * (1 + sign * NODES)) + _moved(down, at, sign * half * (1 + sign * NODES))
-        share = moved / (_moved(up, at, sign * 2 * half) + _moved(down, at, sign * 2 * half))
-        for masses, density in ((p, over), (q, under)):
-            logs = density[end : count + end, None] - x * x / 2
-            masses[:, end] = (half * share * np.exp(logs)) @ WEIGHTS / sqrt(2 * pi)
+    p, q = _masses(up, down, edges, (over, under))
     (p_below, q_below), (p_above, q_above) = (
         [float(w @ ndtr(sign * (m - edge))) for w, m in (up, down)] for edge, sign in ((edges[0], -1), (edges[-1], 1))
     )
@@ -140,6 +131,20 @@ def cells(up: Mixture, down: Mixture, *, lower: bool) -> Outcomes:
         p, q = np.append(p, [p_above + leak, 0.0]), np.append(q, [0.0, q_below])
     error = (64 + 8 * float(np.abs(edges).max() + far) ** 2 + 4 * len(up[0]) + 4 * len(down[0])) * ULP
     return p, q, error
+
+
+def _masses(up: Mixture, down: Mixture, edges: Floats, densities: tuple[Floats, Floats]) -> Floats:
+    """(2, cells, 2): under P and Q, what each cell gives to its lower and to its upper end; logarithms of densities."""
+    half, found = np.diff(edges)[:, None] / 2, np.zeros((2, len(edges) - 1, 2))
+    x = edges[:-1, None] + half * (1 + NODES)
+    for end, sign in ((1, 1.0), (0, -1.0)):  # what moved away from the other end
+        at, distance = edges[1 - end : len(edges) - end], sign * half * (1 + sign * NODES)
+        share = _moved(up, at, distance) + _moved(down, at, distance)
+        share /= _moved(up, at, sign * 2 * half) + _moved(down, at, sign * 2 * half)
+        for masses, density in zip(found, densities, strict=True):
+            logs = density[end : len(edges) - 1 + end, None] - x * x / 2
+            masses[:, end] = (half * share * np.exp(logs)) @ WEIGHTS / sqrt(2 * pi)
+    return found
 
 
 def irregular(low: float, high: float, count: int) -> Floats:
@@ -157,7 +162,7 @@ def _density(mixture: Mixture, x: Floats) -> Floats:
 
 
 def _moved(mixture: Mixture, at: Floats, distance: Floats) -> Floats:
-    """How much the density over that of N(0, 1) changes within a distance, as a part of what it is at these places."""
+    """The change of the density over that of N(0, 1) within a distance, as a part of what it is at these places."""
     weights, moves = mixture
     logs = moves * (at[:, None] - moves / 2) - _density(mixture, at)[:, None]
     total = np.zeros_like(distance)
