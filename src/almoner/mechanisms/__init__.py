@@ -26,6 +26,7 @@ from almoner.mechanisms._pair import (
     SampledRecords,
     Shuffled,
     TruncatedGaussian,
+    replaced,
 )
 from almoner.mechanisms._rounds import (
     PDP,
@@ -81,6 +82,7 @@ __all__ = [
     "in_order",
     "leaves",
     "repeated",
+    "replaced",
     "rounds",
     "to_fields",
 ]

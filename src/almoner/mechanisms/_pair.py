@@ -6,8 +6,8 @@ from math import exp, fsum, inf, log
 from typing import Self
 
 from almoner import _check
-from almoner.errors import ArgumentError
-from almoner.mechanisms._rounds import Mechanism
+from almoner.errors import ArgumentError, Unsupported
+from almoner.mechanisms._rounds import Composed, Gaussian, Laplace, Mechanism, Pure, Repeated, SampledGaussian, Zcdp
 
 __all__ = [
     "DominatingPair",
@@ -18,6 +18,7 @@ __all__ = [
     "SampledRecords",
     "Shuffled",
     "TruncatedGaussian",
+    "replaced",
 ]
 
 _MOST = 100_000  # outcomes of a pair
@@ -34,7 +35,7 @@ class Paired(Mechanism):
 
 @dataclass(frozen=True, slots=True)
 class MixtureOfGaussians(Paired):
-    """A sum plus Gaussian noise, to which a person adds a random vector; theory 4.15.
+    """A sum plus Gaussian noise, to which a person adds a random vector; theory 2.11.
 
     What others add is independent of it. With probability probabilities[j] the vector's norm is at most
     sensitivities[j]; which of them was drawn stays secret.
@@ -65,7 +66,7 @@ class MixtureOfGaussians(Paired):
 
 @dataclass(frozen=True, slots=True)
 class SampledRecords(Paired):
-    """A sum over a Poisson sample of *records*, plus Gaussian noise, where a person has up to so many; theory 4.15.
+    """A sum over a Poisson sample of *records*, plus Gaussian noise, where a person has up to so many; theory 2.11.
 
     Each record is sampled by its own coin, and clipped to the sensitivity by itself. Records = 1 is SampledGaussian.
 
@@ -88,7 +89,7 @@ class TruncatedGaussian(Paired):
     probability, afresh each time, and the sum is divided by a public number.
 
     Guarantee: holds for adding a person to so many, and for removing one of them.
-    Source: theory 4.15; docs/proofs/further-pairs.md, section 3; Ganesh et al. (2025), https://arxiv.org/abs/2508.15089
+    Source: theory 2.11; docs/proofs/further-pairs.md, section 3; Ganesh et al. (2025), https://arxiv.org/abs/2508.15089
     """
 
     sigma: float
@@ -122,7 +123,7 @@ class RandomAllocation(Paired):
 
     Guarantee: the mean of the N(e_i, sigma^2) against N(0, sigma^2), with one coordinate for each batch, dominates all
     sums together, also where a batch's function depends on the sums before; round = epoch.
-    Source: theory 4.15; docs/proofs/further-pairs.md, section 4; Feldman & Shenfeld (2025),
+    Source: theory 2.11; docs/proofs/further-pairs.md, section 4; Feldman & Shenfeld (2025),
     https://arxiv.org/abs/2502.08202
     """
 
@@ -231,6 +232,44 @@ class DominatingPair(Paired):
         if losses_add is None or masses_add is None:
             return cls(p, q)
         return cls(p, q, *_laws("_add", losses_add, masses_add, infinity_add))
+
+
+def replaced(mechanism: Mechanism) -> Mechanism:
+    """The run as it is where one person's records are *replaced*: adjacency "replace", for runs fixed in advance.
+
+    Accounts per person stay with adding and removing: that a person takes part is private there.
+
+    Raises:
+        Unsupported: no theorem carries a part of the run over.
+
+    Guarantee: what holds for adding or removing a person of the run returned, fixed in advance, holds for replacing a
+    person's records in the run given.
+    Source: docs/proofs/further-pairs.md, section 6; Bun & Steinke (2016), Proposition 1.9 (zCDP).
+
+    >>> replaced(Repeated(SampledGaussian(1.0, 1.0, 0.1), 20))
+    Repeated(mechanism=ReplacedGaussian(sigma=1.0, sensitivity=1.0, sample_rate=0.1), count=20)
+    """
+    match mechanism:
+        case Repeated(inner, count):
+            return Repeated(replaced(inner), count)
+        case Composed(parts):
+            return Composed(tuple(map(replaced, parts)))
+        case Gaussian(sigma, sensitivity) | SampledGaussian(sigma, sensitivity, 1):
+            return Gaussian(sigma, 2 * sensitivity)
+        case SampledGaussian(sigma, sensitivity, rate):
+            return ReplacedGaussian(sigma, sensitivity, rate)
+        case Laplace(scale, sensitivity):
+            return Laplace(scale, 2 * sensitivity)
+        case Pure(epsilon):
+            return Pure(2 * epsilon)
+        case Zcdp(rho):
+            return Zcdp(4 * rho)
+        case ReplacedGaussian() | Shuffled():
+            return mechanism
+    raise Unsupported(
+        f"{type(mechanism).__name__} has no price for replaced records; Gaussian, SampledGaussian, Laplace, Pure, Zcdp "
+        "and Shuffled have one"
+    )
 
 
 def _floats(name: str, values: object) -> tuple[float, ...]:

@@ -94,7 +94,7 @@ class SampledGaussian(Mechanism):
 
 @dataclass(frozen=True, slots=True)
 class DiscreteGaussian(Mechanism):
-    """Whole numbers plus discrete Gaussian noise in each: zCDP, but not Gaussian DP; theory 2.7, 4.15.
+    """Whole numbers plus discrete Gaussian noise in each: zCDP, but not Gaussian DP; theory 2.7, 2.11.
 
     Its own losses are known where a person moves one number: dimension is 1, or the L2 sensitivity below sqrt(2).
     """
