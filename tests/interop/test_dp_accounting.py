@@ -387,7 +387,7 @@ def test_the_ends_of_delta_have_an_epsilon(notion):
     assert [exposed.get_epsilon(delta) for delta in (0, 0.99, 1)] == [inf, inf, inf]
 
 
-@pytest.mark.parametrize("count", [-3, 2.5, nan])
+@pytest.mark.parametrize("count", [-3, 2.5, nan, np.float64(3)])
 def test_a_count_that_is_none_is_refused_before_anything_is_composed(count):
     """Inside a run, too: the error names the event, and neither the account nor the record has it."""
     broken = dp_event.SelfComposedDpEvent(GAUSSIAN, 1)
@@ -397,6 +397,13 @@ def test_a_count_that_is_none_is_refused_before_anything_is_composed(count):
         whole.compose(dp_event.ComposedDpEvent([broken]))
     assert whole.ledger == dp_event.NoOpDpEvent()
     assert whole.get_epsilon(1e-6) == 0
+
+
+@pytest.mark.parametrize("count", [3, 2**70])
+def test_nested_counts_are_composed_as_their_product(count):
+    """A count beyond the range of machine integers is looked at as a number, not searched for in a range."""
+    nested = accountant("tightest").compose(dp_event.SelfComposedDpEvent(GAUSSIAN, count)).get_epsilon(1e-6)
+    assert nested == accountant("tightest").compose(GAUSSIAN, count).get_epsilon(1e-6) > 0
 
 
 @dataclass(frozen=True)

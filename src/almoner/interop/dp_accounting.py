@@ -141,7 +141,7 @@ def accountant(notion: str = "tightest", *, null_records: bool = False) -> "Priv
             if type(event) is _events().ComposedDpEvent:
                 found = (self._maybe_compose(part, count, do_compose) for part in event.events)
                 return next((refused for refused in found if refused is not None), None)
-            if type(event) is _events().SelfComposedDpEvent and event.count in range(2**62):  # others are refused below
+            if type(event) is _events().SelfComposedDpEvent and isinstance(event.count, int) and event.count >= 0:
                 return self._maybe_compose(event.event, count * event.count, do_compose) if event.count else None
             try:
                 mechanism = None if _exposes(event) else _read(_without_idle(event), null_records=null_records)

@@ -1,22 +1,31 @@
-"""Prices of rounds for an account that has part of a Gaussian budget left, its residue; see README.md.
+"""Price of one round for an account that has a Gaussian with parameter b left, its residue; see README.md.
+
+Names and symbols
+    square    b squared, what is left; it is what adds up
+    cost      c, what a round takes off b squared
+    slack     by how much the bound may fail on the way; it is paid from delta
+    level     a point of the grid on which b squared is looked up
+
+A cost is valid at b if the round followed by N(sqrt(b**2 - c), 1) against N(0, 1) is no easier to tell apart than
+N(b, 1) against N(0, 1), up to the slack, at every epsilon. Then it is valid at every larger b too: costs are computed
+on a grid of b squared, once, and looked up at the next grid point below.
 
 Source: theory.md statement 4.8; docs/proofs/residue-filter.md
 """
 
-from almoner.curves._residue._slack import (
-    LEAST_NORM,
-    LEAST_SLACK,
-    PER_OCTAVE,
-    Table,
-    cost,
-    cost_at,
-    grid,
-    ladder,
-    level,
-    needs_no_slack,
-    size,
-    table,
-)
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from math import floor, inf, log2
+
+import numpy as np
+from numpy.typing import NDArray
+
+from almoner import _check, mechanisms
+from almoner._units import FAILURE, MEASURE, RANGE, Units, up
+from almoner.curves import _pairs, gaussian
+from almoner.curves._residue._certificate import LARGEST_SHARE, certified, gaps
 
 __all__ = [
     "LEAST_NORM",
@@ -32,3 +41,235 @@ __all__ = [
     "size",
     "table",
 ]
+
+PER_OCTAVE = 8
+"""Grid points of b squared between one power of two and the next."""
+
+HIGHEST_SQUARE = MEASURE << 12  # units of b squared; with more left, the costs at this point are valid
+SEARCH_PRECISION = 1e-4  # relative: how near to the least cost a search comes
+TABLE_OCTAVES = 7  # octaves of b squared in a table for people; the last part in 128 stays unspent
+TABLE_WASTE = 0.005  # largest overpayment between two levels of a table, relative to the budget
+LEAST_NORM = 1e-60  # least norm of a table: mechanisms refuse smaller sensitivities
+LEAST_SLACK = FAILURE // 10**20
+"""Least slack of a round in units of FAILURE, where there is that much: with less, rounding is dear."""
+
+
+def grid(level: int) -> int:
+    """Units of b squared at a point of the grid: 2**(level / 8), rounded down."""
+    power: float = 2.0 ** (level / PER_OCTAVE)
+    return floor(MEASURE * power)
+
+
+def level(square: int) -> int:
+    """The largest grid point that is at most ``square`` units (> 0)."""
+    point = floor(PER_OCTAVE * (log2(square) - log2(MEASURE))) + 1
+    while grid(point) > square:
+        point -= 1
+    return point
+
+
+def cost(mechanism: mechanisms.Mechanism, *, square: int, slack: int) -> Units:
+    """Price one round for an account with ``square`` left.
+
+    Args:
+        mechanism: one round (no Repeated, no Composed); its own failure probability (theory 2.4) is not in the cost.
+        square: public, >= 0; units of b squared.
+        slack: public, > 0; units of FAILURE, paid from delta each round. A Gaussian mechanism needs none.
+
+    Returns:
+        Units of b squared, rounded up; inf if the round does not fit.
+
+    Guarantee: the cost is valid at this b, for every neighbouring pair of data sets in both directions.
+    Source: theory.md statement 4.8; docs/proofs/residue-filter.md, sections 2 to 6.
+
+    >>> cost(mechanisms.RandomizedResponse(0.01), square=MEASURE // 20, slack=10**16) / MEASURE
+    0.000100...
+    """
+    _check.whole(0, square=square)
+    _check.whole(1, slack=slack)
+    units = needs_no_slack(mechanism)
+    if units is None:
+        units = cost_at(mechanism, level(min(square, HIGHEST_SQUARE)), slack) if square else inf
+    return units if units <= square else inf
+
+
+def needs_no_slack(mechanism: mechanisms.Mechanism) -> Units | None:
+    """The cost of a round that is Gaussian, or that is nothing at all; None for all others.
+
+    Guarantee: valid at every b with b squared at least this, with slack 0.
+    Source: theory.md statement 4.3; docs/proofs/residue-filter.md, section 2.
+    """
+    match mechanism:
+        case mechanisms.Gaussian() | mechanisms.SampledGaussian(sample_rate=1):
+            return up(gaussian.cost(mechanism))
+        case mechanisms.Pure(epsilon=0) | mechanisms.Approximate(epsilon=0) | mechanisms.Exponential(eta=0):
+            return 0
+    return None
+
+
+@lru_cache(maxsize=2**14)
+def cost_at(mechanism: mechanisms.Mechanism, level: int, slack: int) -> Units:
+    """The cost at one grid point; computed once and then remembered.
+
+    Guarantee: valid at every b with b squared at least ``grid(level)`` units.
+    Source: docs/proofs/residue-filter.md, sections 3 to 6.
+    """
+    _check.whole(1, slack=slack)
+    square, slack_below = grid(level) / MEASURE, slack / FAILURE * (1 - 2.0**-50)
+    units = up(_least_certified(_pairs_of(mechanism, slack_below), square, slack_below))
+    if isinstance(mechanism, mechanisms.SampledGaussian):  # sampling makes nothing worse
+        units = min(units, up(gaussian.cost(mechanisms.Gaussian(mechanism.sigma, mechanism.sensitivity))))
+    return units if units <= grid(level) else inf
+
+
+@lru_cache(maxsize=2**10)
+def size(mechanism: mechanisms.Mechanism) -> float:
+    """The mean square of the privacy loss of one round: about what it costs while much is left. No bound."""
+    return _mean_square(_pairs_of(mechanism, 1e-12))
+
+
+def ladder(slack: int) -> int:
+    """The largest of 1, 2 or 5 times a power of ten that is at most the slack, and at least 1; units of FAILURE.
+
+    Few different slacks mean few tables.
+    """
+    units = max(1, slack)
+    ten: int = 10 ** (len(str(units)) - 1)
+    return ten if units < 2 * ten else 2 * ten if units < 5 * ten else 5 * ten
+
+
+@lru_cache(maxsize=64)
+def _pairs_of(mechanism: mechanisms.Mechanism, slack: float) -> tuple[_pairs.Pair, ...]:
+    return _pairs.of(mechanism, cut=slack / 20)
+
+
+def _mean_square(rounds: tuple[_pairs.Pair, ...]) -> float:
+    return max(float(pair.masses @ pair.losses**2) for pair in rounds)
+
+
+def _least_certified(rounds: tuple[_pairs.Pair, ...], square: float, slack: float) -> float:
+    """A cost that is certified, near the least one; inf if none is."""
+    most, cost = square * LARGEST_SHARE, 0.0
+    for pair in sorted(rounds, key=lambda pair: -float(pair.masses @ pair.losses**2)):
+        guess = cost or max(float(pair.masses @ pair.losses**2), 1 / MEASURE)  # nothing costs less than a unit
+        cost = _least(gaps(pair, square=square, slack=slack), guess, cost, most)
+        if cost == inf:
+            return inf
+    step = SEARCH_PRECISION
+    while True:
+        raised = min(cost * (1 + step), most)
+        if all(certified(pair, square=square, cost=raised, slack=slack) for pair in rounds):
+            return raised
+        if raised == most:
+            return inf
+        step *= 2
+
+
+def _least(gaps_at: Callable[[float], NDArray[np.float64]], guess: float, least: float, most: float) -> float:
+    """About the least cost in [least, most] at which no gap is negative; inf where one is at ``most``. No proof.
+
+    The secant method for all points at once, between a cost that is too small and one that is not.
+    """
+    low, high, cost = least, inf, min(guess or most, most)
+    gap = gaps_at(cost)
+    if cost == least and gap.min() >= 0:
+        return least
+    before, at_before = cost, gap
+    for turn in range(200):
+        right = gap.min() >= 0
+        low, high = (low, cost) if right else (cost, high)
+        if cost == most and not right:
+            return inf
+        if high <= low * (1 + SEARCH_PRECISION / 4):
+            return high
+        wanted = _secant(before, at_before, cost, gap) if before != cost else cost * (0.97 if right else 1.03)
+        if not low < wanted < min(high, most * 2) or (turn > 6 and high == inf and wanted < 2 * low):
+            wanted = 2 * low if high == inf else (max(low, high / 4) * high) ** 0.5
+        if abs(wanted - cost) <= SEARCH_PRECISION / 8 * cost and high < inf:
+            return wanted
+        before, at_before, cost = cost, gap, min(wanted, most)
+        gap = gaps_at(cost)
+    return high
+
+
+def _secant(before: float, at_before: NDArray[np.float64], cost: float, gap: NDArray[np.float64]) -> float:
+    """The least cost at which no gap is negative, were they affine in it; inf where that is nowhere."""
+    slope = (gap - at_before) / (cost - before)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        wanted = np.where(slope > 0, cost - gap / slope, np.where(gap < 0, inf, 0.0))
+    return float(wanted.max())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """Costs for many people at once, each with a norm and a b squared of their own. Every field is public.
+
+    Attributes:
+        norms: (k,) increasing, the first is 0. A norm is rounded up to the next; one above the last does not fit. If a
+            mechanism has no sensitivity: 0 and 1, for taking part or not.
+        squares: (j,) int64, increasing; units of b squared, what is left is rounded down to the next below.
+        units: (k, j) int64; the cost, at most the column's b squared, or RANGE where the round does not fit.
+        slacks: (k,) units of FAILURE that a round takes from delta at each norm.
+    """
+
+    norms: NDArray[np.float64]
+    squares: NDArray[np.int64]
+    units: NDArray[np.int64]
+    slacks: tuple[int, ...]
+
+
+def table(mechanism: mechanisms.Mechanism, *, most: int, slack: int) -> Table:
+    """Costs of one mechanism for people who contribute less than its sensitivity: theory 2.2 and 2.6 with the norm.
+
+    Every norm has a slack of its own, fixed here, and costs at least the part of ``most`` that its slack is of
+    ``slack``: an account that stays within ``most`` stays within ``slack``, so it holds b squared alone.
+
+    Args:
+        mechanism: one round, public: sampled Gaussian or Laplace; or pure and of bounded range, for taking part or not.
+        most: public, > 0; units of b squared that each person starts with.
+        slack: public, > 0; units of FAILURE that may be taken from delta over the life of an account.
+
+    Returns:
+        A table, built in seconds; costs are remembered. 64 norms down to 1/32 of the sensitivity, 4 % apart
+        where they are above a quarter of it, and 9 % apart below.
+
+    Guarantee: every entry is a valid cost, with the slack of its row, for each person whose norm is at most the row's
+    and whose b squared is at least the column's; costs that add up to at most ``most`` have slacks that add up to at
+    most ``slack``.
+    Source: docs/proofs/residue-filter.md, sections 2 and 6.
+    """
+    _check.whole(1, most=most, slack=slack)
+    norms = np.ones(1)
+    if isinstance(mechanism, mechanisms.SampledGaussian | mechanisms.Laplace):
+        norms = mechanism.sensitivity * np.concatenate([np.geomspace(1 / 32, 0.24, 24), np.geomspace(0.25, 1.0, 40)])
+        norms[-1] = mechanism.sensitivity
+        norms = np.unique(np.maximum(norms, min(LEAST_NORM, mechanism.sensitivity)))
+    levels = range(level(most) - TABLE_OCTAVES * PER_OCTAVE, level(most) + 1)
+    squares = np.array([grid(at) for at in levels], np.int64)
+    rows, slacks = [[0] * len(levels)], [0]
+    for norm in norms.tolist():
+        round_ = replace(mechanism, sensitivity=norm) if len(norms) > 1 else mechanism  # type: ignore[type-var]
+        share = Fraction(size(round_)) * MEASURE / most  # of what people start with, that a round takes
+        row_slack = max(floor(slack * min(share, Fraction(1))), min(LEAST_SLACK, slack))
+        least = -(-most * row_slack // slack)
+        rows.append([int(min(max(units, least), RANGE)) for units in _row(round_, levels, most, row_slack)])
+        slacks.append(row_slack)
+    units = np.maximum.accumulate(np.minimum.accumulate(np.array(rows, np.int64), axis=1), axis=0)
+    return Table(np.append(0.0, norms), squares, np.where(units <= squares, units, RANGE), tuple(slacks))
+
+
+def _row(mechanism: mechanisms.Mechanism, levels: range, most: int, slack: int) -> list[Units]:
+    """Costs at every level, computed only where the next level below would cost a noticeable part of ``most`` more."""
+    known = {at: cost_at(mechanism, at, slack) for at in (levels[0], levels[-1])}
+    intervals = [(levels[0], levels[-1])]
+    while intervals:
+        low, high = intervals.pop()
+        extra = known[low] / known[high] - 1 if known[high] < inf else 0.0
+        if high - low > 1 and min(extra, 1.0) * (grid(high) - grid(low)) > TABLE_WASTE * most:
+            middle = (low + high) // 2
+            known[middle] = cost_at(mechanism, middle, slack)
+            intervals += [(low, middle), (middle, high)]
+    row = [known[levels[0]]]
+    for at in levels[1:]:
+        row.append(known.get(at, row[-1]))
+    return row
