@@ -26,8 +26,6 @@ from math import fsum
 import numpy as np
 from numpy.typing import NDArray
 
-from almoner.curves._grid import discrete
-
 __all__ = ["LossList", "of_a_pair"]
 
 _MOST = 100_000 - 2  # most losses of a pair, beside an infinite one and what Q alone has
@@ -47,14 +45,26 @@ def of_a_pair(losses: Floats, masses: Floats, infinity: float) -> LossList:
         infinity: of an infinite loss.
     """
     masses, infinity = np.maximum(masses, 0.0), min(max(infinity, 0.0), 1.0)
-    losses, masses = losses[masses > 0], masses[masses > 0]
-    if losses.size > _MOST:
-        fewer = discrete.coarse(discrete.Direction(losses, masses, 0.0, 0.0), _MOST)
-        losses, masses = fewer.losses, fewer.masses * (1 + _UP)
+    losses, masses = _fewer(losses[masses > 0], masses[masses > 0])
     masses = _at_most_one(masses, 1 - infinity)
     losses, masses = losses[masses > 0], masses[masses > 0]
     infinity = max(infinity, min(1.0, 1 - fsum(masses)))
     return *_with_floor(losses, masses), infinity
+
+
+def _fewer(losses: Floats, masses: Floats) -> tuple[Floats, Floats]:
+    """At most so many losses as a pair may have: every so many-th is kept, and the last."""
+    count = losses.size
+    step = -(-count // (_MOST - 1))
+    if count <= _MOST:
+        return losses, masses
+    kept = np.append(np.arange(0, count - 1, step), count - 1)
+    place = np.searchsorted(kept, np.arange(count), side="right") - 1
+    place = np.minimum(place, kept.size - 2)
+    low, high = losses[kept[place]], losses[kept[place + 1]]
+    upper = np.minimum(np.expm1(losses - low) / np.expm1(high - low) * np.exp(high - losses) * (1 + _UP), 1.0) * masses
+    found = np.bincount(place, masses - upper, kept.size) + np.bincount(place + 1, upper, kept.size)
+    return losses[kept], np.maximum(found, 0.0)
 
 
 def _at_most_one(masses: Floats, most: float) -> Floats:
