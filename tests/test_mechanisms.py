@@ -227,3 +227,21 @@ def test_a_dominating_pair_is_frozen_hashable_and_short_to_read():
     many = m.DominatingPair(np.full(10_000, 1e-4), np.full(10_000, 1e-4))
     assert len(repr(many)) < 200
     assert "10000 outcomes" in repr(many)
+
+
+def test_replaced_records_cost_as_much_as_both_changes():
+    """Each part becomes its pair for replaced records; what has none is refused by name."""
+    run = m.Composed((m.Gaussian(2.0), m.Repeated(m.SampledGaussian(1.0, 1.0, 0.1), 3), m.Laplace(5.0), m.Pure(0.25)))
+    assert m.replaced(run) == m.Composed(
+        (
+            m.Gaussian(2.0, 2.0),
+            m.Repeated(m.ReplacedGaussian(1.0, 1.0, 0.1), 3),
+            m.Laplace(5.0, 2.0),
+            m.Pure(0.5),
+        )
+    )
+    assert m.replaced(m.Zcdp(0.5)) == m.Zcdp(2.0)
+    assert m.replaced(m.SampledGaussian(1.0)) == m.Gaussian(1.0, 2.0)
+    for mechanism in (m.TruncatedGaussian(1.0, 1.0, 0.1, 5, 50), m.Approximate(1.0, 1e-6)):
+        with pytest.raises(Unsupported, match=type(mechanism).__name__):
+            m.replaced(mechanism)

@@ -87,20 +87,21 @@ def of(mechanism: mechanisms.Mechanism, *, cut: float) -> tuple[Pair, ...]:
             return exponential(eta)
         case mechanisms.SampledGaussian(sigma, sensitivity, sample_rate):
             return sampled_gaussian(sample_rate, sigma / sensitivity / ROUND_UP, cut=cut)
-        case mechanisms.DominatingPair():
+        case mechanisms.Paired() | mechanisms.DiscreteGaussian():
             remove, add = discrete.directions(mechanism)
-            return _own(remove), _own(add)
+            kept = isinstance(mechanism, mechanisms.DiscreteGaussian)  # its failures are in no other price
+            return _own(remove, kept * remove.leak), _own(add, kept * add.leak)
     raise Unsupported(f"no dominating pair is known for {type(mechanism).__name__}")
 
 
-def _own(one: discrete.Direction) -> Pair:
-    """An ordered pair of the user's, its failures left out, on so few points that it is certified quickly."""
+def _own(one: discrete.Direction, leak: float) -> Pair:
+    """An ordered pair given as a list, with these failures, on so few points that it is certified quickly."""
     if not len(one.losses):
         return _REVEALS_ALL
     fewer = discrete.coarse(one, MOST_POINTS)
     losses = np.maximum(fewer.losses, -LARGEST_EPSILON) + fewer.error
     masses, large = fewer.masses * (1 + fewer.error), losses > LARGEST_EPSILON
-    return Pair(losses[~large], masses[~large], float(masses[large].sum()) * ROUND_UP)
+    return Pair(losses[~large], masses[~large], (leak + float(masses[large].sum())) * ROUND_UP)
 
 
 def randomized_response(epsilon: float) -> tuple[Pair, ...]:

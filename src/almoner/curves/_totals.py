@@ -99,7 +99,7 @@ def tightest(run: mechanisms.Mechanism, *, delta: float) -> Total:
 def _gaussian(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:
     exact = gaussian.of(run)
     epsilon = exact.epsilon(delta=delta)
-    own = any(isinstance(leaf, mechanisms.DominatingPair) for leaf in mechanisms.leaves(run))
+    own = any(isinstance(leaf, mechanisms.Paired) for leaf in mechanisms.leaves(run))
     yield Total(
         "Gaussian DP" if own else "Gaussian DP, exact",
         f"mu = {shown(exact.mu, 6)}",

@@ -76,7 +76,7 @@ def _cost(leaf: mechanisms.Mechanism) -> Pair:
             return _finite(leaf.eta), Fraction(0)
         case mechanisms.Approximate():
             return _finite(leaf.epsilon), exact(leaf.delta)
-        case mechanisms.DominatingPair():
+        case mechanisms.Paired():
             return discrete.largest_loss(leaf), discrete.failure(leaf)
     raise Unsupported(
         f"{type(leaf).__name__} has no epsilon of its own without a choice of delta; use filters.Zcdp or Renyi"

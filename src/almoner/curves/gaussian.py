@@ -97,10 +97,12 @@ def _cost(leaf: mechanisms.Mechanism) -> Fraction:
             raise Unsupported(
                 "SampledGaussian is not a Gaussian mechanism unless sample_rate=1; use filters.Renyi or Residue"
             )
-        case mechanisms.DominatingPair():
+        case mechanisms.Paired():
             mu = discrete.mu(leaf)
             if mu == inf:
-                raise Unsupported("a DominatingPair whose loss may be infinite in either order is mu-GDP for no mu")
+                raise Unsupported(
+                    f"{type(leaf).__name__}: its loss may be infinite in either order; it is mu-GDP for no mu"
+                )
             return Fraction(mu) ** 2
     raise Unsupported(
         f"{type(leaf).__name__} is not a Gaussian mechanism, and a mu fitted to it would be no guarantee; "

@@ -173,7 +173,7 @@ def failure(mechanism: mechanisms.Mechanism) -> Fraction:
     for leaf, count in mechanisms.leaves(mechanism).items():
         if isinstance(leaf, mechanisms.Approximate):
             failures += count * exact(leaf.delta)
-        elif isinstance(leaf, mechanisms.DominatingPair):
+        elif isinstance(leaf, mechanisms.Paired):
             failures += count * discrete.failure(leaf)
     return failures
 
@@ -190,7 +190,7 @@ def without_failures(leaf: mechanisms.Mechanism) -> mechanisms.Mechanism:
     """
     if isinstance(leaf, mechanisms.Approximate):
         return mechanisms.Pure(leaf.epsilon)
-    return discrete.without_failures(leaf) if isinstance(leaf, mechanisms.DominatingPair) else leaf
+    return discrete.without_failures(leaf) if isinstance(leaf, mechanisms.Paired) else leaf
 
 
 def _values(leaf: mechanisms.Mechanism, orders: Floats) -> Floats:
@@ -208,7 +208,7 @@ def _values(leaf: mechanisms.Mechanism, orders: Floats) -> Floats:
             return np.minimum(orders * square, _randomized_response(leaf.eta, orders))
         case mechanisms.Renyi():
             return _next_order(leaf, orders)
-        case mechanisms.DominatingPair():
+        case mechanisms.Paired():
             return discrete.renyi(leaf, orders)
         case mechanisms.BestOf():
             return _best_of(leaf, orders)

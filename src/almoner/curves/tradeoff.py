@@ -328,7 +328,7 @@ def _by_few_points(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[f
 
 def _pairs_of(leaf: mechanisms.Mechanism) -> tuple[_pairs.Pair, ...]:
     """The pairs of one round that does not fail; those of one's own with all their points."""
-    if isinstance(leaf, mechanisms.DominatingPair) and renyi.failure(leaf) < 1:
+    if isinstance(leaf, mechanisms.Paired) and renyi.failure(leaf) < 1:
         both = discrete.directions(leaf)
         return tuple(_pairs.Pair(one.losses + one.error, one.masses * (1 + one.error)) for one in both)
     return _pairs.of(leaf, cut=SMALLEST_DELTA)

@@ -108,7 +108,7 @@ def _cost(leaf: mechanisms.Mechanism) -> Fraction | float:
             return inf if leaf.eta == inf else exact(leaf.eta) ** 2 / 8
         case mechanisms.Zcdp():
             return inf if leaf.rho == inf else exact(leaf.rho)
-        case mechanisms.DominatingPair() if not discrete.failure(leaf):
+        case mechanisms.Paired() if not discrete.failure(leaf):
             return discrete.rho(leaf)
     raise Unsupported(f"{type(leaf).__name__} has no useful zCDP cost; use a Rényi curve (filters.Renyi)")
 

@@ -12,7 +12,8 @@ one person with all of that person's records; an event that only has a meaning u
     PoissonSampled of Gaussian                        SampledGaussian
     PoissonSampled of Laplace or DiscreteLaplace      Pure
     RepeatAndSelect                                   BestOf
-    MixtureOfGaussians, TruncatedSubsampledGaussian   SampledGaussian
+    MixtureOfGaussians                                MixtureOfGaussians
+    TruncatedSubsampledGaussian                       TruncatedGaussian
     SingleEpochTreeAggregation, null records only     Gaussian
     RandomizedResponse, null records only             Pure
 
@@ -24,7 +25,7 @@ Classes are compared exactly: a subclass may mean something else, so it is refus
 from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
-from math import expm1, fsum, inf, log1p, nextafter, sqrt
+from math import expm1, fsum, inf, log, log1p, nextafter, sqrt
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -354,12 +355,10 @@ def _approximate(event: Any) -> mechanisms.Mechanism:
 
 
 def _discrete_gaussian(event: Any) -> mechanisms.Mechanism:
-    """In several dimensions, or in a number that is not known, it is zCDP as continuous noise is."""
     if event.sensitivity == 0:
         mechanisms.Gaussian(event.sigma)  # refuses what is no noise
         return mechanisms.Composed(())
-    one = mechanisms.DiscreteGaussian(event.sigma, event.sensitivity)
-    return one if event.dimension == 1 else mechanisms.Zcdp((one.sensitivity / one.sigma) ** 2 / 2 * _UP)
+    return mechanisms.DiscreteGaussian(event.sigma, event.sensitivity, event.dimension)
 
 
 def _best_of(event: "dp_event.RepeatAndSelectDpEvent", one: mechanisms.Mechanism) -> mechanisms.Mechanism:
@@ -370,23 +369,19 @@ def _best_of(event: "dp_event.RepeatAndSelectDpEvent", one: mechanisms.Mechanism
 
 
 def _randomized_response(event: "dp_event.RandomizedResponseDpEvent") -> mechanisms.Mechanism:
-    """The largest ratio of two buckets' probabilities; a null record, which gives a uniform bucket, is between them."""
+    """The largest ratio, either way, of a bucket's probability to that of a uniform one, which a null record gives."""
     _check.whole(1, num_buckets=event.num_buckets)
     _check.within(0, 1, noise_parameter=event.noise_parameter)
     if event.noise_parameter == 0 and event.num_buckets > 1:
         raise Unsupported("RandomizedResponseDpEvent with noise_parameter=0 is not private; it has no finite cost")
     if event.noise_parameter in (0, 1) or event.num_buckets == 1:
         return mechanisms.Composed(())
-    ratio = (1 - event.noise_parameter) * event.num_buckets / event.noise_parameter
-    return mechanisms.Pure(log1p(ratio * (1 + 1e-14)) * (1 + 1e-14))
+    most = log1p((event.num_buckets - 1) * (1 - event.noise_parameter))  # of the own bucket; of another one:
+    return mechanisms.Pure(max(most, -log(event.noise_parameter)) * (1 + 1e-14))
 
 
 def _mixture(event: "dp_event.MixtureOfGaussiansDpEvent") -> mechanisms.Mechanism:
-    """Sensitivities >= 0: one for each that is not 0 moved up to the largest, which raises both curves.
-
-    The likelihood ratio increases with the output, so the best events are half-lines, and moving the mean to the right
-    helps both directions. With sensitivities of both signs: the average of Gaussians, none worse than the largest.
-    """
+    """A sensitivity below zero is no worse than one as far above it, which is moved in the same direction as others."""
     _check.noise(standard_deviation=event.standard_deviation)
     sensitivities, chances = list(event.sensitivities), list(event.sampling_probs)
     _check.number(**{f"sensitivities[{place}]": each for place, each in enumerate(sensitivities)})
@@ -394,30 +389,28 @@ def _mixture(event: "dp_event.MixtureOfGaussiansDpEvent") -> mechanisms.Mechanis
         _check.within(0, 1, sampling_probs=chance)
     if len(sensitivities) != len(chances) or not abs(fsum(chances) - 1) <= 1e-9:
         raise ArgumentError("sampling_probs must add up to 1, one for each of sensitivities")
-    most = max(map(abs, sensitivities))
-    if most == 0:
+    moves = {abs(each) for each, chance in zip(sensitivities, chances, strict=True) if chance}
+    if moves == {0.0}:
         return mechanisms.Composed(())
-    moved = fsum(chance for chance, each in zip(chances, sensitivities, strict=True) if each)
-    still = fsum(chance for chance, each in zip(chances, sensitivities, strict=True) if not each)
-    rate = min(1.0, max(moved, 1 - still) * (1 + 1e-14)) if min(sensitivities) >= 0 else 1.0
-    return mechanisms.gaussian_step(event.standard_deviation, most, rate) if rate else mechanisms.Composed(())
+    if len(moves - {0.0}) == 1:
+        still = fsum(chance for each, chance in zip(sensitivities, chances, strict=True) if not each)
+        return mechanisms.gaussian_step(event.standard_deviation, max(moves), min(1.0, (1 - still) * (1 + 1e-14)))
+    return mechanisms.MixtureOfGaussians(event.standard_deviation, tuple(map(abs, sensitivities)), tuple(chances))
 
 
 def _truncated(event: "dp_event.TruncatedSubsampledGaussianDpEvent") -> mechanisms.Mechanism:
-    """A person who is sampled may take the place of another: then the sum moves by two clips.
-
-    Couple the samples of the other people; given these, the batch stays as it is, or gains the person, or has one
-    other person replaced. Where the batch holds everybody nobody is replaced.
-    """
+    """The data set may have one person more than it says, or one less; a batch of nobody is nothing."""
     _check.whole(0, dataset_size=event.dataset_size)
     _check.whole(0, truncated_batch_size=event.truncated_batch_size)
     _check.within(0, 1, sampling_probability=event.sampling_probability)
     noise = _noise(event)
-    if event.sampling_probability == 0:
+    size, people = event.truncated_batch_size, event.dataset_size
+    if not size or event.sampling_probability == 0:
         mechanisms.Gaussian(noise)  # refuses what is no noise
         return mechanisms.Composed(())
-    most = 1.0 if event.truncated_batch_size > event.dataset_size else 2.0
-    return mechanisms.gaussian_step(noise, most, event.sampling_probability)
+    if size > people:
+        return mechanisms.gaussian_step(noise, 1.0, event.sampling_probability)
+    return mechanisms.TruncatedGaussian(noise, 1.0, event.sampling_probability, size, people)
 
 
 def _tree(event: "dp_event.SingleEpochTreeAggregationDpEvent") -> mechanisms.Mechanism:

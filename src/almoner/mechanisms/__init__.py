@@ -8,7 +8,7 @@ Names and symbols
                   clip C means sigma = z * C
     scale         scale of Laplace noise, absolute
     sensitivity   the most that one person can contribute (L2 norm; L1 norm for Laplace): the clip, a promise
-    sample_rate   probability with which each person is sampled, independently (Poisson)
+    sample_rate   probability with which each person (or record) is sampled, independently (Poisson)
     epsilon, delta, rho, orders, values   in nats; delta a probability
     p, q          probabilities of the outcomes with and without the person
     runs, shape   of a random number of runs: its mean, and the shape of its law
@@ -17,7 +17,17 @@ Names and symbols
 Repeated(mechanism=Gaussian(sigma=170.0, sensitivity=1.0), count=104)
 """
 
-from almoner.mechanisms._pair import DominatingPair
+from almoner.mechanisms._pair import (
+    DominatingPair,
+    MixtureOfGaussians,
+    Paired,
+    RandomAllocation,
+    ReplacedGaussian,
+    SampledRecords,
+    Shuffled,
+    TruncatedGaussian,
+    replaced,
+)
 from almoner.mechanisms._rounds import (
     PDP,
     Approximate,
@@ -53,11 +63,18 @@ __all__ = [
     "Gaussian",
     "Laplace",
     "Mechanism",
+    "MixtureOfGaussians",
+    "Paired",
     "Pure",
+    "RandomAllocation",
     "RandomizedResponse",
     "Renyi",
     "Repeated",
+    "ReplacedGaussian",
     "SampledGaussian",
+    "SampledRecords",
+    "Shuffled",
+    "TruncatedGaussian",
     "Zcdp",
     "fields_schema",
     "from_fields",
@@ -65,6 +82,7 @@ __all__ = [
     "in_order",
     "leaves",
     "repeated",
+    "replaced",
     "rounds",
     "to_fields",
 ]

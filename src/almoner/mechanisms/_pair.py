@@ -1,4 +1,4 @@
-"""A mechanism of your own, described by a discrete pair of laws that dominates it."""
+"""Mechanisms that a pair of laws dominates: your own, as a list, and those whose pair is known."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -6,10 +6,20 @@ from math import exp, fsum, inf, log
 from typing import Self
 
 from almoner import _check
-from almoner.errors import ArgumentError
-from almoner.mechanisms._rounds import Mechanism
+from almoner.errors import ArgumentError, Unsupported
+from almoner.mechanisms._rounds import Composed, Gaussian, Laplace, Mechanism, Pure, Repeated, SampledGaussian, Zcdp
 
-__all__ = ["DominatingPair"]
+__all__ = [
+    "DominatingPair",
+    "MixtureOfGaussians",
+    "Paired",
+    "RandomAllocation",
+    "ReplacedGaussian",
+    "SampledRecords",
+    "Shuffled",
+    "TruncatedGaussian",
+    "replaced",
+]
 
 _MOST = 100_000  # outcomes of a pair
 _TOLERANCE = 1e-9  # by which probabilities may miss one
@@ -17,8 +27,128 @@ _ROUNDING = 1e-12  # up to here what misses is rounding
 _SHOWN = 6  # outcomes in a repr
 
 
+class Paired(Mechanism):
+    """Any mechanism that is priced by a dominating pair: its losses count as infinite with a tiny probability."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureOfGaussians(Paired):
+    """A sum plus Gaussian noise, to which a person adds a random vector; theory 2.11.
+
+    What others add is independent of it. With probability probabilities[j] the vector's norm is at most
+    sensitivities[j]; which of them was drawn stays secret.
+
+    Guarantee: the mixture of N(sensitivities[j], sigma^2) against N(0, sigma^2) dominates it, in any dimension.
+    Source: docs/proofs/further-pairs.md, section 1; Choquette-Choo et al. (2024), https://arxiv.org/abs/2310.15526
+
+    >>> MixtureOfGaussians(1.0, (0.0, 1.0, 2.0), (0.2, 0.6, 0.2)).sensitivities
+    (0.0, 1.0, 2.0)
+    """
+
+    sigma: float
+    sensitivities: tuple[float, ...]
+    probabilities: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        Mechanism.__post_init__(self)
+        for name in ("sensitivities", "probabilities"):
+            object.__setattr__(self, name, _floats(name, getattr(self, name)))
+        _check_law("probabilities", self.probabilities)
+        _check.each_amount(sensitivity=self.sensitivities)
+        if len(self.sensitivities) != len(self.probabilities):
+            raise ArgumentError(
+                f"sensitivities and probabilities must be equally long, not {len(self.sensitivities)} and "
+                f"{len(self.probabilities)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class SampledRecords(Paired):
+    """A sum over a Poisson sample of *records*, plus Gaussian noise, where a person has up to so many; theory 2.11.
+
+    Each record is sampled by its own coin, and clipped to the sensitivity by itself. Records = 1 is SampledGaussian.
+
+    Guarantee: holds for adding or removing a person with all records; the mixture of N(j sensitivity, sigma^2),
+    j binomial, against N(0, sigma^2) dominates it.
+    Source: docs/proofs/further-pairs.md, section 2.
+    """
+
+    sigma: float
+    sensitivity: float = 1.0
+    sample_rate: float = 1.0
+    records: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TruncatedGaussian(Paired):
+    """A sum over a Poisson sample of people, cut at random to at most batch_size of them, plus Gaussian noise.
+
+    The data hold exactly so many people, a number that is public; the cut takes every subset with the same
+    probability, afresh each time, and the sum is divided by a public number.
+
+    Guarantee: holds for adding a person to so many, and for removing one of them.
+    Source: theory 2.11; docs/proofs/further-pairs.md, section 3; Ganesh et al. (2025), https://arxiv.org/abs/2508.15089
+    """
+
+    sigma: float
+    sensitivity: float
+    sample_rate: float
+    batch_size: int
+    people: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedGaussian(Paired):
+    """A sum over a Poisson sample of people, plus Gaussian noise, where one person's records are *replaced* by others.
+
+    Neighbours have equally many people. The price also holds for adding or removing a person, and is larger.
+
+    Guarantee: (1-q) N(0, sigma^2) + q N(s, sigma^2) against the same with -s dominates it, in any dimension and under
+    composition, q the sample rate and s the sensitivity.
+    Source: docs/proofs/further-pairs.md, section 6; Lebeda et al. (2024), https://arxiv.org/abs/2405.20769
+    """
+
+    sigma: float
+    sensitivity: float = 1.0
+    sample_rate: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RandomAllocation(Paired):
+    """One epoch: each person in one of so many batches, drawn for each person alone, and a noisy sum of each batch.
+
+    This is not a shuffle into batches of equal size: there one person's batch depends on the others'.
+
+    Guarantee: the mean of the N(e_i, sigma^2) against N(0, sigma^2), with one coordinate for each batch, dominates all
+    sums together, also where a batch's function depends on the sums before; round = epoch.
+    Source: theory 2.11; docs/proofs/further-pairs.md, section 4; Feldman & Shenfeld (2025),
+    https://arxiv.org/abs/2502.08202
+    """
+
+    sigma: float
+    sensitivity: float
+    batches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffled(Paired):
+    """Reports of so many people, all by one epsilon-DP local randomiser, in a random order that nobody knows.
+
+    Neighbours have one person's record replaced, so that removing a person means a report on a fixed public record.
+
+    Guarantee: the clones' pair dominates it, with a clone among the others at probability exp(-epsilon).
+    Source: docs/proofs/further-pairs.md, section 5; Feldman, McMillan & Talwar (2021), Theorem 3.2,
+    https://arxiv.org/abs/2012.12803
+    """
+
+    epsilon: float
+    people: int
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class DominatingPair(Mechanism):
+class DominatingPair(Paired):
     """Any mechanism that a discrete pair of laws dominates, P and Q, given as probabilities of the same outcomes.
 
     P is the law with the person, Q the law without, and the pair dominates the mechanism if at every real epsilon
@@ -102,6 +232,44 @@ class DominatingPair(Mechanism):
         if losses_add is None or masses_add is None:
             return cls(p, q)
         return cls(p, q, *_laws("_add", losses_add, masses_add, infinity_add))
+
+
+def replaced(mechanism: Mechanism) -> Mechanism:
+    """The run as it is where one person's records are *replaced*: adjacency "replace", for runs fixed in advance.
+
+    Accounts per person stay with adding and removing: that a person takes part is private there.
+
+    Raises:
+        Unsupported: no theorem carries a part of the run over.
+
+    Guarantee: what holds for adding or removing a person of the run returned, fixed in advance, holds for replacing a
+    person's records in the run given.
+    Source: docs/proofs/further-pairs.md, section 6; Bun & Steinke (2016), Proposition 1.9 (zCDP).
+
+    >>> replaced(Repeated(SampledGaussian(1.0, 1.0, 0.1), 20))
+    Repeated(mechanism=ReplacedGaussian(sigma=1.0, sensitivity=1.0, sample_rate=0.1), count=20)
+    """
+    match mechanism:
+        case Repeated(inner, count):
+            return Repeated(replaced(inner), count)
+        case Composed(parts):
+            return Composed(tuple(map(replaced, parts)))
+        case Gaussian(sigma, sensitivity) | SampledGaussian(sigma, sensitivity, 1):
+            return Gaussian(sigma, 2 * sensitivity)
+        case SampledGaussian(sigma, sensitivity, rate):
+            return ReplacedGaussian(sigma, sensitivity, rate)
+        case Laplace(scale, sensitivity):
+            return Laplace(scale, 2 * sensitivity)
+        case Pure(epsilon):
+            return Pure(2 * epsilon)
+        case Zcdp(rho):
+            return Zcdp(4 * rho)
+        case ReplacedGaussian() | Shuffled():
+            return mechanism
+    raise Unsupported(
+        f"{type(mechanism).__name__} has no price for replaced records; Gaussian, SampledGaussian, Laplace, Pure, Zcdp "
+        "and Shuffled have one"
+    )
 
 
 def _floats(name: str, values: object) -> tuple[float, ...]:

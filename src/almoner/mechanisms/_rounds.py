@@ -55,11 +55,13 @@ class Mechanism:
                 _check.amount(**{name: value})
             elif name == "delta":
                 _check.within(0, 1, delta=value)
+            elif name == "sample_rate":
+                _check.positive(sample_rate=value)
+                _check.within(0, 1, sample_rate=value)
+            elif name in ("records", "people", "batches", "batch_size"):
+                _check.whole(1, **{name: value})
         if noise:
             _check.noise(**noise)
-        if isinstance(self, SampledGaussian):
-            _check.positive(sample_rate=self.sample_rate)
-            _check.within(0, 1, sample_rate=self.sample_rate)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _: Any, handler: Any) -> dict[str, Any]:
@@ -92,10 +94,19 @@ class SampledGaussian(Mechanism):
 
 @dataclass(frozen=True, slots=True)
 class DiscreteGaussian(Mechanism):
-    """An integer sum plus discrete Gaussian noise: zCDP, but not Gaussian DP; theory 2.7."""
+    """Whole numbers plus discrete Gaussian noise in each: zCDP, but not Gaussian DP; theory 2.7, 2.11.
+
+    Its own losses are known where a person moves one number: dimension is 1, or the L2 sensitivity below sqrt(2).
+    """
 
     sigma: float
     sensitivity: float = 1.0
+    dimension: int | None = None
+
+    def __post_init__(self) -> None:
+        Mechanism.__post_init__(self)
+        if self.dimension is not None:
+            _check.whole(1, dimension=self.dimension)
 
 
 @dataclass(frozen=True, slots=True)

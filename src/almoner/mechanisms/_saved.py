@@ -15,7 +15,7 @@ _KINDS: dict[str, type[Mechanism]] = {
     name: kind
     for module in (_rounds, _pair)
     for name, kind in vars(module).items()
-    if isinstance(kind, type) and issubclass(kind, Mechanism) and kind is not Mechanism
+    if isinstance(kind, type) and issubclass(kind, Mechanism) and kind not in (Mechanism, _pair.Paired)
 }
 
 

@@ -25,12 +25,23 @@ import numpy as np
 from numpy.polynomial.legendre import leggauss
 from numpy.typing import NDArray
 
-__all__ = ["ULP", "Dots", "gaussian", "gaussian_merged", "laplace", "laplace_merged", "sampled_losses", "two_points"]
+__all__ = [
+    "NODES",
+    "ULP",
+    "WEIGHTS",
+    "Dots",
+    "gaussian",
+    "gaussian_merged",
+    "laplace",
+    "laplace_merged",
+    "sampled_losses",
+    "two_points",
+]
 
 Floats = NDArray[np.float64]
 
 ULP = 2.0**-52
-_NODES, _WEIGHTS = (np.asarray(a) for a in leggauss(8))
+NODES, WEIGHTS = (np.asarray(a) for a in leggauss(8))
 _LARGEST_EXPONENT = 700.0  # largest exponent of which exp is a float
 
 
@@ -60,7 +71,7 @@ def sampled_losses(log_ratios: Floats, rate: float) -> Floats:
 def gaussian(edges: Floats, z: float) -> Dots:
     """N(1, z²) against N(0, z²) between the edges, on the edges; pessimistic. The caller adds the two tails."""
     half, _, p, q = _gaussian_cells(edges, z)
-    from_below, from_above, slope = half * (1 + _NODES), half * (1 - _NODES), 1 / z**2
+    from_below, from_above, slope = half * (1 + NODES), half * (1 - NODES), 1 / z**2
     return Dots(
         _log_ratios(edges, z),
         _to_ends(
@@ -81,7 +92,7 @@ def gaussian_merged(edges: Floats, z: float) -> Dots:
     middle = (edges[:-1] + half[:, 0])[:, None]
     # densities relative to those at the middle of the cell: neither sum underflows
     p_shape, q_shape = (
-        np.exp(-(points - middle) * (points + middle - 2 * mean) / (2 * z * z)) @ _WEIGHTS for mean in (1, 0)
+        np.exp(-(points - middle) * (points + middle - 2 * mean) / (2 * z * z)) @ WEIGHTS for mean in (1, 0)
     )
     log_ratios = _log_ratios(middle[:, 0], z) + np.log(p_shape / q_shape)
     return Dots(log_ratios, p.sum(axis=1), q.sum(axis=1), _gaussian_error(edges, z))
@@ -90,8 +101,8 @@ def gaussian_merged(edges: Floats, z: float) -> Dots:
 def _gaussian_cells(edges: Floats, z: float) -> tuple[Floats, Floats, Floats, Floats]:
     """Half the cells' widths (cells, 1); Gauss-Legendre points and their masses under P and Q (cells, 8)."""
     half = np.diff(edges)[:, None] / 2
-    points = edges[:-1, None] + half * (1 + _NODES)
-    p, q = (half * _WEIGHTS * np.exp(-(((points - mean) / z) ** 2) / 2) / (z * sqrt(2 * pi)) for mean in (1, 0))
+    points = edges[:-1, None] + half * (1 + NODES)
+    p, q = (half * WEIGHTS * np.exp(-(((points - mean) / z) ** 2) / 2) / (z * sqrt(2 * pi)) for mean in (1, 0))
     return half, points, p, q
 
 

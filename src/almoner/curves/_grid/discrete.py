@@ -24,8 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtri
 
+from almoner.curves._grid import known_pairs
 from almoner.curves._grid.connect_the_dots import ULP
-from almoner.mechanisms import DominatingPair
+from almoner.mechanisms import DominatingPair, Mechanism, Paired
 
 __all__ = ["Direction", "coarse", "directions", "failure", "largest_loss", "mu", "renyi", "rho", "without_failures"]
 
@@ -49,17 +50,21 @@ class Direction:
 
 
 @lru_cache(maxsize=256)
-def directions(mechanism: DominatingPair) -> tuple[Direction, Direction]:
-    """The laws in the orders "remove" (the person in the first law) and "add"."""
+def directions(mechanism: Mechanism, *, lower: bool = False) -> tuple[Direction, Direction]:
+    """The laws in the orders "remove" (the person in the first law) and "add"; lower: of a better pair, if computed."""
+    if not isinstance(mechanism, DominatingPair):
+        p, q, error = known_pairs.outcomes(mechanism, lower=lower)
+        return _direction(p, q, error), _direction(q, p, error)
     p, q = np.asarray(mechanism.p), np.asarray(mechanism.q)
     if mechanism.p_add is None or mechanism.q_add is None:
         return _direction(p, q), _direction(q, p)
     return _direction(p, q), _direction(np.asarray(mechanism.p_add), np.asarray(mechanism.q_add))
 
 
-def _direction(p: Floats, q: Floats) -> Direction:
+def _direction(p: Floats, q: Floats, computed: float = 0.0) -> Direction:
+    """One order of a list, or of probabilities that were computed with relative errors: these miss one by rounding."""
     q = q / max(1.0, fsum(q.tolist()))
-    missing = -fsum([*p.tolist(), -1.0])
+    missing = 0.0 if computed else -fsum([*p.tolist(), -1.0])
     p, q = p[p >= SMALLEST], q[p >= SMALLEST]
     finite = (q >= SMALLEST) & (_losses(p, q) <= LARGEST_LOSS)
     leak = fsum(p[~finite].tolist())
@@ -71,12 +76,12 @@ def _direction(p: Floats, q: Floats) -> Direction:
     else:
         p[-1] += max(missing, 0.0)
     _take(p, max(-missing, 0.0))
-    leak = min(1.0, leak * (1 + 4 * ULP))
+    leak = min(1.0, leak * (1 + 4 * ULP + computed))
     if leak == 1 or not p.any():
         return Direction(np.zeros(0), np.zeros(0), 1.0, ULP)
     p, q = p[p > 0], q[p > 0]
     losses, total = _losses(p, q), fsum(p.tolist())
-    error = 8 * ULP * (1 + float(np.abs(losses).max()))
+    error = 8 * ULP * (1 + float(np.abs(losses).max())) + 3 * computed
     order, raised = np.argsort(losses, kind="stable"), max(0.0, log(fsum(q.tolist()) / total))
     return Direction(losses[order] + raised, p[order] / total, leak, error, raised)
 
@@ -97,13 +102,13 @@ def _take(masses: Floats, surplus: float) -> None:
             return
 
 
-def failure(mechanism: DominatingPair) -> Fraction:
+def failure(mechanism: Paired) -> Fraction:
     """The probability of an infinite loss, the larger of both orders, rounded up."""
     return max(Fraction(each.leak) for each in directions(mechanism))
 
 
 @lru_cache(maxsize=256)
-def without_failures(mechanism: DominatingPair) -> DominatingPair:
+def without_failures(mechanism: Paired) -> Paired:
     """The pair in which no loss is infinite: what is left of it where it does not fail."""
     if not failure(mechanism):
         return mechanism
@@ -112,20 +117,20 @@ def without_failures(mechanism: DominatingPair) -> DominatingPair:
         if not len(each.losses):
             each = Direction(np.zeros(1), np.ones(1), 0.0, 0.0)
         losses = each.losses + each.error
-        masses = np.maximum(each.masses, 4 * SMALLEST * np.exp(np.maximum(losses, 0.0)))
+        masses = np.maximum(each.masses * (1 + 4 * ULP), 4 * SMALLEST * np.exp(np.maximum(losses, 0.0)))
         q = masses * np.exp(-losses)
         rest = max(0.0, 1 - fsum(q.tolist()))
         laws += [(*masses.tolist(), 0.0), (*q.tolist(), rest)]
     return DominatingPair(*laws)
 
 
-def largest_loss(mechanism: DominatingPair) -> Fraction:
+def largest_loss(mechanism: Paired) -> Fraction:
     """The largest finite loss in either order, rounded up; at least 0."""
     tops = [float(each.losses[-1]) + 2 * each.error for each in directions(mechanism) if len(each.losses)]
     return max(Fraction(0), *map(Fraction, tops)) if tops else Fraction(0)
 
 
-def renyi(mechanism: DominatingPair, orders: Floats) -> Floats:
+def renyi(mechanism: Paired, orders: Floats) -> Floats:
     """The Rényi divergence where the mechanism does not fail, the larger of both orders, rounded up.
 
     log1p of the mean of expm1(lam * loss), over lam. Relative errors of the masses and errors of the losses add the
@@ -151,7 +156,7 @@ def _renyi(one: Direction, lam: Floats) -> Floats:
 
 
 @lru_cache(maxsize=256)
-def rho(mechanism: DominatingPair) -> Fraction:
+def rho(mechanism: Paired) -> Fraction:
     """The largest ratio of the Rényi divergence to its order, rounded up by at most 1 %; it must not fail.
 
     Between two orders a < b it is at most D(b) / a, and above the last one at most the largest loss over it.
@@ -172,7 +177,7 @@ def rho(mechanism: DominatingPair) -> Fraction:
 
 
 @lru_cache(maxsize=256)
-def mu(mechanism: DominatingPair) -> float:
+def mu(mechanism: Paired) -> float:
     """The least mu at which the trade-off function of mu-GDP is nowhere above the pair's, rounded up.
 
     The pair's is linear between finitely many points (Q above a loss, P up to it); that of mu-GDP is convex, and they

@@ -26,7 +26,7 @@ from scipy.special import ndtr
 
 from almoner import mechanisms
 from almoner.curves._grid import connect_the_dots as dots
-from almoner.curves._grid import discrete
+from almoner.curves._grid import discrete, mixtures
 from almoner.curves._grid.connect_the_dots import ULP
 from almoner.errors import Unsupported
 
@@ -41,6 +41,7 @@ CELL_WIDTH = 0.05  # width of a cell in standard deviations of the noise
 FINE_PARTS = 5  # parts of each cell, where few rounds are composed and the shape of each is seen
 REACH = 9.6  # standard deviations kept on either side: 4e-22 is left outside
 MOST_POINTS = 4096  # most points of a dominating pair
+COMPUTED_POINTS = 512  # most points of a computed pair, each in parts
 SMALLEST_MASS = 1e-290  # smallest mass of a tilted law
 
 
@@ -136,19 +137,15 @@ def _both_directions(
     return remove, _normalised(-losses, q, ceilings[1], error, loss_errors)
 
 
-def _irregular_edges(z: float, parts: int) -> Floats:
-    """Regular cells would make the loss nearly a lattice's, whose characteristic function returns to one."""
+def _edges(z: float, parts: int) -> Floats:
     width = min(CELL_WIDTH * z, z * z / 2) / parts
     count = int(np.ceil((1 + 2 * REACH * z) / width))
-    edges = np.linspace(-REACH * z, 1 + REACH * z, count + 1)
-    inner = np.arange(1, count)
-    edges[1:-1] += 0.8 * (edges[1] - edges[0]) * (inner * inner * (5**0.5 - 1) / 2 % 1 - 0.5)
-    return edges
+    return mixtures.irregular(-REACH * z, 1 + REACH * z, count)
 
 
 def _sampled_gaussian(z: float, rate: float, lower: bool, parts: int) -> tuple[Law, Law]:
     """(1-q) N(0, z²) + q N(1, z²) against N(0, z²); theory 2.6."""
-    edges = _irregular_edges(z, parts)
+    edges = _edges(z, parts)
     pair = dots.gaussian_merged(edges, z) if lower else dots.gaussian(edges, z)
     losses, p, q, ceilings = dots.sampled_losses(pair.log_ratios, rate), pair.p, pair.q, (0.0, 0.0)
     if not lower:  # both tails stay on the outermost edges; losses beyond these are the ceilings
@@ -180,16 +177,17 @@ def _randomized_response(epsilon: float, delta: float) -> tuple[Law, Law]:
     return _both_directions(pair.log_ratios, pair.p, pair.q, pair.error, (delta, delta))
 
 
-def _own_pair(mechanism: mechanisms.DominatingPair, lower: bool) -> tuple[Law, Law] | None:
+def _own_pair(mechanism: mechanisms.Mechanism, lower: bool, parts: int) -> tuple[Law, Law] | None:
     """The pair itself, on fewer points if it has very many; lower: the finite losses alone, as they were given."""
     laws = []
-    for one in discrete.directions(mechanism):
+    most = MOST_POINTS if isinstance(mechanism, mechanisms.DominatingPair) else COMPUTED_POINTS * parts
+    for one in discrete.directions(mechanism, lower=lower):
         if not len(one.losses):
             return None
         if lower:
             laws.append(_normalised(one.losses - one.raised, one.masses, 0.0, one.error))
         else:
-            fewer = discrete.coarse(one, MOST_POINTS)
+            fewer = discrete.coarse(one, most)
             laws.append(_normalised(fewer.losses, fewer.masses, fewer.leak, fewer.error))
     return laws[0], laws[1]
 
@@ -227,6 +225,6 @@ def law(
             return _randomized_response(epsilon, 0.0) if epsilon <= LARGEST_EPSILON else None
         case mechanisms.Approximate(epsilon, delta):
             return _randomized_response(epsilon, 0.0 if lower else delta) if epsilon <= LARGEST_EPSILON else None
-        case mechanisms.DominatingPair():
-            return _own_pair(mechanism, lower)
+        case mechanisms.Paired() | mechanisms.DiscreteGaussian():
+            return _own_pair(mechanism, lower, parts)
     raise Unsupported(f"{type(mechanism).__name__} has no privacy loss distribution here (theory 7.1)")
