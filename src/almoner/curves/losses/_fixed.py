@@ -1,0 +1,297 @@
+"""Epsilon at a delta, and delta at an epsilon, of one run whose rounds are fixed in advance.
+
+Names and symbols
+    q, z     sample rate and relative noise of a sampled Gaussian round; mu = 1/z
+    r        log likelihood ratio of N(1, z²) and N(0, z²)
+    leak     probability of an infinite loss, part of a mechanism; the finite losses count 1 - leak times
+    ceiling  mass whose loss counts as infinite besides: it is added
+    tilt     as in ``curves._grid.tilted``
+
+One round has a closed form. More rounds are composed on a lattice under the tilt of Chernoff's bound, in both orders.
+
+Source: theory 4.13, 7.2; docs/proofs/losses.md, sections 8 to 10.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, expm1, inf, log, log1p, nextafter
+
+import numpy as np
+
+from almoner import _check, mechanisms
+from almoner._search import edge
+from almoner.curves import gaussian
+from almoner.curves._grid.connect_the_dots import ULP
+from almoner.curves._grid.laws import Law, law
+from almoner.curves._grid.tilted import Composition, Kind, composition, largest_kernel, moments
+
+__all__ = ["delta_at", "epsilon_at"]
+
+Run = Mapping[mechanisms.Mechanism, int]
+
+PRECISION = 1e-6  # relative: how far above the crossing an epsilon may be found
+_STEPS = 60  # most steps of a search
+_UP = 1 + 16 * ULP
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Side:
+    """One direction of a run: finite losses, the logarithm of 1 - leak, and the ceilings."""
+
+    kinds: tuple[Kind, ...]
+    log_kept: float
+    ceiling: float
+
+    def log_target(self, delta: float) -> float:
+        """The logarithm of the delta that finite losses may have; minus infinity where none is left."""
+        left = (delta + expm1(self.log_kept)) * exp(-self.log_kept) - self.ceiling
+        left -= 4 * ULP * (delta + 1) if self.log_kept else 4 * ULP * delta
+        return log(left) if left > 0 else -inf
+
+    def delta(self, log_finite: float) -> float:
+        """The whole delta, given the logarithm of that of finite losses."""
+        finite = exp(min(log_finite, 0.0)) * _UP
+        return min(1.0, (-expm1(self.log_kept) + exp(self.log_kept) * finite + self.ceiling) * _UP)
+
+
+def epsilon_at(run: Run, *, delta: float) -> float:
+    """Epsilon of a run that is fixed in advance.
+
+    Args:
+        run: public; how often each round runs (see ``mechanisms.leaves``).
+        delta: public, in (0, 1).
+
+    Returns:
+        Nats, >= 0, rounded up; inf where the certificate does not reach delta.
+
+    Raises:
+        Unsupported: a mechanism has no privacy loss distribution.
+
+    Guarantee: the run is (epsilon, delta)-DP, for adding and for removing a person.
+    Source: theory 4.13, 7.2; docs/proofs/losses.md, sections 8 to 10.
+    """
+    _check.between(0, 1, delta=delta)
+    rounds = _merged(run)
+    if (alone := _only(rounds)) is not None:
+        return _one_epsilon(*alone, delta)
+    if _share(rounds) <= delta:
+        return 0.0
+    epsilon = 0.0
+    for side in _sides(rounds):
+        epsilon = max(epsilon, _epsilon(side, delta, epsilon))
+    return epsilon
+
+
+def delta_at(run: Run, *, epsilon: float) -> float:
+    """Delta of a run that is fixed in advance.
+
+    Args:
+        run: public; how often each round runs.
+        epsilon: public, nats, >= 0.
+
+    Returns:
+        In [0, 1], rounded up.
+
+    Raises:
+        Unsupported: a mechanism has no privacy loss distribution.
+
+    Guarantee: the run is (epsilon, delta)-DP, for adding and for removing a person.
+    Source: theory 4.13, 7.2; docs/proofs/losses.md, sections 8 to 10.
+    """
+    _check.within(0, inf, epsilon=epsilon)
+    rounds = _merged(run)
+    if (alone := _only(rounds)) is not None:
+        return _one_delta(*alone, epsilon)
+    if epsilon == inf:
+        epsilon = 1e300
+    found = [side.delta(_composed_for(side, epsilon).log_delta(epsilon)) for side in _sides(rounds)]
+    return min(1.0, _share(rounds), max(found, default=1.0 if rounds else 0.0))
+
+
+def _merged(run: Run) -> dict[mechanisms.Mechanism, int]:
+    """The rounds that run, all Gaussian ones as one."""
+    rounds = {leaf: count for leaf, count in run.items() if count}
+    exact = {leaf: count for leaf, count in rounds.items() if _is_gaussian(leaf)}
+    if exact and (mu := gaussian.of(mechanisms.Composed(tuple(map(_repeated, exact.items())))).mu):
+        rounds = {leaf: count for leaf, count in rounds.items() if leaf not in exact}
+        rounds[mechanisms.SampledGaussian(1.0, mu, 1.0)] = 1
+    return rounds
+
+
+def _repeated(item: tuple[mechanisms.Mechanism, int]) -> mechanisms.Mechanism:
+    return mechanisms.Repeated(*item)
+
+
+def _is_gaussian(leaf: mechanisms.Mechanism) -> bool:
+    return isinstance(leaf, mechanisms.Gaussian) or (
+        isinstance(leaf, mechanisms.SampledGaussian) and leaf.sample_rate == 1
+    )
+
+
+def _only(rounds: Run) -> tuple[float, float] | None:
+    """(mu, q) of a run that is one round of the sampled Gaussian."""
+    if len(rounds) == 1:
+        ((leaf, count),) = rounds.items()
+        if isinstance(leaf, mechanisms.SampledGaussian) and count == 1:
+            return leaf.sensitivity / leaf.sigma * _UP, float(leaf.sample_rate)
+    return None
+
+
+def _one_delta(mu: float, q: float, epsilon: float) -> float:
+    """Of one round, in both orders: q times the Gaussian delta at another epsilon (section 10 of the proof)."""
+    if q == 1:
+        return float(gaussian.delta(mu, epsilon=epsilon))
+    remove = q * float(gaussian.delta(mu, epsilon=_ratio(epsilon, q)))
+    kept = q - expm1(min(epsilon, 1.0)) * (1 - q)  # q exp(epsilon + r), r <= 0 the end of the losses above epsilon
+    add = 0.0
+    if kept > 0:
+        r = log(kept / q) - epsilon
+        kept += 8 * ULP * q
+        add = kept * float(gaussian.delta(mu, epsilon=max(0.0, -r * (1 - 8 * ULP) - 16 * ULP * q / kept)))
+    return min(1.0, max(remove, add) * _UP)
+
+
+def _ratio(epsilon: float, q: float) -> float:
+    """log(1 + expm1(epsilon) / q), rounded down: the r at which the loss is epsilon."""
+    if epsilon - log(q) > 700:
+        r = epsilon - log(q) + log1p((q - 1) * exp(-epsilon))
+    else:
+        r = log1p(expm1(epsilon) / q)
+    return r * (1 - 16 * ULP)
+
+
+def _one_epsilon(mu: float, q: float, delta: float) -> float:
+    if q == 1:
+        return float(gaussian.epsilon(mu, delta=delta))
+    if _one_delta(mu, q, 0.0) <= delta:
+        return 0.0
+    r = float(gaussian.epsilon(mu, delta=delta / q / _UP)) if delta < q else 0.0
+    top = r + log(q) + log1p((1 - q) / q * exp(-r)) if r > 700 else log1p(q * expm1(r))
+    top = top * (1 + 64 * ULP) + 1e-300
+    while _one_delta(mu, q, top) > delta:  # of the other order, or rounding
+        top = top * (1 + 1e-12) if top < -log1p(-q) or q < 1e-12 else nextafter(top, inf) * 2
+        if top > 1e300:
+            return inf
+    return top
+
+
+def _share(rounds: Run) -> float:
+    """A bound on delta at epsilon 0: the sum over all rounds; 1 where one is not known."""
+    total = 0.0
+    for leaf, count in rounds.items():
+        match leaf:
+            case mechanisms.SampledGaussian(sigma, sensitivity, q):
+                total += count * _one_delta(sensitivity / sigma * _UP, float(q), 0.0)
+            case mechanisms.Pure(epsilon) | mechanisms.RandomizedResponse(epsilon):
+                total += count * float(np.tanh(epsilon / 2)) * _UP
+            case mechanisms.Approximate(epsilon, leak):
+                total += count * (leak + (1 - leak) * float(np.tanh(epsilon / 2))) * _UP
+            case mechanisms.Laplace(scale, sensitivity):
+                total += count * -expm1(-sensitivity / scale / 2) * _UP
+            case _:
+                both = law(leaf, fine=True, points=True)
+                total += count * max(map(_at_zero, both)) if both is not None else inf
+    return total * _UP
+
+
+def _at_zero(points: object) -> float:
+    if not isinstance(points, Law):
+        return 1.0
+    finite = float(points.masses @ -np.expm1(-np.maximum(points.losses, 0.0)))
+    error = points.error * 3 + ULP * len(points.losses)
+    return points.ceiling + (1 - points.ceiling) * finite * (1 + error) + error
+
+
+def _sides(rounds: Run) -> list[_Side]:
+    """Both orders, one where they are the same; none where a loss counts as infinite."""
+    pairs = [(law(leaf, fine=True, points=True), leaf, count) for leaf, count in rounds.items()]
+    if any(both is None for both, _, _ in pairs):
+        return []
+    sides = []
+    for which in (0, 1):
+        kinds, log_kept, ceiling = [], 0.0, 0.0
+        for both, leaf, count in pairs:
+            points = both[which] if both is not None else None
+            if not isinstance(points, Law):
+                continue
+            if isinstance(leaf, mechanisms.Approximate | mechanisms.DominatingPair):
+                if points.ceiling >= 1:
+                    return []
+                log_kept += count * log1p(-points.ceiling) * _UP
+            else:
+                ceiling += count * points.ceiling * _UP
+            doubts = points.error * (1 + np.abs(points.losses)) if points.loss_errors is None else points.loss_errors
+            kinds.append(Kind(count, points.losses + doubts, np.log(points.masses), points.error))
+        sides.append(_Side(tuple(kinds), log_kept, ceiling))
+    same = all(_alike(*pair) for pair in zip(sides[0].kinds, sides[1].kinds, strict=True))
+    return sides[:1] if same and sides[0].ceiling == sides[1].ceiling else sides
+
+
+def _alike(first: Kind, second: Kind) -> bool:
+    return np.array_equal(first.losses, second.losses) and np.array_equal(first.logs, second.logs)
+
+
+def _epsilon(side: _Side, delta: float, least: float) -> float:
+    """The epsilon of one direction, or less than the least where it is at most that."""
+    target = side.log_target(delta)
+    if target == -inf:
+        return inf
+    tilt = _tilt(side.kinds, lambda t, k, mean: t * mean - k + log1p(t) + target)
+    near = max(0.0, (moments(side.kinds, tilt)[0] + largest_kernel(tilt) - target) / tilt)
+    made = composition(side.kinds, tilt, near)
+    for bad in dict.fromkeys((0.0, least)):
+        if made.log_delta(bad) <= target:
+            return bad
+    return _crossing(made, target, least, near)
+
+
+def _crossing(made: Composition, target: float, low: float, high: float) -> float:
+    """The least epsilon, to the precision, that is proven: by the secant method for log delta, in a bracket."""
+    top = made.step * (made.first + len(made.masses))
+    at_high = made.log_delta(high) - target
+    while at_high > 0:
+        low, high = high, high * 1.05 + made.step
+        if high > max(top, 2 * low):
+            return inf
+        at_high = made.log_delta(high) - target
+    at_low = made.log_delta(low) - target
+    for step in range(_STEPS):
+        if high - low <= PRECISION * high:
+            break
+        share = at_low / (at_low - at_high)
+        guess = low + (high - low) * min(max(share, 0.01), 0.99) if step % 3 < 2 else (low + high) / 2
+        value = made.log_delta(guess) - target
+        if value <= 0:
+            high, at_high = guess, value
+            nearer = guess * (1 - PRECISION / 2)
+        else:
+            low, at_low = guess, value
+            nearer = guess * (1 + PRECISION / 2)
+        if low < nearer < high and (value := made.log_delta(nearer) - target) <= 0:
+            high, at_high = nearer, value
+        elif low < nearer < high:
+            low, at_low = nearer, value
+    return high
+
+
+def _composed_for(side: _Side, epsilon: float) -> Composition:
+    tilt = _tilt(side.kinds, lambda t, _, mean: mean - epsilon + log(t) - log1p(t))
+    return composition(side.kinds, tilt, epsilon)
+
+
+def _tilt(kinds: Sequence[Kind], rising: Callable[[float, float, float], float]) -> float:
+    """The tilt at which a rising function of tilt, K and its derivative is about zero: any tilt is valid."""
+    _, _, variance = moments(kinds, 0.0)
+    reach = max(float(np.abs(kind.losses).max()) for kind in kinds)
+    low, high = min(1e-3 / max(variance, 1e-290) ** 0.5, 1e-2 / max(reach, 1e-290)), 1e18
+
+    def value(tilt: float) -> float:
+        return rising(tilt, *moments(kinds, tilt)[:2])
+
+    if value(low) >= 0:
+        return low
+    start = max(low, 1 / max(variance, 1e-290) ** 0.5)
+    bad = low
+    while start < high and value(start) < 0:
+        bad, start = start, start * 8
+    return edge(lambda t: value(t) >= 0, min(start, high), bad, relative=1e-2)
