@@ -39,7 +39,7 @@ LARGEST_NOISE = 1e100  # a larger one counts as this in a worse law, and has no 
 LARGEST_EPSILON = 500.0  # largest epsilon of a Laplace or pure round; the loss of a larger one counts as infinite
 CELL_WIDTH = 0.05  # width of a cell in standard deviations of the noise
 FINE_PARTS = 5  # parts of each cell, where few rounds are composed and the shape of each is seen
-REACH = 9.6  # standard deviations kept on either side: 4e-22 is left outside
+REACH = 12.5  # standard deviations kept on either side: 4e-36 is left outside
 MOST_POINTS = 4096  # most points of a dominating pair
 SMALLEST_MASS = 1e-290  # smallest mass of a tilted law
 

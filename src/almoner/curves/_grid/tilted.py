@@ -25,11 +25,11 @@ __all__ = ["Composition", "Kind", "composition", "largest_kernel", "moments"]
 Floats = NDArray[np.float64]
 
 FEWEST, MOST = 2**12, 2**20  # places of a window
-SHARE = 5e-4  # part of epsilon that the lattice may cost, about
-OUTSIDE = 1e-7  # tilted mass beyond either end of a window, about
+SHARE = 3e-5  # part of epsilon that the lattice may cost, about
+OUTSIDE = 1e-9  # tilted mass beyond either end of a window, about
 DEEP = 700.0  # a tilted mass below exp(-700) of the largest is rounded up to that
 FAR = 50.0  # tilt * v from which on the kernel counts as its value there
-_FINER, _SHIFTS = 8, 2.0 ** np.arange(-1.0, 7.0, 0.5)
+_FINER, _SHIFTS = 8, 2.0 ** np.arange(-5.0, 7.0, 0.75)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,7 +171,7 @@ class Composition:
         return exp(-self.tilt * v) * (1 + 1e-12)
 
 
-def composition(kinds: Sequence[Kind], tilt: float, epsilon: float) -> Composition:
+def composition(kinds: Sequence[Kind], tilt: float, epsilon: float, most: int = MOST) -> Composition:
     """Compose all kinds, each as often as it runs, on a lattice that suits an epsilon.
 
     Guarantee: every delta of the result is an upper bound, whatever the tilt and the epsilon are.
@@ -182,7 +182,7 @@ def composition(kinds: Sequence[Kind], tilt: float, epsilon: float) -> Compositi
     low, high = (_end(kinds, tilt, sign, spread) for sign in (-1, 1))
     reach = max(float(np.abs(kind.losses).max()) for kind in kinds)
     width = max(high - low, 1e-300)
-    step, finest = width / FEWEST, max(width / MOST, reach * 2.0**-40)
+    step, finest = width / FEWEST, max(width / most, reach * 2.0**-40)
     for _ in range(_FINER):
         step = _few_bits(max(step, finest))
         lattice = [_on_lattice(kind, step) for kind in kinds]

@@ -31,6 +31,8 @@ Run = Mapping[mechanisms.Mechanism, int]
 
 PRECISION = 1e-6  # relative: how far above the crossing an epsilon may be found
 _STEPS = 60  # most steps of a search
+_ROUGH, _ROUGH_PLACES = 2, 2**13  # searches before the last, and their places
+_LESS, _WASTE = 12, 5.0  # smaller tilts that are tried, and the logarithm of what they may waste
 _UP = 1 + 16 * ULP
 
 
@@ -41,6 +43,10 @@ class _Side:
     kinds: tuple[Kind, ...]
     log_kept: float
     ceiling: float
+
+    def top(self) -> float:
+        """The largest finite loss of the run, rounded up."""
+        return max(0.0, sum(kind.count * float(kind.losses.max()) for kind in self.kinds) * _UP)
 
     def log_target(self, delta: float) -> float:
         """The logarithm of the delta that finite losses may have; minus infinity where none is left."""
@@ -102,9 +108,7 @@ def delta_at(run: Run, *, epsilon: float) -> float:
     rounds = _merged(run)
     if (alone := _only(rounds)) is not None:
         return _one_delta(*alone, epsilon)
-    if epsilon == inf:
-        epsilon = 1e300
-    found = [side.delta(_composed_for(side, epsilon).log_delta(epsilon)) for side in _sides(rounds)]
+    found = [side.delta(_log_delta(side, epsilon)) for side in _sides(rounds)]
     return min(1.0, _share(rounds), max(found, default=1.0 if rounds else 0.0))
 
 
@@ -236,13 +240,16 @@ def _epsilon(side: _Side, delta: float, least: float) -> float:
     target = side.log_target(delta)
     if target == -inf:
         return inf
+    top = side.top()
+    if top <= least or (least and _composed_for(side, least).log_delta(least) <= target):
+        return least
     tilt = _tilt(side.kinds, lambda t, k, mean: t * mean - k + log1p(t) + target)
-    near = max(0.0, (moments(side.kinds, tilt)[0] + largest_kernel(tilt) - target) / tilt)
-    made = composition(side.kinds, tilt, near)
-    for bad in dict.fromkeys((0.0, least)):
-        if made.log_delta(bad) <= target:
-            return bad
-    return _crossing(made, target, least, near)
+    near = min(top, max(0.0, (moments(side.kinds, tilt)[0] + largest_kernel(tilt) - target) / tilt))
+    for _ in range(_ROUGH):  # Chernoff's bound is far off where the loss is a mixture
+        rough = _crossing(composition(side.kinds, tilt, near, most=_ROUGH_PLACES), target, least, near)
+        near = min(near, rough)
+        tilt = _tilt_at(side.kinds, near)
+    return min(top, _crossing(composition(side.kinds, tilt, near), target, least, near))
 
 
 def _crossing(made: Composition, target: float, low: float, high: float) -> float:
@@ -255,6 +262,8 @@ def _crossing(made: Composition, target: float, low: float, high: float) -> floa
             return inf
         at_high = made.log_delta(high) - target
     at_low = made.log_delta(low) - target
+    if at_low <= 0:
+        return low
     for step in range(_STEPS):
         if high - low <= PRECISION * high:
             break
@@ -274,9 +283,28 @@ def _crossing(made: Composition, target: float, low: float, high: float) -> floa
     return high
 
 
+def _log_delta(side: _Side, epsilon: float) -> float:
+    return -inf if epsilon >= side.top() else _composed_for(side, epsilon).log_delta(epsilon)
+
+
 def _composed_for(side: _Side, epsilon: float) -> Composition:
-    tilt = _tilt(side.kinds, lambda t, _, mean: mean - epsilon + log(t) - log1p(t))
-    return composition(side.kinds, tilt, epsilon)
+    return composition(side.kinds, _tilt_at(side.kinds, epsilon), epsilon)
+
+
+def _tilt_at(kinds: Sequence[Kind], epsilon: float) -> float:
+    """The tilt of Chernoff's bound at an epsilon, or a smaller one under which the loss spreads less."""
+    best = _tilt(kinds, lambda t, _, mean: mean - epsilon + log(t) - log1p(t))
+    least, tried, found = inf, best, inf
+    for _ in range(_LESS):
+        value, _, variance = moments(kinds, tried)
+        value -= tried * epsilon
+        least = min(least, value)
+        score = log(max(variance, 1e-300)) + value - least
+        if value - least > _WASTE or score > found + _WASTE:
+            break
+        best, found = (tried, score) if score < found else (best, found)
+        tried *= 0.97
+    return best
 
 
 def _tilt(kinds: Sequence[Kind], rising: Callable[[float, float, float], float]) -> float:
