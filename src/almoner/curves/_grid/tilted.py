@@ -29,7 +29,7 @@ SHARE = 3e-5  # part of epsilon that the lattice may cost, about
 OUTSIDE = 1e-9  # tilted mass beyond either end of a window, about
 DEEP = 700.0  # a tilted mass below exp(-700) of the largest is rounded up to that
 FAR = 50.0  # tilt * v from which on the kernel counts as its value there
-_FINER, _SHIFTS = 8, 2.0 ** np.arange(-5.0, 7.0, 0.75)
+_SHIFTS = 2.0 ** np.arange(-5.0, 7.0, 0.75)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,9 +100,9 @@ def _end(kinds: Sequence[Kind], tilt: float, sign: int, spread: float) -> float:
 
 
 def _few_bits(step: float) -> float:
-    """About the number, and at most that: its products with places are floats, exactly."""
+    """About the number, and at most that: its products with places below 2**41 are floats, exactly."""
     mantissa, exponent = frexp(step)
-    return ldexp(floor(mantissa * 64), exponent - 6)
+    return ldexp(floor(mantissa * 4096), exponent - 12)
 
 
 def _on_lattice(kind: Kind, step: float) -> Kind:
@@ -181,45 +181,44 @@ def composition(kinds: Sequence[Kind], tilt: float, epsilon: float, most: int = 
     spread = sqrt(max(variance, 1e-300))
     low, high = (_end(kinds, tilt, sign, spread) for sign in (-1, 1))
     reach = max(float(np.abs(kind.losses).max()) for kind in kinds)
-    width = max(high - low, 1e-300)
-    step, finest = width / FEWEST, max(width / most, reach * 2.0**-40)
-    for _ in range(_FINER):
-        step = _few_bits(max(step, finest))
+    width, size = max(high - low, reach * 2.0**-40, 1e-300), FEWEST
+    while True:
+        step = _few_bits(width / (size - 8))
         lattice = [_on_lattice(kind, step) for kind in kinds]
         cost = moments(lattice, tilt)[0] - exact
         wanted = SHARE * max(tilt * epsilon, 0.02)
-        if cost <= wanted or step <= finest:
+        if cost <= wanted or size >= most:
             break
-        step *= max(0.9 * min(1.0, sqrt(wanted / cost)), 1 / 16)
-    size = 1 << ceil(log((width + 4 * step) / step) / log(2) - 1e-9)
-    return _composed(lattice, tilt, step, floor((low - (size * step - width) / 2) / step), size, spread)
+        size = min(most, 1 << ceil(log(size) / log(2) + min(max(0.5 * log(cost / wanted) / log(2) + 0.1, 1.0), 4.0)))
+    return _composed(lattice, tilt, step, floor((low + high - size * step) / 2 / step), size, spread)
 
 
 def _composed(lattice: Sequence[Kind], tilt: float, step: float, first: int, size: int, spread: float) -> Composition:
     """Multiply powers of Fourier coefficients; section 9 of the proof bounds the errors."""
     gamma = 8 * (2 + log(size) / log(2)) * ULP
-    logs, angles = np.zeros(size // 2 + 1), np.zeros(size // 2 + 1)
-    doubts, turns = np.zeros(size // 2 + 1), np.zeros(size // 2 + 1)
     scale, slack, moved = 0.0, _doubt(lattice, tilt), 0
+    spectra, logs = [], np.zeros(size // 2 + 1)
     for kind in lattice:
         masses, one = _weights(kind, tilt)
         places = kind.places if kind.places is not None else np.zeros(0, np.int64)
         centre = round(float(masses @ kind.losses) / step)
-        spectrum = fft.rfft(np.bincount((places - centre) % size, masses, size))
-        larger = np.abs(spectrum) + gamma
-        logs += kind.count * np.log(larger)
-        angle = kind.count * np.angle(spectrum)
-        angles += angle
-        turns += np.abs(angle)
-        doubts += kind.count * gamma / larger
+        spectra.append(fft.rfft(np.bincount((places - centre) % size, masses, size)))
+        logs += kind.count * np.log(np.abs(spectra[-1]) + gamma)
         moved += kind.count * centre
         scale += kind.count * one
         slack += kind.count * kind.error
+    live = int(np.flatnonzero(logs > -DEEP / 10)[-1]) + 1  # the others count as errors
     sizes = np.exp(np.minimum(logs, 1.0))
-    doubts = sizes * (2 * doubts + ULP * (64 + 4 * np.abs(logs) + 4 * turns) + gamma)
-    twice = np.full(size // 2 + 1, 2.0)
-    twice[[0, -1]] = 1.0
-    rounding = float(twice @ doubts) / size * (1 + 1e-9)
+    angles, turns, doubts = np.zeros(live), np.zeros(live), np.zeros(live)
+    for kind, spectrum in zip(lattice, spectra, strict=True):
+        angle = kind.count * np.angle(spectrum[:live])
+        angles += angle
+        turns += np.abs(angle)
+        doubts += kind.count * gamma / (np.abs(spectrum[:live]) + gamma)
+    left = float(sizes[live:].sum())
+    sizes = sizes[:live]
+    doubts = sizes * (2 * doubts + ULP * (64 + 4 * np.abs(logs[:live]) + 4 * turns) + gamma)
+    rounding = 2 * (float(doubts.sum()) + left) / size * (1 + 1e-9)
     masses = np.maximum(fft.irfft(sizes * np.exp(1j * angles), size), 0.0)
     masses = np.roll(masses, (moved - first) % size)
     beyond = exp(_beyond(lattice, tilt, (first + size) * step, _SHIFTS / spread))

@@ -14,7 +14,7 @@ Source: theory 4.13, 7.2; docs/proofs/losses.md, sections 8 to 10.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, expm1, inf, log, log1p, nextafter
+from math import exp, expm1, inf, log, log1p
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from almoner.curves import gaussian
 from almoner.curves._grid.connect_the_dots import ULP
 from almoner.curves._grid.laws import Law, law
 from almoner.curves._grid.tilted import Composition, Kind, composition, largest_kernel, moments
+from almoner.errors import Unsupported
 
 __all__ = ["delta_at", "epsilon_at"]
 
@@ -50,8 +51,8 @@ class _Side:
 
     def log_target(self, delta: float) -> float:
         """The logarithm of the delta that finite losses may have; minus infinity where none is left."""
-        left = (delta + expm1(self.log_kept)) * exp(-self.log_kept) - self.ceiling
-        left -= 4 * ULP * (delta + 1) if self.log_kept else 4 * ULP * delta
+        leak = -expm1(self.log_kept)
+        left = (delta - leak - self.ceiling - 8 * ULP * (delta + leak)) * exp(-self.log_kept)
         return log(left) if left > 0 else -inf
 
     def delta(self, log_finite: float) -> float:
@@ -82,10 +83,10 @@ def epsilon_at(run: Run, *, delta: float) -> float:
         return _one_epsilon(*alone, delta)
     if _share(rounds) <= delta:
         return 0.0
-    epsilon = 0.0
-    for side in _sides(rounds):
+    epsilon, sides = 0.0, _sides(rounds)
+    for side in sides:
         epsilon = max(epsilon, _epsilon(side, delta, epsilon))
-    return epsilon
+    return epsilon if sides or not rounds else inf
 
 
 def delta_at(run: Run, *, epsilon: float) -> float:
@@ -108,8 +109,10 @@ def delta_at(run: Run, *, epsilon: float) -> float:
     rounds = _merged(run)
     if (alone := _only(rounds)) is not None:
         return _one_delta(*alone, epsilon)
+    if not rounds:
+        return 0.0
     found = [side.delta(_log_delta(side, epsilon)) for side in _sides(rounds)]
-    return min(1.0, _share(rounds), max(found, default=1.0 if rounds else 0.0))
+    return min(1.0, _share(rounds), max(found, default=1.0))
 
 
 def _merged(run: Run) -> dict[mechanisms.Mechanism, int]:
@@ -146,13 +149,15 @@ def _one_delta(mu: float, q: float, epsilon: float) -> float:
     if q == 1:
         return float(gaussian.delta(mu, epsilon=epsilon))
     remove = q * float(gaussian.delta(mu, epsilon=_ratio(epsilon, q)))
-    kept = q - expm1(min(epsilon, 1.0)) * (1 - q)  # q exp(epsilon + r), r <= 0 the end of the losses above epsilon
+    kept = q - expm1(min(epsilon, 40.0)) * (1 - q)  # q exp(epsilon + r), r <= 0 the end of the losses above epsilon
     add = 0.0
     if kept > 0:
-        r = log(kept / q) - epsilon
-        kept += 8 * ULP * q
-        add = kept * float(gaussian.delta(mu, epsilon=max(0.0, -r * (1 - 8 * ULP) - 16 * ULP * q / kept)))
-    return min(1.0, max(remove, add) * _UP)
+        doubt = 16 * ULP * q / kept
+        r = (log(kept / q) - epsilon) * (1 - 8 * ULP)
+        add = kept * (1 + doubt) * float(gaussian.delta(mu, epsilon=max(0.0, -r - doubt)))
+    elif kept > -8 * ULP * q:
+        add = 8 * ULP * q
+    return min(1.0, max(remove, add) * _UP + 1e-320)
 
 
 def _ratio(epsilon: float, q: float) -> float:
@@ -172,11 +177,14 @@ def _one_epsilon(mu: float, q: float, delta: float) -> float:
     r = float(gaussian.epsilon(mu, delta=delta / q / _UP)) if delta < q else 0.0
     top = r + log(q) + log1p((1 - q) / q * exp(-r)) if r > 700 else log1p(q * expm1(r))
     top = top * (1 + 64 * ULP) + 1e-300
-    while _one_delta(mu, q, top) > delta:  # of the other order, or rounding
-        top = top * (1 + 1e-12) if top < -log1p(-q) or q < 1e-12 else nextafter(top, inf) * 2
-        if top > 1e300:
+    if _one_delta(mu, q, top) <= delta:
+        return top
+    good = top * (1 + 1e-12)
+    while _one_delta(mu, q, good) > delta:  # the other order, whose losses are at most -log(1 - q)
+        good *= 2
+        if good > 1e300:
             return inf
-    return top
+    return edge(lambda epsilon: _one_delta(mu, q, epsilon) <= delta, good, top, relative=PRECISION)
 
 
 def _share(rounds: Run) -> float:
@@ -217,7 +225,7 @@ def _sides(rounds: Run) -> list[_Side]:
         for both, leaf, count in pairs:
             points = both[which] if both is not None else None
             if not isinstance(points, Law):
-                continue
+                raise Unsupported(f"{leaf!r} has no points of loss")
             if isinstance(leaf, mechanisms.Approximate | mechanisms.DominatingPair):
                 if points.ceiling >= 1:
                     return []
