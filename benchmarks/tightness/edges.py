@@ -145,6 +145,9 @@ class Judge:
 
     def by_grids(self) -> None:
         """Two grids, of which the second is twice as fine."""
+        self.width = min(self.width, self.row.noise / 2000)  # the kernel has a corner
+        loss, mass = points(self.row, self.side, self.width)
+        self.loss, self.mass = loss[mass > 0], mass[mass > 0]
         self.grids = [self._grid(size) for size in (2**16, 2**17, 2**18)]
         self.log_delta = self._extrapolated
 
@@ -201,6 +204,14 @@ def one_round(row: Row, epsilon: float) -> float:
         return float(mpmath.log(max(remove, add, mpmath.mpf(10) ** -400)))
 
 
+def one_large(row: Row, epsilon: float) -> float:
+    """Log of a lower bound on delta: the loss of exactly one round is above epsilon, that of all others is not."""
+    others = (row.rounds - 1) * log1p(-row.rate)
+    x = row.noise**2 * log1p(expm1(epsilon) / row.rate) + 0.5
+    large = (1 - row.rate) * ndtr(-x / row.noise) + row.rate * ndtr((1 - x) / row.noise)
+    return log(row.rounds) + row.rounds * log1p(-large) + one_round(row, epsilon - others)
+
+
 def truth(row: Row, near: float) -> tuple[float, str, float]:
     """The true epsilon, which is near; who says so; and how far off that may be, relative."""
     if row.rounds == 1:
@@ -218,24 +229,36 @@ def truth(row: Row, near: float) -> tuple[float, str, float]:
             judge.by_grids()
             names.add("grids")
             found = root(judge.log_delta, row.delta, near)
-            doubt = max(doubt, judge.doubt)
+            if judge.doubt > 1e-5:  # the loss of one round decides: a lower bound instead
+                names.add("one large loss")
+                found = root(lambda e: one_large(row, e), row.delta, near)
+            doubt = max(doubt, min(judge.doubt, 1e-5))
         best = max(best, found)
     return best, "+".join(sorted(names)), doubt
 
 
 def root(log_delta, delta: float, near: float) -> float:
-    """Where log delta crosses its target: by the secant method, near a guess."""
-    first, second = near, near * (1 - 1e-4)
-    at_first, at_second = log_delta(first) - log(delta), log_delta(second) - log(delta)
-    for _ in range(12):
-        if at_first == at_second or abs(second - first) < 1e-9 * near:
+    """Where log delta, which falls, crosses its target: by false position in a bracket around a guess."""
+    low, high = near * (1 - 1e-3), near * (1 + 1e-4)
+    at_low, at_high = log_delta(low) - log(delta), log_delta(high) - log(delta)
+    while at_low < 0:
+        high, at_high, low = low, at_low, low - 2 * (high - low)
+        if low <= 0.02 * near:
+            return 0.0
+        at_low = log_delta(low) - log(delta)
+    while at_high > 0:
+        low, at_low, high = high, at_high, high + 2 * (high - low)
+        if high > 2 * near:
+            return inf
+        at_high = log_delta(high) - log(delta)
+    for step in range(40):
+        if high - low < 1e-8 * near or at_low == at_high:
             break
-        third = second - at_second * (second - first) / (at_second - at_first)
-        if not 0.3 * near < third < 1.5 * near:
-            break
-        first, at_first = second, at_second
-        second, at_second = third, log_delta(third) - log(delta)
-    return second if abs(at_second) < 1e-3 * max(1.0, abs(log(delta))) else (0.0 if at_second < 0 else inf)
+        share = min(max(at_low / (at_low - at_high), 1e-3), 1 - 1e-3) if step % 3 else 0.5
+        middle = low + (high - low) * share
+        value = log_delta(middle) - log(delta)
+        low, at_low, high, at_high = (middle, value, high, at_high) if value > 0 else (low, at_low, middle, value)
+    return (low + high) / 2
 
 
 def share(row: Row) -> float:

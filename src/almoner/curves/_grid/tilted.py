@@ -164,6 +164,10 @@ class Composition:
         doubt = self.slack + ULP * (64 + len(self.masses) + 4 * (abs(self.scale) + self.tilt * abs(epsilon) + FAR))
         return self.scale - self.tilt * epsilon + log(max(value, 1e-300)) + doubt
 
+    def log_chance(self, epsilon: float) -> float:
+        """The logarithm of the kernel's tilted mean, as a part of its largest value: small where a tilt does not help."""
+        return self.log_delta(epsilon) - (self.scale - self.tilt * epsilon + largest_kernel(self.tilt))
+
     def _from(self, v: float) -> float:
         """The largest value of the kernel at or above v."""
         if self.tilt == 0 or v < log1p(1 / self.tilt):

@@ -13,10 +13,11 @@ Source: theory 4.13, 7.2; docs/proofs/losses.md, sections 8 to 10.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, expm1, inf, log, log1p
 
 import numpy as np
+from numpy.typing import NDArray
 
 from almoner import _check, mechanisms
 from almoner._search import edge
@@ -33,6 +34,7 @@ Run = Mapping[mechanisms.Mechanism, int]
 PRECISION = 1e-6  # relative: how far above the crossing an epsilon may be found
 _STEPS = 60  # most steps of a search
 _ROUGH, _ROUGH_PLACES = 2, 2**13  # searches before the last, and their places
+_RARE, _CUTS, _CUT, _FEW = -5.0, 8, 0.6, 8  # from which log chance on, how often, at which part of epsilon a run is split
 _LESS, _WASTE = 12, 5.0  # smaller tilts that are tried, and the logarithm of what they may waste
 _UP = 1 + 16 * ULP
 
@@ -244,59 +246,93 @@ def _alike(first: Kind, second: Kind) -> bool:
 
 
 def _epsilon(side: _Side, delta: float, least: float) -> float:
-    """The epsilon of one direction, or less than the least where it is at most that."""
+    """The epsilon of one direction, or the least where it is at most that."""
     target = side.log_target(delta)
     if target == -inf:
         return inf
     top = side.top()
-    if top <= least or (least and _composed_for(side, least).log_delta(least) <= target):
+    if top <= least or (least and _log_delta(side, least) <= target):
         return least
     tilt = _tilt(side.kinds, lambda t, k, mean: t * mean - k + log1p(t) + target)
     near = min(top, max(0.0, (moments(side.kinds, tilt)[0] + largest_kernel(tilt) - target) / tilt))
     for _ in range(_ROUGH):  # Chernoff's bound is far off where the loss is a mixture
-        rough = _crossing(composition(side.kinds, tilt, near, most=_ROUGH_PLACES), target, least, near)
+        rough = _crossing(composition(side.kinds, tilt, near, most=_ROUGH_PLACES).log_delta, target, least, near)
         near = min(near, rough)
         tilt = _tilt_at(side.kinds, near)
-    return min(top, _crossing(composition(side.kinds, tilt, near), target, least, near))
+    made = composition(side.kinds, tilt, near)
+    best = min(top, _crossing(made.log_delta, target, least, near))
+    if best < inf and len(side.kinds) <= _FEW and made.log_chance(best) < _RARE:
+        for _ in range(_CUTS):
+            cut = _crossing(_split(side.kinds, best), target, least, best)
+            best, before = min(best, cut), best
+            if best > 0.99 * before or best <= least:
+                break
+    return best
 
 
-def _crossing(made: Composition, target: float, low: float, high: float) -> float:
+def _crossing(log_delta: Callable[[float], float], target: float, low: float, high: float) -> float:
     """The least epsilon, to the precision, that is proven: by the secant method for log delta, in a bracket."""
-    top = made.step * (made.first + len(made.masses))
-    at_high = made.log_delta(high) - target
+    first, at_high = high, log_delta(high) - target
     while at_high > 0:
-        low, high = high, high * 1.05 + made.step
-        if high > max(top, 2 * low):
+        low, high = high, high * 1.1 + 1e-300
+        if high > 4 * first:
             return inf
-        at_high = made.log_delta(high) - target
-    at_low = made.log_delta(low) - target
+        at_high = log_delta(high) - target
+    at_low = log_delta(low) - target
     if at_low <= 0:
         return low
     for step in range(_STEPS):
         if high - low <= PRECISION * high:
             break
-        share = at_low / (at_low - at_high)
-        guess = low + (high - low) * min(max(share, 0.01), 0.99) if step % 3 < 2 else (low + high) / 2
-        value = made.log_delta(guess) - target
-        if value <= 0:
-            high, at_high = guess, value
-            nearer = guess * (1 - PRECISION / 2)
-        else:
-            low, at_low = guess, value
-            nearer = guess * (1 + PRECISION / 2)
-        if low < nearer < high and (value := made.log_delta(nearer) - target) <= 0:
-            high, at_high = nearer, value
-        elif low < nearer < high:
-            low, at_low = nearer, value
+        share = min(max(at_low / (at_low - at_high), 0.01), 0.99) if at_high > -inf else 0.5
+        guess = low + (high - low) * share if step % 3 < 2 else (low + high) / 2
+        value = log_delta(guess) - target
+        nearer = guess * (1 - PRECISION / 2) if value <= 0 else guess * (1 + PRECISION / 2)
+        for at, found in ((guess, value), (nearer, None)):
+            if low < at < high:
+                found = log_delta(at) - target if found is None else found
+                high, at_high, low, at_low = (at, found, low, at_low) if found <= 0 else (high, at_high, at, found)
     return high
 
 
 def _log_delta(side: _Side, epsilon: float) -> float:
-    return -inf if epsilon >= side.top() else _composed_for(side, epsilon).log_delta(epsilon)
+    if epsilon >= side.top():
+        return -inf
+    made = _composed_for(side.kinds, epsilon)
+    found = made.log_delta(epsilon)
+    if len(side.kinds) <= _FEW and made.log_chance(epsilon) < _RARE:
+        found = min(found, _split(side.kinds, epsilon)(epsilon))
+    return found
 
 
-def _composed_for(side: _Side, epsilon: float) -> Composition:
-    return composition(side.kinds, _tilt_at(side.kinds, epsilon), epsilon)
+def _composed_for(kinds: Sequence[Kind], epsilon: float) -> Composition:
+    return composition(kinds, _tilt_at(kinds, epsilon), epsilon)
+
+
+def _split(kinds: Sequence[Kind], epsilon: float) -> Callable[[float], float]:
+    """Log delta by whether the loss of some round is large alone: then, of no use under a tilt, it is looked at apart.
+
+    A run without large losses, and for each kind one with one of its rounds large and the others any (section 9).
+    """
+    cut = _CUT * epsilon
+    parts = []
+    small = [_part(kind, kind.losses <= cut, kind.count) for kind in kinds]
+    if all(len(kind.losses) for kind in small):
+        parts.append(_composed_for(small, epsilon).log_delta)
+    for place, kind in enumerate(kinds):
+        if (kind.losses > cut).any():
+            others = [replace(each, count=each.count - (at == place)) for at, each in enumerate(kinds)]
+            large = [_part(kind, kind.losses > cut, 1), *(each for each in others if each.count)]
+            parts.append(_times(_composed_for(large, epsilon), kind.count))
+    return lambda at: float(np.logaddexp.reduce([part(at) for part in parts])) + 64 * ULP
+
+
+def _times(made: Composition, count: int) -> Callable[[float], float]:
+    return lambda epsilon: made.log_delta(epsilon) + log(count) * _UP
+
+
+def _part(kind: Kind, where: NDArray[np.bool_], count: int) -> Kind:
+    return replace(kind, count=count, losses=kind.losses[where], logs=kind.logs[where])
 
 
 def _tilt_at(kinds: Sequence[Kind], epsilon: float) -> float:
