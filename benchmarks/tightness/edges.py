@@ -206,10 +206,19 @@ def one_round(row: Row, epsilon: float) -> float:
 
 def one_large(row: Row, epsilon: float) -> float:
     """Log of a lower bound on delta: the loss of exactly one round is above epsilon, that of all others is not."""
-    others = (row.rounds - 1) * log1p(-row.rate)
-    x = row.noise**2 * log1p(expm1(epsilon) / row.rate) + 0.5
+    ratio = log1p(expm1(epsilon) / row.rate) if epsilon < 500 else epsilon - log(row.rate)
+    x = row.noise**2 * ratio + 0.5
     large = (1 - row.rate) * ndtr(-x / row.noise) + row.rate * ndtr((1 - x) / row.noise)
-    return log(row.rounds) + row.rounds * log1p(-large) + one_round(row, epsilon - others)
+    loss, mass = points(row, 0, min(row.noise, row.noise**2) / 50)
+    loss, mass = loss[loss <= epsilon], mass[loss <= epsilon] / mass[loss <= epsilon].sum()
+    mean = mass @ loss
+    spread = sqrt((row.rounds - 1) * (mass @ (loss - mean) ** 2))
+    best = -inf
+    for k in (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, inf):  # Cantelli's inequality
+        others = (row.rounds - 1) * max(mean, log1p(-row.rate)) - k * spread if k < inf else -inf
+        others = max(others, (row.rounds - 1) * log1p(-row.rate))
+        best = max(best, -log1p(1 / k**2) + one_round(row, max(epsilon - others, 1e-300)))
+    return log(row.rounds) + (row.rounds - 1) * log1p(-large) + best
 
 
 def truth(row: Row, near: float) -> tuple[float, str, float]:
@@ -221,18 +230,29 @@ def truth(row: Row, near: float) -> tuple[float, str, float]:
         if side and near >= -row.rounds * log1p(-min(row.rate, 1 - 1e-16)):
             continue
         judge = Judge(row, side, near)
+        if row.rounds * judge.cumulants(judge.tilt)[0] - judge.tilt * near < log(row.delta):
+            continue  # Chernoff's bound
         try:
             judge.by_contour()
             names.add("contour")
             found = root(judge.log_delta, row.delta, near)
+            judge.tilt *= 0.9
+            judge.by_contour()
+            if abs(judge.log_delta(found) - log(row.delta)) > 1e-6 * max(1.0, judge.tilt * found):
+                raise ArithmeticError("two contours do not agree")
         except ArithmeticError:
-            judge.by_grids()
-            names.add("grids")
-            found = root(judge.log_delta, row.delta, near)
-            if judge.doubt > 1e-5:  # the loss of one round decides: a lower bound instead
+            names.discard("contour")
+            found = root(lambda e: one_large(row, e), row.delta, near) if not side else 0.0
+            if found > 0.999 * near:
                 names.add("one large loss")
-                found = root(lambda e: one_large(row, e), row.delta, near)
-            doubt = max(doubt, min(judge.doubt, 1e-5))
+            else:
+                judge.tilt = judge.saddle(near)
+                judge.by_grids()
+                found = root(judge.log_delta, row.delta, near)
+                if judge.doubt > 1e-5:
+                    raise
+                names.add("grids")
+                doubt = max(doubt, judge.doubt)
         best = max(best, found)
     return best, "+".join(sorted(names)), doubt
 

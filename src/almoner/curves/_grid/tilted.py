@@ -29,7 +29,7 @@ SHARE = 3e-5  # part of epsilon that the lattice may cost, about
 OUTSIDE = 1e-9  # tilted mass beyond either end of a window, about
 DEEP = 700.0  # a tilted mass below exp(-700) of the largest is rounded up to that
 FAR = 50.0  # tilt * v from which on the kernel counts as its value there
-_SHIFTS = 2.0 ** np.arange(-5.0, 7.0, 0.75)
+_SHIFTS = 20  # tilts at which Chernoff's bound is tried
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,11 +92,10 @@ def _doubt(kinds: Sequence[Kind], tilt: float) -> float:
     return total
 
 
-def _end(kinds: Sequence[Kind], tilt: float, sign: int, spread: float) -> float:
+def _end(kinds: Sequence[Kind], tilt: float, sign: int, shifts: Floats) -> float:
     """A loss beyond which, on the side of the sign, little of the tilted mass lies."""
     start = moments(kinds, tilt)[0]
-    ends = [(moments(kinds, tilt + sign * s)[0] - start - log(OUTSIDE)) / s for s in (_SHIFTS / spread).tolist()]
-    return sign * min(ends)
+    return sign * min((moments(kinds, tilt + sign * s)[0] - start - log(OUTSIDE)) / s for s in shifts.tolist())
 
 
 def _few_bits(step: float) -> float:
@@ -183,8 +182,9 @@ def composition(kinds: Sequence[Kind], tilt: float, epsilon: float, most: int = 
     """
     exact, _, variance = moments(kinds, tilt)
     spread = sqrt(max(variance, 1e-300))
-    low, high = (_end(kinds, tilt, sign, spread) for sign in (-1, 1))
     reach = max(float(np.abs(kind.losses).max()) for kind in kinds)
+    shifts = np.geomspace(0.1 / max(spread, reach, 1e-290), 64 / spread, _SHIFTS)
+    low, high = (_end(kinds, tilt, sign, shifts) for sign in (-1, 1))
     width, size = max(high - low, reach * 2.0**-40, 1e-300), FEWEST
     while True:
         step = _few_bits(width / (size - 8))
@@ -194,10 +194,10 @@ def composition(kinds: Sequence[Kind], tilt: float, epsilon: float, most: int = 
         if cost <= wanted or size >= most:
             break
         size = min(most, 1 << ceil(log(size) / log(2) + min(max(0.5 * log(cost / wanted) / log(2) + 0.1, 1.0), 4.0)))
-    return _composed(lattice, tilt, step, floor((low + high - size * step) / 2 / step), size, spread)
+    return _composed(lattice, tilt, step, floor((low + high - size * step) / 2 / step), size, shifts)
 
 
-def _composed(lattice: Sequence[Kind], tilt: float, step: float, first: int, size: int, spread: float) -> Composition:
+def _composed(lattice: Sequence[Kind], tilt: float, step: float, first: int, size: int, shifts: Floats) -> Composition:
     """Multiply powers of Fourier coefficients; section 9 of the proof bounds the errors."""
     gamma = 8 * (2 + log(size) / log(2)) * ULP
     scale, slack, moved = 0.0, _doubt(lattice, tilt), 0
@@ -225,5 +225,5 @@ def _composed(lattice: Sequence[Kind], tilt: float, step: float, first: int, siz
     rounding = 2 * (float(doubts.sum()) + left) / size * (1 + 1e-9)
     masses = np.maximum(fft.irfft(sizes * np.exp(1j * angles), size), 0.0)
     masses = np.roll(masses, (moved - first) % size)
-    beyond = exp(_beyond(lattice, tilt, (first + size) * step, _SHIFTS / spread))
+    beyond = exp(_beyond(lattice, tilt, (first + size) * step, shifts))
     return Composition(step, tilt, first, masses, rounding, beyond, scale, slack)

@@ -24,7 +24,7 @@ from almoner._search import edge
 from almoner.curves import gaussian
 from almoner.curves._grid.connect_the_dots import ULP
 from almoner.curves._grid.laws import Law, law
-from almoner.curves._grid.tilted import Composition, Kind, composition, largest_kernel, moments
+from almoner.curves._grid.tilted import MOST, Composition, Kind, composition, largest_kernel, moments
 from almoner.errors import Unsupported
 
 __all__ = ["delta_at", "epsilon_at"]
@@ -33,7 +33,7 @@ Run = Mapping[mechanisms.Mechanism, int]
 
 PRECISION = 1e-6  # relative: how far above the crossing an epsilon may be found
 _STEPS = 60  # most steps of a search
-_ROUGH, _ROUGH_PLACES = 2, 2**13  # searches before the last, and their places
+_ROUGH_PLACES = 2**13  # most places in the searches before the last
 _RARE, _CUTS, _CUT, _FEW = -5.0, 8, 0.6, 8  # from which log chance on, how often, at which part of epsilon a run is split
 _LESS, _WASTE = 12, 5.0  # smaller tilts that are tried, and the logarithm of what they may waste
 _UP = 1 + 16 * ULP
@@ -255,12 +255,12 @@ def _epsilon(side: _Side, delta: float, least: float) -> float:
         return least
     tilt = _tilt(side.kinds, lambda t, k, mean: t * mean - k + log1p(t) + target)
     near = min(top, max(0.0, (moments(side.kinds, tilt)[0] + largest_kernel(tilt) - target) / tilt))
-    for _ in range(_ROUGH):  # Chernoff's bound is far off where the loss is a mixture
-        rough = _crossing(composition(side.kinds, tilt, near, most=_ROUGH_PLACES).log_delta, target, least, near)
-        near = min(near, rough)
+    best = inf
+    for most in (_ROUGH_PLACES, _ROUGH_PLACES, MOST):  # Chernoff's bound is far off where the loss is a mixture
+        made = composition(side.kinds, tilt, near, most=most)
+        best = min(best, top, _crossing(made.log_delta, target, least, near))
+        near = min(near, best)
         tilt = _tilt_at(side.kinds, near)
-    made = composition(side.kinds, tilt, near)
-    best = min(top, _crossing(made.log_delta, target, least, near))
     if best < inf and len(side.kinds) <= _FEW and made.log_chance(best) < _RARE:
         for _ in range(_CUTS):
             cut = _crossing(_split(side.kinds, best), target, least, best)
