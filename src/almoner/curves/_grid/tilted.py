@@ -126,7 +126,7 @@ class Composition:
         first: the place of the first mass.
         masses: (N,) float64.
         rounding: bound on the error of each mass.
-        beyond: bound on the mass above the window.
+        below, beyond: bounds on the masses below and above the window.
         scale: K of the composition.
         slack: bound on the error of the logarithm of every mass, and of K.
     """
@@ -136,6 +136,7 @@ class Composition:
     first: int
     masses: Floats
     rounding: float
+    below: float
     beyond: float
     scale: float
     slack: float
@@ -159,7 +160,7 @@ class Composition:
                 float(self.masses[stop:].sum()) + (len(self.masses) - stop) * self.rounding
             )
         above = (self.first + len(self.masses) - base) * self.step - rest
-        value += self.beyond * self._from(above)
+        value += self.beyond * self._from(above) + (self.below * self._from(0.0) if base < self.first else 0.0)
         doubt = self.slack + ULP * (64 + len(self.masses) + 4 * (abs(self.scale) + self.tilt * abs(epsilon) + FAR))
         return self.scale - self.tilt * epsilon + log(max(value, 1e-300)) + doubt
 
@@ -225,5 +226,7 @@ def _composed(lattice: Sequence[Kind], tilt: float, step: float, first: int, siz
     rounding = 2 * (float(doubts.sum()) + left) / size * (1 + 1e-9)
     masses = np.maximum(fft.irfft(sizes * np.exp(1j * angles), size), 0.0)
     masses = np.roll(masses, (moved - first) % size)
-    beyond = exp(_beyond(lattice, tilt, (first + size) * step, shifts))
-    return Composition(step, tilt, first, masses, rounding, beyond, scale, slack)
+    below, beyond = (
+        exp(_beyond(lattice, tilt, place * step, sign * shifts)) for sign, place in ((-1, first), (1, first + size))
+    )
+    return Composition(step, tilt, first, masses, rounding, below, beyond, scale, slack)
