@@ -29,7 +29,7 @@ SHARE = 3e-5  # part of epsilon that the lattice may cost, about
 OUTSIDE = 1e-9  # tilted mass beyond either end of a window, about
 DEEP = 700.0  # a tilted mass below exp(-700) of the largest is rounded up to that
 FAR = 50.0  # tilt * v from which on the kernel counts as its value there
-_SHIFTS = 20  # tilts at which Chernoff's bound is tried
+_SHIFTS = 16  # tilts at which Chernoff's bound is tried
 
 
 @dataclass(frozen=True, slots=True, eq=False)

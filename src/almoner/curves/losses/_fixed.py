@@ -24,7 +24,7 @@ from almoner._search import edge
 from almoner.curves import gaussian
 from almoner.curves._grid.connect_the_dots import ULP
 from almoner.curves._grid.laws import Law, law
-from almoner.curves._grid.tilted import MOST, Composition, Kind, composition, largest_kernel, moments
+from almoner.curves._grid.tilted import Composition, Kind, composition, largest_kernel, moments
 from almoner.errors import Unsupported
 
 __all__ = ["delta_at", "epsilon_at"]
@@ -33,9 +33,9 @@ Run = Mapping[mechanisms.Mechanism, int]
 
 PRECISION = 1e-6  # relative: how far above the crossing an epsilon may be found
 _STEPS = 60  # most steps of a search
-_ROUGH_PLACES = 2**13  # most places in the searches before the last
-_RARE, _CUTS, _CUT, _FEW = -5.0, 8, 0.6, 8  # from which log chance on, how often, at which part of epsilon a run is split
-_LESS, _WASTE = 12, 5.0  # smaller tilts that are tried, and the logarithm of what they may waste
+_ROUGH, _PLACES = 2, 2**12  # searches before the last, and their places
+_RARE, _CUTS, _CUT, _WIDER, _FEW = -5.0, 6, 0.6, 4.0, 4  # when, how often and where a run is split; most kinds
+_PARTS = (0.93, 0.85, 0.7, 0.3, 0.03)  # of a tilt, that are tried
 _UP = 1 + 16 * ULP
 
 
@@ -256,11 +256,13 @@ def _epsilon(side: _Side, delta: float, least: float) -> float:
     tilt = _tilt(side.kinds, lambda t, k, mean: t * mean - k + log1p(t) + target)
     near = min(top, max(0.0, (moments(side.kinds, tilt)[0] + largest_kernel(tilt) - target) / tilt))
     best = inf
-    for most in (_ROUGH_PLACES, _ROUGH_PLACES, MOST):  # Chernoff's bound is far off where the loss is a mixture
-        made = composition(side.kinds, tilt, near, most=most)
-        best = min(best, top, _crossing(made.log_delta, target, least, near))
+    for _ in range(_ROUGH):  # Chernoff's bound is far off where the loss is a mixture
+        rough = composition(side.kinds, tilt, near, most=_PLACES)
+        best = min(best, top, _crossing(rough.log_delta, target, least, near))
         near = min(near, best)
         tilt = _tilt_at(side.kinds, near)
+    made = _composed_for(side.kinds, near)
+    best = min(best, _crossing(made.log_delta, target, least, near))
     if best < inf and len(side.kinds) <= _FEW and made.log_chance(best) < _RARE:
         for _ in range(_CUTS):
             cut = _crossing(_split(side.kinds, best), target, least, best)
@@ -306,49 +308,51 @@ def _log_delta(side: _Side, epsilon: float) -> float:
 
 
 def _composed_for(kinds: Sequence[Kind], epsilon: float) -> Composition:
-    return composition(kinds, _tilt_at(kinds, epsilon), epsilon)
-
-
-def _split(kinds: Sequence[Kind], epsilon: float) -> Callable[[float], float]:
-    """Log delta by whether the loss of some round is large alone: then, of no use under a tilt, it is looked at apart.
-
-    A run without large losses, and for each kind one with one of its rounds large and the others any (section 9).
-    """
-    cut = _CUT * epsilon
-    parts = []
-    small = [_part(kind, kind.losses <= cut, kind.count) for kind in kinds]
-    if all(len(kind.losses) for kind in small):
-        parts.append(_composed_for(small, epsilon).log_delta)
-    for place, kind in enumerate(kinds):
-        if (kind.losses > cut).any():
-            others = [replace(each, count=each.count - (at == place)) for at, each in enumerate(kinds)]
-            large = [_part(kind, kind.losses > cut, 1), *(each for each in others if each.count)]
-            parts.append(_times(_composed_for(large, epsilon), kind.count))
-    return lambda at: float(np.logaddexp.reduce([part(at) for part in parts])) + 64 * ULP
-
-
-def _times(made: Composition, count: int) -> Callable[[float], float]:
-    return lambda epsilon: made.log_delta(epsilon) + log(count) * _UP
-
-
-def _part(kind: Kind, where: NDArray[np.bool_], count: int) -> Kind:
-    return replace(kind, count=count, losses=kind.losses[where], logs=kind.logs[where])
+    """The composition under the tilt of Chernoff's bound, or a smaller one that looks better on few places."""
+    tilt = _tilt_at(kinds, epsilon)
+    rough = composition(kinds, tilt, epsilon, most=_PLACES)
+    if rough.log_chance(epsilon) < _RARE:
+        others = [composition(kinds, tilt * part, epsilon, most=_PLACES) for part in _PARTS]
+        tilt = min((rough, *others), key=lambda made: made.log_delta(epsilon)).tilt
+    return composition(kinds, tilt, epsilon)
 
 
 def _tilt_at(kinds: Sequence[Kind], epsilon: float) -> float:
-    """The tilt of Chernoff's bound at an epsilon, or a smaller one under which the loss spreads less."""
-    best = _tilt(kinds, lambda t, _, mean: mean - epsilon + log(t) - log1p(t))
-    least, tried, found = inf, best, inf
-    for _ in range(_LESS):
-        value, _, variance = moments(kinds, tried)
-        value -= tried * epsilon
-        least = min(least, value)
-        score = log(max(variance, 1e-300)) + value - least
-        if value - least > _WASTE or score > found + _WASTE:
-            break
-        best, found = (tried, score) if score < found else (best, found)
-        tried *= 0.97
-    return best
+    """The tilt of Chernoff's bound at an epsilon."""
+    return _tilt(kinds, lambda t, _, mean: mean - epsilon + log(t) - log1p(t))
+
+
+def _split(kinds: Sequence[Kind], epsilon: float) -> Callable[[float], float]:
+    """Log delta by the size of the largest loss of a round: where that decides alone, no tilt is of use for all sizes.
+
+    A run whose losses are all small; and for each kind and each range of losses one with a round in it and no larger
+    one (section 9 of the proof).
+    """
+    low = _CUT * epsilon
+    parts = [_log_delta_of([_part(kind, -inf, low, kind.count) for kind in kinds], epsilon, 1)]
+    largest = max(float(kind.losses.max()) for kind in kinds)
+    while low < largest:
+        high = low * _WIDER if low * _WIDER < largest else inf
+        for place, kind in enumerate(kinds):
+            others = [_part(each, -inf, high, each.count - (at == place)) for at, each in enumerate(kinds)]
+            parts.append(_log_delta_of([_part(kind, low, high, 1), *others], epsilon, kind.count))
+        low = high
+    return lambda at: float(np.logaddexp.reduce([part(at) for part in parts])) + 64 * ULP
+
+
+def _log_delta_of(kinds: Sequence[Kind], epsilon: float, times: int) -> Callable[[float], float]:
+    """Log of so many times the delta of a composition; minus infinity where a kind that runs has no losses."""
+    used = [kind for kind in kinds if kind.count]
+    if not all(len(kind.losses) for kind in used):
+        return lambda _: -inf
+    made, more = _composed_for(used, epsilon), log(times) * _UP
+    return lambda at: made.log_delta(at) + more
+
+
+def _part(kind: Kind, low: float, high: float, count: int) -> Kind:
+    """The losses above low and at most high."""
+    where = (kind.losses > low) & (kind.losses <= high)
+    return replace(kind, count=count, losses=kind.losses[where], logs=kind.logs[where])
 
 
 def _tilt(kinds: Sequence[Kind], rising: Callable[[float, float, float], float]) -> float:
