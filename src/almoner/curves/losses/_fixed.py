@@ -24,7 +24,7 @@ from almoner._search import edge
 from almoner.curves import gaussian
 from almoner.curves._grid.connect_the_dots import ULP
 from almoner.curves._grid.laws import Law, law
-from almoner.curves._grid.tilted import Composition, Kind, composition, largest_kernel, moments
+from almoner.curves._grid.tilted import MOST, Composition, Kind, composition, largest_kernel, moments
 from almoner.errors import Unsupported
 
 __all__ = ["delta_at", "epsilon_at"]
@@ -34,7 +34,8 @@ Run = Mapping[mechanisms.Mechanism, int]
 PRECISION = 1e-6  # relative: how far above the crossing an epsilon may be found
 _STEPS = 60  # most steps of a search
 _ROUGH, _PLACES = 2, 2**12  # searches before the last, and their places
-_RARE, _CUTS, _CUT, _WIDER, _FEW = -5.0, 6, 0.6, 4.0, 4  # when, how often and where a run is split; most kinds
+_SPLIT_PLACES, _SPLIT_PRECISION = 2**17, 1e-4  # most places of a part whose largest loss is above epsilon; of a search
+_RARE, _CUTS, _CUT, _WIDER, _FEW = -5.0, 4, 0.6, 4.0, 4  # when, how often and where a run is split; most kinds
 _PARTS = (0.93, 0.85, 0.7, 0.3, 0.03)  # of a tilt, that are tried
 _UP = 1 + 16 * ULP
 
@@ -258,21 +259,23 @@ def _epsilon(side: _Side, delta: float, least: float) -> float:
     best = inf
     for _ in range(_ROUGH):  # Chernoff's bound is far off where the loss is a mixture
         rough = composition(side.kinds, tilt, near, most=_PLACES)
-        best = min(best, top, _crossing(rough.log_delta, target, least, near))
+        best = min(best, top, _crossing(rough.log_delta, target, least, near, precision=_SPLIT_PRECISION))
         near = min(near, best)
         tilt = _tilt_at(side.kinds, near)
     made = _composed_for(side.kinds, near)
     best = min(best, _crossing(made.log_delta, target, least, near))
-    if best < inf and len(side.kinds) <= _FEW and made.log_chance(best) < _RARE:
+    if 0 < best < inf and len(side.kinds) <= _FEW and made.log_chance(best) < _RARE:
         for _ in range(_CUTS):
-            cut = _crossing(_split(side.kinds, best), target, least, best)
+            cut = _crossing(_split(side.kinds, best), target, least, best, precision=_SPLIT_PRECISION)
             best, before = min(best, cut), best
             if best > 0.99 * before or best <= least:
                 break
     return best
 
 
-def _crossing(log_delta: Callable[[float], float], target: float, low: float, high: float) -> float:
+def _crossing(
+    log_delta: Callable[[float], float], target: float, low: float, high: float, precision: float = PRECISION
+) -> float:
     """The least epsilon, to the precision, that is proven: by the secant method for log delta, in a bracket."""
     first, at_high = high, log_delta(high) - target
     while at_high > 0:
@@ -284,12 +287,12 @@ def _crossing(log_delta: Callable[[float], float], target: float, low: float, hi
     if at_low <= 0:
         return low
     for step in range(_STEPS):
-        if high - low <= PRECISION * high:
+        if high - low <= precision * high:
             break
         share = min(max(at_low / (at_low - at_high), 0.01), 0.99) if at_high > -inf else 0.5
         guess = low + (high - low) * share if step % 3 < 2 else (low + high) / 2
         value = log_delta(guess) - target
-        nearer = guess * (1 - PRECISION / 2) if value <= 0 else guess * (1 + PRECISION / 2)
+        nearer = guess * (1 - precision / 2) if value <= 0 else guess * (1 + precision / 2)
         for at, found in ((guess, value), (nearer, None)):
             if low < at < high:
                 found = log_delta(at) - target if found is None else found
@@ -307,14 +310,14 @@ def _log_delta(side: _Side, epsilon: float) -> float:
     return found
 
 
-def _composed_for(kinds: Sequence[Kind], epsilon: float) -> Composition:
+def _composed_for(kinds: Sequence[Kind], epsilon: float, most: int = MOST) -> Composition:
     """The composition under the tilt of Chernoff's bound, or a smaller one that looks better on few places."""
     tilt = _tilt_at(kinds, epsilon)
     rough = composition(kinds, tilt, epsilon, most=_PLACES)
     if rough.log_chance(epsilon) < _RARE:
         others = [composition(kinds, tilt * part, epsilon, most=_PLACES) for part in _PARTS]
         tilt = min((rough, *others), key=lambda made: made.log_delta(epsilon)).tilt
-    return composition(kinds, tilt, epsilon)
+    return composition(kinds, tilt, epsilon, most=most)
 
 
 def _tilt_at(kinds: Sequence[Kind], epsilon: float) -> float:
@@ -329,23 +332,23 @@ def _split(kinds: Sequence[Kind], epsilon: float) -> Callable[[float], float]:
     one (section 9 of the proof).
     """
     low = _CUT * epsilon
-    parts = [_log_delta_of([_part(kind, -inf, low, kind.count) for kind in kinds], epsilon, 1)]
+    parts = [_log_delta_of([_part(kind, -inf, low, kind.count) for kind in kinds], epsilon, 1, MOST)]
     largest = max(float(kind.losses.max()) for kind in kinds)
     while low < largest:
-        high = low * _WIDER if low * _WIDER < largest else inf
+        high, most = low * _WIDER if low * _WIDER < largest else inf, MOST if low < epsilon else _SPLIT_PLACES
         for place, kind in enumerate(kinds):
             others = [_part(each, -inf, high, each.count - (at == place)) for at, each in enumerate(kinds)]
-            parts.append(_log_delta_of([_part(kind, low, high, 1), *others], epsilon, kind.count))
+            parts.append(_log_delta_of([_part(kind, low, high, 1), *others], epsilon, kind.count, most))
         low = high
     return lambda at: float(np.logaddexp.reduce([part(at) for part in parts])) + 64 * ULP
 
 
-def _log_delta_of(kinds: Sequence[Kind], epsilon: float, times: int) -> Callable[[float], float]:
+def _log_delta_of(kinds: Sequence[Kind], epsilon: float, times: int, most: int) -> Callable[[float], float]:
     """Log of so many times the delta of a composition; minus infinity where a kind that runs has no losses."""
     used = [kind for kind in kinds if kind.count]
     if not all(len(kind.losses) for kind in used):
         return lambda _: -inf
-    made, more = _composed_for(used, epsilon), log(times) * _UP
+    made, more = _composed_for(used, epsilon, most), log(times) * _UP
     return lambda at: made.log_delta(at) + more
 
 
