@@ -34,8 +34,9 @@ Run = Mapping[mechanisms.Mechanism, int]
 PRECISION = 1e-6  # relative: how far above the crossing an epsilon may be found
 _STEPS = 60  # most steps of a search
 _ROUGH, _PLACES = 2, 2**12  # searches before the last, and their places
-_SPLIT_PLACES, _SPLIT_PRECISION = 2**17, 1e-4  # most places of a part whose largest loss is above epsilon; of a search
-_RARE, _CUTS, _CUT, _WIDER, _FEW = -5.0, 4, 0.6, 4.0, 4  # when, how often and where a run is split; most kinds
+_FEWER, _SPLIT_PLACES, _SPLIT_PRECISION = 2**14, 2**17, 1e-4  # places of first splits; most places of a part whose largest loss is above epsilon; of a search
+_RARE, _CUTS, _CUT, _WIDER = -5.0, 3, 0.6, 4.0  # when, how often and where a run is split
+_FEW, _MOST_SIZES = 4, 12  # most kinds, and most sizes of the largest loss, of a split run
 _PARTS = (0.93, 0.85, 0.7, 0.3, 0.03)  # of a tilt, that are tried
 _UP = 1 + 16 * ULP
 
@@ -265,10 +266,11 @@ def _epsilon(side: _Side, delta: float, least: float) -> float:
     made = _composed_for(side.kinds, near)
     best = min(best, _crossing(made.log_delta, target, least, near))
     if 0 < best < inf and len(side.kinds) <= _FEW and made.log_chance(best) < _RARE:
-        for _ in range(_CUTS):
-            cut = _crossing(_split(side.kinds, best), target, least, best, precision=_SPLIT_PRECISION)
-            best, before = min(best, cut), best
-            if best > 0.99 * before or best <= least:
+        for places in (*[_FEWER] * _CUTS, MOST):
+            low = least if places == _FEWER else max(least, 0.8 * best)
+            cut = _crossing(_split(side.kinds, best, places), target, low, best, precision=_SPLIT_PRECISION)
+            best = min(best, cut)
+            if best <= least:
                 break
     return best
 
@@ -305,7 +307,7 @@ def _log_delta(side: _Side, epsilon: float) -> float:
         return -inf
     made = _composed_for(side.kinds, epsilon)
     found = made.log_delta(epsilon)
-    if len(side.kinds) <= _FEW and made.log_chance(epsilon) < _RARE:
+    if epsilon and len(side.kinds) <= _FEW and made.log_chance(epsilon) < _RARE:
         found = min(found, _split(side.kinds, epsilon)(epsilon))
     return found
 
@@ -325,17 +327,18 @@ def _tilt_at(kinds: Sequence[Kind], epsilon: float) -> float:
     return _tilt(kinds, lambda t, _, mean: mean - epsilon + log(t) - log1p(t))
 
 
-def _split(kinds: Sequence[Kind], epsilon: float) -> Callable[[float], float]:
+def _split(kinds: Sequence[Kind], epsilon: float, places: int = MOST) -> Callable[[float], float]:
     """Log delta by the size of the largest loss of a round: where that decides alone, no tilt is of use for all sizes.
 
     A run whose losses are all small; and for each kind and each range of losses one with a round in it and no larger
     one (section 9 of the proof).
     """
-    low = _CUT * epsilon
-    parts = [_log_delta_of([_part(kind, -inf, low, kind.count) for kind in kinds], epsilon, 1, MOST)]
     largest = max(float(kind.losses.max()) for kind in kinds)
+    low = max(_CUT * epsilon, largest * _WIDER**-_MOST_SIZES)
+    parts = [_log_delta_of([_part(kind, -inf, low, kind.count) for kind in kinds], epsilon, 1, places)]
     while low < largest:
-        high, most = low * _WIDER if low * _WIDER < largest else inf, MOST if low < epsilon else _SPLIT_PLACES
+        high = low * _WIDER if low * _WIDER < largest else inf
+        most = places if low < epsilon else min(places, _SPLIT_PLACES)
         for place, kind in enumerate(kinds):
             others = [_part(each, -inf, high, each.count - (at == place)) for at, each in enumerate(kinds)]
             parts.append(_log_delta_of([_part(kind, low, high, 1), *others], epsilon, kind.count, most))
