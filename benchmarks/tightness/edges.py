@@ -301,7 +301,9 @@ def plans(count: int, seed: int) -> float:
             admitted = 0
         spent = time.process_time() - began
         least = min(least, admitted / fixed)
-        print(f"plan {noise:.4g} {rate:.4g} {epsilon:.4g} {delta:.3g}: {admitted} of {fixed}, {spent:.2f} s", flush=True)
+        print(
+            f"plan {noise:.4g} {rate:.4g} {epsilon:.4g} {delta:.3g}: {admitted} of {fixed}, {spent:.2f} s", flush=True
+        )
     return least
 
 
@@ -344,7 +346,9 @@ def main() -> None:
     for each in sorted(judged, key=lambda j: -j[0])[:8] + sorted(judged, key=lambda j: j[0])[:4]:
         print("{:+.3%} {} answer {:.9g} truth {:.9g} by {} in {:.2f} s, doubt {:.1e}".format(*each))
     below = sum(each[0] < -each[6] for each in judged)
-    print(f"{len(judged)} rows: median {np.median(excess):.2e}, 99 % {np.quantile(excess, 0.99):.2e}, largest {excess.max():.2e}")
+    print(
+        f"{len(judged)} rows: median {np.median(excess):.2e}, 99 % {np.quantile(excess, 0.99):.2e}, largest {excess.max():.2e}"
+    )
     print(f"below the truth {below}; truth 0: {zeros} rows, {wrong} wrong; not judged {unjudged}")
     print(f"seconds: median {np.median(times):.3f}, 99 % {np.quantile(times, 0.99):.3f}, most {max(times):.3f}")
     bad = below or wrong or (excess > 0.01).mean() > 0.01 or excess.max() > 0.03

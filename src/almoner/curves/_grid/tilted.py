@@ -29,7 +29,7 @@ SHARE = 3e-5  # part of epsilon that the lattice may cost, about
 OUTSIDE = 1e-9  # tilted mass beyond either end of a window, about
 DEEP = 700.0  # a tilted mass below exp(-700) of the largest is rounded up to that
 FAR = 50.0  # tilt * v from which on the kernel counts as its value there
-_SHIFTS = 16  # tilts at which Chernoff's bound is tried
+SHIFTS = 16  # tilts at which Chernoff's bound is tried
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,7 +184,7 @@ def composition(kinds: Sequence[Kind], tilt: float, epsilon: float, most: int = 
     exact, _, variance = moments(kinds, tilt)
     spread = sqrt(max(variance, 1e-300))
     reach = max(float(np.abs(kind.losses).max()) for kind in kinds)
-    shifts = np.geomspace(0.1 / max(spread, reach, 1e-290), 64 / spread, _SHIFTS)
+    shifts = np.geomspace(0.1 / max(spread, reach, 1e-290), 64 / spread, SHIFTS)
     low, high = (_end(kinds, tilt, sign, shifts) for sign in (-1, 1))
     width, size = max(high - low, reach * 2.0**-40, 1e-300), FEWEST
     while True:

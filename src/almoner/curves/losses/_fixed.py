@@ -32,13 +32,17 @@ __all__ = ["delta_at", "epsilon_at"]
 Run = Mapping[mechanisms.Mechanism, int]
 
 PRECISION = 1e-6  # relative: how far above the crossing an epsilon may be found
-_STEPS = 60  # most steps of a search
-_ROUGH, _PLACES = 2, 2**12  # searches before the last, and their places
-_FEWER, _SPLIT_PLACES, _SPLIT_PRECISION = 2**14, 2**17, 1e-4  # places of first splits; most places of a part whose largest loss is above epsilon; of a search
-_RARE, _CUTS, _CUT, _WIDER = -5.0, 3, 0.6, 4.0  # when, how often and where a run is split
-_FEW, _MOST_SIZES = 4, 12  # most kinds, and most sizes of the largest loss, of a split run
-_PARTS = (0.93, 0.85, 0.7, 0.3, 0.03)  # of a tilt, that are tried
-_UP = 1 + 16 * ULP
+STEPS = 60  # most steps of a search
+ROUGH, PLACES = 2, 2**12  # searches before the last, and their places
+FEWER, SPLIT_PLACES, SPLIT_PRECISION = (
+    2**14,
+    2**17,
+    1e-4,
+)  # places of first splits; most places of a part whose largest loss is above epsilon; of a search
+RARE, CUTS, CUT, WIDER = -5.0, 3, 0.6, 4.0  # when, how often and where a run is split
+FEW, MOST_SIZES = 4, 12  # most kinds, and most sizes of the largest loss, of a split run
+PARTS = (0.93, 0.85, 0.7, 0.3, 0.03)  # of a tilt, that are tried
+UP = 1 + 16 * ULP
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +55,7 @@ class _Side:
 
     def top(self) -> float:
         """The largest finite loss of the run, rounded up."""
-        return max(0.0, sum(kind.count * float(kind.losses.max()) for kind in self.kinds) * _UP)
+        return max(0.0, sum(kind.count * float(kind.losses.max()) for kind in self.kinds) * UP)
 
     def log_target(self, delta: float) -> float:
         """The logarithm of the delta that finite losses may have; minus infinity where none is left."""
@@ -61,8 +65,8 @@ class _Side:
 
     def delta(self, log_finite: float) -> float:
         """The whole delta, given the logarithm of that of finite losses."""
-        finite = exp(min(log_finite, 0.0)) * _UP
-        return min(1.0, (-expm1(self.log_kept) + exp(self.log_kept) * finite + self.ceiling) * _UP)
+        finite = exp(min(log_finite, 0.0)) * UP
+        return min(1.0, (-expm1(self.log_kept) + exp(self.log_kept) * finite + self.ceiling) * UP)
 
 
 def epsilon_at(run: Run, *, delta: float) -> float:
@@ -144,7 +148,7 @@ def _only(rounds: Run) -> tuple[float, float] | None:
     if len(rounds) == 1:
         ((leaf, count),) = rounds.items()
         if isinstance(leaf, mechanisms.SampledGaussian) and count == 1:
-            return leaf.sensitivity / leaf.sigma * _UP, float(leaf.sample_rate)
+            return leaf.sensitivity / leaf.sigma * UP, float(leaf.sample_rate)
     return None
 
 
@@ -161,7 +165,7 @@ def _one_delta(mu: float, q: float, epsilon: float) -> float:
         add = kept * (1 + doubt) * float(gaussian.delta(mu, epsilon=max(0.0, -r - doubt)))
     elif kept > -8 * ULP * q:
         add = 8 * ULP * q
-    return min(1.0, max(remove, add) * _UP + 1e-320)
+    return min(1.0, max(remove, add) * UP + 1e-320)
 
 
 def _ratio(epsilon: float, q: float) -> float:
@@ -178,7 +182,7 @@ def _one_epsilon(mu: float, q: float, delta: float) -> float:
         return float(gaussian.epsilon(mu, delta=delta))
     if _one_delta(mu, q, 0.0) <= delta:
         return 0.0
-    r = float(gaussian.epsilon(mu, delta=delta / q / _UP)) if delta < q else 0.0
+    r = float(gaussian.epsilon(mu, delta=delta / q / UP)) if delta < q else 0.0
     top = r + log(q) + log1p((1 - q) / q * exp(-r)) if r > 700 else log1p(q * expm1(r))
     top = top * (1 + 64 * ULP) + 1e-300
     if _one_delta(mu, q, top) <= delta:
@@ -197,17 +201,17 @@ def _share(rounds: Run) -> float:
     for leaf, count in rounds.items():
         match leaf:
             case mechanisms.SampledGaussian(sigma, sensitivity, q):
-                total += count * _one_delta(sensitivity / sigma * _UP, float(q), 0.0)
+                total += count * _one_delta(sensitivity / sigma * UP, float(q), 0.0)
             case mechanisms.Pure(epsilon) | mechanisms.RandomizedResponse(epsilon):
-                total += count * float(np.tanh(epsilon / 2)) * _UP
+                total += count * float(np.tanh(epsilon / 2)) * UP
             case mechanisms.Approximate(epsilon, leak):
-                total += count * (leak + (1 - leak) * float(np.tanh(epsilon / 2))) * _UP
+                total += count * (leak + (1 - leak) * float(np.tanh(epsilon / 2))) * UP
             case mechanisms.Laplace(scale, sensitivity):
-                total += count * -expm1(-sensitivity / scale / 2) * _UP
+                total += count * -expm1(-sensitivity / scale / 2) * UP
             case _:
                 both = law(leaf, fine=True, points=True)
                 total += count * max(map(_at_zero, both)) if both is not None else inf
-    return total * _UP
+    return total * UP
 
 
 def _at_zero(points: object) -> float:
@@ -233,9 +237,9 @@ def _sides(rounds: Run) -> list[_Side]:
             if isinstance(leaf, mechanisms.Approximate | mechanisms.DominatingPair):
                 if points.ceiling >= 1:
                     return []
-                log_kept += count * log1p(-points.ceiling) * _UP
+                log_kept += count * log1p(-points.ceiling) * UP
             else:
-                ceiling += count * points.ceiling * _UP
+                ceiling += count * points.ceiling * UP
             doubts = points.error * (1 + np.abs(points.losses)) if points.loss_errors is None else points.loss_errors
             kinds.append(Kind(count, points.losses + doubts, np.log(points.masses), points.error))
         sides.append(_Side(tuple(kinds), log_kept, ceiling))
@@ -258,17 +262,17 @@ def _epsilon(side: _Side, delta: float, least: float) -> float:
     tilt = _tilt(side.kinds, lambda t, k, mean: t * mean - k + log1p(t) + target)
     near = min(top, max(0.0, (moments(side.kinds, tilt)[0] + largest_kernel(tilt) - target) / tilt))
     best = inf
-    for _ in range(_ROUGH):  # Chernoff's bound is far off where the loss is a mixture
-        rough = composition(side.kinds, tilt, near, most=_PLACES)
-        best = min(best, top, _crossing(rough.log_delta, target, least, near, precision=_SPLIT_PRECISION))
+    for _ in range(ROUGH):  # Chernoff's bound is far off where the loss is a mixture
+        rough = composition(side.kinds, tilt, near, most=PLACES)
+        best = min(best, top, _crossing(rough.log_delta, target, least, near, precision=SPLIT_PRECISION))
         near = min(near, best)
         tilt = _tilt_at(side.kinds, near)
     made = _composed_for(side.kinds, near)
     best = min(best, _crossing(made.log_delta, target, least, near))
-    if 0 < best < inf and len(side.kinds) <= _FEW and made.log_chance(best) < _RARE:
-        for places in (*[_FEWER] * _CUTS, MOST):
-            low = least if places == _FEWER else max(least, 0.8 * best)
-            cut = _crossing(_split(side.kinds, best, places), target, low, best, precision=_SPLIT_PRECISION)
+    if 0 < best < inf and len(side.kinds) <= FEW and made.log_chance(best) < RARE:
+        for places in (*[FEWER] * CUTS, MOST):
+            low = least if places == FEWER else max(least, 0.8 * best)
+            cut = _crossing(_split(side.kinds, best, places), target, low, best, precision=SPLIT_PRECISION)
             best = min(best, cut)
             if best <= least:
                 break
@@ -288,7 +292,7 @@ def _crossing(
     at_low = log_delta(low) - target
     if at_low <= 0:
         return low
-    for step in range(_STEPS):
+    for step in range(STEPS):
         if high - low <= precision * high:
             break
         share = min(max(at_low / (at_low - at_high), 0.01), 0.99) if at_high > -inf else 0.5
@@ -307,7 +311,7 @@ def _log_delta(side: _Side, epsilon: float) -> float:
         return -inf
     made = _composed_for(side.kinds, epsilon)
     found = made.log_delta(epsilon)
-    if epsilon and len(side.kinds) <= _FEW and made.log_chance(epsilon) < _RARE:
+    if epsilon and len(side.kinds) <= FEW and made.log_chance(epsilon) < RARE:
         found = min(found, _split(side.kinds, epsilon)(epsilon))
     return found
 
@@ -315,9 +319,9 @@ def _log_delta(side: _Side, epsilon: float) -> float:
 def _composed_for(kinds: Sequence[Kind], epsilon: float, most: int = MOST) -> Composition:
     """The composition under the tilt of Chernoff's bound, or a smaller one that looks better on few places."""
     tilt = _tilt_at(kinds, epsilon)
-    rough = composition(kinds, tilt, epsilon, most=_PLACES)
-    if rough.log_chance(epsilon) < _RARE:
-        others = [composition(kinds, tilt * part, epsilon, most=_PLACES) for part in _PARTS]
+    rough = composition(kinds, tilt, epsilon, most=PLACES)
+    if rough.log_chance(epsilon) < RARE:
+        others = [composition(kinds, tilt * part, epsilon, most=PLACES) for part in PARTS]
         tilt = min((rough, *others), key=lambda made: made.log_delta(epsilon)).tilt
     return composition(kinds, tilt, epsilon, most=most)
 
@@ -334,11 +338,11 @@ def _split(kinds: Sequence[Kind], epsilon: float, places: int = MOST) -> Callabl
     one (section 9 of the proof).
     """
     largest = max(float(kind.losses.max()) for kind in kinds)
-    low = max(_CUT * epsilon, largest * _WIDER**-_MOST_SIZES)
+    low = max(CUT * epsilon, largest * WIDER**-MOST_SIZES)
     parts = [_log_delta_of([_part(kind, -inf, low, kind.count) for kind in kinds], epsilon, 1, places)]
     while low < largest:
-        high = low * _WIDER if low * _WIDER < largest else inf
-        most = places if low < epsilon else min(places, _SPLIT_PLACES)
+        high = low * WIDER if low * WIDER < largest else inf
+        most = places if low < epsilon else min(places, SPLIT_PLACES)
         for place, kind in enumerate(kinds):
             others = [_part(each, -inf, high, each.count - (at == place)) for at, each in enumerate(kinds)]
             parts.append(_log_delta_of([_part(kind, low, high, 1), *others], epsilon, kind.count, most))
@@ -351,7 +355,7 @@ def _log_delta_of(kinds: Sequence[Kind], epsilon: float, times: int, most: int) 
     used = [kind for kind in kinds if kind.count]
     if not all(len(kind.losses) for kind in used):
         return lambda _: -inf
-    made, more = _composed_for(used, epsilon, most), log(times) * _UP
+    made, more = _composed_for(used, epsilon, most), log(times) * UP
     return lambda at: made.log_delta(at) + more
 
 
