@@ -20,7 +20,8 @@ def test_the_first_is_the_certified_epsilon_of_loss_distributions(sampled):
     """It is that of `individual.losses`, and agrees with dp_accounting's loss distributions to half a percent."""
     fixed = sampled[0]
     assert (fixed.promise, fixed.bound) == ("fixed", "privacy loss distributions")
-    assert fixed.epsilon == individual.losses([[STEPS]], [1.1], sample_rate=0.01, delta=DELTA)[0]
+    everybody = individual.losses([[STEPS]], [1.1], sample_rate=0.01, delta=DELTA)[0]
+    assert 0.999 * everybody < fixed.epsilon < everybody
     dp_accounting = pytest.importorskip("dp_accounting")
     event = dp_accounting.PoissonSampledDpEvent(0.01, dp_accounting.GaussianDpEvent(1.1))
     theirs = dp_accounting.pld.PLDAccountant(value_discretization_interval=1e-4)
@@ -105,7 +106,11 @@ def test_what_is_no_run_is_refused():
 
 
 def test_more_rounds_than_a_plan_has():
-    """Beyond 10**7 rounds the answers are those of Rényi accounting."""
+    """Beyond 10**7 rounds the filter and the odometer are those of Rényi accounting."""
     many = answers.of_run(m.SampledGaussian(100.0, 1.0, 1e-3), rounds=10**7 + 1, delta=DELTA)
-    assert [each.bound for each in many] == ["Rényi DP", "filters.Renyi, planned", "odometers.Renyi, planned"]
+    assert [each.bound for each in many] == [
+        "privacy loss distributions",
+        "filters.Renyi, planned",
+        "odometers.Renyi, planned",
+    ]
     assert many[0].epsilon <= many[1].epsilon <= 1.2 * many[0].epsilon

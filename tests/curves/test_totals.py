@@ -70,17 +70,16 @@ def test_loss_distributions_come_first_where_there_is_no_formula():
         assert rows[0].notion == "privacy loss distributions"
         assert rows[0].epsilon == min(row.epsilon for row in rows)
         assert tightest(run, delta=DELTA) == rows[0]
-    assert (
-        totals(sampled, delta=DELTA)[0].epsilon == individual.losses([[421]], [1.1], sample_rate=0.01, delta=DELTA)[0]
-    )
+    everybody = individual.losses([[421]], [1.1], sample_rate=0.01, delta=DELTA)[0]
+    assert 0.999 * everybody < totals(sampled, delta=DELTA)[0].epsilon < everybody
 
 
 def test_where_there_is_a_formula_it_is_the_tightest():
-    """Gaussian and equal pure rounds have exact rows and no other in front; too many rounds have no certificate."""
+    """Gaussian and equal pure rounds have exact rows and no other in front; of others the least row is taken."""
     for run, name in (
         (m.Repeated(m.Gaussian(20.0), 50), "Gaussian DP, exact"),
         (m.Repeated(m.Repeated(m.Pure(0.1), 5), 10), "pure DP, exact"),
-        (m.Repeated(m.SampledGaussian(5.0, 1.0, 0.01), 10**7 + 1), "Rényi DP"),
+        (m.Repeated(m.SampledGaussian(5.0, 1.0, 0.01), 10**7 + 1), "privacy loss distributions"),
     ):
         best = tightest(run, delta=DELTA)
         assert (best.notion, best.epsilon) == (name, min(row.epsilon for row in totals(run, delta=DELTA)))

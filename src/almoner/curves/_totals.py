@@ -23,7 +23,7 @@ from almoner.errors import Unsupported
 
 __all__ = ["Total", "optimum", "tightest", "totals"]
 
-_MOST_ROUNDS = 10**7  # most rounds of the exact pure bound, and of the certificate of privacy loss distributions
+_MOST_ROUNDS = 10**7  # most rounds of the exact pure bound
 
 _ADAPTIVE, _IN_ADVANCE = "within a budget, however adaptive", "fixed in advance"
 
@@ -64,7 +64,7 @@ def totals(run: mechanisms.Mechanism, *, delta: float) -> tuple[Total, ...]:
     _check.between(0, 1, delta=delta)
     rows: list[Total] = []
     for price in (_gaussian, _pure, _tuned, _losses, _zcdp, _renyi, _basic):
-        if price is _losses and rows:
+        if price is _losses and any(_exact(row) for row in rows):
             continue  # the exact epsilon is there
         try:
             rows += price(run, delta)
@@ -73,22 +73,26 @@ def totals(run: mechanisms.Mechanism, *, delta: float) -> tuple[Total, ...]:
     return tuple(rows)
 
 
+def _exact(row: Total) -> bool:
+    return row.notion.endswith(", exact") and row.epsilon < inf
+
+
 def tightest(run: mechanisms.Mechanism, *, delta: float) -> Total:
-    """The row of :func:`totals` with the least epsilon; the others are not worked out where the first is finite.
+    """The row of :func:`totals` with the least epsilon; the others are not worked out where one is exact.
 
     Raises:
         Unsupported: no notion has a price for the run.
 
     Guarantee: the run, fixed in advance, is (epsilon, delta)-DP.
-    Source: theory 2.3, 3 and 7.2.
+    Source: theory 2.3, 3, 4.13 and 7.2.
     """
     _check.between(0, 1, delta=delta)
-    for price in (_gaussian, _pure, _losses):
+    for price in (_gaussian, _pure):
         try:
             row = next(price(run, delta))
         except Unsupported:
             continue
-        if row.epsilon < inf:
+        if _exact(row):
             return row
     rows = totals(run, delta=delta)
     if not rows:
@@ -110,14 +114,10 @@ def _gaussian(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:
 
 
 def _losses(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:
-    rounds = mechanisms.leaves(run)
-    total = sum(rounds.values())
-    if total > _MOST_ROUNDS:
-        raise Unsupported(f"privacy loss distributions of {total} rounds are not certified: at most {_MOST_ROUNDS}")
-    from almoner.curves import losses  # here: exact epsilons need none of it
+    from almoner.curves.losses import epsilon_at  # here: exact epsilons need none of it
 
-    (epsilon,) = losses.epsilons(np.asarray([[*rounds.values()]]), [*rounds], delta=delta).tolist()
-    yield Total("privacy loss distributions", "certified", epsilon, _IN_ADVANCE, "theory 7.1, 7.2")
+    epsilon = epsilon_at(mechanisms.leaves(run), delta=delta)
+    yield Total("privacy loss distributions", "certified", epsilon, _IN_ADVANCE, "theory 4.13, 7.2")
 
 
 def _tuned(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:

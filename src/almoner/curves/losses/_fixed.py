@@ -1,0 +1,383 @@
+"""Epsilon at a delta, and delta at an epsilon, of one run whose rounds are fixed in advance.
+
+Names and symbols
+    q, z     sample rate and relative noise of a sampled Gaussian round; mu = 1/z
+    r        log likelihood ratio of N(1, z²) and N(0, z²)
+    leak     probability of an infinite loss, part of a mechanism; the finite losses count 1 - leak times
+    ceiling  mass whose loss counts as infinite besides: it is added
+    tilt     as in ``curves._grid.tilted``
+
+One round has a closed form. More rounds are composed on a lattice under the tilt of Chernoff's bound, in both orders.
+
+Source: theory 4.13, 7.2; docs/proofs/losses.md, sections 8 to 10.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import exp, expm1, inf, log, log1p
+
+import numpy as np
+from numpy.typing import NDArray
+
+from almoner import _check, mechanisms
+from almoner._search import edge
+from almoner.curves import gaussian
+from almoner.curves._grid.connect_the_dots import ULP
+from almoner.curves._grid.laws import Law, law
+from almoner.curves._grid.tilted import MOST, Composition, Kind, composition, largest_kernel, moments
+from almoner.errors import Unsupported
+
+__all__ = ["delta_at", "epsilon_at"]
+
+Run = Mapping[mechanisms.Mechanism, int]
+
+PRECISION = 1e-6  # relative: how far above the crossing an epsilon may be found
+STEPS = 60  # most steps of a search
+ROUGH, PLACES = 2, 2**12  # searches before the last, and their places
+FEWER, SPLIT_PLACES, SPLIT_PRECISION = (
+    2**14,
+    2**17,
+    1e-4,
+)  # places of first splits; most places of a part whose largest loss is above epsilon; of a search
+RARE, CUTS, CUT, WIDER = -5.0, 3, 0.6, 4.0  # when, how often and where a run is split
+FEW, MOST_SIZES = 4, 12  # most kinds, and most sizes of the largest loss, of a split run
+PARTS = (0.93, 0.85, 0.7, 0.3, 0.03)  # of a tilt, that are tried
+UP = 1 + 16 * ULP
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Side:
+    """One direction of a run: finite losses, the logarithm of 1 - leak, and the ceilings."""
+
+    kinds: tuple[Kind, ...]
+    log_kept: float
+    ceiling: float
+
+    def top(self) -> float:
+        """The largest finite loss of the run, rounded up."""
+        return max(0.0, sum(kind.count * float(kind.losses.max()) for kind in self.kinds) * UP)
+
+    def log_target(self, delta: float) -> float:
+        """The logarithm of the delta that finite losses may have; minus infinity where none is left."""
+        leak = -expm1(self.log_kept)
+        left = (delta - leak - self.ceiling - 8 * ULP * (delta + leak)) * exp(-self.log_kept)
+        return log(left) if left > 0 else -inf
+
+    def delta(self, log_finite: float) -> float:
+        """The whole delta, given the logarithm of that of finite losses."""
+        finite = exp(min(log_finite, 0.0)) * UP
+        return min(1.0, (-expm1(self.log_kept) + exp(self.log_kept) * finite + self.ceiling) * UP)
+
+
+def epsilon_at(run: Run, *, delta: float) -> float:
+    """Epsilon of a run that is fixed in advance.
+
+    Args:
+        run: public; how often each round runs (see ``mechanisms.leaves``).
+        delta: public, in (0, 1).
+
+    Returns:
+        Nats, >= 0, rounded up; inf where the certificate does not reach delta.
+
+    Raises:
+        Unsupported: a mechanism has no privacy loss distribution.
+
+    Guarantee: the run is (epsilon, delta)-DP, for adding and for removing a person.
+    Source: theory 4.13, 7.2; docs/proofs/losses.md, sections 8 to 10.
+    """
+    _check.between(0, 1, delta=delta)
+    rounds = _merged(run)
+    if (alone := _only(rounds)) is not None:
+        return _one_epsilon(*alone, delta)
+    if _share(rounds) <= delta:
+        return 0.0
+    epsilon, sides = 0.0, _sides(rounds)
+    for side in sides:
+        epsilon = max(epsilon, _epsilon(side, delta, epsilon))
+    return epsilon if sides or not rounds else inf
+
+
+def delta_at(run: Run, *, epsilon: float) -> float:
+    """Delta of a run that is fixed in advance.
+
+    Args:
+        run: public; how often each round runs.
+        epsilon: public, nats, >= 0.
+
+    Returns:
+        In [0, 1], rounded up.
+
+    Raises:
+        Unsupported: a mechanism has no privacy loss distribution.
+
+    Guarantee: the run is (epsilon, delta)-DP, for adding and for removing a person.
+    Source: theory 4.13, 7.2; docs/proofs/losses.md, sections 8 to 10.
+    """
+    _check.within(0, inf, epsilon=epsilon)
+    rounds = _merged(run)
+    if (alone := _only(rounds)) is not None:
+        return _one_delta(*alone, epsilon)
+    if not rounds:
+        return 0.0
+    found = [side.delta(_log_delta(side, epsilon)) for side in _sides(rounds)]
+    return min(1.0, _share(rounds), max(found, default=1.0))
+
+
+def _merged(run: Run) -> dict[mechanisms.Mechanism, int]:
+    """The rounds that run, all Gaussian ones as one."""
+    rounds = {leaf: count for leaf, count in run.items() if count}
+    exact = {leaf: count for leaf, count in rounds.items() if _is_gaussian(leaf)}
+    if exact and (mu := gaussian.of(mechanisms.Composed(tuple(map(_repeated, exact.items())))).mu):
+        rounds = {leaf: count for leaf, count in rounds.items() if leaf not in exact}
+        rounds[mechanisms.SampledGaussian(1.0, mu, 1.0)] = 1
+    return rounds
+
+
+def _repeated(item: tuple[mechanisms.Mechanism, int]) -> mechanisms.Mechanism:
+    return mechanisms.Repeated(*item)
+
+
+def _is_gaussian(leaf: mechanisms.Mechanism) -> bool:
+    return isinstance(leaf, mechanisms.Gaussian) or (
+        isinstance(leaf, mechanisms.SampledGaussian) and leaf.sample_rate == 1
+    )
+
+
+def _only(rounds: Run) -> tuple[float, float] | None:
+    """(mu, q) of a run that is one round of the sampled Gaussian."""
+    if len(rounds) == 1:
+        ((leaf, count),) = rounds.items()
+        if isinstance(leaf, mechanisms.SampledGaussian) and count == 1:
+            return leaf.sensitivity / leaf.sigma * UP, float(leaf.sample_rate)
+    return None
+
+
+def _one_delta(mu: float, q: float, epsilon: float) -> float:
+    """Of one round, in both orders: q times the Gaussian delta at another epsilon (section 10 of the proof)."""
+    if q == 1:
+        return float(gaussian.delta(mu, epsilon=epsilon))
+    remove = q * float(gaussian.delta(mu, epsilon=_ratio(epsilon, q)))
+    kept = q - expm1(min(epsilon, 40.0)) * (1 - q)  # q exp(epsilon + r), r <= 0 the end of the losses above epsilon
+    add = 0.0
+    if kept > 0:
+        doubt = 16 * ULP * q / kept
+        r = (log(kept / q) - epsilon) * (1 - 8 * ULP)
+        add = kept * (1 + doubt) * float(gaussian.delta(mu, epsilon=max(0.0, -r - doubt)))
+    elif kept > -8 * ULP * q:
+        add = 8 * ULP * q
+    return min(1.0, max(remove, add) * UP + 1e-320)
+
+
+def _ratio(epsilon: float, q: float) -> float:
+    """log(1 + expm1(epsilon) / q), rounded down: the r at which the loss is epsilon."""
+    if epsilon - log(q) > 700:
+        r = epsilon - log(q) + log1p((q - 1) * exp(-epsilon))
+    else:
+        r = log1p(expm1(epsilon) / q)
+    return r * (1 - 16 * ULP)
+
+
+def _one_epsilon(mu: float, q: float, delta: float) -> float:
+    if q == 1:
+        return float(gaussian.epsilon(mu, delta=delta))
+    if _one_delta(mu, q, 0.0) <= delta:
+        return 0.0
+    r = float(gaussian.epsilon(mu, delta=delta / q / UP)) if delta < q else 0.0
+    top = r + log(q) + log1p((1 - q) / q * exp(-r)) if r > 700 else log1p(q * expm1(r))
+    top = top * (1 + 64 * ULP) + 1e-300
+    if _one_delta(mu, q, top) <= delta:
+        return top
+    good = top * (1 + 1e-12)
+    while _one_delta(mu, q, good) > delta:  # the other order, whose losses are at most -log(1 - q)
+        good *= 2
+        if good > 1e300:
+            return inf
+    return edge(lambda epsilon: _one_delta(mu, q, epsilon) <= delta, good, top, relative=PRECISION)
+
+
+def _share(rounds: Run) -> float:
+    """A bound on delta at epsilon 0: the sum over all rounds; 1 where one is not known."""
+    total = 0.0
+    for leaf, count in rounds.items():
+        match leaf:
+            case mechanisms.SampledGaussian(sigma, sensitivity, q):
+                total += count * _one_delta(sensitivity / sigma * UP, float(q), 0.0)
+            case mechanisms.Pure(epsilon) | mechanisms.RandomizedResponse(epsilon):
+                total += count * float(np.tanh(epsilon / 2)) * UP
+            case mechanisms.Approximate(epsilon, leak):
+                total += count * (leak + (1 - leak) * float(np.tanh(epsilon / 2))) * UP
+            case mechanisms.Laplace(scale, sensitivity):
+                total += count * -expm1(-sensitivity / scale / 2) * UP
+            case _:
+                both = law(leaf, fine=True, points=True)
+                total += count * max(map(_at_zero, both)) if both is not None else inf
+    return total * UP
+
+
+def _at_zero(points: object) -> float:
+    if not isinstance(points, Law):
+        return 1.0
+    finite = float(points.masses @ -np.expm1(-np.maximum(points.losses, 0.0)))
+    error = points.error * 3 + ULP * len(points.losses)
+    return points.ceiling + (1 - points.ceiling) * finite * (1 + error) + error
+
+
+def _sides(rounds: Run) -> list[_Side]:
+    """Both orders, one where they are the same; none where a loss counts as infinite."""
+    pairs = [(law(leaf, fine=True, points=True), leaf, count) for leaf, count in rounds.items()]
+    if any(both is None for both, _, _ in pairs):
+        return []
+    sides = []
+    for which in (0, 1):
+        kinds, log_kept, ceiling = [], 0.0, 0.0
+        for both, leaf, count in pairs:
+            points = both[which] if both is not None else None
+            if not isinstance(points, Law):
+                raise Unsupported(f"{leaf!r} has no points of loss")
+            if isinstance(leaf, mechanisms.Approximate | mechanisms.DominatingPair):
+                if points.ceiling >= 1:
+                    return []
+                log_kept += count * log1p(-points.ceiling) * UP
+            else:
+                ceiling += count * points.ceiling * UP
+            doubts = points.error * (1 + np.abs(points.losses)) if points.loss_errors is None else points.loss_errors
+            kinds.append(Kind(count, points.losses + doubts, np.log(points.masses), points.error))
+        sides.append(_Side(tuple(kinds), log_kept, ceiling))
+    same = all(_alike(*pair) for pair in zip(sides[0].kinds, sides[1].kinds, strict=True))
+    return sides[:1] if same and sides[0].ceiling == sides[1].ceiling else sides
+
+
+def _alike(first: Kind, second: Kind) -> bool:
+    return np.array_equal(first.losses, second.losses) and np.array_equal(first.logs, second.logs)
+
+
+def _epsilon(side: _Side, delta: float, least: float) -> float:
+    """The epsilon of one direction, or the least where it is at most that."""
+    target = side.log_target(delta)
+    if target == -inf:
+        return inf
+    top = side.top()
+    if top <= least or (least and _log_delta(side, least) <= target):
+        return least
+    tilt = _tilt(side.kinds, lambda t, k, mean: t * mean - k + log1p(t) + target)
+    near = min(top, max(0.0, (moments(side.kinds, tilt)[0] + largest_kernel(tilt) - target) / tilt))
+    best = inf
+    for _ in range(ROUGH):  # Chernoff's bound is far off where the loss is a mixture
+        rough = composition(side.kinds, tilt, near, most=PLACES)
+        best = min(best, top, _crossing(rough.log_delta, target, least, near, precision=SPLIT_PRECISION))
+        near = min(near, best)
+        tilt = _tilt_at(side.kinds, near)
+    made = _composed_for(side.kinds, near)
+    best = min(best, _crossing(made.log_delta, target, least, near))
+    if 0 < best < inf and len(side.kinds) <= FEW and made.log_chance(best) < RARE:
+        for places in (*[FEWER] * CUTS, MOST):
+            low = least if places == FEWER else max(least, 0.8 * best)
+            cut = _crossing(_split(side.kinds, best, places), target, low, best, precision=SPLIT_PRECISION)
+            best = min(best, cut)
+            if best <= least:
+                break
+    return best
+
+
+def _crossing(
+    log_delta: Callable[[float], float], target: float, low: float, high: float, precision: float = PRECISION
+) -> float:
+    """The least epsilon, to the precision, that is proven: by the secant method for log delta, in a bracket."""
+    first, at_high = high, log_delta(high) - target
+    while at_high > 0:
+        low, high = high, high * 1.1 + 1e-300
+        if high > 4 * first:
+            return inf
+        at_high = log_delta(high) - target
+    at_low = log_delta(low) - target
+    if at_low <= 0:
+        return low
+    for step in range(STEPS):
+        if high - low <= precision * high:
+            break
+        share = min(max(at_low / (at_low - at_high), 0.01), 0.99) if at_high > -inf else 0.5
+        guess = low + (high - low) * share if step % 3 < 2 else (low + high) / 2
+        value = log_delta(guess) - target
+        nearer = guess * (1 - precision / 2) if value <= 0 else guess * (1 + precision / 2)
+        for at, found in ((guess, value), (nearer, None)):
+            if low < at < high:
+                found = log_delta(at) - target if found is None else found
+                high, at_high, low, at_low = (at, found, low, at_low) if found <= 0 else (high, at_high, at, found)
+    return high
+
+
+def _log_delta(side: _Side, epsilon: float) -> float:
+    if epsilon >= side.top():
+        return -inf
+    made = _composed_for(side.kinds, epsilon)
+    found = made.log_delta(epsilon)
+    if epsilon and len(side.kinds) <= FEW and made.log_chance(epsilon) < RARE:
+        found = min(found, _split(side.kinds, epsilon)(epsilon))
+    return found
+
+
+def _composed_for(kinds: Sequence[Kind], epsilon: float, most: int = MOST) -> Composition:
+    """The composition under the tilt of Chernoff's bound, or a smaller one that looks better on few places."""
+    tilt = _tilt_at(kinds, epsilon)
+    rough = composition(kinds, tilt, epsilon, most=PLACES)
+    if rough.log_chance(epsilon) < RARE:
+        others = [composition(kinds, tilt * part, epsilon, most=PLACES) for part in PARTS]
+        tilt = min((rough, *others), key=lambda made: made.log_delta(epsilon)).tilt
+    return composition(kinds, tilt, epsilon, most=most)
+
+
+def _tilt_at(kinds: Sequence[Kind], epsilon: float) -> float:
+    """The tilt of Chernoff's bound at an epsilon."""
+    return _tilt(kinds, lambda t, _, mean: mean - epsilon + log(t) - log1p(t))
+
+
+def _split(kinds: Sequence[Kind], epsilon: float, places: int = MOST) -> Callable[[float], float]:
+    """Log delta by the size of the largest loss of a round: where that decides alone, no tilt is of use for all sizes.
+
+    A run whose losses are all small; and for each kind and each range of losses one with a round in it and no larger
+    one (section 9 of the proof).
+    """
+    largest = max(float(kind.losses.max()) for kind in kinds)
+    low = max(CUT * epsilon, largest * WIDER**-MOST_SIZES)
+    parts = [_log_delta_of([_part(kind, -inf, low, kind.count) for kind in kinds], epsilon, 1, places)]
+    while low < largest:
+        high = low * WIDER if low * WIDER < largest else inf
+        most = places if low < epsilon else min(places, SPLIT_PLACES)
+        for place, kind in enumerate(kinds):
+            others = [_part(each, -inf, high, each.count - (at == place)) for at, each in enumerate(kinds)]
+            parts.append(_log_delta_of([_part(kind, low, high, 1), *others], epsilon, kind.count, most))
+        low = high
+    return lambda at: float(np.logaddexp.reduce([part(at) for part in parts])) + 64 * ULP
+
+
+def _log_delta_of(kinds: Sequence[Kind], epsilon: float, times: int, most: int) -> Callable[[float], float]:
+    """Log of so many times the delta of a composition; minus infinity where a kind that runs has no losses."""
+    used = [kind for kind in kinds if kind.count]
+    if not all(len(kind.losses) for kind in used):
+        return lambda _: -inf
+    made, more = _composed_for(used, epsilon, most), log(times) * UP
+    return lambda at: made.log_delta(at) + more
+
+
+def _part(kind: Kind, low: float, high: float, count: int) -> Kind:
+    """The losses above low and at most high."""
+    where = (kind.losses > low) & (kind.losses <= high)
+    return replace(kind, count=count, losses=kind.losses[where], logs=kind.logs[where])
+
+
+def _tilt(kinds: Sequence[Kind], rising: Callable[[float, float, float], float]) -> float:
+    """The tilt at which a rising function of tilt, K and its derivative is about zero: any tilt is valid."""
+    _, _, variance = moments(kinds, 0.0)
+    reach = max(float(np.abs(kind.losses).max()) for kind in kinds)
+    low, high = min(1e-3 / max(variance, 1e-290) ** 0.5, 1e-2 / max(reach, 1e-290)), 1e18
+
+    def value(tilt: float) -> float:
+        return rising(tilt, *moments(kinds, tilt)[:2])
+
+    if value(low) >= 0:
+        return low
+    start = max(low, 1 / max(variance, 1e-290) ** 0.5)
+    bad = low
+    while start < high and value(start) < 0:
+        bad, start = start, start * 8
+    return edge(lambda t: value(t) >= 0, min(start, high), bad, relative=1e-2)

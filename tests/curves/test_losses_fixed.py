@@ -1,0 +1,192 @@
+"""Fixed answers over the whole range: never below the truth by other means, and close to it, in both orders."""
+
+from dataclasses import replace
+from math import exp, inf, log
+
+import mpmath
+import numpy as np
+import pytest
+
+from almoner import mechanisms as m
+from almoner.curves._grid import tilted
+from almoner.curves._totals import tightest
+from almoner.curves.losses import _fixed, delta_at, epsilon_at
+
+
+def one_round(noise, rate, epsilon):
+    """(remove, add): delta of one round in both orders, with 150 digits."""
+    with mpmath.workdps(150):
+        q, z, e = mpmath.mpf(rate), mpmath.mpf(noise), mpmath.exp(mpmath.mpf(epsilon))
+        x = z**2 * mpmath.log((e - 1) / q + 1) + 0.5
+        remove = q * mpmath.ncdf((1 - x) / z) - (e - 1 + q) * mpmath.ncdf(-x / z)
+        if 1 / e <= 1 - q:
+            return remove, mpmath.mpf(0)
+        x = z**2 * mpmath.log((1 / e - 1) / q + 1) + 0.5
+        return remove, (1 - e * (1 - q)) * mpmath.ncdf(x / z) - e * q * mpmath.ncdf((x - 1) / z)
+
+
+def response(kinds, epsilon):
+    """Delta of randomised responses: {epsilon: count}, with 40 digits, term by term."""
+    with mpmath.workdps(40):
+        law = {mpmath.mpf(0): mpmath.mpf(1)}
+        for each, count in kinds.items():
+            p = 1 / (1 + mpmath.exp(-mpmath.mpf(each)))
+            one = {
+                each * (count - 2 * lies): mpmath.binomial(count, lies) * p ** (count - lies) * (1 - p) ** lies
+                for lies in range(count + 1)
+            }
+            law = _added(law, one)
+        return sum(mass * max(0, 1 - mpmath.exp(epsilon - loss)) for loss, mass in law.items())
+
+
+def _added(first, second):
+    total = {}
+    for a, p in first.items():
+        for b, q in second.items():
+            total[a + b] = total.get(a + b, mpmath.mpf(0)) + p * q
+    return total
+
+
+@pytest.mark.parametrize(
+    ("noise", "rate", "delta"),
+    [
+        (0.776436, 0.01, 1e-6),
+        (1.432586, 0.1, 1e-6),
+        (0.05, 1e-12, 1e-15),
+        (0.7, 1e-95, 1e-120),
+        (0.5, 0.999, 1e-20),
+        (0.77, 1 - 4 * 2.0**-52, 1e-200),
+        (1e4, 0.5, 1e-9),
+    ],
+)
+def test_one_round_is_its_closed_form(noise, rate, delta):
+    """At the epsilon given delta is enough, and not at a part in a million less."""
+    run = {m.SampledGaussian(noise, 1.0, rate): 1}
+    epsilon = epsilon_at(run, delta=delta)
+    assert max(one_round(noise, rate, epsilon)) <= delta
+    assert max(one_round(noise, rate, epsilon * (1 - 1e-6))) > delta
+    for at in (0.0, 0.5 * epsilon, epsilon):
+        truth = max(one_round(noise, rate, at))
+        assert truth <= delta_at(run, epsilon=at) <= truth * (1 + 1e-6) + 1e-300
+
+
+def test_a_round_too_quiet_for_floats_is_not_free():
+    """Where the truth is below all floats, delta is small, and not zero."""
+    assert delta_at({m.SampledGaussian(0.77, 1.0, 1e-95): 1}, epsilon=1.0) > 0
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 2.0, 5.0, 9.0])
+def test_randomised_responses_by_enumeration(epsilon):
+    """Two kinds of randomised response against all terms in 40 digits, down to small deltas."""
+    kinds = {0.25: 40, 1.0: 4}
+    run = {m.RandomizedResponse(each): count for each, count in kinds.items()}
+    truth = response(kinds, epsilon)
+    assert truth <= delta_at(run, epsilon=epsilon) <= truth * (1 + 2e-2)
+    if truth > 0:
+        found = epsilon_at(run, delta=float(truth))
+        assert epsilon * (1 - 1e-9) <= found <= epsilon * 1.001 + 1e-3
+
+
+@pytest.mark.parametrize("mu", [0.01, 1.0, 20.0])
+@pytest.mark.parametrize("delta", [1e-20, 1e-5, 0.3])
+def test_the_lattice_reproduces_gaussian_rounds(mu, delta):
+    """Gaussian rounds put on points and composed on the lattice are above the closed form by little."""
+    rounds = 25
+    leaf = m.SampledGaussian(1.0, mu / 5, 1.0)
+    side, _ = _fixed._sides({leaf: rounds})
+    exact = tightest(m.Repeated(m.Gaussian(1.0, mu / 5), rounds), delta=delta).epsilon
+    assert exact <= _fixed._epsilon(side, delta, 0.0) <= exact * (1 + 1e-3) + 1e-12
+
+
+def test_published_setting():
+    """delta 1.1e-10, noise 0.614, epsilon 2: some 375,500 steps fit."""
+    step = m.SampledGaussian(0.614, 1.0, 517989 / (13e12 / 1024))
+    assert 1.99 < tightest(m.Repeated(step, 375_485), delta=1.1e-10).epsilon <= 2.0
+
+
+@pytest.mark.parametrize(
+    ("noise", "rate", "rounds", "delta"),
+    [(0.994, 3.34e-5, 37, 6.26e-16), (0.655, 4.38e-9, 10_906_202, 3.65e-19), (0.4616, 4e-9, 633_539, 3.92e-9)],
+)
+def test_one_large_loss(noise, rate, rounds, delta):
+    """Where the largest loss decides alone: above that of exactly one round above epsilon, and close to it."""
+    epsilon = epsilon_at({m.SampledGaussian(noise, 1.0, rate): rounds}, delta=delta)
+
+    def lower(at):
+        x = noise**2 * log(np.expm1(at) / rate + 1) + 0.5
+        with mpmath.workdps(40):
+            large = (1 - rate) * mpmath.ncdf(-x / noise) + rate * mpmath.ncdf((1 - x) / noise)
+            less = -(rounds - 1) * mpmath.log1p(-large)
+            return rounds * mpmath.exp(-less) * max(one_round(noise, rate, at + less))
+
+    assert lower(epsilon) <= delta
+    assert lower(0.85 * epsilon) > delta
+
+
+def test_answers_are_zero_where_delta_covers_all():
+    """Total variation below delta: epsilon 0, at once; just above it, epsilon is positive."""
+    step = m.SampledGaussian(0.1, 1.0, 0.01)
+    assert epsilon_at({step: 1}, delta=0.01) == 0
+    assert epsilon_at({m.SampledGaussian(1.0, 1.0, 1e-9): 100}, delta=1e-7) == 0
+    assert epsilon_at({m.SampledGaussian(1.0, 1.0, 1e-9): 100}, delta=2e-9) > 0
+    assert epsilon_at({}, delta=0.1) == 0 == delta_at({}, epsilon=0.0)
+
+
+def test_leaks_are_charged():
+    """Failures count as infinite losses, and the rest counts the less; a loss that is not certified is infinite."""
+    step = m.Approximate(0.1, 1e-3)
+    assert epsilon_at({step: 10}, delta=9.9e-3) == inf
+    truth = 1 - (1 - 1e-3) ** 10 * (1 - response({0.1: 10}, 0.5))
+    assert truth <= delta_at({step: 10}, epsilon=0.5) <= truth * 1.01
+    assert epsilon_at({m.DominatingPair((0.76, 0.24), (0.0, 1.0)): 1}, delta=0.7600129) == 0
+    assert epsilon_at({m.SampledGaussian(1e-3, 1.0, 0.5): 2}, delta=0.1) == inf
+    assert delta_at({m.SampledGaussian(1e-3, 1.0, 0.5): 3}, epsilon=1.0) == 1
+
+
+def gaussian_kinds(count=30, mu=0.4):
+    side, _ = _fixed._sides({m.SampledGaussian(1.0, mu, 1.0): count})
+    return side.kinds, mu * count**0.5
+
+
+def exact_log_delta(mu, epsilon):
+    with mpmath.workdps(40):
+        x = mpmath.mpf(epsilon) / mu
+        return float(mpmath.log(mpmath.ncdf(-x + mu / 2) - mpmath.exp(epsilon) * mpmath.ncdf(-x - mu / 2)))
+
+
+def test_any_tilt_and_window_is_valid():
+    """Bounds hold under tilts, at epsilons outside the window and on few places, though they become loose."""
+    kinds, mu = gaussian_kinds()
+    for tilt in (1e-3, 1.0, 4.0, 9.0):
+        made = tilted.composition(kinds, tilt, 5.0, most=2**12)
+        for epsilon in (0.0, 1.0, 5.0, 12.0, 20.0):
+            assert made.log_delta(epsilon) >= exact_log_delta(mu, epsilon)
+
+
+def test_wrong_variants_are_below_the_truth():
+    """Without the mass beyond the window, or with the wrong sign of the tilt, bounds would be too small."""
+    kinds, mu = gaussian_kinds()
+    made = tilted.composition(kinds, 6.0, 12.0, most=2**12)
+    low = made.first * made.step - 1.0
+    uncharged = replace(made, below=0.0)
+    assert made.log_delta(low) >= exact_log_delta(mu, low) > uncharged.log_delta(low)
+    lattice = [tilted._on_lattice(kind, made.step) for kind in kinds]
+    wrapped = tilted._composed(lattice, 0.0, made.step, -256, 512, np.geomspace(0.1, 20.0, 16))
+    at = 200 * made.step
+    assert wrapped.log_delta(at) >= exact_log_delta(mu, at) > replace(wrapped, beyond=0.0).log_delta(at)
+    turned = replace(made, tilt=-made.tilt)
+    assert turned.log_delta(12.0) > 0 > made.log_delta(12.0)  # of the wrong sign a tilt says nothing
+
+
+def test_error_of_fourier_coefficients_is_counted():
+    """Masses of a lattice composed by the transform agree with direct convolution up to what is charged."""
+    kinds, _ = gaussian_kinds(count=3, mu=1.0)
+    step = 2.0**-5
+    lattice = [tilted._on_lattice(kind, step) for kind in kinds]
+    made = tilted._composed(lattice, 0.0, step, -2048, 4096, np.geomspace(0.1, 20.0, 16))
+    one = np.zeros(4096)
+    np.add.at(one, lattice[0].places + 2048, np.exp(lattice[0].logs))
+    direct = np.convolve(np.convolve(one, one), one)[4096 : 4096 + 4096] / one.sum() ** 3
+    assert np.abs(made.masses - direct).max() <= made.rounding + 1e-17
+    assert made.rounding < 1e-11
+    assert exp(made.log_delta(1.0)) >= exp(exact_log_delta(3**0.5, 1.0))
