@@ -58,7 +58,7 @@ class PrivateSearch(Copied, Predicting, ClassifierMixin, BaseEstimator):  # type
     epsilon, delta : the guarantee for each person.
     runs : how many runs are expected, above 1, at most 1,000.
     shape : of the law of the number of runs, in [-0.9, 1000]: 1 geometric, 0 logarithmic. Smaller shapes leave each run
-        a larger budget, and vary more: of ten expected runs there is one in a tenth of searches at 1, a fourth at 0.
+        a larger budget, and vary more: of ten expected runs, one is made in a tenth of searches at 1, a fourth at 0.
     seed : None: noise and draws by the operating system. A number makes the search reproducible, and so NOT private.
 
     Attributes:
@@ -202,12 +202,12 @@ class PrivateSearch(Copied, Predicting, ClassifierMixin, BaseEstimator):  # type
         return Plan(best(sigma), _epsilon(sqrt(1 - share) / sigma * (1 - 1e-12), self.delta), score)
 
     def _noisy(self, right: int, score: mechanisms.Gaussian, number: int) -> int:
-        def drawn() -> int:
-            if self.seed is None:
-                return right + int(rounded_gaussian(score.sigma, size=1)[0])
-            return right + round(float(np.random.default_rng([self.seed, number, 3]).normal(0.0, score.sigma)))
+        return publish(lambda: right + self._noise(score.sigma, number), exact=right, mechanism=score)
 
-        return publish(drawn, exact=right, mechanism=score)
+    def _noise(self, sigma: float, number: int) -> int:
+        if self.seed is None:
+            return int(rounded_gaussian(sigma, size=1)[0])
+        return round(float(np.random.default_rng([self.seed, number, 3]).normal(0.0, sigma)))
 
     def decision_function(self, X: Features) -> Floats:
         """Scores of the best model; see ``LogisticRegression``."""
