@@ -385,7 +385,7 @@ class Ledger(Uncopyable):
             return result
 
     def refuse_inside(self, what: str) -> None:
-        """Refuse what must not be undone with a transaction that is open in this thread; waits for those of other threads."""
+        """Refuse what must not be undone with a transaction that is open in this thread; waits for other threads'."""
         with self.store.lock:
             if self.store.inside:
                 raise ArgumentError(f"ledger: {what} while a transaction is open, which may be undone")

@@ -332,7 +332,7 @@ class Plan:
     @classmethod
     @unquoted()
     def of(cls, settings: Mapping[str, Any], folder: Path) -> "Plan":
-        """The data, ledger and budget that such a file names, but for ``analyst`` and ``questions``; paths start from a folder."""
+        """The data, ledger and budget in such settings, without questions; paths start from the folder."""
         return cls(folder, read(PlanPart, settings), ())
 
     @property

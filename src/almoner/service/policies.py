@@ -363,7 +363,7 @@ def _hundredth(session: Session) -> dict[str, float]:
 
 
 def check_against_data(policy: Policy, session: Session) -> None:
-    """Refuse keys and bounds that do not fit the types of columns, and a usual question that cannot be asked; asks nothing."""
+    """Refuse keys and bounds that do not fit their columns, and a usual question that cannot be asked; asks nothing."""
     analyst, price = session.analyst("nobody"), _hundredth(session)
     for name, table in policy.file.tables.items():
         for column, told in table.columns.items():

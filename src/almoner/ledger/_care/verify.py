@@ -27,7 +27,7 @@ class Finding:
 
 
 def verify(ledger: Ledger, *, head: str | None = None) -> list[Finding]:
-    """Check a ledger, for the data holder: what was checked, and whether it holds, which says nothing about single people.
+    """Check a ledger, for the data holder; whether something holds says nothing about single people.
 
     Args:
         ledger: an open ledger.

@@ -359,7 +359,7 @@ class Rules:
         return Allowance(self.chargeable - self.set_aside(but=reserved), tuple(shares))
 
     def left(self, allowance: Allowance, places: Places | None = None) -> int:
-        """Units that every person has left for a question at least, about these periods, or all: the least over all limits.
+        """Units that every person has left for a question at least, about these periods: the least over all limits.
 
         Guarantee: nobody has less in these periods; it is known from the public parts of the record alone.
         Source: docs/proofs/individual-filter.md, "How complete an answer is".

@@ -360,7 +360,7 @@ def nobody_is_clipped(asked: Question) -> bool:
 
 
 def report_of(asked: Question, clip: float) -> tuple[float, Fraction, float]:
-    """(Joint, longest, scale): the longest contribution with its report, the longest report, and a full row in it; or 0.
+    """(Joint, longest, scale): the longest contribution with its report, the longest report, a full row in it; or 0.
 
     In full rows; ``asked`` has its clip. Where nobody is longer than the clip, a report costs nothing; it is made if a
     share is given, for what a pace takes.
