@@ -110,7 +110,7 @@ class AnalystId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SoFar:
-    """Public facts about a ledger for one analyst and purpose, as of its entry ``head``, with the answers' public parts.
+    """Public facts of a ledger for one analyst and purpose, as of its entry ``head``, with its answers' public parts.
 
     ``left_by_period`` is what a person has left, in units, who paid the highest price of every question so far; by the
     first day of the period from which on it is so much.
