@@ -32,6 +32,7 @@ Count = Annotated[int | Literal["?"], Number(1, 10**15, whole=True, words=("?",)
 _TYPES: dict[Any, Any] = {
     float: Amount,
     int: Count,
+    int | None: int | None,
     mechanisms.Mechanism: dict[str, Any],
     tuple[mechanisms.Mechanism, ...]: list[dict[str, Any]],
     tuple[float, ...]: list[float],

@@ -392,12 +392,8 @@ def new_claim() -> str:
 def write_off(ledger: Ledger, key: str) -> None:
     """Give a training up that was killed and cannot go on: all that it reserved is spent, for good.
 
-    Args:
-        ledger: open.
-        key: of the training.
-
     Raises:
-        ArgumentError: there is no such training, or it is over already.
+        ArgumentError: there is no such training under the key, or it is over already.
     """
     _check.name(key=key)
 

@@ -63,11 +63,7 @@ def witness_to_record(store: Store, known: str | None, path: Path | str | None, 
 
 
 class Witness:
-    """The file of a witness.
-
-    Args:
-        path: of the file; its folder must be there.
-        store: of the ledger, open.
+    """The file of a witness, whose folder is there, for an open ledger.
 
     Guarantee: while ``check`` returns, the ledger holds every entry that the witness ever saw of it, so that
         nothing that was revealed is missing from it.

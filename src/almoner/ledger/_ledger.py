@@ -385,11 +385,7 @@ class Ledger(Uncopyable):
             return result
 
     def refuse_inside(self, what: str) -> None:
-        """Refuse what must not be undone with a transaction that is open in this thread; waits for other threads'.
-
-        Args:
-            what: may not be done, and ends as in "while a transaction is open".
-        """
+        """Refuse what must not be undone with a transaction that is open in this thread; waits for other threads'."""
         with self.store.lock:
             if self.store.inside:
                 raise ArgumentError(f"ledger: {what} while a transaction is open, which may be undone")
@@ -429,12 +425,7 @@ class Ledger(Uncopyable):
         return read_rows(self.store.run)
 
     def entries(self, *kinds: str, after: int = -1) -> list[Entry]:
-        """The record in order, private parts included: for the data holder.
-
-        Args:
-            kinds: of the entries; all, if none is given.
-            after: the number of the last entry that is not wanted.
-        """
+        """The record in order, or these kinds of it after this number, with private parts: for the data holder."""
         listed = f" AND kind IN ({', '.join('?' for _ in kinds)})" if kinds else ""
         rows = read_rows(self.store.run, f"number > ?{listed}", (after, *kinds))
         return [row.entry(private=True) for row in rows]
@@ -454,8 +445,7 @@ class Ledger(Uncopyable):
     def left_by_period(self, analyst: str, purpose: str | None = None) -> dict[str, int]:
         """Units that every person has left at least for a new question of an analyst, by what is public.
 
-        Returns:
-            By the first day of the period from which on it is so much, in order; without periods, under "".
+        By the first day of the period from which on it is so much, in order; without periods, under "".
         """
         return self._rules_now().left_by_period(analyst, purpose)
 

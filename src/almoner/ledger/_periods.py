@@ -92,11 +92,7 @@ class Periods:
         return tuple((start, self._next(start) - timedelta(days=1)) for start in starts)
 
     def place_of(self, label: str) -> int:
-        """The place, from 0, of the period that begins on this day.
-
-        Raises:
-            ArgumentError: none does.
-        """
+        """The place, from 0, of the period that begins on this day; an ArgumentError where none does."""
         if label not in self._known:
             raise ArgumentError(f"{label!r:.40} must be the first day of a period, such as {self.labels[0]!r}")
         return bisect_left(self.labels, label)
@@ -124,12 +120,9 @@ class Periods:
         return f"{person} {self.labels[place]}"
 
     def sql(self, person: str, column: str, *, whole: bool = False) -> str:
-        """SQL of DuckDB for the unit that a row belongs to; NULL for none.
+        """SQL of DuckDB for the unit that a row belongs to, or its number where ``whole``; NULL for none.
 
-        Args:
-            person: SQL that gives the person, as text; or as a whole number, where
-            whole: the unit's number is wanted, not its name.
-            column: SQL that gives the date or time.
+        ``person`` is SQL of the person as text, or as a whole number; ``column`` of the date or time.
         """
         first, after = self.first, self._next(_date("last", self.last))
         day = f"CAST({column} AS DATE)"

@@ -186,11 +186,7 @@ class Transaction:
         return self.append({**public, **whose, "kind": "settled", "training": key, "of": training.number}, note)
 
     def about(self, dataset: str | None) -> dict[str, object]:
-        """The fields of an entry that name the data set it is about, as it is declared now; none for None.
-
-        Raises:
-            ArgumentError: it is not declared.
-        """
+        """The fields of an entry that name a data set, as it is declared now (else ArgumentError); none for None."""
         if dataset is None:
             return {}
         if dataset not in self.datasets:

@@ -332,12 +332,7 @@ class Plan:
     @classmethod
     @unquoted()
     def of(cls, settings: Mapping[str, Any], folder: Path) -> "Plan":
-        """The data, ledger and budget that such a file names, without questions.
-
-        Args:
-            settings: as in the file, but for ``analyst`` and ``questions``.
-            folder: that paths start from.
-        """
+        """The data, ledger and budget in such settings, without questions; paths start from the folder."""
         return cls(folder, read(PlanPart, settings), ())
 
     @property
@@ -406,8 +401,7 @@ class Plan:
     def look(self) -> Iterator[Session]:
         """A session in which nothing will be asked: it makes no ledger, and has an empty one if there is none.
 
-        Raises:
-            LedgerError: the ledger is not there, but its witness is: it got lost.
+        A LedgerError says that the ledger got lost: it is not there, but its witness is.
         """
         witnessed = self.witness is not None and self.witness.exists()
         with self.open() if witnessed or Ledger.exists(self.ledger) else self._empty() as session:

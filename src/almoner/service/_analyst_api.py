@@ -98,10 +98,6 @@ class AnalystApi:
         the data could not be read, which may tell something about them each time, nor a file. Data that cannot be read
         as they are now, or in which no entry of a column can, are to analysts as if the server had failed for good.
         With ``new_data`` the data holder said that the files of the data may be others than before.
-
-        Raises:
-            DataError: a file is away, or another one; or the data could not be read before (start the service again).
-            LedgerError: the ledger still cannot be used. The next question tries again, if it is on a server.
         """
         before, plan = self.session, self.policy.plan
         if not before.ledger.store.closed:

@@ -52,12 +52,7 @@ class OpenService(NamedTuple):
 
 
 def opened(policy: Policy, *, create: bool = False) -> OpenService:
-    """Open the data and the ledger of a policy, and make its two applications.
-
-    Args:
-        policy: what is served.
-        create: make the ledger where there is none; else a missing one is refused.
-    """
+    """Open the data and the ledger of a policy, which ``create`` makes if missing, and make its two applications."""
     if create and not Ledger.exists(policy.plan.ledger):
         with policy.plan.look() as session:  # a policy that is refused makes no ledger
             check_against_data(policy, session)

@@ -342,10 +342,7 @@ def hash_of(token: str) -> str:
 
 
 def holder_of(token: str, hashes: Mapping[str, str]) -> str | None:
-    """Whose token it is, by the hashes of all; None if it is nobody's.
-
-    It takes the same time whoever's it is, and whether or not it is somebody's.
-    """
+    """Whose token it is, by the hashes of all; None if it is nobody's. It takes the same time whoever's it is."""
     proper = _TOKEN.fullmatch(token) is not None
     given, found = hash_of(token) if proper else _NOBODY, None
     for name, known in hashes.items():
@@ -366,13 +363,7 @@ def _hundredth(session: Session) -> dict[str, float]:
 
 
 def check_against_data(policy: Policy, session: Session) -> None:
-    """Refuse keys and bounds that do not fit the types of their columns, and a usual question that cannot be asked.
-
-    Asks nothing, and changes nothing.
-
-    Raises:
-        ArgumentError: with the place in the policy.
-    """
+    """Refuse keys and bounds that do not fit their columns, and a usual question that cannot be asked; asks nothing."""
     analyst, price = session.analyst("nobody"), _hundredth(session)
     for name, table in policy.file.tables.items():
         for column, told in table.columns.items():
@@ -395,11 +386,7 @@ def check_against_data(policy: Policy, session: Session) -> None:
 
 
 def apply_policy(policy: Policy, session: Session) -> None:
-    """Set the limits of analysts, and the watch, in the ledger: those that are not in force yet.
-
-    Raises:
-        ArgumentError: the policy does not fit the data, or the ledger is watched otherwise.
-    """
+    """Set the limits of analysts, and the watch, in the ledger, which must not be watched otherwise."""
     check_against_data(policy, session)
     ledger, given = session.ledger, policy.watch
     watches = [entry.public for entry in ledger.watched() if not entry.public.get("scope")]

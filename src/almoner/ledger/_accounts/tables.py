@@ -216,7 +216,7 @@ class TableAdmitted:
     """The people who take part, as a table of person, units and whether they are ``fresh``: without an account."""
 
     def __init__(self, store: Store, rows: str, table: str, paid: str, payment: Payment, *, order: str = "") -> None:
-        """Take SQL of ``rows`` in the workspace, of their ``table`` beside the accounts, and of what all wanted, paid."""
+        """Take SQL of ``rows`` in the workspace, and beside the accounts of their ``table`` and what all paid."""
         self.rows: object = rows
         self._run = store.run
         self._table, self._paid, self._payment, self._order = table, paid, payment, order

@@ -53,12 +53,8 @@ _TRIGGERS = {
 class Size:
     """Size of a ledger. Private, because of the numbers of people and charges.
 
-    Attributes:
-        bytes: on the disk, or in the server's tables and indexes.
-        entries: of the record.
-        people: who have an account.
-        charges: single charges that are stored.
-        merged: the number of the last entry whose charges were merged; None where there is none.
+    ``bytes`` are on the disk, or in the server's tables and indexes; ``merged`` is the number of the last entry whose
+    charges were merged; None where there is none.
     """
 
     bytes: int
@@ -230,9 +226,6 @@ def protect(ledger: Ledger) -> None:
     Settling a training gives back, so it needs the owner's role, as do ``restore``, ``compact`` and ``erase``.
     Calling it again changes nothing.
 
-    Args:
-        ledger: open on a server, with the role that owns its tables.
-
     Raises:
         ArgumentError: the ledger is a file, which its owner alone can read.
         LedgerError: this role does not own the tables.
@@ -252,11 +245,7 @@ def protect(ledger: Ledger) -> None:
 
 
 def size(ledger: Ledger) -> Size:
-    """Measure a ledger: bytes, people and charges. Private.
-
-    Args:
-        ledger: open, with its accounts in tables.
-    """
+    """Measure a ledger whose accounts are in tables: bytes, people and charges. Private."""
     if not isinstance(ledger.accounts, TableAccounts):
         raise ArgumentError("ledger: accounts in Parquet files are as large as their folder")
 

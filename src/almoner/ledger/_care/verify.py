@@ -27,14 +27,11 @@ class Finding:
 
 
 def verify(ledger: Ledger, *, head: str | None = None) -> list[Finding]:
-    """Check a ledger, for the data holder.
+    """Check a ledger, for the data holder; whether something holds says nothing about single people.
 
     Args:
         ledger: an open ledger.
         head: what ``ledger.head`` said at some time in the past.
-
-    Returns:
-        What was checked. Whether it holds says nothing about single people.
     """
 
     def work() -> list[Finding]:

@@ -124,12 +124,8 @@ class Dataset:
     def following(self, known: "Mapping[str, Dataset]", *, new_version: bool) -> "Dataset":
         """The declaration in force, where this one says nothing new; else this one, as the version after it.
 
-        Args:
-            known: the data sets that were declared before, by name.
-            new_version: whether a declaration that differs takes the place of the one before it.
-
-        Raises:
-            ArgumentError: it was declared otherwise, or a name differs from another by case alone.
+        Raises: ArgumentError: it was declared otherwise, without ``new_version``, or a name differs from another by
+        case alone.
         """
         twins = [other for other in known if other != self.name and other.casefold() == self.name.casefold()]
         if twins:

@@ -359,11 +359,7 @@ class Rules:
         return Allowance(self.chargeable - self.set_aside(but=reserved), tuple(shares))
 
     def left(self, allowance: Allowance, places: Places | None = None) -> int:
-        """Units that every person has left for a question at least: the least over the budget and its limits.
-
-        Args:
-            allowance: of the question.
-            places: of the periods that it can be about; None for all.
+        """Units that every person has left for a question at least, about these periods: the least over all limits.
 
         Guarantee: nobody has less in these periods; it is known from the public parts of the record alone.
         Source: docs/proofs/individual-filter.md, "How complete an answer is".

@@ -216,7 +216,7 @@ class Answer:
 
     def to_csv(self, path: Path | str) -> None:
         """Write the table of ``to_pandas`` to a file, which it replaces."""
-        _write([self], path, keys=False)
+        write_csv([self], path, keys=False)
 
     def plot(self, axes: "Axes | None" = None) -> "Axes":
         """Draw each value with its interval, at most 200, on axes of Matplotlib, or on new ones without a display.
@@ -290,12 +290,23 @@ class Answer:
         return notes
 
 
-def write_csv(answers: Sequence[Answer], path: Path | str) -> None:
+def write_csv(answers: Sequence[Answer], path: Path | str, *, keys: bool = True) -> None:
     """Write answers as one table to a CSV file, which is replaced: the columns of ``Answer.to_pandas``, after the key.
 
     Columns that an answer does not have are empty in its rows; the last one says what a row's intervals are about.
+    Without ``keys`` the key is left out.
     """
-    _write(answers, path, keys=True)
+    tables = [answer.columns() for answer in answers]
+    names = list(dict.fromkeys(name for table in tables for name in table))
+    names = [*(name for name in names if name not in _LAST), *(name for name in names if name in _LAST)]
+    key = "key" if "key" not in names else "key_"
+    with Path(path).open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*([key] if keys else []), *names, "about" if "about" not in names else "about_"])
+        for answer, table in zip(answers, tables, strict=True):
+            lines = zip(*(table.get(name, [None] * len(table["value"])) for name in names), strict=True)
+            first = [answer.key] if keys else []
+            writer.writerows([*first, *("" if cell is None else cell for cell in line), answer.about] for line in lines)
 
 
 def _numbers(value: Any, interval: Any, label: str) -> Iterator[tuple[str, float | None, float, float]]:
@@ -323,21 +334,6 @@ def _truths(interval: Any, truth: Any) -> Iterator[tuple[float | None, float | N
 def _size(intervals: Sequence[Any]) -> int:
     """Rows of the whole table."""
     return sum(_size(each) if isinstance(each, list) else 1 for each in intervals)
-
-
-def _write(answers: Sequence[Answer], path: Path | str, *, keys: bool) -> None:
-    """Write the tables below each other, with each answer's key before its rows if wanted; replaces a file."""
-    tables = [answer.columns() for answer in answers]
-    names = list(dict.fromkeys(name for table in tables for name in table))
-    names = [*(name for name in names if name not in _LAST), *(name for name in names if name in _LAST)]
-    key = "key" if "key" not in names else "key_"
-    with Path(path).open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*([key] if keys else []), *names, "about" if "about" not in names else "about_"])
-        for answer, table in zip(answers, tables, strict=True):
-            lines = zip(*(table.get(name, [None] * len(table["value"])) for name in names), strict=True)
-            first = [answer.key] if keys else []
-            writer.writerows([*first, *("" if cell is None else cell for cell in line), answer.about] for line in lines)
 
 
 def _short(number: float | None) -> str:

@@ -51,8 +51,8 @@ def best_clip(
 ) -> float | None:
     """The clip with the least expected squared error, by the model above; ``noise`` is the answer's for a clip of 1.
 
-    None where the counts are all within their noise: no bucket, and no 2, 4, 8, ... neighbours, stand out. If nobody is
-    in any bucket, another answer has a probability of at most 0.001.
+    None where no bucket, and no 2, 4, 8, ... neighbours, stand out of their noise. If nobody is in any bucket, another
+    answer has a probability of at most 0.001.
     """
     people, doublings = np.asarray(counts, float), np.log2(np.asarray(edges, float))
     top = _last_with_people(people / standard_error, pure)

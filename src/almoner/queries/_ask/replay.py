@@ -97,25 +97,20 @@ class _Again:
         self._workspace.run(f"CREATE TEMP TABLE {self._charges}(question BIGINT, person {kind}, units BIGINT)")
         self._workspace.run(f"CREATE TEMP TABLE {self._sums}(scope VARCHAR, person {kind}, spent BIGINT)")
         for entry in erased:
-            self._recorded_under(entry)
-            self._add(entry, sorted(self._limited))
+            self.take(entry, sorted(limited))
 
     def plan(self, entry: Entry) -> tuple[Question, Compiled]:
         """The question of an entry, with its statements; raises where the rows lack what it needs."""
         asked = recorded(entry.public)
         return asked, self._rows.plan(asked, described(asked))
 
-    def charge(self, answered: Answered) -> bool:
-        """Charge one question again; whether its price is the recorded one."""
-        if not self._question(answered):
-            return False
-        self._add(answered.entry, self._scopes(answered.entry))
-        return True
-
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: Entry, limited: Collection[str] | None = None) -> None:
         """Take over what an entry charged, as the ledger has it; nothing, where it was merged into another."""
-        self._recorded_under(entry)
-        self._add(entry, self._scopes(entry))
+        self._workspace.run(
+            f"CREATE OR REPLACE TEMP TABLE {self._new} AS SELECT person, units FROM ({self._recorded}) c "
+            f"WHERE question = {entry.number:d}"
+        )
+        self._add(entry, self._scopes(entry) if limited is None else limited)
 
     def _scopes(self, entry: Entry) -> list[str]:
         """The limited scopes that an entry falls under."""
@@ -126,13 +121,12 @@ class _Again:
 
     def _add(self, entry: Entry, limited: Collection[str]) -> None:
         """Add the new charges to those of all entries, and to the sums over everything and in these scopes."""
-        scopes = [ALL, *limited]
         self._workspace.run(f"INSERT INTO {self._charges} SELECT {entry.number:d}, * FROM {self._new}")
         self._workspace.run(
             f"CREATE OR REPLACE TEMP TABLE {self._sums} AS SELECT scope, person, CAST(sum(spent) AS BIGINT) AS spent "
             f"FROM (SELECT * FROM {self._sums} UNION ALL SELECT unnest(CAST(? AS VARCHAR[])), * FROM {self._new}) s "
             "GROUP BY scope, person",
-            [scopes],
+            [[ALL, *limited]],
         )
 
     def agrees(self) -> bool:
@@ -148,15 +142,8 @@ class _Again:
         """Remove the tables."""
         self._workspace.drop([self._charges, self._new, self._sums])
 
-    def _recorded_under(self, entry: Entry) -> None:
-        """Take the charges of an entry from the ledger, as the new ones."""
-        self._workspace.run(
-            f"CREATE OR REPLACE TEMP TABLE {self._new} AS SELECT person, units FROM ({self._recorded}) c "
-            f"WHERE question = {entry.number:d}"
-        )
-
-    def _question(self, answered: Answered) -> bool:
-        """Who pays what, by the sums so far."""
+    def charge(self, answered: Answered) -> bool:
+        """Charge one question again, by the sums so far; whether its price and periods are the recorded ones."""
         try:
             asked, plan = self.plan(answered.entry)
         except AlmonerError:  # a column is gone
@@ -181,7 +168,9 @@ class _Again:
         public, periods = answered.entry.public, self._ledger.periods
         if asked.price != int(public["price"]):
             return False
-        if (said := public.get("periods")) is None:
-            return True
-        span = None if periods is None else span_of(asked, periods, self._rows.schema)
-        return span is not None and said[0] <= span[0] and span[1] <= said[1]  # they hold all rows it can be about
+        if (said := public.get("periods")) is not None:
+            span = None if periods is None else span_of(asked, periods, self._rows.schema)
+            if span is None or span[0] < said[0] or said[1] < span[1]:  # they must hold all rows it can be about
+                return False
+        self._add(answered.entry, self._scopes(answered.entry))
+        return True

@@ -110,12 +110,10 @@ class AnalystId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SoFar:
-    """Public facts about a ledger for one analyst and purpose, as of its entry ``head``.
+    """Public facts of a ledger for one analyst and purpose, as of its entry ``head``, with its answers' public parts.
 
-    Fields:
-        left_by_period: units of each person's budget, at worst: what a person has left for this analyst's questions who
-            paid the highest price of every question so far; by the first day of the period from which on it is so much.
-        answers: the public parts of this analyst's answers for this purpose, in order.
+    ``left_by_period`` is what a person has left, in units, who paid the highest price of every question so far; by the
+    first day of the period from which on it is so much.
     """
 
     head: str

@@ -187,8 +187,7 @@ def _edge(rejects: Callable[[float], float], inside: float, outside: float) -> f
 def between_odds(interval: Interval, low: float, high: float, least: float) -> Interval:
     """Where the mean of entries in [low, high] is, if one with weights in [least, 1] for them is in an interval.
 
-    Source: docs/proofs/truth-intervals.md, Lemma 2: the odds (mean - low) / (high - mean) change by a factor of at most
-        ``least``, or one over it.
+    Source: docs/proofs/truth-intervals.md, Lemma 2: odds change by a factor of at most ``least``, or one over it.
     """
     if least == 1:
         return interval

@@ -360,11 +360,10 @@ def nobody_is_clipped(asked: Question) -> bool:
 
 
 def report_of(asked: Question, clip: float) -> tuple[float, Fraction, float]:
-    """(Joint, longest, scale) of the report on what is taken away; ``asked`` has its clip, and ``unclipped``.
+    """(Joint, longest, scale): the longest contribution with its report, the longest report, a full row in it; or 0.
 
-    The longest that a contribution with its report can be, and the longest report of what a clip takes away (0 where
-    nobody is longer), in full rows; what one full row that was taken away is in the report, 0 for no report.
-    Where nobody is longer than the clip, a report costs nothing; it is made if a share is given, for what a pace takes.
+    In full rows; ``asked`` has its clip. Where nobody is longer than the clip, a report costs nothing; it is made if a
+    share is given, for what a pace takes.
     """
     none = clip, Fraction(0), 0.0
     if not asked.reported() or asked.report == 0:
