@@ -44,7 +44,7 @@ def best(plan, epsilon, delta):
         (RandomizedResponse(0.05), 1.0, None),
         (mechanisms.Exponential(0.3), 2.0, None),
         (mechanisms.Zcdp(0.001), 1.0, filters.Zcdp),
-        (mechanisms.DiscreteGaussian(30.0), 1.0, filters.Zcdp),
+        (mechanisms.DiscreteGaussian(30.0), 1.0, filters.Planned),
         (mechanisms.Renyi((2.0, 8.0, 32.0), (0.001, 0.004, 0.016)), 3.0, filters.Renyi),
         (mechanisms.Approximate(0.1, 1e-8), 1.0, None),
         (MIXED, 2.0, filters.Planned),

@@ -161,7 +161,7 @@ def test_never_less_than_basic_composition(epsilons):
             account.charge(m.Pure(epsilon))
 
 
-@pytest.mark.parametrize("mechanism", [m.Zcdp(0.01), m.Renyi((2.0,), (0.1,)), m.DiscreteGaussian(10.0)])
+@pytest.mark.parametrize("mechanism", [m.Zcdp(0.01), m.Renyi((2.0,), (0.1,)), m.DiscreteGaussian(10.0, 2.0)])
 def test_without_a_dominating_pair_there_is_no_charge(mechanism):
     """Costs that are known as numbers only are refused as unsupported, and nothing is spent."""
     account = filters.Residue(epsilon=1.0, delta=1e-6)
