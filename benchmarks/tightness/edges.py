@@ -16,7 +16,7 @@ import argparse
 import sys
 import time
 from dataclasses import dataclass
-from math import exp, expm1, inf, log, log1p, pi, sqrt
+from math import expm1, inf, log, log1p, pi, sqrt
 
 import mpmath
 import numpy as np
