@@ -363,7 +363,11 @@ def _hundredth(session: Session) -> dict[str, float]:
 
 
 def check_against_data(policy: Policy, session: Session) -> None:
-    """Refuse keys and bounds that do not fit their columns, and a usual question that cannot be asked; asks nothing."""
+    """Refuse keys and bounds that do not fit their columns, and a usual question that cannot be asked; asks nothing.
+
+    Raises:
+        ArgumentError: with the place in the policy.
+    """
     analyst, price = session.analyst("nobody"), _hundredth(session)
     for name, table in policy.file.tables.items():
         for column, told in table.columns.items():
@@ -386,7 +390,11 @@ def check_against_data(policy: Policy, session: Session) -> None:
 
 
 def apply_policy(policy: Policy, session: Session) -> None:
-    """Set the limits of analysts, and the watch, in the ledger, which must not be watched otherwise."""
+    """Set the limits of analysts, and the watch, in the ledger: those that are not in force yet.
+
+    Raises:
+        ArgumentError: the policy does not fit the data, or the ledger is watched otherwise.
+    """
     check_against_data(policy, session)
     ledger, given = session.ledger, policy.watch
     watches = [entry.public for entry in ledger.watched() if not entry.public.get("scope")]
