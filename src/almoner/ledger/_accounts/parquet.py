@@ -281,8 +281,13 @@ class _FileAdmitted:
 
     def __init__(self, accounts: ParquetAccounts, writer: AccountWriter, verdicts: Verdicts) -> None:
         self.rows = verdicts.admitted
-        self.refused, self.missing_mass = verdicts.refused, verdicts.missing_mass
         self._accounts, self._writer, self._verdicts = accounts, writer, verdicts
+
+    def refused(self) -> int:
+        return self._verdicts.refused()
+
+    def missing_mass(self, price: int) -> int:
+        return self._verdicts.missing_mass(price)
 
     def charge(self, question: int, scopes: Collection[str], budget: int) -> PrivateNote:
         """Write the next generation beside the one in force; refuses to go on where it does not add up."""
