@@ -210,7 +210,7 @@ class _FixedInAdvance:
 
         few = int(exp(-_secant(surplus, -log(100.0), aim=0.0, near=1e-6, gap=1e-6)))
         many = few + 1
-        while few < 10**6 and self.admits(mechanisms.Repeated(step, many)):
+        while few < 10**4 and self.admits(mechanisms.Repeated(step, many)):
             few, many = many, many + 1
         return few
 

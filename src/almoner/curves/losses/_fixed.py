@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from math import exp, expm1, inf, log, log1p
 
 import numpy as np
-from numpy.typing import NDArray
 
 from almoner import _check, mechanisms
 from almoner._search import edge
