@@ -87,23 +87,36 @@ def _by_steps(budget: Filter, count: int, sensitivity: float, sample_rate: float
     """Noise within a part in 5,000 of the least, where a question takes long: by the secant method for log steps."""
     epsilon, delta = float(budget.notion.epsilon or 1.0), float(budget.notion.delta or 0.5)
     square = gaussian.mu(epsilon=epsilon, delta=delta) ** 2
-    log_sigma = -log(log1p(square / count / sample_rate**2)) / 2  # by the variance of the loss
-    good, bad, known = inf, -inf, dict[float, float]()
-    for _ in range(40):
+    start = -log(log1p(square / count / sample_rate**2)) / 2  # by the variance of the loss
+
+    def surplus(log_sigma: float) -> float:
         step = mechanisms.gaussian_step(sensitivity * exp(log_sigma), sensitivity, sample_rate)
-        surplus = log(max(_most(budget, step), 0.5) / count)
-        known[log_sigma] = surplus
-        good, bad = (log_sigma, bad) if surplus >= 0 else (good, log_sigma)
-        if 0 <= surplus < 1e-4 < count * 1e-7 or good - bad < 2e-4:
-            break
-        nearest = sorted(known, key=lambda at: abs(known[at]))[:2]
-        slope = 2.0 if len(nearest) < 2 else (known[nearest[1]] - known[nearest[0]]) / (nearest[1] - nearest[0])
-        log_sigma = nearest[0] + (4e-5 - known[nearest[0]]) / max(slope, 0.5)
-        if not bad < log_sigma < good:
-            log_sigma = (good + bad) / 2 if good - bad < inf else nearest[0] + (0.5 if good == inf else -0.5)
+        return log(max(_most(budget, step), 0.5) / count)
+
+    good = _secant(surplus, start, aim=4e-5, near=min(1e-4, count * 1e-7), gap=2e-4)
     if good == inf:
         raise CalibrationFailed(f"{budget!r}: no noise was found that admits {count} steps")
     return sensitivity * exp(good)
+
+
+def _secant(surplus: Callable[[float], float], start: float, *, aim: float, near: float, gap: float) -> float:
+    """About the least place where a rising surplus is not negative, by the secant method; inf where none is found.
+
+    The surplus was evaluated, and not negative, at the result. The search ends when it is at most ``near``, or when the
+    place is known to within the gap.
+    """
+    place, good, bad, known = start, inf, -inf, dict[float, float]()
+    for _ in range(60):
+        value = known[place] = surplus(place)
+        good, bad = (min(place, good), bad) if value >= 0 else (good, max(place, bad))
+        if 0 <= value < near or good - bad < gap:
+            break
+        nearest = sorted(known, key=lambda at: abs(known[at]))[:2]
+        slope = 2.0 if len(nearest) < 2 else (known[nearest[1]] - known[nearest[0]]) / (nearest[1] - nearest[0])
+        place = nearest[0] + (aim - known[nearest[0]]) / max(slope, 0.5)
+        if not bad < place < good:
+            place = (good + bad) / 2 if good - bad < inf else nearest[0] + (0.5 if good == inf else -0.5)
+    return good
 
 
 def _most(budget: Filter, step: mechanisms.Mechanism) -> int:
@@ -238,6 +251,38 @@ class _FixedInAdvance:
     def admits(self, run: mechanisms.Mechanism) -> bool:
         return tightest(run, delta=self.delta).epsilon <= self.epsilon
 
+    def surplus(self, run: mechanisms.Mechanism) -> float:
+        """The logarithm of the budget's epsilon over the run's, within bounds."""
+        return min(5.0, max(-5.0, log(self.epsilon / max(tightest(run, delta=self.delta).epsilon, 1e-300))))
+
+    def noise(self, count: int, clip: float, sample_rate: float) -> float:
+        """The least noise, to the tolerance from above."""
+
+        def surplus(place: float) -> float:
+            step = mechanisms.gaussian_step(clip * exp(place), clip, sample_rate)
+            return self.surplus(mechanisms.Repeated(step, count))
+
+        start = -log(log1p(gaussian.mu(epsilon=min(self.epsilon, 1e6), delta=self.delta) ** 2 / count / sample_rate**2))
+        start = min(max(start / 2, log(0.05)), log(1e5))
+        noise = clip * exp(_secant(surplus, start, aim=2e-5, near=4e-5, gap=_FIXED_TOLERANCE))
+        if noise > 1e6 * clip:
+            raise CalibrationFailed(f"{count} steps do not fit with any noise multiplier up to 1e6")
+        return noise
+
+    def steps(self, step: mechanisms.Mechanism) -> int:
+        """The largest number of steps that fits, up to a part in a million."""
+        if not self.admits(step):
+            return 0
+
+        def surplus(place: float) -> float:
+            return self.surplus(mechanisms.Repeated(step, max(1, int(exp(-place)))))
+
+        few = int(exp(-_secant(surplus, -log(100.0), aim=0.0, near=1e-6, gap=1e-6)))
+        many = few + 1
+        while few < 10**4 and self.admits(mechanisms.Repeated(step, many)):
+            few, many = many, many + 1
+        return few
+
 
 class _PlannedAs:
     """Admits what a fresh ``filters.Planned`` does whose plan is the step of which the run consists."""
@@ -342,7 +387,8 @@ def _calibrated(
     try:
         if relative is not None:
             step = mechanisms.gaussian_step(relative, 1.0, sample_rate)
-            return Calibration(name, relative * clip, relative, steps(budget, step), "")
+            most = budget.steps(step) if isinstance(budget, _FixedInAdvance) else steps(budget, step)
+            return Calibration(name, relative * clip, relative, most, "")
         least = _least_noise(budget, count if count is not None else 0, sample_rate, near, tolerance, clip)
     except (Unsupported, CalibrationFailed) as error:
         return Calibration(name, None if relative is None else relative * clip, relative, count, str(error))
@@ -359,6 +405,8 @@ def _least_noise(
     def fits(noise: float) -> bool:
         return budget.admits(mechanisms.Repeated(mechanisms.gaussian_step(noise, clip, sample_rate), count))
 
+    if isinstance(budget, _FixedInAdvance):
+        return budget.noise(count, clip, sample_rate)
     bounds = {"near": near * clip, "low": 1e-3 * clip, "high": 1e6 * clip}
     return _least(fits, f"for the noise of {count} steps", tolerance=tolerance, **bounds)
 

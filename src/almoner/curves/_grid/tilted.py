@@ -165,7 +165,7 @@ class Composition:
         return self.scale - self.tilt * epsilon + log(max(value, 1e-300)) + doubt
 
     def log_chance(self, epsilon: float) -> float:
-        """The logarithm of the kernel's tilted mean, as a part of its largest value: small where a tilt does not help."""
+        """The logarithm of the kernel's tilted mean, over its largest value: small where no tilt helps."""
         return self.log_delta(epsilon) - (self.scale - self.tilt * epsilon + largest_kernel(self.tilt))
 
     def _from(self, v: float) -> float:

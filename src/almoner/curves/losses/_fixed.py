@@ -33,11 +33,8 @@ Run = Mapping[mechanisms.Mechanism, int]
 PRECISION = 1e-6  # relative: how far above the crossing an epsilon may be found
 STEPS = 60  # most steps of a search
 ROUGH, PLACES = 2, 2**12  # searches before the last, and their places
-FEWER, SPLIT_PLACES, SPLIT_PRECISION = (
-    2**14,
-    2**17,
-    1e-4,
-)  # places of first splits; most places of a part whose largest loss is above epsilon; of a search
+FEWER, SPLIT_PLACES = 2**14, 2**17  # places of first splits; most of a part whose largest loss is above epsilon
+SPLIT_PRECISION = 1e-4  # relative, of first searches, and of split runs
 RARE, CUTS, CUT, WIDER = -5.0, 3, 0.6, 4.0  # when, how often and where a run is split
 FEW, MOST_SIZES = 4, 12  # most kinds, and most sizes of the largest loss, of a split run
 PARTS = (0.93, 0.85, 0.7, 0.3, 0.03)  # of a tilt, that are tried
@@ -169,11 +166,8 @@ def _one_delta(mu: float, q: float, epsilon: float) -> float:
 
 def _ratio(epsilon: float, q: float) -> float:
     """log(1 + expm1(epsilon) / q), rounded down: the r at which the loss is epsilon."""
-    if epsilon - log(q) > 700:
-        r = epsilon - log(q) + log1p((q - 1) * exp(-epsilon))
-    else:
-        r = log1p(expm1(epsilon) / q)
-    return r * (1 - 16 * ULP)
+    far = epsilon - log(q)
+    return (far + log1p((q - 1) * exp(-epsilon)) if far > 700 else log1p(expm1(epsilon) / q)) * (1 - 16 * ULP)
 
 
 def _one_epsilon(mu: float, q: float, delta: float) -> float:
