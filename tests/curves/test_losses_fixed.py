@@ -143,6 +143,13 @@ def test_leaks_are_charged():
     assert delta_at({m.SampledGaussian(1e-3, 1.0, 0.5): 3}, epsilon=1.0) == 1
 
 
+def test_orders_that_differ_in_their_leak_alone():
+    """The finite losses of both orders are the same and their leaks are not: the larger one is charged."""
+    pair = m.DominatingPair((0.5, 0.5, 0), (0.5, 0, 0.5), (0.25, 0.75, 0), (0.25, 0, 0.75))
+    assert delta_at({pair: 1}, epsilon=10.0) >= 0.75
+    assert epsilon_at({pair: 1}, delta=0.7) == inf
+
+
 def gaussian_kinds(count=30, mu=0.4):
     side, _ = _fixed._sides({m.SampledGaussian(1.0, mu, 1.0): count})
     return side.kinds, mu * count**0.5

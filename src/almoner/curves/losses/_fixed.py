@@ -242,7 +242,8 @@ def _sides(rounds: Run) -> list[_Side]:
             kinds.append(Kind(count, points.losses + doubts, np.log(points.masses), points.error))
         sides.append(_Side(tuple(kinds), log_kept, ceiling))
     same = all(_alike(*pair) for pair in zip(sides[0].kinds, sides[1].kinds, strict=True))
-    return sides[:1] if same and sides[0].ceiling == sides[1].ceiling else sides
+    first, second = ((side.ceiling, side.log_kept) for side in sides)
+    return sides[:1] if same and first == second else sides
 
 
 def _alike(first: Kind, second: Kind) -> bool:
