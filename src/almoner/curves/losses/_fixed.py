@@ -36,10 +36,6 @@ STEPS = 60  # most steps of a search
 ROUGH, PLACES = 2, 2**12  # searches before the last, and their places
 FEWER, SPLIT_PLACES = 2**14, 2**17  # places of first splits; most of a part whose largest loss is above epsilon
 SPLIT_PRECISION = 1e-4  # relative, of first searches, and of split runs
-    2**14,
-    2**17,
-    1e-4,
-)  # places of first splits; most places of a part whose largest loss is above epsilon; of a search
 RARE, CUTS, CUT, WIDER = -5.0, 3, 0.6, 4.0  # when, how often and where a run is split
 FEW, MOST_SIZES = 4, 12  # most kinds, and most sizes of the largest loss, of a split run
 PARTS = (0.93, 0.85, 0.7, 0.3, 0.03)  # of a tilt, that are tried
