@@ -150,6 +150,11 @@ def test_orders_that_differ_in_their_leak_alone():
     assert epsilon_at({pair: 1}, delta=0.7) == inf
 
 
+def test_leaks_that_surely_happen():
+    """Where hardly any run is free of a leak, nothing overflows."""
+    assert epsilon_at({m.Approximate(0.1, 0.01): 10**6}, delta=0.5) == inf
+
+
 def gaussian_kinds(count=30, mu=0.4):
     side, _ = _fixed._sides({m.SampledGaussian(1.0, mu, 1.0): count})
     return side.kinds, mu * count**0.5

@@ -57,8 +57,8 @@ class _Side:
     def log_target(self, delta: float) -> float:
         """The logarithm of the delta that finite losses may have; minus infinity where none is left."""
         leak = -expm1(self.log_kept)
-        left = (delta - leak - self.ceiling - 8 * ULP * (delta + leak)) * exp(-self.log_kept)
-        return log(left) if left > 0 else -inf
+        left = delta - leak - self.ceiling - 8 * ULP * (delta + leak)
+        return log(left) - self.log_kept if left > 0 else -inf
 
     def delta(self, log_finite: float) -> float:
         """The whole delta, given the logarithm of that of finite losses."""
