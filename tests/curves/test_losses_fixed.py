@@ -155,6 +155,20 @@ def test_leaks_that_surely_happen():
     assert epsilon_at({m.Approximate(0.1, 0.01): 10**6}, delta=0.5) == inf
 
 
+@pytest.mark.parametrize("rate", [1e-304, 1e-305, 5e-324])
+def test_rates_next_to_zero(rate):
+    """The likelihood ratio above which a loss is counted does not overflow."""
+    step = m.SampledGaussian(1.0, 1.0, rate)
+    assert epsilon_at({step: 1}, delta=1e-5) == 0 == epsilon_at({step: 3}, delta=1e-5)
+    for epsilon in (0.0, 1e-18, 1e-10, 1.0, 800.0):
+        assert max(one_round(1.0, rate, epsilon)) <= delta_at({step: 1}, epsilon=epsilon) <= rate
+
+
+def test_delta_never_exceeds_the_rate():
+    """Who is not sampled loses nothing: at a delta of the sample rate epsilon is zero."""
+    assert epsilon_at({m.SampledGaussian(0.0253, 1.0, 0.5): 1}, delta=0.5) == 0
+
+
 def gaussian_kinds(count=30, mu=0.4):
     side, _ = _fixed._sides({m.SampledGaussian(1.0, mu, 1.0): count})
     return side.kinds, mu * count**0.5

@@ -162,13 +162,17 @@ def _one_delta(mu: float, q: float, epsilon: float) -> float:
         add = kept * (1 + doubt) * float(gaussian.delta(mu, epsilon=max(0.0, -r - doubt)))
     elif kept > -8 * ULP * q:
         add = 8 * ULP * q
-    return min(1.0, max(remove, add) * UP + 1e-320)
+    return min(q, max(remove, add) * UP + 1e-320)
 
 
 def _ratio(epsilon: float, q: float) -> float:
     """log(1 + expm1(epsilon) / q), rounded down: the r at which the loss is epsilon."""
     far = epsilon - log(q)
-    return (far + log1p((q - 1) * exp(-epsilon)) if far > 700 else log1p(expm1(epsilon) / q)) * (1 - 16 * ULP)
+    if far <= 700:
+        r = log1p(expm1(epsilon) / q)
+    else:
+        r = far + log1p((q - 1) * exp(-epsilon)) if epsilon > 1 else log(expm1(epsilon) + q) - log(q)
+    return max(0.0, r) * (1 - 16 * ULP)
 
 
 def _one_epsilon(mu: float, q: float, delta: float) -> float:
