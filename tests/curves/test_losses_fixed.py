@@ -169,6 +169,13 @@ def test_delta_never_exceeds_the_rate():
     assert epsilon_at({m.SampledGaussian(0.0253, 1.0, 0.5): 1}, delta=0.5) == 0
 
 
+@pytest.mark.parametrize(("sigma", "sensitivity"), [(1e60, 1e-10), (1e60, 1e-60), (1e-50, 1e40), (1e-60, 1e60)])
+def test_extreme_gaussian_rounds_beside_others(sigma, sensitivity):
+    """They are one round whose noise and sensitivity are in the range of arguments."""
+    found = epsilon_at({m.Gaussian(sigma, sensitivity): 2, m.Laplace(1.0, 1.0): 1}, delta=1e-5)
+    assert found == inf if sensitivity > sigma else 0.99 < found <= 1.0001
+
+
 def gaussian_kinds(count=30, mu=0.4):
     side, _ = _fixed._sides({m.SampledGaussian(1.0, mu, 1.0): count})
     return side.kinds, mu * count**0.5

@@ -124,10 +124,17 @@ def _merged(run: Run) -> dict[mechanisms.Mechanism, int]:
     """The rounds that run, all Gaussian ones as one."""
     rounds = {leaf: count for leaf, count in run.items() if count}
     exact = {leaf: count for leaf, count in rounds.items() if _is_gaussian(leaf)}
-    if exact and (mu := gaussian.of(mechanisms.Composed(tuple(map(_repeated, exact.items())))).mu):
+    mu = gaussian.of(mechanisms.Composed(tuple(map(_repeated, exact.items())))).mu if exact else 0.0
+    if 0 < mu < 1e119:
         rounds = {leaf: count for leaf, count in rounds.items() if leaf not in exact}
-        rounds[mechanisms.SampledGaussian(1.0, mu, 1.0)] = 1
+        rounds[_gaussian(mu)] = 1
     return rounds
+
+
+def _gaussian(mu: float) -> mechanisms.SampledGaussian:
+    """One round of at least that mu, up to 1e120; noise and sensitivity are as far from one as each other."""
+    sigma = min(max(mu**-0.5, 1e-60), 1e60)
+    return mechanisms.SampledGaussian(sigma, min(max(mu * sigma * UP, 1e-60), 1e60), 1.0)
 
 
 def _repeated(item: tuple[mechanisms.Mechanism, int]) -> mechanisms.Mechanism:
