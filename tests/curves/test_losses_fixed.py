@@ -176,6 +176,15 @@ def test_extreme_gaussian_rounds_beside_others(sigma, sensitivity):
     assert found == inf if sensitivity > sigma else 0.99 < found <= 1.0001
 
 
+@pytest.mark.parametrize("count", [2**53, 2**62, 2**64, 2**70, 10**40, 10**400])
+@pytest.mark.parametrize("step", [m.RandomizedResponse(1e-3), m.SampledGaussian(1e3, 1.0, 1e-3), m.Approximate(1e-3, 1e-300)])
+def test_more_rounds_than_floats_count(step, count):
+    """Answers are numbers, though loose ones; what costs nothing costs nothing however often it runs."""
+    assert epsilon_at({step: count}, delta=1e-5) > 1
+    assert 0 < delta_at({step: count}, epsilon=1.0) <= 1
+    assert epsilon_at({m.Pure(0.0): count}, delta=1e-5) == 0
+
+
 def gaussian_kinds(count=30, mu=0.4):
     side, _ = _fixed._sides({m.SampledGaussian(1.0, mu, 1.0): count})
     return side.kinds, mu * count**0.5

@@ -39,6 +39,7 @@ SPLIT_PRECISION = 1e-4  # relative, of first searches, and of split runs
 RARE, CUTS, CUT, WIDER = -5.0, 3, 0.6, 4.0  # when, how often and where a run is split
 FEW, MOST_SIZES = 4, 12  # most kinds, and most sizes of the largest loss, of a split run
 PARTS = (0.93, 0.85, 0.7, 0.3, 0.03)  # of a tilt, that are tried
+MOST_ROUNDS = 2**53  # most rounds of a kind that are composed: more are counted by no float
 UP = 1 + 16 * ULP
 
 
@@ -206,17 +207,21 @@ def _share(rounds: Run) -> float:
     for leaf, count in rounds.items():
         match leaf:
             case mechanisms.SampledGaussian(sigma, sensitivity, q):
-                total += count * _one_delta(sensitivity / sigma * UP, float(q), 0.0)
+                total += _times(count, _one_delta(sensitivity / sigma * UP, float(q), 0.0))
             case mechanisms.Pure(epsilon) | mechanisms.RandomizedResponse(epsilon):
-                total += count * float(np.tanh(epsilon / 2)) * UP
+                total += _times(count, float(np.tanh(epsilon / 2)) * UP)
             case mechanisms.Approximate(epsilon, leak):
-                total += count * (leak + (1 - leak) * float(np.tanh(epsilon / 2))) * UP
+                total += _times(count, (leak + (1 - leak) * float(np.tanh(epsilon / 2))) * UP)
             case mechanisms.Laplace(scale, sensitivity):
-                total += count * -expm1(-sensitivity / scale / 2) * UP
+                total += _times(count, -expm1(-sensitivity / scale / 2) * UP)
             case _:
                 both = law(leaf, fine=True, points=True)
-                total += count * max(map(_at_zero, both)) if both is not None else inf
+                total += _times(count, max(map(_at_zero, both))) if both is not None else inf
     return total * UP
+
+
+def _times(count: int, one: float) -> float:
+    return inf if one and count > MOST_ROUNDS else min(count, MOST_ROUNDS) * one
 
 
 def _at_zero(points: object) -> float:
@@ -230,7 +235,7 @@ def _at_zero(points: object) -> float:
 def _sides(rounds: Run) -> list[_Side]:
     """Both orders, one where they are the same; none where a loss counts as infinite."""
     pairs = [(law(leaf, fine=True, points=True), leaf, count) for leaf, count in rounds.items()]
-    if any(both is None for both, _, _ in pairs):
+    if any(both is None or count > MOST_ROUNDS for both, _, count in pairs):
         return []
     sides = []
     for which in (0, 1):
