@@ -63,7 +63,7 @@ class _Side:
 
     def delta(self, log_finite: float) -> float:
         """The whole delta, given the logarithm of that of finite losses."""
-        finite = exp(min(log_finite, 0.0)) * UP
+        finite = exp(min(log_finite, 0.0)) * UP + (1e-320 if log_finite > -inf else 0.0)
         return min(1.0, (-expm1(self.log_kept) + exp(self.log_kept) * finite + self.ceiling) * UP)
 
 
@@ -358,7 +358,12 @@ def _split(kinds: Sequence[Kind], epsilon: float, places: int = MOST) -> Callabl
             others = [_part(each, -inf, high, each.count - (at == place)) for at, each in enumerate(kinds)]
             parts.append(_log_delta_of([_part(kind, low, high, 1), *others], epsilon, kind.count, most))
         low = high
-    return lambda at: float(np.logaddexp.reduce([part(at) for part in parts])) + 64 * ULP
+
+    def whole(at: float) -> float:
+        log_delta = float(np.logaddexp.reduce([part(at) for part in parts]))
+        return log_delta + ULP * (64 + len(parts)) * (1 + abs(log_delta)) if log_delta > -inf else -inf
+
+    return whole
 
 
 def _log_delta_of(kinds: Sequence[Kind], epsilon: float, times: int, most: int) -> Callable[[float], float]:
