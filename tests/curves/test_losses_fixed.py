@@ -143,6 +143,48 @@ def test_leaks_are_charged():
     assert delta_at({m.SampledGaussian(1e-3, 1.0, 0.5): 3}, epsilon=1.0) == 1
 
 
+def test_orders_that_differ_in_their_leak_alone():
+    """The finite losses of both orders are the same and their leaks are not: the larger one is charged."""
+    pair = m.DominatingPair((0.5, 0.5, 0), (0.5, 0, 0.5), (0.25, 0.75, 0), (0.25, 0, 0.75))
+    assert delta_at({pair: 1}, epsilon=10.0) >= 0.75
+    assert epsilon_at({pair: 1}, delta=0.7) == inf
+
+
+def test_leaks_that_surely_happen():
+    """Where hardly any run is free of a leak, nothing overflows."""
+    assert epsilon_at({m.Approximate(0.1, 0.01): 10**6}, delta=0.5) == inf
+
+
+@pytest.mark.parametrize("rate", [1e-304, 1e-305, 5e-324])
+def test_rates_next_to_zero(rate):
+    """The likelihood ratio above which a loss is counted does not overflow."""
+    step = m.SampledGaussian(1.0, 1.0, rate)
+    assert epsilon_at({step: 1}, delta=1e-5) == 0 == epsilon_at({step: 3}, delta=1e-5)
+    for epsilon in (0.0, 1e-18, 1e-10, 1.0, 800.0):
+        assert max(one_round(1.0, rate, epsilon)) <= delta_at({step: 1}, epsilon=epsilon) <= rate
+
+
+def test_delta_never_exceeds_the_rate():
+    """Who is not sampled loses nothing: at a delta of the sample rate epsilon is zero."""
+    assert epsilon_at({m.SampledGaussian(0.0253, 1.0, 0.5): 1}, delta=0.5) == 0
+
+
+@pytest.mark.parametrize(("sigma", "sensitivity"), [(1e60, 1e-10), (1e60, 1e-60), (1e-50, 1e40), (1e-60, 1e60)])
+def test_extreme_gaussian_rounds_beside_others(sigma, sensitivity):
+    """They are one round whose noise and sensitivity are in the range of arguments."""
+    found = epsilon_at({m.Gaussian(sigma, sensitivity): 2, m.Laplace(1.0, 1.0): 1}, delta=1e-5)
+    assert found == inf if sensitivity > sigma else 0.99 < found <= 1.0001
+
+
+@pytest.mark.parametrize("count", [2**53, 2**62, 2**64, 2**70, 10**40, 10**400])
+@pytest.mark.parametrize("step", [m.RandomizedResponse(1e-3), m.SampledGaussian(1e3, 1.0, 1e-3), m.Approximate(1e-3, 1e-300)])
+def test_more_rounds_than_floats_count(step, count):
+    """Answers are numbers, though loose ones; what costs nothing costs nothing however often it runs."""
+    assert epsilon_at({step: count}, delta=1e-5) > 1
+    assert 0 < delta_at({step: count}, epsilon=1.0) <= 1
+    assert epsilon_at({m.Pure(0.0): count}, delta=1e-5) == 0
+
+
 def gaussian_kinds(count=30, mu=0.4):
     side, _ = _fixed._sides({m.SampledGaussian(1.0, mu, 1.0): count})
     return side.kinds, mu * count**0.5

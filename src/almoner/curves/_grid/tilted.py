@@ -153,7 +153,7 @@ class Composition:
         stop = len(self.masses)
         if self.tilt > 0:
             stop = max(start, min(stop, base + ceil(FAR / self.tilt / self.step) + 2 - self.first))
-        v = np.arange(self.first + start - base, self.first + stop - base) * self.step - rest
+        v = (np.arange(start, stop) + float(self.first - base)) * self.step - rest
         value = float((self.masses[start:stop] + self.rounding) @ (np.exp(-self.tilt * v) * -np.expm1(-v)))
         if stop < len(self.masses):
             value += self._from((self.first + stop - base) * self.step - rest) * (

@@ -38,6 +38,7 @@ SPLIT_PRECISION = 1e-4  # relative, of first searches, and of split runs
 RARE, CUTS, CUT, WIDER = -5.0, 3, 0.6, 4.0  # when, how often and where a run is split
 FEW, MOST_SIZES = 4, 12  # most kinds, and most sizes of the largest loss, of a split run
 PARTS = (0.93, 0.85, 0.7, 0.3, 0.03)  # of a tilt, that are tried
+MOST_ROUNDS = 2**53  # most rounds of a kind that are composed: more are counted by no float
 UP = 1 + 16 * ULP
 
 
@@ -56,12 +57,12 @@ class _Side:
     def log_target(self, delta: float) -> float:
         """The logarithm of the delta that finite losses may have; minus infinity where none is left."""
         leak = -expm1(self.log_kept)
-        left = (delta - leak - self.ceiling - 8 * ULP * (delta + leak)) * exp(-self.log_kept)
-        return log(left) if left > 0 else -inf
+        left = delta - leak - self.ceiling - 8 * ULP * (delta + leak)
+        return log(left) - self.log_kept if left > 0 else -inf
 
     def delta(self, log_finite: float) -> float:
         """The whole delta, given the logarithm of that of finite losses."""
-        finite = exp(min(log_finite, 0.0)) * UP
+        finite = exp(min(log_finite, 0.0)) * UP + (1e-320 if log_finite > -inf else 0.0)
         return min(1.0, (-expm1(self.log_kept) + exp(self.log_kept) * finite + self.ceiling) * UP)
 
 
@@ -123,10 +124,17 @@ def _merged(run: Run) -> dict[mechanisms.Mechanism, int]:
     """The rounds that run, all Gaussian ones as one."""
     rounds = {leaf: count for leaf, count in run.items() if count}
     exact = {leaf: count for leaf, count in rounds.items() if _is_gaussian(leaf)}
-    if exact and (mu := gaussian.of(mechanisms.Composed(tuple(map(_repeated, exact.items())))).mu):
+    mu = gaussian.of(mechanisms.Composed(tuple(map(_repeated, exact.items())))).mu if exact else 0.0
+    if 0 < mu < 1e119:
         rounds = {leaf: count for leaf, count in rounds.items() if leaf not in exact}
-        rounds[mechanisms.SampledGaussian(1.0, mu, 1.0)] = 1
+        rounds[_gaussian(mu)] = 1
     return rounds
+
+
+def _gaussian(mu: float) -> mechanisms.SampledGaussian:
+    """One round of at least that mu, up to 1e120; noise and sensitivity are as far from one as each other."""
+    sigma = min(max(mu**-0.5, 1e-60), 1e60)
+    return mechanisms.SampledGaussian(sigma, min(max(mu * sigma * UP, 1e-60), 1e60), 1.0)
 
 
 def _repeated(item: tuple[mechanisms.Mechanism, int]) -> mechanisms.Mechanism:
@@ -161,13 +169,17 @@ def _one_delta(mu: float, q: float, epsilon: float) -> float:
         add = kept * (1 + doubt) * float(gaussian.delta(mu, epsilon=max(0.0, -r - doubt)))
     elif kept > -8 * ULP * q:
         add = 8 * ULP * q
-    return min(1.0, max(remove, add) * UP + 1e-320)
+    return min(q, max(remove, add) * UP + 1e-320)
 
 
 def _ratio(epsilon: float, q: float) -> float:
     """log(1 + expm1(epsilon) / q), rounded down: the r at which the loss is epsilon."""
     far = epsilon - log(q)
-    return (far + log1p((q - 1) * exp(-epsilon)) if far > 700 else log1p(expm1(epsilon) / q)) * (1 - 16 * ULP)
+    if far <= 700:
+        r = log1p(expm1(epsilon) / q)
+    else:
+        r = far + log1p((q - 1) * exp(-epsilon)) if epsilon > 1 else log(expm1(epsilon) + q) - log(q)
+    return max(0.0, r) * (1 - 16 * ULP)
 
 
 def _one_epsilon(mu: float, q: float, delta: float) -> float:
@@ -194,17 +206,21 @@ def _share(rounds: Run) -> float:
     for leaf, count in rounds.items():
         match leaf:
             case mechanisms.SampledGaussian(sigma, sensitivity, q):
-                total += count * _one_delta(sensitivity / sigma * UP, float(q), 0.0)
+                total += _times(count, _one_delta(sensitivity / sigma * UP, float(q), 0.0))
             case mechanisms.Pure(epsilon) | mechanisms.RandomizedResponse(epsilon):
-                total += count * float(np.tanh(epsilon / 2)) * UP
+                total += _times(count, float(np.tanh(epsilon / 2)) * UP)
             case mechanisms.Approximate(epsilon, leak):
-                total += count * (leak + (1 - leak) * float(np.tanh(epsilon / 2))) * UP
+                total += _times(count, (leak + (1 - leak) * float(np.tanh(epsilon / 2))) * UP)
             case mechanisms.Laplace(scale, sensitivity):
-                total += count * -expm1(-sensitivity / scale / 2) * UP
+                total += _times(count, -expm1(-sensitivity / scale / 2) * UP)
             case _:
                 both = law(leaf, fine=True, points=True)
-                total += count * max(map(_at_zero, both)) if both is not None else inf
+                total += _times(count, max(map(_at_zero, both))) if both is not None else inf
     return total * UP
+
+
+def _times(count: int, one: float) -> float:
+    return inf if one and count > MOST_ROUNDS else min(count, MOST_ROUNDS) * one
 
 
 def _at_zero(points: object) -> float:
@@ -218,7 +234,7 @@ def _at_zero(points: object) -> float:
 def _sides(rounds: Run) -> list[_Side]:
     """Both orders, one where they are the same; none where a loss counts as infinite."""
     pairs = [(law(leaf, fine=True, points=True), leaf, count) for leaf, count in rounds.items()]
-    if any(both is None for both, _, _ in pairs):
+    if any(both is None or count > MOST_ROUNDS for both, _, count in pairs):
         return []
     sides = []
     for which in (0, 1):
@@ -237,7 +253,8 @@ def _sides(rounds: Run) -> list[_Side]:
             kinds.append(Kind(count, points.losses + doubts, np.log(points.masses), points.error))
         sides.append(_Side(tuple(kinds), log_kept, ceiling))
     same = all(_alike(*pair) for pair in zip(sides[0].kinds, sides[1].kinds, strict=True))
-    return sides[:1] if same and sides[0].ceiling == sides[1].ceiling else sides
+    first, second = ((side.ceiling, side.log_kept) for side in sides)
+    return sides[:1] if same and first == second else sides
 
 
 def _alike(first: Kind, second: Kind) -> bool:
@@ -340,7 +357,12 @@ def _split(kinds: Sequence[Kind], epsilon: float, places: int = MOST) -> Callabl
             others = [_part(each, -inf, high, each.count - (at == place)) for at, each in enumerate(kinds)]
             parts.append(_log_delta_of([_part(kind, low, high, 1), *others], epsilon, kind.count, most))
         low = high
-    return lambda at: float(np.logaddexp.reduce([part(at) for part in parts])) + 64 * ULP
+
+    def whole(at: float) -> float:
+        log_delta = float(np.logaddexp.reduce([part(at) for part in parts]))
+        return log_delta + ULP * (64 + len(parts)) * (1 + abs(log_delta)) if log_delta > -inf else -inf
+
+    return whole
 
 
 def _log_delta_of(kinds: Sequence[Kind], epsilon: float, times: int, most: int) -> Callable[[float], float]:
