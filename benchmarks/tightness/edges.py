@@ -3,13 +3,13 @@
 python benchmarks/tightness/edges.py [--rows 1000] [--seed 1] [--quick] [--plans]
 
 Random rows: delta 1e-20 to 0.5, epsilon 1e-4 to 1e5, 1 to 1e8 rounds, rate 1e-12 to 1, noise 0.05 to 1e6. One round
-is judged by its closed form with 50 digits. Many rounds are judged by Bromwich's integral of exp(n K(s) - s epsilon) over
-s (s + 1) along the saddle, with the cumulant K by the trapezoid rule; where that does not converge, by masses divided
-between neighbouring places of three grids, extrapolated to none, or bounded from below by one large loss. Rows whose
-truth is 0 must give 0. With --plans the filter of a plan is held against the fixed answer.
+is judged by its closed form with 50 digits. Many rounds are judged by Bromwich's integral of exp(n K(s) - s epsilon)
+over s (s + 1) along the saddle, with the cumulant K by the trapezoid rule; where that does not converge, by masses
+divided between neighbouring places of three grids, extrapolated to none, or bounded from below by one large loss. Rows
+whose truth is 0 must give 0. With --plans the filter of a plan is held against the fixed answer.
 
-Printed are the excesses over the truth, the worst rows, and times. Ends with an error if an answer is below the truth, if
-more than one row in a hundred is 1 % above it, or if any is 3 % above it.
+Printed are the excesses over the truth, the worst rows, and times. Ends with an error if an answer is below the truth,
+if more than one row in a hundred is 1 % above it, or if any is 3 % above it.
 """
 
 import argparse
@@ -207,7 +207,7 @@ def one_round(row: Row, epsilon: float) -> float:
 def one_large(row: Row, epsilon: float) -> float:
     """Log of a lower bound on delta: the loss of exactly one round is above epsilon.
 
-    The other rounds keep the mass exp(-less) of P, and at most the mass one of Q: by Jensen's inequality they cost less.
+    The other rounds keep the mass exp(-less) of P, and at most the mass one of Q: by Jensen they cost less.
     """
     ratio = log1p(expm1(epsilon) / row.rate) if epsilon < 500 else epsilon - log(row.rate)
     x = row.noise**2 * ratio + 0.5
@@ -347,7 +347,8 @@ def main() -> None:
         print("{:+.3%} {} answer {:.9g} truth {:.9g} by {} in {:.2f} s, doubt {:.1e}".format(*each))
     below = sum(each[0] < -each[6] for each in judged)
     print(
-        f"{len(judged)} rows: median {np.median(excess):.2e}, 99 % {np.quantile(excess, 0.99):.2e}, largest {excess.max():.2e}"
+        f"{len(judged)} rows: median {np.median(excess):.2e}, 99 % {np.quantile(excess, 0.99):.2e}, "
+        f"largest {excess.max():.2e}"
     )
     print(f"below the truth {below}; truth 0: {zeros} rows, {wrong} wrong; not judged {unjudged}")
     print(f"seconds: median {np.median(times):.3f}, 99 % {np.quantile(times, 0.99):.3f}, most {max(times):.3f}")

@@ -177,7 +177,9 @@ def test_extreme_gaussian_rounds_beside_others(sigma, sensitivity):
 
 
 @pytest.mark.parametrize("count", [2**53, 2**62, 2**64, 2**70, 10**40, 10**400])
-@pytest.mark.parametrize("step", [m.RandomizedResponse(1e-3), m.SampledGaussian(1e3, 1.0, 1e-3), m.Approximate(1e-3, 1e-300)])
+@pytest.mark.parametrize(
+    "step", [m.RandomizedResponse(1e-3), m.SampledGaussian(1e3, 1.0, 1e-3), m.Approximate(1e-3, 1e-300)]
+)
 def test_more_rounds_than_floats_count(step, count):
     """Answers are numbers, though loose ones; what costs nothing costs nothing however often it runs."""
     assert epsilon_at({step: count}, delta=1e-5) > 1
