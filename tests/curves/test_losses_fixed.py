@@ -187,6 +187,13 @@ def test_more_rounds_than_floats_count(step, count):
     assert epsilon_at({m.Pure(0.0): count}, delta=1e-5) == 0
 
 
+def test_searches_that_begin_far_off():
+    """No epsilon is given where a far smaller one is certified."""
+    run = {m.SampledGaussian(0.3668331354702001, 1.0, 5.25789e-9): 1, m.SampledGaussian(8.331, 1.0, 2.34157e-5): 1}
+    epsilon = epsilon_at(run, delta=2.43e-9)
+    assert delta_at(run, epsilon=0.4 * epsilon) > 2.43e-9
+
+
 def gaussian_kinds(count=30, mu=0.4):
     side, _ = _fixed._sides({m.SampledGaussian(1.0, mu, 1.0): count})
     return side.kinds, mu * count**0.5

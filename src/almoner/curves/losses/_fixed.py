@@ -286,6 +286,11 @@ def _epsilon(side: _Side, delta: float, least: float) -> float:
             best = min(best, cut)
             if best <= least:
                 break
+    for _ in range(STEPS):  # a search that began far off: what suits half of its end may reach further
+        trial = 0.5 * best
+        if not least < trial < inf or _log_delta(side, trial) > target:
+            break
+        best = min(trial, _crossing(_composed_for(side.kinds, trial).log_delta, target, least, trial))
     return best
 
 
