@@ -246,21 +246,23 @@ class Planned(Filter):
     whose errors are paid from delta: nearly as many down to a delta of 1e-7, fewer below it, and none below 1e-14.
 
     Args:
-        plan: public; the mechanism that will be charged most often, or a Composed of several (an epoch). Its rounds are
-            sampled Gaussian, Gaussian, Laplace, randomised response, pure or approximate.
+        plan: public; the mechanism that will be charged most often, or a Composed of several (an epoch): as often as it
+            fits. Or [(mechanism, count), ...]: exactly these rounds, in any order, and all that they leave of the
+            budget is change, which buys other rounds. Rounds are sampled Gaussian, Gaussian, Laplace, randomised
+            response, pure or approximate.
         epsilon, delta: public.
         reserve: public, in [0, 1); the share of the planned rounds that is turned into change at the start, for rounds
             that are not planned. They are bought without it too.
         sum_delta: public, in [0, delta); the part of delta for rounds outside the plan that may fail; by default a
             thousandth, out of what pays for slack: planned rounds lose nothing by it.
 
-    The measure of ``spent`` and ``left`` is planned rounds, whole numbers.
+    The measure of ``spent`` and ``left`` is planned rounds, whole numbers; of a plan with counts, those of all kinds.
 
     Guarantee: the whole adaptive interaction is (epsilon, delta)-DP.
-    Source: theory 4.11; docs/proofs/planned-filter.md.
+    Source: theory 4.11 and 4.12; docs/proofs/planned-filter.md.
 
     Raises:
-        ArgumentError: the plan does not fit once; reserve or sum_delta is out of its range.
+        ArgumentError: the plan does not fit once (of one with counts the message says how much does); reserve or sum_delta is out of its range.
         Unsupported: a mechanism of the plan has no privacy loss distribution here.
 
     >>> step = mechanisms.SampledGaussian(sigma=1.0, sample_rate=0.01)
@@ -274,22 +276,29 @@ class Planned(Filter):
 
     def __init__(
         self,
-        plan: mechanisms.Mechanism,
+        plan: mechanisms.Mechanism | Sequence[tuple[mechanisms.Mechanism, int]],
         *,
         epsilon: float,
         delta: float,
         reserve: float = 0.0,
         sum_delta: float | None = None,
     ) -> None:
-        notion = _notions.Planned(plan=plan, epsilon=epsilon, delta=delta, reserve=reserve, sum_delta=sum_delta)
+        once = not isinstance(plan, mechanisms.Mechanism)
+        notion = _notions.Planned(
+            plan=_one_plan(plan), once=once, epsilon=epsilon, delta=delta, reserve=reserve, sum_delta=sum_delta
+        )
         notion.prices  # noqa: B018  # a plan that does not fit is refused here
         parameters = {"epsilon": epsilon, "delta": delta, "reserve": reserve, "sum_delta": sum_delta}
-        super().__init__(notion, plan=plan, **parameters)
+        super().__init__(notion, plan=[tuple(part) for part in plan] if once else plan, **parameters)  # type: ignore[union-attr]
 
     def state(self) -> State:
         """Everything needed to go on later, as plain numbers and lists (JSON-able). Restore it once only."""
         saved = super().state()
-        plan = mechanisms.to_fields(saved["parameters"]["plan"])
+        plan = saved["parameters"]["plan"]
+        if isinstance(plan, list):
+            plan = [[mechanisms.to_fields(one), count] for one, count in plan]
+        else:
+            plan = mechanisms.to_fields(plan)
         units = cast(_notions.Planned, self._notion).prices.units()
         return {**saved, "parameters": {**saved["parameters"], "plan": plan}, "units": units}
 
@@ -297,7 +306,11 @@ class Planned(Filter):
     def from_state(cls, state: State) -> Self:
         """The filter that ``state()`` described, to the last unit."""
         _check.saved(state, "filter", "parameters", "spent", "count", "units")
-        plan = mechanisms.from_fields(state["parameters"]["plan"])
+        plan = state["parameters"]["plan"]
+        if isinstance(plan, list):
+            plan = [(mechanisms.from_fields(one), count) for one, count in plan]
+        else:
+            plan = mechanisms.from_fields(plan)
         plain = {name: value for name, value in state.items() if name != "units"}
         account = super().from_state({**plain, "parameters": {**state["parameters"], "plan": plan}})
         if state["units"] != cast(_notions.Planned, account._notion).prices.units():
@@ -353,6 +366,20 @@ class Basic(Filter):
         limit, failures = budget(epsilon, per=FINE), budget(delta, per=FAILURE)
         notion = _notions.Basic(limit=limit, failures=failures, epsilon=epsilon, delta=delta)
         super().__init__(notion, epsilon=epsilon, delta=delta)
+
+
+def _one_plan(plan: object) -> mechanisms.Mechanism:
+    """A plan as one mechanism, whatever its form."""
+    if isinstance(plan, mechanisms.Mechanism):
+        return plan
+    parts = [tuple(part) for part in plan if isinstance(part, list | tuple)] if isinstance(plan, list | tuple) else []
+    if not parts or len(parts) < len(cast(Sequence[object], plan)) or any(len(part) != 2 for part in parts):
+        raise ArgumentError(f"plan={plan!r} must be a mechanism, or a list like [(mechanism, 20), (another, 13)]")
+    for one, count in parts:
+        if not isinstance(one, mechanisms.Mechanism):
+            raise ArgumentError(f"plan: {one!r} must be a mechanism")
+        _check.whole(1, count=count)
+    return mechanisms.Composed(tuple(mechanisms.Repeated(one, count) for one, count in parts))
 
 
 def _best_order(plan: mechanisms.Mechanism, epsilon: float, delta: float) -> float:

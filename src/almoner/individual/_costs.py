@@ -225,9 +225,9 @@ def costs_of(notion: Notion, step: mechanisms.Mechanism, most: int = 0) -> Costs
         if count >= RANGE:
             raise ArgumentError("a Repeated stands for too many rounds")
         if isinstance(table, planned_table.Table):
-            return FromPlan(
-                table, cast(Planned, notion).counts, cast(Planned, notion).person_limits()[:-2], count, sensitivity
-            )
+            planned = cast(Planned, notion)
+            looked_at = table.unit if planned.once else planned.counts
+            return FromPlan(table, looked_at, planned.person_limits()[:-2], count, sensitivity)
         return DependingOnLeft(table.norms, table.squares, table.units, most, count, sensitivity)
     prices = _prices(notion, leaf, count)
     full = _capped(prices)

@@ -9,6 +9,7 @@ Source: theory 4.11, 5.1; docs/proofs/planned-filter.md, section 6
 """
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import cast
 
 import numpy as np
@@ -52,7 +53,7 @@ class FromPlan:
     """
 
     table: Table
-    plan: tuple[int, ...]  # how often each mechanism runs in a planned round
+    plan: tuple[int, ...]  # how often each mechanism runs in a planned round; 0 for those that prices do not look at
     start: tuple[int, ...]  # how often each is there at the start
     times: int  # rounds one after the other
     sensitivity: float | None
@@ -87,9 +88,8 @@ class FromPlan:
 
     def _prices(self, row: Array, left: _Left, xp: Library) -> _Prices:
         device = row.device
-        whole = left.mechanisms[0] // self.plan[0]
-        for one, count in zip(left.mechanisms[1:], self.plan[1:], strict=True):
-            whole = xp.minimum(whole, one // count)
+        there = [one // count for one, count in zip(left.mechanisms, self.plan, strict=True) if count]
+        whole = reduce(xp.minimum, there)
         levels = xp.asarray(self.table.levels, device=device)
         column = xp.searchsorted(levels, whole, side="right") - 1
         place = row * len(self.table.levels) + column

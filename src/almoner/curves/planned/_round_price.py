@@ -89,7 +89,13 @@ def price_of_block(
 
 
 def payment_for_block(
-    grid: Grid, block: dict[Hashable, int], context: dict[Hashable, int], *, size: float, spare: float
+    grid: Grid,
+    block: dict[Hashable, int],
+    context: dict[Hashable, int],
+    *,
+    size: float,
+    spare: float,
+    beside: int = 0,
 ) -> int | None:
     """Change that buys a block beside a context; None where none is found. Arguments as of ``price_of_block``.
 
@@ -98,13 +104,13 @@ def payment_for_block(
     """
 
     def bought(change: int) -> Bundles:
-        return block, {CHANGE: change}, context
+        return block, {CHANGE: change}, {**context, CHANGE: max(beside - change, 0)} if beside else context
 
     def look(spare: float) -> int | None:
-        return _least(lambda change: grid.rough_gaps(*bought(change)), spare, ceil(1.02 * size), most)
+        return _least(lambda change: grid.rough_gaps(*bought(change)), spare, ceil(1.02 * size), int(most))
 
-    most = ceil(DEAREST * size)
-    return _certified(grid, bought, look, most, spare)
+    most = min(ceil(DEAREST * size), beside or inf)
+    return _certified(grid, bought, look, int(most), spare)
 
 
 def exchange_of_block(

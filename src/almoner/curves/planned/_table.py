@@ -128,6 +128,13 @@ def worths(prices: Prices) -> tuple[int, ...]:
     return tuple([_worth(prices, one) for one, _ in prices.plan])
 
 
+def nearest_kind(prices: Prices, mechanism: mechanisms.Mechanism) -> int | None:
+    """The place in the plan of the cheapest mechanism of which a round is a smaller one; None where there is none."""
+    same = [place for place, (one, _) in enumerate(prices.plan) if _same_kind(one, mechanism)]
+    same = [place for place in same if _dominates(prices.plan[place][0], mechanism)] or same
+    return min(same, key=worths(prices).__getitem__, default=None)
+
+
 def _worth(prices: Prices, mechanism: mechanisms.Mechanism) -> int:
     return max(1, floor(prices.size(mechanism) / SHARE))
 
@@ -210,15 +217,15 @@ class _Rows:
     def __init__(self, prices: Prices, mechanism: mechanisms.Mechanism, levels: list[int]) -> None:
         self._prices, self._mechanism, self._levels = prices, mechanism, levels
         self._counts = tuple(count for _, count in prices.plan)
-        each = worths(prices)
-        same = [place for place, (one, _) in enumerate(prices.plan) if _same_kind(one, mechanism)]
-        same = [place for place in same if _dominates(prices.plan[place][0], mechanism)] or same
-        nearest = min(same, key=each.__getitem__, default=-1)
-        self.unit = tuple(int(place == nearest) for place in range(len(each))) if same else self._counts
+        each, nearest = worths(prices), nearest_kind(prices, mechanism)
+        self.unit = self._counts if nearest is None else tuple(int(place == nearest) for place in range(len(each)))
         self.worth = sum(one * count for one, count in zip(each, self.unit, strict=True))
-        self._planned = prices.plan[nearest][0] if same else None
-        self._all_change = prices.rounds * sum(one * count for one, count in zip(each, self._counts, strict=True))
-        self._all_units = prices.rounds * sum(self._counts)  # of single mechanisms
+        self._planned = None if nearest is None else prices.plan[nearest][0]
+        whole = prices.whole  # what all kinds together buy shares one slack
+        self._all_units = whole.rounds * sum(count for _, count in whole.plan)  # of single mechanisms
+        self._all_change = whole.rounds * sum(
+            one * count for one, (_, count) in zip(worths(whole), whole.plan, strict=True)
+        )
         self.most = self._all_units + self._all_change
         change = _loss_grid.change(prices.grid.step, SHARE)
         if not self._all_change * change[0].error <= 0.9 * ERRORS:  # what the proof leaves for the change
