@@ -155,7 +155,8 @@ class Planned(WithFailures[int]):
 
     def too_much(self, totals: Totals, mechanism: mechanisms.Mechanism) -> str:
         spent, left = self.spent(totals), self.left(totals)
-        plan, asked = f"the plan is {spent + left} rounds of {self.plan!r}", mechanisms.leaves(mechanism)
+        asked, of_what = mechanisms.leaves(mechanism), list(self.parts) if self.once else self.plan
+        plan = f"the plan is {spent + left} rounds of {of_what!r}"
         if not left:
             return f"{plan}, and all of them are used"
         if not self.once and asked.keys() <= dict(self.parts).keys():

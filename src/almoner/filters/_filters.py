@@ -285,7 +285,7 @@ class Planned(Filter):
     ) -> None:
         once = not isinstance(plan, mechanisms.Mechanism)
         notion = _notions.Planned(
-            plan=_one_plan(plan), once=once, epsilon=epsilon, delta=delta, reserve=reserve, sum_delta=sum_delta
+            plan=one_plan(plan), once=once, epsilon=epsilon, delta=delta, reserve=reserve, sum_delta=sum_delta
         )
         notion.prices  # noqa: B018  # a plan that does not fit is refused here
         parameters = {"epsilon": epsilon, "delta": delta, "reserve": reserve, "sum_delta": sum_delta}
@@ -368,7 +368,7 @@ class Basic(Filter):
         super().__init__(notion, epsilon=epsilon, delta=delta)
 
 
-def _one_plan(plan: object) -> mechanisms.Mechanism:
+def one_plan(plan: object) -> mechanisms.Mechanism:
     """A plan as one mechanism, whatever its form."""
     if isinstance(plan, mechanisms.Mechanism):
         return plan

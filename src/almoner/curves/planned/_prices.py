@@ -45,6 +45,7 @@ LEAST_DELTA = 1e-14  # smaller deltas are refused: numbers are worked out to abo
 ERRORS = 1e-5  # relative errors that rounds outside the plan may add up to: paid in proportion with the slack
 MAX_WIDENING = 0.002  # largest relative growth of the variance of a planned round's loss by the grid
 MAX_WIDENING_FEW = 0.0004  # the same for plans of at most FEW rounds
+MAX_WIDENING_ONCE = 0.00005  # the same for a plan that is there once: of it, a part of a round is a round
 FEW = 400  # planned rounds up to which the grid is made finer, where its largest size allows it
 LEAK = 1e-3  # mass of all planned rounds together that counts as infinite, as a part of the most slack
 SMALLEST_SIZE, FINEST_SIZE = 13, 18  # sizes of the grid, as powers of two
@@ -295,7 +296,7 @@ class Prices:
         cut = leak / (ceil(1.02 * about.rounds) + 2)
         low, high = MARGIN * about.ends[0] - 0.05, MARGIN * about.ends[1] + 0.05
         size = 2**SMALLEST_SIZE
-        widened = MAX_WIDENING if about.rounds > FEW and not once else MAX_WIDENING_FEW
+        widened = MAX_WIDENING_ONCE if once else MAX_WIDENING if about.rounds > FEW else MAX_WIDENING_FEW
         while size < 2**FINEST_SIZE and about.widened((high - low) / size) > 1 + widened:
             size *= 2
         step = (high - low) / size
