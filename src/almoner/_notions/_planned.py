@@ -69,7 +69,9 @@ class Planned(WithFailures[int]):
         super().__post_init__()
         _check.number(reserve=self.reserve)
         if not 0 <= self.reserve < 1 or (self.once and self.reserve):
-            raise ArgumentError(f"reserve={self.reserve!r} must be in [0, 1), a share of the planned rounds, and 0 beside counts")
+            raise ArgumentError(
+                f"reserve={self.reserve!r} must be in [0, 1), a share of the planned rounds, and 0 beside counts"
+            )
         if not isinstance(self.plan, mechanisms.Mechanism) or not self.parts:
             raise ArgumentError(f"plan={self.plan!r} must be a mechanism with at least one round")
 
@@ -194,7 +196,9 @@ class Planned(WithFailures[int]):
     def person_left(self, spent: Array, xp: Library) -> Array:
         """Whole planned rounds."""
         each = (1,) * len(self.parts) if self.once else self.counts
-        columns = [(most - spent[:, at]) // one for at, (most, one) in enumerate(zip(self.person_most, each, strict=True))]
+        columns = [
+            (most - spent[:, at]) // one for at, (most, one) in enumerate(zip(self.person_most, each, strict=True))
+        ]
         return xp.astype((xp.sum if self.once else xp.min)(xp.stack(columns, axis=1), axis=1), xp.float64)
 
     def person_spent(self, spent: Array, opening: Array, xp: Library) -> Array:

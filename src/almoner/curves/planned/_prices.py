@@ -83,9 +83,7 @@ class Prices:
         Unsupported: a mechanism of the plan has no privacy loss distribution here.
     """
 
-    def __init__(
-        self, plan: Plan, *, epsilon: float, delta: float, reserve: float = 0.0, once: bool = False
-    ) -> None:
+    def __init__(self, plan: Plan, *, epsilon: float, delta: float, reserve: float = 0.0, once: bool = False) -> None:
         if delta < LEAST_DELTA:
             raise ArgumentError(
                 f"plan={plan!r} does not fit once: delta={delta!r} is below {LEAST_DELTA:g}, where rounding is"
