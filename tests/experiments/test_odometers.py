@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from data_folders import DATA, needs
+
 ROOT = Path(__file__).parents[2]
 GOLDEN = json.loads((ROOT / "tests" / "golden" / "accounting.json").read_text(encoding="utf-8"))["numbers"]
 
@@ -118,3 +120,30 @@ def test_figure_3_of_koskela(entry):
     }[method]
     at = np.interp(entry["inputs"]["eps"], figure["epsilon"], np.log(figure[name]))
     assert np.exp(at) == pytest.approx(entry["value"], rel=1e-6)
+
+
+@needs("lecuyer_runs")
+@pytest.mark.slow
+def test_his_recorded_runs_are_read_as_the_page_says():
+    """All runs again, against what is saved; and what the page is there to show."""
+    found, before = program("lecuyer_2021/replay.py").replay(DATA / "lecuyer_runs"), saved("replay")
+    assert found["policies"] == before["policies"]
+    for kind, runs in found["fine-tuning"].items():
+        for now, then in zip(runs, before["fine-tuning"][kind], strict=True):
+            assert (now["80 % at"], now["stops at"], now["accuracy"]) == (
+                then["80 % at"],
+                then["stops at"],
+                then["accuracy"],
+            )
+            for name in ("his", "pathwise", "ex-post"):
+                np.testing.assert_allclose(now[name], then[name], rtol=1e-4)
+                assert now["ex-post"][-1] <= now["pathwise"][-1] <= now["his"][-1]
+    whole = found["fine-tuning"]["whole network, noise 1"]
+    ends = [run["stops at"] - 1 for run in whole]
+    assert np.mean([run["accuracy"][end] for run, end in zip(whole, ends, strict=True)]) == pytest.approx(
+        0.848, abs=1e-3
+    )
+    assert np.mean([run["ex-post"][end] for run, end in zip(whole, ends, strict=True)]) == pytest.approx(3.26, abs=0.01)
+    assert all(run["accuracy"][end] > run["accuracy"][-1] for run, end in zip(whole, ends, strict=True))
+    falling = found["fine-tuning"]["whole network, falling noise"]
+    assert all(run["ex-post"][run["80 % at"] - 1] < 1.35 for run in falling)

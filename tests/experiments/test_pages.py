@@ -47,6 +47,11 @@ def finetune(patch):
     return [module.table(record["rows"], module.Size(**record["size"]))]
 
 
+def replay(patch):
+    module = program("experiments/lecuyer_2021/replay", patch)
+    return list(module.tables(numbers("docs/experiments/replay.json")).values())
+
+
 def policies(patch):
     return [
         program("experiments/lecuyer_2021/policies", patch).table(numbers("docs/experiments/policies.json")["rows"])
@@ -143,6 +148,7 @@ SHOWN = {
     "mnist.md": mnist,
     "odometer.md": made_table("experiments/lecuyer_2021/odometer", "docs/experiments/odometer.json"),
     "policies.md": policies,
+    "replay.md": replay,
     "training-streams.md": training_streams,
     "spreading.md": made_table("experiments/utility/spreading", "experiments/results/spreading.jsonl"),
     "stopping-counts.md": made_table(
