@@ -90,4 +90,6 @@ def test_pages_name_every_module(page):
     text = (CURVES / page / "README.md").read_text(encoding="utf-8")
     named = re.findall(r"^\d+\. `([\w./]+)\.py`", text, re.MULTILINE)
     here = {(CURVES / page / f"{name}.py").resolve().relative_to(CURVES).with_suffix("") for name in named}
-    assert {module.replace(".", "/") for module in modules(page)} <= {path.as_posix().removesuffix("/__init__") for path in here}
+    assert {module.replace(".", "/") for module in modules(page)} <= {
+        path.as_posix().removesuffix("/__init__") for path in here
+    }

@@ -359,7 +359,7 @@ def test_the_best_adversary_against_a_plan_of_two_kinds_stays_below_delta(counts
     fresh = filters.Planned(list(zip((QUIET, LOUD), counts, strict=True)), epsilon=EPSILON, delta=DELTA)
     saved = fresh.state()
 
-    @lru_cache(maxsize=None)
+    @cache
     def after(state, epsilon):
         account = filters.Planned.from_state({**saved, "spent": list(state)})
         if not account.admits(mechanisms.Pure(epsilon)):
@@ -381,7 +381,7 @@ def test_wrong_rules_for_a_plan_of_two_kinds_are_caught(wrong):
         quiet, loud = (state[0] - 1, state[1]) if epsilon == QUIET.epsilon else (state[0], state[1] - 1)
         return (quiet, loud) if min(quiet, loud) >= 0 else None
 
-    def any_kind(state, epsilon):  # noqa: ARG001 - as of the right rule
+    def any_kind(state, epsilon):
         return (state[0] + state[1] - 1, 0) if sum(state) else None
 
     assert best(start, any_kind if wrong == "loud for quiet" else right, MENU) > DELTA

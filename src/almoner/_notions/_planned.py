@@ -38,6 +38,9 @@ SMALLER_BLOCKS = 8
 MORE_SLACK, LARGEST_SLACK = 64, 1 / 64
 """Where the slack of a block is less than rounding, it may be so many times larger, up to this part of what is left."""
 
+MORE_SLACK_ONCE, LARGEST_SLACK_ONCE = 4, 1 / 4
+"""The same for a plan that is there once: few rounds are bought beside it, for large parts of its change."""
+
 
 @dataclass(frozen=True)
 class _Left:
@@ -97,7 +100,7 @@ class Planned(WithFailures[int]):
         return tuple(map(self.prices.of_kind, range(len(self.parts)))) if self.once else (self.prices,)
 
     def _whole_rounds(self, plan: Sequence[int]) -> int:
-        """Planned rounds in what is there of each mechanism: whole ones, or single ones of a plan that is there once."""
+        """Planned rounds in what is there of each mechanism: whole ones; of a plan that is there once, single ones."""
         return sum(plan) if self.once else min(one // count for one, count in zip(plan, self.counts, strict=True))
 
     @property
@@ -344,10 +347,11 @@ class Planned(WithFailures[int]):
         worth = sum(count * seller.worth for count, seller in zip(rounds, self.sellers, strict=True))
         share = self.prices.size(leaf) * block / (worth + left.change + 1)
         slack = floor(left.slack * min(1.0, share) / 2)
+        more, largest = (MORE_SLACK_ONCE, LARGEST_SLACK_ONCE) if self.once else (MORE_SLACK, LARGEST_SLACK)
         while slack:
             bought = self._bought_with(left, leaf, block, most, _residue.ladder(slack))
-            slack *= MORE_SLACK
-            if bought is not None or slack > left.slack * LARGEST_SLACK:
+            slack *= more
+            if bought is not None or slack > left.slack * largest:
                 return bought
         return None
 

@@ -13,6 +13,7 @@ from almoner._notions import State
 from almoner._units import FAILURE, FINE, budget, exact, to_float
 from almoner.curves import _order_mixture, gaussian, renyi, zcdp
 from almoner.errors import ArgumentError
+from almoner.filters import _plans
 from almoner.filters._filter import Filter
 
 __all__ = ["Approximate", "Basic", "Gaussian", "Planned", "Renyi", "RenyiCurve", "RenyiOrder", "Residue", "Zcdp"]
@@ -262,7 +263,8 @@ class Planned(Filter):
     Source: theory 4.11 and 4.12; docs/proofs/planned-filter.md.
 
     Raises:
-        ArgumentError: the plan does not fit once (of one with counts the message says how much does); reserve or sum_delta is out of its range.
+        ArgumentError: the plan does not fit once (of one with counts the message says how much does), or reserve or
+            sum_delta is out of its range.
         Unsupported: a mechanism of the plan has no privacy loss distribution here.
 
     >>> step = mechanisms.SampledGaussian(sigma=1.0, sample_rate=0.01)
@@ -285,32 +287,27 @@ class Planned(Filter):
     ) -> None:
         once = not isinstance(plan, mechanisms.Mechanism)
         notion = _notions.Planned(
-            plan=one_plan(plan), once=once, epsilon=epsilon, delta=delta, reserve=reserve, sum_delta=sum_delta
+            plan=_plans.one(plan), once=once, epsilon=epsilon, delta=delta, reserve=reserve, sum_delta=sum_delta
         )
         notion.prices  # noqa: B018  # a plan that does not fit is refused here
         parameters = {"epsilon": epsilon, "delta": delta, "reserve": reserve, "sum_delta": sum_delta}
-        super().__init__(notion, plan=[tuple(part) for part in plan] if once else plan, **parameters)  # type: ignore[union-attr]
+        super().__init__(
+            notion,
+            plan=plan if isinstance(plan, mechanisms.Mechanism) else [tuple(part) for part in plan],
+            **parameters,
+        )
 
     def state(self) -> State:
         """Everything needed to go on later, as plain numbers and lists (JSON-able). Restore it once only."""
         saved = super().state()
-        plan = saved["parameters"]["plan"]
-        if isinstance(plan, list):
-            plan = [[mechanisms.to_fields(one), count] for one, count in plan]
-        else:
-            plan = mechanisms.to_fields(plan)
-        units = cast(_notions.Planned, self._notion).prices.units()
-        return {**saved, "parameters": {**saved["parameters"], "plan": plan}, "units": units}
+        plan, units = saved["parameters"]["plan"], cast(_notions.Planned, self._notion).prices.units()
+        return {**saved, "parameters": {**saved["parameters"], "plan": _plans.to_fields(plan)}, "units": units}
 
     @classmethod
     def from_state(cls, state: State) -> Self:
         """The filter that ``state()`` described, to the last unit."""
         _check.saved(state, "filter", "parameters", "spent", "count", "units")
-        plan = state["parameters"]["plan"]
-        if isinstance(plan, list):
-            plan = [(mechanisms.from_fields(one), count) for one, count in plan]
-        else:
-            plan = mechanisms.from_fields(plan)
+        plan = _plans.from_fields(state["parameters"]["plan"])
         plain = {name: value for name, value in state.items() if name != "units"}
         account = super().from_state({**plain, "parameters": {**state["parameters"], "plan": plan}})
         if state["units"] != cast(_notions.Planned, account._notion).prices.units():
@@ -366,20 +363,6 @@ class Basic(Filter):
         limit, failures = budget(epsilon, per=FINE), budget(delta, per=FAILURE)
         notion = _notions.Basic(limit=limit, failures=failures, epsilon=epsilon, delta=delta)
         super().__init__(notion, epsilon=epsilon, delta=delta)
-
-
-def one_plan(plan: object) -> mechanisms.Mechanism:
-    """A plan as one mechanism, whatever its form."""
-    if isinstance(plan, mechanisms.Mechanism):
-        return plan
-    parts = [tuple(part) for part in plan if isinstance(part, list | tuple)] if isinstance(plan, list | tuple) else []
-    if not parts or len(parts) < len(cast(Sequence[object], plan)) or any(len(part) != 2 for part in parts):
-        raise ArgumentError(f"plan={plan!r} must be a mechanism, or a list like [(mechanism, 20), (another, 13)]")
-    for one, count in parts:
-        if not isinstance(one, mechanisms.Mechanism):
-            raise ArgumentError(f"plan: {one!r} must be a mechanism")
-        _check.whole(1, count=count)
-    return mechanisms.Composed(tuple(mechanisms.Repeated(one, count) for one, count in parts))
 
 
 def _best_order(plan: mechanisms.Mechanism, epsilon: float, delta: float) -> float:

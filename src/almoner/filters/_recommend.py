@@ -20,8 +20,9 @@ from almoner import _check, mechanisms
 from almoner._units import FAILURE, FINE, MEASURE, Units, budget, times, up
 from almoner.curves import _residue, approximate
 from almoner.errors import ArgumentError, Unsupported
+from almoner.filters import _plans
 from almoner.filters._filter import Filter
-from almoner.filters._filters import Basic, Gaussian, Planned, Renyi, Residue, Zcdp, one_plan
+from almoner.filters._filters import Basic, Gaussian, Planned, Renyi, Residue, Zcdp
 
 __all__ = ["Recommendation", "recommend"]
 
@@ -97,7 +98,7 @@ def recommend(
     _check.positive(epsilon=epsilon)
     _check.within(0, 1, delta=delta)
     counted = None if plan is None or isinstance(plan, mechanisms.Mechanism) else plan
-    plan = plan if plan is None else one_plan(plan)
+    plan = plan if plan is None else _plans.one(plan)
     parts = _parts(plan) if plan is not None else {}
     if delta == 0:
         account = Basic(epsilon=epsilon)
