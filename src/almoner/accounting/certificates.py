@@ -125,8 +125,8 @@ def of_filter(account: filters.Filter, /) -> dict[str, Any]:
         notion = cast(_notions.Planned, account.notion)
         if notion.prices.change:
             raise Unsupported(
-                "what is kept for other rounds is no part of the plan, so that the plan alone says too little; "
-                f"certificates are for plans that fill the budget, with reserve=0, and not {notion.reserve!r}"
+                f"reserve={notion.reserve!r}: what is kept for other rounds is no part of the plan, so that the plan "
+                "alone says too little; certificates are for plans that fill the budget, with reserve=0"
             )
         return _certified(mechanisms.Repeated(notion.plan, notion.prices.rounds), delta, None, promised)
     raise Unsupported(f"{type(account).__name__} has no certificate: take Gaussian, RenyiOrder or Planned")

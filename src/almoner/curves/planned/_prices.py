@@ -257,7 +257,7 @@ class Prices:
 
     def _room(self, target: float, epsilon: float) -> int:
         """The most change that fits beside the plan, once."""
-        one = bundle(self._plan, 1)
+        one: dict[Hashable, int] = {**bundle(self._plan, 1)}
         if self.delta(1, 1, epsilon=epsilon) > target:
             return 0
         most = 2 * self._grid.size**2  # of its variance the window holds less

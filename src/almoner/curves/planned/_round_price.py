@@ -110,7 +110,7 @@ def payment_for_block(
         return _least(lambda change: grid.rough_gaps(*bought(change)), spare, ceil(1.02 * size), int(most))
 
     most = min(ceil(DEAREST * size), beside or inf)
-    return _certified(grid, bought, look, int(most), spare)
+    return _certified(grid, bought, look, int(most), spare, step=1 + int(size / FINENESS) if beside else 1)
 
 
 def exchange_of_block(
@@ -154,7 +154,12 @@ def exchange_of_block(
 
 
 def _certified(
-    grid: Grid, bought: Callable[[int], Bundles], look: Callable[[float], int | None], most: int, spare: float
+    grid: Grid,
+    bought: Callable[[int], Bundles],
+    look: Callable[[float], int | None],
+    most: int,
+    spare: float,
+    step: int = 1,
 ) -> int | None:
     """A price up to ``most`` that is certified; None where none was found.
 
@@ -171,7 +176,7 @@ def _certified(
         error = max(1.05 * grid.doubt(*bought(number)), 2 * error)
         if not error < spare:
             return None
-        number = max(look(spare - error) or most, min(number + (1 << turn), most))
+        number = max(look(spare - error) or most, min(number + (step << turn), most))
     return None
 
 
