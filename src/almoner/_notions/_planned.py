@@ -176,6 +176,8 @@ class Planned(WithFailures[int]):
         """Number of times each mechanism of the plan is there; change is got and paid on the way."""
         if self.sum_delta or self.reserve:
             raise Unsupported("accounts per person hold planned rounds alone: make Planned without reserve, sum_delta")
+        if self.once:
+            raise Unsupported("accounts per person take one kind of round: make Planned of a mechanism, without counts")
         return (*self.person_most, 0, 0)
 
     @property

@@ -166,7 +166,7 @@ class Prices:
         Guarantee: not below the delta of their composition, in either direction.
         Source: docs/proofs/planned-filter.md, sections 4 and 7.
         """
-        kinds = {one: count for (one, _), count in zip(self._plan, left, strict=True)}
+        kinds: dict[Hashable, int] = {one: count for (one, _), count in zip(self._plan, left, strict=True)}
         return self._grid.delta({**kinds, CHANGE: change}, epsilon)
 
     def price(self, mechanism: mechanisms.Mechanism, count: int, *, level: int, slack: int) -> Price:
