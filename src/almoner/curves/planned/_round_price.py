@@ -103,8 +103,10 @@ def payment_for_block(
     Source: docs/proofs/planned-filter.md, sections 3 and 4.
     """
 
+    there = {kind: count for kind, count in context.items() if count}  # the error bounds count a kind of which none is
+
     def bought(change: int) -> Bundles:
-        return block, {CHANGE: change}, {**context, CHANGE: max(beside - change, 0)} if beside else context
+        return block, {CHANGE: change}, {**there, CHANGE: max(beside - change, 0)} if beside else context
 
     def look(spare: float) -> int | None:
         return _least(lambda change: grid.rough_gaps(*bought(change)), spare, ceil(1.02 * size), int(most))
