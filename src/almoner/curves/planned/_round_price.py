@@ -102,7 +102,6 @@ def payment_for_block(
     Guarantee: as of ``price_of_block``.
     Source: docs/proofs/planned-filter.md, sections 3 and 4.
     """
-
     there = {kind: count for kind, count in context.items() if count}  # the error bounds count a kind of which none is
 
     def bought(change: int) -> Bundles:
