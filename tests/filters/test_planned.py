@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 import numpy as np
 import pytest
 
-from almoner import filters, mechanisms
+from almoner import filters, individual, mechanisms
 from almoner.curves import losses
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 
@@ -291,3 +291,106 @@ def test_the_refusal_counts_whole_rounds_of_a_plan_of_several_mechanisms():
     assert refused(account, mechanisms.Repeated(step, 2 * left + 1)).endswith(
         f"of which {left} are left, and this takes {left + 1}"
     )
+
+
+# Plans of several kinds, with counts.
+
+FIRST, SECOND = mechanisms.SampledGaussian(2.0, 1.0, 0.05), mechanisms.SampledGaussian(2.0, 1.0, 0.1)
+STAGES = [(FIRST, 20), (SECOND, 13)]
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_every_round_of_two_stages_is_admitted_in_any_order(seed):
+    """20 rounds at one rate and 13 at another, at the epsilon of the run fixed in advance (1.00394), rounded up."""
+    account, rounds = filters.Planned(STAGES, epsilon=1.004, delta=1e-5), [FIRST] * 20 + [SECOND] * 13
+    if seed is not None:
+        random.Random(seed).shuffle(rounds)
+    for done, round_ in enumerate(rounds):
+        assert account.left == 33 - done
+        account.charge(round_)
+    assert (account.left, account.spent) == (0, 33)
+    assert not account.admits(FIRST)
+    assert not account.admits(SECOND)
+
+
+def test_no_kind_is_used_beyond_its_count():
+    """Where the plan fills the budget a fourteenth round of the second kind does not fit, and the first are there."""
+    account = filters.Planned(STAGES, epsilon=1.004, delta=1e-5)
+    account.charge(mechanisms.Repeated(SECOND, 13))
+    assert "20 are left" in refused(account, SECOND)
+    assert not account.admits(mechanisms.Repeated(FIRST, 21))
+    account.charge(mechanisms.Repeated(FIRST, 20))
+
+
+def test_a_plan_that_does_not_fit_is_refused_with_what_does():
+    """The message says the largest scale, and those counts are admitted."""
+    with pytest.raises(ArgumentError, match=r"counts of \[18, 11\] fit"):
+        filters.Planned(STAGES, epsilon=0.95, delta=1e-5)
+    assert filters.Planned([(FIRST, 18), (SECOND, 11)], epsilon=0.95, delta=1e-5).left == 29
+    for bad in ([], [FIRST], [(FIRST, 0)], [(FIRST, 1.5)], [(FIRST, 1, 1)], [("x", 1)], "x", 3):
+        with pytest.raises(ArgumentError):
+            filters.Planned(bad, epsilon=1.0, delta=1e-5)
+    with pytest.raises(ArgumentError, match="reserve"):
+        filters.Planned(STAGES, epsilon=2.0, delta=1e-5, reserve=0.1)
+
+
+def test_what_a_plan_leaves_buys_other_rounds_and_the_plan_stays_whole():
+    """Change pays for them beside the plan; a state that was saved goes on to the last unit."""
+    account, other = filters.Planned(STAGES, epsilon=1.5, delta=1e-5), mechanisms.Gaussian(20.0)
+    account.charge(mechanisms.Repeated(other, 10))
+    assert account.left == 33
+    account.charge(mechanisms.Composed((mechanisms.Repeated(FIRST, 7), mechanisms.Repeated(SECOND, 3))))
+    restored = filters.Planned.from_state(json.loads(json.dumps(account.state())))
+    assert restored.state() == account.state()
+    for each in (account, restored):
+        each.charge(mechanisms.Repeated(FIRST, 13))
+        each.charge(mechanisms.Repeated(SECOND, 10))
+        assert each.left == 0
+        for _ in range(10):
+            each.charge(other)
+        assert not each.admits(mechanisms.Repeated(other, 1000))
+    assert restored.state() == account.state()
+
+
+def test_accounts_per_person_refuse_plans_with_counts():
+    """Their change and their slack are not worked out for several kinds."""
+    with pytest.raises(Unsupported, match="without counts"):
+        individual.Filter(2, filters.Planned([(mechanisms.Pure(0.1), 3)], epsilon=2.0, delta=1e-5))
+
+
+QUIET, LOUD = mechanisms.Pure(0.125), mechanisms.Pure(0.25)
+
+
+@pytest.mark.parametrize("counts", [(6, 3), (10, 2), (10, 1)])
+def test_the_best_adversary_against_a_plan_of_two_kinds_stays_below_delta(counts):
+    """Rounds of both kinds in any order, and beyond their counts for change or for what is left: at most delta."""
+    fresh = filters.Planned(list(zip((QUIET, LOUD), counts, strict=True)), epsilon=EPSILON, delta=DELTA)
+    saved = fresh.state()
+
+    @cache
+    def after(state, epsilon):
+        account = filters.Planned.from_state({**saved, "spent": list(state)})
+        if not account.admits(mechanisms.Pure(epsilon)):
+            return None
+        account.charge(mechanisms.Pure(epsilon))
+        return tuple(account.state()["spent"])
+
+    assert 0 < best(tuple(saved["spent"]), after, MENU) <= DELTA
+
+
+@pytest.mark.parametrize("wrong", ["loud for quiet", "beyond its count"])
+def test_wrong_rules_for_a_plan_of_two_kinds_are_caught(wrong):
+    """A loud round that takes a quiet one, or a kind used two times too often: the same adversary gets above delta."""
+    right_start = (10, 2)
+    assert filters.Planned([(QUIET, 10), (LOUD, 2)], epsilon=EPSILON, delta=DELTA).left == 12
+    start = (10, 4) if wrong == "beyond its count" else right_start
+
+    def right(state, epsilon):
+        quiet, loud = (state[0] - 1, state[1]) if epsilon == QUIET.epsilon else (state[0], state[1] - 1)
+        return (quiet, loud) if min(quiet, loud) >= 0 else None
+
+    def any_kind(state, epsilon):
+        return (state[0] + state[1] - 1, 0) if sum(state) else None
+
+    assert best(start, any_kind if wrong == "loud for quiet" else right, MENU) > DELTA
+    assert best(right_start, right, MENU) <= DELTA

@@ -8,6 +8,7 @@ Names and symbols
 Source: theory 4.11; docs/proofs/planned-filter.md
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -37,6 +38,9 @@ SMALLER_BLOCKS = 8
 MORE_SLACK, LARGEST_SLACK = 64, 1 / 64
 """Where the slack of a block is less than rounding, it may be so many times larger, up to this part of what is left."""
 
+MORE_SLACK_ONCE, LARGEST_SLACK_ONCE = 4, 1 / 4
+"""The same for a plan that is there once: few rounds are bought beside it, for large parts of its change."""
+
 
 @dataclass(frozen=True)
 class _Left:
@@ -60,14 +64,17 @@ class Planned(WithFailures[int]):
 
     plan: mechanisms.Mechanism
     reserve: float = 0.0
+    once: bool = False  # the plan is there once, and all that it leaves is change
     measure: ClassVar[str] = "planned rounds"
     theorem: ClassVar[str] = "theory 4.11; docs/proofs/planned-filter.md"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _check.number(reserve=self.reserve)
-        if not 0 <= self.reserve < 1:
-            raise ArgumentError(f"reserve={self.reserve!r} must be in [0, 1), a share of the planned rounds")
+        if not 0 <= self.reserve < 1 or (self.once and self.reserve):
+            raise ArgumentError(
+                f"reserve={self.reserve!r} must be in [0, 1), a share of the planned rounds, and 0 beside counts"
+            )
         if not isinstance(self.plan, mechanisms.Mechanism) or not self.parts:
             raise ArgumentError(f"plan={self.plan!r} must be a mechanism with at least one round")
 
@@ -85,7 +92,16 @@ class Planned(WithFailures[int]):
     def prices(self) -> planned.Prices:
         """Prices for the part of delta that is not set aside for failures."""
         share = float(exact(self.delta) - exact(self.sum_delta or 0.0)) * (1 - 2.0**-50)
-        return _prices(self.parts, float(self.epsilon), share, float(self.reserve))
+        return _prices(self.parts, float(self.epsilon), share, float(self.reserve), self.once)
+
+    @cached_property
+    def sellers(self) -> tuple[planned.Prices, ...]:
+        """Prices by what is given for a round: a whole planned round, or one kind of a plan that is there once."""
+        return tuple(map(self.prices.of_kind, range(len(self.parts)))) if self.once else (self.prices,)
+
+    def _whole_rounds(self, plan: Sequence[int]) -> int:
+        """Planned rounds in what is there of each mechanism: whole ones; of a plan that is there once, single ones."""
+        return sum(plan) if self.once else min(one // count for one, count in zip(plan, self.counts, strict=True))
 
     @property
     def columns(self) -> int:
@@ -132,11 +148,11 @@ class Planned(WithFailures[int]):
 
     def spent(self, totals: Totals) -> int:
         """Planned rounds that do not fit any more."""
-        return self.prices.rounds - self.left(totals)
+        return self._whole_rounds(self.person_most) - self.left(totals)
 
     def left(self, totals: Totals) -> int:
         """Planned rounds that still fit."""
-        return 0 if inf in totals else max(0, self._rounds(self._left(totals)))
+        return 0 if inf in totals else max(0, self._whole_rounds(self._left(totals).plan))
 
     def asked(self, totals: Totals, mechanism: mechanisms.Mechanism) -> int | float:  # type: ignore[override]
         after = self.after(totals, mechanism)
@@ -144,10 +160,11 @@ class Planned(WithFailures[int]):
 
     def too_much(self, totals: Totals, mechanism: mechanisms.Mechanism) -> str:
         spent, left = self.spent(totals), self.left(totals)
-        plan, asked = f"the plan is {spent + left} rounds of {self.plan!r}", mechanisms.leaves(mechanism)
+        asked, of_what = mechanisms.leaves(mechanism), list(self.parts) if self.once else self.plan
+        plan = f"the plan is {spent + left} rounds of {of_what!r}"
         if not left:
             return f"{plan}, and all of them are used"
-        if asked.keys() <= dict(self.parts).keys():
+        if not self.once and asked.keys() <= dict(self.parts).keys():
             needed = max(-(-count // dict(self.parts)[leaf]) for leaf, count in asked.items())
             return f"{plan}, of which {left} {_are(left)} left, and this takes {needed}"
         return (
@@ -159,7 +176,14 @@ class Planned(WithFailures[int]):
         """Number of times each mechanism of the plan is there; change is got and paid on the way."""
         if self.sum_delta or self.reserve:
             raise Unsupported("accounts per person hold planned rounds alone: make Planned without reserve, sum_delta")
-        return (*(count * self.prices.rounds for _, count in self.parts), 0, 0)
+        if self.once:
+            raise Unsupported("accounts per person take one kind of round: make Planned of a mechanism, without counts")
+        return (*self.person_most, 0, 0)
+
+    @property
+    def person_most(self) -> tuple[int, ...]:
+        """Number of times each mechanism of the plan is there at the start."""
+        return tuple(count * self.prices.rounds for count in self.counts)
 
     def person_nothing_left(self) -> tuple[int, ...]:
         return self.person_limits()
@@ -176,9 +200,8 @@ class Planned(WithFailures[int]):
 
     def person_left(self, spent: Array, xp: Library) -> Array:
         """Whole planned rounds."""
-        columns = [
-            (count * self.prices.rounds - spent[:, column]) // count for column, (_, count) in enumerate(self.parts)
-        ]
+        pairs = enumerate(zip(self.person_most, self.counts, strict=True))
+        columns = [(most - spent[:, column]) // count for column, (most, count) in pairs]
         return xp.astype(xp.min(xp.stack(columns, axis=1), axis=1), xp.float64)
 
     def person_spent(self, spent: Array, opening: Array, xp: Library) -> Array:
@@ -193,17 +216,15 @@ class Planned(WithFailures[int]):
         return np.stack([*columns, np.zeros_like(kept), np.zeros_like(kept)], axis=1)
 
     def person_epsilon(self, opening: tuple[int, ...], delta: float, *, at_most: float | None = None) -> float:
-        rounds = min(
-            (count * self.prices.rounds - used) // count for count, used in zip(self.counts, opening, strict=False)
-        )
-        if rounds == self.prices.rounds:
+        left = tuple(most - used for most, used in zip(self.person_most, opening, strict=False))
+        if left == self.person_most:
             return self.statement(delta).epsilon
         own = inf if delta < self.delta else float(self.epsilon)
-        if not rounds:
+        if not any(left):
             return 0.0
         if at_most is not None:
-            return at_most if self._bound(rounds, 0, at_most) <= delta else inf
-        return min(own, self._least_epsilon(rounds, 0, delta))
+            return at_most if self._bound(left, 0, at_most) <= delta else inf
+        return min(own, self._least_epsilon(left, 0, delta))
 
     def person_curve(self, opening: tuple[int, ...]) -> tradeoff.Curve:
         return tradeoff.from_epsilons(lambda delta: self.person_epsilon(opening, delta), points=READ)
@@ -237,23 +258,23 @@ class Planned(WithFailures[int]):
         return planned_table.table(self.prices, leaf)
 
     def _converted(self, delta: float) -> float:
-        return self._least_epsilon(self.prices.rounds, self.prices.change, delta)
+        return self._least_epsilon(self.person_most, self.prices.change, delta)
 
-    def _bound(self, rounds: int, change: int, epsilon: float) -> float:
+    def _bound(self, left: tuple[int, ...], change: int, epsilon: float) -> float:
         """The delta at epsilon of an account that starts with so much."""
         aside = float(exact(self.sum_delta or 0.0)) + self._slack / FAILURE
-        return (self.prices.delta(rounds, change, epsilon=epsilon) + aside) * exp(planned.ERRORS) * (1 + 1e-12)
+        return (self.prices.delta_of(left, change, epsilon=epsilon) + aside) * exp(planned.ERRORS) * (1 + 1e-12)
 
-    def _least_epsilon(self, rounds: int, change: int, delta: float) -> float:
+    def _least_epsilon(self, left: tuple[int, ...], change: int, delta: float) -> float:
         """About the least epsilon with this delta, rounded up."""
         low, high = 0.0, float(self.epsilon)
-        while self._bound(rounds, change, high) > delta:
+        while self._bound(left, change, high) > delta:
             low, high = high, 2 * high
             if high > 1e3 * self.epsilon:
                 return inf
         while high - low > 1e-6 * high and high > 1e-9 * self.epsilon:
             middle = (low + high) / 2
-            low, high = (low, middle) if self._bound(rounds, change, middle) <= delta else (middle, high)
+            low, high = (low, middle) if self._bound(left, change, middle) <= delta else (middle, high)
         return high
 
     @cached_property
@@ -262,19 +283,26 @@ class Planned(WithFailures[int]):
         return floor((exact(self.delta) - exact(self.sum_delta or 0.0)) * Fraction(self.prices.slack) * FAILURE)
 
     def _left(self, totals: Totals) -> _Left:
-        rounds = self.prices.rounds
-        plan = tuple(count * rounds - int(used) for (_, count), used in zip(self.parts, totals, strict=False))
+        plan = tuple(most - int(used) for most, used in zip(self.person_most, totals, strict=False))
         change = self.prices.change - int(totals[-4]) + int(totals[-3])
         failures = int(totals[-1]) if self.sum_delta is None else 0
         return _Left(plan, change, self._slack - int(totals[-2]) - failures)
 
+    def _largest(self, plan: Sequence[int]) -> int:
+        """Which seller's rounds, of what is left, have the largest variance in all: they are given for other rounds."""
+        if not self.once:
+            return 0
+        return max(range(len(plan)), key=lambda place: (plan[place] * self.sellers[place].worth, -place))
+
     def _rounds(self, left: _Left) -> int:
-        """Whole planned rounds."""
-        return min(one // count for (_, count), one in zip(self.parts, left.plan, strict=True))
+        """Rounds of the seller."""
+        return left.plan[self._largest(left.plan)] if self.once else self._whole_rounds(left.plan)
 
     def _given(self, left: _Left, rounds: int) -> tuple[int, ...]:
-        """Remainder of the plan's mechanisms after whole planned rounds were given."""
-        return tuple(one - count * rounds for (_, count), one in zip(self.parts, left.plan, strict=True))
+        """Remainder of the plan's mechanisms after rounds of the seller were given."""
+        place = self._largest(left.plan)
+        units = [int(at == place) for at in range(len(left.plan))] if self.once else self.counts
+        return tuple(one - count * rounds for count, one in zip(units, left.plan, strict=True))
 
     def _as_planned(self, left: _Left, leaf: mechanisms.Mechanism, count: int) -> tuple[_Left, int]:
         """Rounds that are the plan's own, as far as there are any; and how many are not."""
@@ -291,7 +319,8 @@ class Planned(WithFailures[int]):
 
         Equal rounds are paid in blocks, and blocks at one level are paid in one go.
         """
-        block = 1 << max(0, min(count, self._rounds(left) // BLOCKS_LEFT).bit_length() - 1)
+        most = left.change // ceil(self.prices.size(leaf) + 1) if self.once else 0
+        block = 1 << max(0, min(count, max(self._rounds(left), most) // BLOCKS_LEFT).bit_length() - 1)
         while count:
             block = min(block, 1 << (count.bit_length() - 1))
             bought = self._some_bought(left, leaf, block, count // block)
@@ -308,28 +337,31 @@ class Planned(WithFailures[int]):
 
         Their slack is in proportion to their size; where rounding takes more than that, it is larger.
         """
-        prices = self.prices
-        share = prices.size(leaf) * block / (self._rounds(left) * prices.worth + left.change + 1)
+        rounds = left.plan if self.once else (self._rounds(left),)
+        worth = sum(count * seller.worth for count, seller in zip(rounds, self.sellers, strict=True))
+        share = self.prices.size(leaf) * block / (worth + left.change + 1)
         slack = floor(left.slack * min(1.0, share) / 2)
+        more, largest = (MORE_SLACK_ONCE, LARGEST_SLACK_ONCE) if self.once else (MORE_SLACK, LARGEST_SLACK)
         while slack:
             bought = self._bought_with(left, leaf, block, most, _residue.ladder(slack))
-            slack *= MORE_SLACK
-            if bought is not None or slack > left.slack * LARGEST_SLACK:
+            slack *= more
+            if bought is not None or slack > left.slack * largest:
                 return bought
         return None
 
     def _bought_with(
         self, left: _Left, leaf: mechanisms.Mechanism, block: int, most: int, slack: int
     ) -> tuple[_Left, int] | None:
-        prices, rounds = self.prices, self._rounds(left)
+        prices, rounds = self.sellers[self._largest(left.plan)], self._rounds(left)
+        beside = planned.rounds_at(planned.level(left.change)) if self.once else 0
         level, overhead = planned.level(rounds), prices.overhead(leaf) * block
         most = min(most, left.slack // (slack + overhead))
         payment, about = None, prices.size(leaf) * block
         if left.change >= about:
-            payment = prices.payment(leaf, block, level=level, slack=slack)
+            payment = prices.payment(leaf, block, level=level, slack=slack, beside=beside)
             about = inf if payment is None else payment
         if payment is not None and left.change >= payment:
-            blocks = min(most, left.change // payment)
+            blocks = min(most, left.change // payment, (left.change - beside) // payment + 1)
             if blocks:
                 change = left.change - blocks * payment
                 return _Left(left.plan, change, left.slack - blocks * (slack + overhead)), blocks
@@ -350,5 +382,5 @@ def _are(number: int) -> str:
 
 
 @lru_cache(maxsize=32)
-def _prices(plan: planned.Plan, epsilon: float, delta: float, reserve: float) -> planned.Prices:
-    return planned.Prices(plan, epsilon=epsilon, delta=delta, reserve=reserve)
+def _prices(plan: planned.Plan, epsilon: float, delta: float, reserve: float, once: bool) -> planned.Prices:
+    return planned.Prices(plan, epsilon=epsilon, delta=delta, reserve=reserve, once=once)

@@ -113,7 +113,7 @@ def _secant(surplus: Callable[[float], float], start: float, *, aim: float, near
             break
         nearest = sorted(known, key=lambda at: abs(known[at]))[:2]
         slope = 2.0 if len(nearest) < 2 else (known[nearest[1]] - known[nearest[0]]) / (nearest[1] - nearest[0])
-        place = nearest[0] + (aim - known[nearest[0]]) / max(slope, 0.5)
+        place = nearest[0] + min(3.0, max(-3.0, (aim - known[nearest[0]]) / max(slope, 0.05)))
         if not bad < place < good:
             place = (good + bad) / 2 if good - bad < inf else nearest[0] + (0.5 if good == inf else -0.5)
     return good

@@ -123,12 +123,12 @@ def of_filter(account: filters.Filter, /) -> dict[str, Any]:
         if account.count:
             raise ArgumentError("the plan was charged already: certify the fresh filter")
         notion = cast(_notions.Planned, account.notion)
-        if notion.reserve:
+        if notion.prices.change:
             raise Unsupported(
                 f"reserve={notion.reserve!r}: what is kept for other rounds is no part of the plan, so that the plan "
-                "alone says too little; certificates are for plans with reserve=0"
+                "alone says too little; certificates are for plans that fill the budget, with reserve=0"
             )
-        return _certified(mechanisms.Repeated(notion.plan, account.left), delta, None, promised)
+        return _certified(mechanisms.Repeated(notion.plan, notion.prices.rounds), delta, None, promised)
     raise Unsupported(f"{type(account).__name__} has no certificate: take Gaussian, RenyiOrder or Planned")
 
 

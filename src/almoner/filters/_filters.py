@@ -13,6 +13,7 @@ from almoner._notions import State
 from almoner._units import FAILURE, FINE, budget, exact, to_float
 from almoner.curves import _order_mixture, gaussian, renyi, zcdp
 from almoner.errors import ArgumentError
+from almoner.filters import _plans
 from almoner.filters._filter import Filter
 
 __all__ = ["Approximate", "Basic", "Gaussian", "Planned", "Renyi", "RenyiCurve", "RenyiOrder", "Residue", "Zcdp"]
@@ -246,21 +247,24 @@ class Planned(Filter):
     whose errors are paid from delta: nearly as many down to a delta of 1e-7, fewer below it, and none below 1e-14.
 
     Args:
-        plan: public; the mechanism that will be charged most often, or a Composed of several (an epoch). Its rounds are
-            sampled Gaussian, Gaussian, Laplace, randomised response, pure or approximate.
+        plan: public; the mechanism that will be charged most often, or a Composed of several (an epoch): as often as it
+            fits. Or [(mechanism, count), ...]: exactly these rounds, in any order, and all that they leave of the
+            budget is change, which buys other rounds. Rounds are sampled Gaussian, Gaussian, Laplace, randomised
+            response, pure or approximate.
         epsilon, delta: public.
         reserve: public, in [0, 1); the share of the planned rounds that is turned into change at the start, for rounds
             that are not planned. They are bought without it too.
         sum_delta: public, in [0, delta); the part of delta for rounds outside the plan that may fail; by default a
             thousandth, out of what pays for slack: planned rounds lose nothing by it.
 
-    The measure of ``spent`` and ``left`` is planned rounds, whole numbers.
+    The measure of ``spent`` and ``left`` is planned rounds, whole numbers; of a plan with counts, those of all kinds.
 
     Guarantee: the whole adaptive interaction is (epsilon, delta)-DP.
-    Source: theory 4.11; docs/proofs/planned-filter.md.
+    Source: theory 4.11 and 4.12; docs/proofs/planned-filter.md.
 
     Raises:
-        ArgumentError: the plan does not fit once; reserve or sum_delta is out of its range.
+        ArgumentError: the plan does not fit once (of one with counts the message says how much does), or reserve or
+            sum_delta is out of its range.
         Unsupported: a mechanism of the plan has no privacy loss distribution here.
 
     >>> step = mechanisms.SampledGaussian(sigma=1.0, sample_rate=0.01)
@@ -274,30 +278,36 @@ class Planned(Filter):
 
     def __init__(
         self,
-        plan: mechanisms.Mechanism,
+        plan: mechanisms.Mechanism | Sequence[tuple[mechanisms.Mechanism, int]],
         *,
         epsilon: float,
         delta: float,
         reserve: float = 0.0,
         sum_delta: float | None = None,
     ) -> None:
-        notion = _notions.Planned(plan=plan, epsilon=epsilon, delta=delta, reserve=reserve, sum_delta=sum_delta)
+        once = not isinstance(plan, mechanisms.Mechanism)
+        notion = _notions.Planned(
+            plan=_plans.one(plan), once=once, epsilon=epsilon, delta=delta, reserve=reserve, sum_delta=sum_delta
+        )
         notion.prices  # noqa: B018  # a plan that does not fit is refused here
         parameters = {"epsilon": epsilon, "delta": delta, "reserve": reserve, "sum_delta": sum_delta}
-        super().__init__(notion, plan=plan, **parameters)
+        super().__init__(
+            notion,
+            plan=plan if isinstance(plan, mechanisms.Mechanism) else [tuple(part) for part in plan],
+            **parameters,
+        )
 
     def state(self) -> State:
         """Everything needed to go on later, as plain numbers and lists (JSON-able). Restore it once only."""
         saved = super().state()
-        plan = mechanisms.to_fields(saved["parameters"]["plan"])
-        units = cast(_notions.Planned, self._notion).prices.units()
-        return {**saved, "parameters": {**saved["parameters"], "plan": plan}, "units": units}
+        plan, units = saved["parameters"]["plan"], cast(_notions.Planned, self._notion).prices.units()
+        return {**saved, "parameters": {**saved["parameters"], "plan": _plans.to_fields(plan)}, "units": units}
 
     @classmethod
     def from_state(cls, state: State) -> Self:
         """The filter that ``state()`` described, to the last unit."""
         _check.saved(state, "filter", "parameters", "spent", "count", "units")
-        plan = mechanisms.from_fields(state["parameters"]["plan"])
+        plan = _plans.from_fields(state["parameters"]["plan"])
         plain = {name: value for name, value in state.items() if name != "units"}
         account = super().from_state({**plain, "parameters": {**state["parameters"], "plan": plan}})
         if state["units"] != cast(_notions.Planned, account._notion).prices.units():

@@ -10,7 +10,7 @@ The choice depends on epsilon, delta and the plan alone. The filter is then char
 guarantee does not depend on how good the choice was.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
@@ -20,6 +20,7 @@ from almoner import _check, mechanisms
 from almoner._units import FAILURE, FINE, MEASURE, Units, budget, times, up
 from almoner.curves import _residue, approximate
 from almoner.errors import ArgumentError, Unsupported
+from almoner.filters import _plans
 from almoner.filters._filter import Filter
 from almoner.filters._filters import Basic, Gaussian, Planned, Renyi, Residue, Zcdp
 
@@ -40,6 +41,7 @@ _WITHOUT_PLAN = (
     "Residue: without a plan, the tightest for most mechanisms; sampled rounds with little noise need a plan."
 )
 _GAUSSIAN = "Gaussian: the plan is Gaussian noise, for which this filter is exact and being adaptive costs nothing."
+_COUNTED = "Planned: the budget pays for every round of the plan, in any order; what it leaves buys other rounds."
 
 _Parts = Mapping[mechanisms.Mechanism, int]
 
@@ -60,7 +62,12 @@ class Recommendation:
     why: str
 
 
-def recommend(*, epsilon: float, delta: float, plan: mechanisms.Mechanism | None = None) -> Recommendation:
+def recommend(
+    *,
+    epsilon: float,
+    delta: float,
+    plan: mechanisms.Mechanism | Sequence[tuple[mechanisms.Mechanism, int]] | None = None,
+) -> Recommendation:
     """The filter to take for a budget.
 
     With a plan, it is the one that admits the most rounds of the plan, or a simpler one that admits 99 % of them. Other
@@ -72,10 +79,11 @@ def recommend(*, epsilon: float, delta: float, plan: mechanisms.Mechanism | None
     Args:
         epsilon: public, nats, > 0.
         delta: public, in [0, 1); 0 for pure DP.
-        plan: public; the mechanism that will be charged most often, or a Composed of several in their proportions.
+        plan: public; the mechanism that will be charged most often, or a Composed of several in their proportions. Or
+            [(mechanism, count), ...]: ``Planned`` with exactly these rounds, or ``Gaussian`` where all are.
 
     Raises:
-        ArgumentError: an argument breaks a rule.
+        ArgumentError: an argument breaks a rule, or a plan with counts does not fit.
         Unsupported: delta is 0, and the plan is not of pure mechanisms.
 
     Guarantee: that of the filter, whatever the plan was and whatever is charged.
@@ -89,8 +97,8 @@ def recommend(*, epsilon: float, delta: float, plan: mechanisms.Mechanism | None
     """
     _check.positive(epsilon=epsilon)
     _check.within(0, 1, delta=delta)
-    if plan is not None and not isinstance(plan, mechanisms.Mechanism):
-        raise ArgumentError(f"plan={plan!r} must be a mechanism")
+    counted = None if plan is None or isinstance(plan, mechanisms.Mechanism) else plan
+    plan = plan if plan is None else _plans.one(plan)
     parts = _parts(plan) if plan is not None else {}
     if delta == 0:
         account = Basic(epsilon=epsilon)
@@ -102,7 +110,12 @@ def recommend(*, epsilon: float, delta: float, plan: mechanisms.Mechanism | None
     if not parts:
         raise ArgumentError(f"plan={plan!r} must have at least one round")
     if all(_is_gaussian(leaf) for leaf in parts):
-        return Recommendation(Gaussian(epsilon=epsilon, delta=delta), _GAUSSIAN)
+        exactly = Gaussian(epsilon=epsilon, delta=delta)
+        if counted is not None and not exactly.admits(plan):
+            raise ArgumentError(f"plan={counted!r} does not fit: {exactly.notion.refusal((0,), plan)}")
+        return Recommendation(exactly, _GAUSSIAN)
+    if counted is not None:
+        return Recommendation(Planned(counted, epsilon=epsilon, delta=delta), _COUNTED)
     return _best(parts, epsilon, delta)
 
 

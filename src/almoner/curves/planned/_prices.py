@@ -15,8 +15,11 @@ some planned rounds is valid beside more: prices are worked out on a falling gri
 Source: theory 4.11; docs/proofs/planned-filter.md
 """
 
+from collections.abc import Callable, Hashable
+from copy import copy
 from functools import lru_cache
 from math import ceil, expm1, floor, log2
+from typing import Self
 
 from almoner import _check, mechanisms
 from almoner._units import FAILURE
@@ -42,12 +45,16 @@ LEAST_DELTA = 1e-14  # smaller deltas are refused: numbers are worked out to abo
 ERRORS = 1e-5  # relative errors that rounds outside the plan may add up to: paid in proportion with the slack
 MAX_WIDENING = 0.002  # largest relative growth of the variance of a planned round's loss by the grid
 MAX_WIDENING_FEW = 0.0004  # the same for plans of at most FEW rounds
+MAX_WIDENING_ONCE = 0.00005  # the same for a plan that is there once: of it, a part of a round is a round
 FEW = 400  # planned rounds up to which the grid is made finer, where its largest size allows it
 LEAK = 1e-3  # mass of all planned rounds together that counts as infinite, as a part of the most slack
 SMALLEST_SIZE, FINEST_SIZE = 13, 18  # sizes of the grid, as powers of two
 OUTSIDE = 1e-17  # mass of the plan's losses that may lie outside the window
 MARGIN = 1.3  # factor by which the window is wider than the plan needs
 PER_OCTAVE = 4  # levels of k between one power of two and the next
+
+
+Bundles = Callable[[int], dict[Hashable, int]]
 
 
 class Prices:
@@ -58,6 +65,7 @@ class Prices:
         epsilon: nats, > 0.
         delta: in (0, 1).
         reserve: in [0, 1): the share of the planned rounds that is turned into change at the start.
+        once: the plan is there once, and all that it leaves of the budget is change.
 
     Attributes:
         rounds: how many planned rounds there are at the start.
@@ -75,7 +83,7 @@ class Prices:
         Unsupported: a mechanism of the plan has no privacy loss distribution here.
     """
 
-    def __init__(self, plan: Plan, *, epsilon: float, delta: float, reserve: float = 0.0) -> None:
+    def __init__(self, plan: Plan, *, epsilon: float, delta: float, reserve: float = 0.0, once: bool = False) -> None:
         if delta < LEAST_DELTA:
             raise ArgumentError(
                 f"plan={plan!r} does not fit once: delta={delta!r} is below {LEAST_DELTA:g}, where rounding is"
@@ -83,22 +91,37 @@ class Prices:
         self._plan, self._delta = plan, delta
         leak = LEAK * SLACK * delta
         about = first_estimate(plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=OUTSIDE, leak=leak)
-        self._grid, self._cut = self._fitted(about, leak)
+        self._grid, self._cut = self._fitted(about, leak, once)
         self.worth = max(1, round(sum(count * self.size(one) for one, count in plan)))
         target, most = delta * (1 - ERRORS) * (1 - 1e-12), min(MOST_ROUNDS, 2 * about.rounds + 20)
-        full, self.slack = self._start(target, epsilon, max(about.rounds, 1), most)
-        self.change = floor(reserve * full * self.worth)
+        full, self.slack = self._start(target, epsilon, max(about.rounds, 1), 1 if once else most)
+        if once and not full:
+            raise ArgumentError(self._too_large(target * (1 - LEAST_SLACK), epsilon))
+        self.change = self._room(target * (1 - self.slack), epsilon) if once else floor(reserve * full * self.worth)
         self.rounds = full
-        if self.change:
+        if self.change and not once:
             kept = max(1, floor((1 - reserve) * full))
-            self.rounds = self._fitting(target * (1 - self.slack), epsilon, kept, full, self.change)
+            self.rounds = self._fitting(target * (1 - self.slack), epsilon, kept, full, self._beside(self.change))
         if not self.rounds:
             beside = f" beside reserve={reserve!r}" if full else ""
             raise ArgumentError(f"plan={plan!r} does not fit once into epsilon={epsilon!r}, delta={delta!r}{beside}")
         leaks = [count * max(law.leak for law in laws(one, self._grid.step, self._cut)) for one, count in plan]
         self._leaks = expm1(min(1.01 * self.rounds * sum(leaks), 700.0))
-        self._paid = lru_cache(maxsize=2**12)(self._payment)
-        self._exchanged = lru_cache(maxsize=2**12)(self._exchange)
+        self.whole = self
+        self._remember()
+
+    def of_kind(self, place: int) -> Self:
+        """Prices of an account whose rounds are those of one mechanism of a plan that is there once.
+
+        Guarantee: valid beside all else that is left of the plan; the slack is that of the whole plan.
+        Source: theory 4.12; docs/proofs/planned-filter.md, section 7.
+        """
+        mechanism, count = self._plan[place]
+        kind = copy(self)
+        kind._plan, kind.rounds, kind.change = ((mechanism, 1),), count * self.rounds, 0
+        kind.worth = max(1, round(self.size(mechanism)))
+        kind._remember()
+        return kind
 
     @property
     def plan(self) -> Plan:
@@ -135,7 +158,16 @@ class Prices:
         Guarantee: not below the delta of their composition, in either direction.
         Source: docs/proofs/planned-filter.md, section 4.
         """
-        return self._grid.delta({**bundle(self._plan, rounds), CHANGE: change}, epsilon)
+        return self.delta_of(tuple(count * rounds for _, count in self._plan), change, epsilon=epsilon)
+
+    def delta_of(self, left: tuple[int, ...], change: int, *, epsilon: float) -> float:
+        """Bound delta at an epsilon for so many of each mechanism of the plan and so much change.
+
+        Guarantee: not below the delta of their composition, in either direction.
+        Source: docs/proofs/planned-filter.md, sections 4 and 7.
+        """
+        kinds: dict[Hashable, int] = {one: count for (one, _), count in zip(self._plan, left, strict=True)}
+        return self._grid.delta({**kinds, CHANGE: change}, epsilon)
 
     def price(self, mechanism: mechanisms.Mechanism, count: int, *, level: int, slack: int) -> Price:
         """The price of a block, for an account with at least ``rounds_at(level)`` planned rounds left.
@@ -152,14 +184,18 @@ class Prices:
         rounds, back = self.exchange(mechanism, count, level=level, slack=slack) or (None, 0)
         return Price(rounds, back, self.payment(mechanism, count, level=level, slack=slack))
 
-    def payment(self, mechanism: mechanisms.Mechanism, count: int, *, level: int, slack: int) -> int | None:
+    def payment(
+        self, mechanism: mechanisms.Mechanism, count: int, *, level: int, slack: int, beside: int = 0
+    ) -> int | None:
         """The price of a block in change alone; None where change does not buy it. Arguments as of :meth:`price`.
 
-        Guarantee: valid with this slack at every state with at least so many planned rounds.
+        Args: beside, change that there is before the payment; 0 leaves it out of account.
+
+        Guarantee: valid with this slack at every state with at least so many planned rounds, and so much change.
         Source: theory 4.11; docs/proofs/planned-filter.md, sections 1 to 4.
         """
         _check.whole(1, count=count, slack=slack)
-        return self._paid(mechanism, count, level, slack)
+        return self._paid(mechanism, count, level, slack, beside)
 
     def exchange(
         self, mechanism: mechanisms.Mechanism, count: int, *, level: int, slack: int
@@ -183,11 +219,15 @@ class Prices:
         error = max(law.error for law in laws(mechanism, self._grid.step, self._cut))
         return ceil(error / ERRORS * self.slack * self._delta * FAILURE)
 
-    def _payment(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int) -> int | None:
+    def _remember(self) -> None:
+        self._paid = lru_cache(maxsize=2**12)(self._payment)
+        self._exchanged = lru_cache(maxsize=2**12)(self._exchange)
+
+    def _payment(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int, beside: int) -> int | None:
         self._know(mechanism)
         size, context = count * self.size(mechanism), bundle(self._plan, rounds_at(level))
         spare = self.spare(slack / FAILURE)
-        return payment_for_block(self._grid, {mechanism: count}, context, size=size, spare=spare)
+        return payment_for_block(self._grid, {mechanism: count}, context, size=size, spare=spare, beside=beside)
 
     def _exchange(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int) -> tuple[int, int] | None:
         self._know(mechanism)
@@ -205,34 +245,56 @@ class Prices:
 
         All but LOST of the rounds that fit are kept: the slack is what they leave of delta, at most ``SLACK``.
         """
-        full = self._fitting(target * (1 - LEAST_SLACK), epsilon, guess, most, 0)
+        full = self._fitting(target * (1 - LEAST_SLACK), epsilon, min(guess, most), most, self._beside(0))
         kept = ceil((1 - LOST) * full)
         left = 1 - self.delta(kept, 0, epsilon=epsilon) / target
         if left < SLACK or kept == full:
             return kept, min(SLACK, max(LEAST_SLACK, left))
-        return self._fitting(target * (1 - SLACK), epsilon, full, full, 0), SLACK
+        return self._fitting(target * (1 - SLACK), epsilon, full, full, self._beside(0)), SLACK
 
-    def _fitting(self, target: float, epsilon: float, guess: int, most: int, change: int) -> int:
-        """The most planned rounds that fit beside so much change, to one in ROUNDS_PRECISION; at most ``most``.
+    def _beside(self, change: int) -> Bundles:
+        return lambda rounds: {**bundle(self._plan, rounds), CHANGE: change}
+
+    def _room(self, target: float, epsilon: float) -> int:
+        """The most change that fits beside the plan, once."""
+        one: dict[Hashable, int] = {**bundle(self._plan, 1)}
+        if self.delta(1, 1, epsilon=epsilon) > target:
+            return 0
+        most = 2 * self._grid.size**2  # of its variance the window holds less
+        return self._fitting(target, epsilon, self.worth, most, lambda change: {**one, CHANGE: change})
+
+    def _too_large(self, target: float, epsilon: float) -> str:
+        """Tell the largest scale at which a plan fits."""
+
+        def scaled(part: int) -> dict[Hashable, int]:
+            return {one: count * part // 1000 for one, count in self._plan}
+
+        part = self._fitting(target, epsilon, 900, 999, scaled)
+        counts = [count for count in scaled(part).values() if isinstance(count, int)]
+        fits = f"counts of {counts} fit ({part / 10:g} %)" if any(counts) else "no part of it does"
+        return f"plan={list(self._plan)!r} does not fit into epsilon={epsilon!r}, delta={self._delta!r}: {fits}"
+
+    def _fitting(self, target: float, epsilon: float, guess: int, most: int, bundle_of: Bundles) -> int:
+        """The largest number whose bundle fits, to one in ROUNDS_PRECISION; at most ``most``.
 
         The search looks roughly; the number that it finds is certified, and smaller ones where that fails.
         """
 
         def rough(rounds: int) -> float:
-            return self._grid.rough_delta({**bundle(self._plan, rounds), CHANGE: change}, epsilon)
+            return self._grid.rough_delta(bundle_of(rounds), epsilon)
 
         rounds = largest(rough, target, guess=guess, most=most, to=ROUNDS_PRECISION)
         fewer = max(1, rounds // ROUNDS_PRECISION)
-        while rounds and self.delta(rounds, change, epsilon=epsilon) > target:
+        while rounds and self._grid.delta(bundle_of(rounds), epsilon) > target:
             rounds, fewer = max(0, rounds - fewer), 2 * fewer
         return rounds
 
-    def _fitted(self, about: Estimate, leak: float) -> tuple[Grid, float]:
+    def _fitted(self, about: Estimate, leak: float, once: bool) -> tuple[Grid, float]:
         """A grid whose window holds the planned rounds, and the mass of a law's ends that it leaves out."""
         cut = leak / (ceil(1.02 * about.rounds) + 2)
         low, high = MARGIN * about.ends[0] - 0.05, MARGIN * about.ends[1] + 0.05
         size = 2**SMALLEST_SIZE
-        widened = MAX_WIDENING if about.rounds > FEW else MAX_WIDENING_FEW
+        widened = MAX_WIDENING_ONCE if once else MAX_WIDENING if about.rounds > FEW else MAX_WIDENING_FEW
         while size < 2**FINEST_SIZE and about.widened((high - low) / size) > 1 + widened:
             size *= 2
         step = (high - low) / size

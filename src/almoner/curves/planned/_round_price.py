@@ -89,22 +89,29 @@ def price_of_block(
 
 
 def payment_for_block(
-    grid: Grid, block: dict[Hashable, int], context: dict[Hashable, int], *, size: float, spare: float
+    grid: Grid,
+    block: dict[Hashable, int],
+    context: dict[Hashable, int],
+    *,
+    size: float,
+    spare: float,
+    beside: int = 0,
 ) -> int | None:
     """Change that buys a block beside a context; None where none is found. Arguments as of ``price_of_block``.
 
     Guarantee: as of ``price_of_block``.
     Source: docs/proofs/planned-filter.md, sections 3 and 4.
     """
+    there = {kind: count for kind, count in context.items() if count}  # the error bounds count a kind of which none is
 
     def bought(change: int) -> Bundles:
-        return block, {CHANGE: change}, context
+        return block, {CHANGE: change}, {**there, CHANGE: max(beside - change, 0)} if beside else context
 
     def look(spare: float) -> int | None:
-        return _least(lambda change: grid.rough_gaps(*bought(change)), spare, ceil(1.02 * size), most)
+        return _least(lambda change: grid.rough_gaps(*bought(change)), spare, ceil(1.02 * size), int(most))
 
-    most = ceil(DEAREST * size)
-    return _certified(grid, bought, look, most, spare)
+    most = min(ceil(DEAREST * size), beside or inf)
+    return _certified(grid, bought, look, int(most), spare, step=1 + int(size / FINENESS) if beside else 1)
 
 
 def exchange_of_block(
@@ -148,7 +155,12 @@ def exchange_of_block(
 
 
 def _certified(
-    grid: Grid, bought: Callable[[int], Bundles], look: Callable[[float], int | None], most: int, spare: float
+    grid: Grid,
+    bought: Callable[[int], Bundles],
+    look: Callable[[float], int | None],
+    most: int,
+    spare: float,
+    step: int = 1,
 ) -> int | None:
     """A price up to ``most`` that is certified; None where none was found.
 
@@ -165,7 +177,7 @@ def _certified(
         error = max(1.05 * grid.doubt(*bought(number)), 2 * error)
         if not error < spare:
             return None
-        number = max(look(spare - error) or most, min(number + (1 << turn), most))
+        number = max(look(spare - error) or most, min(number + (step << turn), most))
     return None
 
 
