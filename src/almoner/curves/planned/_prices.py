@@ -107,7 +107,6 @@ class Prices:
             raise ArgumentError(f"plan={plan!r} does not fit once into epsilon={epsilon!r}, delta={delta!r}{beside}")
         leaks = [count * max(law.leak for law in laws(one, self._grid.step, self._cut)) for one, count in plan]
         self._leaks = expm1(min(1.01 * self.rounds * sum(leaks), 700.0))
-        self.whole = self
         self._remember()
 
     def of_kind(self, place: int) -> Self:
