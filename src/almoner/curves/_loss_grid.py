@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
+from almoner.curves._grid.connect_the_dots import Floats
 from almoner.curves._grid.grid_laws import MOST_PLACES, Law, change, laws, spread
 from almoner.curves._grid.spectra import Spectrum, block_for, first_coefficients, power
 
 __all__ = ["MOST_PLACES", "TILTS", "Grid", "Law", "change", "laws", "spread"]
 
-Floats = NDArray[np.float64]
 Bundle = Mapping[Hashable, int]
 
 _ULP = 2.0**-52
@@ -36,15 +36,11 @@ _PI = _LONG("3.14159265358979323846264338327950288")
 NEGLIGIBLE = 1e-28  # a Fourier coefficient whose size is below this is not worked out
 MANY_COEFFICIENTS = 500  # with so many that matter rounds are few, and a search does without long precision
 FEW_LOSSES = 4  # the Fourier coefficients of a law of at most so many losses are worked out term by term
-TILTS = tuple(np.geomspace(0.02, 4000.0, 60).tolist())
-"""Tilts of Chernoff bounds, in both directions."""
+TILTS = tuple(np.geomspace(0.02, 4000.0, 60).tolist())  # of Chernoff bounds, in both directions
 
 
 class _Seen:
-    """One direction of one kind of round, as the grid computes with it.
-
-    Coefficients in long precision are worked out when they are first asked for, of few losses only as many as that.
-    """
+    """One direction of one kind of round; its coefficients in long precision are worked out when first asked for."""
 
     def __init__(self, law: Law, step: float, size: int, tilts: Floats) -> None:
         self._law, self._size = law, size
@@ -140,12 +136,7 @@ class Grid:
 
     A composition's losses outside [low, low + size) steps are folded into it; their mass is bounded by Chernoff's
     inequality and counted as an error. Kinds of rounds are added by name and remembered.
-
-    Args:
-        step: public: nats.
-        low: public: the place of the least loss of the window, in steps.
-        size: public: of the window, a power of two, in steps.
-        tilts: public: each > 0; at these the mass outside the window is bounded (any are valid).
+    The size is a power of two; any tilts, each > 0, are valid.
     """
 
     def __init__(self, step: float, low: int, size: int, tilts: Sequence[float] = TILTS) -> None:
@@ -204,12 +195,6 @@ class Grid:
     def covers(self, less: Bundle, more: Bundle, context: Bundle, slack: float) -> bool:
         """True if ``less`` composed with the context is proven at most as distinguishable as ``more`` composed with it.
 
-        Curves are compared at every epsilon, up to ``slack`` in delta.
-
-        Args:
-            less, more, context: public; how often each kind of round is composed.
-            slack: public, > 0.
-
         Guarantee: True only if, in both directions and at every real e, the curve of less and context is at most
             that of more and context plus the slack. Then the same holds with any more rounds in the context.
         Source: docs/proofs/planned-filter.md, sections 2 and 4.
@@ -225,10 +210,7 @@ class Grid:
         return all(float(self._rough_gap(less, more, context, side).min()) >= -slack for side in (0, 1))
 
     def rough_gaps(self, less: Bundle, more: Bundle, context: Bundle) -> Floats:
-        """By how much the curve of more and context is above that of less and context, at some e in both directions.
-
-        For searches: no error is counted, and it proves nothing.
-        """
+        """The curve of more and context less that of less and context, at some e in both directions. Proves nothing."""
         return np.concatenate([self._rough_gap(less, more, context, side) for side in (0, 1)])
 
     def rough_delta(self, bundle: Bundle, epsilon: float) -> float:
@@ -338,10 +320,7 @@ class Grid:
         return product
 
     def _density(self, spectrum: Spectrum, doubt: Floats, tail: float) -> tuple[Floats, float]:
-        """The weights that belong to the first Fourier coefficients, and a bound on the error of any exact sum of them.
-
-        The bound holds for sums with factors in [-1, 1] too. Errors of adding up are the caller's.
-        """
+        """The weights of the first Fourier coefficients; a bound for exact sums of them with factors in [-1, 1]."""
         padded = np.zeros(self.size // 2 + 1, dtype=np.complex128)
         padded[: len(spectrum)] = spectrum
         density = np.roll(fft.irfft(padded, self.size), -self.low)

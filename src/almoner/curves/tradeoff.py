@@ -19,18 +19,18 @@ from itertools import pairwise
 from math import exp, expm1, inf, log1p, nextafter, prod
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from almoner import _check, mechanisms
 from almoner._units import as_float, times
 from almoner.curves import _pairs, _two_outcomes, approximate, gaussian, renyi, zcdp
 from almoner.curves._grid import discrete
+from almoner.curves._grid.connect_the_dots import Floats
 from almoner.curves._rdp import selection
 from almoner.errors import ArgumentError, Unsupported
 
 __all__ = ["Curve", "from_epsilons", "least", "of"]
 
-Floats = NDArray[np.float64]
 
 MOST_ROUNDS = 10**7  # most rounds whose loss distributions are certified
 FEW_ROUNDS, MOST_POINTS = 12, 2**14  # most rounds, and most outcomes, of which all are listed
@@ -241,7 +241,7 @@ def _on_grid(delta: Callable[[float], ArrayLike], end: float, points: int) -> Cu
 def _of_mechanism(mechanism: mechanisms.Mechanism, points: int) -> Curve:
     pairs: list[tuple[float, float]] = []
     also = {_basic}  # beside another bound; those left out are never much below the others
-    if _smooth(mechanism):
+    if any(isinstance(leaf, mechanisms.SampledGaussian) for leaf in mechanisms.leaves(mechanism)):
         also.add(_by_losses)
     if selection.only(mechanism) is not None:
         also.add(_by_renyi)
@@ -255,11 +255,6 @@ def _of_mechanism(mechanism: mechanisms.Mechanism, points: int) -> Curve:
         if bound is _by_zcdp:
             also.add(_by_renyi)  # less for rounds that are more than zCDP says
     return _from_points(pairs)
-
-
-def _smooth(mechanism: mechanisms.Mechanism) -> bool:
-    """True if few points are far from the truth."""
-    return any(isinstance(leaf, mechanisms.SampledGaussian) for leaf in mechanisms.leaves(mechanism))
 
 
 def _points(curve: Curve) -> list[tuple[float, float]]:

@@ -45,13 +45,7 @@ class Zcdp:
         return Zcdp(float(np.nextafter(total, inf)) if self.rho and other.rho else total)
 
     def epsilon(self, *, delta: float) -> float:
-        """An epsilon that holds at delta.
-
-        Args:
-            delta: scalar, public, in (0, 1).
-
-        Returns:
-            Nats, >= 0, rounded up; inf when rho is inf.
+        """An epsilon that holds at delta, rounded up; inf when rho is inf.
 
         Guarantee: every rho-zCDP mechanism is (epsilon, delta)-DP.
         Source: theory 3.2; Canonne, Kamath & Steinke (2020), Prop. 12.
@@ -59,13 +53,7 @@ class Zcdp:
         return float(epsilon(self.rho, delta=delta))
 
     def delta(self, *, epsilon: float) -> float:
-        """A delta that holds at epsilon.
-
-        Args:
-            epsilon: scalar, public, nats, >= 0.
-
-        Returns:
-            In [0, 1], rounded up.
+        """A delta that holds at epsilon, rounded up.
 
         Guarantee: every rho-zCDP mechanism is (epsilon, delta)-DP.
         Source: theory 3.2; Canonne, Kamath & Steinke (2020), Prop. 12.
@@ -141,10 +129,7 @@ def best_order(rho: float, /, *, delta: float) -> float:
 
 
 def _best(rho: NDArray[np.float64], delta: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Golden-section search for the best order, as the logarithm of lam, and its bound.
-
-    Every order gives a valid bound, so the search can only cost tightness; the bound is quasi-convex in the order.
-    """
+    """Golden-section search for the best order, as log lam, and its bound: quasi-convex, and valid at every order."""
     middle = 0.5 * (log(max(-log(delta), 1e-3)) - np.log(rho))
     low, high = middle - 8.0, middle + 8.0
     inner, outer = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)

@@ -25,18 +25,7 @@ import numpy as np
 from numpy.polynomial.legendre import leggauss
 from numpy.typing import NDArray
 
-__all__ = [
-    "NODES",
-    "ULP",
-    "WEIGHTS",
-    "Dots",
-    "gaussian",
-    "gaussian_merged",
-    "laplace",
-    "laplace_merged",
-    "sampled_losses",
-    "two_points",
-]
+__all__ = ["Dots", "gaussian", "gaussian_merged", "laplace", "laplace_merged", "sampled_losses", "two_points"]
 
 Floats = NDArray[np.float64]
 

@@ -21,16 +21,14 @@ from functools import lru_cache
 from math import asinh, fsum, inf, log, nextafter
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtri
 
 from almoner.curves._grid import known_pairs
-from almoner.curves._grid.connect_the_dots import ULP
+from almoner.curves._grid.connect_the_dots import ULP, Floats
 from almoner.mechanisms import DominatingPair, Mechanism, Paired
 
 __all__ = ["Direction", "coarse", "directions", "failure", "largest_loss", "mu", "renyi", "rho", "without_failures"]
 
-Floats = NDArray[np.float64]
 
 SMALLEST = 1e-290  # a smaller probability counts as none
 LARGEST_LOSS = 500.0  # a larger loss counts as infinite

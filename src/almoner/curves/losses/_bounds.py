@@ -24,14 +24,13 @@ from scipy.special import ndtri
 
 from almoner import _check, mechanisms
 from almoner._arrays import Array, Library
-from almoner.curves._grid.connect_the_dots import ULP
+from almoner.curves._grid.connect_the_dots import ULP, Floats
 from almoner.curves._grid.laws import law
 from almoner.curves.losses._groups import SUM_BLOCK, Group, groups
 from almoner.curves.losses._windows import on, shifted, tilts_at_delta, tilts_at_epsilons, to_host
 
 __all__ = ["deltas", "epsilons"]
 
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 FIRST_POINTS = 64  # epsilons that a search looks at first

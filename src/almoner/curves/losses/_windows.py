@@ -20,7 +20,7 @@ from scipy.special import exp1
 
 from almoner import mechanisms
 from almoner._arrays import Array, Library
-from almoner.curves._grid.connect_the_dots import ULP
+from almoner.curves._grid.connect_the_dots import ULP, Floats
 from almoner.curves._grid.laws import Law, Normal, law, tilted
 from almoner.curves.losses._spectra import BLUR, TILTS, decay, frequency_counts, log_moments
 
@@ -41,7 +41,6 @@ __all__ = [
     "tolerance",
 ]
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Rounds = Sequence[mechanisms.Mechanism]
 
