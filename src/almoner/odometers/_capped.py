@@ -19,15 +19,10 @@ __all__ = ["Capped", "Rounds"]
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """Price of the running bound, in rounds of one mechanism. Every field is public.
+    """Price of the running bound, in rounds of one mechanism. Every field is public."""
 
-    Attributes:
-        capped: rounds that the odometer with a cap admits, from the start.
-        tuned: rounds that the same rule admits with its weights tuned to the target alone (``filters.Renyi``).
-    """
-
-    capped: int
-    tuned: int
+    capped: int  # rounds that the odometer with a cap admits, from the start
+    tuned: int  # rounds that the same rule admits with its weights tuned to the target alone (``filters.Renyi``)
 
 
 class Capped(Uncopyable):
@@ -66,8 +61,7 @@ class Capped(Uncopyable):
                 "odometer: give Stitched its start=, so that its bound is known before the first charge"
             )
         _check.positive(epsilon=epsilon)
-        self._odometer, self._epsilon = odometer, epsilon
-        self._lock = Lock()
+        self._odometer, self._epsilon, self._lock = odometer, epsilon, Lock()
 
     @property
     def target(self) -> float:

@@ -82,7 +82,7 @@ def _logarithm(short: Floats, odd: Floats) -> tuple[Floats, Floats]:
 
 
 def _product(left: Floats, right: Floats) -> Floats:
-    """Left @ right.T, summed in blocks of 32 to 256: the rounding is small, and no threads are woken, which cost more."""
+    """Left @ right.T, in blocks of 32 to 256: the rounding is small, and no threads are woken, which cost more."""
     total = np.zeros((len(left), len(right)))
     block = min(max(ONE_THREAD // (len(left) * len(right)), 32), 256)
     for start in range(0, left.shape[1], block):

@@ -63,8 +63,7 @@ class Lecuyer(Odometer):
         orders: Rényi orders, each > 1; by default those of the paper's section 4.5.
         first: size of the first filter as a share of log(2 |A| / delta) / lam: 1 in the paper, a quarter in the code
             that came with it.
-        sum_delta: the part of delta kept for rounds with a delta of their own; by default half if the first mechanism
-            charged may fail, otherwise a thousandth.
+        sum_delta: as of ``odometers.Renyi``.
 
     >>> odometer = Lecuyer(delta=1e-5)
     >>> odometer.charge(mechanisms.Repeated(mechanisms.Gaussian(sigma=20.0), 400))
@@ -76,12 +75,7 @@ class Lecuyer(Odometer):
     """
 
     def __init__(
-        self,
-        *,
-        delta: float,
-        orders: tuple[float, ...] = _ORDERS,
-        first: float = 1.0,
-        sum_delta: float | None = None,
+        self, *, delta: float, orders: tuple[float, ...] = _ORDERS, first: float = 1.0, sum_delta: float | None = None
     ) -> None:
         for order in orders:
             _check.between(1, np.inf, order=order)
