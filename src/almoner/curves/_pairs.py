@@ -154,10 +154,7 @@ def sampled_gaussian(sample_rate: float, noise: float, *, cut: float) -> tuple[P
     pair, leak = _gaussian(min(noise, LARGEST_NOISE), cut=cut / sample_rate)
     losses = dots.sampled_losses(pair.log_ratios, sample_rate)
     masses = (1 - sample_rate) * pair.q + sample_rate * pair.p
-    return (
-        _rounded(losses, masses, pair.error, leak * sample_rate),
-        _rounded(-losses[::-1], pair.q[::-1], pair.error),
-    )
+    return _rounded(losses, masses, pair.error, leak * sample_rate), _rounded(-losses[::-1], pair.q[::-1], pair.error)
 
 
 def _gaussian(noise: float, *, cut: float) -> tuple[dots.Dots, float]:

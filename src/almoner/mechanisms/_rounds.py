@@ -36,6 +36,7 @@ __all__ = [
 Value = TypeVar("Value")
 
 _MOST = 10**30  # rounds in one Repeated; nested ones may count further
+_MOST_RUNS = 1e6  # expected runs of which the best is released
 
 
 class Mechanism:
@@ -301,9 +302,6 @@ def gaussian_step(sigma: float, sensitivity: float = 1.0, sample_rate: float = 1
     if sample_rate == 1:
         return Gaussian(sigma, sensitivity)
     return SampledGaussian(sigma, sensitivity, sample_rate)
-
-
-_MOST_RUNS = 1e6
 
 
 @dataclass(frozen=True, slots=True)

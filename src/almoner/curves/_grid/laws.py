@@ -131,15 +131,10 @@ def _both_directions(
     return remove, _normalised(-losses, q, ceilings[1], error, loss_errors)
 
 
-def _edges(z: float, parts: int) -> Floats:
-    width = min(CELL_WIDTH * z, z * z / 2) / parts
-    count = int(np.ceil((1 + 2 * REACH * z) / width))
-    return mixtures.irregular(-REACH * z, 1 + REACH * z, count)
-
-
 def _sampled_gaussian(z: float, rate: float, lower: bool, parts: int) -> tuple[Law, Law]:
     """(1-q) N(0, z²) + q N(1, z²) against N(0, z²); theory 2.6."""
-    edges = _edges(z, parts)
+    width = min(CELL_WIDTH * z, z * z / 2) / parts
+    edges = mixtures.irregular(-REACH * z, 1 + REACH * z, int(np.ceil((1 + 2 * REACH * z) / width)))
     pair = dots.gaussian_merged(edges, z) if lower else dots.gaussian(edges, z)
     losses, p, q, ceilings = dots.sampled_losses(pair.log_ratios, rate), pair.p, pair.q, (0.0, 0.0)
     if not lower:  # both tails stay on the outermost edges; losses beyond these are the ceilings

@@ -186,12 +186,7 @@ def tilts_at_epsilons(counts: Array, rounds: Rounds, epsilons: Floats, people: I
 
 
 def placed(
-    counts: Array,
-    both: tuple[Direction, Direction],
-    tolerance: float,
-    lower: bool,
-    people: Integers,
-    xp: Library,
+    counts: Array, both: tuple[Direction, Direction], tolerance: float, lower: bool, people: Integers, xp: Library
 ) -> Placement:
     """Windows beyond either end of which at most the tolerance lies, by Chernoff's bound at the best tilt."""
     moments = np.concatenate([both[0].up, both[0].down, both[1].up, both[1].down], axis=1)
