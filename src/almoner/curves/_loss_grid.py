@@ -29,6 +29,7 @@ from almoner.curves._grid.spectra import Spectrum, block_for, first_coefficients
 __all__ = ["MOST_PLACES", "TILTS", "Grid", "Law", "change", "laws", "spread"]
 
 Bundle = Mapping[Hashable, int]
+Items = tuple[tuple[Hashable, int], ...]  # of a bundle
 
 _ULP = 2.0**-52
 _LONG = np.longdouble  # numbers of 64 bits or more, as the machine has it
@@ -47,10 +48,8 @@ class _Seen:
         self._few = len(law.weights) <= FEW_LOSSES and size >= FEW_LOSSES
         self.fine = _coefficient_error(law, size, self._few, _LONG)
         self._spectrum: Spectrum = np.empty(0, np.clongdouble)
-        if self._few:
-            rough = _terms(law, size, size // 2 + 1, np.float64)
-        else:
-            rough = fft.rfft(_on_circle(law, size, np.float64))
+        few = self._few
+        rough = _terms(law, size, size // 2 + 1, np.float64) if few else fft.rfft(_on_circle(law, size, np.float64))
         self.larger = np.abs(rough) * (1 + 4 * _ULP) + _coefficient_error(law, size, self._few, np.float64)
         self.log_larger = np.log(self.larger) + _ULP
         self.largest = max(float(self.log_larger.max()), 0.0)
@@ -98,9 +97,8 @@ def _terms(law: Law, size: int, live: int, kind: type) -> Spectrum:
 @lru_cache(maxsize=4)
 def _turned(place: int, size: int, live: int, kind: type) -> Spectrum:
     """The first Fourier coefficients of a loss at one place."""
-    return np.asarray(
-        np.exp((-2j * (_PI if kind is _LONG else kind(_PI)) * place / size) * np.arange(live, dtype=kind))
-    )
+    pi = _PI if kind is _LONG else kind(_PI)
+    return np.asarray(np.exp((-2j * pi * place / size) * np.arange(live, dtype=kind)))
 
 
 def _coefficient_error(law: Law, size: int, few: bool, kind: type) -> float:
@@ -158,9 +156,8 @@ class Grid:
 
     def add(self, kind: Hashable, both: tuple[Law, Law]) -> None:
         """Make a kind of round known, by its laws in both directions."""
-        remove = _Seen(both[0], self.step, self.size, self._tilts)
-        same = both[1] is both[0]
-        self._kinds[kind] = (remove, remove if same else _Seen(both[1], self.step, self.size, self._tilts))
+        remove, one_law = _Seen(both[0], self.step, self.size, self._tilts), both[1] is both[0]
+        self._kinds[kind] = (remove, remove if one_law else _Seen(both[1], self.step, self.size, self._tilts))
 
     def remove(self, kind: Hashable) -> None:
         """Forget a kind of round that is in no bundle any more."""
@@ -232,8 +229,8 @@ class Grid:
         stride = self.size // size
         return self._curve(fft.irfft(difference, size), stride)
 
-    def _live(self, bundle: tuple[tuple[Hashable, int], ...], side: int) -> tuple[int, float]:
-        """Count the Fourier coefficients of a composition that matter, and bound the root of the squares of all others.
+    def _live(self, bundle: Items, side: int) -> tuple[int, float]:
+        """Count the Fourier coefficients that matter, and bound the root of the squares of all others.
 
         Both are those of a smaller composition, with a power of two of each kind, times what the rest may add.
         """
@@ -243,14 +240,14 @@ class Grid:
         rest = sum((more[kind] - count) * self._kinds[kind][side].largest for kind, count in fewer)
         return live, tail * exp(min(rest, 700.0)) if tail else 0.0
 
-    def _count_live(self, bundle: tuple[tuple[Hashable, int], ...], side: int) -> tuple[int, float]:
+    def _count_live(self, bundle: Items, side: int) -> tuple[int, float]:
         logs = np.full(self.size // 2 + 1, 1e-9)  # this covers the rounding of what follows
         for kind, count in bundle:
             logs += count * self._kinds[kind][side].log_larger
         live = int(np.flatnonzero(logs > log(NEGLIGIBLE))[-1]) + 1
         return live, sqrt(float((self._twice[live:] * np.exp(2 * logs[live:])).sum()))
 
-    def _roughly(self, bundle: tuple[tuple[Hashable, int], ...], side: int, live: int) -> Spectrum:
+    def _roughly(self, bundle: Items, side: int, live: int) -> Spectrum:
         """The first Fourier coefficients of a composition, in the order of the window."""
         turns = np.arange(live) * self.low % self.size * (2j * np.pi / self.size)
         return np.asarray(self._product(bundle, side, live).astype(np.complex128) * np.exp(turns))
@@ -295,12 +292,12 @@ class Grid:
         mass -= weighed
         return mass
 
-    def _compose(self, bundle: tuple[tuple[Hashable, int], ...], side: int) -> tuple[Spectrum, Floats, float]:
+    def _compose(self, bundle: Items, side: int) -> tuple[Spectrum, Floats, float]:
         """The Fourier coefficients of a composition that matter, and bounds on the error of each and on all others."""
         live, tail = self._live(bundle, side)
         return self._product(bundle, side, live), self._doubts(bundle, side, live), tail
 
-    def _doubts(self, bundle: tuple[tuple[Hashable, int], ...], side: int, live: int) -> Floats:
+    def _doubts(self, bundle: Items, side: int, live: int) -> Floats:
         """A bound on the error of each of the first coefficients of a composition."""
         logs, least, fine = np.full(live, 1e-9), np.ones(live), 0.0  # the first covers the rounding of what follows
         for kind, count in bundle:
@@ -309,9 +306,7 @@ class Grid:
             fine += count * seen.fine
         return np.asarray((2 * fine) * np.exp(logs) / least)
 
-    def _product(
-        self, bundle: tuple[tuple[Hashable, int], ...], side: int, live: int, *, short: bool = False
-    ) -> Spectrum:
+    def _product(self, bundle: Items, side: int, live: int, *, short: bool = False) -> Spectrum:
         """The first Fourier coefficients of a composition, in long precision, or not."""
         product: Spectrum = np.ones(live, np.complex128 if short else np.clongdouble)
         for kind, count in bundle:

@@ -123,9 +123,8 @@ def costs(mechanism: mechanisms.Mechanism, orders: Sequence[float]) -> tuple[Fra
     totals: tuple[Fraction | float, ...] = (Fraction(0),) * len(orders)
     for leaf, count in mechanisms.leaves(mechanism).items():
         if count:
-            totals = tuple(
-                [total + times(count, each) for total, each in zip(totals, _costs(leaf, orders), strict=True)]
-            )
+            added = (times(count, each) for each in _costs(leaf, orders))
+            totals = tuple([total + each for total, each in zip(totals, added, strict=True)])
     return totals
 
 
@@ -141,14 +140,9 @@ def _costs(leaf: mechanisms.Mechanism, orders: Sequence[float]) -> list[Fraction
 
 
 def values(mechanism: mechanisms.Mechanism, orders: ArrayLike) -> Floats:
-    """Price a mechanism at these orders, for the rounds in which it does not fail.
+    """Price a mechanism at these orders (m,), each > 1, for the rounds in which it does not fail; all public.
 
-    Args:
-        mechanism: what was run.
-        orders: (m,) public, each > 1.
-
-    Returns:
-        (m,) nats, >= 0, rounded up; inf where no finite value is known.
+    Values (m,) are in nats, >= 0, rounded up; inf where no finite value is known.
 
     Guarantee: outside an event of probability ``failure(mechanism)``, in both directions and whatever came before,
     the divergence at every order is at most the value.

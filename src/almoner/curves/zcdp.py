@@ -102,14 +102,9 @@ def _cost(leaf: mechanisms.Mechanism) -> Fraction | float:
 
 
 def epsilon(rho: ArrayLike, /, *, delta: float) -> NDArray[np.float64]:
-    """An epsilon that holds at delta, for each person's rho.
+    """An epsilon (...), nats, >= 0, that holds at delta, in (0, 1), for each person's rho (...), private or public.
 
-    Args:
-        rho: (...), private or public, nats; negative or NaN counts as infinite.
-        delta: scalar, public, in (0, 1).
-
-    Returns:
-        (...) nats, >= 0, rounded up.
+    It is rounded up. A rho that is negative or NaN counts as infinite.
 
     Guarantee: every rho-zCDP mechanism is (epsilon, delta)-DP.
     Source: theory 3.2; Canonne, Kamath & Steinke (2020), Prop. 12, minimised over all orders.
@@ -154,14 +149,9 @@ def _at_order(rho: NDArray[np.float64], log_lam: NDArray[np.float64], delta: flo
 
 
 def delta(rho: ArrayLike, /, *, epsilon: float) -> NDArray[np.float64]:
-    """A delta that holds at epsilon, for each person's rho.
+    """A delta (...), in [0, 1], that holds at epsilon, nats, >= 0, for each person's rho (...), private or public.
 
-    Args:
-        rho: (...), private or public, nats; negative or NaN counts as infinite.
-        epsilon: scalar, public, nats, >= 0.
-
-    Returns:
-        (...) in [0, 1], rounded up.
+    It is rounded up. A rho that is negative or NaN counts as infinite.
 
     Guarantee: every rho-zCDP mechanism is (epsilon, delta)-DP.
     Source: theory 3.2; Canonne, Kamath & Steinke (2020), Prop. 12.
@@ -188,14 +178,7 @@ def delta(rho: ArrayLike, /, *, epsilon: float) -> NDArray[np.float64]:
 
 
 def rho(*, epsilon: float, delta: float) -> float:
-    """The largest rho that implies (epsilon, delta)-DP.
-
-    Args:
-        epsilon: scalar, public, nats, > 0.
-        delta: scalar, public, in (0, 1).
-
-    Returns:
-        rho, rounded down.
+    """The largest rho that implies (epsilon, delta)-DP, rounded down; epsilon in nats, > 0, delta in (0, 1), public.
 
     Guarantee: every rho-zCDP mechanism is (epsilon, delta)-DP.
     Source: theory 3.2 and 4.7.

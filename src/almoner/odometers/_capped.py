@@ -80,7 +80,7 @@ class Capped(Uncopyable):
 
     def admits(self, mechanism: mechanisms.Mechanism) -> bool:
         """True if the bound would still be at most the target. Asking changes nothing."""
-        return self._after(mechanism) <= self._epsilon
+        return self._odometer.ex_post_epsilon(after=mechanism) <= self._epsilon
 
     def charge(self, mechanism: mechanisms.Mechanism) -> None:
         """Count a mechanism, before it is run.
@@ -90,7 +90,7 @@ class Capped(Uncopyable):
             Unsupported: no theorem gives this mechanism a cost here. Nothing is counted.
         """
         with self._lock:
-            after = self._after(mechanism)
+            after = self._odometer.ex_post_epsilon(after=mechanism)
             if not after <= self._epsilon:
                 now = self.ex_post_epsilon()
                 raise BudgetExceeded(
@@ -136,9 +136,6 @@ class Capped(Uncopyable):
 
     def __repr__(self) -> str:
         return f"Capped({self._odometer!r}, epsilon={self._epsilon!r})"
-
-    def _after(self, mechanism: mechanisms.Mechanism) -> float:
-        return self._odometer.ex_post_epsilon(after=mechanism)
 
 
 def _most(odometer: Odometer, mechanism: mechanisms.Mechanism, epsilon: float) -> int:

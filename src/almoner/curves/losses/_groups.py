@@ -69,14 +69,6 @@ class Group:
     window: Window
     count: int  # K
 
-    @property
-    def tilt(self) -> float:
-        return self.window.tilt
-
-    @property
-    def half_width(self) -> float:
-        return self.window.half_width
-
 
 def groups(
     counts: Array,

@@ -54,9 +54,7 @@ class DoublingFilters(Boundary):
 class Lecuyer(Odometer):
     """For any mechanism with a Rényi curve. For comparison: ``odometers.Renyi`` is smaller everywhere.
 
-    ``epsilon()`` promises: with probability at least 1 - delta, the realised loss is at no time above the bound of its
-    time. ``ex_post_epsilon()`` is the same number: the pathwise promise implies the ex-post one. Neither says that
-    "the run is (bound, delta)-DP".
+    Promises the same as ``Mixture``: ``epsilon()`` pathwise, ``ex_post_epsilon()`` the same number.
 
     Args:
         delta: failure probability, in (0, 1).
@@ -70,7 +68,7 @@ class Lecuyer(Odometer):
     >>> round(odometer.epsilon(), 3)
     6.338
 
-    Guarantee: the pathwise promise above.
+    Guarantee: the pathwise promise of ``Mixture``.
     Source: theory 6.4; Lécuyer (2021), Theorem 2.
     """
 

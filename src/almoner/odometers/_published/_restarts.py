@@ -95,15 +95,11 @@ class FiltersInARow(PersonBound):
         return opened + more, (count - (more - 1) * each) * units
 
     @property
-    def size(self) -> int:
+    def person_size(self) -> int:
         """Where all filters have one size: that."""
         if len(self.sizes) > 1:
             raise Unsupported("accounts per person need restarts of one size")
         return self.sizes[0]
-
-    @property
-    def person_size(self) -> int:
-        return self.size
 
     @property
     def person_columns(self) -> int:
@@ -114,7 +110,7 @@ class FiltersInARow(PersonBound):
 
     def person_after(self, totals: Array, cost: Array, known: Mask, xp: Library) -> Array:
         """Algorithm 6; a cost above the size counts as infinite."""
-        opened, used, cost, size = totals[:, 0], totals[:, 1], cost[:, 0], self.size
+        opened, used, cost, size = totals[:, 0], totals[:, 1], cost[:, 0], self.person_size
         fits = (opened > 0) & (used + xp.where(cost < size, cost, size) <= size)
         lost = ~known | (cost > size) | (opened >= MOST)
         used = xp.where(cost == 0, used, xp.where(fits, used + cost, cost))
