@@ -22,13 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
+from almoner.curves._grid.connect_the_dots import Floats
 from almoner.curves._grid.grid_laws import MOST_PLACES, Law, change, laws, spread
 from almoner.curves._grid.spectra import Spectrum, block_for, first_coefficients, power
 
 __all__ = ["MOST_PLACES", "TILTS", "Grid", "Law", "change", "laws", "spread"]
 
-Floats = NDArray[np.float64]
 Bundle = Mapping[Hashable, int]
+Items = tuple[tuple[Hashable, int], ...]  # of a bundle
 
 _ULP = 2.0**-52
 _LONG = np.longdouble  # numbers of 64 bits or more, as the machine has it
@@ -36,25 +37,19 @@ _PI = _LONG("3.14159265358979323846264338327950288")
 NEGLIGIBLE = 1e-28  # a Fourier coefficient whose size is below this is not worked out
 MANY_COEFFICIENTS = 500  # with so many that matter rounds are few, and a search does without long precision
 FEW_LOSSES = 4  # the Fourier coefficients of a law of at most so many losses are worked out term by term
-TILTS = tuple(np.geomspace(0.02, 4000.0, 60).tolist())
-"""Tilts of Chernoff bounds, in both directions."""
+TILTS = tuple(np.geomspace(0.02, 4000.0, 60).tolist())  # of Chernoff bounds, in both directions
 
 
 class _Seen:
-    """One direction of one kind of round, as the grid computes with it.
-
-    Coefficients in long precision are worked out when they are first asked for, of few losses only as many as that.
-    """
+    """One direction of one kind of round; its coefficients in long precision are worked out when first asked for."""
 
     def __init__(self, law: Law, step: float, size: int, tilts: Floats) -> None:
         self._law, self._size = law, size
         self._few = len(law.weights) <= FEW_LOSSES and size >= FEW_LOSSES
         self.fine = _coefficient_error(law, size, self._few, _LONG)
         self._spectrum: Spectrum = np.empty(0, np.clongdouble)
-        if self._few:
-            rough = _terms(law, size, size // 2 + 1, np.float64)
-        else:
-            rough = fft.rfft(_on_circle(law, size, np.float64))
+        few = self._few
+        rough = _terms(law, size, size // 2 + 1, np.float64) if few else fft.rfft(_on_circle(law, size, np.float64))
         self.larger = np.abs(rough) * (1 + 4 * _ULP) + _coefficient_error(law, size, self._few, np.float64)
         self.log_larger = np.log(self.larger) + _ULP
         self.largest = max(float(self.log_larger.max()), 0.0)
@@ -102,9 +97,8 @@ def _terms(law: Law, size: int, live: int, kind: type) -> Spectrum:
 @lru_cache(maxsize=4)
 def _turned(place: int, size: int, live: int, kind: type) -> Spectrum:
     """The first Fourier coefficients of a loss at one place."""
-    return np.asarray(
-        np.exp((-2j * (_PI if kind is _LONG else kind(_PI)) * place / size) * np.arange(live, dtype=kind))
-    )
+    pi = _PI if kind is _LONG else kind(_PI)
+    return np.asarray(np.exp((-2j * pi * place / size) * np.arange(live, dtype=kind)))
 
 
 def _coefficient_error(law: Law, size: int, few: bool, kind: type) -> float:
@@ -140,12 +134,7 @@ class Grid:
 
     A composition's losses outside [low, low + size) steps are folded into it; their mass is bounded by Chernoff's
     inequality and counted as an error. Kinds of rounds are added by name and remembered.
-
-    Args:
-        step: public: nats.
-        low: public: the place of the least loss of the window, in steps.
-        size: public: of the window, a power of two, in steps.
-        tilts: public: each > 0; at these the mass outside the window is bounded (any are valid).
+    The size is a power of two; any tilts, each > 0, are valid.
     """
 
     def __init__(self, step: float, low: int, size: int, tilts: Sequence[float] = TILTS) -> None:
@@ -167,9 +156,8 @@ class Grid:
 
     def add(self, kind: Hashable, both: tuple[Law, Law]) -> None:
         """Make a kind of round known, by its laws in both directions."""
-        remove = _Seen(both[0], self.step, self.size, self._tilts)
-        same = both[1] is both[0]
-        self._kinds[kind] = (remove, remove if same else _Seen(both[1], self.step, self.size, self._tilts))
+        remove, one_law = _Seen(both[0], self.step, self.size, self._tilts), both[1] is both[0]
+        self._kinds[kind] = (remove, remove if one_law else _Seen(both[1], self.step, self.size, self._tilts))
 
     def remove(self, kind: Hashable) -> None:
         """Forget a kind of round that is in no bundle any more."""
@@ -204,12 +192,6 @@ class Grid:
     def covers(self, less: Bundle, more: Bundle, context: Bundle, slack: float) -> bool:
         """True if ``less`` composed with the context is proven at most as distinguishable as ``more`` composed with it.
 
-        Curves are compared at every epsilon, up to ``slack`` in delta.
-
-        Args:
-            less, more, context: public; how often each kind of round is composed.
-            slack: public, > 0.
-
         Guarantee: True only if, in both directions and at every real e, the curve of less and context is at most
             that of more and context plus the slack. Then the same holds with any more rounds in the context.
         Source: docs/proofs/planned-filter.md, sections 2 and 4.
@@ -225,10 +207,7 @@ class Grid:
         return all(float(self._rough_gap(less, more, context, side).min()) >= -slack for side in (0, 1))
 
     def rough_gaps(self, less: Bundle, more: Bundle, context: Bundle) -> Floats:
-        """By how much the curve of more and context is above that of less and context, at some e in both directions.
-
-        For searches: no error is counted, and it proves nothing.
-        """
+        """The curve of more and context less that of less and context, at some e in both directions. Proves nothing."""
         return np.concatenate([self._rough_gap(less, more, context, side) for side in (0, 1)])
 
     def rough_delta(self, bundle: Bundle, epsilon: float) -> float:
@@ -250,8 +229,8 @@ class Grid:
         stride = self.size // size
         return self._curve(fft.irfft(difference, size), stride)
 
-    def _live(self, bundle: tuple[tuple[Hashable, int], ...], side: int) -> tuple[int, float]:
-        """Count the Fourier coefficients of a composition that matter, and bound the root of the squares of all others.
+    def _live(self, bundle: Items, side: int) -> tuple[int, float]:
+        """Count the Fourier coefficients that matter, and bound the root of the squares of all others.
 
         Both are those of a smaller composition, with a power of two of each kind, times what the rest may add.
         """
@@ -261,14 +240,14 @@ class Grid:
         rest = sum((more[kind] - count) * self._kinds[kind][side].largest for kind, count in fewer)
         return live, tail * exp(min(rest, 700.0)) if tail else 0.0
 
-    def _count_live(self, bundle: tuple[tuple[Hashable, int], ...], side: int) -> tuple[int, float]:
+    def _count_live(self, bundle: Items, side: int) -> tuple[int, float]:
         logs = np.full(self.size // 2 + 1, 1e-9)  # this covers the rounding of what follows
         for kind, count in bundle:
             logs += count * self._kinds[kind][side].log_larger
         live = int(np.flatnonzero(logs > log(NEGLIGIBLE))[-1]) + 1
         return live, sqrt(float((self._twice[live:] * np.exp(2 * logs[live:])).sum()))
 
-    def _roughly(self, bundle: tuple[tuple[Hashable, int], ...], side: int, live: int) -> Spectrum:
+    def _roughly(self, bundle: Items, side: int, live: int) -> Spectrum:
         """The first Fourier coefficients of a composition, in the order of the window."""
         turns = np.arange(live) * self.low % self.size * (2j * np.pi / self.size)
         return np.asarray(self._product(bundle, side, live).astype(np.complex128) * np.exp(turns))
@@ -313,12 +292,12 @@ class Grid:
         mass -= weighed
         return mass
 
-    def _compose(self, bundle: tuple[tuple[Hashable, int], ...], side: int) -> tuple[Spectrum, Floats, float]:
+    def _compose(self, bundle: Items, side: int) -> tuple[Spectrum, Floats, float]:
         """The Fourier coefficients of a composition that matter, and bounds on the error of each and on all others."""
         live, tail = self._live(bundle, side)
         return self._product(bundle, side, live), self._doubts(bundle, side, live), tail
 
-    def _doubts(self, bundle: tuple[tuple[Hashable, int], ...], side: int, live: int) -> Floats:
+    def _doubts(self, bundle: Items, side: int, live: int) -> Floats:
         """A bound on the error of each of the first coefficients of a composition."""
         logs, least, fine = np.full(live, 1e-9), np.ones(live), 0.0  # the first covers the rounding of what follows
         for kind, count in bundle:
@@ -327,9 +306,7 @@ class Grid:
             fine += count * seen.fine
         return np.asarray((2 * fine) * np.exp(logs) / least)
 
-    def _product(
-        self, bundle: tuple[tuple[Hashable, int], ...], side: int, live: int, *, short: bool = False
-    ) -> Spectrum:
+    def _product(self, bundle: Items, side: int, live: int, *, short: bool = False) -> Spectrum:
         """The first Fourier coefficients of a composition, in long precision, or not."""
         product: Spectrum = np.ones(live, np.complex128 if short else np.clongdouble)
         for kind, count in bundle:
@@ -338,10 +315,7 @@ class Grid:
         return product
 
     def _density(self, spectrum: Spectrum, doubt: Floats, tail: float) -> tuple[Floats, float]:
-        """The weights that belong to the first Fourier coefficients, and a bound on the error of any exact sum of them.
-
-        The bound holds for sums with factors in [-1, 1] too. Errors of adding up are the caller's.
-        """
+        """The weights of the first Fourier coefficients; a bound for exact sums of them with factors in [-1, 1]."""
         padded = np.zeros(self.size // 2 + 1, dtype=np.complex128)
         padded[: len(spectrum)] = spectrum
         density = np.roll(fft.irfft(padded, self.size), -self.low)

@@ -12,26 +12,16 @@ Source: theory 1.5 and 4.4 (docs/proofs/whole-curve-filter.md)
 """
 
 import numpy as np
-from numpy.typing import NDArray
+
+from almoner.curves._grid.connect_the_dots import Floats
 
 __all__ = ["allowed_delta", "around", "default_weights"]
 
-Floats = NDArray[np.float64]
-
 
 def allowed_delta(totals: Floats, lam: Floats, log_weights: Floats, epsilon: float) -> Floats:
-    """G(S, epsilon), rounded up, for the totals of one account or of each person.
+    """G(S, epsilon), rounded up, for totals (..., m), inf allowed; weights (m,) add up to at most 1.
 
-    Args:
-        totals: (..., m) nats, inf allowed.
-        lam: (m,) orders minus 1.
-        log_weights: (m,) logarithms of weights that add up to at most 1.
-        epsilon: scalar.
-
-    Returns:
-        (...) at least the supremum; inf where every total is infinite.
-
-    Guarantee: G(S, epsilon) is at most the value.
+    Guarantee: G(S, epsilon) is at most the value, which is inf where every total is infinite.
     Source: theory 4.4.
     """
     rows = totals.shape[:-1]
@@ -40,19 +30,15 @@ def allowed_delta(totals: Floats, lam: Floats, log_weights: Floats, epsilon: flo
     low, high = low * (1 - 1e-9), high * (1 + 1e-9)
     for _ in range(48):
         middle = np.sqrt(low * high)
-        rising = _slope(middle, _mixture(middle, totals, lam, log_weights, epsilon)[1])
+        rising = 1 / np.expm1(middle) - _mixture(middle, totals, lam, log_weights, epsilon)[1]
         low, high = np.where(rising > 0, middle, low), np.where(rising > 0, high, middle)
     log_m, mean, size = _mixture(low, totals, lam, log_weights, epsilon)
-    slope = np.maximum(_slope(low, mean), 0.0)
+    slope = np.maximum(1 / np.expm1(low) - mean, 0.0)
     # 1e-15 (size + 20): an exponent log w + lam (u - S) is off by less than 4 units of 1.1e-16 of the sizes of its
     # parts; in log M these errors are averaged with the terms, as in ``size``; exp, log and sum make less than 2e-14
     log_g = np.log(-np.expm1(-low)) - log_m + slope * (high - low) + 1e-15 * (size + 20)
     with np.errstate(over="ignore"):
         return np.where(np.isnan(log_g), np.inf, np.exp(log_g))
-
-
-def _slope(t: Floats, mean: Floats) -> Floats:
-    return 1 / np.expm1(t) - mean
 
 
 def _mixture(
@@ -71,16 +57,10 @@ def _mixture(
 
 
 def around(best: float, *, share: float) -> tuple[Floats, Floats]:
-    """Orders around the best one for a plan, minus 1, and their weights (theory 4.4).
+    """Lam (62,), the best lam* first, and weights (62,) that add up to at most 1 (theory 4.4): a share of it at lam*.
 
-    Args:
-        best: lam of the order that is best for the plan.
-        share: the share of the weight at that order. The rest goes to 61 geometric points from lam*/30 to 3000 lam*,
-            falling as lam*/lam above and as (lam/lam*)**3 below.
-
-    Returns:
-        (62,) lam, the best first; (62,) weights that add up to at most 1, also as exponentials of their logarithms:
-        each of these is off by less than 2e-15 of itself.
+    The rest goes to 61 geometric points, lam*/30 to 3000 lam*, falling as lam*/lam above and as (lam/lam*)**3 below.
+    The exponentials of the weights' logarithms add up to at most 1 too: each is off by less than 2e-15 of itself.
     """
     grid = best * np.geomspace(1 / 30, 3000, 61)
     fall = np.where(grid > best, best / grid, (grid / best) ** 3)
@@ -88,13 +68,7 @@ def around(best: float, *, share: float) -> tuple[Floats, Floats]:
 
 
 def default_weights(best: float, *, share: float = 0.5) -> tuple[Floats, Floats]:
-    """Default orders and weights of a budget, ``around`` the order that is best for it.
-
-    Orders above 20 are whole numbers, whose curves are quickest to compute.
-
-    Returns:
-        (m,) orders; (m,) weights that add up to at most 1.
-    """
+    """Orders and weights ``around`` the best one; orders above 20 are whole, which are quickest to compute."""
     lam, weights = around(best, share=share)
     orders = np.where(1 + lam > 20, np.round(1 + lam), 1 + lam)
     unique, place = np.unique(orders, return_inverse=True)

@@ -18,21 +18,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from almoner import mechanisms
 from almoner.curves._grid import connect_the_dots as dots
 from almoner.curves._grid import discrete
+from almoner.curves._grid.connect_the_dots import Floats
 from almoner.errors import Unsupported
 
 __all__ = ["Pair", "exponential", "laplace", "of", "randomized_response", "sampled_gaussian"]
 
-Floats = NDArray[np.float64]
 
-ROUND_UP = 1.0 + 2.0**-48
-"""Factor that covers the rounding of a few operations."""
-
+ROUND_UP = 1.0 + 2.0**-48  # covers the rounding of a few operations
 LARGEST_EPSILON = 100.0  # from this epsilon on a mechanism counts as revealing everything
 SMALLEST_NOISE = 0.05  # a sampled Gaussian of less relative noise counts as revealing all people in the sample
 MOST_POINTS = 256  # of a dominating pair of the user's own
@@ -41,17 +38,11 @@ LARGEST_NOISE = 1e6  # more relative noise counts as this much
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pair:
-    """One ordered dominating pair. Every field is public and rounded up, so the masses may add up to just above one.
+    """One ordered dominating pair. Every field is public and rounded up, so the masses may add up to just above one."""
 
-    Attributes:
-        losses: (k,) float64, public, nats.
-        masses: (k,) float64, public, under P.
-        leak: public; mass under P of an infinite loss.
-    """
-
-    losses: Floats
-    masses: Floats
-    leak: float = 0.0
+    losses: Floats  # (k,) nats
+    masses: Floats  # (k,) under P
+    leak: float = 0.0  # mass under P of an infinite loss
 
     def delta(self, *, epsilon: float) -> float:
         """The hockey-stick divergence at e^epsilon of this pair.
@@ -68,10 +59,7 @@ _REVEALS_ALL = Pair(np.zeros(1), np.zeros(1), 1.0)
 def of(mechanism: mechanisms.Mechanism, *, cut: float) -> tuple[Pair, ...]:
     """Pairs of which one dominates, for every data set and both directions. Add the mechanism's own delta yourself.
 
-    Args:
-        mechanism: randomised response, pure or approximate DP (its delta left out), Laplace, exponential, sampled
-            Gaussian, or a dominating pair (its infinite losses left out).
-        cut: public, > 0; the largest leak that cutting off a tail may make.
+    Cutting off a tail makes a leak of at most ``cut``.
 
     Guarantee: for every two neighbouring data sets, in either order, some pair's curve is at or above the
     mechanism's (for an approximate mechanism: above the curve less its delta; for a dominating pair: the curve that
@@ -166,10 +154,7 @@ def sampled_gaussian(sample_rate: float, noise: float, *, cut: float) -> tuple[P
     pair, leak = _gaussian(min(noise, LARGEST_NOISE), cut=cut / sample_rate)
     losses = dots.sampled_losses(pair.log_ratios, sample_rate)
     masses = (1 - sample_rate) * pair.q + sample_rate * pair.p
-    return (
-        _rounded(losses, masses, pair.error, leak * sample_rate),
-        _rounded(-losses[::-1], pair.q[::-1], pair.error),
-    )
+    return _rounded(losses, masses, pair.error, leak * sample_rate), _rounded(-losses[::-1], pair.q[::-1], pair.error)
 
 
 def _gaussian(noise: float, *, cut: float) -> tuple[dots.Dots, float]:

@@ -18,9 +18,10 @@ from math import inf, log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["of_orders", "of_zcdp"]
+from almoner.curves._grid.connect_the_dots import Floats
 
-Floats = NDArray[np.float64]
+__all__ = ["above_tangent", "of_orders", "of_zcdp"]
+
 
 _LEAST_LEVEL = -31.0  # level of the rarest test: x is 3e-14
 _HALVINGS = 40
@@ -32,13 +33,7 @@ _UP = 1 + 2.0**-48
 def of_orders(orders: Floats, values: Floats, *, points: int) -> list[tuple[float, float]]:
     """Points that hold for all laws with at most these divergences in both orders, near their trade-off function.
 
-    Args:
-        orders: (m,) each > 1.
-        values: (m,) nats, >= 0; inf where none is known.
-        points: how many.
-
-    Returns:
-        Pairs (epsilon, delta); none where no value is finite.
+    Values (m,) are inf where none is known; there are no points where none is finite.
 
     Guarantee: every such run is (epsilon, delta)-DP at each point, for adding and for removing a person.
     Source: theory 8.3.
@@ -143,7 +138,7 @@ def _lines(level: Floats, spread: Floats, lam: Floats, divergence: Floats) -> li
     order, wide = 1 + lam, up - down
     parts = [np.log(lam), -np.log1p(lam), up, np.log(-np.expm1(-order * wide)), -np.log(-np.expm1(-lam * wide))]
     epsilons = sum(parts) + _GUARD * sum(map(np.abs, parts))
-    first, second = lam * _above_tangent(order * down), order * _above_tangent(lam * down)
+    first, second = lam * above_tangent(order * down), order * above_tangent(lam * down)
     rest = first - second + _GUARD * (first + second)
     power = lam * divergence * _UP
     close = power < 1
@@ -156,10 +151,11 @@ def _lines(level: Floats, spread: Floats, lam: Floats, divergence: Floats) -> li
     return [(epsilon, delta) for epsilon, delta in found if epsilon < inf and delta <= 1]
 
 
-def _above_tangent(x: Floats) -> Floats:
-    """exp(x) - 1 - x for x <= 0, without cancellation."""
-    small = np.where(x > -0.5, x, 0.0)
-    series = np.zeros_like(small)
+def above_tangent(x: Floats) -> Floats:
+    """exp(x) - 1 - x without cancellation."""
+    small = np.abs(x) < 0.5
+    v = np.where(small, x, 0.0)
+    series = np.zeros_like(v)
     for j in range(18, 2, -1):
-        series = (series + 1) * small / j
-    return np.asarray(np.where(x > -0.5, (series + 1) * small * small / 2, np.expm1(x) - x))
+        series = (series + 1) * v / j
+    return np.where(small, (series + 1) * v * v / 2, np.expm1(x) - x)

@@ -111,14 +111,10 @@ def _cost(leaf: mechanisms.Mechanism) -> Fraction:
 
 
 def delta(mu: ArrayLike, /, *, epsilon: ArrayLike) -> NDArray[np.float64]:
-    """The delta that holds at epsilon, for each person's mu.
+    """The delta (...), in [0, 1], that holds at epsilon (...), public, for each person's mu (...), private or public.
 
-    Args:
-        mu: (...), private or public; negative or NaN counts as infinite.
-        epsilon: (...), public, nats, >= 0; NaN counts as zero.
-
-    Returns:
-        (...) in [0, 1], exact but for rounding, which is up.
+    It is exact but for rounding, which is up. A mu that is negative or NaN counts as infinite; epsilon is in nats,
+    >= 0, and NaN counts as zero.
 
     Guarantee: every mu-GDP mechanism is (epsilon, delta)-DP.
     Source: theory 3.3; Koskela, Tobaben & Honkela (2023), Cor. C.2.
@@ -160,14 +156,9 @@ def _mills(t: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def epsilon(mu: ArrayLike, /, *, delta: float) -> NDArray[np.float64]:
-    """The epsilon that holds at delta, for each person's mu.
+    """The epsilon (...), nats, >= 0, that holds at delta, in (0, 1), for each person's mu (...), private or public.
 
-    Args:
-        mu: (...), private or public; negative or NaN counts as infinite.
-        delta: scalar, public, in (0, 1).
-
-    Returns:
-        (...) nats, >= 0: the upper end of the last bracket; 0 where delta(0) <= delta.
+    It is the upper end of the last bracket; 0 where delta(0) <= delta. A mu that is negative or NaN counts as infinite.
 
     Guarantee: every mu-GDP mechanism is (epsilon, delta)-DP.
     Source: theory 3.3; Koskela, Tobaben & Honkela (2023), Cor. C.2.
@@ -194,14 +185,7 @@ def epsilon(mu: ArrayLike, /, *, delta: float) -> NDArray[np.float64]:
 
 
 def mu(*, epsilon: float, delta: float) -> float:
-    """The largest mu that implies (epsilon, delta)-DP.
-
-    Args:
-        epsilon: scalar, public, nats, >= 0.
-        delta: scalar, public, in (0, 1).
-
-    Returns:
-        mu, rounded down.
+    """The largest mu that implies (epsilon, delta)-DP, rounded down; epsilon in nats, >= 0, delta in (0, 1), public.
 
     Guarantee: every mu-GDP mechanism is (epsilon, delta)-DP.
     Source: theory 3.3.

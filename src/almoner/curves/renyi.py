@@ -17,13 +17,15 @@ from itertools import pairwise
 from math import inf
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from almoner import _check, mechanisms
 from almoner._units import as_float, exact, times
 from almoner.curves import zcdp
 from almoner.curves._grid import discrete
+from almoner.curves._grid.connect_the_dots import Floats
 from almoner.curves._rdp import sampled, selection
+from almoner.curves._two_outcomes import above_tangent
 from almoner.errors import ArgumentError, Unsupported
 
 __all__ = [
@@ -41,7 +43,6 @@ __all__ = [
     "without_failures",
 ]
 
-Floats = NDArray[np.float64]
 
 _GUARD = 1 + 1e-12
 _LEAST = 1e-300  # smaller values are rounded up to this, lest they vanish
@@ -122,9 +123,8 @@ def costs(mechanism: mechanisms.Mechanism, orders: Sequence[float]) -> tuple[Fra
     totals: tuple[Fraction | float, ...] = (Fraction(0),) * len(orders)
     for leaf, count in mechanisms.leaves(mechanism).items():
         if count:
-            totals = tuple(
-                [total + times(count, each) for total, each in zip(totals, _costs(leaf, orders), strict=True)]
-            )
+            added = (times(count, each) for each in _costs(leaf, orders))
+            totals = tuple([total + each for total, each in zip(totals, added, strict=True)])
     return totals
 
 
@@ -140,14 +140,9 @@ def _costs(leaf: mechanisms.Mechanism, orders: Sequence[float]) -> list[Fraction
 
 
 def values(mechanism: mechanisms.Mechanism, orders: ArrayLike) -> Floats:
-    """Price a mechanism at these orders, for the rounds in which it does not fail.
+    """Price a mechanism at these orders (m,), each > 1, for the rounds in which it does not fail; all public.
 
-    Args:
-        mechanism: what was run.
-        orders: (m,) public, each > 1.
-
-    Returns:
-        (m,) nats, >= 0, rounded up; inf where no finite value is known.
+    Values (m,) are in nats, >= 0, rounded up; inf where no finite value is known.
 
     Guarantee: outside an event of probability ``failure(mechanism)``, in both directions and whatever came before,
     the divergence at every order is at most the value.
@@ -220,7 +215,7 @@ def _laplace(epsilon: float, orders: Floats) -> Floats:
     lam = orders - 1
     up, down = lam * epsilon, orders * epsilon
     far = up > 500
-    near = (orders * _expm1_minus(np.where(far, 0.0, up)) + lam * _expm1_minus(-down)) / (2 * orders - 1)
+    near = (orders * above_tangent(np.where(far, 0.0, up)) + lam * above_tangent(-down)) / (2 * orders - 1)
     log_a = np.where(far, np.log(orders / (2 * orders - 1)) + up + np.exp(-up), np.log1p(near))
     return np.minimum(log_a / lam, epsilon)
 
@@ -249,16 +244,6 @@ def _randomized_response(epsilon: float, orders: Floats) -> Floats:
     y = np.where(far, 0.0, x)
     near = np.log1p(np.tanh(epsilon / 2) * np.sinh(y) + 2 * np.sinh(y / 2) ** 2)
     return np.maximum(np.minimum(np.where(far, x, near) / lam, epsilon), _LEAST)
-
-
-def _expm1_minus(x: Floats) -> Floats:
-    """e^x - 1 - x without cancellation."""
-    small = np.abs(x) < 0.5
-    v = np.where(small, x, 0.0)
-    series = np.zeros_like(v)
-    for j in range(18, 2, -1):
-        series = (series + 1) * v / j
-    return np.where(small, (series + 1) * v * v / 2, np.expm1(x) - x)
 
 
 def sampled_gaussian(
@@ -330,7 +315,8 @@ def mironov(values: ArrayLike, orders: ArrayLike, /, *, delta: float) -> Floats:
     Source: theory 3.1; Mironov (2017), Prop. 3; Feldman & Zrnic (2021), Fact 2.4.
     """
     _check.between(0, 1, delta=delta)
-    grid, curve = _checked(orders), _known(_check.floats(values=values))
+    grid, known = _checked(orders), _check.floats(values=values)
+    curve = np.where(known >= 0, known, inf)
     best: Floats = np.min((curve - np.log(delta) / (grid - 1)) * _GUARD, axis=-1)
     return best
 
@@ -338,14 +324,10 @@ def mironov(values: ArrayLike, orders: ArrayLike, /, *, delta: float) -> Floats:
 def _at_orders(values: Floats, orders: Floats, delta: float) -> Floats:
     _check.between(0, 1, delta=delta)
     shift, tail = np.log1p(-1 / orders), -np.log(orders * delta) / (orders - 1)
-    curve = _known(values)
+    curve = np.where(values >= 0, values, inf)
     rounding = curve + np.abs(shift) + np.abs(tail) + orders / (orders - 1)  # the last: both logarithms' arguments
     bounds: Floats = curve + shift + tail + 1e-15 * rounding
     return bounds
-
-
-def _known(values: Floats) -> Floats:
-    return np.where(values >= 0, values, inf)
 
 
 def _checked(orders: ArrayLike) -> Floats:

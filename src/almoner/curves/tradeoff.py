@@ -19,18 +19,18 @@ from itertools import pairwise
 from math import exp, expm1, inf, log1p, nextafter, prod
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from almoner import _check, mechanisms
 from almoner._units import as_float, times
 from almoner.curves import _pairs, _two_outcomes, approximate, gaussian, renyi, zcdp
 from almoner.curves._grid import discrete
+from almoner.curves._grid.connect_the_dots import Floats
 from almoner.curves._rdp import selection
 from almoner.errors import ArgumentError, Unsupported
 
 __all__ = ["Curve", "from_epsilons", "least", "of"]
 
-Floats = NDArray[np.float64]
 
 MOST_ROUNDS = 10**7  # most rounds whose loss distributions are certified
 FEW_ROUNDS, MOST_POINTS = 12, 2**14  # most rounds, and most outcomes, of which all are listed
@@ -42,17 +42,13 @@ _ROUND_UP = 1 + 2.0**-48
 class Curve:
     """Points at which (epsilon, delta)-DP holds, all of them for the same run. Every field is public.
 
-    Attributes:
-        epsilons: increasing, nats, >= 0.
-        deltas: not increasing, in [0, 1].
-
     >>> response = Curve((0.0, 1.0), (0.4621171572600098, 0.0))  # randomised response with epsilon = 1
     >>> response.beta([0.0, 0.1, 0.5]).round(4).tolist()
     [1.0, 0.7282, 0.1839]
     """
 
-    epsilons: tuple[float, ...]
-    deltas: tuple[float, ...]
+    epsilons: tuple[float, ...]  # increasing, nats, >= 0
+    deltas: tuple[float, ...]  # not increasing, in [0, 1]
 
     def __post_init__(self) -> None:
         for name in ("epsilons", "deltas"):
@@ -68,13 +64,7 @@ class Curve:
             raise ArgumentError("epsilons must increase strictly, and deltas must not increase")
 
     def delta(self, epsilon: ArrayLike, /) -> Floats:
-        """The hockey-stick curve: a delta that holds at each epsilon.
-
-        Args:
-            epsilon: (...) public, nats, >= 0.
-
-        Returns:
-            (...) in [0, 1], rounded up.
+        """The hockey-stick curve: a delta (...), in [0, 1], rounded up, that holds at each epsilon (...), nats, >= 0.
 
         Guarantee: the run is (epsilon, delta)-DP for adding and for removing a person, if the points hold.
         Source: convexity in exp(epsilon); at 0 the least that a point allows: randomised response with its epsilon,
@@ -97,13 +87,9 @@ class Curve:
         return np.minimum(np.where(place == len(points), values[-1], chord * _ROUND_UP), 1.0)
 
     def beta(self, alpha: ArrayLike, /) -> Floats:
-        """The trade-off function: the least false negative rate of any test with each false positive rate.
+        """The trade-off function: the least false negative rate (...) of any test with each false positive rate (...).
 
-        Args:
-            alpha: (...) public, in [0, 1].
-
-        Returns:
-            (...) in [0, 1], rounded down.
+        Both are in [0, 1]; it is rounded down.
 
         Guarantee: every test of whether a person was in the data that has false positive rate at most alpha has false
             negative rate at least beta, whichever of the two it takes as given, if the points hold.
@@ -121,19 +107,15 @@ class Curve:
         return np.maximum(best * (2 - _ROUND_UP) - 2.0**-50, 0.0)
 
     def with_failures(self, probability: float, /) -> "Curve":
-        """The curve of a run that may also reveal everything, with a probability of at most this.
-
-        Args:
-            probability: public, in [0, 1].
+        """The curve of a run that may also reveal everything, with a probability of at most this, in [0, 1]; public.
 
         Guarantee: the points hold, if those of this curve hold for the run where it does not fail.
         Source: theory 2.4, 4.5.
         """
         _check.within(0, 1, probability=probability)
         more = probability * _ROUND_UP
-        return (
-            self if not more else _from_points((at, min(1.0, (each + more) * _ROUND_UP)) for at, each in _points(self))
-        )
+        points = ((at, min(1.0, (each + more) * _ROUND_UP)) for at, each in _points(self))
+        return _from_points(points) if more else self
 
 
 def of(promise: object, /, *, points: int = 128) -> Curve:
@@ -202,10 +184,7 @@ def from_epsilons(
 
 
 def least(*curves: Curve) -> Curve:
-    """The least of several curves of one run.
-
-    Args:
-        curves: public; all of the same run, which was fixed in advance or has all of these promises whatever happens.
+    """The least of several curves of one run, fixed in advance or with all of these promises whatever happens; public.
 
     Guarantee: the points hold, if those of all the curves hold for the same run.
     Source: theory 1.4.
@@ -241,7 +220,7 @@ def _on_grid(delta: Callable[[float], ArrayLike], end: float, points: int) -> Cu
 def _of_mechanism(mechanism: mechanisms.Mechanism, points: int) -> Curve:
     pairs: list[tuple[float, float]] = []
     also = {_basic}  # beside another bound; those left out are never much below the others
-    if _smooth(mechanism):
+    if any(isinstance(leaf, mechanisms.SampledGaussian) for leaf in mechanisms.leaves(mechanism)):
         also.add(_by_losses)
     if selection.only(mechanism) is not None:
         also.add(_by_renyi)
@@ -255,11 +234,6 @@ def _of_mechanism(mechanism: mechanisms.Mechanism, points: int) -> Curve:
         if bound is _by_zcdp:
             also.add(_by_renyi)  # less for rounds that are more than zCDP says
     return _from_points(pairs)
-
-
-def _smooth(mechanism: mechanisms.Mechanism) -> bool:
-    """True if few points are far from the truth."""
-    return any(isinstance(leaf, mechanisms.SampledGaussian) for leaf in mechanisms.leaves(mechanism))
 
 
 def _points(curve: Curve) -> list[tuple[float, float]]:

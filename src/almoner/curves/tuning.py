@@ -93,7 +93,10 @@ def pair(best: mechanisms.BestOf, /, *, points: int = 257) -> mechanisms.Dominat
     if not isinstance(best, mechanisms.BestOf):
         raise ArgumentError(f"best={best!r} must be a BestOf")
     curve = tradeoff.of(best, points=points)
-    known = _as_far_as(_points(curve), tradeoff.SMALLEST_DELTA * exp(selection.log_mean(best)) * _UP)
+    known = list(zip(curve.epsilons, curve.deltas, strict=True))
+    known = known if known[0][0] == 0 else [(0.0, float(curve.delta(0.0))), *known]
+    least = tradeoff.SMALLEST_DELTA * exp(selection.log_mean(best)) * _UP  # masses beyond cost more than they save
+    known = known[: 1 + next((place for place, (_, d) in enumerate(known) if d <= least), len(known))]
     at = [(Fraction(nextafter(exp(e) * (1 + 4e-16), inf)), Fraction(d)) for e, d in known if e < 300]
     mirrored = [(1 / x, 1 - 1 / x + h / x) for x, h in reversed(at) if x > 1]
     hull = _hull([*mirrored, *at])
@@ -105,17 +108,6 @@ def pair(best: mechanisms.BestOf, /, *, points: int = 257) -> mechanisms.Dominat
     leak = min(1.0, float(hull[-1][1]) + 1e-15)
     middle = max(0.0, 1 - float(sum(map(Fraction, (*p, *q, leak)))))
     return mechanisms.DominatingPair((*p, *q, middle, leak, 0.0), (*q, *p, middle, 0.0, leak))
-
-
-def _points(curve: tradeoff.Curve) -> list[tuple[float, float]]:
-    points = list(zip(curve.epsilons, curve.deltas, strict=True))
-    return points if points[0][0] == 0 else [(0.0, float(curve.delta(0.0))), *points]
-
-
-def _as_far_as(points: list[tuple[float, float]], delta: float) -> list[tuple[float, float]]:
-    """The points up to the first that is at this delta: masses far beyond it would cost more than they save."""
-    enough = next((place for place, (_, d) in enumerate(points) if d <= delta), len(points))
-    return points[: enough + 1]
 
 
 def _hull(points: list[tuple[Fraction, Fraction]]) -> list[tuple[Fraction, Fraction]]:

@@ -45,13 +45,7 @@ class Zcdp:
         return Zcdp(float(np.nextafter(total, inf)) if self.rho and other.rho else total)
 
     def epsilon(self, *, delta: float) -> float:
-        """An epsilon that holds at delta.
-
-        Args:
-            delta: scalar, public, in (0, 1).
-
-        Returns:
-            Nats, >= 0, rounded up; inf when rho is inf.
+        """An epsilon that holds at delta, rounded up; inf when rho is inf.
 
         Guarantee: every rho-zCDP mechanism is (epsilon, delta)-DP.
         Source: theory 3.2; Canonne, Kamath & Steinke (2020), Prop. 12.
@@ -59,13 +53,7 @@ class Zcdp:
         return float(epsilon(self.rho, delta=delta))
 
     def delta(self, *, epsilon: float) -> float:
-        """A delta that holds at epsilon.
-
-        Args:
-            epsilon: scalar, public, nats, >= 0.
-
-        Returns:
-            In [0, 1], rounded up.
+        """A delta that holds at epsilon, rounded up.
 
         Guarantee: every rho-zCDP mechanism is (epsilon, delta)-DP.
         Source: theory 3.2; Canonne, Kamath & Steinke (2020), Prop. 12.
@@ -114,14 +102,9 @@ def _cost(leaf: mechanisms.Mechanism) -> Fraction | float:
 
 
 def epsilon(rho: ArrayLike, /, *, delta: float) -> NDArray[np.float64]:
-    """An epsilon that holds at delta, for each person's rho.
+    """An epsilon (...), nats, >= 0, that holds at delta, in (0, 1), for each person's rho (...), private or public.
 
-    Args:
-        rho: (...), private or public, nats; negative or NaN counts as infinite.
-        delta: scalar, public, in (0, 1).
-
-    Returns:
-        (...) nats, >= 0, rounded up.
+    It is rounded up. A rho that is negative or NaN counts as infinite.
 
     Guarantee: every rho-zCDP mechanism is (epsilon, delta)-DP.
     Source: theory 3.2; Canonne, Kamath & Steinke (2020), Prop. 12, minimised over all orders.
@@ -141,10 +124,7 @@ def best_order(rho: float, /, *, delta: float) -> float:
 
 
 def _best(rho: NDArray[np.float64], delta: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Golden-section search for the best order, as the logarithm of lam, and its bound.
-
-    Every order gives a valid bound, so the search can only cost tightness; the bound is quasi-convex in the order.
-    """
+    """Golden-section search for the best order, as log lam, and its bound: quasi-convex, and valid at every order."""
     middle = 0.5 * (log(max(-log(delta), 1e-3)) - np.log(rho))
     low, high = middle - 8.0, middle + 8.0
     inner, outer = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
@@ -169,14 +149,9 @@ def _at_order(rho: NDArray[np.float64], log_lam: NDArray[np.float64], delta: flo
 
 
 def delta(rho: ArrayLike, /, *, epsilon: float) -> NDArray[np.float64]:
-    """A delta that holds at epsilon, for each person's rho.
+    """A delta (...), in [0, 1], that holds at epsilon, nats, >= 0, for each person's rho (...), private or public.
 
-    Args:
-        rho: (...), private or public, nats; negative or NaN counts as infinite.
-        epsilon: scalar, public, nats, >= 0.
-
-    Returns:
-        (...) in [0, 1], rounded up.
+    It is rounded up. A rho that is negative or NaN counts as infinite.
 
     Guarantee: every rho-zCDP mechanism is (epsilon, delta)-DP.
     Source: theory 3.2; Canonne, Kamath & Steinke (2020), Prop. 12.
@@ -203,14 +178,7 @@ def delta(rho: ArrayLike, /, *, epsilon: float) -> NDArray[np.float64]:
 
 
 def rho(*, epsilon: float, delta: float) -> float:
-    """The largest rho that implies (epsilon, delta)-DP.
-
-    Args:
-        epsilon: scalar, public, nats, > 0.
-        delta: scalar, public, in (0, 1).
-
-    Returns:
-        rho, rounded down.
+    """The largest rho that implies (epsilon, delta)-DP, rounded down; epsilon in nats, > 0, delta in (0, 1), public.
 
     Guarantee: every rho-zCDP mechanism is (epsilon, delta)-DP.
     Source: theory 3.2 and 4.7.

@@ -153,8 +153,8 @@ class DominatingPair(Paired):
 
     P is the law with the person, Q the law without, and the pair dominates the mechanism if at every real epsilon
     (below zero too) and for every two such data sets the hockey-stick divergence of the mechanism is at most that of
-    the pair. Then the mirror image, Q against P, dominates the other order, and nothing more is needed. Where a better
-    pair is known for the other order, P_add is its law without the person and Q_add its law with.
+    the pair. Then the mirror image, Q against P, dominates the other order. Where a better pair is known for the other
+    order, P_add is its law without the person and Q_add its law with.
 
     Whether a pair dominates cannot be checked here: it is your promise, as a sensitivity is. An outcome with q = 0 has
     infinite loss, and counts as a failure (theory 2.4). Probabilities that miss one by at most 1e-12 are rounding,
@@ -182,21 +182,16 @@ class DominatingPair(Paired):
             if values is not None:
                 object.__setattr__(self, field.name, _floats(field.name, values))
         for p, q in (("p", "q"), ("p_add", "q_add")):
-            if getattr(self, p) is not None:
-                _check_law(p, getattr(self, p))
-                _check_law(q, getattr(self, q))
-                if len(getattr(self, p)) != len(getattr(self, q)):
-                    raise ArgumentError(
-                        f"{p} and {q} must be equally long, not {len(getattr(self, p))} and {len(getattr(self, q))}"
-                    )
+            one, other = getattr(self, p), getattr(self, q)
+            if one is not None:
+                _check_law(p, one)
+                _check_law(q, other)
+                if len(one) != len(other):
+                    raise ArgumentError(f"{p} and {q} must be equally long, not {len(one)} and {len(other)}")
 
     def __repr__(self) -> str:
-        shown = [
-            f"{field.name}={_shown(getattr(self, field.name))}"
-            for field in fields(self)
-            if getattr(self, field.name) is not None
-        ]
-        return f"DominatingPair({', '.join(shown)})"
+        given = [(field.name, getattr(self, field.name)) for field in fields(self)]
+        return f"DominatingPair({', '.join(f'{name}={_shown(each)}' for name, each in given if each is not None)})"
 
     @classmethod
     def from_losses(
@@ -328,5 +323,4 @@ def _laws(
 def _shown(probabilities: tuple[float, ...]) -> str:
     if len(probabilities) <= _SHOWN:
         return repr(probabilities)
-    first = ", ".join(map(repr, probabilities[: _SHOWN - 2]))
-    return f"({first}, ... {len(probabilities)} outcomes)"
+    return f"({', '.join(map(repr, probabilities[: _SHOWN - 2]))}, ... {len(probabilities)} outcomes)"

@@ -36,6 +36,7 @@ __all__ = [
 Value = TypeVar("Value")
 
 _MOST = 10**30  # rounds in one Repeated; nested ones may count further
+_MOST_RUNS = 1e6  # expected runs of which the best is released
 
 
 class Mechanism:
@@ -264,16 +265,14 @@ def in_order(mechanism: Mechanism) -> Iterator[tuple[Mechanism, int]]:
     [(Pure(epsilon=0.1), 1), (Pure(epsilon=0.2), 3)]
     """
     inner, repeats = repeated(mechanism)
-    if not isinstance(inner, Composed):
-        if repeats:
-            yield inner, repeats
+    if not repeats:
         return
-    if repeats == 1:
+    if not isinstance(inner, Composed):
+        yield inner, repeats
+    elif repeats == 1:
         for part in inner.mechanisms:
             yield from in_order(part)
-        return
-    runs = [run for part in inner.mechanisms for run in in_order(part)] if repeats else []
-    if len(runs) == 1:
+    elif len(runs := [run for part in inner.mechanisms for run in in_order(part)]) == 1:
         yield runs[0][0], runs[0][1] * repeats
     elif runs:
         for _ in range(repeats):
@@ -301,9 +300,6 @@ def gaussian_step(sigma: float, sensitivity: float = 1.0, sample_rate: float = 1
     if sample_rate == 1:
         return Gaussian(sigma, sensitivity)
     return SampledGaussian(sigma, sensitivity, sample_rate)
-
-
-_MOST_RUNS = 1e6
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,7 @@ from almoner.errors import ArgumentError
 
 __all__ = ["discrete_laplace", "rounded_gaussian"]
 
-Bits = Callable[[int], bytes]
-"""Gives so many random bytes."""
+Bits = Callable[[int], bytes]  # gives so many random bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +87,8 @@ def exp_bounds(x: Fraction, bits: int) -> tuple[int, int]:
     places = bits + 2 * halvings + 32
     one = 1 << places
     y_low = (x.numerator << places) // (x.denominator << halvings)
-    y_high = y_low + 1
+    y_high, k = y_low + 1, 0
     low = high = term_low = term_high = one
-    k = 0
     while term_high > 1:  # the terms fall, and alternate: the sum lies between two partial sums
         k += 1
         term_low = term_low * y_low // (k << places)

@@ -19,15 +19,10 @@ __all__ = ["Capped", "Rounds"]
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """Price of the running bound, in rounds of one mechanism. Every field is public.
+    """Price of the running bound, in rounds of one mechanism. Every field is public."""
 
-    Attributes:
-        capped: rounds that the odometer with a cap admits, from the start.
-        tuned: rounds that the same rule admits with its weights tuned to the target alone (``filters.Renyi``).
-    """
-
-    capped: int
-    tuned: int
+    capped: int  # rounds that the odometer with a cap admits, from the start
+    tuned: int  # rounds that the same rule admits with its weights tuned to the target alone (``filters.Renyi``)
 
 
 class Capped(Uncopyable):
@@ -66,8 +61,7 @@ class Capped(Uncopyable):
                 "odometer: give Stitched its start=, so that its bound is known before the first charge"
             )
         _check.positive(epsilon=epsilon)
-        self._odometer, self._epsilon = odometer, epsilon
-        self._lock = Lock()
+        self._odometer, self._epsilon, self._lock = odometer, epsilon, Lock()
 
     @property
     def target(self) -> float:
@@ -86,7 +80,7 @@ class Capped(Uncopyable):
 
     def admits(self, mechanism: mechanisms.Mechanism) -> bool:
         """True if the bound would still be at most the target. Asking changes nothing."""
-        return self._after(mechanism) <= self._epsilon
+        return self._odometer.ex_post_epsilon(after=mechanism) <= self._epsilon
 
     def charge(self, mechanism: mechanisms.Mechanism) -> None:
         """Count a mechanism, before it is run.
@@ -96,7 +90,7 @@ class Capped(Uncopyable):
             Unsupported: no theorem gives this mechanism a cost here. Nothing is counted.
         """
         with self._lock:
-            after = self._after(mechanism)
+            after = self._odometer.ex_post_epsilon(after=mechanism)
             if not after <= self._epsilon:
                 now = self.ex_post_epsilon()
                 raise BudgetExceeded(
@@ -142,9 +136,6 @@ class Capped(Uncopyable):
 
     def __repr__(self) -> str:
         return f"Capped({self._odometer!r}, epsilon={self._epsilon!r})"
-
-    def _after(self, mechanism: mechanisms.Mechanism) -> float:
-        return self._odometer.ex_post_epsilon(after=mechanism)
 
 
 def _most(odometer: Odometer, mechanism: mechanisms.Mechanism, epsilon: float) -> int:

@@ -92,26 +92,20 @@ class Clocked(Odometer):
 class Gaussian(Clocked):
     """For Gaussian mechanisms and every mechanism with a zCDP cost: a mixture of normal mixtures.
 
-    Promises, for every adversary who chooses mechanisms, their noise and the moment to stop from earlier results:
-
-    - ``epsilon()``: with probability at least 1 - delta, the realised loss is at no time above the bound of its time.
-    - ``ex_post_epsilon()``: P(E) <= E_Q[e^(bound at T) 1_E] + delta for every stopping time T and event E.
-
-    Does not promise: that "the run is (bound, delta)-DP"; nor anything for a plan chosen after seeing a result.
+    Promises the same as ``Renyi``, pathwise and ex-post; nothing for a plan chosen after seeing a result.
 
     Args:
         delta: failure probability, in (0, 1/2).
         plan: the V (sum of mu squared), or the mechanism, at whose end the bound should be small. Without a plan,
             thirteen plans from 1e-6 to 1e6 are mixed, and no tuning is needed.
-        sum_delta: the part of delta kept for rounds with a delta of their own; by default half if the first mechanism
-            charged may fail, otherwise a thousandth.
+        sum_delta: as of ``Renyi``.
 
     >>> odometer = Gaussian(delta=1e-5, plan=1.0)
     >>> odometer.charge(mechanisms.Repeated(mechanisms.Gaussian(sigma=20.0), 400))
     >>> round(odometer.epsilon(), 3), round(odometer.ex_post_epsilon(), 3)
     (5.589, 5.027)
 
-    Guarantee: both promises above.
+    Guarantee: both promises of ``Renyi``.
     Source: theory 6.1, 6.5.
     """
 
@@ -128,20 +122,19 @@ class Gaussian(Clocked):
 class Line(Clocked):
     """For Gaussian mechanisms and every mechanism with a zCDP cost: a straight line in V; one Rényi order.
 
-    Promises the same as ``Gaussian``, pathwise and ex-post; the smallest there is at V = plan, poor far from it.
+    Promises the same as ``Renyi``, pathwise and ex-post; the smallest there is at V = plan, poor far from it.
 
     Args:
         delta: failure probability, in (0, 1).
         plan: the V (sum of mu squared), or the mechanism, at whose end the bound should be small.
-        sum_delta: the part of delta kept for rounds with a delta of their own; by default half if the first mechanism
-            charged may fail, otherwise a thousandth.
+        sum_delta: as of ``Renyi``.
 
     >>> odometer = Line(delta=1e-5, plan=1.0)
     >>> odometer.charge(mechanisms.Repeated(mechanisms.Gaussian(sigma=20.0), 400))
     >>> round(odometer.epsilon(), 3), round(odometer.ex_post_epsilon(), 3)
     (5.299, 4.743)
 
-    Guarantee: both promises of ``Gaussian``.
+    Guarantee: both promises of ``Renyi``.
     Source: theory 6.1, 6.5; ex-post by 3.2 at the one order of the line.
     """
 

@@ -72,11 +72,7 @@ class Odometer(Account[Boundary]):
 
     def _saved(self) -> dict[str, list[int | float]]:
         width, totals = self._notion.width, list(self._totals)
-        return {
-            "totals": totals[:width],
-            "excess": totals[width + 1 : -1],
-            "failures": [totals[width], totals[-1]],
-        }
+        return {"totals": totals[:width], "excess": totals[width + 1 : -1], "failures": [totals[width], totals[-1]]}
 
     def _restore(self, *parts: Totals) -> None:
         costs, excess, failures = parts

@@ -54,10 +54,7 @@ class _Run:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedBound(Boundary):
-    """Totals: ``used`` of each mechanism of the plan, ``ahead``, ``paid``, ``got``, ``slack``; then the mixture's.
-
-    The former are infinite once the plan's bounds say nothing any more.
-    """
+    """Totals: ``_Run``'s, infinite once the plan's bounds say nothing any more; then the mixture's."""
 
     plan: mechanisms.Mechanism
     mixture: Orders
@@ -210,10 +207,7 @@ class PlannedBound(Boundary):
     def _in_context(
         self, now: _Run, context: int, leaf: mechanisms.Mechanism, count: int, prices: tuple[_anytime.Run, Exchanges]
     ) -> tuple[_Run, int] | None:
-        """Holdings, and the number of rounds, if the rounds are bought beside what is left before the next checkpoint.
-
-        None if that is not enough for them.
-        """
+        """Holdings, and the number of rounds, if what is left before the next checkpoint buys them; else None."""
         run, exchanges = prices
         start = floor(exact(run.slack) * FAILURE)
         change, left = now.got - now.paid, start - now.slack
@@ -243,11 +237,7 @@ class PlannedBound(Boundary):
 class Planned(Odometer):
     """For sampled and other rounds with a plan: from the first round on near what stopping makes unavoidable.
 
-    Promises, for every adversary who chooses mechanisms, their noise and the moment to stop from earlier results:
-
-    - ``epsilon()``: with probability at least 1 - delta, the realised loss is at no time above the bound of its time.
-    - ``ex_post_epsilon()``: for every stopping time T and event E, P(E) <= E_Q[e^(bound at T) 1_E] + delta. So "stop
-      before it exceeds epsilon" is (epsilon, delta)-DP, for all epsilon at once.
+    Promises the same as ``Renyi``, pathwise and ex-post; nothing for a plan that was chosen after seeing a result.
 
     While the plan is kept the ex-post promise is exhausted: a stopping rule reaches most of delta. The end of the plan
     has a third of delta for itself; its ex-post bound is a few per cent above that of rounds fixed in advance. A round
@@ -255,15 +245,11 @@ class Planned(Odometer):
     at certified prices, as in ``filters.Planned``, and move the bound to a later checkpoint. Where that does not work,
     and after the plan, the bound is that of ``Renyi``, with a tenth of delta.
 
-    Does not promise: that "the run is (bound, delta)-DP" when the bound is a number that came out of the run; nor
-    anything for a plan that was chosen after seeing a result.
-
     Args:
         plan: all that will probably be run, public: ``Repeated(step, steps)``, or a Repeated of a Composed (epochs).
             At most 10**6 repetitions. Rounds of it are sampled Gaussian, Gaussian, Laplace, randomised response, pure.
         delta: failure probability, public, in (0, 1); from about 1e-12 on.
-        sum_delta: the part of delta kept for rounds with a delta of their own; by default half if the first mechanism
-            charged may fail, otherwise a thousandth.
+        sum_delta: as of ``Renyi``.
 
     Each kind of bound takes seconds to compute when it is first read. At another delta below the odometer's own, the
     bound is that of ``Renyi``.
@@ -274,7 +260,7 @@ class Planned(Odometer):
     >>> round(odometer.ex_post_epsilon(), 2)
     0.56
 
-    Guarantee: both promises above.
+    Guarantee: both promises of ``Renyi``.
     Source: docs/proofs/planned-odometer.md; theory 1.5, 4.11, 6.1, 6.3.
 
     Raises:

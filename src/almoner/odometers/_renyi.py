@@ -13,7 +13,6 @@ Source: theory 6.3; docs/proofs/odometers.md
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from math import inf, log
 
@@ -57,8 +56,8 @@ class Orders(Boundary):
     ) -> Array:
         """Either bound at costs (..., m) of the orders, or (..., m + 1) with the most that the loss can ever be."""
         curve, most = costs[..., : len(self.orders)], costs[..., len(self.orders) :]
-        lam = xp.asarray(self._lam, device=costs.device)
-        exponent = xp.asarray(self._log_weights, device=costs.device) + log(delta) - lam * curve
+        lam = xp.asarray(np.asarray(self.orders) - 1, device=costs.device)
+        exponent = xp.asarray(np.log(self.weights), device=costs.device) + log(delta) - lam * curve
         solve = _roots.exponentials_ex_post if ex_post else _roots.exponentials
         bound = solve(exponent, lam, steps=steps, xp=xp)
         return xp.minimum(bound, most[..., 0]) if most.shape[-1] else bound
@@ -66,14 +65,6 @@ class Orders(Boundary):
     @property
     def person_columns(self) -> int:
         return len(self.orders)
-
-    @cached_property
-    def _lam(self) -> NDArray[np.float64]:
-        return np.asarray(self.orders) - 1
-
-    @cached_property
-    def _log_weights(self) -> NDArray[np.float64]:
-        return np.log(self.weights)
 
 
 class Renyi(Odometer):

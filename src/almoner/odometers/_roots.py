@@ -64,13 +64,8 @@ def _exponentials(exponent: Array, slope: Array, powers: Array, steps: int, xp: 
 def exponentials(exponent: Array, lam: Array, /, *, steps: int = _STEPS, xp: Library = NUMPY) -> Array:
     """The loss at which sum_a e^(exponent_a + lam_a u) reaches 1, rounded up.
 
-    Args:
-        exponent: (..., m), log(delta w_a) - lam_a S_a; -inf where an order is lost.
-        lam: (m,), public, > 0.
-        steps: Newton's steps at most; fewer are faster and give a larger bound.
-
-    Returns:
-        (...) nats, >= 0; inf where every order is lost.
+    The exponent (..., m) is log(delta w_a) - lam_a S_a: -inf where an order is lost. The root is inf where all are.
+    Steps are Newton's at most; fewer are faster and give a larger bound.
 
     Guarantee: at every loss above the result the sum is >= 1.
     Source: theory 6.3 P.
@@ -113,14 +108,8 @@ def normal(
 ) -> Array:
     """The loss at which a mixture of one-sided normal mixtures reaches 1/delta, rounded up.
 
-    Args:
-        clock: (...), V: the sum of mu squared, or twice the sum of rho.
-        scale: (k,), public, r > 0.
-        log_weight: (k,), public: logarithms of weights that sum to one.
-        delta: scalar, public.
-
-    Returns:
-        (...) nats, >= 0; 0 where the clock stands at 0, inf where it is infinite.
+    The clock is V: the sum of mu squared, or twice the sum of rho; weights (k,) of the scales sum to one. The loss is
+    0 where the clock stands at 0, inf where it is infinite.
 
     Guarantee: with probability >= 1 - delta, the loss is never above the result.
     Source: theory 6.5.

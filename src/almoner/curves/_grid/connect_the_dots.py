@@ -25,18 +25,7 @@ import numpy as np
 from numpy.polynomial.legendre import leggauss
 from numpy.typing import NDArray
 
-__all__ = [
-    "NODES",
-    "ULP",
-    "WEIGHTS",
-    "Dots",
-    "gaussian",
-    "gaussian_merged",
-    "laplace",
-    "laplace_merged",
-    "sampled_losses",
-    "two_points",
-]
+__all__ = ["Dots", "gaussian", "gaussian_merged", "laplace", "laplace_merged", "sampled_losses", "two_points"]
 
 Floats = NDArray[np.float64]
 
@@ -72,18 +61,14 @@ def gaussian(edges: Floats, z: float) -> Dots:
     """N(1, z²) against N(0, z²) between the edges, on the edges; pessimistic. The caller adds the two tails."""
     half, _, p, q = _gaussian_cells(edges, z)
     from_below, from_above, slope = half * (1 + NODES), half * (1 - NODES), 1 / z**2
-    return Dots(
-        _log_ratios(edges, z),
+    p, q = (
         _to_ends(
-            p * np.expm1(-slope * from_below) / np.expm1(-slope * 2 * half),
-            p * np.expm1(slope * from_above) / np.expm1(slope * 2 * half),
-        ),
-        _to_ends(
-            q * np.expm1(slope * from_below) / np.expm1(slope * 2 * half),
-            q * np.expm1(-slope * from_above) / np.expm1(-slope * 2 * half),
-        ),
-        _gaussian_error(edges, z),
+            masses * np.expm1(up * from_below) / np.expm1(up * 2 * half),
+            masses * np.expm1(-up * from_above) / np.expm1(-up * 2 * half),
+        )
+        for masses, up in ((p, -slope), (q, slope))
     )
+    return Dots((2 * edges - 1) / (2 * z * z), p, q, _gaussian_error(edges, z))
 
 
 def gaussian_merged(edges: Floats, z: float) -> Dots:
@@ -94,7 +79,7 @@ def gaussian_merged(edges: Floats, z: float) -> Dots:
     p_shape, q_shape = (
         np.exp(-(points - middle) * (points + middle - 2 * mean) / (2 * z * z)) @ WEIGHTS for mean in (1, 0)
     )
-    log_ratios = _log_ratios(middle[:, 0], z) + np.log(p_shape / q_shape)
+    log_ratios = (2 * middle[:, 0] - 1) / (2 * z * z) + np.log(p_shape / q_shape)
     return Dots(log_ratios, p.sum(axis=1), q.sum(axis=1), _gaussian_error(edges, z))
 
 
@@ -109,10 +94,6 @@ def _gaussian_cells(edges: Floats, z: float) -> tuple[Floats, Floats, Floats, Fl
 def _gaussian_error(edges: Floats, z: float) -> float:
     reach = max(-float(edges[0]), float(edges[-1]) - 1) / z
     return 64 * ULP * (1 + (1 + 2 * reach * z) / z**2) + 32 * ULP * reach**2
-
-
-def _log_ratios(x: Floats, z: float) -> Floats:
-    return (2 * x - 1) / (2 * z * z)
 
 
 def _to_ends(upper: Floats, lower: Floats) -> Floats:

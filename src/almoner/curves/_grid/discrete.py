@@ -21,16 +21,14 @@ from functools import lru_cache
 from math import asinh, fsum, inf, log, nextafter
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtri
 
 from almoner.curves._grid import known_pairs
-from almoner.curves._grid.connect_the_dots import ULP
+from almoner.curves._grid.connect_the_dots import ULP, Floats
 from almoner.mechanisms import DominatingPair, Mechanism, Paired
 
 __all__ = ["Direction", "coarse", "directions", "failure", "largest_loss", "mu", "renyi", "rho", "without_failures"]
 
-Floats = NDArray[np.float64]
 
 SMALLEST = 1e-290  # a smaller probability counts as none
 LARGEST_LOSS = 500.0  # a larger loss counts as infinite
@@ -193,8 +191,10 @@ def _mu(one: Direction) -> float:
     missing = 1 - fsum(q.tolist())
     if missing > 2 * ROUNDING + 2 * one.error:  # Q has an outcome that P does not have
         return inf
-    low_p, high_p = _sums(p)
-    low_q, high_q = _sums(q)
+    (low_p, low_q), (high_p, high_q) = (
+        [np.cumsum(each)[:-1] for each in (p, q)],  # sums of the first 1, 2, ..., k - 1 masses, and of the others
+        [np.cumsum(each[::-1])[::-1][1:] for each in (p, q)],
+    )
     low_q = low_q + max(missing, 0.0)
     if not len(low_p):
         return 1e-12
@@ -205,16 +205,8 @@ def _mu(one: Direction) -> float:
     return nextafter(max(0.0, float((one_way + other + 1e-12 * (1 + np.abs(one_way) + np.abs(other))).max())), inf)
 
 
-def _sums(masses: Floats) -> tuple[Floats, Floats]:
-    """Sums of the first 1, 2, ..., k - 1 masses, and of the others."""
-    return np.cumsum(masses)[:-1], np.cumsum(masses[::-1])[::-1][1:]
-
-
 def coarse(one: Direction, most: int) -> Direction:
-    """Put a law on at most so many points, pessimistically: a mass between two of them is divided among both.
-
-    The points lie closer together in the middle, where most of the mass is.
-    """
+    """Put a law on at most so many points, denser in the middle, pessimistically: a mass between two goes to both."""
     if len(one.losses) <= most:
         return one
     mean = float(one.masses @ one.losses)

@@ -10,53 +10,37 @@ from functools import lru_cache
 from math import exp, sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 
 from almoner import mechanisms
+from almoner.curves._grid.connect_the_dots import ULP, Floats
 from almoner.curves._grid.laws import Law as Points
 from almoner.curves._grid.laws import law as discrete_law
 from almoner.errors import Unsupported
 
 __all__ = ["MOST_PLACES", "Law", "change", "laws", "spread"]
 
-Floats = NDArray[np.float64]
-
-_ULP = 2.0**-52
 MOST_PLACES = 2**22  # places on either side of 0; larger losses count as infinite, and lower ones are moved up
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Law:
-    """One direction of one round, on the grid. Every field is public.
+    """One direction of one round, on the grid. Every field is public."""
 
-    Attributes:
-        first: the place of the least loss.
-        weights: (k,) >= 0; they add up to one.
-        leak: mass whose loss is infinite, rounded up.
-        error: every weight is at least the true one divided by one plus this.
-    """
-
-    first: int
-    weights: Floats
-    leak: float
-    error: float
+    first: int  # the place of the least loss
+    weights: Floats  # (k,) >= 0; they add up to one
+    leak: float  # mass whose loss is infinite, rounded up
+    error: float  # every weight is at least the true one divided by one plus this
 
 
 @lru_cache(maxsize=256)
 def laws(mechanism: mechanisms.Mechanism, step: float, cut: float) -> tuple[Law, Law]:
-    """The laws of one round in the directions "remove" and "add".
+    """The laws of one round in the directions "remove" and "add"; Unsupported where none is known, or losses infinite.
 
-    Args:
-        mechanism: public; one round (no Repeated, no Composed).
-        step: public, > 0; nats.
-        cut: public, > 0; the largest losses count as infinite up to this mass, and the least ones are made larger.
+    Up to the mass ``cut`` (> 0) the largest losses count as infinite, and the least ones are made larger.
 
     Guarantee: in each direction the law, its weights times (1 + error), dominates the round, for every two neighbouring
         data sets (an approximate mechanism's own delta is in the leak).
     Source: docs/proofs/planned-filter.md, section 4; theory 7.2.
-
-    Raises:
-        Unsupported: no privacy loss distribution is known for this mechanism, or its losses count as infinite.
     """
     both = discrete_law(mechanism, fine=True, points=True)
     if both is None:
@@ -86,22 +70,18 @@ def _on_grid(points: Points, step: float, cut: float) -> Law:
     np.add.at(weights, place, masses * (1 - upper))
     np.add.at(weights, place + 1, masses * upper)
     weights /= weights.sum()
-    return Law(int(low[0]), weights, leak * (1 + error), error + (64 + len(losses) + 2.0**13) * _ULP)
+    return Law(int(low[0]), weights, leak * (1 + error), error + (64 + len(losses) + 2.0**13) * ULP)
 
 
 def change(step: float, share: float = 1.0) -> tuple[Law, Law]:
     """The smallest round there is on the grid: randomised response with losses of one step either way.
 
-    Args:
-        step: public, > 0; nats.
-        share: public, in (0, 1]; the probability with which it runs at all, known to everybody.
-
     Guarantee: both directions have the same law, which dominates randomised response with epsilon = step that runs
-        with this probability.
+        with the probability ``share``, known to everybody.
     Source: theory 2.3.
     """
     truth = 1 / (1 + exp(-step))
-    law = Law(-1, np.array([share * (1 - truth), 1 - share, share * truth]), 0.0, 8 * _ULP)
+    law = Law(-1, np.array([share * (1 - truth), 1 - share, share * truth]), 0.0, 8 * ULP)
     return law, law
 
 

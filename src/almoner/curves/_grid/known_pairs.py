@@ -12,18 +12,16 @@ from fractions import Fraction
 from math import asinh, ceil, exp, expm1, floor, log, sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betainc, ndtr
 
 from almoner import mechanisms
 from almoner.curves._grid import mixtures
-from almoner.curves._grid.connect_the_dots import ULP
+from almoner.curves._grid.connect_the_dots import ULP, Floats
 from almoner.curves._grid.mixtures import UP, Outcomes, reveals_all
 from almoner.errors import Unsupported
 
 __all__ = ["outcomes"]
 
-Floats = NDArray[np.float64]
 Ratios = tuple[Floats, Floats, float]  # ratios, their masses under Q, and a bound on the errors of both
 
 LATTICE_REACH = 37.0  # deviations of discrete noise on either side: less than 1e-290 is left outside
@@ -39,18 +37,11 @@ _CLOSE = 1 + 1e-9  # a sensitivity that is so close below a whole number is one
 
 
 def outcomes(mechanism: mechanisms.Mechanism, *, lower: bool) -> Outcomes:
-    """The pair of a mechanism that is no list of outcomes itself.
-
-    Args:
-        mechanism: public.
-        lower: a better pair in place of a worse one.
+    """The pair of a mechanism that is no list of outcomes itself; Unsupported where none is known, or no better one.
 
     Guarantee: the pair, within the relative error returned, dominates the mechanism (with lower, the pair of the proof
         dominates it) at every real epsilon, in both orders.
     Source: docs/proofs/further-pairs.md.
-
-    Raises:
-        Unsupported: no pair is known, or with lower, no better one.
     """
     match mechanism:
         case mechanisms.DiscreteGaussian():

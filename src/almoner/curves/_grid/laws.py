@@ -21,18 +21,16 @@ from functools import lru_cache
 from math import fsum, inf, log
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from almoner import mechanisms
 from almoner.curves._grid import connect_the_dots as dots
 from almoner.curves._grid import discrete, mixtures
-from almoner.curves._grid.connect_the_dots import ULP
+from almoner.curves._grid.connect_the_dots import ULP, Floats
 from almoner.errors import Unsupported
 
 __all__ = ["Law", "Normal", "law", "tilted"]
 
-Floats = NDArray[np.float64]
 
 SMALLEST_NOISE = 0.02  # relative noise; the loss of a smaller one counts as infinite
 LARGEST_NOISE = 1e100  # a larger one counts as this in a worse law, and has no better law
@@ -47,21 +45,17 @@ SMALLEST_MASS = 1e-290  # smallest mass of a tilted law
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Law:
-    """A privacy loss with finitely many values, seen in one direction. Every field is public.
-
-    The masses add up to one; the ceiling comes besides. Symbols as in the module's table. ``loss_errors`` bounds the
-    error of each loss where a bound below ``error`` is known: (k,), or None.
-    """
+    """A privacy loss with finitely many values, seen in one direction; symbols as in the module's table. Public."""
 
     losses: Floats
-    masses: Floats
+    masses: Floats  # they add up to one; the ceiling comes besides
     ceiling: float
     error: float
     mean: float
     variance: float
     tilt: float = 0.0
     scale: float = 0.0
-    loss_errors: Floats | None = None
+    loss_errors: Floats | None = None  # bound on the error of each loss, where one below ``error`` is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +131,10 @@ def _both_directions(
     return remove, _normalised(-losses, q, ceilings[1], error, loss_errors)
 
 
-def _edges(z: float, parts: int) -> Floats:
-    width = min(CELL_WIDTH * z, z * z / 2) / parts
-    count = int(np.ceil((1 + 2 * REACH * z) / width))
-    return mixtures.irregular(-REACH * z, 1 + REACH * z, count)
-
-
 def _sampled_gaussian(z: float, rate: float, lower: bool, parts: int) -> tuple[Law, Law]:
     """(1-q) N(0, z²) + q N(1, z²) against N(0, z²); theory 2.6."""
-    edges = _edges(z, parts)
+    width = min(CELL_WIDTH * z, z * z / 2) / parts
+    edges = mixtures.irregular(-REACH * z, 1 + REACH * z, int(np.ceil((1 + 2 * REACH * z) / width)))
     pair = dots.gaussian_merged(edges, z) if lower else dots.gaussian(edges, z)
     losses, p, q, ceilings = dots.sampled_losses(pair.log_ratios, rate), pair.p, pair.q, (0.0, 0.0)
     if not lower:  # both tails stay on the outermost edges; losses beyond these are the ceilings
@@ -198,11 +187,7 @@ def law(
 ) -> tuple[Law | Normal, Law | Normal] | None:
     """The losses of one round in the directions "remove" and "add"; None where the loss counts as infinite.
 
-    Args:
-        mechanism: public.
-        lower: a better law instead of a worse one.
-        fine: with more values, nearer to the truth: for few rounds.
-        points: a Gaussian round has points too, not a normal loss.
+    A fine law has more values, for few rounds; with points a Gaussian round has some too, and not a normal loss.
 
     Guarantee: every composition of the pairs returned has, at every epsilon, a delta not below (with lower, not
         above) that of the true rounds, once error and ceiling are charged as in docs/proofs/losses.md, section 1.

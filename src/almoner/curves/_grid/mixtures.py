@@ -15,16 +15,14 @@ from collections.abc import Iterator, Sequence
 from math import pi, sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betainc, betaln, logsumexp, ndtr, xlog1py, xlogy
 
 from almoner import mechanisms
-from almoner.curves._grid.connect_the_dots import NODES, ULP, WEIGHTS
+from almoner.curves._grid.connect_the_dots import NODES, ULP, WEIGHTS, Floats
 from almoner.errors import Unsupported
 
 __all__ = ["UP", "Outcomes", "cells", "irregular", "outcomes", "reveals_all", "still"]
 
-Floats = NDArray[np.float64]
 Mixture = tuple[Floats, Floats]  # weights and moves
 Outcomes = tuple[Floats, Floats, float]  # probabilities under P and Q, and a bound on their relative errors
 

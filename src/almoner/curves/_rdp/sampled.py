@@ -16,11 +16,11 @@ from functools import cache, lru_cache
 from math import floor, inf, lgamma, log, log1p, sqrt
 
 import numpy as np
-from numpy.typing import NDArray
+
+from almoner.curves._grid.connect_the_dots import Floats
 
 __all__ = ["add", "remove"]
 
-Floats = NDArray[np.float64]
 
 _LARGEST_SUM = 2**14  # whole orders up to here by their sum; above, Minkowski's inequality
 _LARGEST_GRID = 2**20  # points of the quadrature; above, Minkowski's inequality

@@ -15,14 +15,13 @@ from functools import lru_cache
 from math import expm1, inf, log
 
 import numpy as np
-from numpy.typing import NDArray
 
 from almoner._search import edge
+from almoner.curves._grid.connect_the_dots import Floats
 from almoner.mechanisms import BestOf, Mechanism, repeated
 
 __all__ = ["log_mean", "log_ratio", "only", "probabilities", "renyi", "span"]
 
-Floats = NDArray[np.float64]
 
 _ROUND_UP = 1 + 1e-9
 _TINY = 1e-12
@@ -76,13 +75,7 @@ def probabilities(runs: float, shape: float) -> Iterator[float]:
 def renyi(best: BestOf, curve: Floats, orders: Floats) -> Floats:
     """The Rényi values of the best run.
 
-    Args:
-        best: the law of the number of runs, with any mechanism.
-        curve: (m,) the values of one run at the orders, rounded up, the larger of both directions.
-        orders: (m,) increasing, > 1.
-
-    Returns:
-        (m,) rounded up; inf where no finite value is known.
+    The orders (m,) increase; the curve (m,) is of one run, rounded up, the larger of both directions.
 
     Guarantee: in both directions, the divergence of the best run at every order is at most the value.
     Source: docs/proofs/tuning.md, Theorem 2; Papernot & Steinke (2022), Theorems 2 and 6 (the second corrected).

@@ -27,31 +27,15 @@ from almoner._units import FAILURE, MEASURE, RANGE, Units, up
 from almoner.curves import _pairs, gaussian
 from almoner.curves._residue._certificate import LARGEST_SHARE, certified, gaps
 
-__all__ = [
-    "LEAST_NORM",
-    "LEAST_SLACK",
-    "PER_OCTAVE",
-    "Table",
-    "cost",
-    "cost_at",
-    "grid",
-    "ladder",
-    "level",
-    "needs_no_slack",
-    "size",
-    "table",
-]
+__all__ = ["Table", "cost", "cost_at", "grid", "ladder", "level", "needs_no_slack", "size", "table"]
 
-PER_OCTAVE = 8
-"""Grid points of b squared between one power of two and the next."""
-
+PER_OCTAVE = 8  # grid points of b squared between one power of two and the next
 HIGHEST_SQUARE = MEASURE << 12  # units of b squared; with more left, the costs at this point are valid
 SEARCH_PRECISION = 1e-4  # relative: how near to the least cost a search comes
 TABLE_OCTAVES = 7  # octaves of b squared in a table for people; the last part in 128 stays unspent
 TABLE_WASTE = 0.005  # largest overpayment between two levels of a table, relative to the budget
 LEAST_NORM = 1e-60  # least norm of a table: mechanisms refuse smaller sensitivities
-LEAST_SLACK = FAILURE // 10**20
-"""Least slack of a round in units of FAILURE, where there is that much: with less, rounding is dear."""
+LEAST_SLACK = FAILURE // 10**20  # of a round, where there is that much: with less, rounding is dear
 
 
 def grid(level: int) -> int:
@@ -69,15 +53,9 @@ def level(square: int) -> int:
 
 
 def cost(mechanism: mechanisms.Mechanism, *, square: int, slack: int) -> Units:
-    """Price one round for an account with ``square`` left.
+    """Price one round for an account with ``square`` left, in units of b squared, rounded up; inf if it does not fit.
 
-    Args:
-        mechanism: one round (no Repeated, no Composed); its own failure probability (theory 2.4) is not in the cost.
-        square: public, >= 0; units of b squared.
-        slack: public, > 0; units of FAILURE, paid from delta each round. A Gaussian mechanism needs none.
-
-    Returns:
-        Units of b squared, rounded up; inf if the round does not fit.
+    Its own failure probability (theory 2.4) is not in the cost. The slack, in units of FAILURE, is paid from delta.
 
     Guarantee: the cost is valid at this b, for every neighbouring pair of data sets in both directions.
     Source: theory.md statement 4.8; docs/proofs/residue-filter.md, sections 2 to 6.
@@ -125,14 +103,11 @@ def cost_at(mechanism: mechanisms.Mechanism, level: int, slack: int) -> Units:
 @lru_cache(maxsize=2**10)
 def size(mechanism: mechanisms.Mechanism) -> float:
     """The mean square of the privacy loss of one round: about what it costs while much is left. No bound."""
-    return _mean_square(_pairs_of(mechanism, 1e-12))
+    return max(float(pair.masses @ pair.losses**2) for pair in _pairs_of(mechanism, 1e-12))
 
 
 def ladder(slack: int) -> int:
-    """The largest of 1, 2 or 5 times a power of ten that is at most the slack, and at least 1; units of FAILURE.
-
-    Few different slacks mean few tables.
-    """
+    """The largest of 1, 2 or 5 times a power of ten that is at most the slack, at least 1: few slacks, few tables."""
     units = max(1, slack)
     ten: int = 10 ** (len(str(units)) - 1)
     return ten if units < 2 * ten else 2 * ten if units < 5 * ten else 5 * ten
@@ -141,10 +116,6 @@ def ladder(slack: int) -> int:
 @lru_cache(maxsize=64)
 def _pairs_of(mechanism: mechanisms.Mechanism, slack: float) -> tuple[_pairs.Pair, ...]:
     return _pairs.of(mechanism, cut=slack / 20)
-
-
-def _mean_square(rounds: tuple[_pairs.Pair, ...]) -> float:
-    return max(float(pair.masses @ pair.losses**2) for pair in rounds)
 
 
 def _least_certified(rounds: tuple[_pairs.Pair, ...], square: float, slack: float) -> float:
@@ -166,10 +137,7 @@ def _least_certified(rounds: tuple[_pairs.Pair, ...], square: float, slack: floa
 
 
 def _least(gaps_at: Callable[[float], NDArray[np.float64]], guess: float, least: float, most: float) -> float:
-    """About the least cost in [least, most] at which no gap is negative; inf where one is at ``most``. No proof.
-
-    The secant method for all points at once, between a cost that is too small and one that is not.
-    """
+    """About the least cost in [least, most] with no negative gap, by secants at all points; inf if there is none."""
     low, high, cost = least, inf, min(guess or most, most)
     gap = gaps_at(cost)
     if cost == least and gap.min() >= 0:
@@ -204,18 +172,13 @@ def _secant(before: float, at_before: NDArray[np.float64], cost: float, gap: NDA
 class Table:
     """Costs for many people at once, each with a norm and a b squared of their own. Every field is public.
 
-    Attributes:
-        norms: (k,) increasing, the first is 0. A norm is rounded up to the next; one above the last does not fit. If a
-            mechanism has no sensitivity: 0 and 1, for taking part or not.
-        squares: (j,) int64, increasing; units of b squared, what is left is rounded down to the next below.
-        units: (k, j) int64; the cost, at most the column's b squared, or RANGE where the round does not fit.
-        slacks: (k,) units of FAILURE that a round takes from delta at each norm.
+    A norm is rounded up to the next; one above the last does not fit. Without a sensitivity: 0 and 1, for taking part.
     """
 
-    norms: NDArray[np.float64]
-    squares: NDArray[np.int64]
-    units: NDArray[np.int64]
-    slacks: tuple[int, ...]
+    norms: NDArray[np.float64]  # (k,) increasing, the first is 0
+    squares: NDArray[np.int64]  # (j,) increasing; what is left of b squared is rounded down to the next below
+    units: NDArray[np.int64]  # (k, j) the cost, at most the column's b squared, or RANGE where the round does not fit
+    slacks: tuple[int, ...]  # (k,) units of FAILURE that a round takes from delta at each norm
 
 
 def table(mechanism: mechanisms.Mechanism, *, most: int, slack: int) -> Table:
@@ -224,14 +187,8 @@ def table(mechanism: mechanisms.Mechanism, *, most: int, slack: int) -> Table:
     Every norm has a slack of its own, fixed here, and costs at least the part of ``most`` that its slack is of
     ``slack``: an account that stays within ``most`` stays within ``slack``, so it holds b squared alone.
 
-    Args:
-        mechanism: one round, public: sampled Gaussian or Laplace; or pure and of bounded range, for taking part or not.
-        most: public, > 0; units of b squared that each person starts with.
-        slack: public, > 0; units of FAILURE that may be taken from delta over the life of an account.
-
-    Returns:
-        A table, built in seconds; costs are remembered. 64 norms down to 1/32 of the sensitivity, 4 % apart
-        where they are above a quarter of it, and 9 % apart below.
+    The mechanism is sampled Gaussian or Laplace; or pure and of bounded range, for taking part or not. There are 64
+    norms down to 1/32 of the sensitivity, 4 % apart where they are above a quarter of it, and 9 % apart below.
 
     Guarantee: every entry is a valid cost, with the slack of its row, for each person whose norm is at most the row's
     and whose b squared is at least the column's; costs that add up to at most ``most`` have slacks that add up to at

@@ -23,19 +23,16 @@ from math import inf, nextafter, pi, sqrt
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import erfcx, ndtr
 
 from almoner import _check
+from almoner.curves._grid.connect_the_dots import Floats
 from almoner.curves._pairs import Pair
 
 __all__ = ["LARGEST_SHARE", "certified", "gaps"]
 
-Floats = NDArray[np.float64]
 
-LARGEST_SHARE = 63 / 64
-"""One round may take at most this part of b squared: b' stays away from 0."""
-
+LARGEST_SHARE = 63 / 64  # one round may take at most this part of b squared: b' stays away from 0
 ULP = 2.0**-52
 FIRST_CELLS = 64  # cells into which [0, end] is cut first
 CUTS = 4  # parts into which a doubtful cell is cut
@@ -54,11 +51,7 @@ class Evaluated(NamedTuple):
 def certified(pair: Pair, *, square: float, cost: float, slack: float) -> bool:
     """True if F(e) <= H(e; b) + slack is proven for all e >= 0, for one ordered pair.
 
-    Args:
-        pair: one ordered dominating pair.
-        square: public, > 0; b squared.
-        cost: public, in [0, 63/64 of b squared]; what is taken off.
-        slack: public, > 0.
+    The square is b squared; the cost, in [0, 63/64 of it], is what is taken off.
 
     Guarantee: True only if the inequality holds for every real e >= 0.
     Source: docs/proofs/residue-filter.md, section 5.
@@ -102,10 +95,7 @@ def _root(square: float, towards: float) -> float:
 
 
 def _gaussian(e: Floats, b: float) -> Evaluated:
-    """H(e; b).
-
-    With v = e/b - b/2: H = ndtr(-v) - A and H' = -A with A = exp(e) ndtr(-v - b).
-    """
+    """H(e; b): with v = e/b - b/2, H = ndtr(-v) - A and H' = -A with A = exp(e) ndtr(-v - b)."""
     v = e / b - b / 2
     w = v + b
     tail = ndtr(-v)

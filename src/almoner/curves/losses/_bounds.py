@@ -24,14 +24,13 @@ from scipy.special import ndtri
 
 from almoner import _check, mechanisms
 from almoner._arrays import Array, Library
-from almoner.curves._grid.connect_the_dots import ULP
+from almoner.curves._grid.connect_the_dots import ULP, Floats
 from almoner.curves._grid.laws import law
 from almoner.curves.losses._groups import SUM_BLOCK, Group, groups
 from almoner.curves.losses._windows import on, shifted, tilts_at_delta, tilts_at_epsilons, to_host
 
 __all__ = ["deltas", "epsilons"]
 
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 FIRST_POINTS = 64  # epsilons that a search looks at first
@@ -100,7 +99,7 @@ def _product(series: Array, matrix: Floats, xp: Library) -> Floats:
 
 def _series_at(group: Group, u: Floats, people: NDArray[np.int64], xp: Library) -> Floats:
     """The series of some people, each at a u of their own."""
-    width, tilt, series = group.half_width, group.tilt, group.series
+    width, tilt, series = group.window.half_width, group.window.tilt, group.series
     if len(people) < series.shape[0]:
         series = xp.take(series, xp.asarray(people, device=device(series)), axis=0)
     k = np.arange(1.0, group.count + 1)
@@ -122,7 +121,7 @@ def _series_at(group: Group, u: Floats, people: NDArray[np.int64], xp: Library) 
 
 def _factor(group: Group, height: Floats, u: Floats, lower: bool = False) -> Floats:
     """exp(height - tilt u); upper bounds do not fall below exp(-600)."""
-    exponent = np.clip(height - group.tilt * u, None if lower else -LARGEST_EXPONENT, LARGEST_EXPONENT)
+    exponent = np.clip(height - group.window.tilt * u, None if lower else -LARGEST_EXPONENT, LARGEST_EXPONENT)
     return np.asarray(np.exp(exponent))
 
 
@@ -136,7 +135,7 @@ def _value(group: Group, u: Floats, people: NDArray[np.int64], lower: bool, xp: 
 def _table(group: Group, points: Floats, lower: bool, xp: Library) -> Floats:
     """(m, points) the same for all people at the same points."""
     error = -group.error if lower else group.error
-    constant, coefficients = _coefficients(points, group.tilt, group.half_width, group.count)
+    constant, coefficients = _coefficients(points, group.window.tilt, group.window.half_width, group.count)
     sums = np.maximum(_product(group.series, coefficients.T.copy(), xp) + constant + error[:, None], 0.0)
     return _factor(group, group.height[:, None], points, lower) * sums
 
@@ -155,8 +154,8 @@ class _Brackets:
 
 
 def _brackets(group: Group, target: Floats, lower: bool, xp: Library) -> _Brackets:
-    first = -min(group.half_width, max(0.0, float(group.centre.max())) + 1e-9)
-    points = np.linspace(first, group.half_width, FIRST_POINTS)
+    first = -min(group.window.half_width, max(0.0, float(group.centre.max())) + 1e-9)
+    points = np.linspace(first, group.window.half_width, FIRST_POINTS)
     table = _table(group, points, lower, xp)
     fits: Mask = np.asarray(table <= target[:, None])
     people = np.arange(len(target))
@@ -273,7 +272,7 @@ def _epsilon(group: Group, delta: float, lower: bool, xp: Library) -> tuple[Floa
     u = np.where(epsilon < np.inf, epsilon, 0.0) - group.centre
     with np.errstate(over="ignore"):
         looseness = _factor(group, group.height, u) * group.looseness / delta
-    seen = ((looseness > LOOSE) | (u < -0.999 * group.half_width)) & (epsilon > 0) | (epsilon == np.inf)
+    seen = ((looseness > LOOSE) | (u < -0.999 * group.window.half_width)) & (epsilon > 0) | (epsilon == np.inf)
     return np.maximum(epsilon - _hidden_by_blur(group.window.blur, delta), 0.0) if lower else epsilon, seen
 
 
@@ -325,14 +324,13 @@ def _try_tilt(
 
 
 def _delta(group: Group, epsilon: float, xp: Library) -> tuple[Floats, Floats]:
-    """Certified delta of one direction, and about how far it may be above the truth.
-
-    Outside the window only what is monotone is used.
-    """
+    """Certified delta of one direction, and about how far it may be above the truth; outside the window by monotony."""
     u = epsilon - group.centre
-    inside = np.clip(u, -group.half_width, group.half_width)  # to the right of the window delta only falls
+    inside = np.clip(
+        u, -group.window.half_width, group.window.half_width
+    )  # to the right of the window delta only falls
     value = _value(group, inside, np.arange(len(u)), False, xp) + group.ceiling
     looseness = _factor(group, group.height, inside) * group.looseness
-    reached = u >= -group.half_width
+    reached = u >= -group.window.half_width
     bound = np.minimum(value / group.shrink * (1 + 8 * ULP), 1.0)
     return np.where(reached, bound, 1.0), np.where(reached, looseness, 1.0)

@@ -26,10 +26,9 @@ from math import log, pi
 
 import numpy as np
 from array_api_compat import device, to_device
-from numpy.typing import NDArray
 
 from almoner._arrays import Array, Library
-from almoner.curves._grid.connect_the_dots import ULP
+from almoner.curves._grid.connect_the_dots import ULP, Floats
 from almoner.curves.losses._spectra import TILTS, columns, frequency_counts
 from almoner.curves.losses._windows import (
     Direction,
@@ -48,20 +47,16 @@ from almoner.curves.losses._windows import (
 
 __all__ = ["SUM_BLOCK", "Group", "groups"]
 
-Floats = NDArray[np.float64]
 
-SUM_BLOCK = 1024
-"""Terms of a sum over frequencies that are added up at once."""
-
+SUM_BLOCK = 1024  # terms of a sum over frequencies that are added up at once
 SERIES_ENTRIES = 2**24  # most numbers in one group's series
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """People who share a window and a number of frequencies, in one direction, with their error terms.
+    """People who share a window and a number of frequencies, in one direction, with their error terms: private.
 
-    The arrays (m,) are private. For lower bounds the signs are turned: centre and height are rounded down, the
-    ceiling is 0.
+    For lower bounds the signs are turned: centre and height are rounded down, the ceiling is 0.
     """
 
     series: Array  # (m, 2K) real and imaginary parts of their characteristic functions
@@ -73,14 +68,6 @@ class Group:
     looseness: Floats  # (m,) about how far series + error may be above the truth
     window: Window
     count: int  # K
-
-    @property
-    def tilt(self) -> float:
-        return self.window.tilt
-
-    @property
-    def half_width(self) -> float:
-        return self.window.half_width
 
 
 def groups(
@@ -96,16 +83,9 @@ def groups(
 ) -> Iterator[tuple[Integers, tuple[Group, Group]]]:
     """People's rows, in groups of similar spread; both directions of each group.
 
-    Args:
-        counts: (n, j) whole numbers >= 0, private.
-        rounds: (j,) public, of finite loss.
-        tilts: (m,) each person's, 0 or one of TILTS.
-        delta: public: what the windows of tilt 0 are sized for.
-        lower: for lower bounds.
-        people: (m,) rows with any round at all.
-        xp: the counts' array library.
-        retry: under a tilt, smaller error terms that take longer: for people most of whose losses are far below their
-            epsilon.
+    People (m,) are rows of the counts (n, j) with any round at all, tilts (m,) theirs, 0 or one of TILTS. Windows of
+    tilt 0 are sized for delta. Retry: under a tilt, smaller error terms that take longer, for people most of whose
+    losses are far below their epsilon.
     """
     for tilt in np.unique(tilts).tolist():
         alike = people[tilts == tilt]
@@ -206,10 +186,7 @@ def _series(rows: Array, logarithms: Floats, window: Window, count: int, xp: Lib
 
 
 def _logarithms(direction: Direction, window: Window, count: int, most: Floats) -> tuple[Floats, float]:
-    """(j, 2K) real and imaginary parts of the logarithms, and a bound for all rounding in a person's series.
-
-    ``most`` (j,) is the largest count of each kind of round in the group.
-    """
+    """(j, 2K) real and imaginary parts of the logarithms, and a bound for all rounding in series of ``most`` rounds."""
     parts = [columns(each, window.half_width, count) for each in direction.laws]
     real, imaginary = np.asarray([p.real for p in parts]), np.asarray([p.imaginary for p in parts])
     error, lost = np.asarray([p.error for p in parts]), np.maximum(-real, 1e-300)

@@ -18,21 +18,15 @@ from functools import lru_cache
 from math import pi
 
 import numpy as np
-from numpy.typing import NDArray
 
-from almoner.curves._grid.connect_the_dots import ULP
+from almoner.curves._grid.connect_the_dots import ULP, Floats
 from almoner.curves._grid.laws import Law, Normal
 
 __all__ = ["BLUR", "TILTS", "Columns", "columns", "decay", "frequency_counts", "log_moments"]
 
-Floats = NDArray[np.float64]
 
-TILTS: Floats = 2.0 ** np.arange(-4, 16.5, 0.5)
-"""Chernoff tilts, at which moment generating functions are known."""
-
-BLUR = 9.0
-"""Strength of the blur: the characteristic function of its noise at the cap is exp(-BLUR**2 / 2)."""
-
+TILTS: Floats = 2.0 ** np.arange(-4, 16.5, 0.5)  # Chernoff's, at which moment generating functions are known
+BLUR = 9.0  # strength of the blur: the characteristic function of its noise at the cap is exp(-BLUR**2 / 2)
 LOG_FLOOR = -700.0  # no logarithm is below it
 ONE_THREAD = 2**18  # a matrix product of fewer multiplications runs on one thread
 COLUMNS_AT_ONCE = 2**13  # frequencies worked out together
@@ -88,10 +82,7 @@ def _logarithm(short: Floats, odd: Floats) -> tuple[Floats, Floats]:
 
 
 def _product(left: Floats, right: Floats) -> Floats:
-    """Left @ right.T, summed in blocks of 32 to 256, which keeps the rounding small.
-
-    The blocks are so small that the library does not wake its threads for them: they would cost more than they save.
-    """
+    """Left @ right.T, in blocks of 32 to 256: the rounding is small, and no threads are woken, which cost more."""
     total = np.zeros((len(left), len(right)))
     block = min(max(ONE_THREAD // (len(left) * len(right)), 32), 256)
     for start in range(0, left.shape[1], block):
@@ -162,13 +153,10 @@ def _columns(law: Law | Normal, width: float, count: int) -> Columns:
         return Columns(real, np.zeros(count), -8 * ULP * real * np.exp(real))
     # low frequencies, where sin y - y is accurate, apart from the others
     low_end = int(min(max(1 / max(theta * law.variance**0.5, 1e-300) - 1, 1), count + 1))
-    edges = [1, low_end] if low_end > 1 else [1]
-    edges += [*range(low_end + COLUMNS_AT_ONCE, count + 1, COLUMNS_AT_ONCE), count + 1]
+    edges = [1, low_end, *range(low_end + COLUMNS_AT_ONCE, count + 1, COLUMNS_AT_ONCE), count + 1]
     parts = [_range(law, theta, low, high) for low, high in itertools.pairwise(edges) if low < high]
     return Columns(
-        np.concatenate([p.real for p in parts]),
-        np.concatenate([p.imaginary for p in parts]),
-        np.concatenate([p.error for p in parts]),
+        *(np.concatenate(each) for each in zip(*((p.real, p.imaginary, p.error) for p in parts), strict=True))
     )
 
 

@@ -20,7 +20,7 @@ from scipy.special import exp1
 
 from almoner import mechanisms
 from almoner._arrays import Array, Library
-from almoner.curves._grid.connect_the_dots import ULP
+from almoner.curves._grid.connect_the_dots import ULP, Floats
 from almoner.curves._grid.laws import Law, Normal, law, tilted
 from almoner.curves.losses._spectra import BLUR, TILTS, decay, frequency_counts, log_moments
 
@@ -41,7 +41,6 @@ __all__ = [
     "tolerance",
 ]
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Rounds = Sequence[mechanisms.Mechanism]
 
@@ -187,12 +186,7 @@ def tilts_at_epsilons(counts: Array, rounds: Rounds, epsilons: Floats, people: I
 
 
 def placed(
-    counts: Array,
-    both: tuple[Direction, Direction],
-    tolerance: float,
-    lower: bool,
-    people: Integers,
-    xp: Library,
+    counts: Array, both: tuple[Direction, Direction], tolerance: float, lower: bool, people: Integers, xp: Library
 ) -> Placement:
     """Windows beyond either end of which at most the tolerance lies, by Chernoff's bound at the best tilt."""
     moments = np.concatenate([both[0].up, both[0].down, both[1].up, both[1].down], axis=1)

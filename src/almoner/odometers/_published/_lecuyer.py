@@ -54,34 +54,26 @@ class DoublingFilters(Boundary):
 class Lecuyer(Odometer):
     """For any mechanism with a Rényi curve. For comparison: ``odometers.Renyi`` is smaller everywhere.
 
-    ``epsilon()`` promises: with probability at least 1 - delta, the realised loss is at no time above the bound of its
-    time. ``ex_post_epsilon()`` is the same number: the pathwise promise implies the ex-post one. Neither says that
-    "the run is (bound, delta)-DP".
+    Promises the same as ``Mixture``: ``epsilon()`` pathwise, ``ex_post_epsilon()`` the same number.
 
     Args:
         delta: failure probability, in (0, 1).
         orders: Rényi orders, each > 1; by default those of the paper's section 4.5.
         first: size of the first filter as a share of log(2 |A| / delta) / lam: 1 in the paper, a quarter in the code
             that came with it.
-        sum_delta: the part of delta kept for rounds with a delta of their own; by default half if the first mechanism
-            charged may fail, otherwise a thousandth.
+        sum_delta: as of ``odometers.Renyi``.
 
     >>> odometer = Lecuyer(delta=1e-5)
     >>> odometer.charge(mechanisms.Repeated(mechanisms.Gaussian(sigma=20.0), 400))
     >>> round(odometer.epsilon(), 3)
     6.338
 
-    Guarantee: the pathwise promise above.
+    Guarantee: the pathwise promise of ``Mixture``.
     Source: theory 6.4; Lécuyer (2021), Theorem 2.
     """
 
     def __init__(
-        self,
-        *,
-        delta: float,
-        orders: tuple[float, ...] = _ORDERS,
-        first: float = 1.0,
-        sum_delta: float | None = None,
+        self, *, delta: float, orders: tuple[float, ...] = _ORDERS, first: float = 1.0, sum_delta: float | None = None
     ) -> None:
         for order in orders:
             _check.between(1, np.inf, order=order)

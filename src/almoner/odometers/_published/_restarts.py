@@ -32,12 +32,9 @@ __all__ = ["FeldmanZrnic", "GaussianRestarts"]
 
 @dataclass(frozen=True, kw_only=True)
 class FiltersInARow(PersonBound):
-    """Totals: filters opened, and units used of the last one.
+    """Totals: filters opened, and units used of the last one."""
 
-    Attributes (public): sizes, the units that the filters hold in turn; the last is that of all later ones.
-    """
-
-    sizes: tuple[int, ...]
+    sizes: tuple[int, ...]  # units that the filters hold in turn; the last is that of all later ones
     person_ex_post: ClassVar[bool] = False
     person_repeats: ClassVar[bool] = False
 
@@ -65,10 +62,7 @@ class FiltersInARow(PersonBound):
         return opened, used
 
     def _several(self, leaf: mechanisms.Mechanism, count: int, opened: int, used: int) -> tuple[int, int]:
-        """The totals after count equal rounds: each goes into the open filter if it fits, else into a new one.
-
-        Filters that are too small for a round stay empty, and count as opened.
-        """
+        """The totals after count equal rounds; filters that are too small for one stay empty, and count as opened."""
         cost, open_size = self.price(leaf)[0], self.size_of(opened) if opened else 0
         largest = max(open_size - used, *self.sizes[opened:], self.sizes[-1])
         if cost > largest:
@@ -101,15 +95,11 @@ class FiltersInARow(PersonBound):
         return opened + more, (count - (more - 1) * each) * units
 
     @property
-    def size(self) -> int:
+    def person_size(self) -> int:
         """Where all filters have one size: that."""
         if len(self.sizes) > 1:
             raise Unsupported("accounts per person need restarts of one size")
         return self.sizes[0]
-
-    @property
-    def person_size(self) -> int:
-        return self.size
 
     @property
     def person_columns(self) -> int:
@@ -120,7 +110,7 @@ class FiltersInARow(PersonBound):
 
     def person_after(self, totals: Array, cost: Array, known: Mask, xp: Library) -> Array:
         """Algorithm 6; a cost above the size counts as infinite."""
-        opened, used, cost, size = totals[:, 0], totals[:, 1], cost[:, 0], self.size
+        opened, used, cost, size = totals[:, 0], totals[:, 1], cost[:, 0], self.person_size
         fits = (opened > 0) & (used + xp.where(cost < size, cost, size) <= size)
         lost = ~known | (cost > size) | (opened >= MOST)
         used = xp.where(cost == 0, used, xp.where(fits, used + cost, cost))
@@ -166,12 +156,7 @@ class Restarts(Account[FiltersInARow]):
             self._count += mechanisms.rounds(mechanism)
 
     def check(self, mechanism: mechanisms.Mechanism) -> None:
-        """Raise what ``charge`` would raise for a mechanism; nothing is counted.
-
-        Raises:
-            BudgetExceeded: one round costs more than a filter holds.
-            Unsupported: no theorem gives this mechanism a cost here.
-        """
+        """Raise what ``charge`` would raise for a mechanism; nothing is counted."""
         with self._lock:
             self._notion.after(self._totals, mechanism)
 
@@ -259,8 +244,7 @@ class FeldmanZrnic(Restarts):
 
         A filter of m rounds at the largest cost r leaves less than r of itself unused, and the open one counts whole.
         So the odometer of a person who pays s in all stands at no more than s m / (m - 1) + m r, which is least at
-        m = 1 + sqrt(s / r): one round a filter wastes up to half of what uneven contributions cost, and one filter for
-        the whole plan says nothing before the end.
+        m = 1 + sqrt(s / r).
 
         Args:
             plan: public. All rounds that may be run; the rounds of the largest cost set the size.
@@ -299,22 +283,18 @@ class FeldmanZrnic(Restarts):
 class GaussianRestarts(Restarts):
     """Koskela, Tobaben & Honkela's restarts: Gaussian filters of one size. Gaussian mechanisms only. For comparison.
 
-    ``epsilon()`` promises: for a number K fixed in advance, everything up to the moment at which filter K is full is
-    sqrt(K step)-GDP, and so (epsilon, delta)-DP; of several sizes, their sum takes the place of K step. It promises
-    nothing at a moment chosen from the results, so there is no ex-post bound, and it is not a bound on the realised
-    loss at all times.
+    Promises the same as ``FeldmanZrnic``, with sqrt(K step)-GDP in the place of (alpha, K step)-Rényi-DP.
 
     Args:
         delta: failure probability, in (0, 1).
-        step: the size of every filter, in mu squared; a round that costs more is refused. Or the sizes, fixed in
-            advance, of one filter after the other, the last for all later ones: the steps of B_1, B_2, ....
+        step: the size of every filter, in mu squared, or the sizes, as of ``FeldmanZrnic``: the steps of B_1, B_2, ....
 
     >>> odometer = GaussianRestarts(step=0.25, delta=1e-5)
     >>> odometer.charge(mechanisms.Repeated(mechanisms.Gaussian(sigma=20.0), 400))
     >>> odometer.filters, round(odometer.epsilon(), 3)
     (4, 4.377)
 
-    Guarantee: the promise above, for a number of filters fixed in advance.
+    Guarantee: the promise of ``FeldmanZrnic``, for a number of filters fixed in advance.
     Source: theory 6.2; Koskela, Tobaben & Honkela (2023), appendix C.5.
     """
 

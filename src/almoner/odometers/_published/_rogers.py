@@ -56,9 +56,7 @@ class SquareAndDrift(Boundary):
 class Rogers(Odometer):
     """For pure, approximate and zCDP mechanisms; with constants that we quote and do not vouch for. For comparison.
 
-    ``epsilon()`` promises, according to its authors: with probability at least 1 - delta, the realised loss is at no
-    time above the bound of its time. ``ex_post_epsilon()`` is the same number. Neither says that "the run is
-    (bound, delta)-DP".
+    Promises the same as ``Mixture``, according to its authors.
 
     Args:
         delta: failure probability, in (0, 1/e), the range of the theorem. Half of it is kept for rounds with a delta of
@@ -70,7 +68,7 @@ class Rogers(Odometer):
     >>> round(odometer.epsilon(), 3)
     12.818
 
-    Guarantee: the pathwise promise above, second-hand.
+    Guarantee: the pathwise promise of ``Mixture``, second-hand.
     Source: theory 6.7; Rogers et al. (2016), Theorem 6.5.
     """
 

@@ -74,8 +74,7 @@ class Mixture(Clocked):
     Args:
         delta: failure probability, in (0, 1/2).
         plan: the V, or the mechanism, at whose end the bound should be small.
-        sum_delta: delta'', the part of delta kept for rounds with a delta of their own; infinite once it is used up. By
-            default half if the first mechanism charged may fail, otherwise a thousandth.
+        sum_delta: delta'', as of ``odometers.Renyi``.
 
     >>> odometer = Mixture(delta=1e-6)
     >>> odometer.charge(mechanisms.Repeated(mechanisms.Pure(0.1), 100))
@@ -98,23 +97,20 @@ class Mixture(Clocked):
 class Stitched(Clocked):
     """A stitched boundary in closed form, for pure, approximate and zCDP mechanisms. For comparison.
 
-    ``epsilon()`` promises: with probability at least 1 - delta, the realised loss is at no time above the bound of its
-    time. ``ex_post_epsilon()`` is the same number: the pathwise promise implies the ex-post one. Neither says that
-    "the run is (bound, delta)-DP".
+    Promises the same as ``Mixture``: ``epsilon()`` pathwise, ``ex_post_epsilon()`` the same number.
 
     Args:
         delta: failure probability, in (0, 1).
         start: v0, fixed in advance; by default the V of the first round that costs anything, which is known before
             there is a result (the poster's epsilon_1 squared).
-        sum_delta: delta'', the part of delta kept for rounds with a delta of their own; infinite once it is used up. By
-            default half if the first mechanism charged may fail, otherwise a thousandth.
+        sum_delta: delta'', as of ``odometers.Renyi``.
 
     >>> odometer = Stitched(delta=1e-6)
     >>> odometer.charge(mechanisms.Repeated(mechanisms.Pure(0.1), 1000))
     >>> round(odometer.epsilon(), 3)
     24.504
 
-    Guarantee: the pathwise promise above.
+    Guarantee: the pathwise promise of ``Mixture``.
     Source: theory 6.6; Howard et al. (2021), polynomial stitching with s = 1.4, eta = 2; Whitehouse et al. (2023), with
     the drift V/2 added.
     """
