@@ -54,7 +54,6 @@ _OLD = {train: ("train", OF_TRAIN), tune: ("tune", OF_TUNE), train_images: ("tra
 
 
 def _lines(command: str, others: dict[str, str]) -> dict[str, str]:
-    """The line to write for each option that a command refuses."""
     from almoner.cli._training.settings import as_settings
 
     return as_settings(command, **others)
