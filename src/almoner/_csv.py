@@ -239,17 +239,11 @@ def _parsed(block: bytes, read: Form, wanted: Sequence[str] | None) -> "RecordBa
 
     _check_line_ends(block, read.line_end)
     columns = list(read.names if wanted is None else wanted)
-    options = reader.ConvertOptions(
-        column_types=dict.fromkeys(columns, pyarrow.string()), include_columns=columns, strings_can_be_null=False
-    )
-    table = reader.read_csv(
-        pyarrow.BufferReader(block),
-        read_options=reader.ReadOptions(
-            column_names=list(read.names), use_threads=False, block_size=max(len(block) + 1, 64)
-        ),
-        parse_options=reader.ParseOptions(delimiter=read.delimiter or ","),
-        convert_options=options,
-    )
+    texts, size = dict.fromkeys(columns, pyarrow.string()), max(len(block) + 1, 64)
+    converted = reader.ConvertOptions(column_types=texts, include_columns=columns, strings_can_be_null=False)
+    taken = reader.ReadOptions(column_names=list(read.names), use_threads=False, block_size=size)
+    parsed, source = reader.ParseOptions(delimiter=read.delimiter or ","), pyarrow.BufferReader(block)
+    table = reader.read_csv(source, read_options=taken, parse_options=parsed, convert_options=converted)
     one_row_a_line = len(table) == block.count(b"\n") + (not block.endswith(b"\n"))
     if b'"' in block and not (one_row_a_line and _quotes_are_plain(block, read.delimiter or ",")):
         _check_quotes(block, read.delimiter or ",")

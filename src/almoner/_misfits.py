@@ -24,10 +24,7 @@ _BLANK = "[\\s\u00a0\u202f]*"
 _SIGN = f"{_BLANK}([+-]?{_BLANK}[€$£¥]?|[€$£¥]{_BLANK}[+-]){_BLANK}"
 _DIGITS = "([0-9]+|[0-9]{1,3}([%s '’\u00a0\u202f][0-9]{3})+)(%s[0-9]*)?"
 _END = f"{_BLANK}[€$£¥]?{_BLANK}"
-DECIMALS = {
-    ",": f"^{_SIGN}{_DIGITS % ('.', ',')}{_END}$",
-    ".": f"^{_SIGN}{_DIGITS % (',', '[.]')}{_END}$",
-}
+DECIMALS = {",": f"^{_SIGN}{_DIGITS % ('.', ',')}{_END}$", ".": f"^{_SIGN}{_DIGITS % (',', '[.]')}{_END}$"}
 """Numbers as people write them, by what stands before the decimals, as regular expressions: 1.234,5 and €12,50 with a
 comma; 1,234.5 and €12.50 with a point. Which of the two it is must be declared: 1.234 may be either."""
 

@@ -41,14 +41,7 @@ def fine(units: Totals) -> tuple[Any, ...]:
 
 
 def in_units(notion: Notion, totals: Totals, mechanism: mechanisms.Mechanism, columns: int) -> Totals:
-    """Totals in fine units once each round of a mechanism is charged as in accounts of people.
-
-    Args:
-        notion: with fine units.
-        totals: of the account so far.
-        mechanism: what is charged.
-        columns: how many totals an account of a person holds: the first ones.
-    """
+    """Totals in fine units once each round is charged as in accounts of people, which hold the first ``columns``."""
     for leaf, count in mechanisms.leaves(mechanism).items():
         price = notion.price(leaf)
         price = (*fine(coarse(price[:columns])), *price[columns:])

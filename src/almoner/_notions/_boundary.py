@@ -187,8 +187,7 @@ class Boundary(PersonBound):
         return xp.where(total < MOST, total, MOST)
 
     def person_bound(self, totals: Array, *, delta: float, ex_post: bool, xp: Library) -> Array:
-        costs = xp.astype(totals, xp.float64) * ((1 + 1e-15) / MEASURE)
-        costs = xp.where(totals >= MOST, inf, costs)
+        costs = xp.where(totals >= MOST, inf, xp.astype(totals, xp.float64) * ((1 + 1e-15) / MEASURE))
         bounds = self.bound(costs, delta=delta, ex_post=ex_post, steps=PERSON_STEPS, xp=xp)
         return xp.where(xp.all(totals == 0, axis=1), 0.0, bounds)
 

@@ -75,9 +75,8 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
     def too_much(self, totals: Totals, mechanism: mechanisms.Mechanism) -> str:
         delta = self.allowed_delta(self.after(totals, mechanism))
         needed = f"delta={delta:.4g}" if delta < 1 else "a delta of 1 or more"
-        return (
-            f"with it epsilon={self.epsilon:g} would need {needed}, and the budget has {float(self.share(totals)):.4g}"
-        )
+        share = float(self.share(totals))
+        return f"with it epsilon={self.epsilon:g} would need {needed}, and the budget has {share:.4g}"
 
     def allowed_delta(self, totals: Totals) -> float:
         """The delta that the totals at the orders may use at epsilon, rounded up; failures are not in it."""
@@ -89,10 +88,10 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
         pure = totals[-2] <= budget(self.epsilon, per=FINE)
         return to_float(totals[-1], per=FAILURE) + (0.0 if pure else self.allowed_delta(totals))
 
-    @property
+    @cached_property
     def thresholds(self) -> Callable[[Fraction], tuple[int, ...]]:
         """For a part of delta: the units at which each order alone decides; last, pure composition."""
-        return self._thresholds
+        return lru_cache(maxsize=4)(self._threshold_units)
 
     def after_in_units(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
         return in_units(self, totals, mechanism, len(self.orders))
@@ -135,10 +134,6 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
     def _log_weights(self) -> NDArray[np.float64]:
         log_weights: NDArray[np.float64] = np.log(np.asarray(self.weights))
         return log_weights
-
-    @cached_property
-    def _thresholds(self) -> Callable[[Fraction], tuple[int, ...]]:
-        return lru_cache(maxsize=4)(self._threshold_units)
 
     def _threshold_units(self, delta: Fraction) -> tuple[int, ...]:
         shares = [float(delta) * float(np.exp(log_weight)) * (1 - 1e-15) for log_weight in self._log_weights]
