@@ -292,12 +292,7 @@ def told_of(kind: type) -> dict[str, str]:
 
 
 def read(model: type[AnyModel], values: object, *, where: str = "") -> AnyModel:
-    """Values as a model.
-
-    Args:
-        model: that they must follow.
-        values: of a file, a body, or arguments.
-        where: the place of all of them, before the names in an error; empty for none.
+    """Values of a file, a body or arguments as a model; ``where`` stands before the names in an error.
 
     Raises:
         ArgumentError: they break a rule; the message says the place and the rule, and the value as ``_check.told``.
@@ -323,7 +318,6 @@ def _sentence(error: ValidationError, where: str) -> str:
 
 
 def _name(name: object) -> str:
-    """A name in a place, if it is a plain one."""
     return str(name) if search(r"^[\w-]{1,60}$", str(name)) else "a name"
 
 
@@ -369,9 +363,8 @@ def json_values(text: bytes) -> Any:
         DataError: it is no JSON, has a name twice, a number that is not finite, or text that is no Unicode.
     """
     try:
-        values = json.loads(
-            text.decode("utf-8"), parse_constant=_finite, parse_float=_finite, object_pairs_hook=_each_once
-        )
+        finite: Any = {"parse_constant": _finite, "parse_float": _finite}
+        values = json.loads(text.decode("utf-8"), object_pairs_hook=_each_once, **finite)
         json.dumps(values, ensure_ascii=False).encode("utf-8")  # refuses half of a character
     except (ValueError, RecursionError):
         raise DataError("must be JSON: UTF-8, each name once, and finite numbers") from None

@@ -253,9 +253,9 @@ class Basic(Additive[tuple[float, float]]):
 
     def person_limits(self) -> tuple[int, ...]:
         if self.failures:
+            why = "accounts of people with a filters.Basic hold epsilons alone"
             raise Unsupported(
-                f"delta={self.delta!r}: accounts of people with a filters.Basic hold epsilons alone; write "
-                f"filters.Basic(epsilon={self.epsilon!r}), with delta=0"
+                f"delta={self.delta!r}: {why}; write filters.Basic(epsilon={self.epsilon!r}), with delta=0"
             )
         return super().person_limits()[:1]
 

@@ -130,9 +130,8 @@ class Boundary(PersonBound):
     def after(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
         price = self.price(mechanism)
         if price[self.width] and not self._kept(failing=True):
-            raise Unsupported(
-                f"{mechanism!r} may fail: give sum_delta=, the part of delta kept for such rounds, at the start"
-            )
+            cure = "give sum_delta=, the part of delta kept for such rounds, at the start"
+            raise Unsupported(f"{mechanism!r} may fail: {cure}")
         return tuple([total + units for total, units in zip(totals, price, strict=True)])
 
     def settle(self, mechanism: mechanisms.Mechanism, after: Totals) -> tuple[Self, Totals]:

@@ -316,7 +316,5 @@ class Budget(Notion, Generic[Measure]):
 def no_failures(leaf: mechanisms.Mechanism, name: str) -> None:
     """Reject a round that may fail, for budgets with no share of delta for that."""
     if renyi.failure(leaf):
-        raise Unsupported(
-            f"{type(leaf).__name__} may fail with probability delta, for which {name} has no budget; "
-            "use filters.Renyi or filters.Approximate"
-        )
+        told = f"{type(leaf).__name__} may fail with probability delta, for which {name} has no budget"
+        raise Unsupported(f"{told}; use filters.Renyi or filters.Approximate")

@@ -101,9 +101,8 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
         return coarse(tuple([times(count, units) for units in self.price(leaf)[:-2]]))
 
     def person_opening(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:  # noqa: ARG002 - Notion has it
-        raise Unsupported(
-            "a mixture of orders has no shares: take filters.RenyiOrder, RenyiCurve, Zcdp, Gaussian, Residue or Planned"
-        )
+        others = "filters.RenyiOrder, RenyiCurve, Zcdp, Gaussian, Residue or Planned"
+        raise Unsupported(f"a mixture of orders has no shares: take {others}")
 
     def person_limits(self) -> tuple[int, ...]:
         return tuple([units // (FINE // MEASURE) for units in self.thresholds(Fraction(self.delta))[:-1]])
@@ -123,8 +122,7 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
     def _mixed(self, totals: NDArray[np.int64]) -> NDArray[np.bool_]:
         curves = np.where(totals < HALF, totals / MEASURE * (1 + 1e-15), inf)
         delta = _order_mixture.allowed_delta(curves, self._lam, self._log_weights, float(self.epsilon))
-        verdict: NDArray[np.bool_] = delta <= self.delta * (1 - 1e-15)
-        return verdict
+        return np.asarray(delta <= self.delta * (1 - 1e-15))
 
     @cached_property
     def _lam(self) -> NDArray[np.float64]:
@@ -132,8 +130,7 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
 
     @cached_property
     def _log_weights(self) -> NDArray[np.float64]:
-        log_weights: NDArray[np.float64] = np.log(np.asarray(self.weights))
-        return log_weights
+        return np.asarray(np.log(np.asarray(self.weights)))
 
     def _threshold_units(self, delta: Fraction) -> tuple[int, ...]:
         shares = [float(delta) * float(np.exp(log_weight)) * (1 - 1e-15) for log_weight in self._log_weights]

@@ -239,8 +239,7 @@ def _in_window(rounds: Rounds, step: float, places: int, least: float, delta: fl
 
 def _grid(rounds: Rounds, least: float, wider: float) -> tuple[float, int]:
     """A step that is a power of two, and the places of a window beyond which little mass lies."""
-    first = [_loss_grid.laws(leaf, 2.0**-12, 1e-18)[0] for leaf in rounds]
-    single = [_loss_grid.spread(law, 2.0**-12) for law in first]
+    single = [_loss_grid.spread(_loss_grid.laws(leaf, 2.0**-12, 1e-18)[0], 2.0**-12) for leaf in rounds]
     together = sqrt(sum(count * spread**2 for count, spread in zip(rounds.values(), single, strict=True)))
     top = least + wider * max(2.0 * together, 0.05 * least) + 1e-6
     step = 2.0 ** ceil(log2(max(min(single) / _FINE, top / _MOST_PLACES, 1e-6)))

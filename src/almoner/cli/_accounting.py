@@ -31,7 +31,6 @@ WHICH = (
     "and results may decide when to stop."
 )
 
-
 RunFile = Annotated[
     Path | None,
     typer.Argument(help="A TOML or JSON file that lists mechanisms, in place of the options of one (`schema run`)."),
@@ -112,11 +111,9 @@ def _asked(
 
 
 def _check_alone(noise_multiplier: float | None, sampling: _options.Sampling) -> None:
-    """Refuse options of one mechanism beside a file that lists them."""
     if noise_multiplier is not None or sampling != _options.Sampling():
-        raise ArgumentError(
-            "the file lists what is run: leave out --noise-multiplier, --steps and the other options of one mechanism"
-        )
+        others = "--noise-multiplier, --steps and the other options of one mechanism"
+        raise ArgumentError(f"the file lists what is run: leave out {others}")
 
 
 _ANSWERS = ("epsilon", "holds if", "by")
@@ -294,7 +291,6 @@ def compare(
 
 
 def _rows(table: "Comparison") -> Listing:
-    """A line for each bound, a column for each number of steps."""
     counts = tuple(map(str, table.rounds))
     title = f"Epsilon after so many steps of {table.mechanism!r}, delta = {table.delta:g}"
     rows = [(each.name, each.promise, *(shown(epsilon, 4) for epsilon in each.epsilons)) for each in table.bounds]

@@ -34,15 +34,10 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class Listing:
-    """Rows of a command's answer.
+    """Rows of a command's answer, with a cell for each column.
 
-    Args:
-        columns: their names.
-        rows: a cell for each column.
-        title: printed above.
-        right: the columns of numbers, which a terminal shows at the right.
-        once: columns that a terminal leaves empty where the first cell is the same as above.
-        narrow: without borders between the columns.
+    A terminal shows the columns ``right`` at the right, leaves those of ``once`` empty where the first cell is the same
+    as above, and has no borders between ``narrow`` ones.
     """
 
     def __init__(
@@ -176,10 +171,7 @@ def print_answers(answers: "Mapping[str, Answer]", *, as_json: bool) -> None:
         (key, *([group] if grouped else []), value, noise, *([] if alike else [truth]))
         for key, group, value, noise, truth in lines
     ]
-    show(
-        Listing(columns, rows, once=("key",)),
-        "Intervals are 95 % each." if alike else "Intervals are 95 % each, for the noise alone.",
-    )
+    show(Listing(columns, rows, once=("key",)), f"Intervals are 95 % each{'' if alike else ', for the noise alone'}.")
     _print_notes(answers, "intervals cover" if alike else f'intervals of the column "{_TRUTH}" cover')
 
 

@@ -96,11 +96,9 @@ class Filter(Account[Budget[Any]]):
             words = f"budget={self!r} was given up by forget(). For another budget call budget.fresh()"
             raise BudgetExceeded(words, asked=None, spent=self.spent, left=self.left)
         if self._spent_by is not None:
-            words = (
-                f"budget={self!r} was given to {self._spent_by}, which may spend all of it. For another budget call "
-            )
-            words += "budget.fresh(); to spend one budget per person several times give the same individual.Filter"
-            raise BudgetExceeded(words, asked=None, spent=None, left=None)
+            given = f"budget={self!r} was given to {self._spent_by}, which may spend all of it"
+            cure = "For another budget call budget.fresh(); to spend one budget per person several times give the same"
+            raise BudgetExceeded(f"{given}. {cure} individual.Filter", asked=None, spent=None, left=None)
 
     def admits(self, mechanism: mechanisms.Mechanism, *, units: bool = False) -> bool:
         """True if a mechanism fits into what is left. Asking changes nothing.

@@ -125,8 +125,7 @@ def _checked_counts(counts: Any, buckets: int) -> Array:
             raise ArgumentError("counts must not be negative")
         if bool(xp.any(counts > MOST_STEPS)) or bool(xp.any(xp.sum(counts, axis=1, dtype=xp.int64) > MOST_STEPS)):
             raise ArgumentError(f"counts must not exceed {MOST_STEPS} steps for one person")
-    checked: Array = counts
-    return checked
+    return cast(Array, counts)
 
 
 def _gaussian_only(counts: Array, kinds: list[mechanisms.Mechanism]) -> tuple[Mask, Floats]:
@@ -178,8 +177,7 @@ def _rows(counts: Array, people: Mask) -> Array:
     if people.all():
         return counts
     xp = array_namespace(counts)
-    rows: Array = xp.take(counts, xp.asarray(np.flatnonzero(people), device=device(counts)), axis=0)
-    return rows
+    return cast(Array, xp.take(counts, xp.asarray(np.flatnonzero(people), device=device(counts)), axis=0))
 
 
 class Losses:

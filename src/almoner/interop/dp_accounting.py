@@ -173,7 +173,6 @@ def from_event(event: object) -> mechanisms.Mechanism:
 
 
 def _read(event: object, *, null_records: bool) -> mechanisms.Mechanism:
-    """The mechanism of an event, for neighbours without a person or with null records."""
     reader = _readers(null_records=null_records).get(type(event))
     if reader is None:
         name = type(event).__name__
@@ -412,8 +411,7 @@ def _tree(event: "dp_event.SingleEpochTreeAggregationDpEvent") -> mechanisms.Mec
         return mechanisms.Composed(())
     for count in counts:
         _check.whole(1, step_counts=count)
-    most = sqrt(max(int(count).bit_length() for count in counts)) * _UP
-    return mechanisms.Gaussian(_noise(event), most)
+    return mechanisms.Gaussian(_noise(event), sqrt(max(int(count).bit_length() for count in counts)) * _UP)
 
 
 def _sampled(event: "dp_event.PoissonSampledDpEvent") -> mechanisms.Mechanism:
@@ -433,10 +431,9 @@ def _sampled(event: "dp_event.PoissonSampledDpEvent") -> mechanisms.Mechanism:
             return mechanisms.Pure(epsilon * _UP)  # without the gain of sampling
         # Balle, Barthe & Gaboardi (2018), Theorem 8
         return mechanisms.Pure(log1p(rate * expm1(epsilon * _UP)) * (1 + 1e-14))
-    raise Unsupported(
-        f"PoissonSampledDpEvent of {type(event.event).__name__} has no mechanism in Almoner; supported is "
-        "PoissonSampledDpEvent of GaussianDpEvent, LaplaceDpEvent, DiscreteLaplaceDpEvent or NoOpDpEvent"
-    )
+    known = "PoissonSampledDpEvent of GaussianDpEvent, LaplaceDpEvent, DiscreteLaplaceDpEvent or NoOpDpEvent"
+    name = f"PoissonSampledDpEvent of {type(event.event).__name__}"
+    raise Unsupported(f"{name} has no mechanism in Almoner; supported is {known}")
 
 
 def _noise(event: Any) -> float:

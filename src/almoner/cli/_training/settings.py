@@ -101,8 +101,7 @@ REASONS: Mapping[str, str] = {
     "noise_multiplier": "each run's noise follows from the budget of the search",
     "picture": "what people spent in the best run alone is not what they paid for the search",
     "keep_accounts": "accounts of the best run alone would understate what people paid for all runs",
-    "analyst": "a search has no price on a ledger",
-    "purpose": "a search has no price on a ledger",
+    **dict.fromkeys(("analyst", "purpose"), "a search has no price on a ledger"),
 }
 """Why a setting is none of `almoner tune`, where it is not about images."""
 
