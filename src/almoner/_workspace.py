@@ -80,7 +80,7 @@ class Workspace:
         threads: int | None = None,
         name: str = "the workspace",
     ) -> None:
-        """Open it; what does not fit into memory goes to ``spill``, or to a folder among the system's temporary files."""
+        """Open it; what does not fit into memory goes to ``spill``, by default among temporary files of the system."""
         if memory_limit is not None and not re.fullmatch(r"\d+(\.\d+)?(MB|GB|MiB|GiB)", memory_limit):
             raise ArgumentError(f"memory_limit={memory_limit!r} must be a size like '4GB'")
         if threads is not None:
