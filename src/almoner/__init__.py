@@ -43,22 +43,9 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "accounting",
-    "audit",
-    "curves",
-    "errors",
-    "filters",
-    "individual",
-    "interop",
-    "ledger",
-    "mechanisms",
-    "noise",
-    "odometers",
-    "queries",
-    "report",
-    "service",
-    "training",
-]
+    "accounting", "audit", "curves", "errors", "filters", "individual", "interop", "ledger", "mechanisms", "noise",
+    "odometers", "queries", "report", "service", "training",
+]  # fmt: skip
 
 __version__ = "0.1.0"
 

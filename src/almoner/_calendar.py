@@ -6,12 +6,7 @@ __all__ = ["start_of"]
 
 
 def start_of(every: str, day: date) -> date:
-    """The first day of the period that a day is in.
-
-    Args:
-        every: "day", "week" (from Monday), "month", "quarter" or "year".
-        day: the day.
-    """
+    """The first day of the period that a day is in: its "day", "week" (from Monday), "month", "quarter" or "year"."""
     match every:
         case "day":
             return day

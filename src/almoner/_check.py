@@ -20,26 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 from almoner.errors import ArgumentError
 
 __all__ = [
-    "amount",
-    "between",
-    "each_amount",
-    "each_between",
-    "floats",
-    "name",
-    "noise",
-    "number",
-    "one_of",
-    "positive",
-    "quoted",
-    "refuse_renamed",
-    "refusing",
-    "renamed",
-    "saved",
-    "told",
-    "unquoted",
-    "whole",
-    "within",
-]
+    "amount", "between", "each_amount", "each_between", "floats", "name", "noise", "number", "one_of", "positive",
+    "quoted", "refuse_renamed", "refusing", "renamed", "saved", "told", "unquoted", "whole", "within",
+]  # fmt: skip
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -186,12 +169,7 @@ def name(**named: object) -> None:
 
 
 def refuse_renamed(lines: Mapping[str, str], given: Iterable[str]) -> None:
-    """Raise TypeError where an argument has the name of an earlier version.
-
-    Args:
-        lines: the line to write now, for each name of before.
-        given: the names of the arguments that came.
-    """
+    """Raise TypeError where an argument came by a name of an earlier version, of which ``lines`` has what to write."""
     if told := [f"{name}=: write {lines[name]}" for name in given if name in lines]:
         raise TypeError("; ".join(told))
 

@@ -67,12 +67,7 @@ class Form:
 
 
 def form(path: Path, *, names: Sequence[str] = (), skip_rows: int = 0) -> Form:
-    """The form of a file.
-
-    Args:
-        path: of the file.
-        names: of the columns, for a file without a line of names.
-        skip_rows: how many lines to leave out at the start of the file.
+    """The form of a file, without so many lines at its start; ``names`` are given for one without a line of names.
 
     Raises:
         DataError: the file cannot be read, or its line of names breaks a rule.
@@ -83,9 +78,7 @@ def form(path: Path, *, names: Sequence[str] = (), skip_rows: int = 0) -> Form:
 def batches(read: Form, *, wanted: Sequence[str] | None = None) -> Iterator["RecordBatch"]:
     """The rows of a file, checked, some thousands at a time; private. Every entry is text, an empty one too.
 
-    Args:
-        read: what ``form`` found.
-        wanted: the columns to read; None for all. Entries of other columns need not be valid UTF-8.
+    Only the wanted columns are read; None for all. Entries of others need not be valid UTF-8.
 
     Raises:
         DataError: the file breaks a rule of the form.
@@ -214,9 +207,8 @@ def _broken(first: int, block: bytes, read: Form) -> str:
         if "\r" in text or line[-1:] * (line[-1:] == b"\r") != end:
             return f"line {number} ends in another way than the line of names: {_LINE_ENDS}"
         if '"' in text and not row.fullmatch(text):
-            return (
-                f"line {number} has a quote that is left open, as by a line break in an entry, or stands alone; {_CURE}"
-            )
+            how = "that is left open, as by a line break in an entry, or stands alone"
+            return f"line {number} has a quote {how}; {_CURE}"
         entries = len(next(csv.reader([text], delimiter=delimiter), []))
         if text and entries != len(read.names):
             return f"line {number} has {entries} entries, where {len(read.names)} columns have names"
@@ -227,7 +219,6 @@ def _broken(first: int, block: bytes, read: Form) -> str:
 
 
 def _entry(delimiter: str) -> str:
-    """An entry as a regular expression."""
     separator = re.escape(delimiter)
     return rf'(?:"(?:[^"\r\n]|"")*"| *(?:[^" {separator}\r\n][^{separator}\r\n]*)?)'
 
@@ -239,17 +230,11 @@ def _parsed(block: bytes, read: Form, wanted: Sequence[str] | None) -> "RecordBa
 
     _check_line_ends(block, read.line_end)
     columns = list(read.names if wanted is None else wanted)
-    options = reader.ConvertOptions(
-        column_types=dict.fromkeys(columns, pyarrow.string()), include_columns=columns, strings_can_be_null=False
-    )
-    table = reader.read_csv(
-        pyarrow.BufferReader(block),
-        read_options=reader.ReadOptions(
-            column_names=list(read.names), use_threads=False, block_size=max(len(block) + 1, 64)
-        ),
-        parse_options=reader.ParseOptions(delimiter=read.delimiter or ","),
-        convert_options=options,
-    )
+    texts, size = dict.fromkeys(columns, pyarrow.string()), max(len(block) + 1, 64)
+    converted = reader.ConvertOptions(column_types=texts, include_columns=columns, strings_can_be_null=False)
+    taken = reader.ReadOptions(column_names=list(read.names), use_threads=False, block_size=size)
+    parsed, source = reader.ParseOptions(delimiter=read.delimiter or ","), pyarrow.BufferReader(block)
+    table = reader.read_csv(source, read_options=taken, parse_options=parsed, convert_options=converted)
     one_row_a_line = len(table) == block.count(b"\n") + (not block.endswith(b"\n"))
     if b'"' in block and not (one_row_a_line and _quotes_are_plain(block, read.delimiter or ",")):
         _check_quotes(block, read.delimiter or ",")

@@ -10,13 +10,9 @@ __all__ = ["need"]
 
 @contextmanager
 def need(*libraries: str, extra: str) -> Iterator[None]:
-    """Import optional libraries inside a ``with`` block; raises MissingExtra where one of them is not installed.
+    """Import optional libraries, which an extra brings, inside a ``with`` block; raises MissingExtra where one lacks.
 
     A library that cannot be imported because a different one is missing is reported by Python itself.
-
-    Args:
-        libraries: the names that the block imports, such as "duckdb".
-        extra: the extra of Almoner that brings them.
     """
     try:
         yield

@@ -51,19 +51,12 @@ def _environment() -> "Environment":
 
     def plain(value: object) -> "Markup":
         """A value as text and nothing else; what was made by a template is HTML already."""
-        if isinstance(value, Markup):
-            return value
-        return Markup(escape(_UNSEEN.sub("\ufffd", str(value)), quote=True))
+        return value if isinstance(value, Markup) else Markup(escape(_UNSEEN.sub("\ufffd", str(value)), quote=True))
 
     made = Environment(
-        loader=PackageLoader("almoner", "_templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=plain,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        auto_reload=False,  # the style's hash was told before
-    )
+        loader=PackageLoader("almoner", "_templates"), autoescape=True, undefined=StrictUndefined, finalize=plain,
+        trim_blocks=True, lstrip_blocks=True, auto_reload=False,  # the style's hash was told before
+    )  # fmt: skip
     made.filters |= {"moment": _moment, "number": format, "shown": shown}
     made.globals |= {"style": Markup(_style()), "private": f"{MARK[0].upper()}{MARK[1:]}.", "zip": zip}
     return made

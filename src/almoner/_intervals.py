@@ -7,13 +7,7 @@ __all__ = ["interval_shown", "value_shown"]
 
 
 def value_shown(value: float, low: float, high: float, *, thousands: str = "") -> str:
-    """A value, rounded to the first two digits of half the width of its interval; all digits before the point.
-
-    Args:
-        value: to show.
-        low, high: its interval.
-        thousands: "," for marks between thousands.
-    """
+    """A value, rounded to the first two digits of half the width of its interval; all digits before the point."""
     return _rounded(value, low, high, ROUND_HALF_EVEN, thousands)
 
 

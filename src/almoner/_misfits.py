@@ -24,10 +24,7 @@ _BLANK = "[\\s\u00a0\u202f]*"
 _SIGN = f"{_BLANK}([+-]?{_BLANK}[€$£¥]?|[€$£¥]{_BLANK}[+-]){_BLANK}"
 _DIGITS = "([0-9]+|[0-9]{1,3}([%s '’\u00a0\u202f][0-9]{3})+)(%s[0-9]*)?"
 _END = f"{_BLANK}[€$£¥]?{_BLANK}"
-DECIMALS = {
-    ",": f"^{_SIGN}{_DIGITS % ('.', ',')}{_END}$",
-    ".": f"^{_SIGN}{_DIGITS % (',', '[.]')}{_END}$",
-}
+DECIMALS = {",": f"^{_SIGN}{_DIGITS % ('.', ',')}{_END}$", ".": f"^{_SIGN}{_DIGITS % (',', '[.]')}{_END}$"}
 """Numbers as people write them, by what stands before the decimals, as regular expressions: 1.234,5 and €12,50 with a
 comma; 1,234.5 and €12.50 with a point. Which of the two it is must be declared: 1.234 may be either."""
 
@@ -71,9 +68,7 @@ def unread(found: Iterable[Misfit]) -> list[Misfit]:
 def refuse(found: Sequence[Misfit], cure: str) -> None:
     """Refuse columns whose entries can none of them be read. For the data holder, who opens the data.
 
-    Args:
-        found: of all columns with a type.
-        cure: what to write, in which nothing depends on entries.
+    Nothing in ``cure``, which says what to write, may depend on entries.
 
     Raises:
         DataError: there are such columns. Its note, PRIVATE, has the numbers.
@@ -91,17 +86,9 @@ def refuse(found: Sequence[Misfit], cure: str) -> None:
 def tell(log: Logger, found: Sequence[Misfit], view: str) -> None:
     """Tell the data holder, in the log of their own process, that some entries cannot be read: in which columns alone.
 
-    Args:
-        log: whose handlers write where the data holder reads, and no analyst.
-        found: of all columns with a type.
-        view: where the numbers are, in words.
+    The log's handlers write where the data holder reads, and no analyst; ``view`` says where the numbers are.
     """
     some = [each.where for each in found if each.unfit]
     if some:
-        log.warning(
-            "entries that cannot be read as the type of their column count as missing: %s. %s says how many and where "
-            "(%s)",
-            ", ".join(some),
-            view,
-            MARK,
-        )
+        told = "entries that cannot be read as the type of their column count as missing"
+        log.warning(f"{told}: %s. %s says how many and where (%s)", ", ".join(some), view, MARK)

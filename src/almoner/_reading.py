@@ -22,17 +22,8 @@ from re import search
 from textwrap import dedent
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    TypeAdapter,
-    ValidationError,
-    create_model,
-    model_validator,
-)
+import pydantic
+from pydantic import AfterValidator, Field, GetCoreSchemaHandler, ValidationError, model_validator
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
@@ -48,31 +39,20 @@ __all__ = [
 AnyModel = TypeVar("AnyModel", bound="Model")
 
 _RULES = {
-    "string_type": "text",
-    "int_type": "a whole number",
-    "float_type": "a number",
-    "finite_number": "a finite number",
-    "bool_type": "true or false",
-    "dict_type": "a table",
-    "model_type": "a table",
-    "list_type": "a list",
+    "string_type": "text", "int_type": "a whole number", "float_type": "a number", "finite_number": "a finite number",
+    "bool_type": "true or false", "dict_type": "a table", "model_type": "a table", "list_type": "a list",
     "is_instance_of": "a mechanism",
-}
+}  # fmt: skip
 """Rules of plain types, by what pydantic calls their errors."""
 
 
-class Model(BaseModel):
+class Model(pydantic.BaseModel):
     """Base of all models."""
 
-    model_config = ConfigDict(
-        strict=True,
-        extra="forbid",
-        allow_inf_nan=False,
-        hide_input_in_errors=True,
-        frozen=True,
-        json_schema_serialization_defaults_required=True,
-        use_attribute_docstrings=True,
-    )
+    model_config = pydantic.ConfigDict(
+        strict=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, frozen=True,
+        json_schema_serialization_defaults_required=True, use_attribute_docstrings=True,
+    )  # fmt: skip
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
@@ -217,7 +197,7 @@ class Checked:
 class Either:
     """Type of one of several models."""
 
-    choose: Callable[[Any], type[BaseModel] | None]
+    choose: Callable[[Any], type[pydantic.BaseModel] | None]
     """Which one it is, by the value; None for none."""
     otherwise: str
     """The sentence behind the place of what is none."""
@@ -288,7 +268,7 @@ def model_of(kind: Any, /, **other: Any) -> type[Model]:
     takes: dict[str, Any] = {each.name: (each.type, _default(each)) for each in fields(kind) if each.init}
     for name, each in other.items():
         takes[name] = each if isinstance(each, tuple) else (Literal[each] if isinstance(each, str) else each, ...)
-    return create_model(kind.__name__, __base__=Model, __doc__=None, **takes)
+    return pydantic.create_model(kind.__name__, __base__=Model, __doc__=None, **takes)
 
 
 def _default(each: Any) -> Any:
@@ -312,12 +292,7 @@ def told_of(kind: type) -> dict[str, str]:
 
 
 def read(model: type[AnyModel], values: object, *, where: str = "") -> AnyModel:
-    """Values as a model.
-
-    Args:
-        model: that they must follow.
-        values: of a file, a body, or arguments.
-        where: the place of all of them, before the names in an error; empty for none.
+    """Values of a file, a body or arguments as a model; ``where`` stands before the names in an error.
 
     Raises:
         ArgumentError: they break a rule; the message says the place and the rule, and the value as ``_check.told``.
@@ -329,7 +304,6 @@ def read(model: type[AnyModel], values: object, *, where: str = "") -> AnyModel:
 
 
 def _sentence(error: ValidationError, where: str) -> str:
-    """The first rule that is broken, in a sentence."""
     first = error.errors(include_url=False)[0]
     context, value = first.get("ctx", {}), first["input"]
     place = ".".join([where] * bool(where) + [_name(each) for each in first["loc"] if str(each)[:1] != "["])
@@ -337,17 +311,13 @@ def _sentence(error: ValidationError, where: str) -> str:
         return f"{place}{context['sentence']}".lstrip(". ")
     if first["type"] == "value_error":
         return str(context["error"])  # of a check of ours, which has the place
-    rule = context.get("rule") or _RULES.get(first["type"]) or _expected(context)
+    expected = f"one of {context['expected']}" if "expected" in context else "of another form"
+    rule = context.get("rule") or _RULES.get(first["type"]) or expected
     short = isinstance(value, int | float | str | date) or value is None
     return f"{told(**{place: value}) if place and short else place or 'the whole'} must be {rule}"
 
 
-def _expected(context: Mapping[str, Any]) -> str:
-    return f"one of {context['expected']}" if "expected" in context else "of another form"
-
-
 def _name(name: object) -> str:
-    """A name in a place, if it is a plain one."""
     return str(name) if search(r"^[\w-]{1,60}$", str(name)) else "a name"
 
 
@@ -364,7 +334,7 @@ class _Untitled(GenerateJsonSchema):
 def schema_of(model: Any, ref: str = "#/$defs/{model}", *, answered: bool = False) -> dict[str, Any]:
     """JSON Schema of a model, or of a type of answers, which have every field; ``ref`` is where parts stand."""
     mode: Literal["serialization", "validation"] = "serialization" if answered else "validation"
-    return TypeAdapter(model).json_schema(ref_template=ref, schema_generator=_Untitled, mode=mode)
+    return pydantic.TypeAdapter(model).json_schema(ref_template=ref, schema_generator=_Untitled, mode=mode)
 
 
 def toml(path: Path) -> dict[str, Any]:
@@ -393,9 +363,8 @@ def json_values(text: bytes) -> Any:
         DataError: it is no JSON, has a name twice, a number that is not finite, or text that is no Unicode.
     """
     try:
-        values = json.loads(
-            text.decode("utf-8"), parse_constant=_finite, parse_float=_finite, object_pairs_hook=_each_once
-        )
+        finite: Any = {"parse_constant": _finite, "parse_float": _finite}
+        values = json.loads(text.decode("utf-8"), object_pairs_hook=_each_once, **finite)
         json.dumps(values, ensure_ascii=False).encode("utf-8")  # refuses half of a character
     except (ValueError, RecursionError):
         raise DataError("must be JSON: UTF-8, each name once, and finite numbers") from None

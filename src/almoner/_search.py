@@ -66,8 +66,5 @@ def edge(holds: Callable[[float], bool], good: float, bad: float, *, relative: f
         middle = (good * bad) ** 0.5 if good > 0 and bad > 0 and not 0.5 < good / bad < 2 else (good + bad) / 2
         if middle in (good, bad) or not min(good, bad) < middle < max(good, bad):
             return good
-        if holds(middle):
-            good = middle
-        else:
-            bad = middle
+        good, bad = (middle, bad) if holds(middle) else (good, middle)
     return good

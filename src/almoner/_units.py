@@ -20,20 +20,9 @@ from sys import float_info
 from typing import overload
 
 __all__ = [
-    "FAILURE",
-    "FINE",
-    "MEASURE",
-    "RANGE",
-    "Units",
-    "as_float",
-    "budget",
-    "exact",
-    "shown",
-    "times",
-    "to_float",
-    "up",
+    "FAILURE", "FINE", "MEASURE", "RANGE", "Units", "as_float", "budget", "exact", "shown", "times", "to_float", "up",
     "whole",
-]
+]  # fmt: skip
 
 MEASURE = 10**15
 """Units in one nat of epsilon, one of rho, one of mu squared, one of Rényi divergence; where they are int64."""
@@ -71,16 +60,13 @@ def exact(value: float | int | Fraction | Decimal) -> Fraction:
     if isinstance(value, int | Decimal):
         return Fraction(value)
     shown = Decimal(repr(float(value)))
-    return Fraction(
-        shown if len(shown.normalize().as_tuple().digits) <= _DIGITS else _LONG.create_decimal(float(value))
-    )
+    written = len(shown.normalize().as_tuple().digits) <= _DIGITS
+    return Fraction(shown if written else _LONG.create_decimal(float(value)))
 
 
 def up(cost: float | Fraction, *, per: int = MEASURE) -> Units:
     """Round a cost up: the least whole number of units that is not below it; NaN counts as infinite."""
-    if isinstance(cost, float) and not -inf < cost < inf:
-        return inf
-    return max(0, ceil(exact(cost) * per))
+    return inf if isinstance(cost, float) and not -inf < cost < inf else max(0, ceil(exact(cost) * per))
 
 
 def budget(amount: float | Fraction, *, per: int = MEASURE) -> int:
@@ -123,8 +109,7 @@ def to_float(units: Units | Fraction, *, per: int = MEASURE, down: bool = False)
 
 def shown(value: float, digits: int, *, down: bool = False) -> str:
     """A bound for people to read: so many digits, rounded up (or down), as ``format(value, "g")`` writes them."""
-    context = Context(prec=digits, rounding=ROUND_FLOOR if down else ROUND_CEILING)
-    rounded = context.create_decimal(repr(float(value)))
+    rounded = Context(prec=digits, rounding=ROUND_FLOOR if down else ROUND_CEILING).create_decimal(repr(float(value)))
     return f"{float(rounded):.{digits}g}"
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 from almoner import _check, _extras
 from almoner._disk import PRIVATE_FOLDER, never_close
@@ -80,13 +80,7 @@ class Workspace:
         threads: int | None = None,
         name: str = "the workspace",
     ) -> None:
-        """Open it.
-
-        Args:
-            spill: a folder for what does not fit into memory; None for one among the system's temporary files.
-            memory_limit, threads: what DuckDB may use.
-            name: of the ledger, for messages.
-        """
+        """Open it; what does not fit into memory goes to ``spill``, by default among temporary files of the system."""
         if memory_limit is not None and not re.fullmatch(r"\d+(\.\d+)?(MB|GB|MiB|GiB)", memory_limit):
             raise ArgumentError(f"memory_limit={memory_limit!r} must be a size like '4GB'")
         if threads is not None:
@@ -114,8 +108,7 @@ class Workspace:
         if self.connection is None:
             raise LedgerError(f"{self._name} {self._why_closed}", reason="closed")
         with suppress(self.library.Error):  # its message may quote the data: not even a context of ours
-            rows: Rows = self.connection.execute(sql, list(parameters))
-            return rows
+            return cast(Rows, self.connection.execute(sql, list(parameters)))
         raise StepRefused(f"{self._name}: the database refused a step; nothing was revealed")
 
     def fresh_name(self, of: str) -> str:

@@ -33,28 +33,7 @@ from almoner._notions._residue import Residue
 from almoner._notions._with_failures import Approximate, WithFailures
 
 __all__ = [
-    "MOST",
-    "STEPS",
-    "Account",
-    "Additive",
-    "Approximate",
-    "Basic",
-    "Boundary",
-    "Budget",
-    "Gaussian",
-    "Notion",
-    "OrderMixture",
-    "PersonBound",
-    "Planned",
-    "Promise",
-    "RenyiCurve",
-    "RenyiOrder",
-    "Residue",
-    "Scalar",
-    "State",
-    "Totals",
-    "WithFailures",
-    "Zcdp",
-    "as_floats",
-    "no_failures",
-]
+    "MOST", "STEPS", "Account", "Additive", "Approximate", "Basic", "Boundary", "Budget", "Gaussian", "Notion",
+    "OrderMixture", "PersonBound", "Planned", "Promise", "RenyiCurve", "RenyiOrder", "Residue", "Scalar", "State",
+    "Totals", "WithFailures", "Zcdp", "as_floats", "no_failures",
+]  # fmt: skip

@@ -85,7 +85,6 @@ class Account(Uncopyable, Generic[N]):
         raise NotImplementedError
 
     def _restore(self, *parts: Totals) -> None:
-        """Take over saved totals, checked."""
         raise NotImplementedError
 
 

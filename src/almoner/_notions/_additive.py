@@ -41,14 +41,7 @@ def fine(units: Totals) -> tuple[Any, ...]:
 
 
 def in_units(notion: Notion, totals: Totals, mechanism: mechanisms.Mechanism, columns: int) -> Totals:
-    """Totals in fine units once each round of a mechanism is charged as in accounts of people.
-
-    Args:
-        notion: with fine units.
-        totals: of the account so far.
-        mechanism: what is charged.
-        columns: how many totals an account of a person holds: the first ones.
-    """
+    """Totals in fine units once each round is charged as in accounts of people, which hold the first ``columns``."""
     for leaf, count in mechanisms.leaves(mechanism).items():
         price = notion.price(leaf)
         price = (*fine(coarse(price[:columns])), *price[columns:])
@@ -260,9 +253,9 @@ class Basic(Additive[tuple[float, float]]):
 
     def person_limits(self) -> tuple[int, ...]:
         if self.failures:
+            why = "accounts of people with a filters.Basic hold epsilons alone"
             raise Unsupported(
-                f"delta={self.delta!r}: accounts of people with a filters.Basic hold epsilons alone; write "
-                f"filters.Basic(epsilon={self.epsilon!r}), with delta=0"
+                f"delta={self.delta!r}: {why}; write filters.Basic(epsilon={self.epsilon!r}), with delta=0"
             )
         return super().person_limits()[:1]
 

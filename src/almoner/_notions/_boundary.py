@@ -130,9 +130,8 @@ class Boundary(PersonBound):
     def after(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
         price = self.price(mechanism)
         if price[self.width] and not self._kept(failing=True):
-            raise Unsupported(
-                f"{mechanism!r} may fail: give sum_delta=, the part of delta kept for such rounds, at the start"
-            )
+            cure = "give sum_delta=, the part of delta kept for such rounds, at the start"
+            raise Unsupported(f"{mechanism!r} may fail: {cure}")
         return tuple([total + units for total, units in zip(totals, price, strict=True)])
 
     def settle(self, mechanism: mechanisms.Mechanism, after: Totals) -> tuple[Self, Totals]:
@@ -187,8 +186,7 @@ class Boundary(PersonBound):
         return xp.where(total < MOST, total, MOST)
 
     def person_bound(self, totals: Array, *, delta: float, ex_post: bool, xp: Library) -> Array:
-        costs = xp.astype(totals, xp.float64) * ((1 + 1e-15) / MEASURE)
-        costs = xp.where(totals >= MOST, inf, costs)
+        costs = xp.where(totals >= MOST, inf, xp.astype(totals, xp.float64) * ((1 + 1e-15) / MEASURE))
         bounds = self.bound(costs, delta=delta, ex_post=ex_post, steps=PERSON_STEPS, xp=xp)
         return xp.where(xp.all(totals == 0, axis=1), 0.0, bounds)
 

@@ -278,8 +278,7 @@ class Budget(Notion, Generic[Measure]):
     def person_holds(self, spent: NDArray[np.int64]) -> bool:
         """For accounts per person: whether saved totals, (n, m) int64, can be those of accounts with this budget."""
         limits = self.person_limits()
-        most = limits[0] if len(limits) == 1 else RANGE // 2
-        return bool(np.all(spent >= 0) and np.all(spent <= most))
+        return bool(np.all(spent >= 0) and np.all(spent <= (limits[0] if len(limits) == 1 else RANGE // 2)))
 
     def person_units(self) -> dict[str, float] | None:
         """For saved accounts per person: what their totals are counted in, where it depends on more than the budget."""
@@ -317,7 +316,5 @@ class Budget(Notion, Generic[Measure]):
 def no_failures(leaf: mechanisms.Mechanism, name: str) -> None:
     """Reject a round that may fail, for budgets with no share of delta for that."""
     if renyi.failure(leaf):
-        raise Unsupported(
-            f"{type(leaf).__name__} may fail with probability delta, for which {name} has no budget; "
-            "use filters.Renyi or filters.Approximate"
-        )
+        told = f"{type(leaf).__name__} may fail with probability delta, for which {name} has no budget"
+        raise Unsupported(f"{told}; use filters.Renyi or filters.Approximate")

@@ -75,9 +75,8 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
     def too_much(self, totals: Totals, mechanism: mechanisms.Mechanism) -> str:
         delta = self.allowed_delta(self.after(totals, mechanism))
         needed = f"delta={delta:.4g}" if delta < 1 else "a delta of 1 or more"
-        return (
-            f"with it epsilon={self.epsilon:g} would need {needed}, and the budget has {float(self.share(totals)):.4g}"
-        )
+        share = float(self.share(totals))
+        return f"with it epsilon={self.epsilon:g} would need {needed}, and the budget has {share:.4g}"
 
     def allowed_delta(self, totals: Totals) -> float:
         """The delta that the totals at the orders may use at epsilon, rounded up; failures are not in it."""
@@ -89,10 +88,10 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
         pure = totals[-2] <= budget(self.epsilon, per=FINE)
         return to_float(totals[-1], per=FAILURE) + (0.0 if pure else self.allowed_delta(totals))
 
-    @property
+    @cached_property
     def thresholds(self) -> Callable[[Fraction], tuple[int, ...]]:
         """For a part of delta: the units at which each order alone decides; last, pure composition."""
-        return self._thresholds
+        return lru_cache(maxsize=4)(self._threshold_units)
 
     def after_in_units(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
         return in_units(self, totals, mechanism, len(self.orders))
@@ -102,9 +101,8 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
         return coarse(tuple([times(count, units) for units in self.price(leaf)[:-2]]))
 
     def person_opening(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:  # noqa: ARG002 - Notion has it
-        raise Unsupported(
-            "a mixture of orders has no shares: take filters.RenyiOrder, RenyiCurve, Zcdp, Gaussian, Residue or Planned"
-        )
+        others = "filters.RenyiOrder, RenyiCurve, Zcdp, Gaussian, Residue or Planned"
+        raise Unsupported(f"a mixture of orders has no shares: take {others}")
 
     def person_limits(self) -> tuple[int, ...]:
         return tuple([units // (FINE // MEASURE) for units in self.thresholds(Fraction(self.delta))[:-1]])
@@ -124,8 +122,7 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
     def _mixed(self, totals: NDArray[np.int64]) -> NDArray[np.bool_]:
         curves = np.where(totals < HALF, totals / MEASURE * (1 + 1e-15), inf)
         delta = _order_mixture.allowed_delta(curves, self._lam, self._log_weights, float(self.epsilon))
-        verdict: NDArray[np.bool_] = delta <= self.delta * (1 - 1e-15)
-        return verdict
+        return np.asarray(delta <= self.delta * (1 - 1e-15))
 
     @cached_property
     def _lam(self) -> NDArray[np.float64]:
@@ -133,12 +130,7 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
 
     @cached_property
     def _log_weights(self) -> NDArray[np.float64]:
-        log_weights: NDArray[np.float64] = np.log(np.asarray(self.weights))
-        return log_weights
-
-    @cached_property
-    def _thresholds(self) -> Callable[[Fraction], tuple[int, ...]]:
-        return lru_cache(maxsize=4)(self._threshold_units)
+        return np.asarray(np.log(np.asarray(self.weights)))
 
     def _threshold_units(self, delta: Fraction) -> tuple[int, ...]:
         shares = [float(delta) * float(np.exp(log_weight)) * (1 - 1e-15) for log_weight in self._log_weights]

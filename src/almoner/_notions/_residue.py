@@ -88,14 +88,11 @@ class Residue(WithFailures[float]):
     def _left_converted(self, left: tuple[int, ...], delta: float) -> float:
         """Of what is left of b squared; the slack of the whole is taken off delta."""
         rest = delta - float(self.delta) * float(SLACK) * (1 + 1e-12)
-        if not rest > 0:
-            return inf
-        return float(gaussian.epsilon(sqrt(to_float(left[0])) * (1 + 1e-15), delta=rest))
+        return float(gaussian.epsilon(sqrt(to_float(left[0])) * (1 + 1e-15), delta=rest)) if rest > 0 else inf
 
     def _left_curve(self, left: tuple[int, ...]) -> tradeoff.Curve:
         """Of what is left of b squared, and the slack of the whole; there are no rounds by basic composition."""
-        whole = gaussian.Gaussian(sqrt(to_float(left[0])) * (1 + 1e-15))
-        return tradeoff.of(whole).with_failures(self.slack)
+        return tradeoff.of(gaussian.Gaussian(sqrt(to_float(left[0])) * (1 + 1e-15))).with_failures(self.slack)
 
     @property
     def slack(self) -> float:
@@ -136,8 +133,7 @@ class Residue(WithFailures[float]):
         return lru_cache(maxsize=4)(self._start_units)
 
     def _start_units(self, delta: Fraction) -> tuple[int, int]:
-        share = delta * (1 - SLACK)
-        mu = gaussian.mu(epsilon=self.epsilon, delta=float(share) * (1 - 1e-15))
+        mu = gaussian.mu(epsilon=self.epsilon, delta=float(delta * (1 - SLACK)) * (1 - 1e-15))
         return budget(Fraction(mu) ** 2), floor(delta * SLACK * FAILURE)
 
 
@@ -175,11 +171,8 @@ def _spent(mechanism: mechanisms.Mechanism, square: Units, slack: int) -> tuple[
         took, took_slack = square - after, slack - slack_after
         if after < 0:
             return -inf, slack
-        blocks = (
-            count
-            if not took and not took_slack
-            else _equal_blocks(inner, int(square), slack, (took, took_slack), count)
-        )
+        free = not took and not took_slack
+        blocks = count if free else _equal_blocks(inner, int(square), slack, (took, took_slack), count)
         square, slack, count = square - blocks * took, slack - blocks * took_slack, count - blocks
     return square, slack
 
@@ -233,10 +226,8 @@ def _last(size: Units, left: int, cost: int, slack: int, each: int, most: int) -
     while many - few > 1:
         middle = (few + many) // 2
         done = middle - 1
-        if _slack(size, left - done * cost, slack - done * each) == each:
-            few = middle
-        else:
-            many = middle
+        alike = _slack(size, left - done * cost, slack - done * each) == each
+        few, many = (middle, many) if alike else (few, middle)
     return few
 
 

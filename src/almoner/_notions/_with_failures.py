@@ -22,7 +22,6 @@ __all__ = ["Approximate", "WithFailures", "check_share", "default_share"]
 
 Measure = TypeVar("Measure", covariant=True)
 
-
 SHARE_OF_LATER = 1000
 """One part in so many of delta is for failures where the first mechanism charged cannot fail: 0.01 % of the rounds."""
 
@@ -101,10 +100,9 @@ class WithFailures(Budget[Measure]):
         after = self.after(totals, mechanism)
         aside = self.aside(after)
         if after[-1] > aside * FAILURE:
-            return (
-                f"it may fail with probability {to_float(after[-1] - totals[-1], per=FAILURE):g}, failures so far add "
-                f"up to {to_float(totals[-1], per=FAILURE):g}, and sum_delta={float(aside):g} was set aside for them"
-            )
+            more, so_far = (to_float(units, per=FAILURE) for units in (after[-1] - totals[-1], totals[-1]))
+            told = f"it may fail with probability {more:g}, failures so far add up to {so_far:g}"
+            return f"{told}, and sum_delta={float(aside):g} was set aside for them"
         return self.too_much(totals, mechanism)
 
     def too_much(self, totals: Totals, mechanism: mechanisms.Mechanism) -> str:

@@ -10,6 +10,7 @@
 
 from dataclasses import dataclass
 from math import inf, log, sqrt
+from operator import itemgetter
 
 from almoner import _check, _search, mechanisms
 from almoner.curves import gaussian, renyi
@@ -67,8 +68,8 @@ def of_run(mechanism: mechanisms.Mechanism, *, rounds: int, delta: float) -> tup
     best = tightest(run, delta=delta)
     gaussian_only = _of_gaussians(run, delta, best.epsilon)
     within, stopped = gaussian_only or (_within_a_filter(mechanism, run, delta, best.epsilon), _stopped(run, delta))
-    within = min(within, ("odometers.Capped", stopped[1]), key=_epsilon)  # a filter, which admits the run
-    fixed = min((best.notion, best.epsilon), within, key=_epsilon)
+    within = min(within, ("odometers.Capped", stopped[1]), key=itemgetter(1))  # a filter, which admits the run
+    fixed = min((best.notion, best.epsilon), within, key=itemgetter(1))
     return (
         Answer("fixed", *fixed, "noise, sample rate and steps were fixed before the run"),
         Answer("filter", *within, "a filter with this budget was charged before each step"),
@@ -78,10 +79,6 @@ def of_run(mechanism: mechanisms.Mechanism, *, rounds: int, delta: float) -> tup
 
 _Bound = tuple[str, float]
 """The name of a notion, a filter or an odometer, and its epsilon."""
-
-
-def _epsilon(bound: _Bound) -> float:
-    return bound[1]
 
 
 def _of_gaussians(run: mechanisms.Mechanism, delta: float, epsilon: float) -> tuple[_Bound, _Bound] | None:
@@ -98,7 +95,6 @@ def _of_gaussians(run: mechanisms.Mechanism, delta: float, epsilon: float) -> tu
 
 
 def _within_a_filter(mechanism: mechanisms.Mechanism, run: mechanisms.Mechanism, delta: float, near: float) -> _Bound:
-    """The filter that admits a run within the least."""
     from almoner import filters  # here: Gaussian noise needs none of them
     from almoner.curves import planned
 
@@ -122,7 +118,6 @@ def _within_a_filter(mechanism: mechanisms.Mechanism, run: mechanisms.Mechanism,
 
 
 def _stopped(run: mechanisms.Mechanism, delta: float) -> _Bound:
-    """The odometer for a run, and its ex-post bound at the end."""
     from almoner import odometers
 
     odometer = odometers.Renyi(delta=delta, plan=run)

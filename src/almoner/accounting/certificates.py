@@ -30,6 +30,8 @@ from almoner.errors import ArgumentError, Unsupported
 __all__ = ["of_filter", "of_run"]
 
 Floats = NDArray[np.float64]
+Fields = dict[str, Any]
+Rounds = dict[mechanisms.Mechanism, int]
 
 ADJACENCY = "add or remove one person, with all of that person's records"
 THEOREMS = {
@@ -71,7 +73,6 @@ def of_run(run: mechanisms.Mechanism, /, *, delta: float, order: int | None = No
 
 
 def _certified(run: mechanisms.Mechanism, delta: float, order: int | None, least: float) -> dict[str, Any]:
-    """The certificate of a run with an epsilon that is at least so large."""
     _check.within(1e-12, 1 - 1e-12, delta=delta)
     rounds = {_known(leaf): count for leaf, count in mechanisms.leaves(run).items() if count}
     if not 1 <= len(rounds) <= 20:
@@ -117,8 +118,7 @@ def of_filter(account: filters.Filter, /) -> dict[str, Any]:
     if isinstance(account, filters.RenyiOrder):
         if account.alpha % 1:
             raise Unsupported(f"alpha={account.alpha!r} must be whole")
-        rho = account.rho / account.alpha
-        return _certified(mechanisms.Zcdp(rho), delta, int(account.alpha), promised)
+        return _certified(mechanisms.Zcdp(account.rho / account.alpha), delta, int(account.alpha), promised)
     if isinstance(account, filters.Planned):
         if account.count:
             raise ArgumentError("the plan was charged already: certify the fresh filter")
@@ -145,14 +145,7 @@ def _text(value: float | Fraction) -> str:
     return str(value) if isinstance(value, Fraction) else repr(float(value) + 0.0)  # without the sign of -0.0
 
 
-def _signed(
-    kind: str,
-    rounds: dict[mechanisms.Mechanism, int],
-    epsilon: float,
-    delta: float,
-    bound: float,
-    more: dict[str, Any],
-) -> dict[str, Any]:
+def _signed(kind: str, rounds: Rounds, epsilon: float, delta: float, bound: float, more: Fields) -> Fields:
     if not epsilon < inf:
         raise Unsupported(f"nothing finite is known at delta={delta!r}")
     _refuse_unchecked(kind, rounds, epsilon, delta)
@@ -161,22 +154,14 @@ def _signed(
         fields = mechanisms.to_fields(leaf)
         name = fields.pop("kind")
         listed.append({"kind": name, "count": count, **{key: _text(value) for key, value in fields.items()}})  # type: ignore[arg-type]
-    content = {
-        "format": 1,
-        "kind": kind,
-        "adjacency": ADJACENCY,
-        "theorem": THEOREMS[kind],
-        "epsilon": _text(epsilon * (1 + 1e-12)),
-        "delta": _text(delta),
-        "bound": _text(bound),
-        "rounds": listed,
-        **more,
-    }
+    content: Fields = {"format": 1, "kind": kind, "adjacency": ADJACENCY, "theorem": THEOREMS[kind]}
+    content |= {"epsilon": _text(epsilon * (1 + 1e-12)), "delta": _text(delta), "bound": _text(bound)}
+    content |= {"rounds": listed, **more}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return {**content, "digest": hashlib.sha256(text.encode()).hexdigest()}
 
 
-def _refuse_unchecked(kind: str, rounds: dict[mechanisms.Mechanism, int], epsilon: float, delta: float) -> None:
+def _refuse_unchecked(kind: str, rounds: Rounds, epsilon: float, delta: float) -> None:
     """Refuse what the checker would refuse, because its numbers or its time do not suffice."""
     most = min(_MOST_EPSILON, _DIGITS + log(delta)) if kind == "gaussian" else _MOST_EPSILON
     if epsilon > most:
@@ -220,7 +205,7 @@ class _Law:
         return float(self.masses @ np.maximum(0.0, -np.expm1(np.minimum(epsilon - losses, 0.0)))) + self.beyond
 
 
-def _on_grid(rounds: dict[mechanisms.Mechanism, int], least: float, delta: float) -> dict[str, Any]:
+def _on_grid(rounds: Rounds, least: float, delta: float) -> Fields:
     if not least < inf:
         raise Unsupported(f"nothing finite is known at delta={delta!r}")
     found = [_in_window(rounds, *_grid(rounds, least, wider), least, delta) for wider in (1, 3, 9, 27)]
@@ -230,9 +215,7 @@ def _on_grid(rounds: dict[mechanisms.Mechanism, int], least: float, delta: float
     return _signed("losses", rounds, epsilon, delta, bound, more)
 
 
-def _in_window(
-    rounds: dict[mechanisms.Mechanism, int], step: float, places: int, least: float, delta: float
-) -> tuple[float, float, dict[str, Any]]:
+def _in_window(rounds: Rounds, step: float, places: int, least: float, delta: float) -> tuple[float, float, Fields]:
     """About the least epsilon that is proven on this grid, the delta there, and the fields of the grid."""
     both = [_Law(0, np.ones(1), 0.0)] * 2
     inside = places - 1 - places // 16  # lattice.laws moves small masses by several places, the checker by one
@@ -254,12 +237,10 @@ def _in_window(
     return epsilon, min(delta, bound(epsilon)), more
 
 
-def _grid(rounds: dict[mechanisms.Mechanism, int], least: float, wider: float) -> tuple[float, int]:
+def _grid(rounds: Rounds, least: float, wider: float) -> tuple[float, int]:
     """A step that is a power of two, and the places of a window beyond which little mass lies."""
-    first = [_loss_grid.laws(leaf, 2.0**-12, 1e-18)[0] for leaf in rounds]
-    single = [_loss_grid.spread(law, 2.0**-12) for law in first]
+    single = [_loss_grid.spread(_loss_grid.laws(leaf, 2.0**-12, 1e-18)[0], 2.0**-12) for leaf in rounds]
     together = sqrt(sum(count * spread**2 for count, spread in zip(rounds.values(), single, strict=True)))
     top = least + wider * max(2.0 * together, 0.05 * least) + 1e-6
-    finest = min(single) / _FINE
-    step = 2.0 ** ceil(log2(max(finest, top / _MOST_PLACES, 1e-6)))
+    step = 2.0 ** ceil(log2(max(min(single) / _FINE, top / _MOST_PLACES, 1e-6)))
     return step, min(_MOST_PLACES, ceil(top / step) + 1)

@@ -83,8 +83,7 @@ class Comparison:
             asdict(bound) | {"epsilons": [epsilon if isfinite(epsilon) else None for epsilon in bound.epsilons]}
             for bound in self.bounds
         ]
-        rounds = list(self.rounds)
-        return {"mechanism": repr(self.mechanism), "delta": self.delta, "rounds": rounds, "bounds": bounds}
+        return {"mechanism": repr(self.mechanism), "delta": self.delta, "rounds": [*self.rounds], "bounds": bounds}
 
     def __str__(self) -> str:
         """A table: one line a bound, one column a number of rounds."""
@@ -124,10 +123,8 @@ def compare(
     bounds = _fixed(mechanism, counts, delta)
     least = [min(bound.epsilons[place] for bound in bounds) for place in range(len(counts))] if bounds else [1.0]
     starts = dict(zip(counts, least * (1 if bounds else len(counts)), strict=True))
-    for name, promise, epsilon_after in (
-        *_filters(mechanism, delta, starts),
-        *_odometers(mechanism, rounds, delta, people),
-    ):
+    kinds = (*_filters(mechanism, delta, starts), *_odometers(mechanism, rounds, delta, people))
+    for name, promise, epsilon_after in kinds:
         try:
             bounds.append(Bound(name, promise, tuple(float(epsilon_after(count)) for count in counts)))
         except (Unsupported, BudgetExceeded):
@@ -141,33 +138,23 @@ def _fixed(mechanism: mechanisms.Mechanism, counts: tuple[int, ...], delta: floa
         for row in totals(mechanisms.Repeated(mechanism, count), delta=delta):
             if row.notion in epsilons:
                 epsilons[row.notion].append(row.epsilon)
-    return [
-        Bound(_FIXED[notion], "fixed", tuple(column))
-        for notion, column in epsilons.items()
-        if len(column) == len(counts)
-    ]
+    full = {_FIXED[notion]: tuple(column) for notion, column in epsilons.items() if len(column) == len(counts)}
+    return [Bound(name, "fixed", column) for name, column in full.items()]
 
 
 def _filters(
     mechanism: mechanisms.Mechanism, delta: float, starts: Mapping[int, float]
 ) -> Iterator[tuple[str, str, EpsilonAfter]]:
     """The filters by name; ``starts`` holds, for each number of rounds, an epsilon from which to search."""
-    kinds: tuple[tuple[str, Callable[..., filters.Filter]], ...] = (
-        ("filters.Gaussian", filters.Gaussian),
-        ("filters.Residue", filters.Residue),
-        ("filters.Zcdp", filters.Zcdp),
-        ("filters.Renyi", filters.Renyi),
-        ("filters.Approximate (Whitehouse)", filters.Approximate),
-        ("filters.Pure (Feldman & Zrnic)", filters.Pure),
-        ("filters.Rogers", filters.Rogers),
-    )
 
     def least(fits: Callable[..., bool], count: int) -> float:
-        return _least(partial(fits, mechanisms.Repeated(mechanism, count), delta), starts[count])
+        known = partial(fits, mechanisms.Repeated(mechanism, count), delta)
+        return _search.least(known, near=starts[count] if starts[count] < inf else 1.0, tolerance=_TOLERANCE)
 
     yield "filters.Planned", "filter", partial(least, partial(_plan_fits, mechanism))
-    for name, kind in kinds:
-        yield name, "filter", partial(least, partial(_fits, kind))
+    authors = {"Approximate": " (Whitehouse)", "Pure": " (Feldman & Zrnic)"}
+    for name in ("Gaussian", "Residue", "Zcdp", "Renyi", "Approximate", "Pure", "Rogers"):
+        yield f"filters.{name}{authors.get(name, '')}", "filter", partial(least, partial(_fits, getattr(filters, name)))
 
 
 def _fits(kind: Callable[..., filters.Filter], run: mechanisms.Mechanism, delta: float, epsilon: float) -> bool:
@@ -183,11 +170,6 @@ def _plan_fits(plan: mechanisms.Mechanism, run: mechanisms.Mechanism, delta: flo
         return False
 
 
-def _least(fits: Callable[[float], bool], start: float) -> float:
-    """The smallest epsilon, to a relative 1e-3 from above, that fits; inf above 1e6. The search begins at ``start``."""
-    return _search.least(fits, near=start if start < inf else 1.0, tolerance=_TOLERANCE)
-
-
 def _odometers(
     mechanism: mechanisms.Mechanism, rounds: int, delta: float, people: int
 ) -> Iterator[tuple[str, str, EpsilonAfter]]:
@@ -200,8 +182,8 @@ def _odometers(
         ("odometers.Line, planned", lambda: odometers.Line(delta=delta, plan=plan)),
     )
     for name, make in recommended:
-        yield name, "pathwise", partial(_pathwise, make, mechanism)
-        yield f"{name}, ex-post", "ex-post", partial(_ex_post, make, mechanism)
+        yield name, "pathwise", partial(_charged, make, mechanism, "epsilon")
+        yield f"{name}, ex-post", "ex-post", partial(_charged, make, mechanism, "ex_post_epsilon")
     published: tuple[tuple[str, str, Callable[[], Running]], ...] = (
         ("odometers.Mixture (Whitehouse)", "pathwise", lambda: odometers.Mixture(delta=delta, plan=plan)),
         ("odometers.Stitched (Whitehouse)", "pathwise", lambda: odometers.Stitched(delta=delta)),
@@ -211,19 +193,13 @@ def _odometers(
         ("odometers.GaussianRestarts, ten", "restarts", lambda: _restarts(plan, delta)),
     )
     for name, promise, other in published:
-        yield name, promise, partial(_pathwise, other, mechanism)
+        yield name, promise, partial(_charged, other, mechanism, "epsilon")
 
 
-def _pathwise(make: Callable[[], Running], mechanism: mechanisms.Mechanism, count: int) -> float:
+def _charged(make: Callable[[], Running], mechanism: mechanisms.Mechanism, bound: str, count: int) -> float:
     odometer = make()
     odometer.charge(mechanisms.Repeated(mechanism, count))
-    return odometer.epsilon()
-
-
-def _ex_post(make: Callable[[], odometers.Odometer], mechanism: mechanisms.Mechanism, count: int) -> float:
-    odometer = make()
-    odometer.charge(mechanisms.Repeated(mechanism, count))
-    return odometer.ex_post_epsilon()
+    return float(getattr(odometer, bound)())
 
 
 def _feldman_zrnic(plan: mechanisms.Repeated, delta: float) -> odometers.FeldmanZrnic:

@@ -156,10 +156,8 @@ class Meaning:
         chords = _Chords(self.promise, slack)
         mu = 0.0 if chords.below(0.0) else _search.least(chords.below, near=1.0, tolerance=1e-6, high=_LARGEST_MU)
         if mu == inf:
-            last = self.promise.deltas[-1]
-            raise Unsupported(
-                f"no mu up to {_LARGEST_MU:g} covers the promise with slack={slack}; its last delta is {last}"
-            )
+            told = f"no mu up to {_LARGEST_MU:g} covers the promise with slack={slack}"
+            raise Unsupported(f"{told}; its last delta is {self.promise.deltas[-1]}")
         return GaussianEquivalent(mu, slack, self._regret(Meaning(gaussian.Gaussian(mu))))
 
     def _regret(self, other: "Meaning") -> float:
@@ -285,5 +283,4 @@ class _Chords:
 
 def _of_hundred(share: float) -> str:
     """A share in percent, rounded up to a tenth; to a whole where that says enough."""
-    tenths = min(1000, ceil(share * 1000 - 1e-9))
-    return shown(tenths / 10, 4)
+    return shown(min(1000, ceil(share * 1000 - 1e-9)) / 10, 4)

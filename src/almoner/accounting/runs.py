@@ -53,7 +53,6 @@ class Saved(Model):
 
 
 def _entry(kind: Any) -> type[Model]:
-    """Model of a mechanism in the list."""
     takes = {each.name: (_TYPES[each.type], ... if each.default is MISSING else each.default) for each in fields(kind)}
     return model_of(kind, **{"kind": kind.__name__, "name": (str | None, None), "count": (Count, 1)} | takes)
 
@@ -124,9 +123,8 @@ class Run:
         made = list(self.known)
         if self.unknown is not None:
             if number is None:
-                raise ArgumentError(
-                    f"{_told(self.unknown)} is unknown: `almoner calibrate` finds it; or write a number"
-                )
+                told = _told(self.unknown)
+                raise ArgumentError(f"{told} is unknown: `almoner calibrate` finds it; or write a number")
             at = int(self.unknown[1])
             made[at] = _made(_with(self.parts[at], self.unknown[2:], number), f"mechanisms.{at}")
         return mechanisms.Composed(tuple(each for each in made if each is not None))
@@ -153,11 +151,8 @@ class Run:
             number = calibrate.least(self.mechanism, **self._range(), **asked)
         else:
             most = 1.0 if name in ("delta", "sample_rate") else inf
-
-            def of_inverse(inverse: float) -> mechanisms.Mechanism:
-                return self.mechanism(min(most, 1 / inverse))
-
-            number = min(most, 1 / calibrate.least(of_inverse, **self._range(), **asked))
+            found = calibrate.least(lambda inverse: self.mechanism(min(most, 1 / inverse)), **self._range(), **asked)
+            number = min(most, 1 / found)
         run = self.mechanism(number)
         return Found(_told(self.unknown), number, run, tightest(run, delta=delta).epsilon)
 
@@ -196,8 +191,7 @@ def read(path: Path) -> Run:
 def of(values: Mapping[str, Any], *, folder: Path = Path()) -> Run:
     """The run that the values of a file describe; files that it names are read from a folder."""
     if isinstance(values, Mapping) and "kind" in values:
-        listed = values.get("mechanisms") if values["kind"] == "Composed" else [values]
-        values = {"mechanisms": listed}
+        values = {"mechanisms": values.get("mechanisms") if values["kind"] == "Composed" else [values]}
     as_model(RunFile, values)
     if not values["mechanisms"]:
         raise ArgumentError('mechanisms is empty: write one, such as {kind = "Gaussian", sigma = 2.0, count = 100}')
@@ -235,7 +229,6 @@ def _values(path: Path) -> Any:
 
 
 def _saved(path: Path, place: int) -> dict[str, Any]:
-    """The fields of a saved mechanism, for an entry at a place."""
     try:
         fields = _values(path)
     except DataError as error:
@@ -247,7 +240,6 @@ def _saved(path: Path, place: int) -> dict[str, Any]:
 
 
 def _unknown(value: Any) -> Iterator[Place]:
-    """The places of unknown numbers."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, each in inside:
         if isinstance(each, str) and each == "?":
@@ -256,7 +248,6 @@ def _unknown(value: Any) -> Iterator[Place]:
 
 
 def _with(value: Any, place: Place, number: Any) -> Any:
-    """Fields with a number in a place."""
     if not place:
         return number
     changed = value.copy()

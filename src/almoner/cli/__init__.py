@@ -54,7 +54,6 @@ _OLD = {train: ("train", OF_TRAIN), tune: ("tune", OF_TUNE), train_images: ("tra
 
 
 def _lines(command: str, others: dict[str, str]) -> dict[str, str]:
-    """The line to write for each option that a command refuses."""
     from almoner.cli._training.settings import as_settings
 
     return as_settings(command, **others)
@@ -78,12 +77,8 @@ for _command, _panel, *_examples in (
     _epilog = "\n\n".join(f"Example: {example}" for example in _examples)
     _class = refusing(partial(_lines, *_OLD[_command])) if _command in _OLD else None
     app.command(epilog=_epilog, rich_help_panel=_panel, cls=_class)(flattened(_command))
-for _group, _name, _panel in (
-    (init, "init", "Start"),
-    (query, "query", _PUBLISH),
-    (ledger_commands, "ledger", _PUBLISH),
-    (audit, "audit", "Check"),
-):
+_groups = (init, "init", "Start"), (query, "query", _PUBLISH), (ledger_commands, "ledger", _PUBLISH)
+for _group, _name, _panel in (*_groups, (audit, "audit", "Check")):
     app.add_typer(_group, name=_name, rich_help_panel=_panel)
 
 

@@ -11,26 +11,7 @@ import typer
 from almoner import _check, mechanisms
 from almoner._private import LEVELS, MARK
 from almoner._units import shown
-from almoner.cli._options import (
-    CsvFile,
-    Delta,
-    Epsilon,
-    Force,
-    Json,
-    MaxGradNorm,
-    NoiseMultiplier,
-    OptionalNoiseMultiplier,
-    OptionalSteps,
-    Page,
-    Picture,
-    PrivatePicture,
-    SampleRate,
-    Sampling,
-    check_new_file,
-    check_page,
-    check_picture,
-    write_page,
-)
+from almoner.cli import _options
 from almoner.cli._shown import Listing, dumps, show, working
 from almoner.errors import ArgumentError, DataError
 
@@ -50,7 +31,6 @@ WHICH = (
     "and results may decide when to stop."
 )
 
-
 RunFile = Annotated[
     Path | None,
     typer.Argument(help="A TOML or JSON file that lists mechanisms, in place of the options of one (`schema run`)."),
@@ -60,16 +40,15 @@ RunFile = Annotated[
 def epsilon(
     *,
     run: RunFile = None,
-    noise_multiplier: OptionalNoiseMultiplier = None,
-    sampling: Sampling,
-    delta: Delta = 1e-5,
+    noise_multiplier: _options.OptionalNoiseMultiplier = None,
+    sampling: _options.Sampling,
+    delta: _options.Delta = 1e-5,
     certificate: Annotated[
-        Path | None,
-        typer.Option(help="Write a certificate of an epsilon of the fixed run here, as JSON."),
+        Path | None, typer.Option(help="Write a certificate of an epsilon of the fixed run here, as JSON.")
     ] = None,
-    csv: CsvFile = None,
-    force: Force = False,
-    as_json: Json = False,
+    csv: _options.CsvFile = None,
+    force: _options.Force = False,
+    as_json: _options.Json = False,
 ) -> None:
     """Show the epsilon of a run of Gaussian steps: fixed in advance, within a filter's budget, and by an odometer.
 
@@ -82,11 +61,13 @@ def epsilon(
     from almoner.curves._totals import totals
 
     for path in filter(None, (certificate, csv)):
-        check_new_file(path, force=force, read=() if run is None else (run,))
+        _options.check_new_file(path, force=force, read=() if run is None else (run,))
     step, rounds, said = _asked(run, noise_multiplier, sampling)
     best, whole = of_run(step, rounds=rounds, delta=delta), mechanisms.Repeated(step, rounds)
     if certificate is not None:
-        _write_certificate(whole, delta, certificate)
+        from almoner.accounting.certificates import of_run as certified
+
+        certificate.write_text(dumps(certified(whole, delta=delta)) + "\n", encoding="utf-8")
     rows, meaning = totals(whole, delta=delta), meaning_of(whole, points=128)
     answers = [(shown(each.epsilon, 6), each.holds, each.bound) for each in best]
     bounds = [(row.notion, row.total, shown(row.epsilon, 6), row.holds, row.source) for row in rows]
@@ -107,7 +88,7 @@ def epsilon(
 
 
 def _asked(
-    file: Path | None, noise_multiplier: float | None, sampling: Sampling
+    file: Path | None, noise_multiplier: float | None, sampling: _options.Sampling
 ) -> tuple["Mechanism", int, dict[str, object]]:
     """A step, the number of steps, and what JSON says of them: of a file, or of options."""
     if file is not None:
@@ -129,35 +110,27 @@ def _asked(
     return mechanisms.gaussian_step(noise_multiplier, 1.0, rate), rounds, said
 
 
-def _check_alone(noise_multiplier: float | None, sampling: Sampling) -> None:
-    """Refuse options of one mechanism beside a file that lists them."""
-    if noise_multiplier is not None or sampling != Sampling():
-        raise ArgumentError(
-            "the file lists what is run: leave out --noise-multiplier, --steps and the other options of one mechanism"
-        )
+def _check_alone(noise_multiplier: float | None, sampling: _options.Sampling) -> None:
+    if noise_multiplier is not None or sampling != _options.Sampling():
+        others = "--noise-multiplier, --steps and the other options of one mechanism"
+        raise ArgumentError(f"the file lists what is run: leave out {others}")
 
 
 _ANSWERS = ("epsilon", "holds if", "by")
 _BOUNDS = ("notion", "total", "epsilon", "holds", "source")
 
 
-def _write_certificate(run: "Mechanism", delta: float, path: Path) -> None:
-    from almoner.accounting.certificates import of_run
-
-    path.write_text(dumps(of_run(run, delta=delta)) + "\n", encoding="utf-8")
-
-
 def calibrate(
     *,
     run: RunFile = None,
-    epsilon: Epsilon,
-    delta: Delta = 1e-5,
-    sampling: Sampling,
-    noise_multiplier: OptionalNoiseMultiplier = None,
-    max_grad_norm: MaxGradNorm = 1.0,
-    csv: CsvFile = None,
-    force: Force = False,
-    as_json: Json = False,
+    epsilon: _options.Epsilon,
+    delta: _options.Delta = 1e-5,
+    sampling: _options.Sampling,
+    noise_multiplier: _options.OptionalNoiseMultiplier = None,
+    max_grad_norm: _options.MaxGradNorm = 1.0,
+    csv: _options.CsvFile = None,
+    force: _options.Force = False,
+    as_json: _options.Json = False,
 ) -> None:
     """Find the least noise with which --steps fit into a budget, or how many steps fit with --noise-multiplier.
 
@@ -168,7 +141,7 @@ def calibrate(
     """
     from almoner.accounting.calibrate import by_filter, in_advance
 
-    check_new_file(csv, force=force, read=() if run is None else (run,))
+    _options.check_new_file(csv, force=force, read=() if run is None else (run,))
     if run is not None:
         _check_alone(noise_multiplier, sampling)
         _show_unknown(run, epsilon, delta, csv, as_json=as_json)
@@ -279,31 +252,27 @@ def compare(
     mechanism: Annotated[
         Step, typer.Option(help=f"One step: {', '.join([*Step][:-1])} or {Step.approximate}.")
     ] = Step.gaussian,
-    noise_multiplier: OptionalNoiseMultiplier = None,
+    noise_multiplier: _options.OptionalNoiseMultiplier = None,
     epsilon_each: Annotated[float | None, typer.Option(help="Epsilon of one step, unless it is gaussian.")] = None,
     delta_each: Annotated[float | None, typer.Option(help="Delta of one step, if it is approximate.")] = None,
-    sampling: Sampling,
-    delta: Delta = 1e-5,
+    sampling: _options.Sampling,
+    delta: _options.Delta = 1e-5,
     people: Annotated[int, typer.Option(help="Number of people in the data set, for Rogers et al.")] = 100_000,
     points: Annotated[int, typer.Option(help="At how many numbers of steps to evaluate the bounds.")] = 5,
-    picture: Picture = None,
-    csv: CsvFile = None,
-    force: Force = False,
-    as_json: Json = False,
+    picture: _options.Picture = None,
+    csv: _options.CsvFile = None,
+    force: _options.Force = False,
+    as_json: _options.Json = False,
 ) -> None:
     """Compare all bounds that apply to one mechanism: fixed in advance, by filters, by odometers.
 
     Bounds that are tuned to a plan are tuned to --steps, which is 1000 unless it is given, or follows from --epochs.
     """
-    check_picture(picture)
-    check_new_file(csv, force=force)
+    _options.check_picture(picture)
+    _options.check_new_file(csv, force=force)
     rate, count = sampling.rate_and_steps()
     step = described(
-        mechanism,
-        noise_multiplier=noise_multiplier,
-        sample_rate=rate,
-        epsilon_each=epsilon_each,
-        delta_each=delta_each,
+        mechanism, noise_multiplier=noise_multiplier, sample_rate=rate, epsilon_each=epsilon_each, delta_each=delta_each
     )
     from almoner.accounting.compare import compare as comparison
 
@@ -322,7 +291,6 @@ def compare(
 
 
 def _rows(table: "Comparison") -> Listing:
-    """A line for each bound, a column for each number of steps."""
     counts = tuple(map(str, table.rounds))
     title = f"Epsilon after so many steps of {table.mechanism!r}, delta = {table.delta:g}"
     rows = [(each.name, each.promise, *(shown(epsilon, 4) for epsilon in each.epsilons)) for each in table.bounds]
@@ -334,18 +302,18 @@ STATUS = "Exact for noise, rates and norms fixed in advance; under adaptivity an
 
 def losses(
     norms: Annotated[Path, typer.Argument(help=".npy: (people,) or (people, steps) norms, in units of the clip.")],
-    noise_multiplier: NoiseMultiplier,
-    sample_rate: SampleRate = 1.0,
-    steps: OptionalSteps = None,
-    delta: Delta = 1e-5,
+    noise_multiplier: _options.NoiseMultiplier,
+    sample_rate: _options.SampleRate = 1.0,
+    steps: _options.OptionalSteps = None,
+    delta: _options.Delta = 1e-5,
     groups: Annotated[Path | None, typer.Option(help=".npy: (people,) a label for each person.")] = None,
     gaussian: Annotated[
         bool, typer.Option("--gaussian", help="Also by the dominating Gaussian: 30 people a second.")
     ] = False,
-    picture: PrivatePicture = None,
-    html: Page = None,
-    force: Force = False,
-    as_json: Json = False,
+    picture: _options.PrivatePicture = None,
+    html: _options.Page = None,
+    force: _options.Force = False,
+    as_json: _options.Json = False,
 ) -> None:
     """Show each person's epsilon (PRIVATE) by privacy loss distributions, beside Rényi and Gaussian accounting.
 
@@ -354,8 +322,8 @@ def losses(
     """
     _check.positive(noise_multiplier=noise_multiplier)
     _check.between(0, 1, delta=delta)
-    check_picture(picture)
-    check_page(html, force=force, read=(norms,), as_json=as_json)
+    _options.check_picture(picture)
+    _options.check_page(html, force=force, read=(norms,), as_json=as_json)
     values, labels = _loaded(norms), None if groups is None else _loaded(groups)
     if values.ndim in (1, 2) and (values.ndim == 1) == (steps is None):
         raise ArgumentError("give --steps with norms of shape (people,), and not with (people, steps)")
@@ -363,14 +331,8 @@ def losses(
         raise DataError(f"{groups}: must have one entry for each person in {norms}")
     from almoner.report.losses import from_norms, histogram, page
 
-    epsilons = from_norms(
-        values,
-        noise_multiplier=noise_multiplier,
-        delta=delta,
-        sample_rate=sample_rate,
-        steps=steps,
-        dominating=gaussian,
-    )
+    run: Any = {"noise_multiplier": noise_multiplier, "delta": delta, "sample_rate": sample_rate}
+    epsilons = from_norms(values, **run, steps=steps, dominating=gaussian)
     if picture is not None:
         histogram(epsilons, picture, groups=labels, title=f"delta = {delta:g}")
     if as_json:
@@ -378,15 +340,8 @@ def losses(
         print(dumps({"private": MARK, "status": STATUS, "delta": delta, "epsilon": lists}))
         return
     if html is not None:
-        written = page(
-            epsilons,
-            delta=delta,
-            groups=labels,
-            noise_multiplier=noise_multiplier,
-            sample_rate=sample_rate,
-            steps=values.shape[1] if steps is None else steps,
-        )
-        write_page(html, written)
+        written = page(epsilons, **run, groups=labels, steps=values.shape[1] if steps is None else steps)
+        _options.write_page(html, written)
         return
     _print_table(epsilons, labels, delta)
 
@@ -394,7 +349,6 @@ def losses(
 def _print_table(
     epsilons: "Mapping[str, NDArray[np.float64]]", labels: "NDArray[np.generic] | None", delta: float
 ) -> None:
-    """Quantiles and means over people."""
     from almoner.report.losses import means, quantiles
 
     title = f"{MARK}: each person's epsilon at delta = {delta:g}"

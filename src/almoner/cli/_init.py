@@ -58,7 +58,6 @@ def query(folder: Folder = Path(), example: Example = False, force: Force = Fals
 
 
 def _template(name: str) -> str:
-    """A commented file to begin with."""
     return files("almoner.cli").joinpath("templates", name).read_text(encoding="utf-8")
 
 
@@ -77,7 +76,6 @@ def _write(folder: Path, texts: Mapping[str, str], tables: Mapping[str, Rows], *
 
 
 def _say(example: bool, data: str, *commands: str) -> None:
-    """Tell what to do next."""
     if not example:
         print(f"Next: put your data beside them as {data}, and change the files to fit. Then run:")
     else:

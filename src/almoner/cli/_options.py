@@ -78,16 +78,10 @@ class Sampling:
     )
 
     def rate_and_steps(self) -> tuple[float, int | None]:
-        """The sampling rate and the number of steps.
+        """The sampling rate, 1 if nothing says it, and the number of steps, None if nothing says it.
 
         The rate is the batch size divided by the dataset size, rounded up; an epoch is as many steps as one over the
         rate, rounded up (Opacus's loader has as many batches, and takes each with a rate that is not above this one).
-
-        Returns:
-            The rate, 1 if nothing says it; the steps, None if nothing says them.
-
-        Raises:
-            ArgumentError: a number breaks a rule, one is missing, or two say the same.
         """
         dataset_size, batch_size, sample_rate, steps = self.dataset_size, self.batch_size, self.sample_rate, self.steps
         if (dataset_size is None) != (batch_size is None):
@@ -227,17 +221,15 @@ class Commands(Group):
         except BrokenPipeError:  # the reader of the output stopped reading
             raise
         except OSError as error:  # a file that cannot be written: its name and why
-            Console(stderr=True).print(
-                f"{type(error).__name__}: {error}", markup=False, highlight=False, soft_wrap=True
-            )
+            words = f"{type(error).__name__}: {error}"
+            Console(stderr=True).print(words, markup=False, highlight=False, soft_wrap=True)
             raise typer.Exit(2) from None
 
 
 def refusing(told: Callable[[], Mapping[str, str]]) -> type[TyperCommand]:
     """A command that refuses options of earlier versions, or of other commands, and says the line to write.
 
-    Args:
-        told: gives the line for each option; ``{}`` stands for the value that came, if one did.
+    In a line that is told, ``{}`` stands for the value that came, if one did.
     """
 
     class Refusing(TyperCommand):
@@ -258,7 +250,6 @@ def refusing(told: Callable[[], Mapping[str, str]]) -> type[TyperCommand]:
 
 def _options_named(words: str, command: Any) -> str:
     """An argument's name in an error, as the option of the command that it came from."""
-    names: dict[str, str] = {
-        each.name: each.opts[0] for each in getattr(command, "params", ()) if each.opts[0].startswith("--")
-    }
+    listed = [(each.name, each.opts[0]) for each in getattr(command, "params", ())]
+    names: dict[str, str] = {name: option for name, option in listed if option.startswith("--")}
     return re.sub(r"(?<![\w.-])([a-z_]+)(?==\S)", lambda found: names.get(found[1], found[1]), words)

@@ -12,17 +12,8 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich import box
+from rich import box, progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 from almoner._intervals import interval_shown, value_shown
@@ -43,15 +34,10 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class Listing:
-    """Rows of a command's answer.
+    """Rows of a command's answer, with a cell for each column.
 
-    Args:
-        columns: their names.
-        rows: a cell for each column.
-        title: printed above.
-        right: the columns of numbers, which a terminal shows at the right.
-        once: columns that a terminal leaves empty where the first cell is the same as above.
-        narrow: without borders between the columns.
+    A terminal shows the columns ``right`` at the right, leaves those of ``once`` empty where the first cell is the same
+    as above, and has no borders between ``narrow`` ones.
     """
 
     def __init__(
@@ -77,8 +63,7 @@ class Listing:
             table.add_column(column, justify="right" if number else "left", overflow="fold", no_wrap=number)
         above = ""
         for row in self._rows:
-            again = above == row[0] != ""
-            hidden = self._once if again else ()
+            hidden = self._once if above == row[0] != "" else ()
             table.add_row(*("" if name in hidden else cell for name, cell in zip(self._columns, row, strict=True)))
             above = row[0]
         return table
@@ -116,10 +101,10 @@ def show(*parts: Listing | str) -> None:
 @contextmanager
 def working(words: str) -> Iterator[None]:
     """On a terminal, say what is computed and for how long already, until it is done."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (progress.SpinnerColumn(), progress.TextColumn("{task.description}"), progress.TimeElapsedColumn())
     err = Console(stderr=True)
-    with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as progress:
-        progress.add_task(words, total=None)
+    with progress.Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
+        bar.add_task(words, total=None)
         yield
 
 
@@ -152,9 +137,7 @@ def _strict(value: object) -> object:
         return str(value)
     if isinstance(value, dict):
         return {key: _strict(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_strict(each) for each in value]
-    return value
+    return [_strict(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def print_misfits(found: Sequence[Misfit], *, as_json: bool) -> None:
@@ -173,18 +156,9 @@ def print_misfits(found: Sequence[Misfit], *, as_json: bool) -> None:
 def print_answers(answers: "Mapping[str, Answer]", *, as_json: bool) -> None:
     """Print answers as JSON, or as a table with a line for each value."""
     if as_json:
+        names = ["groups", "values", "intervals", "rho", "complete_clip", "truth_intervals", "estimand", "about"]
         described = {
-            key: {
-                "groups": answer.groups,
-                "values": answer.values,
-                "intervals": answer.intervals,
-                "rho": answer.rho,
-                "complete_clip": answer.complete_clip,
-                "truth_intervals": answer.truth_intervals,
-                "estimand": answer.estimand,
-                "about": answer.about,
-            }
-            | ({} if answer.complete is None else {"complete": answer.complete})
+            key: {name: getattr(answer, name) for name in [*names, *["complete"] * (answer.complete is not None)]}
             for key, answer in answers.items()
         }
         print(dumps(described))
@@ -197,10 +171,7 @@ def print_answers(answers: "Mapping[str, Answer]", *, as_json: bool) -> None:
         (key, *([group] if grouped else []), value, noise, *([] if alike else [truth]))
         for key, group, value, noise, truth in lines
     ]
-    show(
-        Listing(columns, rows, once=("key",)),
-        "Intervals are 95 % each." if alike else "Intervals are 95 % each, for the noise alone.",
-    )
+    show(Listing(columns, rows, once=("key",)), f"Intervals are 95 % each{'' if alike else ', for the noise alone'}.")
     _print_notes(answers, "intervals cover" if alike else f'intervals of the column "{_TRUTH}" cover')
 
 
@@ -215,14 +186,8 @@ def _lines(key: str, answer: "Answer") -> Iterator[tuple[str, str, str, str, str
     groups = zip(*columns.values(), strict=True) if columns else [()]
     for place, (group, number, low, high) in enumerate(zip(groups, values, lows, highs, strict=True)):
         value = "-" if number is None else value_shown(number, low, high)
-        noise = interval_shown(low, high)
-        yield (
-            key,
-            ", ".join(map(str, group)),
-            value,
-            noise,
-            "-" if truths[place][0] is None else interval_shown(*truths[place]),
-        )
+        truth = "-" if truths[place][0] is None else interval_shown(*truths[place])
+        yield key, ", ".join(map(str, group)), value, interval_shown(low, high), truth
 
 
 def _print_notes(answers: "Mapping[str, Answer]", cover: str) -> None:
@@ -245,10 +210,11 @@ def _print_notes(answers: "Mapping[str, Answer]", cover: str) -> None:
         show(f"Too many people could not pay any more: do not trust totals from {incomplete[0]!r} on.")
 
 
-def progress_bar(*, quiet: bool) -> Progress:
+def progress_bar(*, quiet: bool) -> progress.Progress:
     """A progress bar on the error stream, which disappears when it is done."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True)
+    columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), progress.MofNCompleteColumn())
+    err, left = Console(stderr=True), progress.TimeRemainingColumn()
+    return progress.Progress(*columns, left, console=err, disable=quiet, transient=True)
 
 
 def draw_spends(report: "HolderReport | None", path: Path | None, title: str) -> list[str]:

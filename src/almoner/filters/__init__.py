@@ -37,21 +37,6 @@ from almoner.filters._published import Koskela, Pure, Rogers
 from almoner.filters._recommend import Recommendation, recommend
 
 __all__ = [
-    "All",
-    "Approximate",
-    "Basic",
-    "Either",
-    "Filter",
-    "Gaussian",
-    "Koskela",
-    "Planned",
-    "Pure",
-    "Recommendation",
-    "Renyi",
-    "RenyiCurve",
-    "RenyiOrder",
-    "Residue",
-    "Rogers",
-    "Zcdp",
-    "recommend",
-]
+    "All", "Approximate", "Basic", "Either", "Filter", "Gaussian", "Koskela", "Planned", "Pure", "Recommendation",
+    "Renyi", "RenyiCurve", "RenyiOrder", "Residue", "Rogers", "Zcdp", "recommend",
+]  # fmt: skip

@@ -7,18 +7,15 @@ from typing import Any, Self
 from almoner import _check, mechanisms
 from almoner._uncopyable import Uncopyable
 from almoner.errors import ArgumentError, BudgetExceeded
-from almoner.filters import _published as published
 from almoner.filters._filter import Filter
 from almoner.filters._filters import Approximate, Basic, Gaussian, Planned, Renyi, RenyiCurve, RenyiOrder, Residue, Zcdp
+from almoner.filters._published import Pure, Rogers
 
 __all__ = ["KINDS", "All"]
 
 KINDS: dict[str, type[Filter]] = {
     kind.__name__: kind
-    for kind in (
-        *(Approximate, Basic, Gaussian, Planned, published.Pure, Renyi, RenyiCurve, RenyiOrder, Residue),
-        *(published.Rogers, Zcdp),
-    )
+    for kind in (Approximate, Basic, Gaussian, Planned, Pure, Renyi, RenyiCurve, RenyiOrder, Residue, Rogers, Zcdp)
 }
 
 Charges = mechanisms.Mechanism | Mapping[Hashable, mechanisms.Mechanism]
@@ -103,13 +100,9 @@ class All(Uncopyable):
             for key, account, mechanism in named:
                 if not account.admits(mechanism):
                     spent, left = account.spent, account.left
-                    raise BudgetExceeded(
-                        f"{mechanism!r} does not fit the budget of {key!r}, of which {spent!r} was spent, and {left!r} "
-                        "is left; no budget was charged",
-                        asked=None,
-                        spent=spent,
-                        left=left,
-                    )
+                    words = f"the budget of {key!r}, of which {spent!r} was spent, and {left!r} is left; no budget"
+                    words = f"{mechanism!r} does not fit {words} was charged"
+                    raise BudgetExceeded(words, asked=None, spent=spent, left=left)
             for key, account, mechanism in named:
                 account.charge(mechanism)
                 self._budgets[key] = account
@@ -160,9 +153,8 @@ class All(Uncopyable):
         if isinstance(charges, mechanisms.Mechanism):
             charges = dict.fromkeys(self._budgets, charges)
         if not isinstance(charges, Mapping) or not charges:
-            raise ArgumentError(
-                "charges must be {key: mechanism} with one key or more, or a mechanism for all that are there"
-            )
+            wanted = "{key: mechanism} with one key or more, or a mechanism for all that are there"
+            raise ArgumentError(f"charges must be {wanted}")
         named = [(key, self._known(key), mechanism) for key, mechanism in charges.items()]
         if len({id(account) for _, account, _ in named}) < len(named):
             raise ArgumentError("open must make a filter of its own for each key")

@@ -101,12 +101,8 @@ class Either(Uncopyable):
         with self._lock:
             admitting = self._admitting(mechanism)
             if not any(admitting):
-                raise BudgetExceeded(
-                    f"{mechanism!r} does not fit any filter that is open",
-                    asked=None,
-                    spent=self.spent,
-                    left=self.left,
-                )
+                words = f"{mechanism!r} does not fit any filter that is open"
+                raise BudgetExceeded(words, asked=None, spent=self.spent, left=self.left)
             for account, admits in zip(self._filters, admitting, strict=True):
                 if admits:
                     account.charge(mechanism)

@@ -93,20 +93,12 @@ class Filter(Account[Budget[Any]]):
     def refuse_if_given(self) -> None:
         """Raise BudgetExceeded where the budget was handed over, or given up."""
         if self._forgotten:
-            raise BudgetExceeded(
-                f"budget={self!r} was given up by forget(). For another budget call budget.fresh()",
-                asked=None,
-                spent=self.spent,
-                left=self.left,
-            )
+            words = f"budget={self!r} was given up by forget(). For another budget call budget.fresh()"
+            raise BudgetExceeded(words, asked=None, spent=self.spent, left=self.left)
         if self._spent_by is not None:
-            raise BudgetExceeded(
-                f"budget={self!r} was given to {self._spent_by}, which may spend all of it. For another budget call "
-                "budget.fresh(); to spend one budget per person several times give the same individual.Filter",
-                asked=None,
-                spent=None,
-                left=None,
-            )
+            given = f"budget={self!r} was given to {self._spent_by}, which may spend all of it"
+            cure = "For another budget call budget.fresh(); to spend one budget per person several times give the same"
+            raise BudgetExceeded(f"{given}. {cure} individual.Filter", asked=None, spent=None, left=None)
 
     def admits(self, mechanism: mechanisms.Mechanism, *, units: bool = False) -> bool:
         """True if a mechanism fits into what is left. Asking changes nothing.
@@ -135,12 +127,9 @@ class Filter(Account[Budget[Any]]):
             notion, totals = self._notion, self._totals
             after = notion.after(totals, mechanism)
             if not notion.holds(after):
-                raise BudgetExceeded(
-                    f"{mechanism!r} does not fit: {notion.refusal(totals, mechanism)}",
-                    asked=notion.asked(totals, mechanism),
-                    spent=notion.spent(totals),
-                    left=notion.left(totals),
-                )
+                words = f"{mechanism!r} does not fit: {notion.refusal(totals, mechanism)}"
+                asked, spent, left = notion.asked(totals, mechanism), notion.spent(totals), notion.left(totals)
+                raise BudgetExceeded(words, asked=asked, spent=spent, left=left)
             self._notion, self._totals = notion.settle(mechanism, after)
             self._count += mechanisms.rounds(mechanism)
 
@@ -169,11 +158,9 @@ class Filter(Account[Budget[Any]]):
     def from_state(cls, state: dict[str, Any]) -> Self:
         """The account that ``state()`` described, to the last unit."""
         _check.saved(state, "units_in_one")
-        if state["units_in_one"] != FINE:
-            raise ArgumentError(
-                f"state: units_in_one={state['units_in_one']!r} must be {FINE}: it was saved by a version that counts "
-                "in other units"
-            )
+        if (units := state["units_in_one"]) != FINE:
+            why = "it was saved by a version that counts in other units"
+            raise ArgumentError(f"state: units_in_one={units!r} must be {FINE}: {why}")
         account = super().from_state(state)
         account._forgotten = bool(state.get("forgotten", False))
         return account

@@ -49,9 +49,8 @@ def dominating_mu(
     _check.whole(2, points=points)
     rows = to_numpy(counts)
     ends = losses(rows, noise, sample_rate=sample_rate, delta=slack)
-    return np.array(
-        [_one_mu(row[None], noise, sample_rate, slack, float(end), points) for row, end in zip(rows, ends, strict=True)]
-    )
+    people = zip(rows, ends, strict=True)
+    return np.array([_one_mu(row[None], noise, sample_rate, slack, float(end), points) for row, end in people])
 
 
 def _one_mu(row: NDArray[np.int64], noise: ArrayLike, rate: ArrayLike, slack: float, end: float, points: int) -> float:

@@ -87,9 +87,7 @@ def losses(
 
 def _stacked(values: Any, function: Callable[[float], Floats]) -> Floats:
     """The function at one value or, stacked, at several."""
-    if np.ndim(values) == 0:
-        return np.asarray(function(values))
-    return np.stack([function(float(value)) for value in values])
+    return np.stack([function(float(value)) for value in values]) if np.ndim(values) else np.asarray(function(values))
 
 
 def _rounds(
@@ -127,8 +125,7 @@ def _checked_counts(counts: Any, buckets: int) -> Array:
             raise ArgumentError("counts must not be negative")
         if bool(xp.any(counts > MOST_STEPS)) or bool(xp.any(xp.sum(counts, axis=1, dtype=xp.int64) > MOST_STEPS)):
             raise ArgumentError(f"counts must not exceed {MOST_STEPS} steps for one person")
-    checked: Array = counts
-    return checked
+    return cast(Array, counts)
 
 
 def _gaussian_only(counts: Array, kinds: list[mechanisms.Mechanism]) -> tuple[Mask, Floats]:
@@ -180,8 +177,7 @@ def _rows(counts: Array, people: Mask) -> Array:
     if people.all():
         return counts
     xp = array_namespace(counts)
-    rows: Array = xp.take(counts, xp.asarray(np.flatnonzero(people), device=device(counts)), axis=0)
-    return rows
+    return cast(Array, xp.take(counts, xp.asarray(np.flatnonzero(people), device=device(counts)), axis=0))
 
 
 class Losses:
@@ -277,8 +273,7 @@ class Losses:
             raise ArgumentError("shards must have the same people and the same buckets")
         added = {}
         for rate, table in other._counts.items():
-            mine = self._counts.get(rate, np.zeros_like(table))
-            total = mine.astype(np.uint64) + table
+            total = self._counts.get(rate, np.zeros_like(table)).astype(np.uint64) + table
             if len(total) and int(total.max()) > MOST_STEPS:
                 raise ArgumentError(f"counts must not exceed {MOST_STEPS} steps for one person")
             added[rate] = total.astype(np.uint32)
@@ -290,12 +285,8 @@ class Losses:
         rates = self.rates
         shape = (len(rates), self._n, len(self._noise))
         tables = np.stack([self._counts[rate] for rate in rates]) if rates else np.zeros(shape, np.uint32)
-        return {
-            "noise": self._noise.copy(),
-            "rates": np.asarray(rates),
-            "counts": tables,
-            "unknown": self._unknown.copy(),
-        }
+        saved: dict[str, Any] = {"noise": self._noise.copy(), "rates": np.asarray(rates), "counts": tables}
+        return saved | {"unknown": self._unknown.copy()}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Losses":
@@ -342,6 +333,5 @@ class Losses:
         noise = np.tile(self.noise, len(rates))[used]
         each = np.repeat(np.asarray(rates), len(self._noise))[used]
         epsilons = losses(tables[:, used], noise, sample_rate=each, delta=delta, bounds=bounds)
-        upper = epsilons[1] if bounds else epsilons
-        upper[..., unknown] = np.inf
+        (epsilons[1] if bounds else epsilons)[..., unknown] = np.inf
         return epsilons

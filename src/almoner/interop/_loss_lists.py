@@ -37,12 +37,9 @@ LossList = tuple[Floats, Floats, float]
 
 
 def of_a_pair(losses: Floats, masses: Floats, infinity: float) -> LossList:
-    """Losses of a pair of laws that dominates what a list of losses bounds.
+    """Losses of a pair of laws that dominates what a list bounds: (n,) losses, increasing, nats, finite, and masses.
 
-    Args:
-        losses: (n,) increasing, nats, finite.
-        masses: (n,) probabilities under P, rounded; below zero counts as zero.
-        infinity: of an infinite loss.
+    Masses are (n,) probabilities under P, rounded; below zero counts as zero. ``infinity`` is that of an infinite loss.
     """
     masses, infinity = np.maximum(masses, 0.0), min(max(infinity, 0.0), 1.0)
     losses, masses = _fewer(losses[masses > 0], masses[masses > 0])

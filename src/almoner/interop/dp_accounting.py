@@ -95,7 +95,6 @@ _CHECKS: dict[str, Callable[[mechanisms.Mechanism], object]] = {
 
 
 def _check_priced(notion: str, run: mechanisms.Mechanism) -> None:
-    """Refuse a mechanism that has no price in a notion."""
     if notion != "tightest":
         _CHECKS[notion](run)
         return
@@ -132,8 +131,7 @@ def accountant(notion: str = "tightest", *, null_records: bool = False) -> "Priv
         """Counts what was composed in a notion of Almoner."""
 
         def __init__(self) -> None:
-            relation = "REPLACE_SPECIAL" if null_records else "ADD_OR_REMOVE_ONE"
-            super().__init__(NeighboringRelation[relation])
+            super().__init__(NeighboringRelation["REPLACE_SPECIAL" if null_records else "ADD_OR_REMOVE_ONE"])
             self._rounds: list[mechanisms.Mechanism] = []
             self._exposed = False
 
@@ -156,9 +154,7 @@ def accountant(notion: str = "tightest", *, null_records: bool = False) -> "Priv
             return None
 
         def get_epsilon(self, target_delta: float) -> float:
-            if self._exposed:
-                return inf
-            return _at(epsilon, mechanisms.Composed(tuple(self._rounds)), target_delta)
+            return inf if self._exposed else _at(epsilon, mechanisms.Composed(tuple(self._rounds)), target_delta)
 
     return Accountant()
 
@@ -177,7 +173,6 @@ def from_event(event: object) -> mechanisms.Mechanism:
 
 
 def _read(event: object, *, null_records: bool) -> mechanisms.Mechanism:
-    """The mechanism of an event, for neighbours without a person or with null records."""
     reader = _readers(null_records=null_records).get(type(event))
     if reader is None:
         name = type(event).__name__
@@ -208,9 +203,7 @@ def _exposes(event: Any) -> bool:
         return bool(event.sigma == 0 and event.sensitivity)
     sampled = kind is events.TruncatedSubsampledGaussianDpEvent and event.sampling_probability
     noisy = (events.GaussianDpEvent, events.LaplaceDpEvent, events.SingleEpochTreeAggregationDpEvent)
-    if sampled or kind in noisy:
-        return bool(event.noise_multiplier == 0)
-    return kind is events.NonPrivateDpEvent
+    return bool(event.noise_multiplier == 0) if sampled or kind in noisy else kind is events.NonPrivateDpEvent
 
 
 def _without_idle(event: Any) -> Any:
@@ -363,9 +356,7 @@ def _discrete_gaussian(event: Any) -> mechanisms.Mechanism:
 
 def _best_of(event: "dp_event.RepeatAndSelectDpEvent", one: mechanisms.Mechanism) -> mechanisms.Mechanism:
     """One expected run, of a law that never has none, is one run."""
-    if event.mean == 1 and 0 <= event.shape < inf:
-        return one
-    return mechanisms.BestOf(one, event.mean, event.shape)
+    return one if event.mean == 1 and 0 <= event.shape < inf else mechanisms.BestOf(one, event.mean, event.shape)
 
 
 def _randomized_response(event: "dp_event.RandomizedResponseDpEvent") -> mechanisms.Mechanism:
@@ -420,8 +411,7 @@ def _tree(event: "dp_event.SingleEpochTreeAggregationDpEvent") -> mechanisms.Mec
         return mechanisms.Composed(())
     for count in counts:
         _check.whole(1, step_counts=count)
-    most = sqrt(max(int(count).bit_length() for count in counts)) * _UP
-    return mechanisms.Gaussian(_noise(event), most)
+    return mechanisms.Gaussian(_noise(event), sqrt(max(int(count).bit_length() for count in counts)) * _UP)
 
 
 def _sampled(event: "dp_event.PoissonSampledDpEvent") -> mechanisms.Mechanism:
@@ -441,10 +431,9 @@ def _sampled(event: "dp_event.PoissonSampledDpEvent") -> mechanisms.Mechanism:
             return mechanisms.Pure(epsilon * _UP)  # without the gain of sampling
         # Balle, Barthe & Gaboardi (2018), Theorem 8
         return mechanisms.Pure(log1p(rate * expm1(epsilon * _UP)) * (1 + 1e-14))
-    raise Unsupported(
-        f"PoissonSampledDpEvent of {type(event.event).__name__} has no mechanism in Almoner; supported is "
-        "PoissonSampledDpEvent of GaussianDpEvent, LaplaceDpEvent, DiscreteLaplaceDpEvent or NoOpDpEvent"
-    )
+    known = "PoissonSampledDpEvent of GaussianDpEvent, LaplaceDpEvent, DiscreteLaplaceDpEvent or NoOpDpEvent"
+    name = f"PoissonSampledDpEvent of {type(event.event).__name__}"
+    raise Unsupported(f"{name} has no mechanism in Almoner; supported is {known}")
 
 
 def _noise(event: Any) -> float:
@@ -456,8 +445,7 @@ def _noise(event: Any) -> float:
 def _ratio(noise: float, sensitivity: float) -> float:
     """The noise divided by the sensitivity, rounded down."""
     ratio = noise / sensitivity
-    too_large = Fraction(ratio) * Fraction(sensitivity) > Fraction(noise)
-    return nextafter(ratio, 0.0) if too_large else ratio
+    return nextafter(ratio, 0.0) if Fraction(ratio) * Fraction(sensitivity) > Fraction(noise) else ratio
 
 
 def _events() -> ModuleType:

@@ -48,12 +48,10 @@ def mechanism(
         1 - delta the output is one of a rho-zCDP mechanism, so it is no worse than that and an independent failure.
     """
     _refuse_other(measurement)
-    read: Callable[[Any], Any] = measurement.map
-    return _priced(str(measurement.output_measure.type), read(d_in), delta, tuple(orders))
+    return _priced(str(measurement.output_measure.type), measurement.map(d_in), delta, tuple(orders))
 
 
 def _refuse_other(measurement: object) -> None:
-    """Refuse what is no measurement."""
     with _extras.need("opendp", extra="opendp"):
         from opendp.mod import Measurement
     if not isinstance(measurement, Measurement):
@@ -70,9 +68,8 @@ def _priced(measure: str, cost: Any, delta: float | None, orders: tuple[float, .
         return _approximate(*cost)
     if measure == "Approximate<ZeroConcentratedDivergence>":
         rho, failure = _amount("rho", cost[0]), _amount("delta", cost[1])
-        if failure == 0:
-            return mechanisms.Zcdp(rho)
-        return mechanisms.Composed((mechanisms.Zcdp(rho), mechanisms.Approximate(0.0, failure)))
+        whole = mechanisms.Zcdp(rho)
+        return mechanisms.Composed((whole, mechanisms.Approximate(0.0, failure))) if failure else whole
     if measure == "SmoothedMaxDivergence":
         if delta is None:
             raise Unsupported("SmoothedMaxDivergence is a profile: give delta=, where it is read")

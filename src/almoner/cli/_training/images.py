@@ -67,18 +67,11 @@ def train_images(*, pictured: ImageOptions, run: RunOptions) -> None:
     settings = read_settings(run.settings, IMAGES)
     picture = settings.pop("picture")
     out = run.folder(picture)
-    stated = pictured.stated()
+    given = pictured.stated() | settings | {"out": out, "force": run.force, "seed": run.seed}
     from almoner.training.saved_model import train_images_to_folder
 
     with stopped_in_order(out), progress_bar(quiet=run.as_json) as progress:
         task = progress.add_task("features, then training", total=None)
-        trained = train_images_to_folder(
-            out=out,
-            **stated,
-            **settings,
-            force=run.force,
-            seed=run.seed,
-            observe=lambda number, _: progress.update(task, completed=number),
-        )
+        trained = train_images_to_folder(**given, observe=lambda number, _: progress.update(task, completed=number))
     title, keep = pictured.images.name, settings["keep_accounts"]
     print_trained(trained, run, title=title, picture=picture, keep_accounts=keep)

@@ -101,8 +101,7 @@ REASONS: Mapping[str, str] = {
     "noise_multiplier": "each run's noise follows from the budget of the search",
     "picture": "what people spent in the best run alone is not what they paid for the search",
     "keep_accounts": "accounts of the best run alone would understate what people paid for all runs",
-    "analyst": "a search has no price on a ledger",
-    "purpose": "a search has no price on a ledger",
+    **dict.fromkeys(("analyst", "purpose"), "a search has no price on a ledger"),
 }
 """Why a setting is none of `almoner tune`, where it is not about images."""
 
@@ -147,8 +146,7 @@ def as_settings(command: str, **others: str) -> dict[str, str]:
             values[f"--no-{option[2:]}"] = "false"
         for each, value in values.items():
             told = f"write `{name} = {value}` in {command}.toml, and --settings {command}.toml"
-            own = name in MODELS[command].model_fields
-            lines[each] = told if own else f"{_why_not(name, command)}: leave it out"
+            lines[each] = told if name in MODELS[command].model_fields else f"{_why_not(name, command)}: leave it out"
     return lines | {"--" + name.replace("_", "-"): line for name, line in others.items()}
 
 
@@ -180,8 +178,7 @@ def _shown(field: Any) -> object:
 def _why_not(name: str, command: str) -> str:
     if command == IMAGES:
         return "it is about tables, and steps, clip and rate are tuned already for images"
-    about_images = name not in TrainSettings.model_fields
-    return "it is about images, see `almoner train-images`" if about_images else REASONS[name]
+    return REASONS[name] if name in TrainSettings.model_fields else "it is about images, see `almoner train-images`"
 
 
 def _toml(value: object) -> str:

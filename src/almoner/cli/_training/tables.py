@@ -87,9 +87,7 @@ class LedgerOptions:
 
         if (self.ledger is None) != (self.key is None):
             raise ArgumentError("--ledger and --key belong together: a training is charged once, under its name")
-        if self.ledger is None or self.key is None:
-            return None
-        return OnLedger(self.ledger, self.key, analyst, purpose)
+        return None if self.ledger is None or self.key is None else OnLedger(self.ledger, self.key, analyst, purpose)
 
 
 FILES = {
@@ -169,20 +167,12 @@ def train(*, table: TableOptions, charged: LedgerOptions, run: RunOptions) -> No
     settings = _parameters(settings)
     from almoner.training.saved_model import train_to_folder
 
+    given |= settings | {"out": out, "force": run.force, "seed": run.seed, "ledger": on_ledger}
     total = settings["steps"] + settings["descent"].extra_steps * settings["individual"]
     with stopped_in_order(out, charged.ledger, charged.key), progress_bar(quiet=run.as_json) as progress:
         task = progress.add_task("training", total=total)
-        trained = train_to_folder(
-            out=out,
-            **given,
-            **settings,
-            force=run.force,
-            observe=lambda number, _: progress.update(task, completed=number),
-            seed=run.seed,
-            ledger=on_ledger,
-        )
-    title = f"{table.data.name}, target {table.target}"
-    print_trained(trained, run, title=title, picture=picture, keep_accounts=keep)
+        trained = train_to_folder(**given, observe=lambda number, _: progress.update(task, completed=number))
+    print_trained(trained, run, title=f"{table.data.name}, target {table.target}", picture=picture, keep_accounts=keep)
 
 
 def tune(

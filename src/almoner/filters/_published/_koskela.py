@@ -94,12 +94,9 @@ class Koskela(Uncopyable):
             after = self._with(mechanism)
             if not self._holds(self.mu, self._deltas(after)):
                 spent = self.spent
-                raise BudgetExceeded(
-                    f"{mechanism!r} does not fit: with it the composition is above mu={self.mu:g} on the grid",
-                    asked=max(0.0, self._fitted(after) ** 2 - spent**2),
-                    spent=spent**2,
-                    left=max(0.0, self.mu**2 - spent**2),
-                )
+                words = f"{mechanism!r} does not fit: with it the composition is above mu={self.mu:g} on the grid"
+                asked, left = max(0.0, self._fitted(after) ** 2 - spent**2), max(0.0, self.mu**2 - spent**2)
+                raise BudgetExceeded(words, asked=asked, spent=spent**2, left=left)
             self._charged = after
             self.count += mechanisms.rounds(mechanism)
 
