@@ -150,6 +150,13 @@ def test_orders_that_differ_in_their_leak_alone():
     assert epsilon_at({pair: 1}, delta=0.7) == inf
 
 
+def test_outcomes_that_count_as_none_are_charged():
+    """An outcome below the least probability that is looked at reveals the person where it happens."""
+    pair = m.DominatingPair((2.85e-291, 0.8857927, 0.1142073 - 1e-16), (0.0, 0.8770868, 0.1229132))
+    assert delta_at({pair: 100}, epsilon=400.0) >= 2.85e-289
+    assert epsilon_at({pair: 100}, delta=1.7687e-289) == inf
+
+
 def test_leaks_that_surely_happen():
     """Where hardly any run is free of a leak, nothing overflows."""
     assert epsilon_at({m.Approximate(0.1, 0.01): 10**6}, delta=0.5) == inf

@@ -80,7 +80,7 @@ def _beyond(kinds: Sequence[Kind], tilt: float, at: float, shifts: Floats) -> fl
     start = moments(kinds, tilt)[0] - _doubt(kinds, tilt)
     tilts = [(s, tilt + s) for s in shifts.tolist()]
     bounds = [moments(kinds, t)[0] + _doubt(kinds, t) - start - s * at + 8 * ULP * abs(s * at) for s, t in tilts]
-    return min(0.0, *bounds)
+    return float(min(0.0, *bounds))
 
 
 def _doubt(kinds: Sequence[Kind], tilt: float) -> float:
@@ -95,7 +95,8 @@ def _doubt(kinds: Sequence[Kind], tilt: float) -> float:
 def _end(kinds: Sequence[Kind], tilt: float, sign: int, shifts: Floats) -> float:
     """A loss beyond which, on the side of the sign, little of the tilted mass lies."""
     start = moments(kinds, tilt)[0]
-    return sign * min((moments(kinds, tilt + sign * s)[0] - start - log(OUTSIDE)) / s for s in shifts.tolist())
+    ends: list[float] = [(moments(kinds, tilt + sign * s)[0] - start - log(OUTSIDE)) / s for s in shifts.tolist()]
+    return sign * min(ends)
 
 
 def _few_bits(step: float) -> float:
@@ -115,7 +116,8 @@ def _on_lattice(kind: Kind, step: float) -> Kind:
     logs = np.concatenate([down, up])
     used = logs > -inf
     error = kind.error + ULP * (16 + 2 * float(np.abs(logs[used]).max()))
-    return Kind(kind.count, places[used] * step, logs[used], error, places[used])
+    losses: Floats = places[used] * step
+    return Kind(kind.count, losses, logs[used], error, places[used])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

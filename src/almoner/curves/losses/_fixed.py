@@ -39,6 +39,7 @@ RARE, CUTS, CUT, WIDER = -5.0, 3, 0.6, 4.0  # when, how often and where a run is
 FEW, MOST_SIZES = 4, 12  # most kinds, and most sizes of the largest loss, of a split run
 PARTS = (0.93, 0.85, 0.7, 0.3, 0.03)  # of a tilt, that are tried
 MOST_ROUNDS = 2**53  # most rounds of a kind that are composed: more are counted by no float
+DROPPED = 1e-285  # more than the outcomes of a pair that count as none have together: at most 1e5 below 1e-290
 UP = 1 + 16 * ULP
 
 
@@ -124,7 +125,8 @@ def _merged(run: Run) -> dict[mechanisms.Mechanism, int]:
     """The rounds that run, all Gaussian ones as one."""
     rounds = {leaf: count for leaf, count in run.items() if count}
     exact = {leaf: count for leaf, count in rounds.items() if _is_gaussian(leaf)}
-    mu = gaussian.of(mechanisms.Composed(tuple(map(_repeated, exact.items())))).mu if exact else 0.0
+    alone = mechanisms.Composed(tuple(mechanisms.Repeated(leaf, count) for leaf, count in exact.items()))
+    mu = gaussian.of(alone).mu if exact else 0.0
     if 0 < mu < 1e119:
         rounds = {leaf: count for leaf, count in rounds.items() if leaf not in exact}
         rounds[_gaussian(mu)] = 1
@@ -135,10 +137,6 @@ def _gaussian(mu: float) -> mechanisms.SampledGaussian:
     """One round of at least that mu, up to 1e120; noise and sensitivity are as far from one as each other."""
     sigma = min(max(mu**-0.5, 1e-60), 1e60)
     return mechanisms.SampledGaussian(sigma, min(max(mu * sigma * UP, 1e-60), 1e60), 1.0)
-
-
-def _repeated(item: tuple[mechanisms.Mechanism, int]) -> mechanisms.Mechanism:
-    return mechanisms.Repeated(*item)
 
 
 def _is_gaussian(leaf: mechanisms.Mechanism) -> bool:
@@ -243,22 +241,20 @@ def _sides(rounds: Run) -> list[_Side]:
             points = both[which] if both is not None else None
             if not isinstance(points, Law):
                 raise Unsupported(f"{leaf!r} has no points of loss")
-            if isinstance(leaf, mechanisms.Approximate | mechanisms.DominatingPair):
+            if isinstance(leaf, mechanisms.Approximate | mechanisms.Paired | mechanisms.DiscreteGaussian):
                 if points.ceiling >= 1:
                     return []
                 log_kept += count * log1p(-points.ceiling) * UP
+                ceiling += count * DROPPED
             else:
                 ceiling += count * points.ceiling * UP
             doubts = points.error * (1 + np.abs(points.losses)) if points.loss_errors is None else points.loss_errors
             kinds.append(Kind(count, points.losses + doubts, np.log(points.masses), points.error))
         sides.append(_Side(tuple(kinds), log_kept, ceiling))
-    same = all(_alike(*pair) for pair in zip(sides[0].kinds, sides[1].kinds, strict=True))
+    pairs_of_kinds = zip(sides[0].kinds, sides[1].kinds, strict=True)
+    same = all(np.array_equal((a.losses, a.logs), (b.losses, b.logs)) for a, b in pairs_of_kinds)
     first, second = ((side.ceiling, side.log_kept) for side in sides)
     return sides[:1] if same and first == second else sides
-
-
-def _alike(first: Kind, second: Kind) -> bool:
-    return np.array_equal(first.losses, second.losses) and np.array_equal(first.logs, second.logs)
 
 
 def _epsilon(side: _Side, delta: float, least: float) -> float:
