@@ -166,7 +166,7 @@ def certified(window, count, u):
     points = np.array([u])
     losses, masses = law[0].losses, law[0].masses
     truth = float(np.sum(masses * np.maximum(-np.expm1(group.centre[0] + u - losses), 0.0)))
-    factor = float(np.exp(group.height[0] - group.tilt * u))
+    factor = float(np.exp(group.height[0] - group.window.tilt * u))
     return (
         truth,
         factor * float(_bounds._series_at(group, points, everybody, np)[0]),

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
-from almoner.curves._grid.connect_the_dots import Floats
+from almoner.curves._grid.connect_the_dots import ULP, Floats
 from almoner.curves._grid.grid_laws import MOST_PLACES, Law, change, laws, spread
 from almoner.curves._grid.spectra import Spectrum, block_for, first_coefficients, power
 
@@ -31,7 +31,6 @@ __all__ = ["MOST_PLACES", "TILTS", "Grid", "Law", "change", "laws", "spread"]
 Bundle = Mapping[Hashable, int]
 Items = tuple[tuple[Hashable, int], ...]  # of a bundle
 
-_ULP = 2.0**-52
 _LONG = np.longdouble  # numbers of 64 bits or more, as the machine has it
 _PI = _LONG("3.14159265358979323846264338327950288")
 NEGLIGIBLE = 1e-28  # a Fourier coefficient whose size is below this is not worked out
@@ -50,8 +49,8 @@ class _Seen:
         self._spectrum: Spectrum = np.empty(0, np.clongdouble)
         few = self._few
         rough = _terms(law, size, size // 2 + 1, np.float64) if few else fft.rfft(_on_circle(law, size, np.float64))
-        self.larger = np.abs(rough) * (1 + 4 * _ULP) + _coefficient_error(law, size, self._few, np.float64)
-        self.log_larger = np.log(self.larger) + _ULP
+        self.larger = np.abs(rough) * (1 + 4 * ULP) + _coefficient_error(law, size, self._few, np.float64)
+        self.log_larger = np.log(self.larger) + ULP
         self.largest = max(float(self.log_larger.max()), 0.0)
         self.leak, self.error = law.leak, law.error
         used = np.flatnonzero(law.weights)
@@ -142,8 +141,8 @@ class Grid:
         self._tilts = np.asarray(tilts, np.float64)
         self._kinds: dict[Hashable, tuple[_Seen, _Seen]] = {}
         self._places = step * (low + np.arange(size))
-        self._gamma = 8 * (2 + log(size) / log(2)) * _ULP
-        self._fine = float(np.finfo(_LONG).eps) / _ULP * self._gamma
+        self._gamma = 8 * (2 + log(size) / log(2)) * ULP
+        self._fine = float(np.finfo(_LONG).eps) / ULP * self._gamma
         self._twice = np.full(size // 2 + 1, 2.0)  # coefficients of a real series come in pairs
         self._twice[[0, -1]] = 1.0
         self._composed = lru_cache(maxsize=16)(self._compose)
@@ -181,10 +180,10 @@ class Grid:
         spectrum, factors = long.astype(np.complex128), self._excess(epsilon)[: len(long)]
         sizes, twice = np.abs(spectrum), self._twice[: len(long)]
         value = float((spectrum * factors).real.sum())  # Parseval's identity
-        value += sqrt(float((twice * doubt**2).sum()) + tail**2) + (self._gamma + 8 * _ULP) * float(
+        value += sqrt(float((twice * doubt**2).sum()) + tail**2) + (self._gamma + 8 * ULP) * float(
             (twice * sizes).sum()
         )
-        value += 4 * (8 + log(self.size)) * _ULP * float((sizes * np.abs(factors)).sum())  # of NumPy's pairwise sum
+        value += 4 * (8 + log(self.size)) * ULP * float((sizes * np.abs(factors)).sum())  # of NumPy's pairwise sum
         value += self._outside(bundle, side) + self._leak(bundle, side)
         errors = sum(count * self._kinds[kind][side].error for kind, count in bundle.items())
         return value * exp(errors) * (1 + 1e-12)
@@ -273,7 +272,7 @@ class Grid:
         rounding = self._fine * (np.abs(right) + np.abs(left)).astype(np.float64)
         doubt = around_doubt * size + (beside + around_doubt) * (doubt + rounding)
         density, error = self._density(around * difference, doubt, 2 * tail)  # of two coefficients less than twice
-        error += 4 * _longest_sum(self.size) * _ULP * float(np.abs(density).sum())
+        error += 4 * _longest_sum(self.size) * ULP * float(np.abs(density).sum())
         error += self.size * 2.0**-1074 * exp(min(self._places[-1], 700.0))  # of the running sums in ``_curve``
         error += self._outside(_joined(more, context), side) + self._outside(_joined(less, context), side)
         error += self._leak(less, side) * (1 + self._leak(context, side))

@@ -325,12 +325,10 @@ def _try_tilt(
 
 def _delta(group: Group, epsilon: float, xp: Library) -> tuple[Floats, Floats]:
     """Certified delta of one direction, and about how far it may be above the truth; outside the window by monotony."""
-    u = epsilon - group.centre
-    inside = np.clip(
-        u, -group.window.half_width, group.window.half_width
-    )  # to the right of the window delta only falls
+    u, width = epsilon - group.centre, group.window.half_width
+    inside = np.clip(u, -width, width)  # to the right of the window delta only falls
     value = _value(group, inside, np.arange(len(u)), False, xp) + group.ceiling
     looseness = _factor(group, group.height, inside) * group.looseness
-    reached = u >= -group.window.half_width
+    reached = u >= -width
     bound = np.minimum(value / group.shrink * (1 + 8 * ULP), 1.0)
     return np.where(reached, bound, 1.0), np.where(reached, looseness, 1.0)
