@@ -71,7 +71,7 @@ def _model(value: Any) -> type[Model] | None:
 class RunFile(Model):
     """A file of a run."""
 
-    mechanisms: list[_Entry]  # type: ignore[valid-type]
+    mechanisms: list[_Entry]
     """what is run, in this order"""
 
 
