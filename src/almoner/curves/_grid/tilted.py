@@ -116,7 +116,7 @@ def _on_lattice(kind: Kind, step: float) -> Kind:
     logs = np.concatenate([down, up])
     used = logs > -inf
     error = kind.error + ULP * (16 + 2 * float(np.abs(logs[used]).max()))
-    losses: Floats = places[used] * step
+    losses = np.asarray(places[used] * step, np.float64)
     return Kind(kind.count, losses, logs[used], error, places[used])
 
 

@@ -385,7 +385,8 @@ def _tilt(kinds: Sequence[Kind], rising: Callable[[float, float, float], float])
     """The tilt at which a rising function of tilt, K and its derivative is about zero: any tilt is valid."""
     _, _, variance = moments(kinds, 0.0)
     reach = max(float(np.abs(kind.losses).max()) for kind in kinds)
-    low, high = min(1e-3 / max(variance, 1e-290) ** 0.5, 1e-2 / max(reach, 1e-290)), 1e18
+    low: float = min(1e-3 / max(variance, 1e-290) ** 0.5, 1e-2 / max(reach, 1e-290))
+    high = 1e18
 
     def value(tilt: float) -> float:
         return rising(tilt, *moments(kinds, tilt)[:2])
