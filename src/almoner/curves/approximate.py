@@ -44,11 +44,8 @@ def of(mechanism: mechanisms.Mechanism) -> Approximate:
     >>> of(mechanisms.Repeated(mechanisms.Laplace(scale=10.0), 3))
     Approximate(epsilon=0.30000000000000004, delta=0.0)
     """
-    epsilon, delta = cost(mechanism)
-    return Approximate(
-        float(np.nextafter(as_float(epsilon), inf)) if epsilon else 0.0,
-        min(1.0, float(np.nextafter(as_float(delta), inf))) if delta else 0.0,
-    )
+    epsilon, delta = (float(np.nextafter(as_float(each), inf)) if each else 0.0 for each in cost(mechanism))
+    return Approximate(epsilon, min(1.0, delta))
 
 
 def cost(mechanism: mechanisms.Mechanism) -> Pair:

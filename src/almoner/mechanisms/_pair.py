@@ -57,11 +57,9 @@ class MixtureOfGaussians(Paired):
             object.__setattr__(self, name, _floats(name, getattr(self, name)))
         _check_law("probabilities", self.probabilities)
         _check.each_amount(sensitivity=self.sensitivities)
-        if len(self.sensitivities) != len(self.probabilities):
-            raise ArgumentError(
-                f"sensitivities and probabilities must be equally long, not {len(self.sensitivities)} and "
-                f"{len(self.probabilities)}"
-            )
+        one, other = len(self.sensitivities), len(self.probabilities)
+        if one != other:
+            raise ArgumentError(f"sensitivities and probabilities must be equally long, not {one} and {other}")
 
 
 @dataclass(frozen=True, slots=True)
