@@ -37,6 +37,7 @@ MODULES = (
     "almoner.accounting.answers",
     "almoner.accounting.certificates",
     "almoner.accounting.calibrate",
+    "almoner.accounting.runs",
     "almoner.accounting.compare",
     "almoner.interop.dp_accounting",
     "almoner.interop.opendp",

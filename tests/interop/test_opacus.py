@@ -10,6 +10,7 @@ import pytest
 
 from almoner import filters, individual, mechanisms, odometers
 from almoner.accounting import calibrate
+from almoner.curves._totals import tightest
 from almoner.errors import ArgumentError, BudgetExceeded, CopyRefused, MissingExtra, Unsupported
 
 torch = pytest.importorskip("torch")
@@ -385,7 +386,8 @@ def test_a_fixed_run_has_the_certified_epsilon_and_keeps_to_its_plan():
     engine = ours.PrivacyEngine(epochs=2)
     assert engine.get_epsilon(1e-5) == 0.0
     module, optimizer, loader = private(engine)
-    exact = individual.losses([[20]], [NOISE], sample_rate=Q + COINS, delta=1e-5)[0]
+    run = mechanisms.Repeated(mechanisms.SampledGaussian(NOISE, 1.0, Q + COINS), 20)
+    exact = tightest(run, delta=1e-5).epsilon
     for _ in range(2):
         for x, y in loader:
             assert engine.get_epsilon(1e-5) == exact

@@ -39,7 +39,7 @@ MORE_SLACK, LARGEST_SLACK = 64, 1 / 64
 """Where the slack of a block is less than rounding, it may be so many times larger, up to this part of what is left."""
 
 MORE_SLACK_ONCE, LARGEST_SLACK_ONCE = 4, 1 / 4
-"""The same for a plan that is there once: few rounds are bought beside it, for large parts of its change."""
+"""Both for a plan that is there once: few rounds are bought beside it, for large parts of its change."""
 
 
 @dataclass(frozen=True)

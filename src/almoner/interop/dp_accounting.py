@@ -240,8 +240,8 @@ def to_event(mechanism: mechanisms.Mechanism) -> "dp_event.DpEvent":
             return events.DiscreteLaplaceDpEvent(float(epsilon), 1)
         case mechanisms.Approximate(epsilon, delta) if hasattr(events, "EpsilonDeltaDpEvent"):
             return events.EpsilonDeltaDpEvent(epsilon, delta)
-        case mechanisms.DiscreteGaussian(sigma, sensitivity) if hasattr(events, "DiscreteGaussianDpEvent"):
-            return events.DiscreteGaussianDpEvent(sigma, sensitivity, 1)
+        case mechanisms.DiscreteGaussian(sigma, sensitivity, dimension) if hasattr(events, "DiscreteGaussianDpEvent"):
+            return events.DiscreteGaussianDpEvent(sigma, sensitivity, dimension)
         case mechanisms.DiscreteGaussian():
             return events.ZCDpEvent(zcdp.of(mechanism).rho)
         case mechanisms.Exponential(eta) if hasattr(events, "ExponentialMechanismDpEvent"):
