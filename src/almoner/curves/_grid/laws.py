@@ -37,7 +37,8 @@ LARGEST_NOISE = 1e100  # a larger one counts as this in a worse law, and has no 
 LARGEST_EPSILON = 500.0  # largest epsilon of a Laplace or pure round; the loss of a larger one counts as infinite
 CELL_WIDTH = 0.05  # width of a cell in standard deviations of the noise
 FINE_PARTS = 5  # parts of each cell, where few rounds are composed and the shape of each is seen
-REACH = 12.5  # standard deviations kept on either side: 4e-36 is left outside
+REACH = 9.6  # standard deviations kept on either side: 5e-22 is left outside
+FAR_REACH = 12.5  # the same of a far law: 4e-36 is left outside
 MOST_POINTS = 4096  # most points of a dominating pair
 COMPUTED_POINTS = 512  # most points of a computed pair, each in parts
 SMALLEST_MASS = 1e-290  # smallest mass of a tilted law
@@ -131,10 +132,10 @@ def _both_directions(
     return remove, _normalised(-losses, q, ceilings[1], error, loss_errors)
 
 
-def _sampled_gaussian(z: float, rate: float, lower: bool, parts: int) -> tuple[Law, Law]:
+def _sampled_gaussian(z: float, rate: float, lower: bool, parts: int, reach: float) -> tuple[Law, Law]:
     """(1-q) N(0, z²) + q N(1, z²) against N(0, z²); theory 2.6."""
     width = min(CELL_WIDTH * z, z * z / 2) / parts
-    edges = mixtures.irregular(-REACH * z, 1 + REACH * z, int(np.ceil((1 + 2 * REACH * z) / width)))
+    edges = mixtures.irregular(-reach * z, 1 + reach * z, int(np.ceil((1 + 2 * reach * z) / width)))
     pair = dots.gaussian_merged(edges, z) if lower else dots.gaussian(edges, z)
     losses, p, q, ceilings = dots.sampled_losses(pair.log_ratios, rate), pair.p, pair.q, (0.0, 0.0)
     if not lower:  # both tails stay on the outermost edges; losses beyond these are the ceilings
@@ -183,11 +184,17 @@ def _own_pair(mechanism: mechanisms.Mechanism, lower: bool, parts: int) -> tuple
 
 @lru_cache(maxsize=4096)
 def law(
-    mechanism: mechanisms.Mechanism, *, lower: bool = False, fine: bool = False, points: bool = False
+    mechanism: mechanisms.Mechanism,
+    *,
+    lower: bool = False,
+    fine: bool = False,
+    points: bool = False,
+    far: bool = False,
 ) -> tuple[Law | Normal, Law | Normal] | None:
     """The losses of one round in the directions "remove" and "add"; None where the loss counts as infinite.
 
-    A fine law has more values, for few rounds; with points a Gaussian round has some too, and not a normal loss.
+    A fine law has more values, for few rounds; with points a Gaussian round has some too, and not a normal loss; a far
+    law has more of its tails.
 
     Guarantee: every composition of the pairs returned has, at every epsilon, a delta not below (with lower, not
         above) that of the true rounds, once error and ceiling are charged as in docs/proofs/losses.md, section 1.
@@ -199,11 +206,12 @@ def law(
             normal = Normal((sensitivity / sigma) ** 2)
             return (normal, normal) if normal.variance < inf else None
         case mechanisms.Gaussian(sigma, sensitivity):
-            return law(mechanisms.SampledGaussian(sigma, sensitivity, 1), lower=lower, fine=fine, points=True)
+            return law(mechanisms.SampledGaussian(sigma, sensitivity, 1), lower=lower, fine=fine, points=True, far=far)
         case mechanisms.SampledGaussian(sigma, sensitivity, sample_rate):
             z = sigma / sensitivity if lower else min(sigma / sensitivity, LARGEST_NOISE)
             within = SMALLEST_NOISE <= z <= LARGEST_NOISE
-            return _sampled_gaussian(z, float(sample_rate), lower, parts) if within else None
+            reach = FAR_REACH if far else REACH
+            return _sampled_gaussian(z, float(sample_rate), lower, parts, reach) if within else None
         case mechanisms.Laplace(scale, sensitivity):
             return _laplace(sensitivity / scale, lower, parts) if sensitivity / scale <= LARGEST_EPSILON else None
         case mechanisms.RandomizedResponse(epsilon) | mechanisms.Pure(epsilon):

@@ -212,7 +212,7 @@ def _share(rounds: Run) -> float:
             case mechanisms.Laplace(scale, sensitivity):
                 total += _times(count, -expm1(-sensitivity / scale / 2) * UP)
             case _:
-                both = law(leaf, fine=True, points=True)
+                both = law(leaf, fine=True, points=True, far=True)
                 total += _times(count, max(map(_at_zero, both))) if both is not None else inf
     return total * UP
 
@@ -231,7 +231,7 @@ def _at_zero(points: object) -> float:
 
 def _sides(rounds: Run) -> list[_Side]:
     """Both orders, one where they are the same; none where a loss counts as infinite."""
-    pairs = [(law(leaf, fine=True, points=True), leaf, count) for leaf, count in rounds.items()]
+    pairs = [(law(leaf, fine=True, points=True, far=True), leaf, count) for leaf, count in rounds.items()]
     if any(both is None or count > MOST_ROUNDS for both, _, count in pairs):
         return []
     sides = []
