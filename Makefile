@@ -60,6 +60,7 @@ bench-quick: $(READY)
 	$(BIN)/python benchmarks/speed/ledger_size.py --people 10000 --questions 20
 	$(BIN)/python benchmarks/speed/training.py --quick --threads 1 --networks mnist
 	$(BIN)/python benchmarks/speed/training_accounts.py --quick
+	$(BIN)/python benchmarks/tightness/edges.py --quick
 	$(BIN)/python benchmarks/tightness/odometers.py
 	$(BIN)/python benchmarks/tightness/filter_table.py --quick
 	$(BIN)/python benchmarks/tightness/noise.py --draws 1000000
