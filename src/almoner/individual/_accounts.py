@@ -1,6 +1,6 @@
 """Address accounts of many people by row or by id, and check what they contribute."""
 
-from collections.abc import Hashable, Iterator, KeysView, Mapping, Sequence, Set
+from collections.abc import Hashable, KeysView, Mapping, Sequence, Set
 from threading import Lock
 from types import ModuleType
 from typing import Any, Protocol, cast
@@ -107,6 +107,11 @@ class Accounts(Uncopyable):
         """The totals in a block of rows, or in rows by number."""
         return self._spent[where, ...] if isinstance(where, slice) else self._xp.take(self._spent, where, axis=0)
 
+    def _chosen(self, people: People | None) -> tuple[slice | Array, Array]:
+        """Rows of the people addressed, and their totals."""
+        where = self._rows(people)
+        return where, self._totals(where)
+
     def _set_totals(self, where: slice | Array, totals: Array) -> None:
         """Set the totals in a block of rows, or in different rows by number."""
         self._spent = with_rows(self._spent, where, totals, self._xp, self._device)
@@ -115,12 +120,11 @@ class Accounts(Uncopyable):
     def _block_size(self) -> int:
         return _BLOCK if self._device is None or "cpu" in str(self._device) else 2**24
 
-    def _blocks(self, where: slice | Array) -> Iterator[tuple[slice, slice | Array]]:
+    def _blocks(self, where: slice | Array) -> list[tuple[slice, slice | Array]]:
         """A few people at a time: their places among those in these rows, and their rows."""
-        count = self._count(where)
-        for start in range(0, count, self._block_size):
-            block = slice(start, min(start + self._block_size, count))
-            yield block, block if isinstance(where, slice) else where[block]
+        count, size = self._count(where), self._block_size
+        blocks = [slice(start, min(start + size, count)) for start in range(0, count, size)]
+        return [(block, block if isinstance(where, slice) else where[block]) for block in blocks]
 
     def _count(self, where: slice | Array) -> int:
         return int((self._spent if isinstance(where, slice) else where).shape[0])

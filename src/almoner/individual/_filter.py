@@ -284,8 +284,7 @@ class Filter(Accounts):
         costs = self._costs(step)
         if costs.sensitivity is None:
             raise Unsupported(f"{step!r} has no sensitivity: it costs each person who takes part the same")
-        where = self._rows(people)
-        spent = self._totals(where)
+        where, spent = self._chosen(people)
         if len(self._most) == 1:
             allowance = costs.allowance(self._most[0] - spent[:, 0], self._xp)
             if allowance is not None:
@@ -327,8 +326,8 @@ class Filter(Accounts):
 
     def spent(self, people: People | None = None) -> Array:
         """(n,) or, with several orders, (n, m) float64, private: what was spent, in the budget's measure."""
-        rows = self._rows(people)
-        chosen, own = self._totals(rows), self._shares_of(rows)
+        rows, chosen = self._chosen(people)
+        own = self._shares_of(rows)
         start = self._xp.zeros_like(chosen) if own is None else self._units(spent_at_start(self._notion, own))
         return self._notion.person_spent(chosen, start, self._xp)
 
@@ -342,7 +341,7 @@ class Filter(Accounts):
 
     def left(self, people: People | None = None) -> Array:
         """(n,) or, with several orders, (n, m) float64, private: what is left, in the budget's measure."""
-        return self._notion.person_left(self._totals(self._rows(people)), self._xp)
+        return self._notion.person_left(self._chosen(people)[1], self._xp)
 
     def used(self, people: People | None = None) -> NDArray[np.float64]:
         """(n,) private, in [0, 1]: the share of each person's own budget that is spent.
