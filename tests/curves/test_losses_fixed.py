@@ -1,7 +1,10 @@
 """Fixed answers over the whole range: never below the truth by other means, and close to it, in both orders."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from math import exp, inf, log
+from pathlib import Path
 
 import mpmath
 import numpy as np
@@ -248,3 +251,12 @@ def test_error_of_fourier_coefficients_is_counted():
     assert np.abs(made.masses - direct).max() <= made.rounding + 1e-17
     assert made.rounding < 1e-11
     assert exp(made.log_delta(1.0)) >= exp(exact_log_delta(3**0.5, 1.0))
+
+
+@pytest.mark.slow
+def test_the_judge_finds_no_answer_below_the_truth_and_few_above_it():
+    """Random rows over the whole range: it ends with an error where one is below, or too many are above."""
+    program = Path(__file__).parents[2] / "benchmarks" / "tightness" / "edges.py"
+    done = subprocess.run([sys.executable, program, "--quick"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert "below the truth 0" in done.stdout
