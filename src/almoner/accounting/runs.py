@@ -6,7 +6,7 @@ A file has ``[[mechanisms]]``, each with its ``kind``, its fields as in :mod:`al
 >>> listed = [{"kind": "Gaussian", "sigma": "?", "count": 90}, {"kind": "Laplace", "scale": 20, "name": "report"}]
 >>> found = of({"mechanisms": listed}).solve(epsilon=1.0, delta=1e-6)
 >>> found.field, round(found.number, 2), found.epsilon <= 1.0
-('mechanisms.0.sigma', 44.58, True)
+('mechanisms.0.sigma', 40.89, True)
 """
 
 from collections.abc import Iterator, Mapping
