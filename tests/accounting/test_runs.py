@@ -55,6 +55,23 @@ def test_a_file_is_the_run_that_it_lists(tmp_path):
     assert mechanisms.rounds(twice.mechanism()) == 800  # the count of the file is not that of the entry
 
 
+def test_replaced_records_are_an_adjacency(tmp_path):
+    """The run that ``replaced`` makes of the mechanisms, by command and by function; a certificate is for neither."""
+    file = written(tmp_path, {"adjacency": "replace", "mechanisms": [MODEL, SUM, COUNT]})
+    true = tightest(mechanisms.replaced(mechanisms.Composed(LISTED)), delta=1e-5).epsilon
+    found = json.loads(output("epsilon", file, "--json").stdout)
+    assert found["epsilon"] == true > 1.5 * tightest(mechanisms.Composed(LISTED), delta=1e-5).epsilon
+    assert found["adjacency"] == "replace"
+    assert "Replacing all records of one person" in " ".join(output("epsilon", file).output.split())
+    refused = output("epsilon", file, "--certificate", tmp_path / "c.json", code=2)
+    assert "--certificate is for adding or removing" in refused.stderr
+    assert not (tmp_path / "c.json").exists()
+    unknown = runs.of({"adjacency": "replace", "mechanisms": [{**SUM, "sigma": "?"}]}).solve(epsilon=1.0, delta=1e-5)
+    assert unknown.number == pytest.approx(2 * calibrate.in_advance(epsilon=1.0, delta=1e-5, steps=1).sigma, rel=1e-3)
+    with pytest.raises(ArgumentError, match="adjacency"):
+        runs.of({"adjacency": "bounded", "mechanisms": [SUM]})
+
+
 EVERY = [
     mechanisms.Gaussian(2.0),
     mechanisms.SampledGaussian(2.0, sample_rate=0.1),

@@ -370,6 +370,26 @@ def test_randomized_response_with_null_records(noise, buckets, true):
     assert silent.get_epsilon(0.5) == np.inf
 
 
+@pytest.mark.parametrize(("rate", "noise", "count"), [(0.1, 1.0, 20), (0.01, 0.7, 1000), (1.0, 2.0, 5)])
+def test_replaced_records_as_their_accountant(rate, noise, count):
+    """The same run under REPLACE_ONE, by their privacy loss distributions."""
+    event = dp_event.SelfComposedDpEvent(dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(noise)), count)
+    ours = accountant(replace=True).compose(event)
+    relation = pytest.importorskip("dp_accounting").NeighboringRelation.REPLACE_ONE
+    theirs = pytest.importorskip("dp_accounting.pld").PLDAccountant(relation).compose(event).get_epsilon(1e-6)
+    assert ours.neighboring_relation == relation
+    assert ours.get_epsilon(1e-6) == pytest.approx(theirs, rel=1e-3)
+    assert ours.get_epsilon(1e-6) > 1.5 * accountant().compose(event).get_epsilon(1e-6)
+    with pytest.raises(ArgumentError, match="null_records and replace are two relations"):
+        accountant(replace=True, null_records=True)
+
+
+def test_replaced_records_have_their_own_mechanisms():
+    refused = accountant("zcdp", replace=True)
+    assert refused.supports(dp_event.ZCDpEvent(0.1))
+    assert not refused.supports(dp_event.EpsilonDeltaDpEvent(1.0, 1e-5))
+
+
 def test_asking_for_a_price_does_not_work_it_out(monkeypatch):
     """supports() and compose() look at costs alone, and refuse as the epsilon does."""
 

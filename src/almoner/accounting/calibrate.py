@@ -13,7 +13,7 @@ A budget is described by a fresh filter; nothing is charged to it. What is left 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from math import exp, inf, log, log1p
 from typing import Protocol
 
@@ -31,6 +31,8 @@ _MOST_STEPS = 2**40
 _MOST_NOISE = 1e60  # that a mechanism may have
 
 _FIXED_TOLERANCE, _FILTER_TOLERANCE = 1e-4, 1e-3  # relative: how finely noise is searched where questions take long
+
+_FEW_PLACES = 2**16  # of the lattice while a search is far off
 
 _FILTERS: dict[str, Callable[..., Filter]] = {
     "Gaussian": filters.Gaussian,
@@ -93,17 +95,19 @@ def _by_steps(budget: Filter, count: int, sensitivity: float, sample_rate: float
         step = mechanisms.gaussian_step(sensitivity * exp(log_sigma), sensitivity, sample_rate)
         return log(max(_most(budget, step), 0.5) / count)
 
-    good = _secant(surplus, start, aim=4e-5, near=min(1e-4, count * 1e-7), gap=2e-4)
+    good, _ = _secant(surplus, start, aim=4e-5, near=min(1e-4, count * 1e-7), gap=2e-4)
     if good == inf:
         raise CalibrationFailed(f"{budget!r}: no noise was found that admits {count} steps")
     return sensitivity * exp(good)
 
 
-def _secant(surplus: Callable[[float], float], start: float, *, aim: float, near: float, gap: float) -> float:
+def _secant(
+    surplus: Callable[[float], float], start: float, *, aim: float, near: float, gap: float, slope: float = 2.0
+) -> tuple[float, float]:
     """About the least place where a rising surplus is not negative, by the secant method; inf where none is found.
 
-    The surplus was evaluated, and not negative, at the result. The search ends when it is at most ``near``, or when the
-    place is known to within the gap.
+    The surplus was evaluated, and not negative, at the result, beside which its slope is returned, at first a guess.
+    The search ends when it is at most ``near``, or when the place is known to within the gap.
     """
     place, good, bad, known = start, inf, -inf, dict[float, float]()
     for _ in range(60):
@@ -112,11 +116,12 @@ def _secant(surplus: Callable[[float], float], start: float, *, aim: float, near
         if 0 <= value < near or good - bad < gap:
             break
         nearest = sorted(known, key=lambda at: abs(known[at]))[:2]
-        slope = 2.0 if len(nearest) < 2 else (known[nearest[1]] - known[nearest[0]]) / (nearest[1] - nearest[0])
+        if len(nearest) > 1:
+            slope = (known[nearest[1]] - known[nearest[0]]) / (nearest[1] - nearest[0])
         place = nearest[0] + min(3.0, max(-3.0, (aim - known[nearest[0]]) / max(slope, 0.05)))
         if not bad < place < good:
             place = (good + bad) / 2 if good - bad < inf else nearest[0] + (0.5 if good == inf else -0.5)
-    return good
+    return good, slope
 
 
 def _most(budget: Filter, step: mechanisms.Mechanism) -> int:
@@ -251,20 +256,15 @@ class _FixedInAdvance:
     def admits(self, run: mechanisms.Mechanism) -> bool:
         return tightest(run, delta=self.delta).epsilon <= self.epsilon
 
-    def surplus(self, run: mechanisms.Mechanism) -> float:
-        """The logarithm of the budget's epsilon over the run's, within bounds."""
-        return min(5.0, max(-5.0, log(self.epsilon / max(tightest(run, delta=self.delta).epsilon, 1e-300))))
-
     def noise(self, count: int, clip: float, sample_rate: float) -> float:
         """The least noise, to the tolerance from above."""
 
-        def surplus(place: float) -> float:
-            step = mechanisms.gaussian_step(clip * exp(place), clip, sample_rate)
-            return self.surplus(mechanisms.Repeated(step, count))
+        def run(place: float) -> mechanisms.Mechanism:
+            return mechanisms.Repeated(mechanisms.gaussian_step(clip * exp(place), clip, sample_rate), count)
 
         start = -log(log1p(gaussian.mu(epsilon=min(self.epsilon, 1e6), delta=self.delta) ** 2 / count / sample_rate**2))
         start = min(max(start / 2, log(0.05)), log(1e5))
-        noise = clip * exp(_secant(surplus, start, aim=2e-5, near=4e-5, gap=_FIXED_TOLERANCE))
+        noise = clip * exp(self._least(run, start, 2.0, aim=2e-5, near=4e-5, gap=_FIXED_TOLERANCE))
         if noise > 1e6 * clip:
             raise CalibrationFailed(f"{count} steps do not fit with any noise multiplier up to 1e6")
         return noise
@@ -274,14 +274,32 @@ class _FixedInAdvance:
         if not self.admits(step):
             return 0
 
-        def surplus(place: float) -> float:
-            return self.surplus(mechanisms.Repeated(step, max(1, int(exp(-place)))))
+        def run(place: float) -> mechanisms.Mechanism:
+            return mechanisms.Repeated(step, max(1, int(exp(-place))))
 
-        few = int(exp(-_secant(surplus, -log(100.0), aim=0.0, near=1e-6, gap=1e-6)))
+        few = int(exp(-self._least(run, -log(100.0), 0.5, aim=0.0, near=1e-6, gap=1e-6)))
         many = few + 1
         while few < 10**4 and self.admits(mechanisms.Repeated(step, many)):
             few, many = many, many + 1
         return few
+
+    def _least(self, run: Callable[[float], mechanisms.Mechanism], start: float, slope: float, **to: float) -> float:
+        """The least place whose run fits; the search begins where the run fits by rough losses."""
+
+        def surplus(place: float, epsilon: Callable[[mechanisms.Mechanism], float]) -> float:
+            return min(5.0, max(-5.0, log(self.epsilon / max(epsilon(run(place)), 1e-300))))
+
+        def rough(made: mechanisms.Mechanism) -> float:
+            return epsilon_at(mechanisms.leaves(made), delta=self.delta, places=_FEW_PLACES)
+
+        from almoner.curves.losses import epsilon_at  # here: exact epsilons need none of it
+
+        try:
+            near, slope = _secant(partial(surplus, epsilon=rough), start, aim=0.0, near=0.01, gap=0.01, slope=slope)
+        except Unsupported:
+            near = inf
+        exactly = partial(surplus, epsilon=lru_cache(lambda run: tightest(run, delta=self.delta).epsilon))
+        return _secant(exactly, start if near == inf else near, **to, slope=slope)[0]
 
 
 class _PlannedAs:

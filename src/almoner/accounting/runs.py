@@ -2,6 +2,7 @@
 
 A file has ``[[mechanisms]]``, each with its ``kind``, its fields as in :mod:`almoner.mechanisms`, and ``count``; or
 ``file``, a JSON file of one that ``mechanisms.to_fields`` described. A JSON file may be such a description itself.
+With ``adjacency = "replace"`` one person's records are replaced by others, in place of added or removed.
 
 >>> listed = [{"kind": "Gaussian", "sigma": "?", "count": 90}, {"kind": "Laplace", "scale": 20, "name": "report"}]
 >>> found = of({"mechanisms": listed}).solve(epsilon=1.0, delta=1e-6)
@@ -71,6 +72,8 @@ def _model(value: Any) -> type[Model] | None:
 class RunFile(Model):
     """A file of a run."""
 
+    adjacency: Literal["add-or-remove", "replace"] = "add-or-remove"
+    """how neighbouring data differ: one person with all records more or less, or with other records"""
     mechanisms: list[_Entry]
     """what is run, in this order"""
 
@@ -111,12 +114,14 @@ class Run:
         parts: the fields of each, with its count.
         known: the mechanism of each, None where a number is unknown.
         unknown: the place of the number that is unknown.
+        adjacency: "add-or-remove", or "replace": then the mechanisms are those of ``mechanisms.replaced``.
     """
 
     names: tuple[str, ...]
     parts: tuple[dict[str, Any], ...]
     known: tuple[mechanisms.Mechanism | None, ...]
     unknown: Place | None = None
+    adjacency: str = "add-or-remove"
 
     def mechanism(self, number: float | None = None) -> mechanisms.Composed:
         """All of them, one after the other, with a number in the place of the unknown one."""
@@ -127,7 +132,8 @@ class Run:
                 raise ArgumentError(f"{told} is unknown: `almoner calibrate` finds it; or write a number")
             at = int(self.unknown[1])
             made[at] = _made(_with(self.parts[at], self.unknown[2:], number), f"mechanisms.{at}")
-        return mechanisms.Composed(tuple(each for each in made if each is not None))
+        run = tuple(each for each in made if each is not None)
+        return mechanisms.Composed(tuple(map(mechanisms.replaced, run)) if self.adjacency == "replace" else run)
 
     def solve(self, *, epsilon: float, delta: float) -> Found:
         """The unknown number with which the run fits: the least noise, or the most of anything else.
@@ -211,7 +217,8 @@ def of(values: Mapping[str, Any], *, folder: Path = Path()) -> Run:
             raise ArgumentError(f'{_told(unknown[0])}="?" cannot be found: write what it is')
     at = unknown[0][1] if unknown else None
     made = [None if place == at else _made(part, f"mechanisms.{place}") for place, part in enumerate(parts)]
-    run = Run(tuple(names), tuple(parts), tuple(made), unknown[0] if unknown else None)
+    adjacency = values.get("adjacency", "add-or-remove")
+    run = Run(tuple(names), tuple(parts), tuple(made), unknown[0] if unknown else None, adjacency)
     if unknown:
         run.mechanism(2 if unknown[0][-1] in ("count", "runs") else 0.5)  # refuses what is broken beside it
     return run

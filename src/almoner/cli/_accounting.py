@@ -64,7 +64,10 @@ def epsilon(
         _options.check_new_file(path, force=force, read=() if run is None else (run,))
     step, rounds, said = _asked(run, noise_multiplier, sampling)
     best, whole = of_run(step, rounds=rounds, delta=delta), mechanisms.Repeated(step, rounds)
+    neighbours = str(said.get("adjacency", "add-or-remove"))
     if certificate is not None:
+        if neighbours == "replace":
+            raise ArgumentError("--certificate is for adding or removing a person: leave it out, or adjacency")
         from almoner.accounting.certificates import of_run as certified
 
         certificate.write_text(dumps(certified(whole, delta=delta)) + "\n", encoding="utf-8")
@@ -83,7 +86,7 @@ def epsilon(
         Listing(_ANSWERS, answers, title=title, right=("epsilon",)),
         f"{WHICH}\n\nWhat the first means: {meaning.words}\n",
         Listing(_BOUNDS, bounds, title="The same run in every notion of privacy", right=("epsilon",)),
-        "Adding or removing one person, with all of that person's records.",
+        _NEIGHBOURS[neighbours],
     )
 
 
@@ -98,7 +101,8 @@ def _asked(
         listed = read(file)
         run = listed.mechanism()
         parts = zip(listed.names, run.mechanisms, strict=True)
-        return run, 1, {"mechanisms": [{"name": name, **mechanisms.to_fields(each)} for name, each in parts]}
+        fields = [{"name": name, **mechanisms.to_fields(each)} for name, each in parts]
+        return run, 1, {"adjacency": listed.adjacency, "mechanisms": fields}
     if noise_multiplier is None:
         raise ArgumentError("--noise-multiplier is missing; or give a file that lists mechanisms")
     _check.noise(noise_multiplier=noise_multiplier)
@@ -116,6 +120,10 @@ def _check_alone(noise_multiplier: float | None, sampling: _options.Sampling) ->
         raise ArgumentError(f"the file lists what is run: leave out {others}")
 
 
+_NEIGHBOURS = {
+    "add-or-remove": "Adding or removing one person, with all of that person's records.",
+    "replace": "Replacing all records of one person by others.",
+}
 _ANSWERS = ("epsilon", "holds if", "by")
 _BOUNDS = ("notion", "total", "epsilon", "holds", "source")
 

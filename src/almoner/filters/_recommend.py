@@ -126,9 +126,7 @@ def _parts(plan: mechanisms.Mechanism) -> dict[mechanisms.Mechanism, int]:
 
 
 def _is_gaussian(leaf: mechanisms.Mechanism) -> bool:
-    return isinstance(leaf, mechanisms.Gaussian) or (
-        isinstance(leaf, mechanisms.SampledGaussian) and leaf.sample_rate == 1
-    )
+    return isinstance(leaf, mechanisms.Gaussian | mechanisms.SampledGaussian) and getattr(leaf, "sample_rate", 1) == 1
 
 
 def _best(parts: _Parts, epsilon: float, delta: float) -> Recommendation:

@@ -105,7 +105,7 @@ def _check_priced(notion: str, run: mechanisms.Mechanism) -> None:
     raise Unsupported(f"{run!r} has no price in any notion of privacy")
 
 
-def accountant(notion: str = "tightest", *, null_records: bool = False) -> "PrivacyAccountant":
+def accountant(notion: str = "tightest", *, null_records: bool = False, replace: bool = False) -> "PrivacyAccountant":
     """A fresh accountant in the interface of dp_accounting, for ``calibrate_dp_mechanism`` and the like.
 
     Args:
@@ -113,6 +113,8 @@ def accountant(notion: str = "tightest", *, null_records: bool = False) -> "Priv
             "gaussian", "zcdp", "renyi" or "basic".
         null_records: public. Neighbours are data where one person's records are null, in place of absent: their
             REPLACE_SPECIAL; else ADD_OR_REMOVE_ONE.
+        replace: public. Neighbours are data where one person's records are others, by ``mechanisms.replaced``: their
+            REPLACE_ONE.
 
     Returns:
         A ``PrivacyAccountant``: ``compose``, ``supports``, ``ledger``, ``get_epsilon``. It adds up a run that was fixed
@@ -123,6 +125,9 @@ def accountant(notion: str = "tightest", *, null_records: bool = False) -> "Priv
     Source: theory 2, 3 and 7, by notion.
     """
     _check.one_of(list(NOTIONS), notion=notion)
+    if null_records and replace:
+        raise ArgumentError("null_records and replace are two relations: give one of them")
+    relation = "REPLACE_SPECIAL" if null_records else "REPLACE_ONE" if replace else "ADD_OR_REMOVE_ONE"
     with _extras.need("dp_accounting", extra="interop"):
         from dp_accounting import NeighboringRelation, PrivacyAccountant
     epsilon = NOTIONS[notion]
@@ -131,7 +136,7 @@ def accountant(notion: str = "tightest", *, null_records: bool = False) -> "Priv
         """Counts what was composed in a notion of Almoner."""
 
         def __init__(self) -> None:
-            super().__init__(NeighboringRelation["REPLACE_SPECIAL" if null_records else "ADD_OR_REMOVE_ONE"])
+            super().__init__(NeighboringRelation[relation])
             self._rounds: list[mechanisms.Mechanism] = []
             self._exposed = False
 
@@ -144,6 +149,7 @@ def accountant(notion: str = "tightest", *, null_records: bool = False) -> "Priv
             try:
                 mechanism = None if _exposes(event) else _read(_without_idle(event), null_records=null_records)
                 if mechanism is not None:
+                    mechanism = mechanisms.replaced(mechanism) if replace else mechanism
                     _check_priced(notion, mechanism)
             except (ArgumentError, Unsupported) as refused:
                 return self.CompositionErrorDetails(event, str(refused))

@@ -59,15 +59,19 @@ def _weights(kind: Kind, tilt: float) -> tuple[Floats, float]:
     return masses / total, top + log(total)
 
 
-def moments(kinds: Sequence[Kind], tilt: float) -> tuple[float, float, float]:
-    """K of the composition at a tilt, and its first two derivatives: mean and variance of the tilted loss."""
-    value = mean = variance = 0.0
+def moments(kinds: Sequence[Kind], tilt: float) -> tuple[float, float, float, float]:
+    """K of the composition at a tilt, mean and variance of the tilted loss, and a bound on the error of K.
+
+    The bound is one on the error of the logarithm of a tilted mass, too: each rounding counts once for each round.
+    """
+    value = mean = variance = doubt = 0.0
     for kind in kinds:
         masses, scale = _weights(kind, tilt)
         centre = float(masses @ kind.losses)
         value, mean = value + kind.count * scale, mean + kind.count * centre
         variance += kind.count * float(masses @ (kind.losses - centre) ** 2)
-    return value, mean, variance
+        doubt += kind.count * ULP * (64 + len(kind.logs) + 4 * (float(np.abs(kind.logs).max()) + DEEP + abs(scale)))
+    return value, mean, variance, doubt
 
 
 def largest_kernel(tilt: float) -> float:
@@ -77,19 +81,12 @@ def largest_kernel(tilt: float) -> float:
 
 def _beyond(kinds: Sequence[Kind], tilt: float, at: float, shifts: Floats) -> float:
     """Log of Chernoff's bound on the tilted mass of losses >= at (shifts > 0) or <= at (shifts < 0)."""
-    start = moments(kinds, tilt)[0] - _doubt(kinds, tilt)
-    tilts = [(s, tilt + s) for s in shifts.tolist()]
-    bounds = [moments(kinds, t)[0] + _doubt(kinds, t) - start - s * at + 8 * ULP * abs(s * at) for s, t in tilts]
+    value, _, _, doubt = moments(kinds, tilt)
+    bounds = []
+    for s in shifts.tolist():
+        shifted, _, _, more = moments(kinds, tilt + s)
+        bounds.append(shifted + more - (value - doubt) - s * at + 8 * ULP * abs(s * at))
     return float(min(0.0, *bounds))
-
-
-def _doubt(kinds: Sequence[Kind], tilt: float) -> float:
-    """Bound on the errors of K and of the logarithm of a tilted mass, each rounding counted once for each round."""
-    total = 0.0
-    for kind in kinds:
-        sizes = float(np.abs(kind.logs).max()) + DEEP + abs(_weights(kind, tilt)[1])
-        total += kind.count * ULP * (64 + len(kind.logs) + 4 * sizes)
-    return total
 
 
 def _end(kinds: Sequence[Kind], tilt: float, sign: int, shifts: Floats) -> float:
@@ -183,7 +180,7 @@ def composition(kinds: Sequence[Kind], tilt: float, epsilon: float, most: int = 
     Guarantee: every delta of the result is an upper bound, whatever the tilt and the epsilon are.
     Source: docs/proofs/losses.md, sections 8 and 9.
     """
-    exact, _, variance = moments(kinds, tilt)
+    exact, _, variance, _ = moments(kinds, tilt)
     spread = sqrt(max(variance, 1e-300))
     reach = max(float(np.abs(kind.losses).max()) for kind in kinds)
     shifts = np.geomspace(0.1 / max(spread, reach, 1e-290), 64 / spread, SHIFTS)
@@ -203,7 +200,7 @@ def composition(kinds: Sequence[Kind], tilt: float, epsilon: float, most: int = 
 def _composed(lattice: Sequence[Kind], tilt: float, step: float, first: int, size: int, shifts: Floats) -> Composition:
     """Multiply powers of Fourier coefficients; section 9 of the proof bounds the errors."""
     gamma = 8 * (2 + log(size) / log(2)) * ULP
-    scale, slack, moved = 0.0, _doubt(lattice, tilt), 0
+    scale, slack, moved = 0.0, moments(lattice, tilt)[3], 0
     spectra, logs = [], np.zeros(size // 2 + 1)
     for kind in lattice:
         masses, one = _weights(kind, tilt)

@@ -35,6 +35,7 @@ STEPS = 60  # most steps of a search
 ROUGH, PLACES = 2, 2**12  # searches before the last, and their places
 FEWER, SPLIT_PLACES = 2**14, 2**17  # places of first splits; most of a part whose largest loss is above epsilon
 SPLIT_PRECISION = 1e-4  # relative, of first searches, and of split runs
+NEARLY, NEAR = 3.0, 0.99  # log delta on few places, and share of epsilon, from which on more places are looked at
 RARE, CUTS, CUT, WIDER = -5.0, 3, 0.6, 4.0  # when, how often and where a run is split
 FEW, MOST_SIZES = 4, 12  # most kinds, and most sizes of the largest loss, of a split run
 PARTS = (0.93, 0.85, 0.7, 0.3, 0.03)  # of a tilt, that are tried
@@ -67,12 +68,13 @@ class _Side:
         return min(1.0, (-expm1(self.log_kept) + exp(self.log_kept) * finite + self.ceiling) * UP)
 
 
-def epsilon_at(run: Run, *, delta: float) -> float:
+def epsilon_at(run: Run, *, delta: float, places: int = MOST) -> float:
     """Epsilon of a run that is fixed in advance.
 
     Args:
         run: public; how often each round runs (see ``mechanisms.leaves``).
         delta: public, in (0, 1).
+        places: of the finest lattice; with few, such as 2**14, the answer comes soon, and is some per cent larger.
 
     Returns:
         Nats, >= 0, rounded up; inf where the certificate does not reach delta.
@@ -91,7 +93,7 @@ def epsilon_at(run: Run, *, delta: float) -> float:
         return 0.0
     epsilon, sides = 0.0, _sides(rounds)
     for side in sides:
-        epsilon = max(epsilon, _epsilon(side, delta, epsilon))
+        epsilon = max(epsilon, _epsilon(side, delta, epsilon, places))
     return epsilon if sides or not rounds else inf
 
 
@@ -129,20 +131,13 @@ def _merged(run: Run) -> dict[mechanisms.Mechanism, int]:
     mu = gaussian.of(alone).mu if exact else 0.0
     if 0 < mu < 1e119:
         rounds = {leaf: count for leaf, count in rounds.items() if leaf not in exact}
-        rounds[_gaussian(mu)] = 1
+        sigma = min(max(mu**-0.5, 1e-60), 1e60)  # at least that mu, with numbers as far from one as each other
+        rounds[mechanisms.SampledGaussian(sigma, min(max(mu * sigma * UP, 1e-60), 1e60), 1.0)] = 1
     return rounds
 
 
-def _gaussian(mu: float) -> mechanisms.SampledGaussian:
-    """One round of at least that mu, up to 1e120; noise and sensitivity are as far from one as each other."""
-    sigma = min(max(mu**-0.5, 1e-60), 1e60)
-    return mechanisms.SampledGaussian(sigma, min(max(mu * sigma * UP, 1e-60), 1e60), 1.0)
-
-
 def _is_gaussian(leaf: mechanisms.Mechanism) -> bool:
-    return isinstance(leaf, mechanisms.Gaussian) or (
-        isinstance(leaf, mechanisms.SampledGaussian) and leaf.sample_rate == 1
-    )
+    return isinstance(leaf, mechanisms.Gaussian | mechanisms.SampledGaussian) and getattr(leaf, "sample_rate", 1) == 1
 
 
 def _only(rounds: Run) -> tuple[float, float] | None:
@@ -186,8 +181,7 @@ def _one_epsilon(mu: float, q: float, delta: float) -> float:
     if _one_delta(mu, q, 0.0) <= delta:
         return 0.0
     r = float(gaussian.epsilon(mu, delta=delta / q / UP)) if delta < q else 0.0
-    top = r + log(q) + log1p((1 - q) / q * exp(-r)) if r > 700 else log1p(q * expm1(r))
-    top = top * (1 + 64 * ULP) + 1e-300
+    top = (r + log(q) + log1p((1 - q) / q * exp(-r)) if r > 700 else log1p(q * expm1(r))) * (1 + 64 * ULP) + 1e-300
     if _one_delta(mu, q, top) <= delta:
         return top
     good = top * (1 + 1e-12)
@@ -251,19 +245,19 @@ def _sides(rounds: Run) -> list[_Side]:
             doubts = points.error * (1 + np.abs(points.losses)) if points.loss_errors is None else points.loss_errors
             kinds.append(Kind(count, points.losses + doubts, np.log(points.masses), points.error))
         sides.append(_Side(tuple(kinds), log_kept, ceiling))
-    pairs_of_kinds = zip(sides[0].kinds, sides[1].kinds, strict=True)
+    first, second = sides
+    pairs_of_kinds = zip(first.kinds, second.kinds, strict=True)
     same = all(np.array_equal((a.losses, a.logs), (b.losses, b.logs)) for a, b in pairs_of_kinds)
-    first, second = ((side.ceiling, side.log_kept) for side in sides)
-    return sides[:1] if same and first == second else sides
+    return sides[:1] if same and (first.ceiling, first.log_kept) == (second.ceiling, second.log_kept) else sides
 
 
-def _epsilon(side: _Side, delta: float, least: float) -> float:
+def _epsilon(side: _Side, delta: float, least: float, most: int = MOST) -> float:
     """The epsilon of one direction, or the least where it is at most that."""
     target = side.log_target(delta)
     if target == -inf:
         return inf
     top = side.top()
-    if top <= least or (least and _log_delta(side, least) <= target):
+    if top <= least or (least and _log_delta(side, least, most) <= target):
         return least
     tilt = _tilt(side.kinds, lambda t, k, mean: t * mean - k + log1p(t) + target)
     near = min(top, max(0.0, (moments(side.kinds, tilt)[0] + largest_kernel(tilt) - target) / tilt))
@@ -273,20 +267,25 @@ def _epsilon(side: _Side, delta: float, least: float) -> float:
         best = min(best, top, _crossing(rough.log_delta, target, least, near, precision=SPLIT_PRECISION))
         near = min(near, best)
         tilt = _tilt_at(side.kinds, near)
-    made = _composed_for(side.kinds, near)
+    few = len(side.kinds) <= FEW
+    made = _composed_for(side.kinds, near, min(most, SPLIT_PLACES) if few and rough.log_chance(near) < RARE else most)
     best = min(best, _crossing(made.log_delta, target, least, near))
-    if 0 < best < inf and len(side.kinds) <= FEW and made.log_chance(best) < RARE:
-        for places in (*[FEWER] * CUTS, MOST):
-            low = least if places == FEWER else max(least, 0.8 * best)
-            cut = _crossing(_split(side.kinds, best, places), target, low, best, precision=SPLIT_PRECISION)
-            best = min(best, cut)
-            if best <= least:
+    if 0 < best < inf and few and made.log_chance(best) < RARE:
+        before = inf
+        for _ in range(CUTS):
+            if best > NEAR * before or best <= least:
                 break
+            before, parts = best, _split(side.kinds, best, FEWER)
+            best = min(best, _crossing(parts, target, least, best, precision=SPLIT_PRECISION))
+        if best > least:
+            low, parts = max(least, 0.8 * best), _split(side.kinds, best, most)
+            best = min(best, _crossing(parts, target, low, best, precision=SPLIT_PRECISION))
     for _ in range(STEPS):  # a search that began far off: what suits half of its end may reach further
         trial = 0.5 * best
-        if not least < trial < inf or _log_delta(side, trial) > target:
+        worse = not least < trial < inf or _log_delta(side, trial, FEWER) > target + NEARLY
+        if worse or _log_delta(side, trial, most) > target:
             break
-        best = min(trial, _crossing(_composed_for(side.kinds, trial).log_delta, target, least, trial))
+        best = min(trial, _crossing(_composed_for(side.kinds, trial, most).log_delta, target, least, trial))
     return best
 
 
@@ -317,13 +316,13 @@ def _crossing(
     return high
 
 
-def _log_delta(side: _Side, epsilon: float) -> float:
+def _log_delta(side: _Side, epsilon: float, places: int = MOST) -> float:
     if epsilon >= side.top():
         return -inf
-    made = _composed_for(side.kinds, epsilon)
+    made = _composed_for(side.kinds, epsilon, places)
     found = made.log_delta(epsilon)
     if epsilon and len(side.kinds) <= FEW and made.log_chance(epsilon) < RARE:
-        found = min(found, _split(side.kinds, epsilon)(epsilon))
+        found = min(found, _split(side.kinds, epsilon, places)(epsilon))
     return found
 
 
@@ -383,7 +382,7 @@ def _part(kind: Kind, low: float, high: float, count: int) -> Kind:
 
 def _tilt(kinds: Sequence[Kind], rising: Callable[[float, float, float], float]) -> float:
     """The tilt at which a rising function of tilt, K and its derivative is about zero: any tilt is valid."""
-    _, _, variance = moments(kinds, 0.0)
+    variance = moments(kinds, 0.0)[2]
     reach = max(float(np.abs(kind.losses).max()) for kind in kinds)
     low: float = min(1e-3 / max(variance, 1e-290) ** 0.5, 1e-2 / max(reach, 1e-290))
     high = 1e18
