@@ -95,18 +95,20 @@ def ask_all(name: str) -> None:
     except KeyboardInterrupt:
         print("stopped")
     tally.show()
-    print(f"  not asked: {other} about replaced records, or with an answer that is no epsilon or delta")
+    print(f"  not asked: {other} with an answer that is no epsilon or delta")
 
 
 def ask(tally: Tally, kind: Any, method: str, event: Any, relation: Any, target: float, answer: float) -> bool:
     """Ask one question; True if it has no answer here by its nature."""
-    nulls = relation is NeighboringRelation.REPLACE_SPECIAL
+    nulls, replace = relation is NeighboringRelation.REPLACE_SPECIAL, relation is NeighboringRelation.REPLACE_ONE
     delta, theirs = (target, answer) if method == "get_epsilon" else (answer, target)
-    if not (nulls or relation is NeighboringRelation.ADD_OR_REMOVE_ONE) or not 0 <= delta <= 1 or not theirs >= 0:
+    if not 0 <= delta <= 1 or not theirs >= 0:
         return True
     try:
         with limit(SECONDS):
-            ours, seconds = timed(lambda: accountant(null_records=nulls).compose(event).get_epsilon(delta))
+            ours, seconds = timed(
+                lambda: accountant(null_records=nulls, replace=replace).compose(event).get_epsilon(delta)
+            )
     except (AlmonerError, dp_accounting.UnsupportedEventError, TooLong, ValueError) as refused:
         tally.refuse(f"{type(event).__name__}: {refused}"[-150:])
         return False
@@ -114,6 +116,6 @@ def ask(tally: Tally, kind: Any, method: str, event: Any, relation: Any, target:
     with suppress(TooLong), limit(SECONDS):
         _, slow = timed(lambda: kind(neighboring_relation=relation).compose(event).get_epsilon(delta))
         ratio = seconds / slow
-    judge = floor(event, delta) if isfinite(ours) and not nulls and 0 < delta < 1 else -inf
+    judge = floor(event, delta) if isfinite(ours) and not (nulls or replace) and 0 < delta < 1 else -inf
     tally.add(f"{kind.__name__}.{method}({target!r}) of {event}"[:200], ours, theirs, floor=judge, time=ratio)
     return False

@@ -57,7 +57,7 @@ def losses(
 
     Returns:
         (n,) float64, private: upper bounds; (several, n) for several; a pair (lower, upper) with bounds. Nats. inf
-        where the certificate does not reach.
+        where the certificate does not reach: delta below 1e-17, or less; ``accounting.answers`` has no such end.
 
     Guarantee: for rounds fixed in advance every person has (epsilon, delta)-DP, in both directions; the lower bounds
         are below each person's true epsilon for the bucketed noise. Under adaptivity: none (theory 7.3).

@@ -194,7 +194,7 @@ class Run:
             level = 2.0 ** (-steps / FINENESS)
             if all(self._value(level, factors, side, precise=True) <= room for side in order):
                 return Bounds(tuple(self._bounds(level, factors).tolist()), level)
-        raise ArgumentError(f"delta={self.delta!r} is too small for the precision of bounds that follow a plan")
+        raise ArgumentError("delta must be at least about 1e-12 for bounds that follow a plan: take odometers.Renyi")
 
     def _bounds(self, level: float, factors: Floats) -> Floats:
         bounds = self._epsilons(level, factors) - np.log1p(-1 / np.where(factors > 1, factors, inf))
