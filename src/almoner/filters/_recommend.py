@@ -17,6 +17,7 @@ from itertools import pairwise
 from math import floor, gcd, inf
 
 from almoner import _check, mechanisms
+from almoner._search import last_whole
 from almoner._units import FAILURE, FINE, MEASURE, Units, budget, times, up
 from almoner.curves import _residue, approximate
 from almoner.errors import ArgumentError, Unsupported
@@ -193,13 +194,7 @@ def _by_curves(parts: _Parts, epsilon: float, delta: float) -> list[tuple[float,
 
 def _admitted(account: Filter, one: mechanisms.Mechanism) -> int:
     """Rounds that a filter admits whose prices add up: a few questions."""
-    few, many = 0, 1
-    while many < MOST and account.admits(mechanisms.Repeated(one, many)):
-        few, many = many, 2 * many
-    while many - few > max(1, few // 1000):
-        middle = (few + many) // 2
-        few, many = (middle, many) if account.admits(mechanisms.Repeated(one, middle)) else (few, middle)
-    return few
+    return last_whole(lambda count: account.admits(mechanisms.Repeated(one, count)), 0, MOST, relative=1e-3)
 
 
 def _certain(leaf: mechanisms.Mechanism) -> tuple[Units, Units]:
