@@ -11,6 +11,7 @@ guarantee does not depend on how good the choice was.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
@@ -177,18 +178,15 @@ def _by_curves(parts: _Parts, epsilon: float, delta: float) -> list[tuple[float,
     """Filters for mechanisms of which no more is known than rho or a Rényi curve."""
     one = mechanisms.Composed(tuple(mechanisms.Repeated(leaf, count) for leaf, count in parts.items()))
     candidates: list[tuple[float, Filter, str]] = []
-    accounts = (
-        (
-            Zcdp(epsilon=epsilon, delta=delta),
-            "as many as with any filter here or nearly so; costs are one number that adds up",
+    accounts: dict[str, Filter] = {
+        "as many as with any filter here or nearly so; costs are one number that adds up": Zcdp(
+            epsilon=epsilon, delta=delta
         ),
-        (Renyi(epsilon=epsilon, delta=delta, plan=one), "by their Rényi curves, with weights that suit the plan"),
-    )
-    for account, why in accounts:
-        try:
+        "by their Rényi curves, with weights that suit the plan": Renyi(epsilon=epsilon, delta=delta, plan=one),
+    }
+    for why, account in accounts.items():
+        with suppress(Unsupported):
             candidates.append((_admitted(account, one), account, why))
-        except Unsupported:
-            continue
     return candidates
 
 

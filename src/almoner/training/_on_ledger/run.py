@@ -65,6 +65,10 @@ class OnLedger:
         whose: dict[str, Any] = {"analyst": self.analyst, "purpose": self.purpose, "dataset": self.dataset}
         return Consumer(ledger, key=self.key, **whose, **claimed)
 
+    def opened(self) -> tuple[Ledger, bool]:
+        """The ledger, open, and whether it was opened here."""
+        return (self.ledger, False) if isinstance(self.ledger, Ledger) else (Ledger.open(self.ledger), True)
+
     def whole(self) -> Any:
         """The budget of a Trainer on this ledger; raises ArgumentError where there is none."""
         if self.at_most is None:
@@ -132,9 +136,7 @@ class LedgerRun(Uncopyable):
         begun: bool = False,
     ) -> None:
         self._budget, self._resumable = budget, claim is not None
-        given = on.ledger
-        self._ledger = given if isinstance(given, Ledger) else Ledger.open(given)
-        self._owned = self._ledger is not given
+        self._ledger, self._owned = on.opened()
         self._accounts: Filter | None = None
         try:
             self._units_per_ledger_unit, delta = _measured(budget, self._ledger)
