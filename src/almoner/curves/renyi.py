@@ -29,19 +29,9 @@ from almoner.curves._two_outcomes import above_tangent
 from almoner.errors import ArgumentError, Unsupported
 
 __all__ = [
-    "ORDERS",
-    "Renyi",
-    "budget",
-    "cost",
-    "costs",
-    "epsilon",
-    "failure",
-    "mironov",
-    "of",
-    "sampled_gaussian",
-    "values",
+    "ORDERS", "Renyi", "budget", "cost", "costs", "epsilon", "failure", "mironov", "of", "sampled_gaussian", "values",
     "without_failures",
-]
+]  # fmt: skip
 
 
 _GUARD = 1 + 1e-12

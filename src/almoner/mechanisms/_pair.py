@@ -10,16 +10,9 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.mechanisms._rounds import Composed, Gaussian, Laplace, Mechanism, Pure, Repeated, SampledGaussian, Zcdp
 
 __all__ = [
-    "DominatingPair",
-    "MixtureOfGaussians",
-    "Paired",
-    "RandomAllocation",
-    "ReplacedGaussian",
-    "SampledRecords",
-    "Shuffled",
-    "TruncatedGaussian",
-    "replaced",
-]
+    "DominatingPair", "MixtureOfGaussians", "Paired", "RandomAllocation", "ReplacedGaussian", "SampledRecords",
+    "Shuffled", "TruncatedGaussian", "replaced",
+]  # fmt: skip
 
 _MOST = 100_000  # outcomes of a pair
 _TOLERANCE = 1e-9  # by which probabilities may miss one

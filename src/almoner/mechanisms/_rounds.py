@@ -11,27 +11,10 @@ from almoner import _check
 from almoner.errors import ArgumentError
 
 __all__ = [
-    "PDP",
-    "Approximate",
-    "BestOf",
-    "Composed",
-    "DiscreteGaussian",
-    "Exponential",
-    "Gaussian",
-    "Laplace",
-    "Mechanism",
-    "Pure",
-    "RandomizedResponse",
-    "Renyi",
-    "Repeated",
-    "SampledGaussian",
-    "Zcdp",
-    "gaussian_step",
-    "in_order",
-    "leaves",
-    "repeated",
-    "rounds",
-]
+    "PDP", "Approximate", "BestOf", "Composed", "DiscreteGaussian", "Exponential", "Gaussian", "Laplace", "Mechanism",
+    "Pure", "RandomizedResponse", "Renyi", "Repeated", "SampledGaussian", "Zcdp", "gaussian_step", "in_order", "leaves",
+    "repeated", "rounds",
+]  # fmt: skip
 
 Value = TypeVar("Value")
 
