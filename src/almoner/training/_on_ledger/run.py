@@ -8,11 +8,11 @@ Source: theory 5.12, 5.10; docs/proofs/one-account.md
 """
 
 from collections.abc import Collection, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,7 +113,7 @@ def reserve_on_ledger(
     return run
 
 
-class LedgerRun(Uncopyable):
+class LedgerRun(Uncopyable, AbstractContextManager["LedgerRun"]):
     """One training on a ledger, from what is reserved to what is settled. Private, but for the budget of each person.
 
     ``ids`` name each account once, as the ledger does; ``claim`` is of this process, and ``earlier`` are those before
@@ -201,9 +201,6 @@ class LedgerRun(Uncopyable):
         with self._hold.lock:
             units = -(-self._accounts.charged_units() // self._units_per_ledger_unit)
             self._hold.settle(np.minimum(units, self._hold.units), public=outcome)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Close the ledger, if it was opened here. What ended by an error and cannot go on is settled as it is."""
