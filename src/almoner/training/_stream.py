@@ -159,7 +159,7 @@ class Stream(Uncopyable, AbstractContextManager["Stream"]):
             raise Unsupported("folder: give the budget as a filter; the accounts are in the folder")
         if kept is not None:
             run.folder = Folder(kept.path, "Stream", resume=kept.resume)
-            run.book.keep_in(run.folder)
+            run.book.folder = run.folder
         try:
             loaded = None if run.folder is None else run.folder.load()
             if loaded is not None:
