@@ -46,13 +46,13 @@ MEMORY = {"self.book.release": "MemoryBook.release"}
 BOXES = {
     "turnouts": ("Source: who is there", "private", "run"),
     "self.check": ("Book: has the release a price?", "if not: an error, and nobody is charged", "book"),
-    "self._folder.announce": ("Folder: announced in journal.jsonl", "from now on it counts as spent", "disk"),
+    "self.folder.announce": ("Folder: announced in journal.jsonl", "from now on it counts as spent", "disk"),
     "with_people(left)": ("Ledger: what can each person still pay?", "read; nothing is written", "disk"),
     "contribute": ("Sampling: people pay; clipped sum", "charged in memory; who is not in the step pays 0", "sampling"),
     "transaction.admit": ("Ledger: the charges fit", "in one transaction, if nobody wrote meanwhile", "disk"),
     "self.record": ("Book: bounds and losses are told", "and the release is counted for the card", "book"),
     "publish": ("Noise is drawn: the audit's hook", "sees the exact sum; what leaves is public", "noise"),
-    "self._folder.keep": ("Folder: update.npz, the noisy sum", "nothing of it is told yet", "disk"),
+    "self.folder.keep": ("Folder: update.npz, the noisy sum", "nothing of it is told yet", "disk"),
     "transaction.settle": ("Ledger: everybody is charged", "charges and record are one transaction", "disk"),
     "self.model.step": ("Model: one step", "along the noisy sum over the divisor", "model"),
     "self.sampling.released": ("Sampling: the step is counted", "here alone its own state changes", "sampling"),
@@ -63,7 +63,7 @@ BOXES = {
 """Calls that are drawn: the line, a note, and whose it is."""
 
 SILENT = {
-    "step", "list", "len", "isinstance", "join_new", "Everybody", "Opened", "self._folder.check_ids", "rows.part",
+    "step", "list", "len", "isinstance", "join_new", "Everybody", "Opened", "self.folder.check_ids", "rows.part",
     "self.before", "self.current.update", "self.current.value.reason", "Unsupported", "ArgumentError",
     "self._process.check", "opened.refuse_unpaid",
 }  # fmt: skip

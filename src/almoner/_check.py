@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 from almoner.errors import ArgumentError
 
 __all__ = [
-    "amount", "between", "each_amount", "each_between", "floats", "name", "noise", "number", "one_of", "positive",
-    "quoted", "refuse_renamed", "refusing", "renamed", "saved", "told", "unquoted", "whole", "within",
+    "amount", "between", "each_amount", "each_between", "equally_long", "floats", "name", "noise", "number", "one_of",
+    "positive", "quoted", "refuse_renamed", "refusing", "renamed", "saved", "told", "unquoted", "whole", "within",
 ]  # fmt: skip
 
 P = ParamSpec("P")
@@ -138,6 +138,13 @@ def each_amount(**named: Iterable[object]) -> None:
     for name, values in named.items():
         for value in values:
             amount(**{name: value})
+
+
+def equally_long(**named: Sequence[object]) -> None:
+    """Reject two lists of which one is longer than the other, or both are empty."""
+    (one, first), (two, second) = named.items()
+    if not first or len(first) != len(second):
+        raise ArgumentError(f"{one} and {two} must be equally long, not {len(first)} and {len(second)}, nor empty")
 
 
 def whole(low: int, **named: object) -> None:

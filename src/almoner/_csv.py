@@ -238,13 +238,8 @@ def _parsed(block: bytes, read: Form, wanted: Sequence[str] | None) -> "RecordBa
     one_row_a_line = len(table) == block.count(b"\n") + (not block.endswith(b"\n"))
     if b'"' in block and not (one_row_a_line and _quotes_are_plain(block, read.delimiter or ",")):
         _check_quotes(block, read.delimiter or ",")
-    return table.combine_chunks().to_batches()[0] if len(table) else _no_rows(columns)
-
-
-def _no_rows(columns: Sequence[str]) -> "RecordBatch":
-    import pyarrow
-
-    return pyarrow.RecordBatch.from_pylist([], pyarrow.schema([(name, pyarrow.string()) for name in columns]))
+    rows = table.combine_chunks().to_batches()
+    return rows[0] if len(table) else pyarrow.RecordBatch.from_pylist([], table.schema)
 
 
 def _check_line_ends(block: bytes, line_end: bytes) -> None:

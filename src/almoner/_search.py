@@ -5,7 +5,7 @@ from math import inf, sqrt
 
 from almoner.errors import CalibrationFailed
 
-__all__ = ["edge", "first_true", "last_true", "least"]
+__all__ = ["edge", "first_true", "last_true", "last_whole", "least"]
 
 
 def last_true(holds: Callable[[float], bool], *, start: float) -> float:
@@ -57,12 +57,28 @@ def least(
     return good
 
 
-def edge(holds: Callable[[float], bool], good: float, bad: float, *, relative: float = 0.0) -> float:
-    """A float where a condition holds, next to one where it does not, or nearer to it than a relative distance.
+def last_whole(holds: Callable[[int], bool], low: int, most: int, *, relative: float = 0.0) -> int:
+    """The largest whole number up to ``most`` at which a condition holds that holds at low and fails from a point on.
+
+    Few questions are asked if it is near low. With a relative distance it may be smaller by so much.
+    """
+    few, step = low, 1
+    while few < most and holds(many := min(few + step, most)):
+        few, step = many, 2 * step
+    while few < most and many - few > max(1, relative * few):
+        middle = (few + many) // 2
+        few, many = (middle, many) if holds(middle) else (few, middle)
+    return few
+
+
+def edge(
+    holds: Callable[[float], bool], good: float, bad: float, *, relative: float = 0.0, absolute: float = 0.0
+) -> float:
+    """A float where a condition holds, next to one where it does not, or nearer to it than one of two distances.
 
     Args: good, where it holds, and bad, where it does not; either may be the larger one.
     """
-    while abs(good - bad) > relative * abs(good):
+    while abs(good - bad) > max(relative * abs(good), absolute):
         middle = (good * bad) ** 0.5 if good > 0 and bad > 0 and not 0.5 < good / bad < 2 else (good + bad) / 2
         if middle in (good, bad) or not min(good, bad) < middle < max(good, bad):
             return good

@@ -22,18 +22,9 @@ the error (``__notes__``, which Python prints below it), PRIVATE and marked so: 
 from typing import Literal
 
 __all__ = [
-    "AlmonerError",
-    "ArgumentError",
-    "BudgetExceeded",
-    "CalibrationFailed",
-    "CopyRefused",
-    "DataError",
-    "LedgerError",
-    "MissingExtra",
-    "PrivacyWarning",
-    "UnknownPerson",
-    "Unsupported",
-]
+    "AlmonerError", "ArgumentError", "BudgetExceeded", "CalibrationFailed", "CopyRefused", "DataError", "LedgerError",
+    "MissingExtra", "PrivacyWarning", "UnknownPerson", "Unsupported",
+]  # fmt: skip
 
 DataReason = Literal["away", "changed", "unfit"]
 """Why data cannot be used."""

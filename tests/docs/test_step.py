@@ -45,7 +45,7 @@ def test_the_picture_is_that_of_the_code(step):
     [
         [(MODEL, ""), (COUNTED, COUNTED + MODEL)],
         [(CONTRIBUTE, "            sums = []\n"), (PUBLISH + RECORD, PUBLISH + RECORD + CONTRIBUTE[4:])],
-        [("            self._folder.announce(step, ids)\n", "            pass\n")],
+        [("            self.folder.announce(step, ids)\n", "            pass\n")],
         [
             ("                        after()\n", ""),
             ("self.take(turnout, step())", "after(); self.take(turnout, step())"),

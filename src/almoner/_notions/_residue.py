@@ -18,6 +18,7 @@ from almoner import mechanisms
 from almoner._notions._notion import Totals, no_failures
 from almoner._notions._order_mixture import certain
 from almoner._notions._with_failures import WithFailures
+from almoner._search import last_whole
 from almoner._units import FAILURE, FINE, Units, budget, exact, times, to_float, up
 from almoner.curves import _residue, gaussian, renyi, tradeoff
 from almoner.errors import ArgumentError, Unsupported
@@ -179,21 +180,13 @@ def _spent(mechanism: mechanisms.Mechanism, square: Units, slack: int) -> tuple[
 
 def _equal_blocks(block: mechanisms.Mechanism, square: int, slack: int, took: tuple[Units, int], most: int) -> int:
     """Number of blocks in a row that take the same: at least one."""
-    few, many = 1, 2
-    while few < most:
-        at = min(many, most) - 1
-        left, slack_left = square - at * int(took[0]), slack - at * took[1]
+
+    def takes_the_same(number: int) -> bool:
+        left, slack_left = square - (number - 1) * int(took[0]), slack - (number - 1) * took[1]
         after = _spent(block, left, slack_left) if left >= 0 <= slack_left else (inf, 0)
-        if (left - after[0], slack_left - after[1]) != took:
-            break
-        few, many = at + 1, 2 * many
-    many = min(many, most + 1)
-    while many - few > 1:
-        middle = (few + many) // 2
-        left, slack_left = square - (middle - 1) * int(took[0]), slack - (middle - 1) * took[1]
-        after = _spent(block, left, slack_left) if left >= 0 <= slack_left else (inf, 0)
-        few, many = (middle, many) if (left - after[0], slack_left - after[1]) == took else (few, middle)
-    return few
+        return (left - after[0], slack_left - after[1]) == took
+
+    return last_whole(takes_the_same, 1, most)
 
 
 def _run(each_round: _Round, count: int, square: Units, slack: int) -> tuple[Units, int]:
@@ -218,17 +211,11 @@ def _run(each_round: _Round, count: int, square: Units, slack: int) -> tuple[Uni
 
 
 def _last(size: Units, left: int, cost: int, slack: int, each: int, most: int) -> int:
-    """Find by bisection how many equal rounds share one slack value.
+    """Find how many equal rounds share one slack value.
 
     What is left of b squared for one of what is left for slack changes one way only, round by round.
     """
-    few, many = 1, most + 1
-    while many - few > 1:
-        middle = (few + many) // 2
-        done = middle - 1
-        alike = _slack(size, left - done * cost, slack - done * each) == each
-        few, many = (middle, many) if alike else (few, middle)
-    return few
+    return last_whole(lambda n: _slack(size, left - (n - 1) * cost, slack - (n - 1) * each) == each, 1, most)
 
 
 def _slack(size: Units, square: int, slack: int) -> int:

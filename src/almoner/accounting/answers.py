@@ -9,6 +9,7 @@
 """
 
 from dataclasses import dataclass
+from functools import partial
 from math import inf, log, sqrt
 from operator import itemgetter
 
@@ -95,26 +96,32 @@ def _of_gaussians(run: mechanisms.Mechanism, delta: float, epsilon: float) -> tu
 
 
 def _within_a_filter(mechanism: mechanisms.Mechanism, run: mechanisms.Mechanism, delta: float, near: float) -> _Bound:
-    from almoner import filters  # here: Gaussian noise needs none of them
-    from almoner.curves import planned
-
     near = near if near < inf else 1.0
 
-    def plan_fits(epsilon: float) -> bool:
-        try:
-            return filters.Planned(mechanism, epsilon=epsilon, delta=delta).admits(run)
-        except ArgumentError:  # the plan does not fit once
-            return False
-
     def admits(epsilon: float) -> bool:
+        from almoner import filters  # here: Gaussian noise needs none of them
+
         return filters.Renyi(epsilon=epsilon, delta=delta, plan=mechanism).admits(run)
 
     try:
-        if mechanisms.rounds(run) <= planned.MOST_ROUNDS:
-            return "filters.Planned", _search.least(plan_fits, near=near, tolerance=_TOLERANCE)
+        planned = partial(plan_fits, mechanism, run, delta)
+        return "filters.Planned", _search.least(planned, near=near, tolerance=_TOLERANCE)
     except Unsupported:
-        pass  # no loss distribution is known
+        pass  # no loss distribution is known, or there are too many rounds
     return "filters.Renyi, planned", _search.least(admits, near=near, tolerance=_TOLERANCE)
+
+
+def plan_fits(plan: mechanisms.Mechanism, run: mechanisms.Mechanism, delta: float, epsilon: float) -> bool:
+    """True if ``filters.Planned`` admits a run; Unsupported where it takes none of so many rounds, or of this kind."""
+    from almoner import filters
+    from almoner.curves import planned
+
+    if mechanisms.rounds(run) > planned.MOST_ROUNDS:
+        raise Unsupported(f"a plan has at most {planned.MOST_ROUNDS} rounds")
+    try:
+        return filters.Planned(plan, epsilon=epsilon, delta=delta).admits(run)
+    except ArgumentError:  # the plan does not fit once
+        return False
 
 
 def _stopped(run: mechanisms.Mechanism, delta: float) -> _Bound:

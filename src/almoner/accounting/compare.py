@@ -17,7 +17,8 @@ import numpy as np
 
 from almoner import _check, _search, filters, mechanisms, odometers
 from almoner._units import shown
-from almoner.curves import gaussian, planned, renyi
+from almoner.accounting.answers import plan_fits
+from almoner.curves import gaussian, renyi
 from almoner.curves._totals import optimum, totals
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 
@@ -151,7 +152,7 @@ def _filters(
         known = partial(fits, mechanisms.Repeated(mechanism, count), delta)
         return _search.least(known, near=starts[count] if starts[count] < inf else 1.0, tolerance=_TOLERANCE)
 
-    yield "filters.Planned", "filter", partial(least, partial(_plan_fits, mechanism))
+    yield "filters.Planned", "filter", partial(least, partial(plan_fits, mechanism))
     authors = {"Approximate": " (Whitehouse)", "Pure": " (Feldman & Zrnic)"}
     for name in ("Gaussian", "Residue", "Zcdp", "Renyi", "Approximate", "Pure", "Rogers"):
         yield f"filters.{name}{authors.get(name, '')}", "filter", partial(least, partial(_fits, getattr(filters, name)))
@@ -159,15 +160,6 @@ def _filters(
 
 def _fits(kind: Callable[..., filters.Filter], run: mechanisms.Mechanism, delta: float, epsilon: float) -> bool:
     return kind(epsilon=epsilon, delta=delta).admits(run)
-
-
-def _plan_fits(plan: mechanisms.Mechanism, run: mechanisms.Mechanism, delta: float, epsilon: float) -> bool:
-    if mechanisms.rounds(run) > planned.MOST_ROUNDS:
-        raise Unsupported(f"a plan has at most {planned.MOST_ROUNDS} rounds")
-    try:
-        return filters.Planned(plan, epsilon=epsilon, delta=delta).admits(run)
-    except ArgumentError:  # the plan does not fit once
-        return False
 
 
 def _odometers(

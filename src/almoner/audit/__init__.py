@@ -11,16 +11,6 @@ from almoner.audit._canaries import ManyRuns, OneRun, many_runs, one_run
 from almoner.audit._replay import Finding, Outcome, Report, replay
 
 __all__ = [
-    "Amount",
-    "Finding",
-    "ManyRuns",
-    "OneRun",
-    "Outcome",
-    "Part",
-    "Report",
-    "coins",
-    "many_runs",
-    "one_run",
-    "released",
+    "Amount", "Finding", "ManyRuns", "OneRun", "Outcome", "Part", "Report", "coins", "many_runs", "one_run", "released",
     "replay",
-]
+]  # fmt: skip

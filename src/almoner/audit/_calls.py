@@ -26,19 +26,9 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.mechanisms import Gaussian, Laplace, SampledGaussian
 
 __all__ = [
-    "Call",
-    "Diverged",
-    "Found",
-    "Frozen",
-    "Pair",
-    "Recorder",
-    "Run",
-    "Values",
-    "compare",
-    "difference",
-    "plain",
+    "Call", "Diverged", "Found", "Frozen", "Pair", "Recorder", "Run", "Values", "compare", "difference", "plain",
     "values_of",
-]
+]  # fmt: skip
 
 T = TypeVar("T")
 Array = NDArray[np.float64]

@@ -21,13 +21,14 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import beta, binom
 
 from almoner import _check
+from almoner._search import edge
 from almoner.curves import gaussian
 from almoner.errors import ArgumentError
 
 __all__ = ["ManyRuns", "OneRun", "many_runs", "one_run"]
 
 LARGEST_EPSILON, LARGEST_MU = 64.0, 32.0
-HALVINGS = 40
+FINENESS = 2.0**-40
 ROUND = 1e-9
 
 
@@ -58,11 +59,7 @@ def gaussian_p_value(correct: int, *, guesses: int, canaries: int, mu: float) ->
     """
     _checked(correct, guesses, canaries)
     _check.within(0, inf, mu=mu)
-    low, high = 0.0, 1.0  # the largest chance that is not refuted is between
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if _impossible(middle, correct, guesses, canaries, mu) else (middle, high)
-    return high
+    return edge(lambda chance: _impossible(chance, correct, guesses, canaries, mu), 1.0, 0.0, absolute=FINENESS)
 
 
 def _impossible(chance: float, correct: int, guesses: int, canaries: int, mu: float) -> bool:
@@ -110,13 +107,7 @@ def _epsilon(low: float, high: float, delta: float) -> float:
 
 def _largest(refuted: Callable[[float], bool], most: float) -> float:
     """The largest value that is refuted, by halving, rounded down; 0 where not even 0 is."""
-    if not refuted(0.0):
-        return 0.0
-    low, high = 0.0, most
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if refuted(middle) else (low, middle)
-    return low
+    return edge(refuted, 0.0, most, absolute=FINENESS * most) if refuted(0.0) else 0.0
 
 
 def _checked(correct: int, guesses: int, canaries: int) -> None:

@@ -20,6 +20,7 @@ from almoner.cli._options import (
     Page,
     check_new_file,
     check_page,
+    tell_or_write,
     write_page,
 )
 from almoner.cli._queries import OtherLedger
@@ -129,10 +130,7 @@ def export(path: LedgerName, out: OutFile = None, force: Force = False) -> None:
     check_new_file(out, force=force, read=(path,))
     with opened(path) as ledger:
         text = "".join(f"{line}\n" for line in exported(ledger))
-    if out is None:
-        typer.echo(text.encode("utf-8"), nl=False)  # as in a file, whatever the terminal shows
-    else:
-        out.write_text(text, encoding="utf-8")
+    tell_or_write(text, out)
 
 
 def check_export(exported: Annotated[Path, typer.Argument(help="A file that `almoner ledger export` wrote.")]) -> None:

@@ -28,7 +28,7 @@ __all__ = [
     "Commands", "CsvFile", "Delta", "Epsilon", "Force", "Group", "Json", "MaxGradNorm", "NoiseMultiplier",
     "OptionalDelta", "OptionalNoiseMultiplier", "OptionalSteps", "OutFile", "OutFolder", "Page", "Picture",
     "PrivatePicture", "SampleRate", "Sampling", "check_free", "check_new_file", "check_page", "check_picture",
-    "flattened", "refusing", "write_page",
+    "flattened", "refusing", "tell_or_write", "write_page",
 ]  # fmt: skip
 
 _NOISE_MULTIPLIER = typer.Option(
@@ -167,6 +167,14 @@ def write_page(path: Path, page: str, *, whose: str = "") -> None:
     with whole_file(path) as file:
         file.write(page.encode("utf-8"))
     print(f"{MARK}{whose}: written to {path}")
+
+
+def tell_or_write(text: str, out: Path | None) -> None:
+    """Print a text as it would stand in a file, whatever the terminal shows, or write it to one."""
+    if out is None:
+        typer.echo(text.encode("utf-8"), nl=False)
+    else:
+        out.write_text(text, encoding="utf-8")
 
 
 def check_picture(path: Path | None, *, makes_folder: bool = False) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from scipy import special
 
 from almoner import _check, mechanisms
+from almoner._search import edge
 from almoner._units import shown
 from almoner.curves import approximate, gaussian, renyi, zcdp
 from almoner.curves._rdp import selection
@@ -180,10 +181,4 @@ def optimum(mechanism: mechanisms.Mechanism, rounds: int, delta: float) -> float
     def holds(epsilon: float) -> bool:
         return float(np.sum(shares * -np.expm1(np.minimum(epsilon - losses, 0.0)))) <= delta * (1 - 1e-8)
 
-    low, high = 0.0, rounds * mechanism.epsilon
-    if holds(low):
-        return low
-    while high - low > 1e-10 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+    return 0.0 if holds(0.0) else edge(holds, rounds * mechanism.epsilon, 0.0, relative=1e-10)

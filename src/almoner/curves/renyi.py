@@ -13,7 +13,6 @@ Source: Mironov (2017), https://arxiv.org/abs/1702.07476
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
 from math import inf
 
 import numpy as np
@@ -29,19 +28,9 @@ from almoner.curves._two_outcomes import above_tangent
 from almoner.errors import ArgumentError, Unsupported
 
 __all__ = [
-    "ORDERS",
-    "Renyi",
-    "budget",
-    "cost",
-    "costs",
-    "epsilon",
-    "failure",
-    "mironov",
-    "of",
-    "sampled_gaussian",
-    "values",
+    "ORDERS", "Renyi", "budget", "cost", "costs", "epsilon", "failure", "mironov", "of", "sampled_gaussian", "values",
     "without_failures",
-]
+]  # fmt: skip
 
 
 _GUARD = 1 + 1e-12
@@ -68,12 +57,7 @@ class Renyi:
     values: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        _check.each_between(1, inf, order=self.orders)
-        _check.each_amount(value=self.values)
-        if not self.orders or len(self.orders) != len(self.values) or any(a >= b for a, b in pairwise(self.orders)):
-            raise ArgumentError(
-                f"orders={self.orders!r} must increase strictly and have as many values={self.values!r}, at least one"
-            )
+        mechanisms.Renyi(self.orders, self.values)  # refuses what is no curve
 
     def epsilon(self, *, delta: float) -> float:
         """An epsilon that holds at delta, rounded up; inf when no order has a finite value.

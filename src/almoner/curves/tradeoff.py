@@ -53,9 +53,7 @@ class Curve:
     def __post_init__(self) -> None:
         for name in ("epsilons", "deltas"):
             object.__setattr__(self, name, tuple(map(float, getattr(self, name))))
-        one, other = len(self.epsilons), len(self.deltas)
-        if not one or one != other:
-            raise ArgumentError(f"epsilons and deltas must be equally long, not {one} and {other}, nor empty")
+        _check.equally_long(epsilons=self.epsilons, deltas=self.deltas)
         for epsilon, delta in zip(self.epsilons, self.deltas, strict=True):
             _check.within(0, 1e300, epsilon=epsilon)
             _check.within(0, 1, delta=delta)

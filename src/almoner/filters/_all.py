@@ -11,7 +11,7 @@ from almoner.filters._filter import Filter
 from almoner.filters._filters import Approximate, Basic, Gaussian, Planned, Renyi, RenyiCurve, RenyiOrder, Residue, Zcdp
 from almoner.filters._published import Pure, Rogers
 
-__all__ = ["KINDS", "All"]
+__all__ = ["All", "restored"]
 
 KINDS: dict[str, type[Filter]] = {
     kind.__name__: kind
@@ -135,15 +135,11 @@ class All(Uncopyable):
         _check.saved(state, "filter", "parts")
         if state["filter"] != cls.__name__:
             raise ArgumentError(f"state={state['filter']!r} must be the state of {cls.__name__}")
-        restored = cls(open=open if open is not None else lambda _: Basic(epsilon=1.0))
-        restored._open = open
-        for key, part in state["parts"]:
-            _check.saved(part, "filter", "parameters")
-            _check.one_of(tuple(KINDS), filter=part["filter"])
-            restored._budgets[_hashable(key)] = KINDS[part["filter"]].from_state(part)
-        if len(restored._budgets) != len(state["parts"]):
+        account = cls(open=open if open is not None else lambda _: Basic(epsilon=1.0))
+        account._open, account._budgets = open, {_hashable(key): restored(part) for key, part in state["parts"]}
+        if len(account._budgets) != len(state["parts"]):
             raise ArgumentError("state: each key must stand there once")
-        return restored
+        return account
 
     def __repr__(self) -> str:
         return f"All({len(self._budgets)} budgets)"
@@ -172,6 +168,13 @@ class All(Uncopyable):
         if any(account is each for each in self._budgets.values()):
             raise ArgumentError("open must make a filter of its own for each key")
         return account
+
+
+def restored(state: dict[str, Any]) -> Filter:
+    """The filter that a state describes, of whatever kind."""
+    _check.saved(state, "filter", "parameters")
+    _check.one_of(tuple(KINDS), filter=state["filter"])
+    return KINDS[state["filter"]].from_state(state)
 
 
 def _refuse_used(account: object, name: str) -> None:

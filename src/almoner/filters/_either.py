@@ -8,7 +8,7 @@ from almoner import _check, mechanisms
 from almoner._uncopyable import Uncopyable
 from almoner._units import to_float
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
-from almoner.filters._all import KINDS
+from almoner.filters._all import restored
 from almoner.filters._filter import Filter
 
 __all__ = ["Either"]
@@ -129,16 +129,12 @@ class Either(Uncopyable):
         _check.saved(state, "filter", "parts", "open", "count")
         if state["filter"] != cls.__name__:
             raise ArgumentError(f"state={state['filter']!r} must be the state of {cls.__name__}")
-        parts = state["parts"]
-        for part in parts:
-            _check.saved(part, "filter", "parameters")
-            _check.one_of(tuple(KINDS), filter=part["filter"])
-        restored = tuple(KINDS[part["filter"]].from_state(part) for part in parts)
-        fresh = cls(*(account.fresh() for account in restored))
+        parts = tuple(map(restored, state["parts"]))
+        fresh = cls(*(account.fresh() for account in parts))
         if len(state["open"]) != len(parts) or not all(isinstance(value, bool) for value in state["open"]):
             raise ArgumentError("state: open must be one of true and false for each filter")
         _check.whole(0, count=state["count"])
-        fresh._filters, fresh._open, fresh._count = restored, tuple(state["open"]), int(state["count"])
+        fresh._filters, fresh._open, fresh._count = parts, tuple(state["open"]), int(state["count"])
         if any(is_open and account.count != fresh.count for account, is_open in fresh._pairs()):
             raise ArgumentError("state: a filter that is open must have been charged for every round")
         return fresh

@@ -11,12 +11,14 @@ guarantee does not depend on how good the choice was.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from math import floor, gcd, inf
 
 from almoner import _check, mechanisms
+from almoner._search import last_whole
 from almoner._units import FAILURE, FINE, MEASURE, Units, budget, times, up
 from almoner.curves import _residue, approximate
 from almoner.errors import ArgumentError, Unsupported
@@ -174,30 +176,21 @@ def _by_curves(parts: _Parts, epsilon: float, delta: float) -> list[tuple[float,
     """Filters for mechanisms of which no more is known than rho or a Rényi curve."""
     one = mechanisms.Composed(tuple(mechanisms.Repeated(leaf, count) for leaf, count in parts.items()))
     candidates: list[tuple[float, Filter, str]] = []
-    accounts = (
-        (
-            Zcdp(epsilon=epsilon, delta=delta),
-            "as many as with any filter here or nearly so; costs are one number that adds up",
+    accounts: dict[str, Filter] = {
+        "as many as with any filter here or nearly so; costs are one number that adds up": Zcdp(
+            epsilon=epsilon, delta=delta
         ),
-        (Renyi(epsilon=epsilon, delta=delta, plan=one), "by their Rényi curves, with weights that suit the plan"),
-    )
-    for account, why in accounts:
-        try:
+        "by their Rényi curves, with weights that suit the plan": Renyi(epsilon=epsilon, delta=delta, plan=one),
+    }
+    for why, account in accounts.items():
+        with suppress(Unsupported):
             candidates.append((_admitted(account, one), account, why))
-        except Unsupported:
-            continue
     return candidates
 
 
 def _admitted(account: Filter, one: mechanisms.Mechanism) -> int:
     """Rounds that a filter admits whose prices add up: a few questions."""
-    few, many = 0, 1
-    while many < MOST and account.admits(mechanisms.Repeated(one, many)):
-        few, many = many, 2 * many
-    while many - few > max(1, few // 1000):
-        middle = (few + many) // 2
-        few, many = (middle, many) if account.admits(mechanisms.Repeated(one, middle)) else (few, middle)
-    return few
+    return last_whole(lambda count: account.admits(mechanisms.Repeated(one, count)), 0, MOST, relative=1e-3)
 
 
 def _certain(leaf: mechanisms.Mechanism) -> tuple[Units, Units]:

@@ -1,7 +1,7 @@
 """The ledger: what was asked, what it cost each person, and what was answered, in one durable record."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import replace
 from math import ceil, floor
 from pathlib import Path
@@ -40,7 +40,7 @@ __all__ = ["Ledger"]
 Result = TypeVar("Result")
 
 
-class Ledger(Uncopyable):
+class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
     """An open ledger, for the data holder: everything per person in it is private.
 
     ``Ledger.open`` makes it or opens it; a file may be open in one process at a time.
@@ -541,9 +541,6 @@ class Ledger(Uncopyable):
     def close(self) -> None:
         """Release the ledger; another process may open it then."""
         self.store.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -10,16 +10,9 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.mechanisms._rounds import Composed, Gaussian, Laplace, Mechanism, Pure, Repeated, SampledGaussian, Zcdp
 
 __all__ = [
-    "DominatingPair",
-    "MixtureOfGaussians",
-    "Paired",
-    "RandomAllocation",
-    "ReplacedGaussian",
-    "SampledRecords",
-    "Shuffled",
-    "TruncatedGaussian",
-    "replaced",
-]
+    "DominatingPair", "MixtureOfGaussians", "Paired", "RandomAllocation", "ReplacedGaussian", "SampledRecords",
+    "Shuffled", "TruncatedGaussian", "replaced",
+]  # fmt: skip
 
 _MOST = 100_000  # outcomes of a pair
 _TOLERANCE = 1e-9  # by which probabilities may miss one
@@ -57,9 +50,7 @@ class MixtureOfGaussians(Paired):
             object.__setattr__(self, name, _floats(name, getattr(self, name)))
         _check_law("probabilities", self.probabilities)
         _check.each_amount(sensitivity=self.sensitivities)
-        one, other = len(self.sensitivities), len(self.probabilities)
-        if one != other:
-            raise ArgumentError(f"sensitivities and probabilities must be equally long, not {one} and {other}")
+        _check.equally_long(sensitivities=self.sensitivities, probabilities=self.probabilities)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +175,7 @@ class DominatingPair(Paired):
             if one is not None:
                 _check_law(p, one)
                 _check_law(q, other)
-                if len(one) != len(other):
-                    raise ArgumentError(f"{p} and {q} must be equally long, not {len(one)} and {len(other)}")
+                _check.equally_long(**{p: one, q: other})
 
     def __repr__(self) -> str:
         given = [(field.name, getattr(self, field.name)) for field in fields(self)]
@@ -292,10 +282,7 @@ def _laws(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """P and Q of a privacy loss distribution; what is left for Q is an outcome that P does not have."""
     points, weights = _floats(f"losses{ending}", losses), _floats(f"masses{ending}", masses)
-    if len(points) != len(weights):
-        raise ArgumentError(
-            f"losses{ending} and masses{ending} must be equally long, not {len(points)} and {len(weights)}"
-        )
+    _check.equally_long(**{f"losses{ending}": points, f"masses{ending}": weights})
     for loss in points:
         _check.between(-inf, inf, **{f"losses{ending}": loss})
     for mass in weights:

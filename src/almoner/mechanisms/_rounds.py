@@ -11,27 +11,10 @@ from almoner import _check
 from almoner.errors import ArgumentError
 
 __all__ = [
-    "PDP",
-    "Approximate",
-    "BestOf",
-    "Composed",
-    "DiscreteGaussian",
-    "Exponential",
-    "Gaussian",
-    "Laplace",
-    "Mechanism",
-    "Pure",
-    "RandomizedResponse",
-    "Renyi",
-    "Repeated",
-    "SampledGaussian",
-    "Zcdp",
-    "gaussian_step",
-    "in_order",
-    "leaves",
-    "repeated",
-    "rounds",
-]
+    "PDP", "Approximate", "BestOf", "Composed", "DiscreteGaussian", "Exponential", "Gaussian", "Laplace", "Mechanism",
+    "Pure", "RandomizedResponse", "Renyi", "Repeated", "SampledGaussian", "Zcdp", "gaussian_step", "in_order", "leaves",
+    "repeated", "rounds",
+]  # fmt: skip
 
 Value = TypeVar("Value")
 
@@ -184,9 +167,7 @@ class Renyi(Mechanism):
     def __post_init__(self) -> None:
         object.__setattr__(self, "orders", tuple(map(_whole, self.orders)))
         object.__setattr__(self, "values", tuple(map(_whole, self.values)))
-        one, other = len(self.orders), len(self.values)
-        if not one or one != other:
-            raise ArgumentError(f"orders and values must be equally long and not empty, not {one} and {other}")
+        _check.equally_long(orders=self.orders, values=self.values)
         _check.each_between(1, inf, order=self.orders)
         _check.each_amount(value=self.values)
         if any(a >= b for a, b in zip(self.orders, self.orders[1:], strict=False)):

@@ -31,17 +31,6 @@ from almoner.odometers._published import FeldmanZrnic, GaussianRestarts, Lecuyer
 from almoner.odometers._renyi import Renyi
 
 __all__ = [
-    "Capped",
-    "FeldmanZrnic",
-    "Gaussian",
-    "GaussianRestarts",
-    "Lecuyer",
-    "Line",
-    "Mixture",
-    "Odometer",
-    "Planned",
-    "Renyi",
-    "Rogers",
-    "Rounds",
-    "Stitched",
-]
+    "Capped", "FeldmanZrnic", "Gaussian", "GaussianRestarts", "Lecuyer", "Line", "Mixture", "Odometer", "Planned",
+    "Renyi", "Rogers", "Rounds", "Stitched",
+]  # fmt: skip

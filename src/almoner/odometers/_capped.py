@@ -8,6 +8,7 @@ from threading import Lock
 from typing import Any, Self
 
 from almoner import _check, mechanisms
+from almoner._search import last_whole
 from almoner._uncopyable import Uncopyable
 from almoner.curves import zcdp
 from almoner.errors import ArgumentError, BudgetExceeded
@@ -144,10 +145,4 @@ def _most(odometer: Odometer, mechanism: mechanisms.Mechanism, epsilon: float) -
     def holds(count: int) -> bool:
         return odometer.ex_post_epsilon(after=mechanisms.Repeated(mechanism, count)) <= epsilon
 
-    low, high = 0, 1
-    while holds(high) and high < 2**40:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+    return last_whole(holds, 0, 2**40)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from math import sqrt
 from pathlib import Path
@@ -130,7 +131,7 @@ RENAMED = {
 """Parameters of earlier versions, and the line to write in their place."""
 
 
-class Session(Uncopyable):
+class Session(Uncopyable, AbstractContextManager["Session"]):
     """The data holder's view: rows, accounts, statements. Analysts get what ``analyst`` returns, and nothing else."""
 
     def __init__(self, ledger: Ledger, rows: Engine, datasets: Mapping[str, Dataset] | None = None) -> None:
@@ -318,9 +319,6 @@ class Session(Uncopyable):
 
     def __repr__(self) -> str:
         return f"Session({self._ledger!r})"
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -8,9 +8,9 @@ Source: theory 5.1 to 5.3, 5.7; Feldman & Zrnic (2021), Algorithms 3 and 8
 """
 
 from collections.abc import Callable, Hashable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +42,7 @@ from almoner.training.gradients._batches import check_batch
 __all__ = ["Stream"]
 
 
-class Stream(Uncopyable):
+class Stream(Uncopyable, AbstractContextManager["Stream"]):
     """Train a module on people as they come. Every update is released; only the people in it are charged.
 
     An account for each person pays off here: a person who is in three of two hundred updates pays for three.
@@ -159,7 +159,7 @@ class Stream(Uncopyable):
             raise Unsupported("folder: give the budget as a filter; the accounts are in the folder")
         if kept is not None:
             run.folder = Folder(kept.path, "Stream", resume=kept.resume)
-            run.book.keep_in(run.folder)
+            run.book.folder = run.folder
         try:
             loaded = None if run.folder is None else run.folder.load()
             if loaded is not None:
@@ -304,9 +304,6 @@ class Stream(Uncopyable):
             self._run.folder.close()
         if self._ledger is not None:
             self._ledger.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

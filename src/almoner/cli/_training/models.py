@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from almoner.cli._options import Force, Json, OutFile, check_new_file
+from almoner.cli._options import Force, Json, OutFile, check_new_file, tell_or_write
 from almoner.cli._shown import dumps
 
 __all__ = ["predict", "score"]
@@ -30,8 +30,7 @@ def predict(
     """Predict with a saved model. The answers are about the people in DATA: they are as private as that file."""
     from almoner.training.saved_model import load
 
-    if out is not None:
-        check_new_file(out, force=force, read=(data,))
+    check_new_file(out, force=force, read=(data,))
     loaded = load(model)
     probabilities, classes = loaded.predict_proba(data, skip_rows=skip_rows), loaded.classes
     rows = [
@@ -44,10 +43,7 @@ def predict(
     writer = csv.DictWriter(text, ["predicted", *classes], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    if out is None:
-        typer.echo(text.getvalue().encode("utf-8"), nl=False)  # as in a file, whatever the terminal shows
-    else:
-        out.write_text(text.getvalue(), encoding="utf-8")
+    tell_or_write(text.getvalue(), out)
 
 
 def score(

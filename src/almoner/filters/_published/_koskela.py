@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from almoner import _check, mechanisms
+from almoner._search import least
 from almoner._uncopyable import Uncopyable
 from almoner.curves import gaussian, losses, zcdp
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
@@ -120,14 +121,5 @@ class Koskela(Uncopyable):
         return bool((deltas <= gaussian.delta(mu, epsilon=self._grid)).all())
 
     def _fitted(self, rounds: dict[mechanisms.Mechanism, int]) -> float:
-        deltas, low, high = self._deltas(rounds), 0.0, 1.0
-        if not deltas.any():
-            return 0.0
-        while not self._holds(high, deltas):
-            low, high = high, 2 * high
-            if high > 1e6:
-                return float("inf")
-        while high - low > 1e-6 * high:
-            middle = (low + high) / 2
-            low, high = (low, middle) if self._holds(middle, deltas) else (middle, high)
-        return high
+        deltas = self._deltas(rounds)
+        return least(lambda mu: self._holds(mu, deltas), near=1.0, tolerance=1e-6) if deltas.any() else 0.0

@@ -25,18 +25,9 @@ from almoner.curves._totals import tightest
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 
 __all__ = [
-    "SHUFFLED",
-    "Accountant",
-    "FixedAccountant",
-    "Hook",
-    "OdometerAccountant",
-    "PrivacyEngine",
-    "forget_gradients",
-    "rate",
-    "refuse_accumulation",
-    "refuse_unsampled",
-    "steps_that_fit",
-]
+    "SHUFFLED", "Accountant", "FixedAccountant", "Hook", "OdometerAccountant", "PrivacyEngine", "forget_gradients",
+    "rate", "refuse_accumulation", "refuse_unsampled", "steps_that_fit",
+]  # fmt: skip
 
 LOG = logging.getLogger("almoner.interop.opacus")
 

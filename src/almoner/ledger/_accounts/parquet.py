@@ -196,11 +196,14 @@ class ParquetAccounts(AccountReader):
         return self._now
 
     def whole(self, kind: str, name: str | None) -> Path | None:
-        """The folder of this name, in which nothing is missing; None for no name."""
+        """The folder of this name, refused where files are missing, cut off or added since; None for no name."""
         if name is None:
             return None
-        check_whole(self.folder / kind / name)
-        return self.folder / kind / name
+        folder = self.folder / kind / name
+        with suppress(OSError, ValueError):
+            if json.loads((folder / _LISTED).read_text(encoding="utf-8")) == _sizes(folder):
+                return folder
+        raise LedgerError(f"{folder} does not hold the files that were written there", reason="damaged")
 
     def accounts_table(self) -> str:
         rows = self._files("accounts", [self.now.accounts], person=self._type, spent="BIGINT", gone="BOOLEAN")
@@ -345,14 +348,6 @@ def seal(folder: Path) -> None:
     """List a folder's files in it, so that none can get lost unnoticed, and bring all to the disk."""
     (folder / _LISTED).write_text(json.dumps(_sizes(folder)), encoding="utf-8")
     sync_tree(folder)
-
-
-def check_whole(folder: Path) -> None:
-    """Refuse a folder in which files are missing, were cut off, or were added since it was sealed."""
-    with suppress(OSError, ValueError):
-        if json.loads((folder / _LISTED).read_text(encoding="utf-8")) == _sizes(folder):
-            return
-    raise LedgerError(f"{folder} does not hold the files that were written there", reason="damaged")
 
 
 def _sizes(folder: Path) -> dict[str, int]:

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaincc
 
+from almoner._search import edge
 from almoner._units import to_float
 from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.ledger import Entry
@@ -93,12 +94,11 @@ def _least_sum(terms: int, level: float, pure: bool) -> float:
     # A sum of Laplace variables of scale 1 has, above 0, the density of a mixture of Gamma(1) to Gamma(terms).
     more = np.arange(terms)
     weights = [comb(terms - 1 + each, each) * 0.5 ** (terms + each) for each in more.tolist()]
-    low, high = 0.0, 100.0 * sqrt(terms)
-    for _ in range(60):
-        middle = (low + high) / 2
-        above = float(np.dot(weights, gammaincc(terms - more, middle * sqrt(2))))
-        low, high = (low, middle) if above <= level else (middle, high)
-    return high
+
+    def holds(value: float) -> bool:
+        return float(np.dot(weights, gammaincc(terms - more, value * sqrt(2)))) <= level
+
+    return edge(holds, 100.0 * sqrt(terms), 0.0)
 
 
 def _tails(
@@ -133,7 +133,6 @@ CLIP_SHARE = 0.1
 """Share of a question's price that pays for the release by which its clip is chosen; the first time alone."""
 
 _NOISES = 1e-3, 1e9
-_HALVINGS = 100
 _ATTEMPTS = 20
 
 
@@ -155,12 +154,7 @@ def with_error(asked: Question, *, pure: bool, budget: int, released: Sequence[i
         return half
 
     least, most = _NOISES
-    linear = not trial.width_varies
-    noise = wanted / width(1.0) if linear else least
-    high = least if linear else most
-    for _ in range(0 if linear else _HALVINGS):
-        middle = sqrt(noise * high)
-        noise, high = (middle, high) if width(middle) <= wanted else (noise, middle)
+    noise = edge(lambda at: width(at) <= wanted, least, most) if trial.width_varies else wanted / width(1.0)
     noise, clip, whole = min(noise, most), trial.sensitivity_steps / STEPS, to_float(budget, down=True)
     ratio = clip / noise if noise else inf
     cost = sqrt(2) * ratio if pure else ratio * ratio / 2

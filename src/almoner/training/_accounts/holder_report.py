@@ -47,10 +47,10 @@ class HolderReport:
 
 
 class ShareHistory:
-    """Shares of budgets that are used, over so many steps, from what each person has ``spent``, (n,); private."""
+    """Shares of budgets that are used, over so many steps, from each person's, ``spent``, (n,); private."""
 
-    def __init__(self, spent: Callable[[], ArrayLike], budget: float, steps: int) -> None:
-        self._spent, self._budget, self._last_step = spent, budget, steps
+    def __init__(self, spent: Callable[[], ArrayLike], steps: int) -> None:
+        self._spent, self._last_step = spent, steps
         self._every = max(1, steps // LOOKS)
         self._rows: list[tuple[int, int, NDArray[np.float64]]] = []
 
@@ -63,7 +63,7 @@ class ShareHistory:
 
     def shares(self) -> NDArray[np.float64]:
         """(n,) the share of each person's budget that is used, private."""
-        return np.clip(np.asarray(self._spent(), dtype=np.float64) / self._budget, 0.0, 1.0)
+        return np.clip(np.asarray(self._spent(), dtype=np.float64), 0.0, 1.0)
 
     def report(self) -> HolderReport:
         steps, active, quantiles = zip(*self._rows, strict=True) if self._rows else ((), (), ())

@@ -248,7 +248,7 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
         self.learning_rate_ = rate_of(given, step, self.steps, divisor, momentum=momentum, intercept=intercept)
         accounts, count = book.accounts, gradients.people
         used = accounts.used if self.individual else lambda: np.full(count, accounts.budget.spent / planned.budget.left)
-        history = ShareHistory(used, 1.0, steps)
+        history = ShareHistory(used, steps)
 
         def look(number: int, parameters: Floats) -> None:
             self.n_iter_ = number

@@ -89,7 +89,7 @@ class Stream:
         """Keep what is done in a folder that is open."""
         self.run.folder = folder
         if self.ledger is not None:
-            self.run.book.keep_in(folder)
+            self.run.book.folder = folder
         try:
             yield
         finally:

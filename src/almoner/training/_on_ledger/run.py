@@ -8,11 +8,11 @@ Source: theory 5.12, 5.10; docs/proofs/one-account.md
 """
 
 from collections.abc import Collection, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +65,10 @@ class OnLedger:
         whose: dict[str, Any] = {"analyst": self.analyst, "purpose": self.purpose, "dataset": self.dataset}
         return Consumer(ledger, key=self.key, **whose, **claimed)
 
+    def opened(self) -> tuple[Ledger, bool]:
+        """The ledger, open, and whether it was opened here."""
+        return (self.ledger, False) if isinstance(self.ledger, Ledger) else (Ledger.open(self.ledger), True)
+
     def whole(self) -> Any:
         """The budget of a Trainer on this ledger; raises ArgumentError where there is none."""
         if self.at_most is None:
@@ -109,7 +113,7 @@ def reserve_on_ledger(
     return run
 
 
-class LedgerRun(Uncopyable):
+class LedgerRun(Uncopyable, AbstractContextManager["LedgerRun"]):
     """One training on a ledger, from what is reserved to what is settled. Private, but for the budget of each person.
 
     ``ids`` name each account once, as the ledger does; ``claim`` is of this process, and ``earlier`` are those before
@@ -132,9 +136,7 @@ class LedgerRun(Uncopyable):
         begun: bool = False,
     ) -> None:
         self._budget, self._resumable = budget, claim is not None
-        given = on.ledger
-        self._ledger = given if isinstance(given, Ledger) else Ledger.open(given)
-        self._owned = self._ledger is not given
+        self._ledger, self._owned = on.opened()
         self._accounts: Filter | None = None
         try:
             self._units_per_ledger_unit, delta = _measured(budget, self._ledger)
@@ -199,9 +201,6 @@ class LedgerRun(Uncopyable):
         with self._hold.lock:
             units = -(-self._accounts.charged_units() // self._units_per_ledger_unit)
             self._hold.settle(np.minimum(units, self._hold.units), public=outcome)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Close the ledger, if it was opened here. What ended by an error and cannot go on is settled as it is."""

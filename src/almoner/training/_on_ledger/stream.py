@@ -41,9 +41,8 @@ class LedgerStream(Uncopyable):
 
     def __init__(self, on: OnLedger, **refused: object) -> None:
         on.refuse(**refused)
-        self.on, given = on, on.ledger
-        self._ledger = given if isinstance(given, Ledger) else Ledger.open(given)
-        self._owned = self._ledger is not given
+        self.on = on
+        self._ledger, self._owned = on.opened()
         self._begun: Consumer | None = None
         try:
             self.budget = _budget(self._ledger)

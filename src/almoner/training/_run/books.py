@@ -180,7 +180,7 @@ class _Book:
         before: Callable[[], object] = lambda: None,
     ) -> None:
         self.current, self._draw, self.observers = current, draw, tuple(observers)
-        self._folder, self.before = folder, before
+        self.folder, self.before = folder, before
 
     def check_observed(self, step: Mechanism) -> None:
         """Raise Unsupported where an observer cannot count a release."""
@@ -191,10 +191,6 @@ class _Book:
         """Tell the observers, and count the release."""
         opened.count()
         self.current.add_release(step)
-
-    def keep_in(self, folder: Any) -> None:
-        """Keep releases in a folder from now on."""
-        self._folder = folder
 
     def state(self) -> dict[str, Any]:
         """Counts of the observers; a ledger's accounts are its own. PRIVATE."""
@@ -262,14 +258,14 @@ class MemoryBook(_Book):
         accounts = self.gate if gated and self.gate is not None else self.accounts
         named = ids
         if named is not None:
-            if self._folder is not None:
-                self._folder.check_ids(named)
+            if self.folder is not None:
+                self.folder.check_ids(named)
             if isinstance(accounts, Filter):
                 join_new(accounts, named)
             else:  # there is no budget
                 accounts, named = Everybody(len(named), None), None
-        if self._folder is not None:
-            self._folder.announce(step, ids)
+        if self.folder is not None:
+            self.folder.announce(step, ids)
         return Opened(accounts, ids=named, people=ids, observers=self.observers, before=self.before)
 
     def release(
@@ -395,7 +391,7 @@ class LedgerBook(_Book):
                 "go on from the folder, with training.RunFolder(path, resume=True) in a new Stream, or with "
                 "LogisticRegression.resume(path, ledger=...)"
             )
-            if self._folder is None:
+            if self.folder is None:
                 cure = "it had no folder to go on from: begin another one, under another key"
             raise Unsupported(f"an update of this stream was interrupted after the ledger had charged it: {cure}")
         self.check(step)
@@ -412,10 +408,10 @@ class LedgerBook(_Book):
             return publish(lambda: self._draw(sums, step.sigma, rows), exact=sums, mechanism=step)
 
         def keep(number: int, noisy: Sums) -> None:
-            if self._folder is not None:
+            if self.folder is not None:
                 update = {"noisy": noisy, "divisor": turnout.divisor, "rate": turnout.rate}
                 given = [[mechanisms.to_fields(charged), each] for charged, each in last[0].given]
-                self._folder.keep(update | {"given": given, "ids": list(turnout.ids or ())}, number)
+                self.folder.keep(update | {"given": given, "ids": list(turnout.ids or ())}, number)
 
         try:
             return self._stream.release(step, turnout.ids or (), again, drawn, spread=self._spread, keep=keep)

@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from time import monotonic
 from types import FrameType
 from typing import Any, Self
@@ -87,7 +88,7 @@ class Interruptions:
             raise Killed(signal.Signals(number).name)
 
 
-class Saves:
+class Saves(AbstractContextManager["Saves"]):
     """Saves what a training has done: at every end, and by default as often as it takes little of the time.
 
     ``save`` writes all there is (None: nothing), after ``every`` so many steps, public. Signals wait while the end is
@@ -118,9 +119,6 @@ class Saves:
         by_time = monotonic() - self._last >= PART * self._took
         if self._agreed(by_time) if self._every is None else step % self._every == 0:
             self.save()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is None or self._write is None:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from almoner import _check
 from almoner._check import told
 from almoner._reading import Number
+from almoner._search import last_whole
 from almoner.errors import ArgumentError
 from almoner.queries._questions import intervals
 from almoner.queries._questions import row_contributions as terms
@@ -471,11 +472,5 @@ def key_threshold(*, sigma: float, delta: float, most: int, person: int) -> int:
     _check.positive(sigma=sigma)
     _check.between(0, 1, delta=delta)
     _check.whole(1, most=most, person=person)
-    low, high = -1, ceil(40 * Fraction(sigma)) + 2  # of the noise: at 40 sigma the chance is below 1e-300
-    while high - low > 1:
-        middle = (low + high) // 2
-        if most * tail(middle, sigma) <= delta:
-            high = middle
-        else:
-            low = middle
-    return person + high
+    highest = ceil(40 * Fraction(sigma)) + 1  # of the noise: at 40 sigma the chance is below 1e-300
+    return person + last_whole(lambda noise: most * tail(noise, sigma) > delta, -1, highest) + 1
