@@ -343,7 +343,8 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     missing: list[dict[str, Any]] = [kind for kind in kinds if not any(kind.items() <= row.items() for row in results)]
     if options.tune or (missing and not options.page):
         network = imagenet.body(size.side)
-        known = {part: data(part, size, network, quick=options.quick) for part in {kind["part"] for kind in kinds}}
+        parts = {options.part} if options.tune else {kind["part"] for kind in missing}
+        known = {part: data(part, size, network, quick=options.quick) for part in parts}
         if options.tune:
             tune(options.part, size, network, known[options.part][0], options.only)
             return []
