@@ -42,7 +42,7 @@ import lecuyers_policies  # noqa: E402
 import pages  # noqa: E402
 from data_sets import cifar10  # noqa: E402
 from imagenet import Images  # noqa: E402
-from policies import MEMORY, accuracy, planned_epsilon  # noqa: E402
+from policies import MEMORY, accuracy, planned_epsilon, spread  # noqa: E402
 from replay import curves  # noqa: E402
 
 PARTS, NOISES = ("last layer", "whole network"), ("noise 1", "falling noise")
@@ -217,13 +217,6 @@ def at(row: dict[str, Any], moment: str, size: Size) -> dict[str, float] | None:
         epoch = {"stopped": row["stopped"], "last": looks[-1]["epoch"]}[moment]
         found = [look for look in looks if look["epoch"] == epoch]
     return found[0] if found else None
-
-
-def spread(values: list[float], digits: int = 1) -> str:
-    """The mean, the least and the largest, if there are any."""
-    if not values:
-        return "-"
-    return f"{np.mean(values):.{digits}f} ({min(values):.{digits}f}, {max(values):.{digits}f})"
 
 
 MOMENTS = {

@@ -18,6 +18,7 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -197,7 +198,7 @@ def accuracy(module: nn.Module, x: Tensor, y: Tensor) -> float:
     device = next(module.parameters()).device
     with torch.no_grad():
         right = [
-            (module(a.to(device)).argmax(1).cpu() == b).sum() for a, b in zip(x.split(500), y.split(500), strict=True)
+            (module(a.to(device)).argmax(1).cpu() == b.cpu()).sum() for a, b in zip(x.split(500), y.split(500), strict=True)
         ]
     return 100 * float(torch.stack(right).sum()) / len(y)
 
@@ -314,48 +315,61 @@ def of(model: str, results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def table(results: list[dict[str, Any]]) -> str:
     """The results as a Markdown table: the mean, the least and the largest over the seeds."""
-    lines = [
-        "| policy | seeds | test accuracy, %: mean (least, largest) | epochs | steps | noise multiplier at most | "
-        "sample rate at least | questions | minutes a run |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for label in POLICIES:
-        rows = [r for r in results if r["policy"] == label]
-        if rows:
-            right = [r["accuracy"] for r in rows]
-            lines.append(
-                f"| {label} | {len(rows)} | {np.mean(right):.2f} ({min(right):.2f}, {max(right):.2f}) | "
-                f"{np.mean([r['epochs'] for r in rows]):.0f} | {np.mean([r['steps'] for r in rows]):.0f} | "
-                f"{max(r['most_noise'] for r in rows):.1f} | "
-                f"{min(r['least_rate'] for r in rows):.4f} | {np.mean([r['questions'] for r in rows]):.0f} | "
-                f"{np.mean([r['seconds'] for r in rows]) / 60:.1f} |"
-            )
+    columns: dict[str, Callable[[list[dict[str, Any]]], str]] = {
+        "policy": lambda rows: rows[0]["policy"],
+        "seeds": lambda rows: str(len(rows)),
+        "test accuracy, %: mean (least, largest)": lambda rows: spread([row["accuracy"] for row in rows], 2),
+        "epochs": lambda rows: mean(rows, "epochs", 0),
+        "steps": lambda rows: mean(rows, "steps", 0),
+        "noise multiplier at most": lambda rows: f"{max(row['most_noise'] for row in rows):.1f}",
+        "sample rate at least": lambda rows: f"{min(row['least_rate'] for row in rows):.4f}",
+        "questions": lambda rows: mean(rows, "questions", 0),
+        "epsilon of what was released": lambda rows: mean(rows, "spent", 2),
+        "ended": lambda rows: ", ".join(sorted({row["ended"] for row in rows})),
+        "minutes a run": lambda rows: f"{np.mean([row['seconds'] for row in rows]) / 60:.1f}",
+    }
+    if not all("spent" in row for row in results):
+        del columns["epsilon of what was released"]
+    kinds = [[row for row in results if row["policy"] == label] for label in POLICIES]
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    lines += [f"| {' | '.join(cell(rows) for cell in columns.values())} |" for rows in kinds if rows]
     return "\n".join(lines) + "\n"
+
+
+def spread(values: list[float], digits: int = 1) -> str:
+    """The mean, the least and the largest, if there are any."""
+    if not values:
+        return "-"
+    ends = f" ({min(values):.{digits}f}, {max(values):.{digits}f})" if len(values) > 1 else ""
+    return f"{np.mean(values):.{digits}f}{ends}"
+
+
+def mean(rows: list[dict[str, Any]], name: str, digits: int) -> str:
+    """The mean of a number over runs."""
+    return f"{np.mean([row[name] for row in rows]):.{digits}f}"
 
 
 @figures.styled()
 def draw(results: list[dict[str, Any]], out: Path) -> None:
     """Accuracy, budget, noise and sample rate over the epochs, as the paper's figures 1(a) to 1(d)."""
     picture = figures.figure(10, 6)
-    axes = picture.subplots(2, 2, sharex=True).flat
+    axes = picture.subplots(2, 2, sharex=True).ravel()
     colours = dict(zip(POLICIES, ("C2", "C0", "C1"), strict=True))
     panels = {"test accuracy, %": 3, "epsilon spent": 5, "noise multiplier": 1, "sample rate": 2}
-    least = min((row["looks"][1][3] for row in results if len(row["looks"]) > 1), default=0.0)
     for axis, (text, place) in zip(axes, panels.items(), strict=True):
         for row in results:
-            label = row["policy"] if row["seed"] == 0 else None
-            at, values = [look[4] for look in row["looks"]], [look[place] for look in row["looks"]]
-            axis.plot(at, values, color=colours[row["policy"]], lw=1, label=label)
+            label = f"{row['policy']}, one line for each run" if row["seed"] == 0 else None
+            looks = row["looks"][1:]  # at first nothing is learnt, and nothing spent
+            style = {"drawstyle": "steps-post"} if place in (1, 2) else {}
+            values = [look[place] for look in looks]
+            axis.plot([look[4] for look in looks], values, color=colours[row["policy"]], lw=1, label=label, **style)
+            if place == 5 and row["policy"] == "fixed":
+                axis.axhline(row["spent"], color="0.5", ls=":", lw=1)
         axis.set(title=text)
-    axes = picture.axes
-    axes[0].set_ylim(bottom=least - 2)
     for axis in axes[2:]:
         axis.set_xlabel("epochs")
-    if results:
-        axes[1].axhline(results[0]["epsilon"], color="0.5", ls=":", lw=1)
     handles, labels = axes[0].get_legend_handles_labels()
-    names = [f"{label}, one line for each run" for label in labels]
-    picture.legend(handles, names, loc="outside lower center", ncols=max(1, len(names)))
+    picture.legend(handles, labels, loc="outside lower center", ncols=max(1, len(labels)))
     pages.save_picture(picture, "policies", out)
 
 
