@@ -1,11 +1,12 @@
 """Lécuyer (2021), section 5.2: private fine-tuning that stops when it stops improving, and what the odometer says then.
 
-    python experiments/lecuyer_2021/finetune.py            # the last layer; features once, about 16 ms an image and core
+    python experiments/lecuyer_2021/finetune.py            # the last layer
     python experiments/lecuyer_2021/finetune.py --tune     # the learning rates, on training people alone
     python experiments/lecuyer_2021/finetune.py --part "whole network"    # for a GPU
     python experiments/lecuyer_2021/finetune.py --quick    # few people, few steps, for continuous integration
 
-A network that was trained on ImageNet is fine-tuned by DP-SGD on the 50,000 training images of CIFAR-10 in the paper's
+A network that was trained on ImageNet (see imagenet.py for its packages; its features of all images are computed once,
+in a quarter of an hour of one core or more, and kept) is fine-tuned by DP-SGD on the 50,000 training images of CIFAR-10 in the paper's
 regime: sampling rate 512/50000, 98 steps an epoch, 50 epochs, clip 1, momentum 0.9, delta = 1e-6, and noise multiplier
 1, or 2 and then 0.1 less after each epoch without a significant increase. Every run goes on to the end of its plan, so
 that the page can say what stopping saved and what it lost: what is known after each epoch is noted, with both bounds of
@@ -269,8 +270,6 @@ def draw(results: list[dict[str, Any]], size: Size, out: Path) -> None:
     panels[1].axvline(plan_epsilon(size), color="0.5", ls=":", lw=1)
     panels[0].set(xlabel="epochs", ylabel="test accuracy, %")
     panels[1].set_xlabel(f"ex-post epsilon at delta = {size.delta:g}; dotted: the plan's")
-    if size.side:
-        panels[0].set_ylim(bottom=66)
     panels[0].legend(loc="lower right")
     pages.save_picture(picture, "finetune", out)
 
