@@ -5,16 +5,16 @@
     python experiments/lecuyer_2021/finetune.py --part "whole network"    # for a GPU
     python experiments/lecuyer_2021/finetune.py --quick    # few people, few steps, for continuous integration
 
-A network that was trained on ImageNet (see imagenet.py for its packages; its features of all images are computed once,
-in a quarter of an hour of one core or more, and kept) is fine-tuned by DP-SGD on the 50,000 training images of CIFAR-10 in the paper's
+A network that was trained on ImageNet is fine-tuned by DP-SGD on the 50,000 training images of CIFAR-10 in the paper's
 regime: sampling rate 512/50000, 98 steps an epoch, 50 epochs, clip 1, momentum 0.9, delta = 1e-6, and noise multiplier
-1, or 2 and then 0.1 less after each epoch without a significant increase. Every run goes on to the end of its plan, so
-that the page can say what stopping saved and what it lost: what is known after each epoch is noted, with both bounds of
-the odometer, and so is the moment at which `EarlyStopping` says stop. Each finished run is added to
-experiments/results/finetune.jsonl at once, and a run that is there is not repeated. The table and the figure are made
-from that file (--page alone makes them again). The noise is seeded, so these models are not private: experiments on
-public data. A seed repeats a run on the same machine with the same versions; elsewhere roundings differ, and numbers do
-within the spread of the seeds.
+1, or 2 and then 0.1 less after each epoch without a significant increase. Its packages are named in imagenet.py; its
+features of all images are computed once, in a quarter of an hour of one core or more, and kept. Every run goes on to
+the end of its plan, so that the page can say what stopping saved and what it lost: what is known after each epoch is
+noted, with both bounds of the odometer, and so is the moment at which `EarlyStopping` says stop. Each finished run is
+added to experiments/results/finetune.jsonl at once, and a run that is there is not repeated. The table and the figure
+are made from that file (--page alone makes them again). The noise is seeded, so these models are not private:
+experiments on public data. A seed repeats a run on the same machine with the same versions; elsewhere roundings differ,
+and numbers do within the spread of the seeds.
 """
 
 import argparse
@@ -263,7 +263,9 @@ def draw(results: list[dict[str, Any]], size: Size, out: Path) -> None:
         label = None if kind in first else ", ".join(kind)
         first.add(kind)
         for axis, key in zip(panels, ("epoch", "ex-post"), strict=True):
-            axis.plot([look[key] for look in looks], [look["accuracy"] for look in looks], color=colour, lw=1, label=label)
+            axis.plot(
+                [look[key] for look in looks], [look["accuracy"] for look in looks], color=colour, lw=1, label=label
+            )
             for moment, mark in (("test", "o"), ("stopped", "s")):
                 if found := at(row, moment, size):
                     axis.plot(found[key], found["accuracy"], mark, color=colour, ms=4)
@@ -294,15 +296,19 @@ def tune(part: str, size: Size, network: nn.Module, train: Images, only: str) ->
 
 
 def data(part: str, size: Size, network: nn.Module, *, quick: bool) -> tuple[Images, Images]:
-    """Features or images of training and test; the quick form takes both from the smaller test file."""
+    """Features or images of training and test; the quick form takes both from the smaller file, and keeps nothing."""
     x_test, y_test = cifar10("test")
     x, y = (x_test[size.tests :], y_test[size.tests :]) if quick else cifar10("train")
-    parts = (x[: size.people], y[: size.people]), (x_test[: size.tests], y_test[: size.tests])
-    made = imagenet.scaled if part == "whole network" else lambda pixels: imagenet.through(network, pixels)
-    if quick and part == "last layer":
-        with torch.no_grad():
-            return tuple(Images(network(imagenet.scaled(pixels)), torch.from_numpy(labels)) for pixels, labels in parts)  # type: ignore[return-value]
-    return tuple(Images(made(pixels), torch.from_numpy(labels)) for pixels, labels in parts)  # type: ignore[return-value]
+
+    def made(pixels: Any, labels: Any) -> Images:
+        if part == "whole network":
+            return Images(imagenet.scaled(pixels), torch.from_numpy(labels))
+        if quick:
+            with torch.no_grad():
+                return Images(network(imagenet.scaled(pixels)), torch.from_numpy(labels))
+        return Images(imagenet.through(network, pixels), torch.from_numpy(labels))
+
+    return made(x[: size.people], y[: size.people]), made(x_test[: size.tests], y_test[: size.tests])
 
 
 def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:

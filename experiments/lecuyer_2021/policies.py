@@ -197,9 +197,8 @@ def accuracy(module: nn.Module, x: Tensor, y: Tensor) -> float:
     """Share of correct answers, in percent."""
     device = next(module.parameters()).device
     with torch.no_grad():
-        right = [
-            (module(a.to(device)).argmax(1).cpu() == b.cpu()).sum() for a, b in zip(x.split(500), y.split(500), strict=True)
-        ]
+        pairs = zip(x.split(500), y.split(500), strict=True)
+        right = [(module(a.to(device)).argmax(1).cpu() == b.cpu()).sum() for a, b in pairs]
     return 100 * float(torch.stack(right).sum()) / len(y)
 
 
