@@ -231,7 +231,8 @@ MOMENTS = {
 def table(results: list[dict[str, Any]], size: Size) -> str:
     """What each kind of run has reached and spent at each moment, as Markdown."""
     lines = [
-        "| trained | noise | moment | seeds | epoch | test accuracy, % | ours, ex-post | ours, pathwise | his odometer |",
+        "| trained | noise | moment | seeds | epoch | test accuracy, % | ours, ex-post | ours, pathwise | "
+        "his odometer |",
         "|---" * 9 + "|",
     ]
     for part, noise in cells(PARTS):
