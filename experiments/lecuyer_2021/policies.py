@@ -35,11 +35,12 @@ from almoner.training.gradients.augmentations import Views, shifted_and_flipped
 from almoner.training.images import features
 
 HERE = Path(__file__).parent
-sys.path.append(str(HERE.parent))
+sys.path += [str(HERE), str(HERE.parent)]
 import journal  # noqa: E402
 import lecuyers_policies  # noqa: E402
 import pages  # noqa: E402
 from data_sets import cifar10  # noqa: E402
+from resnet9 import resnet9  # noqa: E402
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # published
 POLICIES = ("fixed", "adaptive noise", "adaptive batch")
@@ -103,56 +104,6 @@ SIZES = {
         epochs_left=50, every=10, delta=1e-6,
     ),
 }  # fmt: skip
-
-
-class Residual(nn.Module):
-    """x + body(x)."""
-
-    def __init__(self, body: nn.Module) -> None:
-        super().__init__()
-        self.body = body
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The sum."""
-        return x + self.body(x)
-
-
-class Times(nn.Module):
-    """What comes in, times a public number."""
-
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self.factor = factor
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The product."""
-        return self.factor * x
-
-
-def resnet9(width: int) -> nn.Module:
-    """The ResNet9 of his program (width 64) at any width: no biases, GroupNorm for BatchNorm, and an eighth comes out.
-
-    (The paper says LayerNorm; his program has Opacus convert the layers, which gives GroupNorm of 32 groups.)
-    """
-
-    def block(entering: int, leaving: int, *, pool: bool = False) -> nn.Sequential:
-        conv = nn.Conv2d(entering, leaving, 3, padding=1, bias=False)
-        norm = nn.GroupNorm(min(32, leaving), leaving)
-        return nn.Sequential(conv, norm, nn.ReLU(), *([nn.MaxPool2d(2)] if pool else []))
-
-    w = width
-    return nn.Sequential(
-        block(3, w),
-        block(w, 2 * w, pool=True),
-        Residual(nn.Sequential(block(2 * w, 2 * w), block(2 * w, 2 * w))),
-        block(2 * w, 4 * w, pool=True),
-        block(4 * w, 8 * w, pool=True),
-        Residual(nn.Sequential(block(8 * w, 8 * w), block(8 * w, 8 * w))),
-        nn.MaxPool2d(4),
-        nn.Flatten(),
-        nn.Linear(8 * w, 10, bias=False),
-        Times(0.125),
-    )
 
 
 def data(size: Size, *, quick: bool = False) -> tuple[Tensor, Tensor, Tensor, Tensor]:
