@@ -1,6 +1,7 @@
 """Finished runs in a file, one JSON line each, so that a program that was killed goes on where it was."""
 
 import json
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -22,3 +23,17 @@ def record(path: Path, run: dict[str, Any]) -> None:
         path.write_text(whole, encoding="utf-8")
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(run) + "\n")
+
+
+def machine() -> dict[str, str]:
+    """What a run with PyTorch was made on, to be recorded with it."""
+    import numpy
+    import torch
+
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "processor"
+    return {
+        "device": device,
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+    }

@@ -43,8 +43,8 @@ def made_table(name, record):
 
 
 def finetune(patch):
-    module, record = program("experiments/lecuyer_2021/finetune", patch), numbers("docs/experiments/finetune.json")
-    return [module.table(record["rows"], module.Size(**record["size"]))]
+    module, rows = program("experiments/lecuyer_2021/finetune", patch), numbers("experiments/results/finetune.jsonl")
+    return [module.table(rows, module.Size(**rows[0]["size"]))]
 
 
 def replay(patch):
@@ -53,9 +53,8 @@ def replay(patch):
 
 
 def policies(patch):
-    return [
-        program("experiments/lecuyer_2021/policies", patch).table(numbers("docs/experiments/policies.json")["rows"])
-    ]
+    module, rows = program("experiments/lecuyer_2021/policies", patch), numbers("experiments/results/policies.jsonl")
+    return [module.table(module.of(model, rows)) for model in ("linear", "resnet9")]
 
 
 def groups(patch):

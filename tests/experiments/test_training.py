@@ -11,7 +11,7 @@ import torch
 from data_folders import needs
 
 ROOT = Path(__file__).parents[2]
-RECORDED = ROOT / "docs" / "experiments"
+RECORDED = ROOT / "experiments" / "results"
 
 
 def program(name):
@@ -43,10 +43,10 @@ def test_policies_in_quick_form(tmp_path):
 @pytest.mark.slow
 @needs("cifar10")
 def test_fine_tuning_in_quick_form(tmp_path):
-    """Every start, part and noise runs; the odometer's bounds grow, and the promise along the whole path costs more."""
+    """Every part and noise runs; the odometer's bounds grow, and the promise along the whole path costs more."""
     module = program("finetune")
     results = module.main(["--quick", "--out", str(tmp_path)])
-    assert [(row["part"], row["start"], row["noise"]) for row in results] == module.cells()
+    assert [(row["part"], row["noise"]) for row in results] == module.cells(module.PARTS)
     for row in results:
         epochs, noises, _, ex_post, pathwise, accuracies = zip(*row["looks"], strict=True)
         assert list(epochs) == list(range(1, len(epochs) + 1))
@@ -55,7 +55,7 @@ def test_fine_tuning_in_quick_form(tmp_path):
         assert all(0 < end < path for end, path in zip(ex_post, pathwise, strict=True))
         assert all(0 <= accuracy <= 100 for accuracy in accuracies)
     module.main(["--quick", "--out", str(tmp_path)])  # nothing is repeated
-    assert json.loads((tmp_path / "finetune.json").read_text(encoding="utf-8"))["rows"] == results
+    assert lines(tmp_path / "finetune.jsonl") == results
 
 
 def test_a_stop_is_noted_and_the_run_goes_on():
@@ -75,23 +75,72 @@ def test_a_stop_is_noted_and_the_run_goes_on():
     assert (noting.why, noting.noted) == ("at 7", 7)
 
 
-def test_fine_tuning_saves_a_quarter_of_the_plan():
-    """In the record, each kind of run with a public start stops at three quarters of the plan's epsilon or less."""
-    numbers, module = json.loads((RECORDED / "finetune.json").read_text(encoding="utf-8")), program("finetune")
-    size = module.Size(**numbers["size"])
-    rows = [row for row in numbers["rows"] if row["start"] == "public"]
-    assert {row["seed"] for row in rows} >= {0, 1, 2}
+def lines(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_fine_tuning_of_the_last_layer_reaches_what_the_paper_does():
+    """In the record of five seeds: 82 % within the paper's 5.76, 80 % for 1.3 with falling noise, two fifths saved."""
+    module, rows = program("finetune"), lines(RECORDED / "finetune.jsonl")
+    size = module.WHOLE
+    assert all(row["size"] == module.asdict(size) for row in rows)
+    for noise in module.NOISES:
+        assert {row["seed"] for row in rows if row["noise"] == noise} == {0, 1, 2, 3, 4}
     for row in rows:
-        stop = module.at(row, "stopped", size)
-        assert stop["ex-post"] <= 0.75 * module.plan_epsilon(size)
+        last, stop = module.at(row, "last", size), module.at(row, "stopped", size)
+        assert last["epoch"] == 50
+        assert last["accuracy"] >= 82
+        assert last["ex-post"] <= 5.76
+        assert stop["ex-post"] <= 0.6 * module.plan_epsilon(size)
+        if row["noise"] == "falling noise":
+            assert module.at(row, "test", size)["ex-post"] <= 1.3
+            assert module.at(row, "target", size)["ex-post"] <= 1.3
+
+
+def test_policies_are_ahead_of_the_fixed_network_at_the_same_epsilon():
+    """In the record of his network, on one plan: each policy has spent less than the fixed run, and ends above it."""
+    fixed, *others = (row for row in lines(RECORDED / "policies.jsonl") if row["size"]["model"] == "resnet9")
+    assert fixed["policy"] == "fixed"
+    assert [row["policy"] for row in others] == ["adaptive noise", "adaptive batch"]
+    for row in others:
+        assert row["size"] == fixed["size"]
+        assert row["spent"] < fixed["spent"]
+        assert row["accuracy"] > fixed["accuracy"]
+
+
+def test_features_are_kept_in_parts(tmp_path, monkeypatch):
+    """A program that was killed goes on with the parts that are there: they are not computed again."""
+    program("finetune")
+    imagenet, calls = sys.modules["imagenet"], []
+    monkeypatch.setattr(imagenet, "PART", 4)
+    monkeypatch.setenv("ALMONER_FEATURES", str(tmp_path))
+
+    class Counted(torch.nn.Module):
+        def __repr__(self):
+            return "Counted()"
+
+        def forward(self, images):
+            calls.append(len(images))
+            return images.mean((2, 3))
+
+    pixels = torch.randint(0, 256, (10, 32, 32, 3), generator=torch.Generator().manual_seed(0)).byte().numpy()
+    imagenet.through(Counted(), pixels[:6])
+    done = sum(calls)
+    found = imagenet.through(Counted(), pixels)
+    assert len(list(tmp_path.glob("features-*.npy"))) == 4
+    assert torch.allclose(found, imagenet.scaled(pixels).mean((2, 3)))
+    assert sum(calls) - done == 1 + 4 + 1 + 2  # one of each new part shows its form; the first part was there
 
 
 def test_a_run_that_stops_is_the_beginning_of_one_that_goes_on(monkeypatch):
     """With the same seed, what is known after each epoch is the same whether or not the policy may stop the run."""
     module, generator = program("finetune"), torch.Generator().manual_seed(0)
     x, y = torch.randn(600, 3, 32, 32, generator=generator), torch.zeros(600, dtype=torch.int64)
+    network = module.imagenet.body(0)
+    with torch.no_grad():
+        x = network(x)
     known = module.Images(x, y), module.Images(x[:50], y[:50])
-    kind = ("random", "last layer", "noise 1", module.QUICK, module.network(4), known, 4, 0.1)
+    kind = ("last layer", "noise 1", module.QUICK, network, known, 4, 0.1)
     goes_on = module.run(*kind)
 
     class Stopping(module.Noting):

@@ -36,10 +36,11 @@ def mean_rows(module, x, y, drawn, count):
     "name", ["linear", "convolution 2d", "group norm", "lstm", "parameters with a leading axis of 1"]
 )
 @pytest.mark.parametrize("of_people", [False, True])
-def test_the_mean_over_views_is_clipped(name, of_people):
+@pytest.mark.parametrize("count", [3, 1])
+def test_the_mean_over_views_is_clipped(name, of_people, count):
     """Norms and clipped sums are those of a naive loop over all views; a person's records come together after."""
     module, x, y = setting(name)
-    transform, count = Listed(), 3
+    transform = Listed()
     engine = Gradients(module, BY_RECORD, views=Views(transform, count=count, seed=1))
     engine.prepare(x, y)
     transform.drawn.clear()

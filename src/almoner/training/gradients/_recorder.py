@@ -93,7 +93,7 @@ class Recorder:
         if observe is not None:
             detached = tree_map(lambda part: part.detach() if isinstance(part, Tensor) else part, output)
             observe(records, detached, losses.detach().view(-1, views).mean(1))
-        if draw is None:
+        if views == 1:
             return factors
         return grouped_by_person(factors, torch.arange(n, device=device), n // views, views)
 
