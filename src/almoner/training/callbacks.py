@@ -17,7 +17,7 @@ import json
 from copy import deepcopy
 from math import exp
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rich.progress import Progress as Bar
 from rich.progress import TaskID
@@ -250,6 +250,35 @@ class TensorBoard:
                 self._writer.add_scalar(name, value, run.step)
 
 
+class Looks:
+    """Looks at a noisy count of right answers, one every so many steps, and a memory of when it last grew.
+
+    The memory, in ``run.history`` under the class's name: step and count of the last look, the largest significant
+    count so far (0 before the first look, so a first count of any size is growth), and the looks since it was found.
+    """
+
+    def __init__(self, *, every: int, sigma: float) -> None:
+        _check.positive(sigma=sigma)
+        _check.whole(1, every=every)
+        self._every, self._sigma = every, sigma
+
+    def _memory(self, run: CallbackView) -> dict[str, float]:
+        fresh = {"step": 0, "count": 0.0, "largest": 0.0, "waited": 0}
+        return cast(dict[str, float], run.history.setdefault(type(self).__name__, fresh))
+
+    def _look(self, run: CallbackView, memory: dict[str, float], steps: int) -> bool:
+        """Ask if so many steps were done since the last look; False: they were not, or the run was stopped."""
+        if run.step - memory["step"] < steps or run.reason is not None:
+            return False
+        memory["step"] = run.step
+        memory["count"] = run.noisy_sum(correct, sigma=self._sigma, name="correct")
+        if memory["count"] - memory["largest"] >= DEVIATIONS * self._sigma:
+            memory["largest"], memory["waited"] = memory["count"], 0
+        else:
+            memory["waited"] += 1
+        return True
+
+
 class AdaptiveClip:
     """A clip that follows a quantile of people's gradient norms, so that a bad first clip does no lasting harm.
 
@@ -311,11 +340,8 @@ class DecreasingNoise:
             run.noise_multiplier = max(self._least, run.noise_multiplier * self._factor)
 
 
-class EarlyStopping:
+class EarlyStopping(Looks):
     """Stops when enough training examples are right, or when no more get right, and says what was spent by then.
-
-    It remembers step and count of the last look, the largest significant count so far (0 before the first look, so a
-    first count of any size is growth), and the looks since it was found.
 
     Args:
         target: public. How many must be right; None for no target.
@@ -349,12 +375,10 @@ class EarlyStopping:
             _check.positive(target=target)
         if patience is not None:
             _check.whole(1, patience=patience)
-        _check.positive(sigma=sigma)
-        _check.whole(1, every=every)
+        super().__init__(every=every, sigma=sigma)
         if not isinstance(odometer, Odometer) or odometer.count:
             raise ArgumentError(f"odometer={odometer!r} must be a fresh odometer")
         self._target, self._patience, self._odometer = target, patience, odometer
-        self._every, self._sigma = every, sigma
         self._run: CallbackView | None = None
         self._charged: dict[Mechanism, int] = {}
 
@@ -380,19 +404,13 @@ class EarlyStopping:
             raise ArgumentError("EarlyStopping: its odometer is that of another run; make a fresh one for each run")
         self._run = run
         _ = self.odometer  # also when the question is refused
-        memory = run.history.setdefault(type(self).__name__, {"step": 0, "count": 0.0, "largest": 0.0, "waited": 0})
-        if run.step - memory["step"] >= self._every and run.reason is None:
-            self._look(run, memory)
+        memory = self._memory(run)
+        if self._look(run, memory, self._every):
+            self._decide(run, memory)
         _ = self.odometer
 
-    def _look(self, run: CallbackView, memory: dict[str, float]) -> None:
-        """Ask; stop at the target by three standard deviations, or after too many looks without such an increase."""
-        memory["step"] = run.step
-        memory["count"] = run.noisy_sum(correct, sigma=self._sigma, name="correct")
-        if memory["count"] - memory["largest"] >= DEVIATIONS * self._sigma:
-            memory["largest"], memory["waited"] = memory["count"], 0
-        else:
-            memory["waited"] += 1
+    def _decide(self, run: CallbackView, memory: dict[str, float]) -> None:
+        """Stop at the target by three standard deviations, or after too many looks without a significant increase."""
         if self._target is not None and memory["count"] - DEVIATIONS * self._sigma >= self._target:
             run.stop(f"{self._target:g} are right")
         elif self._patience is not None and memory["waited"] >= self._patience:
