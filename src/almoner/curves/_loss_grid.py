@@ -6,6 +6,9 @@ Names and symbols
     curve     of a law a: e -> sum over i of a_i (1 - exp(e - i h))_+ plus the leak; the delta at epsilon e
     bundle    how often each kind of round is composed: {kind: count}
     gamma     bound on the error of one Fourier coefficient, as a part of the sum of the weights
+    tilt      t >= 0 of a direction: a weight a at the loss l is held as a exp(t l - scale), which add up to one, and a
+              curve D as exp(t e - scale) D(e). Errors are then in proportion to exp(scale - t e), and not to one
+    per       of each direction: tilted units times this are parts of a probability; 1 with no tilt
 
 A law *dominates* a round (in one direction) if its curve is nowhere below the round's. The law of a composition is
 the convolution of the laws. Between two neighbouring losses of the grid the curve is affine in exp(e): a comparison of
@@ -15,7 +18,8 @@ Source: docs/proofs/planned-filter.md, sections 2 and 4; theory 1.4, 7.2.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from dataclasses import replace
+from functools import lru_cache
 from math import exp, expm1, inf, log, sqrt
 
 import numpy as np
@@ -25,6 +29,7 @@ from scipy import fft
 from almoner.curves._grid.connect_the_dots import ULP, Floats
 from almoner.curves._grid.grid_laws import MOST_PLACES, Law, change, laws, spread
 from almoner.curves._grid.spectra import Spectrum, block_for, first_coefficients, power
+from almoner.errors import Unsupported
 
 __all__ = ["MOST_PLACES", "TILTS", "Grid", "Law", "change", "laws", "spread"]
 
@@ -42,7 +47,8 @@ TILTS = tuple(np.geomspace(0.02, 4000.0, 60).tolist())  # of Chernoff bounds, in
 class _Seen:
     """One direction of one kind of round; its coefficients in long precision are worked out when first asked for."""
 
-    def __init__(self, law: Law, step: float, size: int, tilts: Floats) -> None:
+    def __init__(self, law: Law, step: float, size: int, tilts: Floats, tilt: float = 0.0) -> None:
+        law, self.scale = _under(law, step, tilt) if tilt else (law, _LONG(0))
         self._law, self._size = law, size
         self._few = len(law.weights) <= FEW_LOSSES and size >= FEW_LOSSES
         self.fine = _coefficient_error(law, size, self._few, _LONG)
@@ -54,7 +60,7 @@ class _Seen:
         self.largest = max(float(self.log_larger.max()), 0.0)
         self.leak, self.error = law.leak, law.error
         used = np.flatnonzero(law.weights)
-        logs, places = np.log(law.weights[used]), step * (law.first + used)
+        logs, places = np.log(law.weights[used]).astype(np.float64), step * (law.first + used)
         self.up = _log_sums(logs + tilts[:, None] * places)
         self.down = _log_sums(logs - tilts[:, None] * places)
 
@@ -70,6 +76,20 @@ class _Seen:
             else:
                 self._spectrum = fft.rfft(_on_circle(self._law, self._size, _LONG))
         return self._spectrum[:live]
+
+
+def _under(law: Law, step: float, tilt: float) -> tuple[Law, np.longdouble]:
+    """A law under a tilt, in long precision, and its scale: the law is what these two numbers say."""
+    used = np.flatnonzero(law.weights)
+    logs = np.log(law.weights[used].astype(_LONG)) + _LONG(tilt) * (_LONG(step) * (law.first + used))
+    top = logs.max()
+    if not logs.min() > top + 0.9 * float(np.log(np.finfo(_LONG).tiny)):
+        raise Unsupported("a round has losses that lie too far apart")
+    weights = np.zeros(len(law.weights), _LONG)
+    weights[used] = np.exp(logs - top)
+    total = weights.sum()
+    error = float(np.finfo(_LONG).eps) * (64 + 16 * float(np.abs(logs).max()))
+    return replace(law, weights=weights / total, error=law.error + error), top + np.log(total)
 
 
 def _on_circle(law: Law, size: int, kind: type) -> NDArray[np.floating]:
@@ -133,30 +153,56 @@ class Grid:
 
     A composition's losses outside [low, low + size) steps are folded into it; their mass is bounded by Chernoff's
     inequality and counted as an error. Kinds of rounds are added by name and remembered.
-    The size is a power of two; any tilts, each > 0, are valid.
+    The size is a power of two; any tilts, each > 0, are valid, and so is any tilt >= 0 of each direction.
     """
 
-    def __init__(self, step: float, low: int, size: int, tilts: Sequence[float] = TILTS) -> None:
-        self.step, self.low, self.size = step, low, size
+    def __init__(
+        self, step: float, low: int, size: int, tilts: Sequence[float] = TILTS, under: tuple[float, float] = (0.0, 0.0)
+    ) -> None:
+        self.step, self.low, self.size, self.under, self.per = step, low, size, under, (1.0, 1.0)
         self._tilts = np.asarray(tilts, np.float64)
         self._kinds: dict[Hashable, tuple[_Seen, _Seen]] = {}
         self._places = step * (low + np.arange(size))
         self._gamma = 8 * (2 + log(size) / log(2)) * ULP
-        self._fine = float(np.finfo(_LONG).eps) / ULP * self._gamma
+        self._eps = float(np.finfo(_LONG).eps)
+        self._fine = self._eps / ULP * self._gamma
         self._twice = np.full(size // 2 + 1, 2.0)  # coefficients of a real series come in pairs
         self._twice[[0, -1]] = 1.0
         self._composed = lru_cache(maxsize=16)(self._compose)
         self._around = lru_cache(maxsize=16)(self._roughly)
         self._live_coefficients = lru_cache(maxsize=64)(self._count_live)
-        self._excess = lru_cache(maxsize=2)(self._excess_coefficients)
+        self._excess = lru_cache(maxsize=4)(self._excess_coefficients)
+        self._ratios = lru_cache(maxsize=2)(self._tilted_ratios)
 
     def __contains__(self, kind: Hashable) -> bool:
         return kind in self._kinds
 
     def add(self, kind: Hashable, both: tuple[Law, Law]) -> None:
         """Make a kind of round known, by its laws in both directions."""
-        remove, one_law = _Seen(both[0], self.step, self.size, self._tilts), both[1] is both[0]
-        self._kinds[kind] = (remove, remove if one_law else _Seen(both[1], self.step, self.size, self._tilts))
+        t, other = self.under
+        remove, same = _Seen(both[0], self.step, self.size, self._tilts, t), both[1] is both[0] and t == other
+        self._kinds[kind] = (remove, remove if same else _Seen(both[1], self.step, self.size, self._tilts, other))
+
+    def error(self, kind: Hashable) -> float:
+        """The relative error of the weights of one round."""
+        return max(seen.error for seen in self._kinds[kind])
+
+    def scale(self, bundle: Bundle, side: int) -> np.longdouble:
+        """Logarithm of the mean of exp(t loss) of a composition."""
+        return _LONG(sum(count * self._kinds[kind][side].scale for kind, count in bundle.items()))
+
+    def promise(self, bundle: Bundle, epsilon: float, delta: float) -> None:
+        """Count slack as parts of a probability, for accounts that start with a bundle and promise delta at epsilon.
+
+        Guarantee: slacks that ``covers`` was given and that add up to a part of delta, at most a hundredth, on each path
+            raise the delta of the whole at epsilon by at most that part.
+        Source: docs/proofs/planned-filter.md, section 8.
+        """
+        first, second = (
+            1.02 * max(self._height(bundle, epsilon, side), delta) * exp(tilt * self.step) if tilt else 1.0
+            for side, tilt in enumerate(self.under)
+        )
+        self.per = first, second
 
     def remove(self, kind: Hashable) -> None:
         """Forget a kind of round that is in no bundle any more."""
@@ -177,14 +223,15 @@ class Grid:
         Source: docs/proofs/planned-filter.md, section 4.
         """
         long, doubt, tail = self._composed(tuple(bundle.items()), side)
-        spectrum, factors = long.astype(np.complex128), self._excess(epsilon)[: len(long)]
+        spectrum, factors = long.astype(np.complex128), self._excess(epsilon, self.under[side])[: len(long)]
         sizes, twice = np.abs(spectrum), self._twice[: len(long)]
         value = float((spectrum * factors).real.sum())  # Parseval's identity
         value += sqrt(float((twice * doubt**2).sum()) + tail**2) + (self._gamma + 8 * ULP) * float(
             (twice * sizes).sum()
         )
         value += 4 * (8 + log(self.size)) * ULP * float((sizes * np.abs(factors)).sum())  # of NumPy's pairwise sum
-        value += self._outside(bundle, side) + self._leak(bundle, side)
+        height = self._height(bundle, epsilon, side)
+        value = value * height + (self._outside(bundle, side) * height + self._leak(bundle, side))
         errors = sum(count * self._kinds[kind][side].error for kind, count in bundle.items())
         return value * exp(errors) * (1 + 1e-12)
 
@@ -192,8 +239,9 @@ class Grid:
         """True if ``less`` composed with the context is proven at most as distinguishable as ``more`` composed with it.
 
         Guarantee: True only if, in both directions and at every real e, the curve of less and context is at most
-            that of more and context plus the slack. Then the same holds with any more rounds in the context.
-        Source: docs/proofs/planned-filter.md, sections 2 and 4.
+            that of more and context plus the slack, of which under a tilt exp(scale - t e) of a part counts; there the
+            scale of less is above that of more by at most that part. The same then holds with more in the context.
+        Source: docs/proofs/planned-filter.md, sections 2, 4 and 8.
         """
         return all(self._spare(less, more, context, side) >= -slack for side in (0, 1))
 
@@ -215,7 +263,8 @@ class Grid:
         for side in (0, 1):
             live, _ = self._live(tuple(bundle.items()), side)
             product = self._product(tuple(bundle.items()), side, live).astype(np.complex128)
-            values.append(float((product * self._excess(epsilon)[:live]).real.sum()))
+            value = float((product * self._excess(epsilon, self.under[side])[:live]).real.sum())
+            values.append(value * self._height(bundle, epsilon, side))
         return max(values)
 
     def _rough_gap(self, less: Bundle, more: Bundle, context: Bundle, side: int) -> Floats:
@@ -223,10 +272,13 @@ class Grid:
         around = self._around(tuple(context.items()), side, live)
         short = live > MANY_COEFFICIENTS
         right, left = (self._product(tuple(each.items()), side, live, short=short) for each in (more, less))
-        difference = around * (right - left).astype(np.complex128)
-        size = min(self.size, 1 << max(10, (2 * live - 1).bit_length()))
-        stride = self.size // size
-        return self._curve(fft.irfft(difference, size), stride)
+        difference, size = right - left, min(self.size, 1 << max(10, (2 * live - 1).bit_length()))
+        if not self.under[side]:
+            return self._curve(fft.irfft(around * difference.astype(np.complex128), size), side, self.size // size)
+        apart = self.scale(less, side) - self.scale(more, side)
+        difference -= left * np.expm1(min(apart, 700))
+        curve = self._curve(fft.irfft(around * difference.astype(np.complex128), size), side, self.size // size)
+        return np.append(curve, -float(apart)) * self.per[side]
 
     def _live(self, bundle: Items, side: int) -> tuple[int, float]:
         """Count the Fourier coefficients that matter, and bound the root of the squares of all others.
@@ -251,9 +303,17 @@ class Grid:
         turns = np.arange(live) * self.low % self.size * (2j * np.pi / self.size)
         return np.asarray(self._product(bundle, side, live).astype(np.complex128) * np.exp(turns))
 
-    def _excess_coefficients(self, epsilon: float) -> Spectrum:
+    def _height(self, bundle: Bundle, epsilon: float, side: int) -> float:
+        """exp(scale - t epsilon), rounded up."""
+        if not self.under[side]:
+            return 1.0
+        scale, away = self.scale(bundle, side), _LONG(self.under[side]) * _LONG(epsilon)
+        return exp(min(float(scale - away) + 8 * ULP * float(abs(scale) + away) + 1e-12, 700.0))
+
+    def _excess_coefficients(self, epsilon: float, tilt: float) -> Spectrum:
         """Factors of a composition's Fourier coefficients: the curve at epsilon is the sum of the products."""
-        excess = -np.expm1(np.minimum(epsilon - self._places, 0.0))
+        beyond = np.minimum(epsilon - self._places, 0.0)
+        excess = -np.expm1(beyond) * np.exp(tilt * beyond) if tilt else -np.expm1(beyond)
         return np.asarray(np.conj(fft.rfft(np.roll(excess, self.low))) * (self._twice / self.size))
 
     def _spare(self, less: Bundle, more: Bundle, context: Bundle, side: int) -> float:
@@ -267,29 +327,39 @@ class Grid:
         live = len(around)
         right, left = (self._product(tuple(each.items()), side, live) for each in (more, less))
         doubt = sum(self._doubts(tuple(each.items()), side, live) for each in (more, less))
-        difference = right - left
+        difference, apart, doubtful = right - left, -_LONG(inf), 0.0
+        if self.under[side]:
+            scales = self.scale(less, side), self.scale(more, side)
+            apart = scales[0] - scales[1]
+            doubtful = 64 * self._eps * (float(sum(map(abs, scales))) + sum((*less.values(), *more.values())))
+            difference -= left * np.expm1(min(apart, 700))
         size, beside = np.abs(difference).astype(np.float64), np.abs(around).astype(np.float64)
-        rounding = self._fine * (np.abs(right) + np.abs(left)).astype(np.float64)
+        rounding = (self._fine + doubtful) * (np.abs(right) + np.abs(left)).astype(np.float64)
         doubt = around_doubt * size + (beside + around_doubt) * (doubt + rounding)
         density, error = self._density(around * difference, doubt, 2 * tail)  # of two coefficients less than twice
-        error += 4 * _longest_sum(self.size) * ULP * float(np.abs(density).sum())
-        error += self.size * 2.0**-1074 * exp(min(self._places[-1], 700.0))  # of the running sums in ``_curve``
+        tilt, per, farthest = self.under[side], self.per[side], float(np.abs(self._places[[0, -1]]).max())
+        error += 4 * (_longest_sum(self.size) + 2 * tilt * farthest) * ULP * float(np.abs(density).sum())
+        error += self.size * 2.0**-1074 * exp(min((1 + tilt) * self._places[-1], 700.0))  # of sums in ``_curve``
         error += self._outside(_joined(more, context), side) + self._outside(_joined(less, context), side)
-        error += self._leak(less, side) * (1 + self._leak(context, side))
-        return min(float(self._curve(density).min()), float(density.sum())), error
+        leak = self._leak(less, side) * (1 + self._leak(context, side))
+        least = float(self._curve(density, side).min())
+        if not tilt:
+            return min(least, float(density.sum())), error + leak
+        below = exp(min(tilt * float(self._places[0]) - float(self.scale(_joined(more, context), side)), 0.0))
+        return min(least, -float(apart)) * per, (1.02 * (error + below + doubtful)) * per + leak
 
-    @cached_property
-    def _ratios(self) -> tuple[Floats, Floats]:
-        """exp(-loss) and exp(loss) at each loss of the window."""
-        return np.exp(-self._places), np.exp(self._places)
+    def _tilted_ratios(self, tilt: float) -> list[tuple[Floats, Floats]]:
+        """exp(-t loss) and exp(t loss) at each loss of the window, for this tilt, unless it is 0, and one more."""
+        return [(np.exp(-t * self._places), np.exp(t * self._places)) for t in (tilt, 1 + tilt) if t]
 
-    def _curve(self, density: Floats, stride: int = 1) -> Floats:
+    def _curve(self, density: Floats, side: int, stride: int = 1) -> Floats:
         """The curve at each loss of the window (or some): what lies above it, less its weight under the other law."""
-        down, up = (ratios[::stride] for ratios in self._ratios)
-        mass, weighed = _sums_from_above(density), _sums_from_above(density * down)
-        weighed *= up
-        mass -= weighed
-        return mass
+        mass, *weighed = (
+            _sums_from_above(density * down[::stride]) * up[::stride] for down, up in self._ratios(self.under[side])
+        )
+        if not weighed:
+            return _sums_from_above(density) - mass
+        return np.asarray(mass - weighed[0])
 
     def _compose(self, bundle: Items, side: int) -> tuple[Spectrum, Floats, float]:
         """The Fourier coefficients of a composition that matter, and bounds on the error of each and on all others."""

@@ -23,9 +23,9 @@ from typing import Self
 
 from almoner import _check, mechanisms
 from almoner._units import FAILURE
-from almoner.curves._loss_grid import Grid, change, laws, spread
+from almoner.curves._loss_grid import Grid, Law, change, laws, spread
 from almoner.curves.planned._round_price import CHANGE, Plan, Price, bundle, exchange_of_block, payment_for_block
-from almoner.curves.planned._rounds import Estimate, first_estimate, largest
+from almoner.curves.planned._rounds import Estimate, first_estimate, largest, tilted_estimate
 from almoner.errors import ArgumentError
 
 __all__ = ["LEAST_SLACK", "MOST_ROUNDS", "SLACK", "Plan", "Price", "Prices", "level", "rounds_at"]
@@ -41,6 +41,7 @@ MOST_ROUNDS = 10**7
 
 LOST = 0.002  # largest part of the planned rounds that is given up for slack
 ROUNDS_PRECISION = 5000  # the number of planned rounds at the start is found to within one in so many
+TILTED = 1e-7  # a smaller delta is counted under a tilt
 LEAST_DELTA = 1e-14  # smaller deltas are refused: numbers are worked out to about this
 ERRORS = 1e-5  # relative errors that rounds outside the plan may add up to: paid in proportion with the slack
 MAX_WIDENING = 0.002  # largest relative growth of the variance of a planned round's loss by the grid
@@ -88,9 +89,10 @@ class Prices:
             raise ArgumentError(
                 f"plan={plan!r} does not fit once: delta={delta!r} is below {LEAST_DELTA:g}, where rounding is"
             )
-        self._plan, self._delta = plan, delta
+        self._plan, self._delta, self._far = plan, delta, delta < TILTED
         leak = LEAK * SLACK * delta
-        about = first_estimate(plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=OUTSIDE, leak=leak)
+        estimate = tilted_estimate if self._far else first_estimate
+        about = estimate(plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=OUTSIDE, leak=leak)
         self._grid, self._cut = self._fitted(about, leak, once)
         self.worth = max(1, round(sum(count * self.size(one) for one, count in plan)))
         target, most = delta * (1 - ERRORS) * (1 - 1e-12), min(MOST_ROUNDS, 2 * about.rounds + 20)
@@ -105,7 +107,9 @@ class Prices:
         if not self.rounds:
             beside = f" beside reserve={reserve!r}" if full else ""
             raise ArgumentError(f"plan={plan!r} does not fit once into epsilon={epsilon!r}, delta={delta!r}{beside}")
-        leaks = [count * max(law.leak for law in laws(one, self._grid.step, self._cut)) for one, count in plan]
+        if self._far:  # what a tilted unit of slack is worth at the start, and a little more
+            self._grid.promise(self._beside(self.change)(self.rounds), epsilon, delta)
+        leaks = [count * max(law.leak for law in self._laws(one)) for one, count in plan]
         self._leaks = expm1(min(1.01 * self.rounds * sum(leaks), 700.0))
         self._remember()
 
@@ -211,11 +215,16 @@ class Prices:
 
     def size(self, mechanism: mechanisms.Mechanism) -> float:
         """The variance of a round's loss in units of change: about its price while much is left. No bound."""
-        return float(spread(laws(mechanism, self._grid.step, self._cut)[0], self._grid.step) ** 2 / self._grid.step**2)
+        if self._far:  # the logarithm of exp(t loss), which adds up, in place of the variance
+            self._know(mechanism)
+            scales = [[float(self._grid.scale({kind: 1}, side)) for kind in (mechanism, CHANGE)] for side in (0, 1)]
+            return max(one / other for one, other in scales)
+        return float(spread(self._laws(mechanism)[0], self._grid.step) ** 2 / self._grid.step**2)
 
     def overhead(self, mechanism: mechanisms.Mechanism) -> int:
         """Units of FAILURE that a round takes from the slack for the relative error of its numbers."""
-        error = max(law.error for law in laws(mechanism, self._grid.step, self._cut))
+        self._know(mechanism)
+        error = self._grid.error(mechanism)
         return ceil(error / ERRORS * self.slack * self._delta * FAILURE)
 
     def _remember(self) -> None:
@@ -237,7 +246,10 @@ class Prices:
 
     def _know(self, mechanism: mechanisms.Mechanism) -> None:
         if mechanism not in self._grid:
-            self._grid.add(mechanism, laws(mechanism, self._grid.step, self._cut))
+            self._grid.add(mechanism, self._laws(mechanism))
+
+    def _laws(self, mechanism: mechanisms.Mechanism) -> tuple[Law, Law]:
+        return laws(mechanism, self._grid.step, self._cut, self._far)
 
     def _start(self, target: float, epsilon: float, guess: int, most: int) -> tuple[int, float]:
         """Find the number of planned rounds at the start, and the part of delta that pays for slack.
@@ -297,9 +309,9 @@ class Prices:
         while size < 2**FINEST_SIZE and about.widened((high - low) / size) > 1 + widened:
             size *= 2
         step = (high - low) / size
-        grid = Grid(step, floor(low / step), size, about.tilts)
+        grid = Grid(step, floor(low / step), size, about.tilts, about.under)
         for mechanism, _ in self._plan:
-            grid.add(mechanism, laws(mechanism, step, cut))
+            grid.add(mechanism, laws(mechanism, step, cut, self._far))
         grid.add(CHANGE, change(step))
         return grid, cut
 

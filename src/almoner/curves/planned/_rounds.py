@@ -8,7 +8,7 @@ Names and symbols
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import inf, log, sqrt
+from math import exp, inf, log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,9 @@ from scipy.special import ndtri
 
 from almoner import mechanisms
 from almoner.curves._grid.laws import Law as Points
-from almoner.curves._grid.laws import law
+from almoner.curves._grid.laws import law, tilted
 from almoner.curves._grid.spectra import Spectrum, power
+from almoner.curves._grid.tilted import FEWEST, Kind, composition, tilt_at
 from almoner.errors import Unsupported
 
 __all__ = ["Estimate", "first_estimate", "largest"]
@@ -29,6 +30,9 @@ Plan = Sequence[tuple[mechanisms.Mechanism, int]]
 _SIZES = 2**12, 2**14  # sizes of the grid, at first and for the result
 _TILTS = np.geomspace(0.02, 4000.0, 40)  # tilts of Chernoff's inequality that are tried
 _NEGLIGIBLE = 60.0  # minus the logarithm of the size of a Fourier coefficient that does not matter
+_BELOW = 30.0  # minus the logarithm of the slack that is enough below the window, under a tilt
+_LARGEST = 400.0  # largest product of a tilt and a loss
+_TURNS = 4  # times that a tilt is made to suit its window
 _LEAST_DELTA = 1e-12  # smaller deltas are below double precision; this one is used instead, and gives more rounds
 
 
@@ -41,6 +45,7 @@ class Estimate:
         deviation: the standard deviation of one planned round's loss.
         ends: losses between which so many rounds lie, and two more.
         tilts: the tilts that show it, and some around them.
+        under: the tilt of each direction under which the losses are counted; 0 is none.
     """
 
     rounds: int
@@ -48,6 +53,7 @@ class Estimate:
     ends: tuple[float, float]
     tilts: tuple[float, ...]
     sides: tuple["_Side", "_Side"]
+    under: tuple[float, float] = (0.0, 0.0)
 
     def widened(self, step: float) -> float:
         """By which factor a grid of this step raises the variance of the loss."""
@@ -90,6 +96,10 @@ class _Side:
             return float((power(spectrum[:live], rounds) * factors[:live]).real.sum())
 
         return value
+
+    def under(self, tilt: float) -> "_Side":
+        """The same losses under a tilt."""
+        return _Side([(tilted(one, tilt), count) for one, count in self.parts])
 
     def without_ends(self, cut: float) -> "_Side":
         """Return the law without its largest losses, up to a mass of cut each, and with the least ones made larger."""
@@ -141,6 +151,39 @@ def first_estimate(plan: Plan, *, epsilon: float, delta: float, most: int, outsi
     return Estimate(fit, deviation, (low, high), tuple(sorted(tilts | {1.2 * tilt for tilt in tilts})), sides)
 
 
+def tilted_estimate(plan: Plan, *, epsilon: float, delta: float, most: int, outside: float, leak: float) -> Estimate:
+    """As ``first_estimate``, with losses that are counted under the tilt of Chernoff's bound in each direction."""
+    sides = _sides(plan, far=True)
+    mu = sqrt(2 * epsilon + float(ndtri(delta)) ** 2) + float(ndtri(delta))
+    guess = int(min((mu / sqrt(max(sides[0].variance, 1e-60))) ** 2, float(most)))
+
+    def kinds(side: _Side, rounds: int) -> list[Kind]:
+        return [Kind(rounds * count, one.losses, np.log(one.masses), 0.0) for one, count in side.parts]
+
+    def value(rounds: int) -> float:
+        logs = []
+        for side in sides:
+            each = kinds(side, rounds)
+            logs.append(composition(each, tilt_at(each, epsilon), epsilon, most=FEWEST).log_delta(epsilon))
+        return exp(min(max(logs), 0.0))
+
+    fit = largest(value, delta, guess=guess, most=most, to=200)
+    kept, under, ends = fit + 2 + fit // 50, [], []
+    parts = [side.without_ends(leak / (fit + 2)) for side in sides]
+    for side, finite in zip(sides, parts, strict=True):
+        tilt = tilt_at(kinds(side, max(fit, 1)), epsilon)
+        for _ in range(_TURNS):  # large tilts of wide windows overflow
+            low, high, tilts = finite.under(tilt).ends(kept, outside)
+            low = min(low, -_BELOW / tilt)
+            tilt = min(tilt, _LARGEST / max(high, -low))
+        under.append(tilt)
+        ends.append((low, high, tilts))
+    both = parts[0].under(under[0]), parts[1].under(under[1])
+    low, high = min(0.0, *(each[0] for each in ends)), max(0.0, *(each[1] for each in ends))
+    tilts = {tilt * more for each in ends for tilt in each[2] for more in (1.0, 1.2)}
+    return Estimate(fit, sqrt(max(both[0].variance, 1e-60)), (low, high), tuple(sorted(tilts)), both, tuple(under))
+
+
 def _fitting(sides: tuple[_Side, _Side], epsilon: float, delta: float, most: int, outside: float, size: int) -> int:
     """About how many rounds fit, by a grid whose window is wide enough for ``most``."""
     low, high, _ = _ends(sides, most, outside)
@@ -150,10 +193,10 @@ def _fitting(sides: tuple[_Side, _Side], epsilon: float, delta: float, most: int
     return min(most, round(fit * min(side.widened(step) for side in sides)))
 
 
-def _sides(plan: Plan) -> tuple[_Side, _Side]:
+def _sides(plan: Plan, *, far: bool = False) -> tuple[_Side, _Side]:
     parts: tuple[list[tuple[Points, int]], list[tuple[Points, int]]] = ([], [])
     for mechanism, count in plan:
-        both = law(mechanism, points=True)
+        both = law(mechanism, points=True, far=far)
         if both is None or not all(isinstance(one, Points) and np.isfinite(one.losses).all() for one in both):
             raise Unsupported(f"{mechanism!r}: its privacy loss counts as infinite")
         for side, one in zip(parts, both, strict=True):
