@@ -21,7 +21,7 @@ from scipy import fft
 from almoner._search import edge
 from almoner.curves._grid.connect_the_dots import ULP
 
-__all__ = ["FEWEST", "Composition", "Kind", "composition", "largest_kernel", "moments", "tilt_at", "tilt_where"]
+__all__ = ["Composition", "Kind", "composition", "largest_kernel", "moments", "tilt_at", "tilt_where"]
 
 Floats = NDArray[np.float64]
 

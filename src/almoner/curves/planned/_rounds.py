@@ -19,7 +19,7 @@ from almoner import mechanisms
 from almoner.curves._grid.laws import Law as Points
 from almoner.curves._grid.laws import law, tilted
 from almoner.curves._grid.spectra import Spectrum, power
-from almoner.curves._grid.tilted import FEWEST, Kind, composition, tilt_at
+from almoner.curves._grid.tilted import Kind, composition, tilt_at
 from almoner.errors import Unsupported
 
 __all__ = ["Estimate", "first_estimate", "largest"]
@@ -30,6 +30,8 @@ Plan = Sequence[tuple[mechanisms.Mechanism, int]]
 _SIZES = 2**12, 2**14  # sizes of the grid, at first and for the result
 _TILTS = np.geomspace(0.02, 4000.0, 40)  # tilts of Chernoff's inequality that are tried
 _NEGLIGIBLE = 60.0  # minus the logarithm of the size of a Fourier coefficient that does not matter
+_PLACES = (2**12, 20), (2**16, 200)  # places of the lattices of the estimate under a tilt, and how near each comes
+_RARE, _NEVER, _PARTS = -3.0, -40.0, (0.9, 0.8, 0.65, 0.5)  # a kernel's mean at which these parts of a tilt are tried
 _BELOW = 30.0  # minus the logarithm of the slack that is enough below the window, under a tilt
 _LARGEST = 400.0  # largest product of a tilt and a loss
 _TURNS = 4  # times that a tilt is made to suit its window
@@ -160,18 +162,25 @@ def tilted_estimate(plan: Plan, *, epsilon: float, delta: float, most: int, outs
     def kinds(side: _Side, rounds: int) -> list[Kind]:
         return [Kind(rounds * count, one.losses, np.log(one.masses), 0.0) for one, count in side.parts]
 
-    def value(rounds: int) -> float:
-        logs = []
-        for side in sides:
-            each = kinds(side, rounds)
-            logs.append(composition(each, tilt_at(each, epsilon), epsilon, most=FEWEST).log_delta(epsilon))
-        return exp(min(max(logs), 0.0))
+    def best(side: _Side, rounds: int, places: int) -> tuple[float, float]:
+        """About the logarithm of delta, and the tilt that shows it on so many places."""
+        each = kinds(side, rounds)
+        made = composition(each, tilt_at(each, epsilon), epsilon, most=places)
+        found = [(made.log_delta(epsilon), made.tilt)]
+        for part in _PARTS if _NEVER < made.log_chance(epsilon) < _RARE else ():
+            found.append((composition(each, part * made.tilt, epsilon, most=places).log_delta(epsilon), part * made.tilt))
+        return min(found)
 
-    fit = largest(value, delta, guess=guess, most=most, to=200)
+    fit = guess
+    for places, to in _PLACES:
+        fit = largest(
+            lambda rounds, places=places: exp(min(max(best(side, rounds, places)[0] for side in sides), 0.0)),
+            delta, guess=fit, most=most, to=to,
+        )  # fmt: skip
     kept, under, ends = fit + 2 + fit // 50, [], []
     parts = [side.without_ends(leak / (fit + 2)) for side in sides]
     for side, finite in zip(sides, parts, strict=True):
-        tilt = tilt_at(kinds(side, max(fit, 1)), epsilon)
+        tilt = best(side, max(fit, 1), _PLACES[-1][0])[1]
         for _ in range(_TURNS):  # large tilts of wide windows overflow
             low, high, tilts = finite.under(tilt).ends(kept, outside)
             low = min(low, -_BELOW / tilt)
