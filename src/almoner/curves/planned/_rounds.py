@@ -19,7 +19,7 @@ from almoner import mechanisms
 from almoner.curves._grid.laws import Law as Points
 from almoner.curves._grid.laws import law, tilted
 from almoner.curves._grid.spectra import Spectrum, power
-from almoner.curves._grid.tilted import Kind, composition, tilt_at
+from almoner.curves._grid.tilted import Kind, composition, tilt_at, tilt_where
 from almoner.errors import Unsupported
 
 __all__ = ["Estimate", "first_estimate", "largest"]
@@ -34,6 +34,7 @@ _PLACES = (2**12, 20), (2**16, 200)  # places of the lattices of the estimate un
 _RARE, _NEVER, _PARTS = -3.0, -40.0, (0.9, 0.8, 0.65, 0.5)  # a kernel's mean at which these parts of a tilt are tried
 _BELOW = 30.0  # minus the logarithm of the slack that is enough below the window, under a tilt
 _LARGEST = 400.0  # largest product of a tilt and a loss
+_FAR = 3.0  # minus the logarithm of a part of delta that is far below it
 _TURNS = 4  # times that a tilt is made to suit its window
 _LEAST_DELTA = 1e-12  # smaller deltas are below double precision; this one is used instead, and gives more rounds
 
@@ -177,20 +178,20 @@ def tilted_estimate(plan: Plan, *, epsilon: float, delta: float, most: int, outs
             lambda rounds, places=places: exp(min(max(best(side, rounds, places)[0] for side in sides), 0.0)),
             delta, guess=fit, most=most, to=to,
         )  # fmt: skip
-    kept, under, ends = fit + 2 + fit // 50, [], []
+    under = []
+    for side in sides:  # a direction that is far below delta needs no more than that
+        tilt, each = best(side, max(fit, 1), _PLACES[-1][0])[1], kinds(side, max(fit, 1))
+        enough = tilt_where(each, lambda t, scale, _: t * epsilon - scale + log(delta) - _FAR)
+        under.append(min(tilt, enough))
     parts = [side.without_ends(leak / (fit + 2)) for side in sides]
-    for side, finite in zip(sides, parts, strict=True):
-        tilt = best(side, max(fit, 1), _PLACES[-1][0])[1]
-        for _ in range(_TURNS):  # large tilts of wide windows overflow
-            low, high, tilts = finite.under(tilt).ends(kept, outside)
-            low = min(low, -_BELOW / tilt)
-            tilt = min(tilt, _LARGEST / max(high, -low))
-        under.append(tilt)
-        ends.append((low, high, tilts))
+    for _ in range(_TURNS):
+        both = parts[0].under(under[0]), parts[1].under(under[1])
+        low, high, tilts = _ends(both, fit + 2 + fit // 50, outside)
+        low = min(low, -_BELOW / min(under))
+        under = [min(tilt, _LARGEST / max(high, -low)) for tilt in under]
     both = parts[0].under(under[0]), parts[1].under(under[1])
-    low, high = min(0.0, *(each[0] for each in ends)), max(0.0, *(each[1] for each in ends))
-    tilts = {tilt * more for each in ends for tilt in each[2] for more in (1.0, 1.2)}
-    return Estimate(fit, sqrt(max(both[0].variance, 1e-60)), (low, high), tuple(sorted(tilts)), both, tuple(under))
+    tilts |= {1.2 * tilt for tilt in tilts}
+    return Estimate(fit, sqrt(max(both[0].variance, 1e-60)), (low, high), tuple(sorted(tilts)), both, (under[0], under[1]))
 
 
 def _fitting(sides: tuple[_Side, _Side], epsilon: float, delta: float, most: int, outside: float, size: int) -> int:
