@@ -239,8 +239,8 @@ class Grid:
         """True if ``less`` composed with the context is proven at most as distinguishable as ``more`` composed with it.
 
         Guarantee: True only if, in both directions and at every real e, the curve of less and context is at most
-            that of more and context plus the slack, of which under a tilt exp(scale - t e) of a part counts; there the
-            scale of less is above that of more by at most that part. The same then holds with more in the context.
+            that of more and context plus the slack, or under a tilt plus s / 2 + exp(scale - t e) s / (2 per), s = slack,
+            and the scale of less is above that of more by at most s / (2 per). More in the context keeps this true.
         Source: docs/proofs/planned-filter.md, sections 2, 4 and 8.
         """
         return all(self._spare(less, more, context, side) >= -slack for side in (0, 1))
@@ -278,7 +278,8 @@ class Grid:
         apart = self.scale(less, side) - self.scale(more, side)
         difference -= left * np.expm1(min(apart, 700))
         curve = self._curve(fft.irfft(around * difference.astype(np.complex128), size), side, self.size // size)
-        return np.append(curve, -float(apart)) * self.per[side]
+        units = self._units(_joined(more, context), side)
+        return np.append(curve * units[:: self.size // size], -2 * self.per[side] * float(apart))
 
     def _live(self, bundle: Items, side: int) -> tuple[int, float]:
         """Count the Fourier coefficients that matter, and bound the root of the squares of all others.
@@ -342,11 +343,18 @@ class Grid:
         error += self.size * 2.0**-1074 * exp(min((1 + tilt) * self._places[-1], 700.0))  # of sums in ``_curve``
         error += self._outside(_joined(more, context), side) + self._outside(_joined(less, context), side)
         leak = self._leak(less, side) * (1 + self._leak(context, side))
-        least = float(self._curve(density, side).min())
+        curve = self._curve(density, side)
         if not tilt:
-            return min(least, float(density.sum())), error + leak
-        below = exp(min(tilt * float(self._places[0]) - float(self.scale(_joined(more, context), side)), 0.0))
-        return min(least, -float(apart)) * per, (1.02 * (error + below + doubtful)) * per + leak
+            return min(float(curve.min()), float(density.sum())), error + leak
+        whole = _joined(more, context)
+        below = exp(min(tilt * float(self._places[0]) - float(self.scale(whole, side)), 0.0))
+        least = min(float((curve * self._units(whole, side)).min()), -2 * per * float(apart))
+        return least, 2 * per * (1.02 * (error + below + doubtful)) + leak
+
+    def _units(self, bundle: Bundle, side: int) -> Floats:
+        """Turn a tilted curve into units of slack, at each loss: one half of it may be tilted, one half constant."""
+        constant = self.under[side] * self._places - float(self.scale(bundle, side)) + log(self.per[side])
+        return np.asarray(2 * self.per[side] / (1 + np.exp(np.minimum(constant, 600.0))))
 
     def _tilted_ratios(self, tilt: float) -> list[tuple[Floats, Floats]]:
         """exp(-t loss) and exp(t loss) at each loss of the window, for this tilt, unless it is 0, and one more."""
