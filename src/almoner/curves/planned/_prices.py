@@ -17,7 +17,7 @@ Source: theory 4.11; docs/proofs/planned-filter.md
 
 from collections.abc import Callable, Hashable
 from copy import copy
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import ceil, expm1, floor, log2
 from typing import Self
 
@@ -41,7 +41,7 @@ MOST_ROUNDS = 10**7
 
 LOST = 0.002  # largest part of the planned rounds that is given up for slack
 ROUNDS_PRECISION = 5000  # the number of planned rounds at the start is found to within one in so many
-TILTED = 1e-7  # a smaller delta is counted under a tilt
+TILTED, EACH = 1e-8, 1e-14  # a delta below this, or below this for each planned round, is counted under a tilt
 LEAST_DELTA = 1e-20  # smaller deltas are refused: slack is counted in units of about this
 ERRORS = 1e-5  # relative errors that rounds outside the plan may add up to: paid in proportion with the slack
 MAX_WIDENING = 0.002  # largest relative growth of the variance of a planned round's loss by the grid
@@ -89,10 +89,12 @@ class Prices:
             raise ArgumentError(
                 f"plan={plan!r} does not fit once: delta={delta!r} is below {LEAST_DELTA:g}, where rounding is"
             )
-        self._plan, self._delta, self._far = plan, delta, delta < TILTED
+        self._plan, self._delta, self._epsilon = plan, delta, epsilon
         leak = LEAK * SLACK * delta
-        estimate = tilted_estimate if self._far else first_estimate
-        about = estimate(plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=OUTSIDE, leak=leak)
+        about = first_estimate(plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=OUTSIDE, leak=leak)
+        self._far = delta < max(TILTED, EACH * about.rounds)
+        if self._far:
+            about = tilted_estimate(plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=OUTSIDE, leak=leak)
         self._grid, self._cut = self._fitted(about, leak, once)
         self.worth = max(1, round(sum(count * self.size(one) for one, count in plan)))
         target, most = delta * (1 - ERRORS) * (1 - 1e-12), min(MOST_ROUNDS, 2 * about.rounds + 20)
@@ -170,7 +172,18 @@ class Prices:
         Source: docs/proofs/planned-filter.md, sections 4 and 7.
         """
         kinds: dict[Hashable, int] = {one: count for (one, _), count in zip(self._plan, left, strict=True)}
-        return self._grid.delta({**kinds, CHANGE: change}, epsilon)
+        found = self._grid.delta({**kinds, CHANGE: change}, epsilon)
+        near = not self._far or epsilon == self._epsilon
+        return found if near else min(found, self._plain.delta({**kinds, CHANGE: change}, epsilon))
+
+    @cached_property
+    def _plain(self) -> Grid:
+        """The grid without a tilt: sharper at epsilons that are far from the budget's."""
+        grid = Grid(self._grid.step, self._grid.low, self._grid.size)
+        for mechanism, _ in self._plan:
+            grid.add(mechanism, self._laws(mechanism))
+        grid.add(CHANGE, change(self._grid.step))
+        return grid
 
     def price(self, mechanism: mechanisms.Mechanism, count: int, *, level: int, slack: int) -> Price:
         """The price of a block, for an account with at least ``rounds_at(level)`` planned rounds left.
