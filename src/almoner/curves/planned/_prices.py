@@ -51,7 +51,8 @@ FEW = 400  # planned rounds up to which the grid is made finer, where its larges
 LEAK = 1e-3  # mass of all planned rounds together that counts as infinite, as a part of the most slack
 SMALLEST_SIZE, FINEST_SIZE = 13, 18  # sizes of the grid, as powers of two
 OUTSIDE = 1e-17  # mass of the plan's losses that may lie outside the window
-MARGIN = 1.3  # factor by which the window is wider than the plan needs
+MARGIN, NARROW = 1.3, 1.1  # factor by which the window is wider than the plan needs; under a tilt
+FAR, MANY = 1e-14, 10**6  # OUTSIDE under a tilt; rounds above which the finest grid there is twice as fine
 PER_OCTAVE = 4  # levels of k between one power of two and the next
 
 
@@ -94,7 +95,7 @@ class Prices:
         about = first_estimate(plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=OUTSIDE, leak=leak)
         self._far = delta < max(TILTED, EACH * about.rounds)
         if self._far:
-            about = tilted_estimate(plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=OUTSIDE, leak=leak)
+            about = tilted_estimate(plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=FAR, leak=leak)
         self._grid, self._cut = self._fitted(about, leak, once)
         self.worth = max(1, round(sum(count * self.size(one) for one, count in plan)))
         target, most = delta * (1 - ERRORS) * (1 - 1e-12), min(MOST_ROUNDS, 2 * about.rounds + 20)
@@ -316,10 +317,11 @@ class Prices:
     def _fitted(self, about: Estimate, leak: float, once: bool) -> tuple[Grid, float]:
         """A grid whose window holds the planned rounds, and the mass of a law's ends that it leaves out."""
         cut = leak / (ceil(1.02 * about.rounds) + 2)
-        low, high = MARGIN * about.ends[0] - 0.05, MARGIN * about.ends[1] + 0.05
-        size = 2**SMALLEST_SIZE
+        margin = NARROW if self._far else MARGIN
+        low, high, size = margin * about.ends[0] - 0.05, margin * about.ends[1] + 0.05, 2**SMALLEST_SIZE
+        finest = FINEST_SIZE + (self._far and about.rounds > MANY)
         widened = MAX_WIDENING_ONCE if once else MAX_WIDENING if about.rounds > FEW else MAX_WIDENING_FEW
-        while size < 2**FINEST_SIZE and about.widened((high - low) / size) > 1 + widened:
+        while size < 2**finest and about.widened((high - low) / size) > 1 + widened:
             size *= 2
         step = (high - low) / size
         grid = Grid(step, floor(low / step), size, about.tilts, about.under)

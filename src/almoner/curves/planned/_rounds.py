@@ -69,6 +69,8 @@ class _Side:
     def __init__(self, parts: Sequence[tuple[Points, int]]) -> None:
         self.parts = parts
         self.variance = sum(count * one.variance for one, count in parts)
+        if (t := parts[0][0].tilt if parts else 0.0) > 0:  # of a normal loss with this scale
+            self.variance = 2 * sum(count * one.scale for one, count in parts) / (t * (1 + t))
         self.up, self.down = (sum(count * _moments(one, sign) for one, count in parts) for sign in (1, -1))
 
     def ends(self, most: int, outside: float) -> tuple[float, float, set[float]]:
@@ -166,6 +168,8 @@ def tilted_estimate(plan: Plan, *, epsilon: float, delta: float, most: int, outs
     def best(side: _Side, rounds: int, places: int) -> tuple[float, float]:
         """About the logarithm of delta, and the tilt that shows it on so many places."""
         each = kinds(side, rounds)
+        if rounds * sum(count * float(one.losses.max()) for one, count in side.parts) <= epsilon:
+            return -inf, tilt_at(each, epsilon)
         made = composition(each, tilt_at(each, epsilon), epsilon, most=places)
         found = [(made.log_delta(epsilon), made.tilt)]
         for part in _PARTS if _NEVER < made.log_chance(epsilon) < _RARE else ():
