@@ -233,7 +233,7 @@ def binomial(step, count):
 
 
 def best_adversary(some, epsilon, count, slack):
-    """The largest delta of rounds of the plan and blocks of twice its epsilon, chosen by the loss so far: exact sums."""
+    """The largest delta of rounds of the plan and blocks of twice its epsilon, chosen by the loss so far."""
     middle = 4 * some.rounds + 200
     losses = (np.arange(2 * middle + 1) - middle) * UNIT
     now = np.where(losses > epsilon, -np.expm1(np.minimum(epsilon - losses, 0.0)), 0.0)

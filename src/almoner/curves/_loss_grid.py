@@ -194,14 +194,12 @@ class Grid:
     def promise(self, bundle: Bundle, epsilon: float, delta: float) -> None:
         """Count slack as parts of a probability, for accounts that start with a bundle and promise delta at epsilon.
 
-        Guarantee: slacks that ``covers`` was given and that add up to a part of delta, at most a hundredth, on each path
-            raise the delta of the whole at epsilon by at most that part.
+        Guarantee: slacks given to ``covers`` that add up to a hundredth of delta on each path at most raise the delta
+            of the whole at epsilon by at most their sum.
         Source: docs/proofs/planned-filter.md, section 8.
         """
-        first, second = (
-            1.02 * max(self._height(bundle, epsilon, side), delta) * exp(tilt * self.step) if tilt else 1.0
-            for side, tilt in enumerate(self.under)
-        )
+        heights = (max(self._height(bundle, epsilon, side), delta) for side in (0, 1))
+        first, second = (1.02 * height * exp(t * self.step) for height, t in zip(heights, self.under, strict=True))
         self.per = first, second
 
     def remove(self, kind: Hashable) -> None:
@@ -212,16 +210,11 @@ class Grid:
         """An upper bound on the curve of a composition at one epsilon, in both directions.
 
         Guarantee: not below the curve of either direction.
-        Source: docs/proofs/planned-filter.md, section 4.
+        Source: docs/proofs/planned-filter.md, sections 4 and 8.
         """
-        return max(self.delta_of_side(bundle, epsilon, side) for side in (0, 1))
+        return max(self._delta_of_side(bundle, epsilon, side) for side in (0, 1))
 
-    def delta_of_side(self, bundle: Bundle, epsilon: float, side: int) -> float:
-        """Bound delta in one direction: 0 for "remove", 1 for "add".
-
-        Guarantee: not below the curve of this direction.
-        Source: docs/proofs/planned-filter.md, section 4.
-        """
+    def _delta_of_side(self, bundle: Bundle, epsilon: float, side: int) -> float:
         long, doubt, tail = self._composed(tuple(bundle.items()), side)
         spectrum, factors = long.astype(np.complex128), self._excess(epsilon, self.under[side])[: len(long)]
         sizes, twice = np.abs(spectrum), self._twice[: len(long)]
@@ -239,8 +232,8 @@ class Grid:
         """True if ``less`` composed with the context is proven at most as distinguishable as ``more`` composed with it.
 
         Guarantee: True only if, in both directions and at every real e, the curve of less and context is at most
-            that of more and context plus the slack, or under a tilt plus s / 2 + exp(scale - t e) s / (2 per), s = slack,
-            and the scale of less is above that of more by at most s / (2 per). More in the context keeps this true.
+            that of more and context plus the slack; under a tilt plus half of it times 1 + exp(scale - t e) / per, and
+            the scale of less at most that of more plus slack / (2 per). More in the context keeps this true.
         Source: docs/proofs/planned-filter.md, sections 2, 4 and 8.
         """
         return all(self._spare(less, more, context, side) >= -slack for side in (0, 1))
@@ -278,8 +271,7 @@ class Grid:
         apart = self.scale(less, side) - self.scale(more, side)
         difference -= left * np.expm1(min(apart, 700))
         curve = self._curve(fft.irfft(around * difference.astype(np.complex128), size), side, self.size // size)
-        units = self._units(_joined(more, context), side)
-        return np.append(curve * units[:: self.size // size], -2 * self.per[side] * float(apart))
+        return self._in_units(curve, apart, _joined(more, context), side)
 
     def _live(self, bundle: Items, side: int) -> tuple[int, float]:
         """Count the Fourier coefficients that matter, and bound the root of the squares of all others.
@@ -338,7 +330,7 @@ class Grid:
         rounding = (self._fine + doubtful) * (np.abs(right) + np.abs(left)).astype(np.float64)
         doubt = around_doubt * size + (beside + around_doubt) * (doubt + rounding)
         density, error = self._density(around * difference, doubt, 2 * tail)  # of two coefficients less than twice
-        tilt, per, farthest = self.under[side], self.per[side], float(np.abs(self._places[[0, -1]]).max())
+        tilt, farthest = self.under[side], float(np.abs(self._places[[0, -1]]).max())
         error += 4 * (_longest_sum(self.size) + 2 * tilt * farthest) * ULP * float(np.abs(density).sum())
         error += self.size * 2.0**-1074 * exp(min((1 + tilt) * self._places[-1], 700.0))  # of sums in ``_curve``
         error += self._outside(_joined(more, context), side) + self._outside(_joined(less, context), side)
@@ -348,13 +340,14 @@ class Grid:
             return min(float(curve.min()), float(density.sum())), error + leak
         whole = _joined(more, context)
         below = exp(min(tilt * float(self._places[0]) - float(self.scale(whole, side)), 0.0))
-        least = min(float((curve * self._units(whole, side)).min()), -2 * per * float(apart))
-        return least, 2 * per * (1.02 * (error + below + doubtful)) + leak
+        least = float(self._in_units(curve, apart, whole, side).min())
+        return least, 2 * self.per[side] * (1.02 * (error + below + doubtful)) + leak
 
-    def _units(self, bundle: Bundle, side: int) -> Floats:
-        """Turn a tilted curve into units of slack, at each loss: one half of it may be tilted, one half constant."""
-        constant = self.under[side] * self._places - float(self.scale(bundle, side)) + log(self.per[side])
-        return np.asarray(2 * self.per[side] / (1 + np.exp(np.minimum(constant, 600.0))))
+    def _in_units(self, curve: Floats, apart: np.longdouble, bundle: Bundle, side: int) -> Floats:
+        """A tilted curve, and a moment, in units of slack: one half of it may be tilted, one half constant."""
+        tilt, per = self.under[side], self.per[side]
+        constant = tilt * self._places[:: self.size // len(curve)] - float(self.scale(bundle, side)) + log(per)
+        return np.append(curve / (1 + np.exp(np.minimum(constant, 600.0))), -float(apart)) * (2 * per)
 
     def _tilted_ratios(self, tilt: float) -> list[tuple[Floats, Floats]]:
         """exp(-t loss) and exp(t loss) at each loss of the window, for this tilt, unless it is 0, and one more."""

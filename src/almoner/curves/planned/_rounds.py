@@ -45,14 +45,12 @@ class Estimate:
 
     Attributes:
         rounds: at least 0.
-        deviation: the standard deviation of one planned round's loss.
         ends: losses between which so many rounds lie, and two more.
         tilts: the tilts that show it, and some around them.
         under: the tilt of each direction under which the losses are counted; 0 is none.
     """
 
     rounds: int
-    deviation: float
     ends: tuple[float, float]
     tilts: tuple[float, ...]
     sides: tuple["_Side", "_Side"]
@@ -153,7 +151,7 @@ def first_estimate(plan: Plan, *, epsilon: float, delta: float, most: int, outsi
     fit = _fitting(sides, epsilon, delta, rounds, outside, _SIZES[1])
     cut = leak / (fit + 2)
     low, high, tilts = _ends((sides[0].without_ends(cut), sides[1].without_ends(cut)), fit + 2 + fit // 50, outside)
-    return Estimate(fit, deviation, (low, high), tuple(sorted(tilts | {1.2 * tilt for tilt in tilts})), sides)
+    return Estimate(fit, (low, high), tuple(sorted(tilts | {1.2 * tilt for tilt in tilts})), sides)
 
 
 def tilted_estimate(plan: Plan, *, epsilon: float, delta: float, most: int, outside: float, leak: float) -> Estimate:
@@ -172,8 +170,8 @@ def tilted_estimate(plan: Plan, *, epsilon: float, delta: float, most: int, outs
             return -inf, tilt_at(each, epsilon)
         made = composition(each, tilt_at(each, epsilon), epsilon, most=places)
         found = [(made.log_delta(epsilon), made.tilt)]
-        for part in _PARTS if _NEVER < made.log_chance(epsilon) < _RARE else ():
-            found.append((composition(each, part * made.tilt, epsilon, most=places).log_delta(epsilon), part * made.tilt))
+        for tilt in [part * made.tilt for part in _PARTS] if _NEVER < made.log_chance(epsilon) < _RARE else ():
+            found += [(composition(each, tilt, epsilon, most=places).log_delta(epsilon), tilt)]
         return min(found)
 
     fit = guess
@@ -195,7 +193,9 @@ def tilted_estimate(plan: Plan, *, epsilon: float, delta: float, most: int, outs
         under = [min(tilt, _LARGEST / max(high, -low)) for tilt in under]
     both = parts[0].under(under[0]), parts[1].under(under[1])
     tilts |= {1.2 * tilt for tilt in tilts}
-    return Estimate(fit, sqrt(max(both[0].variance, 1e-60)), (low, high), tuple(sorted(tilts)), both, (under[0], under[1]))
+    return Estimate(
+        fit, sqrt(max(both[0].variance, 1e-60)), (low, high), tuple(sorted(tilts)), both, (under[0], under[1])
+    )
 
 
 def _fitting(sides: tuple[_Side, _Side], epsilon: float, delta: float, most: int, outside: float, size: int) -> int:
