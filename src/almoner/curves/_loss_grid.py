@@ -28,7 +28,7 @@ from scipy import fft
 
 from almoner.curves._grid.connect_the_dots import ULP, Floats
 from almoner.curves._grid.grid_laws import MOST_PLACES, Law, change, laws, spread
-from almoner.curves._grid.spectra import Spectrum, block_for, first_coefficients, power
+from almoner.curves._grid.spectra import Spectrum, block_for, first_coefficients, longest_sum, power, sums_from_above
 from almoner.errors import Unsupported
 
 __all__ = ["MOST_PLACES", "TILTS", "Grid", "Law", "change", "laws", "spread"]
@@ -134,26 +134,11 @@ def _log_sums(exponents: Floats) -> Floats:
     return np.asarray(top + np.log(np.exp(exponents - top[:, None]).sum(axis=1)) + 1e-12 * (1 + np.abs(top)))
 
 
-def _sums_from_above(values: Floats) -> Floats:
-    """Sum the values at and above each place, in blocks, with few roundings each; their number is a power of two."""
-    block = 1 << len(values).bit_length() // 2
-    sums = np.cumsum(values[::-1].reshape(-1, block), axis=1)
-    sums[1:] += np.cumsum(sums[:-1, -1])[:, None]
-    return np.asarray(sums.ravel()[::-1])
-
-
-def _longest_sum(size: int) -> int:
-    """Return the most numbers that are added one after the other in such a sum."""
-    block = 1 << size.bit_length() // 2
-    return block + size // block + 1
-
-
 class Grid:
     """Compositions of rounds on one grid: their curves, and comparisons of curves, with all errors counted.
 
     A composition's losses outside [low, low + size) steps are folded into it; their mass is bounded by Chernoff's
-    inequality and counted as an error. Kinds of rounds are added by name and remembered.
-    The size is a power of two; any tilts, each > 0, are valid, and so is any tilt >= 0 of each direction.
+    inequality, with tilts > 0, and counted as an error. The size is a power of two; any tilt under is valid.
     """
 
     def __init__(
@@ -192,7 +177,7 @@ class Grid:
         return _LONG(sum(count * self._kinds[kind][side].scale for kind, count in bundle.items()))
 
     def promise(self, bundle: Bundle, epsilon: float, delta: float) -> None:
-        """Count slack as parts of a probability, for accounts that start with a bundle and promise delta at epsilon.
+        """Count slack in a probability, for accounts that start with a bundle and promise delta at epsilon.
 
         Guarantee: slacks given to ``covers`` that add up to a hundredth of delta on each path at most raise the delta
             of the whole at epsilon by at most their sum.
@@ -265,13 +250,19 @@ class Grid:
         around = self._around(tuple(context.items()), side, live)
         short = live > MANY_COEFFICIENTS
         right, left = (self._product(tuple(each.items()), side, live, short=short) for each in (more, less))
-        difference, size = right - left, min(self.size, 1 << max(10, (2 * live - 1).bit_length()))
-        if not self.under[side]:
-            return self._curve(fft.irfft(around * difference.astype(np.complex128), size), side, self.size // size)
-        apart = self.scale(less, side) - self.scale(more, side)
-        difference -= left * np.expm1(min(apart, 700))
+        difference, apart = self._difference(right, left, less, more, side)
+        size = min(self.size, 1 << max(10, (2 * live - 1).bit_length()))
         curve = self._curve(fft.irfft(around * difference.astype(np.complex128), size), side, self.size // size)
-        return self._in_units(curve, apart, _joined(more, context), side)
+        return self._in_units(curve, apart, _joined(more, context), side) if self.under[side] else curve
+
+    def _difference(
+        self, right: Spectrum, left: Spectrum, less: Bundle, more: Bundle, side: int
+    ) -> tuple[Spectrum, np.longdouble]:
+        """Coefficients of more, less those of less in the same scale; and how far the scale of less is above."""
+        if not self.under[side]:
+            return right - left, _LONG(0)
+        apart = self.scale(less, side) - self.scale(more, side)
+        return right - left - left * np.expm1(min(apart, 700)), apart
 
     def _live(self, bundle: Items, side: int) -> tuple[int, float]:
         """Count the Fourier coefficients that matter, and bound the root of the squares of all others.
@@ -320,25 +311,24 @@ class Grid:
         live = len(around)
         right, left = (self._product(tuple(each.items()), side, live) for each in (more, less))
         doubt = sum(self._doubts(tuple(each.items()), side, live) for each in (more, less))
-        difference, apart, doubtful = right - left, -_LONG(inf), 0.0
+        difference, apart = self._difference(right, left, less, more, side)
+        doubtful = 0.0
         if self.under[side]:
-            scales = self.scale(less, side), self.scale(more, side)
-            apart = scales[0] - scales[1]
-            doubtful = 64 * self._eps * (float(sum(map(abs, scales))) + sum((*less.values(), *more.values())))
-            difference -= left * np.expm1(min(apart, 700))
+            sizes = float(abs(self.scale(less, side)) + abs(self.scale(more, side)))
+            doubtful = 64 * self._eps * (sizes + sum(less.values()) + sum(more.values()))
         size, beside = np.abs(difference).astype(np.float64), np.abs(around).astype(np.float64)
         rounding = (self._fine + doubtful) * (np.abs(right) + np.abs(left)).astype(np.float64)
         doubt = around_doubt * size + (beside + around_doubt) * (doubt + rounding)
         density, error = self._density(around * difference, doubt, 2 * tail)  # of two coefficients less than twice
         tilt, farthest = self.under[side], float(np.abs(self._places[[0, -1]]).max())
-        error += 4 * (_longest_sum(self.size) + 2 * tilt * farthest) * ULP * float(np.abs(density).sum())
+        error += 4 * (longest_sum(self.size) + 2 * tilt * farthest) * ULP * float(np.abs(density).sum())
         error += self.size * 2.0**-1074 * exp(min((1 + tilt) * self._places[-1], 700.0))  # of sums in ``_curve``
-        error += self._outside(_joined(more, context), side) + self._outside(_joined(less, context), side)
+        whole = _joined(more, context)
+        error += self._outside(whole, side) + self._outside(_joined(less, context), side)
         leak = self._leak(less, side) * (1 + self._leak(context, side))
         curve = self._curve(density, side)
         if not tilt:
             return min(float(curve.min()), float(density.sum())), error + leak
-        whole = _joined(more, context)
         below = exp(min(tilt * float(self._places[0]) - float(self.scale(whole, side)), 0.0))
         least = float(self._in_units(curve, apart, whole, side).min())
         return least, 2 * self.per[side] * (1.02 * (error + below + doubtful)) + leak
@@ -355,12 +345,9 @@ class Grid:
 
     def _curve(self, density: Floats, side: int, stride: int = 1) -> Floats:
         """The curve at each loss of the window (or some): what lies above it, less its weight under the other law."""
-        mass, *weighed = (
-            _sums_from_above(density * down[::stride]) * up[::stride] for down, up in self._ratios(self.under[side])
-        )
-        if not weighed:
-            return _sums_from_above(density) - mass
-        return np.asarray(mass - weighed[0])
+        ratios = self._ratios(self.under[side])
+        sums = [sums_from_above(density * down[::stride]) * up[::stride] for down, up in ratios]
+        return np.asarray((sums[0] if len(sums) > 1 else sums_from_above(density)) - sums[-1])
 
     def _compose(self, bundle: Items, side: int) -> tuple[Spectrum, Floats, float]:
         """The Fourier coefficients of a composition that matter, and bounds on the error of each and on all others."""
