@@ -98,24 +98,25 @@ def test_compositions_of_randomised_response_are_exact():
     assert truth <= grid.delta({"round": count}, epsilon) <= truth * (1 + 1e-9) + 1e-11
 
 
+def composed_exactly(bundle):
+    """The masses of a composition by place, in the precision that is set."""
+    total = {0: mpmath.mpf(1)}
+    for law, count in bundle:
+        for _ in range(count):
+            following = {}
+            for place, mass in total.items():
+                for index, weight in enumerate(law.weights.tolist()):
+                    if weight:
+                        at = place + law.first + index
+                        following[at] = following.get(at, mpmath.mpf(0)) + mass * mpmath.mpf(weight)
+            total = following
+    return total
+
+
 def exact_spare(less, more, context):
     """The least of the difference of two curves over all e, in 40 digits; bundles as lists of (law, count)."""
     with mpmath.workdps(40):
-
-        def composed(bundle):
-            total = {0: mpmath.mpf(1)}
-            for law, count in bundle:
-                for _ in range(count):
-                    following = {}
-                    for place, mass in total.items():
-                        for index, weight in enumerate(law.weights.tolist()):
-                            if weight:
-                                at = place + law.first + index
-                                following[at] = following.get(at, mpmath.mpf(0)) + mass * mpmath.mpf(weight)
-                    total = following
-            return total
-
-        left, right = composed([*less, *context]), composed([*more, *context])
+        left, right = composed_exactly([*less, *context]), composed_exactly([*more, *context])
         places = sorted({*left, *right})
         step = mpmath.mpf(STEP)
 
@@ -154,6 +155,72 @@ def test_comparisons_never_say_more_than_forty_digits_do():
         if truth < -1e-9:
             assert not grid.covers(less, more, context, -truth * 0.999)
         assert grid.covers(less, more, context, 1e-11 - truth)
+
+
+def exact_tilted_spare(less, more, context, tilt, per, parts):
+    """The least difference of two curves at many e, in units of slack, and that of their moments; in 40 digits."""
+    with mpmath.workdps(40):
+        left, right = (composed_exactly([*each, *context]) for each in (less, more))
+        step, t, per = mpmath.mpf(STEP), mpmath.mpf(tilt), mpmath.mpf(per)
+        scales = [mpmath.log(sum(m * mpmath.exp(t * at * step) for at, m in each.items())) for each in (left, right)]
+
+        def value(masses, e):
+            return sum(mass * (1 - mpmath.exp(e - at * step)) for at, mass in masses.items() if at * step > e)
+
+        places = sorted({*left, *right})
+        tried = [step * part / parts for part in range(parts * places[0] - 9 * parts, parts * places[-1] + parts)]
+        gaps = [2 * (value(right, e) - value(left, e)) / (1 + mpmath.exp(scales[1] - t * e) / per) for e in tried]
+        return float(min(0, *gaps)), float(2 * per * (scales[1] - scales[0]))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_comparisons_under_a_tilt_never_say_more_than_forty_digits_do(seed):
+    """Random laws, tilts and units: at most the truth at every quarter of a step, and near it at whole ones."""
+    chance = random.Random(seed)
+    for _ in range(4):
+        laws, tilt, per = {name: drawn(chance) for name in "abc"}, chance.uniform(2, 20), 10 ** chance.uniform(-9, 0)
+        grid = Grid(STEP, -128, 256, under=(tilt, tilt / 2))
+        grid.per = per * math.exp(tilt * STEP), 1.0
+        for name, law in laws.items():
+            grid.add(name, (law, law))
+        counts = {name: chance.randrange(1, 4) for name in "abc"}
+        less, more, context = ({name: counts[name]} for name in "abc")
+        bundles = [[(laws[name], counts[name])] for name in "abc"]
+        curve, moment = exact_tilted_spare(*bundles, tilt, per, 4)
+        found = grid._spare(less, more, context, 0)
+        assert found <= min(curve, moment) + 1e-12 * abs(moment)
+        near, moment = exact_tilted_spare(*bundles, tilt, grid.per[0], 1)
+        assert found >= min(near, moment) * (1 + 1e-4) - 1e-4 * grid.per[0]
+        assert not grid.covers(less, more, context, -0.999 * min(curve, moment, -1e-300))
+
+
+def test_a_comparison_under_a_tilt_refuses_a_moment_that_grows():
+    """A curve that is nowhere above by more than the slack, and a mean of exp(t loss) that is: no."""
+    tilt, slack = 8.0, 1e-3
+    more = Law(-1, np.array([0.5, 0.0, 0.5]), 0.0, 0.0)
+    weights = 1e-4 * np.exp(-tilt * STEP * np.arange(1, 41))
+    less = Law(-1, np.array([0.5 - weights.sum(), 0.0, 0.5, *weights[1:]]), 0.0, 0.0)
+    curve, moment = exact_tilted_spare([(less, 1)], [(more, 1)], [(more, 2)], tilt, 1.0, 4)
+    grid = Grid(STEP, -256, 512, under=(tilt, tilt))
+    for name, law in (("less", less), ("more", more)):
+        grid.add(name, (law, law))
+    assert -slack < curve < 0
+    assert moment < -slack
+    assert not grid.covers({"less": 1}, {"more": 1}, {"more": 2}, slack)
+
+
+def test_a_delta_under_a_tilt_is_exact_where_it_is_tiny():
+    """Three hundred responses against the binomial sum: to ten digits of 1e-20, where no tilt shows nothing."""
+    each, count, epsilon = 0.05, 300, 8.5
+    p = 1 / (1 + math.exp(-each))
+    truth = math.fsum(
+        math.comb(count, k) * p**k * (1 - p) ** (count - k) * -math.expm1(min(epsilon - (2 * k - count) * each, 0.0))
+        for k in range(count + 1)
+    )
+    grid = Grid(each / 8, -2048, 4096, under=(11.0, 11.0))
+    grid.add("round", _loss_grid.laws(mechanisms.Pure(each), each / 8, 1e-40, far=True))
+    assert truth < 1e-16
+    assert truth <= grid.delta({"round": count}, epsilon) <= truth * (1 + 1e-6)
 
 
 def test_leaks_and_losses_outside_the_window_count_against_a_comparison():

@@ -6,6 +6,9 @@ Names and symbols
     curve     of a law a: e -> sum over i of a_i (1 - exp(e - i h))_+ plus the leak; the delta at epsilon e
     bundle    how often each kind of round is composed: {kind: count}
     gamma     bound on the error of one Fourier coefficient, as a part of the sum of the weights
+    tilt      t >= 0 of a direction: a weight a at the loss l is held as a exp(t l - scale), which add up to one, and a
+              curve D as exp(t e - scale) D(e). Errors are then in proportion to exp(scale - t e), and not to one
+    per       of each direction: tilted units times this are parts of a probability; 1 with no tilt
 
 A law *dominates* a round (in one direction) if its curve is nowhere below the round's. The law of a composition is
 the convolution of the laws. Between two neighbouring losses of the grid the curve is affine in exp(e): a comparison of
@@ -15,7 +18,8 @@ Source: docs/proofs/planned-filter.md, sections 2 and 4; theory 1.4, 7.2.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from dataclasses import replace
+from functools import lru_cache
 from math import exp, expm1, inf, log, sqrt
 
 import numpy as np
@@ -24,7 +28,8 @@ from scipy import fft
 
 from almoner.curves._grid.connect_the_dots import ULP, Floats
 from almoner.curves._grid.grid_laws import MOST_PLACES, Law, change, laws, spread
-from almoner.curves._grid.spectra import Spectrum, block_for, first_coefficients, power
+from almoner.curves._grid.spectra import Spectrum, block_for, first_coefficients, longest_sum, power, sums_from_above
+from almoner.errors import Unsupported
 
 __all__ = ["MOST_PLACES", "TILTS", "Grid", "Law", "change", "laws", "spread"]
 
@@ -42,7 +47,8 @@ TILTS = tuple(np.geomspace(0.02, 4000.0, 60).tolist())  # of Chernoff bounds, in
 class _Seen:
     """One direction of one kind of round; its coefficients in long precision are worked out when first asked for."""
 
-    def __init__(self, law: Law, step: float, size: int, tilts: Floats) -> None:
+    def __init__(self, law: Law, step: float, size: int, tilts: Floats, tilt: float = 0.0) -> None:
+        law, self.scale = _under(law, step, tilt) if tilt else (law, _LONG(0))
         self._law, self._size = law, size
         self._few = len(law.weights) <= FEW_LOSSES and size >= FEW_LOSSES
         self.fine = _coefficient_error(law, size, self._few, _LONG)
@@ -54,7 +60,7 @@ class _Seen:
         self.largest = max(float(self.log_larger.max()), 0.0)
         self.leak, self.error = law.leak, law.error
         used = np.flatnonzero(law.weights)
-        logs, places = np.log(law.weights[used]), step * (law.first + used)
+        logs, places = np.log(law.weights[used]).astype(np.float64), step * (law.first + used)
         self.up = _log_sums(logs + tilts[:, None] * places)
         self.down = _log_sums(logs - tilts[:, None] * places)
 
@@ -70,6 +76,20 @@ class _Seen:
             else:
                 self._spectrum = fft.rfft(_on_circle(self._law, self._size, _LONG))
         return self._spectrum[:live]
+
+
+def _under(law: Law, step: float, tilt: float) -> tuple[Law, np.longdouble]:
+    """A law under a tilt, in long precision, and its scale: the law is what these two numbers say."""
+    used = np.flatnonzero(law.weights)
+    logs = np.log(law.weights[used].astype(_LONG)) + _LONG(tilt) * (_LONG(step) * (law.first + used))
+    top = logs.max()
+    if not logs.min() > top + 0.9 * float(np.log(np.finfo(_LONG).tiny)):
+        raise Unsupported("a round has losses that lie too far apart")
+    weights = np.zeros(len(law.weights), _LONG)
+    weights[used] = np.exp(logs - top)
+    total = weights.sum()
+    error = float(np.finfo(_LONG).eps) * (64 + 16 * float(np.abs(logs).max()))
+    return replace(law, weights=weights / total, error=law.error + error), top + np.log(total)
 
 
 def _on_circle(law: Law, size: int, kind: type) -> NDArray[np.floating]:
@@ -114,49 +134,58 @@ def _log_sums(exponents: Floats) -> Floats:
     return np.asarray(top + np.log(np.exp(exponents - top[:, None]).sum(axis=1)) + 1e-12 * (1 + np.abs(top)))
 
 
-def _sums_from_above(values: Floats) -> Floats:
-    """Sum the values at and above each place, in blocks, with few roundings each; their number is a power of two."""
-    block = 1 << len(values).bit_length() // 2
-    sums = np.cumsum(values[::-1].reshape(-1, block), axis=1)
-    sums[1:] += np.cumsum(sums[:-1, -1])[:, None]
-    return np.asarray(sums.ravel()[::-1])
-
-
-def _longest_sum(size: int) -> int:
-    """Return the most numbers that are added one after the other in such a sum."""
-    block = 1 << size.bit_length() // 2
-    return block + size // block + 1
-
-
 class Grid:
     """Compositions of rounds on one grid: their curves, and comparisons of curves, with all errors counted.
 
     A composition's losses outside [low, low + size) steps are folded into it; their mass is bounded by Chernoff's
-    inequality and counted as an error. Kinds of rounds are added by name and remembered.
-    The size is a power of two; any tilts, each > 0, are valid.
+    inequality, with tilts > 0, and counted as an error. The size is a power of two; any tilt under is valid.
     """
 
-    def __init__(self, step: float, low: int, size: int, tilts: Sequence[float] = TILTS) -> None:
-        self.step, self.low, self.size = step, low, size
+    def __init__(
+        self, step: float, low: int, size: int, tilts: Sequence[float] = TILTS, under: tuple[float, float] = (0.0, 0.0)
+    ) -> None:
+        self.step, self.low, self.size, self.under, self.per = step, low, size, under, (1.0, 1.0)
         self._tilts = np.asarray(tilts, np.float64)
         self._kinds: dict[Hashable, tuple[_Seen, _Seen]] = {}
         self._places = step * (low + np.arange(size))
         self._gamma = 8 * (2 + log(size) / log(2)) * ULP
-        self._fine = float(np.finfo(_LONG).eps) / ULP * self._gamma
+        self._eps = float(np.finfo(_LONG).eps)
+        self._fine = self._eps / ULP * self._gamma
         self._twice = np.full(size // 2 + 1, 2.0)  # coefficients of a real series come in pairs
         self._twice[[0, -1]] = 1.0
         self._composed = lru_cache(maxsize=16)(self._compose)
         self._around = lru_cache(maxsize=16)(self._roughly)
         self._live_coefficients = lru_cache(maxsize=64)(self._count_live)
-        self._excess = lru_cache(maxsize=2)(self._excess_coefficients)
+        self._excess = lru_cache(maxsize=4)(self._excess_coefficients)
+        self._ratios = lru_cache(maxsize=2)(self._tilted_ratios)
 
     def __contains__(self, kind: Hashable) -> bool:
         return kind in self._kinds
 
     def add(self, kind: Hashable, both: tuple[Law, Law]) -> None:
         """Make a kind of round known, by its laws in both directions."""
-        remove, one_law = _Seen(both[0], self.step, self.size, self._tilts), both[1] is both[0]
-        self._kinds[kind] = (remove, remove if one_law else _Seen(both[1], self.step, self.size, self._tilts))
+        t, other = self.under
+        remove, same = _Seen(both[0], self.step, self.size, self._tilts, t), both[1] is both[0] and t == other
+        self._kinds[kind] = (remove, remove if same else _Seen(both[1], self.step, self.size, self._tilts, other))
+
+    def error(self, kind: Hashable) -> float:
+        """The relative error of the weights of one round."""
+        return max(seen.error for seen in self._kinds[kind])
+
+    def scale(self, bundle: Bundle, side: int) -> np.longdouble:
+        """Logarithm of the mean of exp(t loss) of a composition."""
+        return _LONG(sum(count * self._kinds[kind][side].scale for kind, count in bundle.items()))
+
+    def promise(self, bundle: Bundle, epsilon: float, delta: float) -> None:
+        """Count slack in a probability, for accounts that start with a bundle and promise delta at epsilon.
+
+        Guarantee: slacks given to ``covers`` that add up to a hundredth of delta on each path at most raise the delta
+            of the whole at epsilon by at most their sum.
+        Source: docs/proofs/planned-filter.md, section 8.
+        """
+        heights = (max(self._height(bundle, epsilon, side), delta) for side in (0, 1))
+        first, second = (1.02 * height * exp(t * self.step) for height, t in zip(heights, self.under, strict=True))
+        self.per = first, second
 
     def remove(self, kind: Hashable) -> None:
         """Forget a kind of round that is in no bundle any more."""
@@ -166,25 +195,21 @@ class Grid:
         """An upper bound on the curve of a composition at one epsilon, in both directions.
 
         Guarantee: not below the curve of either direction.
-        Source: docs/proofs/planned-filter.md, section 4.
+        Source: docs/proofs/planned-filter.md, sections 4 and 8.
         """
-        return max(self.delta_of_side(bundle, epsilon, side) for side in (0, 1))
+        return max(self._delta_of_side(bundle, epsilon, side) for side in (0, 1))
 
-    def delta_of_side(self, bundle: Bundle, epsilon: float, side: int) -> float:
-        """Bound delta in one direction: 0 for "remove", 1 for "add".
-
-        Guarantee: not below the curve of this direction.
-        Source: docs/proofs/planned-filter.md, section 4.
-        """
+    def _delta_of_side(self, bundle: Bundle, epsilon: float, side: int) -> float:
         long, doubt, tail = self._composed(tuple(bundle.items()), side)
-        spectrum, factors = long.astype(np.complex128), self._excess(epsilon)[: len(long)]
+        spectrum, factors = long.astype(np.complex128), self._excess(epsilon, self.under[side])[: len(long)]
         sizes, twice = np.abs(spectrum), self._twice[: len(long)]
         value = float((spectrum * factors).real.sum())  # Parseval's identity
         value += sqrt(float((twice * doubt**2).sum()) + tail**2) + (self._gamma + 8 * ULP) * float(
             (twice * sizes).sum()
         )
         value += 4 * (8 + log(self.size)) * ULP * float((sizes * np.abs(factors)).sum())  # of NumPy's pairwise sum
-        value += self._outside(bundle, side) + self._leak(bundle, side)
+        height = self._height(bundle, epsilon, side)
+        value = value * height + (self._outside(bundle, side) * height + self._leak(bundle, side))
         errors = sum(count * self._kinds[kind][side].error for kind, count in bundle.items())
         return value * exp(errors) * (1 + 1e-12)
 
@@ -192,8 +217,9 @@ class Grid:
         """True if ``less`` composed with the context is proven at most as distinguishable as ``more`` composed with it.
 
         Guarantee: True only if, in both directions and at every real e, the curve of less and context is at most
-            that of more and context plus the slack. Then the same holds with any more rounds in the context.
-        Source: docs/proofs/planned-filter.md, sections 2 and 4.
+            that of more and context plus the slack; under a tilt plus half of it times 1 + exp(scale - t e) / per, and
+            the scale of less at most that of more plus slack / (2 per). More in the context keeps this true.
+        Source: docs/proofs/planned-filter.md, sections 2, 4 and 8.
         """
         return all(self._spare(less, more, context, side) >= -slack for side in (0, 1))
 
@@ -215,7 +241,8 @@ class Grid:
         for side in (0, 1):
             live, _ = self._live(tuple(bundle.items()), side)
             product = self._product(tuple(bundle.items()), side, live).astype(np.complex128)
-            values.append(float((product * self._excess(epsilon)[:live]).real.sum()))
+            value = float((product * self._excess(epsilon, self.under[side])[:live]).real.sum())
+            values.append(value * self._height(bundle, epsilon, side))
         return max(values)
 
     def _rough_gap(self, less: Bundle, more: Bundle, context: Bundle, side: int) -> Floats:
@@ -223,10 +250,19 @@ class Grid:
         around = self._around(tuple(context.items()), side, live)
         short = live > MANY_COEFFICIENTS
         right, left = (self._product(tuple(each.items()), side, live, short=short) for each in (more, less))
-        difference = around * (right - left).astype(np.complex128)
+        difference, apart = self._difference(right, left, less, more, side)
         size = min(self.size, 1 << max(10, (2 * live - 1).bit_length()))
-        stride = self.size // size
-        return self._curve(fft.irfft(difference, size), stride)
+        curve = self._curve(fft.irfft(around * difference.astype(np.complex128), size), side, self.size // size)
+        return self._in_units(curve, apart, _joined(more, context), side) if self.under[side] else curve
+
+    def _difference(
+        self, right: Spectrum, left: Spectrum, less: Bundle, more: Bundle, side: int
+    ) -> tuple[Spectrum, np.longdouble]:
+        """Coefficients of more, less those of less in the same scale; and how far the scale of less is above."""
+        if not self.under[side]:
+            return right - left, _LONG(0)
+        apart = self.scale(less, side) - self.scale(more, side)
+        return right - left - left * np.expm1(min(apart, 700)), apart
 
     def _live(self, bundle: Items, side: int) -> tuple[int, float]:
         """Count the Fourier coefficients that matter, and bound the root of the squares of all others.
@@ -251,9 +287,17 @@ class Grid:
         turns = np.arange(live) * self.low % self.size * (2j * np.pi / self.size)
         return np.asarray(self._product(bundle, side, live).astype(np.complex128) * np.exp(turns))
 
-    def _excess_coefficients(self, epsilon: float) -> Spectrum:
+    def _height(self, bundle: Bundle, epsilon: float, side: int) -> float:
+        """exp(scale - t epsilon), rounded up."""
+        if not self.under[side]:
+            return 1.0
+        scale, away = self.scale(bundle, side), _LONG(self.under[side]) * _LONG(epsilon)
+        return exp(min(float(scale - away) + 8 * ULP * float(abs(scale) + away) + 1e-12, 700.0))
+
+    def _excess_coefficients(self, epsilon: float, tilt: float) -> Spectrum:
         """Factors of a composition's Fourier coefficients: the curve at epsilon is the sum of the products."""
-        excess = -np.expm1(np.minimum(epsilon - self._places, 0.0))
+        beyond = np.minimum(epsilon - self._places, 0.0)
+        excess = -np.expm1(beyond) * np.exp(tilt * beyond) if tilt else -np.expm1(beyond)
         return np.asarray(np.conj(fft.rfft(np.roll(excess, self.low))) * (self._twice / self.size))
 
     def _spare(self, less: Bundle, more: Bundle, context: Bundle, side: int) -> float:
@@ -267,29 +311,43 @@ class Grid:
         live = len(around)
         right, left = (self._product(tuple(each.items()), side, live) for each in (more, less))
         doubt = sum(self._doubts(tuple(each.items()), side, live) for each in (more, less))
-        difference = right - left
+        difference, apart = self._difference(right, left, less, more, side)
+        doubtful = 0.0
+        if self.under[side]:
+            sizes = float(abs(self.scale(less, side)) + abs(self.scale(more, side)))
+            doubtful = 64 * self._eps * (sizes + sum(less.values()) + sum(more.values()))
         size, beside = np.abs(difference).astype(np.float64), np.abs(around).astype(np.float64)
-        rounding = self._fine * (np.abs(right) + np.abs(left)).astype(np.float64)
+        rounding = (self._fine + doubtful) * (np.abs(right) + np.abs(left)).astype(np.float64)
         doubt = around_doubt * size + (beside + around_doubt) * (doubt + rounding)
         density, error = self._density(around * difference, doubt, 2 * tail)  # of two coefficients less than twice
-        error += 4 * _longest_sum(self.size) * ULP * float(np.abs(density).sum())
-        error += self.size * 2.0**-1074 * exp(min(self._places[-1], 700.0))  # of the running sums in ``_curve``
-        error += self._outside(_joined(more, context), side) + self._outside(_joined(less, context), side)
-        error += self._leak(less, side) * (1 + self._leak(context, side))
-        return min(float(self._curve(density).min()), float(density.sum())), error
+        tilt, farthest = self.under[side], float(np.abs(self._places[[0, -1]]).max())
+        error += 4 * (longest_sum(self.size) + 2 * tilt * farthest) * ULP * float(np.abs(density).sum())
+        error += self.size * 2.0**-1074 * exp(min((1 + tilt) * self._places[-1], 700.0))  # of sums in ``_curve``
+        whole = _joined(more, context)
+        error += self._outside(whole, side) + self._outside(_joined(less, context), side)
+        leak = self._leak(less, side) * (1 + self._leak(context, side))
+        curve = self._curve(density, side)
+        if not tilt:
+            return min(float(curve.min()), float(density.sum())), error + leak
+        below = exp(min(tilt * float(self._places[0]) - float(self.scale(whole, side)), 0.0))
+        least = float(self._in_units(curve, apart, whole, side).min())
+        return least, 2 * self.per[side] * (1.02 * (error + below + doubtful)) + leak
 
-    @cached_property
-    def _ratios(self) -> tuple[Floats, Floats]:
-        """exp(-loss) and exp(loss) at each loss of the window."""
-        return np.exp(-self._places), np.exp(self._places)
+    def _in_units(self, curve: Floats, apart: np.longdouble, bundle: Bundle, side: int) -> Floats:
+        """A tilted curve, and a moment, in units of slack: one half of it may be tilted, one half constant."""
+        tilt, per = self.under[side], self.per[side]
+        constant = tilt * self._places[:: self.size // len(curve)] - float(self.scale(bundle, side)) + log(per)
+        return np.append(curve / (1 + np.exp(np.minimum(constant, 600.0))), -float(apart)) * (2 * per)
 
-    def _curve(self, density: Floats, stride: int = 1) -> Floats:
+    def _tilted_ratios(self, tilt: float) -> list[tuple[Floats, Floats]]:
+        """exp(-t loss) and exp(t loss) at each loss of the window, for this tilt, unless it is 0, and one more."""
+        return [(np.exp(-t * self._places), np.exp(t * self._places)) for t in (tilt, 1 + tilt) if t]
+
+    def _curve(self, density: Floats, side: int, stride: int = 1) -> Floats:
         """The curve at each loss of the window (or some): what lies above it, less its weight under the other law."""
-        down, up = (ratios[::stride] for ratios in self._ratios)
-        mass, weighed = _sums_from_above(density), _sums_from_above(density * down)
-        weighed *= up
-        mass -= weighed
-        return mass
+        ratios = self._ratios(self.under[side])
+        sums = [sums_from_above(density * down[::stride]) * up[::stride] for down, up in ratios]
+        return np.asarray((sums[0] if len(sums) > 1 else sums_from_above(density)) - sums[-1])
 
     def _compose(self, bundle: Items, side: int) -> tuple[Spectrum, Floats, float]:
         """The Fourier coefficients of a composition that matter, and bounds on the error of each and on all others."""

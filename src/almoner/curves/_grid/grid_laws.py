@@ -33,16 +33,17 @@ class Law:
 
 
 @lru_cache(maxsize=256)
-def laws(mechanism: mechanisms.Mechanism, step: float, cut: float) -> tuple[Law, Law]:
+def laws(mechanism: mechanisms.Mechanism, step: float, cut: float, far: bool = False) -> tuple[Law, Law]:
     """The laws of one round in the directions "remove" and "add"; Unsupported where none is known, or losses infinite.
 
-    Up to the mass ``cut`` (> 0) the largest losses count as infinite, and the least ones are made larger.
+    Up to the mass ``cut`` (> 0) the largest losses count as infinite, and the least ones are made larger. A far law has
+    more of its tails.
 
     Guarantee: in each direction the law, its weights times (1 + error), dominates the round, for every two neighbouring
         data sets (an approximate mechanism's own delta is in the leak).
     Source: docs/proofs/planned-filter.md, section 4; theory 7.2.
     """
-    both = discrete_law(mechanism, fine=True, points=True)
+    both = discrete_law(mechanism, fine=True, points=True, far=far)
     if both is None:
         raise Unsupported(f"{mechanism!r}: its privacy loss counts as infinite")
     remove, add = (_on_grid(one, step, cut) for one in both if isinstance(one, Points))

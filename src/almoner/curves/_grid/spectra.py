@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
-__all__ = ["SMALLEST_BLOCK", "Spectrum", "block_for", "first_coefficients", "power"]
+__all__ = [
+    "SMALLEST_BLOCK", "Spectrum", "block_for", "first_coefficients", "longest_sum", "power", "sums_from_above",
+]  # fmt: skip
 
 Spectrum = NDArray[np.complexfloating]
 Floats = NDArray[np.floating]
@@ -74,3 +76,17 @@ def _added_up(blocks: NDArray[np.int64], rows: Floats) -> tuple[NDArray[np.int64
         rows[:, odd - 1] += rows[:, odd]
         kept = rank % 2 == 0
         blocks, rows = blocks[kept], rows[:, kept]
+
+
+def sums_from_above(values: Floats) -> Floats:
+    """Sum the values at and above each place, in blocks, with few roundings each; their number is a power of two."""
+    block = 1 << len(values).bit_length() // 2
+    sums = np.cumsum(values[::-1].reshape(-1, block), axis=1)
+    sums[1:] += np.cumsum(sums[:-1, -1])[:, None]
+    return np.asarray(sums.ravel()[::-1])
+
+
+def longest_sum(size: int) -> int:
+    """Return the most numbers that are added one after the other in such a sum."""
+    block = 1 << size.bit_length() // 2
+    return block + size // block + 1

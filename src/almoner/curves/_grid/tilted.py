@@ -10,7 +10,7 @@ Names and symbols
 Source: theory 4.13, 7.2; docs/proofs/losses.md, sections 8 and 9.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, exp, floor, frexp, inf, ldexp, log, log1p, sqrt
 
@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
+from almoner._search import edge
 from almoner.curves._grid.connect_the_dots import ULP
 
-__all__ = ["Composition", "Kind", "composition", "largest_kernel", "moments"]
+__all__ = ["Composition", "Kind", "composition", "largest_kernel", "moments", "tilt_at", "tilt_where"]
 
 Floats = NDArray[np.float64]
 
@@ -72,6 +73,30 @@ def moments(kinds: Sequence[Kind], tilt: float) -> tuple[float, float, float, fl
         variance += kind.count * float(masses @ (kind.losses - centre) ** 2)
         doubt += kind.count * ULP * (64 + len(kind.logs) + 4 * (float(np.abs(kind.logs).max()) + DEEP + abs(scale)))
     return value, mean, variance, doubt
+
+
+def tilt_at(kinds: Sequence[Kind], epsilon: float) -> float:
+    """The tilt of Chernoff's bound at an epsilon."""
+    return tilt_where(kinds, lambda t, _, mean: mean - epsilon + log(t) - log1p(t))
+
+
+def tilt_where(kinds: Sequence[Kind], rising: Callable[[float, float, float], float]) -> float:
+    """The tilt at which a rising function of tilt, K and its derivative is about zero: any tilt is valid."""
+    variance = moments(kinds, 0.0)[2]
+    reach = max(float(np.abs(kind.losses).max()) for kind in kinds)
+    low: float = min(1e-3 / max(variance, 1e-290) ** 0.5, 1e-2 / max(reach, 1e-290))
+    high = 1e18
+
+    def value(tilt: float) -> float:
+        return rising(tilt, *moments(kinds, tilt)[:2])
+
+    if value(low) >= 0:
+        return low
+    start = max(low, 1 / max(variance, 1e-290) ** 0.5)
+    bad = low
+    while start < high and value(start) < 0:
+        bad, start = start, start * 8
+    return edge(lambda t: value(t) >= 0, min(start, high), bad, relative=1e-2)
 
 
 def largest_kernel(tilt: float) -> float:

@@ -23,7 +23,16 @@ from almoner._search import edge
 from almoner.curves import gaussian
 from almoner.curves._grid.connect_the_dots import ULP
 from almoner.curves._grid.laws import Law, law
-from almoner.curves._grid.tilted import MOST, Composition, Kind, composition, largest_kernel, moments
+from almoner.curves._grid.tilted import (
+    MOST,
+    Composition,
+    Kind,
+    composition,
+    largest_kernel,
+    moments,
+    tilt_at,
+    tilt_where,
+)
 from almoner.errors import Unsupported
 
 __all__ = ["delta_at", "epsilon_at"]
@@ -259,14 +268,14 @@ def _epsilon(side: _Side, delta: float, least: float, most: int = MOST) -> float
     top = side.top()
     if top <= least or (least and _log_delta(side, least, most) <= target):
         return least
-    tilt = _tilt(side.kinds, lambda t, k, mean: t * mean - k + log1p(t) + target)
+    tilt = tilt_where(side.kinds, lambda t, k, mean: t * mean - k + log1p(t) + target)
     near = min(top, max(0.0, (moments(side.kinds, tilt)[0] + largest_kernel(tilt) - target) / tilt))
     best = inf
     for _ in range(ROUGH):  # Chernoff's bound is far off where the loss is a mixture
         rough = composition(side.kinds, tilt, near, most=PLACES)
         best = min(best, top, _crossing(rough.log_delta, target, least, near, precision=SPLIT_PRECISION))
         near = min(near, best)
-        tilt = _tilt_at(side.kinds, near)
+        tilt = tilt_at(side.kinds, near)
     few = len(side.kinds) <= FEW
     made = _composed_for(side.kinds, near, min(most, SPLIT_PLACES) if few and rough.log_chance(near) < RARE else most)
     best = min(best, _crossing(made.log_delta, target, least, near))
@@ -328,17 +337,12 @@ def _log_delta(side: _Side, epsilon: float, places: int = MOST) -> float:
 
 def _composed_for(kinds: Sequence[Kind], epsilon: float, most: int = MOST) -> Composition:
     """The composition under the tilt of Chernoff's bound, or a smaller one that looks better on few places."""
-    tilt = _tilt_at(kinds, epsilon)
+    tilt = tilt_at(kinds, epsilon)
     rough = composition(kinds, tilt, epsilon, most=PLACES)
     if rough.log_chance(epsilon) < RARE:
         others = [composition(kinds, tilt * part, epsilon, most=PLACES) for part in PARTS]
         tilt = min((rough, *others), key=lambda made: made.log_delta(epsilon)).tilt
     return composition(kinds, tilt, epsilon, most=most)
-
-
-def _tilt_at(kinds: Sequence[Kind], epsilon: float) -> float:
-    """The tilt of Chernoff's bound at an epsilon."""
-    return _tilt(kinds, lambda t, _, mean: mean - epsilon + log(t) - log1p(t))
 
 
 def _split(kinds: Sequence[Kind], epsilon: float, places: int = MOST) -> Callable[[float], float]:
@@ -378,22 +382,3 @@ def _part(kind: Kind, low: float, high: float, count: int) -> Kind:
     """The losses above low and at most high."""
     where = (kind.losses > low) & (kind.losses <= high)
     return replace(kind, count=count, losses=kind.losses[where], logs=kind.logs[where])
-
-
-def _tilt(kinds: Sequence[Kind], rising: Callable[[float, float, float], float]) -> float:
-    """The tilt at which a rising function of tilt, K and its derivative is about zero: any tilt is valid."""
-    variance = moments(kinds, 0.0)[2]
-    reach = max(float(np.abs(kind.losses).max()) for kind in kinds)
-    low: float = min(1e-3 / max(variance, 1e-290) ** 0.5, 1e-2 / max(reach, 1e-290))
-    high = 1e18
-
-    def value(tilt: float) -> float:
-        return rising(tilt, *moments(kinds, tilt)[:2])
-
-    if value(low) >= 0:
-        return low
-    start = max(low, 1 / max(variance, 1e-290) ** 0.5)
-    bad = low
-    while start < high and value(start) < 0:
-        bad, start = start, start * 8
-    return edge(lambda t: value(t) >= 0, min(start, high), bad, relative=1e-2)

@@ -17,18 +17,18 @@ Source: theory 4.11; docs/proofs/planned-filter.md
 
 from collections.abc import Callable, Hashable
 from copy import copy
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import ceil, expm1, floor, log2
 from typing import Self
 
 from almoner import _check, mechanisms
 from almoner._units import FAILURE
-from almoner.curves._loss_grid import Grid, change, laws, spread
-from almoner.curves.planned._round_price import CHANGE, Plan, Price, bundle, exchange_of_block, payment_for_block
-from almoner.curves.planned._rounds import Estimate, first_estimate, largest
+from almoner.curves._loss_grid import Grid, Law, change, laws, spread
+from almoner.curves.planned._round_price import CHANGE, Plan, bundle, exchange_of_block, payment_for_block
+from almoner.curves.planned._rounds import Estimate, first_estimate, largest, tilted_estimate
 from almoner.errors import ArgumentError
 
-__all__ = ["LEAST_SLACK", "MOST_ROUNDS", "SLACK", "Plan", "Price", "Prices", "level", "rounds_at"]
+__all__ = ["LEAST_SLACK", "MOST_ROUNDS", "SLACK", "Plan", "Prices", "level", "rounds_at"]
 
 SLACK = 0.01
 """Part of delta that pays for slack, where that costs less than LOST of the planned rounds."""
@@ -41,7 +41,8 @@ MOST_ROUNDS = 10**7
 
 LOST = 0.002  # largest part of the planned rounds that is given up for slack
 ROUNDS_PRECISION = 5000  # the number of planned rounds at the start is found to within one in so many
-LEAST_DELTA = 1e-14  # smaller deltas are refused: numbers are worked out to about this
+TILTED, EACH = 1e-8, 1e-14  # a delta below this, or below this for each planned round, is counted under a tilt
+LEAST_DELTA = 1e-20  # smaller deltas are refused: slack is counted in units of about this
 ERRORS = 1e-5  # relative errors that rounds outside the plan may add up to: paid in proportion with the slack
 MAX_WIDENING = 0.002  # largest relative growth of the variance of a planned round's loss by the grid
 MAX_WIDENING_FEW = 0.0004  # the same for plans of at most FEW rounds
@@ -50,7 +51,8 @@ FEW = 400  # planned rounds up to which the grid is made finer, where its larges
 LEAK = 1e-3  # mass of all planned rounds together that counts as infinite, as a part of the most slack
 SMALLEST_SIZE, FINEST_SIZE = 13, 18  # sizes of the grid, as powers of two
 OUTSIDE = 1e-17  # mass of the plan's losses that may lie outside the window
-MARGIN = 1.3  # factor by which the window is wider than the plan needs
+MARGIN, NARROW = 1.3, 1.1  # factor by which the window is wider than the plan needs; under a tilt
+FAR, MANY = 1e-14, 10**6  # OUTSIDE under a tilt; rounds above which the finest grid there is twice as fine
 PER_OCTAVE = 4  # levels of k between one power of two and the next
 
 
@@ -71,11 +73,12 @@ class Prices:
         rounds: how many planned rounds there are at the start.
         change: how much change there is at the start.
         slack: the part of delta that pays for slack, at most ``SLACK``.
+        plan, grid, cut: as given; where purchases are certified; mass that laws leave out at either end.
         worth: the variance of one planned round's loss in units of change. A rule of thumb, no bound.
 
     Guarantee: an account that starts with ``rounds`` and ``change``, gives one planned round for each planned round and
-        what :meth:`price` says for every other, is (epsilon, delta)-DP at every stopping time, if the slacks add up
-        to at most ``slack`` times delta.
+        what :meth:`payment` or :meth:`exchange` says for others, is (epsilon, delta)-DP at every stopping time, if the
+        slacks add up to at most ``slack`` times delta.
     Source: theory 4.11; docs/proofs/planned-filter.md.
 
     Raises:
@@ -88,10 +91,13 @@ class Prices:
             raise ArgumentError(
                 f"plan={plan!r} does not fit once: delta={delta!r} is below {LEAST_DELTA:g}, where rounding is"
             )
-        self._plan, self._delta = plan, delta
+        self.plan, self._delta, self._epsilon = plan, delta, epsilon
         leak = LEAK * SLACK * delta
         about = first_estimate(plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=OUTSIDE, leak=leak)
-        self._grid, self._cut = self._fitted(about, leak, once)
+        self._far = delta < max(TILTED, EACH * about.rounds)
+        if self._far:
+            about = tilted_estimate(plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=FAR, leak=leak)
+        self.grid, self.cut = self._fitted(about, leak, once)
         self.worth = max(1, round(sum(count * self.size(one) for one, count in plan)))
         target, most = delta * (1 - ERRORS) * (1 - 1e-12), min(MOST_ROUNDS, 2 * about.rounds + 20)
         full, self.slack = self._start(target, epsilon, max(about.rounds, 1), 1 if once else most)
@@ -105,7 +111,9 @@ class Prices:
         if not self.rounds:
             beside = f" beside reserve={reserve!r}" if full else ""
             raise ArgumentError(f"plan={plan!r} does not fit once into epsilon={epsilon!r}, delta={delta!r}{beside}")
-        leaks = [count * max(law.leak for law in laws(one, self._grid.step, self._cut)) for one, count in plan]
+        if self._far:  # what a tilted unit of slack is worth at the start, and a little more
+            self.grid.promise(self._beside(self.change)(self.rounds), epsilon, delta)
+        leaks = [count * max(law.leak for law in self._laws(one)) for one, count in plan]
         self._leaks = expm1(min(1.01 * self.rounds * sum(leaks), 700.0))
         self._remember()
 
@@ -115,27 +123,12 @@ class Prices:
         Guarantee: valid beside all else that is left of the plan; the slack is that of the whole plan.
         Source: theory 4.12; docs/proofs/planned-filter.md, section 7.
         """
-        mechanism, count = self._plan[place]
+        mechanism, count = self.plan[place]
         kind = copy(self)
-        kind._plan, kind.rounds, kind.change = ((mechanism, 1),), count * self.rounds, 0
+        kind.plan, kind.rounds, kind.change = ((mechanism, 1),), count * self.rounds, 0
         kind.worth = max(1, round(self.size(mechanism)))
         kind._remember()
         return kind
-
-    @property
-    def plan(self) -> Plan:
-        """The mechanisms of one planned round, and how often each runs in it."""
-        return self._plan
-
-    @property
-    def grid(self) -> Grid:
-        """The grid of losses on which purchases are certified."""
-        return self._grid
-
-    @property
-    def cut(self) -> float:
-        """The mass of a law's ends that counts as infinite or is moved up."""
-        return self._cut
 
     @property
     def all_slack(self) -> float:
@@ -148,7 +141,7 @@ class Prices:
 
     def units(self) -> dict[str, float | int]:
         """Unit in which small change is counted: one for all accounts that share saved states."""
-        grid = self._grid
+        grid = self.grid
         return {"step": grid.step, "size": grid.size, "low": grid.low, "rounds": self.rounds, "change": self.change}
 
     def delta(self, rounds: int, change: int, *, epsilon: float) -> float:
@@ -157,7 +150,7 @@ class Prices:
         Guarantee: not below the delta of their composition, in either direction.
         Source: docs/proofs/planned-filter.md, section 4.
         """
-        return self.delta_of(tuple(count * rounds for _, count in self._plan), change, epsilon=epsilon)
+        return self.delta_of(tuple(count * rounds for _, count in self.plan), change, epsilon=epsilon)
 
     def delta_of(self, left: tuple[int, ...], change: int, *, epsilon: float) -> float:
         """Bound delta at an epsilon for so many of each mechanism of the plan and so much change.
@@ -165,30 +158,31 @@ class Prices:
         Guarantee: not below the delta of their composition, in either direction.
         Source: docs/proofs/planned-filter.md, sections 4 and 7.
         """
-        kinds: dict[Hashable, int] = {one: count for (one, _), count in zip(self._plan, left, strict=True)}
-        return self._grid.delta({**kinds, CHANGE: change}, epsilon)
+        kinds: dict[Hashable, int] = {one: count for (one, _), count in zip(self.plan, left, strict=True)}
+        found = self.grid.delta({**kinds, CHANGE: change}, epsilon)
+        near = not self._far or epsilon == self._epsilon
+        return found if near else min(found, self._plain.delta({**kinds, CHANGE: change}, epsilon))
 
-    def price(self, mechanism: mechanisms.Mechanism, count: int, *, level: int, slack: int) -> Price:
-        """The price of a block, for an account with at least ``rounds_at(level)`` planned rounds left.
-
-        Args:
-            mechanism: one round (no Repeated, no Composed); its own failure probability is in the price.
-            count: rounds in the block, >= 1.
-            level: public.
-            slack: units of FAILURE, > 0; see :meth:`overhead` for what else the block takes of it.
-
-        Guarantee: valid with this slack at every state with at least so many planned rounds.
-        Source: theory 4.11; docs/proofs/planned-filter.md, sections 1 to 4.
-        """
-        rounds, back = self.exchange(mechanism, count, level=level, slack=slack) or (None, 0)
-        return Price(rounds, back, self.payment(mechanism, count, level=level, slack=slack))
+    @cached_property
+    def _plain(self) -> Grid:
+        """The grid without a tilt: sharper at epsilons that are far from the budget's."""
+        grid = Grid(self.grid.step, self.grid.low, self.grid.size)
+        for mechanism, _ in self.plan:
+            grid.add(mechanism, self._laws(mechanism))
+        grid.add(CHANGE, change(self.grid.step))
+        return grid
 
     def payment(
         self, mechanism: mechanisms.Mechanism, count: int, *, level: int, slack: int, beside: int = 0
     ) -> int | None:
-        """The price of a block in change alone; None where change does not buy it. Arguments as of :meth:`price`.
+        """The price of a block in change alone; None where change does not buy it.
 
-        Args: beside, change that there is before the payment; 0 leaves it out of account.
+        Args:
+            mechanism: one round (no Repeated, no Composed); its own failure probability is in the price.
+            count: rounds in the block, >= 1.
+            level: public; at least ``rounds_at(level)`` planned rounds are left.
+            slack: units of FAILURE, > 0; see :meth:`overhead` for what else the block takes of it.
+            beside: change that there is before the payment; 0 leaves it out of account.
 
         Guarantee: valid with this slack at every state with at least so many planned rounds, and so much change.
         Source: theory 4.11; docs/proofs/planned-filter.md, sections 1 to 4.
@@ -201,7 +195,7 @@ class Prices:
     ) -> tuple[int, int] | None:
         """Planned rounds that buy a block, and change that is given back; None where those left do not buy it.
 
-        Arguments as of :meth:`price`.
+        Arguments as of :meth:`payment`.
 
         Guarantee: valid with this slack at every state with at least so many planned rounds.
         Source: theory 4.11; docs/proofs/planned-filter.md, sections 1 to 4.
@@ -211,11 +205,16 @@ class Prices:
 
     def size(self, mechanism: mechanisms.Mechanism) -> float:
         """The variance of a round's loss in units of change: about its price while much is left. No bound."""
-        return float(spread(laws(mechanism, self._grid.step, self._cut)[0], self._grid.step) ** 2 / self._grid.step**2)
+        if self._far:  # the logarithm of exp(t loss), which adds up, in place of the variance
+            self._know(mechanism)
+            scales = [[float(self.grid.scale({kind: 1}, side)) for kind in (mechanism, CHANGE)] for side in (0, 1)]
+            return max(one / other for one, other in scales)
+        return float(spread(self._laws(mechanism)[0], self.grid.step) ** 2 / self.grid.step**2)
 
     def overhead(self, mechanism: mechanisms.Mechanism) -> int:
         """Units of FAILURE that a round takes from the slack for the relative error of its numbers."""
-        error = max(law.error for law in laws(mechanism, self._grid.step, self._cut))
+        self._know(mechanism)
+        error = self.grid.error(mechanism)
         return ceil(error / ERRORS * self.slack * self._delta * FAILURE)
 
     def _remember(self) -> None:
@@ -224,20 +223,23 @@ class Prices:
 
     def _payment(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int, beside: int) -> int | None:
         self._know(mechanism)
-        size, context = count * self.size(mechanism), bundle(self._plan, rounds_at(level))
+        size, context = count * self.size(mechanism), bundle(self.plan, rounds_at(level))
         spare = self.spare(slack / FAILURE)
-        return payment_for_block(self._grid, {mechanism: count}, context, size=size, spare=spare, beside=beside)
+        return payment_for_block(self.grid, {mechanism: count}, context, size=size, spare=spare, beside=beside)
 
     def _exchange(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int) -> tuple[int, int] | None:
         self._know(mechanism)
         size, spare = count * self.size(mechanism), self.spare(slack / FAILURE)
         return exchange_of_block(
-            self._grid, {mechanism: count}, self._plan, rounds_at(level), size=size, worth=self.worth, spare=spare
+            self.grid, {mechanism: count}, self.plan, rounds_at(level), size=size, worth=self.worth, spare=spare
         )
 
     def _know(self, mechanism: mechanisms.Mechanism) -> None:
-        if mechanism not in self._grid:
-            self._grid.add(mechanism, laws(mechanism, self._grid.step, self._cut))
+        if mechanism not in self.grid:
+            self.grid.add(mechanism, self._laws(mechanism))
+
+    def _laws(self, mechanism: mechanisms.Mechanism) -> tuple[Law, Law]:
+        return laws(mechanism, self.grid.step, self.cut, self._far)
 
     def _start(self, target: float, epsilon: float, guess: int, most: int) -> tuple[int, float]:
         """Find the number of planned rounds at the start, and the part of delta that pays for slack.
@@ -252,26 +254,26 @@ class Prices:
         return self._fitting(target * (1 - SLACK), epsilon, full, full, self._beside(0)), SLACK
 
     def _beside(self, change: int) -> Bundles:
-        return lambda rounds: {**bundle(self._plan, rounds), CHANGE: change}
+        return lambda rounds: {**bundle(self.plan, rounds), CHANGE: change}
 
     def _room(self, target: float, epsilon: float) -> int:
         """The most change that fits beside the plan, once."""
-        one: dict[Hashable, int] = {**bundle(self._plan, 1)}
+        one: dict[Hashable, int] = {**bundle(self.plan, 1)}
         if self.delta(1, 1, epsilon=epsilon) > target:
             return 0
-        most = 2 * self._grid.size**2  # of its variance the window holds less
+        most = 2 * self.grid.size**2  # of its variance the window holds less
         return self._fitting(target, epsilon, self.worth, most, lambda change: {**one, CHANGE: change})
 
     def _too_large(self, target: float, epsilon: float) -> str:
         """Tell the largest scale at which a plan fits."""
 
         def scaled(part: int) -> dict[Hashable, int]:
-            return {one: count * part // 1000 for one, count in self._plan}
+            return {one: count * part // 1000 for one, count in self.plan}
 
         part = self._fitting(target, epsilon, 900, 999, scaled)
         counts = [count for count in scaled(part).values() if isinstance(count, int)]
         fits = f"counts of {counts} fit ({part / 10:g} %)" if any(counts) else "no part of it does"
-        return f"plan={list(self._plan)!r} does not fit into epsilon={epsilon!r}, delta={self._delta!r}: {fits}"
+        return f"plan={list(self.plan)!r} does not fit into epsilon={epsilon!r}, delta={self._delta!r}: {fits}"
 
     def _fitting(self, target: float, epsilon: float, guess: int, most: int, bundle_of: Bundles) -> int:
         """The largest number whose bundle fits, to one in ROUNDS_PRECISION; at most ``most``.
@@ -280,26 +282,27 @@ class Prices:
         """
 
         def rough(rounds: int) -> float:
-            return self._grid.rough_delta(bundle_of(rounds), epsilon)
+            return self.grid.rough_delta(bundle_of(rounds), epsilon)
 
         rounds = largest(rough, target, guess=guess, most=most, to=ROUNDS_PRECISION)
         fewer = max(1, rounds // ROUNDS_PRECISION)
-        while rounds and self._grid.delta(bundle_of(rounds), epsilon) > target:
+        while rounds and self.grid.delta(bundle_of(rounds), epsilon) > target:
             rounds, fewer = max(0, rounds - fewer), 2 * fewer
         return rounds
 
     def _fitted(self, about: Estimate, leak: float, once: bool) -> tuple[Grid, float]:
         """A grid whose window holds the planned rounds, and the mass of a law's ends that it leaves out."""
         cut = leak / (ceil(1.02 * about.rounds) + 2)
-        low, high = MARGIN * about.ends[0] - 0.05, MARGIN * about.ends[1] + 0.05
-        size = 2**SMALLEST_SIZE
+        margin = NARROW if self._far else MARGIN
+        low, high, size = margin * about.ends[0] - 0.05, margin * about.ends[1] + 0.05, 2**SMALLEST_SIZE
+        finest = FINEST_SIZE + (self._far and about.rounds > MANY)
         widened = MAX_WIDENING_ONCE if once else MAX_WIDENING if about.rounds > FEW else MAX_WIDENING_FEW
-        while size < 2**FINEST_SIZE and about.widened((high - low) / size) > 1 + widened:
+        while size < 2**finest and about.widened((high - low) / size) > 1 + widened:
             size *= 2
         step = (high - low) / size
-        grid = Grid(step, floor(low / step), size, about.tilts)
-        for mechanism, _ in self._plan:
-            grid.add(mechanism, laws(mechanism, step, cut))
+        grid = Grid(step, floor(low / step), size, about.tilts, about.under)
+        for mechanism, _ in self.plan:
+            grid.add(mechanism, laws(mechanism, step, cut, self._far))
         grid.add(CHANGE, change(step))
         return grid, cut
 

@@ -8,7 +8,7 @@ Names and symbols
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import inf, log, sqrt
+from math import exp, inf, log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,9 @@ from scipy.special import ndtri
 
 from almoner import mechanisms
 from almoner.curves._grid.laws import Law as Points
-from almoner.curves._grid.laws import law
+from almoner.curves._grid.laws import law, tilted
 from almoner.curves._grid.spectra import Spectrum, power
+from almoner.curves._grid.tilted import Kind, composition, tilt_at, tilt_where
 from almoner.errors import Unsupported
 
 __all__ = ["Estimate", "first_estimate", "largest"]
@@ -29,6 +30,12 @@ Plan = Sequence[tuple[mechanisms.Mechanism, int]]
 _SIZES = 2**12, 2**14  # sizes of the grid, at first and for the result
 _TILTS = np.geomspace(0.02, 4000.0, 40)  # tilts of Chernoff's inequality that are tried
 _NEGLIGIBLE = 60.0  # minus the logarithm of the size of a Fourier coefficient that does not matter
+_PLACES = (2**12, 20), (2**16, 200)  # places of the lattices of the estimate under a tilt, and how near each comes
+_RARE, _NEVER, _PARTS = -3.0, -40.0, (0.9, 0.8, 0.65, 0.5)  # a kernel's mean at which these parts of a tilt are tried
+_BELOW = 30.0  # minus the logarithm of the slack that is enough below the window, under a tilt
+_LARGEST = 400.0  # largest product of a tilt and a loss
+_FAR = 3.0  # minus the logarithm of a part of delta that is far below it
+_TURNS = 4  # times that a tilt is made to suit its window
 _LEAST_DELTA = 1e-12  # smaller deltas are below double precision; this one is used instead, and gives more rounds
 
 
@@ -38,16 +45,16 @@ class Estimate:
 
     Attributes:
         rounds: at least 0.
-        deviation: the standard deviation of one planned round's loss.
         ends: losses between which so many rounds lie, and two more.
         tilts: the tilts that show it, and some around them.
+        under: the tilt of each direction under which the losses are counted; 0 is none.
     """
 
     rounds: int
-    deviation: float
     ends: tuple[float, float]
     tilts: tuple[float, ...]
     sides: tuple["_Side", "_Side"]
+    under: tuple[float, float] = (0.0, 0.0)
 
     def widened(self, step: float) -> float:
         """By which factor a grid of this step raises the variance of the loss."""
@@ -60,6 +67,8 @@ class _Side:
     def __init__(self, parts: Sequence[tuple[Points, int]]) -> None:
         self.parts = parts
         self.variance = sum(count * one.variance for one, count in parts)
+        if (t := parts[0][0].tilt if parts else 0.0) > 0:  # of a normal loss with this scale
+            self.variance = 2 * sum(count * one.scale for one, count in parts) / (t * (1 + t))
         self.up, self.down = (sum(count * _moments(one, sign) for one, count in parts) for sign in (1, -1))
 
     def ends(self, most: int, outside: float) -> tuple[float, float, set[float]]:
@@ -90,6 +99,10 @@ class _Side:
             return float((power(spectrum[:live], rounds) * factors[:live]).real.sum())
 
         return value
+
+    def under(self, tilt: float) -> "_Side":
+        """The same losses under a tilt."""
+        return _Side([(tilted(one, tilt), count) for one, count in self.parts])
 
     def without_ends(self, cut: float) -> "_Side":
         """Return the law without its largest losses, up to a mass of cut each, and with the least ones made larger."""
@@ -138,7 +151,51 @@ def first_estimate(plan: Plan, *, epsilon: float, delta: float, most: int, outsi
     fit = _fitting(sides, epsilon, delta, rounds, outside, _SIZES[1])
     cut = leak / (fit + 2)
     low, high, tilts = _ends((sides[0].without_ends(cut), sides[1].without_ends(cut)), fit + 2 + fit // 50, outside)
-    return Estimate(fit, deviation, (low, high), tuple(sorted(tilts | {1.2 * tilt for tilt in tilts})), sides)
+    return Estimate(fit, (low, high), tuple(sorted(tilts | {1.2 * tilt for tilt in tilts})), sides)
+
+
+def tilted_estimate(plan: Plan, *, epsilon: float, delta: float, most: int, outside: float, leak: float) -> Estimate:
+    """As ``first_estimate``, with losses that are counted under the tilt of Chernoff's bound in each direction."""
+    sides = _sides(plan, far=True)
+    mu = sqrt(2 * epsilon + float(ndtri(delta)) ** 2) + float(ndtri(delta))
+    guess = int(min((mu / sqrt(max(sides[0].variance, 1e-60))) ** 2, float(most)))
+
+    def kinds(side: _Side, rounds: int) -> list[Kind]:
+        return [Kind(rounds * count, one.losses, np.log(one.masses), 0.0) for one, count in side.parts]
+
+    def best(side: _Side, rounds: int, places: int) -> tuple[float, float]:
+        """About the logarithm of delta, and the tilt that shows it on so many places."""
+        each = kinds(side, rounds)
+        if rounds * sum(count * float(one.losses.max()) for one, count in side.parts) <= epsilon:
+            return -inf, tilt_at(each, epsilon)
+        made = composition(each, tilt_at(each, epsilon), epsilon, most=places)
+        found = [(made.log_delta(epsilon), made.tilt)]
+        for tilt in [part * made.tilt for part in _PARTS] if _NEVER < made.log_chance(epsilon) < _RARE else ():
+            found += [(composition(each, tilt, epsilon, most=places).log_delta(epsilon), tilt)]
+        return min(found)
+
+    fit = guess
+    for places, to in _PLACES:
+        fit = largest(
+            lambda rounds, places=places: exp(min(max(best(side, rounds, places)[0] for side in sides), 0.0)),
+            delta, guess=fit, most=most, to=to,
+        )  # fmt: skip
+    under = []
+    for side in sides:  # a direction that is far below delta needs no more than that
+        tilt, each = best(side, max(fit, 1), _PLACES[-1][0])[1], kinds(side, max(fit, 1))
+        enough = tilt_where(each, lambda t, scale, _: t * epsilon - scale + log(delta) - _FAR)
+        under.append(min(tilt, enough))
+    parts = [side.without_ends(leak / (fit + 2)) for side in sides]
+    for _ in range(_TURNS):
+        both = parts[0].under(under[0]), parts[1].under(under[1])
+        low, high, tilts = _ends(both, fit + 2 + fit // 50, outside)
+        low = min(low, -_BELOW / min(under))
+        under = [min(tilt, _LARGEST / max(high, -low)) for tilt in under]
+    both = parts[0].under(under[0]), parts[1].under(under[1])
+    tilts |= {1.2 * tilt for tilt in tilts}
+    return Estimate(
+        fit, sqrt(max(both[0].variance, 1e-60)), (low, high), tuple(sorted(tilts)), both, (under[0], under[1])
+    )
 
 
 def _fitting(sides: tuple[_Side, _Side], epsilon: float, delta: float, most: int, outside: float, size: int) -> int:
@@ -150,10 +207,10 @@ def _fitting(sides: tuple[_Side, _Side], epsilon: float, delta: float, most: int
     return min(most, round(fit * min(side.widened(step) for side in sides)))
 
 
-def _sides(plan: Plan) -> tuple[_Side, _Side]:
+def _sides(plan: Plan, *, far: bool = False) -> tuple[_Side, _Side]:
     parts: tuple[list[tuple[Points, int]], list[tuple[Points, int]]] = ([], [])
     for mechanism, count in plan:
-        both = law(mechanism, points=True)
+        both = law(mechanism, points=True, far=far)
         if both is None or not all(isinstance(one, Points) and np.isfinite(one.losses).all() for one in both):
             raise Unsupported(f"{mechanism!r}: its privacy loss counts as infinite")
         for side, one in zip(parts, both, strict=True):
