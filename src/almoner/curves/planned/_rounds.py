@@ -193,9 +193,7 @@ def tilted_estimate(plan: Plan, *, epsilon: float, delta: float, most: int, outs
         under = [min(tilt, _LARGEST / max(high, -low)) for tilt in under]
     both = parts[0].under(under[0]), parts[1].under(under[1])
     tilts |= {1.2 * tilt for tilt in tilts}
-    return Estimate(
-        fit, sqrt(max(both[0].variance, 1e-60)), (low, high), tuple(sorted(tilts)), both, (under[0], under[1])
-    )
+    return Estimate(fit, (low, high), tuple(sorted(tilts)), both, (under[0], under[1]))
 
 
 def _fitting(sides: tuple[_Side, _Side], epsilon: float, delta: float, most: int, outside: float, size: int) -> int:
