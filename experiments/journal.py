@@ -1,6 +1,8 @@
 """Finished runs in a file, one JSON line each, so that a program that was killed goes on where it was."""
 
 import json
+import platform
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,3 +24,11 @@ def record(path: Path, run: dict[str, Any]) -> None:
         path.write_text(whole, encoding="utf-8")
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(run) + "\n")
+
+
+def machine(device: str = "cpu") -> dict[str, str]:
+    """What numbers may depend on beside the settings: the device, and the versions that compute on it."""
+    import torch
+
+    name = "processor" if device == "cpu" else torch.cuda.get_device_name(device)
+    return {"device": name, "python": platform.python_version()} | {each: version(each) for each in ("numpy", "torch")}
