@@ -7,9 +7,10 @@
 Measures the accuracy on the test files of one model, trained with all people in every step (GD) or with a Poisson
 sample of them (DP-SGD), everybody charged the worst case. Both get the same promise (epsilon, 1e-5), the accounting that
 is best for them, the same clip, features and start, and the last iterate is the model: a linear model, or the paper's
-network on all images of MNIST. Both are tuned with the same number of trials, three plans times three or four learning
-rates, on a quarter of the training people. The chosen setting is then trained on all training people with five seeds
-(three of the network), and the test file is read once for each.
+network on all images of MNIST. Both are tuned with the same number of trials, three plans times three learning rates,
+judged on a quarter of the training people; the network's trials train on a third of the others, with the noise scaled
+to their number. The chosen setting is then trained on all training people with five seeds (three of the network), and
+the test file is read once for each.
 
 Each finished run is appended to experiments/results/descent.jsonl, and is not run again. A GPU is used where there is
 one. The noise is seeded, so these models are not private: experiments on public data. A seed repeats a run on the same
@@ -33,6 +34,7 @@ from mnist import compute, images, network, usual_device
 from scipy import stats
 from torch import nn
 
+from almoner import odometers
 from almoner.training import Poisson, Target, Trainer
 
 HERE = Path(__file__).parent
@@ -45,7 +47,7 @@ LINEAR, NETWORK = "MNIST, 10,000 images", "MNIST, the paper's network"
 TASKS = (("Adult", 1.2), (LINEAR, 1.2), (LINEAR, 3.0), ("Adult", 0.3), (NETWORK, 1.19), (NETWORK, 3.0))
 OWN_PLANS = {"GD": ((None, 100), (None, 200), (None, 400)), "SGD": ((0.02, 300), (0.02, 1000), (0.1, 300))}
 PLANS = dict.fromkeys(("Adult", LINEAR), OWN_PLANS) | {
-    NETWORK: {"GD": ((None, 230), (None, 460), (None, 875)), "SGD": ((0.0043, 3500), (0.0125, 2000), (0.05, 1000))}
+    NETWORK: {"GD": ((None, 115), (None, 230), (None, 460)), "SGD": ((0.0043, 3500), (0.0125, 1500), (0.025, 750))}
 }
 """Sample rates (None: everybody), and steps."""
 RATES = {
@@ -53,11 +55,13 @@ RATES = {
     ("Adult", "SGD"): (2.0, 4.5, 9.0),
     (LINEAR, "GD"): (0.5, 1.5, 4.5),
     (LINEAR, "SGD"): (0.3, 0.9, 2.7),
-    (NETWORK, "GD"): (1.0, 2.0, 4.0, 8.0),
-    (NETWORK, "SGD"): (0.25, 0.5, 1.0, 2.0),
+    (NETWORK, "GD"): (1.5, 3.0, 6.0),
+    (NETWORK, "SGD"): (0.25, 0.75, 2.25),
 }
 CLIP = {"Adult": 0.7, LINEAR: 1.0, NETWORK: 1.0}
 SEEDS = {"Adult": 5, LINEAR: 5, NETWORK: 3}
+TRIED_ON = {"Adult": 1.0, LINEAR: 1.0, NETWORK: 1 / 3}
+"""The share of the people that are not held out that a trial trains on, with the noise scaled to their number."""
 
 
 class Job(NamedTuple):
@@ -87,6 +91,7 @@ def loaded(task, folder, few, device):
     train = tuple(part[:1000] for part in train) if few else train
     order = torch.from_numpy(np.random.default_rng(7).permutation(len(train[0])))
     held, inside = order[: len(order) // 4], order[len(order) // 4 :]
+    inside = inside[: round(TRIED_ON[task] * len(inside))]
     parts = (train, test, *(tuple(part[rows] for part in train) for rows in (inside, held)))
     return tuple(tuple(part.to(device) for part in pair) for pair in parts)
 
@@ -94,15 +99,16 @@ def loaded(task, folder, few, device):
 @cache
 def least_noise(task, epsilon, rate, steps):
     """The least noise multiplier with which so many steps fit (epsilon, DELTA)."""
-    return _trainer(nn.Linear(2, 2), epsilon, rate, steps, None, CLIP[task], 1.0, 10, 0).noise_multiplier
+    budget = Target(epsilon, DELTA)
+    return _trainer(nn.Linear(2, 2), budget, rate, steps, None, CLIP[task], 1.0, 10, 0).noise_multiplier
 
 
-def _trainer(module, epsilon, rate, steps, noise_multiplier, clip, learning_rate, n, seed, device="cpu"):
+def _trainer(module, budget, rate, steps, noise_multiplier, clip, learning_rate, n, seed, device="cpu"):
     return Trainer(
         module,
         nn.CrossEntropyLoss(reduction="none"),
         torch.optim.SGD(module.parameters(), lr=learning_rate),
-        Target(epsilon, DELTA),
+        budget,
         max_grad_norm=clip,
         noise_multiplier=noise_multiplier,
         divisor=n,
@@ -127,7 +133,10 @@ def train(job, folder, few, device):
         nn.init.zeros_(module.weight)
         nn.init.zeros_(module.bias)
         module.to(device)
-    how = job.epsilon, job.sample_rate, job.steps, job.noise_multiplier, CLIP[job.task], job.learning_rate
+    noise, budget = job.noise_multiplier, Target(job.epsilon, DELTA)
+    if not job.seed and TRIED_ON[job.task] < 1:  # as noisy for the model as among all who are not held out
+        noise, budget = noise * TRIED_ON[job.task], odometers.Renyi(delta=DELTA)
+    how = budget, job.sample_rate, job.steps, noise, CLIP[job.task], job.learning_rate
     done = _trainer(module, *how, len(x), job.seed, device).fit(x, y)
     if done.step != job.steps and not done.reason.startswith("the parameters have exploded"):
         raise RuntimeError(f"only {done.step} of {job.steps} steps fit")
@@ -162,9 +171,13 @@ class Runs:
         wanted = job._asdict()
         return next(((line["found"], line["seconds"]) for line in self.lines if wanted.items() <= line.items()), None)
 
-    def add(self, job, found, seconds):
+    def device(self, job):
+        """The device that ran a job."""
+        return next(line["device"] for line in self.lines if job._asdict().items() <= line.items())
+
+    def add(self, job, found, seconds, device=None):
         """Keep what was found."""
-        self.lines.append(job._asdict() | {"found": found, "seconds": seconds} | machine(self.how[-1]))
+        self.lines.append(job._asdict() | {"found": found, "seconds": seconds} | machine(device or self.how[-1]))
         print(*job, found, seconds, flush=True)
         if self.journal is not None:
             record(self.journal, self.lines[-1])
@@ -188,7 +201,7 @@ def compare(tasks, runs, *, few):
     results = []
     for task, epsilon in tasks:
         people = len(loaded(task, runs.how[0], few, runs.how[-1])[0][0])
-        results.append({"task": task, "epsilon": epsilon, "people": people} | machine(runs.how[-1]))
+        results.append({"task": task, "epsilon": epsilon, "people": people})
         for way in ("GD", "SGD"):
             key = task, epsilon, way
             results[-1][way] = {
@@ -197,6 +210,7 @@ def compare(tasks, runs, *, few):
                 "validation": runs.known(best[key])[0],
                 "test": [runs.known(job)[0] for job in final[key]],
                 "seconds": round(sum(runs.known(job)[1] for job in (*jobs[key], *final[key])), 1),
+                "device": runs.device(final[key][0]),
             }
     return results
 
