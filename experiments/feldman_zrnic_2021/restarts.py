@@ -10,6 +10,7 @@ steps), and where ``FeldmanZrnic.for_plan`` puts Delta. Nothing is random, and n
 """
 
 import argparse
+import sys
 from math import sqrt
 from pathlib import Path
 
@@ -18,11 +19,8 @@ import numpy as np
 from almoner import mechanisms, odometers
 from almoner.report.figures import figure, styled
 
-HERE = Path(__file__).parent
-import sys  # noqa: E402
-
-sys.path.append(str(HERE.parent))
-import pages  # noqa: E402
+sys.path.append(str(Path(__file__).parents[1]))
+import pages
 
 DELTA, ALPHA, SIGMA, STEPS = 1e-5, 63.0, 170.0, 125
 LARGEST = ALPHA / (2 * SIGMA**2)
@@ -54,9 +52,8 @@ def chosen():
     plan, kind = mechanisms.Repeated(mechanisms.Gaussian(SIGMA), STEPS), odometers.FeldmanZrnic
     found = {"one round, the paper's": LARGEST * (1 + 1e-9)}
     for share in (1.0, 0.1):
-        made = kind.for_plan(plan, delta=DELTA, share=share)
-        order = float(made.state()["alpha"])
-        found[f"for_plan, share {share:g}"] = float(made.state()["step"]) * ALPHA / order  # at the order of the page
+        made = kind.for_plan(plan, delta=DELTA, share=share).state()["parameters"]
+        found[f"for_plan, share {share:g}"] = made["step"] * ALPHA / made["alpha"]  # at the order of this page
     return found | {"the whole plan": STEPS * LARGEST * (1 + 1e-9)}
 
 
