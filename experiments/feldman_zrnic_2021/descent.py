@@ -5,11 +5,11 @@
     python experiments/feldman_zrnic_2021/descent.py --quick    # one trial, two seeds, 1,000 people; nothing is written
 
 Measures the accuracy on the test files of one model, trained with all people in every step (GD) or with a Poisson
-sample of them (DP-SGD), everybody charged the worst case. Both get the same promise (epsilon, 1e-5), the accounting that
-is best for them, the same clip, features and start, and the last iterate is the model: a linear model, or the paper's
-network on all images of MNIST. Both are tuned with the same number of trials, three plans times three learning rates,
-judged on a quarter of the training people; the network's trials train on a third of the others, with the noise scaled
-to their number. The chosen setting is then trained on all training people with five seeds (three of the network), and
+sample of them (DP-SGD), everybody charged the worst case. Both get the same promise (epsilon, 1e-5), the accounting
+that is best for them, the same clip, features and start, and the last iterate is the model: a linear one, or the
+paper's network on all images of MNIST. Both are tuned with the same number of trials, three plans times three learning
+rates, judged on a quarter of the training people; the network's trials train on a third of the others, with the noise
+scaled to their number. The chosen setting is then trained on all training people with five seeds (three of the network), and
 the test file is read once for each.
 
 Each finished run is appended to experiments/results/descent.jsonl, and is not run again. A GPU is used where there is
@@ -78,7 +78,7 @@ class Job(NamedTuple):
 
 @cache
 def loaded(task, folder, few, device):
-    """((x, y) of the training people, (x, y) of the test file); then (x, y) of those not held out, and of those held."""
+    """(x, y) of the training people, of the test file, of those that trials train on, and of those held out."""
     if task == "Adult":
         files = (features(SCHEMAS["own"], folder / "adult" / name) for name in ("adult.data", "adult.test"))
         train, test = ((torch.from_numpy(np.asarray(x.todense() if hasattr(x, "todense") else x)).float(),

@@ -178,7 +178,10 @@ def picture(runs):
         for place, (step, found) in enumerate(ONE_RUN.get(epsilon, ())):
             panel.plot(step, found, "x", color=INK, label="the paper's run" if place == 0 else None)
         panel.axvline(row.steps, linewidth=0.8, color="gray")
-        panel.set(title=f"epsilon {epsilon:g}: {len(pairs)} seeds, and their means", xlabel=f"step (the line: k = {row.steps})")
+        panel.set(
+            title=f"epsilon {epsilon:g}: {len(pairs)} seeds, and their means",
+            xlabel=f"step (the line: k = {row.steps})",
+        )
         panel.legend(loc="lower right")
     panels[0][0].set_ylabel("accuracy on the test images, %")
     looked = sorted((one for one in runs if one.get("odometers")), key=lambda one: (-one["people"], one["seed"]))

@@ -5,8 +5,8 @@
 
 Algorithm 5 opens filters of size Delta one after the other, and says (number opened) times Delta. A large Delta is
 coarse: the filter that is open counts whole. A small one is loose: what a full filter has left over is lost at every
-restart. Shows the reading over Delta for people with different contributions to the run of MNIST at 0.3 (noise 170, order 63, 125
-steps), and where ``FeldmanZrnic.for_plan`` puts Delta. Nothing is random, and no data are read.
+restart. Shows the reading over Delta for people with different contributions to the run of MNIST at 0.3 (noise 170,
+order 63, 125 steps), and where ``FeldmanZrnic.for_plan`` puts Delta. Nothing is random, and no data are read.
 """
 
 import argparse
@@ -75,13 +75,15 @@ def table(result):
     """What each person paid, and what the odometer says at the chosen sizes."""
     names = list(result["chosen"])
     sizes = " | ".join(f"{name} ({size:.5f})" for name, size in result["chosen"].items())
-    lines = [f"| contribution to each round | paid, RDP | {sizes} | least, at Delta |", "|---" * (4 + len(names) - 1) + "|"]
+    lines = [
+        f"| contribution to each round | paid, RDP | {sizes} | least, at Delta |",
+        "|---" * (4 + len(names) - 1) + "|",
+    ]
     for name, one in result["people"].items():
         cells = [f"{found['rdp']:.4f} ({found['filters']})" for found in (one["at"][each] for each in names)]
         best = int(np.argmin(one["grid"]))
-        lines.append(
-            f"| {name} | {one['paid']:.4f} | {' | '.join(cells)} | {one['grid'][best]:.4f}, {result['sizes'][best]:.5f} |"
-        )
+        least = f"{one['grid'][best]:.4f}, {result['sizes'][best]:.5f}"
+        lines.append(f"| {name} | {one['paid']:.4f} | {' | '.join(cells)} | {least} |")
     return "\n".join(lines) + "\n"
 
 

@@ -34,7 +34,7 @@ def test_both_descents_were_tuned_with_the_same_effort_and_paired_seeds():
 
 
 def test_an_odometer_of_restarts_says_no_less_than_was_paid():
-    """At every size of the filters each person's reading is at least what that person paid, and some size is near it."""
+    """At every size of the filters each person's reading is at least what was paid, and at some size near it."""
     for one in recorded("odometer-sizes")["people"].values():
         readings = one["grid"] + [found["rdp"] for found in one["at"].values()]
         assert min(readings) >= one["paid"]
