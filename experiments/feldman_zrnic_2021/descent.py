@@ -9,8 +9,8 @@ sample of them (DP-SGD), everybody charged the worst case. Both get the same pro
 that is best for them, the same clip, features and start, and the last iterate is the model: a linear one, or the
 paper's network on all images of MNIST. Both are tuned with the same number of trials, three plans times three learning
 rates, judged on a quarter of the training people; the network's trials train on a third of the others, with the noise
-scaled to their number. The chosen setting is then trained on all training people with five seeds (three of the network), and
-the test file is read once for each.
+scaled to their number. The chosen setting is then trained on all training people with five seeds (three of the
+network), and the test file is read once for each.
 
 Each finished run is appended to experiments/results/descent.jsonl, and is not run again. A GPU is used where there is
 one. The noise is seeded, so these models are not private: experiments on public data. A seed repeats a run on the same
