@@ -2,7 +2,6 @@
 
     python experiments/feldman_zrnic_2021/mnist.py --epsilon 0.3 --seeds 3   # as printed: 17 minutes a seed on one core
     python experiments/feldman_zrnic_2021/mnist.py --epsilon 0.3 --seeds 3 --control   # planned for k_max steps
-    python experiments/feldman_zrnic_2021/mnist.py --epsilon 1.2 --seeds 3 --further 0.1   # beyond the printed k_max
     python experiments/feldman_zrnic_2021/mnist.py --tuned --epsilon 0.3     # our clip, rate and average of iterates
     python experiments/feldman_zrnic_2021/mnist.py --exact --epsilon 0.3 --steps 150   # exact Gaussian accounting
     python experiments/feldman_zrnic_2021/mnist.py --quick                   # few people, few steps; nothing is written
@@ -244,8 +243,6 @@ def settings(options):
             k_max = row.k_max if steps == row.steps else steps + 2
             how = {"clip": row.clip, "learning_rate": row.rate}
         kind = "exact" if options.exact else "tuned" if options.tuned else "printed"
-        if options.further:
-            kind, k_max = "further", round((1 + options.further) * k_max)
         noise = sigma and sigma * fewer  # the same noise for each person as in the full run; no guarantee
         how |= {"momentum": options.momentum, "decay": options.decay, "people": people}
         if options.control:
@@ -320,7 +317,6 @@ def main():
     parser.add_argument("--device", default=usual_device(), help="cpu or cuda; a GPU where there is one")
     parser.add_argument("--workers", type=int, default=1, help="so many runs side by side")
     parser.add_argument("--control", action="store_true", help="plain descent planned for k_max steps")
-    parser.add_argument("--further", type=float, default=0.0, help="go on beyond the printed k_max, as a share of it")
     parser.add_argument("--tuned", action="store_true", help="clip 1 and the rate and average of these options")
     parser.add_argument("--exact", action="store_true", help="the same; exact Gaussian accounting gives the noise")
     parser.add_argument("--rate", type=float, default=3.0)

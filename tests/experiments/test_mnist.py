@@ -62,7 +62,7 @@ def test_the_control_makes_the_same_promise(mnist):
     from almoner import filters, mechanisms
 
     options = {"quick": False, "steps": None, "tune": False, "people": 60_000, "exact": False, "tuned": False}
-    options |= {"further": 0.0, "momentum": 0.0, "decay": 0.0, "epsilon": [0.3, 0.5]}
+    options |= {"momentum": 0.0, "decay": 0.0, "epsilon": [0.3, 0.5]}
     for control in (False, True):
         for setting, mu in mnist.settings(argparse.Namespace(control=control, **options)):
             budget = filters.Gaussian(mu=mu)
