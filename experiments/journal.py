@@ -2,6 +2,7 @@
 
 import json
 import platform
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,10 @@ def record(path: Path, run: dict[str, Any]) -> None:
         file.write(json.dumps(run) + "\n")
 
 
-def machine() -> dict[str, str]:
-    """What a run with PyTorch was made on, to be recorded with it."""
-    import numpy
+def machine(device: str | None = None) -> dict[str, str]:
+    """What numbers may depend on beside the settings: the device, by default a GPU if there is one, and the versions."""
     import torch
 
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "processor"
-    return {
-        "device": device,
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "python": platform.python_version(),
-    }
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    name = "processor" if device == "cpu" else torch.cuda.get_device_name(device)
+    return {"device": name, "python": platform.python_version()} | {each: version(each) for each in ("numpy", "torch")}

@@ -1,7 +1,7 @@
 """Feldman & Zrnic (2021), section 6: k_max chosen in the run, by noisy counts of the people who have budget left.
 
     python experiments/feldman_zrnic_2021/stopping.py            # 5 seeds: 20 minutes on one core
-    python experiments/feldman_zrnic_2021/stopping.py --mnist    # one seed of the network on MNIST: half an hour
+    python experiments/feldman_zrnic_2021/stopping.py --mnist --seeds 1    # the network on MNIST: half an hour a seed
     python experiments/feldman_zrnic_2021/stopping.py --quick    # one seed, few people, nothing is written
 
 Measures what counting costs, what it finds, and the accuracy on the test file where it stops, beside the printed k_max
@@ -18,7 +18,9 @@ machine with the same versions; elsewhere roundings differ, and numbers do withi
 import argparse
 import json
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from math import sqrt
+from multiprocessing import get_context
 from pathlib import Path
 
 import mnist
@@ -37,6 +39,7 @@ from almoner.training.stopping import Dropouts, SquareRoot, StillActive, Tree
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
 import pages  # noqa: E402
+from journal import machine  # noqa: E402
 
 SHARES = (0.05, 0.1, 0.2, 0.3)
 LONGEST = 5
@@ -157,16 +160,17 @@ def _accuracy(x, y, parameters):
     return round(100 * float(np.mean((x @ parameters > 0).ravel() == y)), 3)
 
 
-def run_mnist(images, seed, *, factor=2, steps=None):
+def run_mnist(place, seed, device, few=None, *, factor=2, steps=None):
     """The network on MNIST as printed at 0.3, counted by the square root at 1 % of the budget; the same record."""
-    (x, y), test = images
+    parts = [tuple(part[:few].to(device) for part in mnist.images(name, place)) for name in ("train", "t10k")]
+    (x, y), test = parts
     row = mnist.PRINTED[0.3]
     steps, sigma = steps or row.steps, row.sigma * len(y) / mnist.ALL
     budget = filters.Gaussian(mu=sqrt(steps) / sigma * (1 + 1e-9))
     counts = factor * steps
     counter = SquareRoot(counts, 10 * SquareRoot(counts, 1.0).mechanism.sensitivity / budget.mu * (1 + 1e-9))
     torch.manual_seed(seed)
-    module, made, noted = mnist.network(), [], {}
+    module, made, noted = mnist.network(device), [], {}
     total = [torch.zeros_like(parameter) for parameter in module.parameters()]
 
     def count(people):
@@ -203,6 +207,7 @@ def run_mnist(images, seed, *, factor=2, steps=None):
         divisor=len(y),
         steps=steps,
         sampling=FullBatch(pace=0.0, extra_steps=counts - steps),
+        compute=mnist.compute(device),
         seed=seed,
     )
     done = trainer.fit(x, y, callbacks=[look], watch=count)
@@ -217,6 +222,7 @@ def run_mnist(images, seed, *, factor=2, steps=None):
         "price": repr(price),
         "price_of_budget": (price.sensitivity / price.sigma / budget.mu) ** 2,
         "stopped": done.step,
+        **machine(device),
         "noted": noted,
     }
 
@@ -266,13 +272,13 @@ PLAN += [("as printed", "square root", 0.3)]
 
 def made(given, folder, known):
     """The runs that the command line asks for and that are not known, one after the other."""
-    if (given.mnist or given.quick) and ("MNIST, as printed", "square root", 1) not in known:
-        few = 300 if given.quick else None
-        images = [
-            tuple(part[:few] for part in mnist.images(name, folder.parent / "mnist")) for name in ("train", "t10k")
-        ]
-        yield run_mnist(images, 1, steps=3 if given.quick else None)
+    place, few = folder.parent / "mnist", 300 if given.quick else None
+    if given.quick:
+        yield run_mnist(place, 1, "cpu", few, steps=3)
     if given.mnist:
+        seeds = [seed for seed in range(1, 1 + given.seeds) if ("MNIST, as printed", "square root", seed) not in known]
+        with ProcessPoolExecutor(given.workers, mp_context=get_context("spawn")) as pool:
+            yield from pool.map(run_mnist, *zip(*((place, seed, given.device) for seed in seeds), strict=True))
         return
     data = {}
     for name, schema in SCHEMAS.items():
@@ -289,7 +295,9 @@ def main():
     """Run what is not recorded, and save; print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one seed, few people, nothing is written")
-    parser.add_argument("--mnist", action="store_true", help="the network on MNIST, one seed, instead of Adult")
+    parser.add_argument("--mnist", action="store_true", help="the network on MNIST instead of Adult")
+    parser.add_argument("--device", default=mnist.usual_device(), help="for MNIST: cpu, or cuda where there is one")
+    parser.add_argument("--workers", type=int, default=1, help="for MNIST: so many runs side by side")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--data", type=Path, default=None, help="the folder of adult.data and adult.test")
     parser.add_argument("--out", type=Path, default=pages.DOCS)

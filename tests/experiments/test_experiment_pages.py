@@ -31,3 +31,11 @@ def test_both_descents_were_tuned_with_the_same_effort_and_paired_seeds():
         for way in ways:
             best = max(way["trials"], key=lambda trial: trial[-1])
             assert best == [way["sample_rate"], way["steps"], way["learning_rate"], way["validation"]]
+
+
+def test_an_odometer_of_restarts_says_no_less_than_was_paid():
+    """At every size of the filters each person's reading is at least what was paid, and at some size near it."""
+    for one in recorded("odometer-sizes")["people"].values():
+        readings = one["grid"] + [found["rdp"] for found in one["at"].values()]
+        assert min(readings) >= one["paid"]
+        assert min(readings) < 1.04 * one["paid"]

@@ -1,5 +1,6 @@
 """The MNIST experiment runs from end to end in its quick form, and its page says what was recorded."""
 
+import argparse
 import importlib.util
 import json
 import sys
@@ -41,7 +42,9 @@ def test_recorded_runs_are_complete(mnist):
     """Every recorded line has its row's printed noise, unless the noise is ours, and an accuracy after all steps."""
     for line in mnist.recorded(SCRIPT.parents[1] / "results" / "mnist.jsonl"):
         row = mnist.PRINTED[line["epsilon"]]
-        assert line["kind"] == "exact" or line["noise_multiplier"] == pytest.approx(row.sigma * line["people"] / 60_000)
+        longer = (line["k_max"] / row.steps) ** 0.5 if line["kind"] == "control" else 1.0
+        printed = pytest.approx(row.sigma * line["people"] / 60_000 * longer)
+        assert line["kind"] == "exact" or line["noise_multiplier"] == printed
         assert line["curve"][-1][:2] == [line["k_max"], line["accuracy"]]
         assert next(found for step, found, *_ in line["curve"] if step == line["steps"]) == line["at_steps"]
         if line["kind"] == "printed":
@@ -49,6 +52,26 @@ def test_recorded_runs_are_complete(mnist):
             assert settings == (row.clip, row.rate, row.steps, row.k_max)
             assert (line["average"], line["charged_again_after_a_kill"]) == (0.0, 0)
             assert all(sum(counts) == line["people"] for _, counts in line.get("odometers", ()))
+        if line["kind"] == "control":
+            settings = tuple(line[name] for name in ("clip", "learning_rate", "steps", "k_max"))
+            assert settings == (row.clip, row.rate, row.k_max, row.k_max)
+
+
+def test_the_control_makes_the_same_promise(mnist):
+    """Each step of the control has so much more noise that its k_max steps cost what k printed ones do."""
+    from almoner import filters, mechanisms
+
+    options = {"quick": False, "steps": None, "tune": False, "people": 60_000, "exact": False, "tuned": False}
+    options |= {"momentum": 0.0, "decay": 0.0, "epsilon": [0.3, 0.5]}
+    for control in (False, True):
+        for setting, mu in mnist.settings(argparse.Namespace(control=control, **options)):
+            budget = filters.Gaussian(mu=mu)
+            step = mechanisms.Gaussian(setting.noise_multiplier)
+            budget.charge(mechanisms.Repeated(step, setting.steps))
+            assert not budget.admits(step)
+            assert not filters.Gaussian(mu=mu).admits(
+                mechanisms.Repeated(mechanisms.Gaussian(setting.noise_multiplier * (1 - 1e-6)), setting.steps)
+            )
 
 
 def test_everybody_can_pay_for_every_step_until_k(mnist):

@@ -145,6 +145,7 @@ SHOWN = {
     "learning-rates.md": made_table("experiments/utility/learning_rates", "experiments/results/learning_rates.jsonl"),
     "mini-batches.md": made_table("experiments/streams/mini_batches", "experiments/results/mini_batches.jsonl"),
     "mnist.md": mnist,
+    "odometer-sizes.md": made_table("experiments/feldman_zrnic_2021/restarts", "docs/experiments/odometer-sizes.json"),
     "odometer.md": made_table("experiments/lecuyer_2021/odometer", "docs/experiments/odometer.json"),
     "policies.md": policies,
     "replay.md": replay,
