@@ -117,7 +117,7 @@ def whitehouse(patch):
         program("experiments/whitehouse_2023/odometers", patch),
         numbers("docs/experiments/whitehouse.json"),
     )
-    return [module.table(record), module.filter_table(record["filters"])]
+    return list(module.tables(record).values())
 
 
 def adaptive_steps(patch):
