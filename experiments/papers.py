@@ -5,8 +5,8 @@
     python experiments/papers.py --quick      # the figures that the pages quote; writes nothing
     python experiments/papers.py --run quick  # every program in its quick form; --run full: whole, where it left off
 
-A page says what a paper claims, the paper's number, ours, and a verdict; its figures are computed from what was recorded,
-so that they follow it. Tables are those of the experiments' own pages.
+A page says what a paper claims, the paper's number, ours, and a verdict; its figures are computed from what was
+recorded, so that they follow it. Tables are those of the experiments' own pages.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,36 +29,24 @@ from journal import recorded
 HERE = Path(__file__).parent
 DOCS = pages.DOCS.parent
 
-PROGRAMS: dict[str, str | None] = {
-    "whitehouse_2023/odometers.py": "--draw",
-    "feldman_zrnic_2021/daily.py": "--draw",
-    "feldman_zrnic_2021/adult.py": None,
-    "feldman_zrnic_2021/mnist.py": None,
-    "feldman_zrnic_2021/descent.py": None,
-    "feldman_zrnic_2021/stopping.py": None,
-    "feldman_zrnic_2021/tuning.py": None,
-    "koskela_2023/figures.py": "",
-    "koskela_2023/figure1.py": "--draw",
-    "koskela_2023/groups.py": None,
-    "koskela_2023/section6.py": "--page",
-    "koskela_2023/search.py": None,
-    "lecuyer_2021/odometer.py": None,
-    "lecuyer_2021/replay.py": None,
-    "lecuyer_2021/finetune.py": "--page",
-    "lecuyer_2021/policies.py": "--page",
-    "lecuyer_2021/tuning.py": "--page",
-}
-"""The papers' programs, and the option with which each makes its page from what is recorded; None: it has none, and the
-tests compare its page with the record."""
+PROGRAMS = sorted(
+    path.relative_to(HERE).as_posix()
+    for path in HERE.glob("*_20[0-9][0-9]/*.py")
+    if "\ndef main(" in path.read_text("utf-8") and not path.stem.endswith("_page")
+)
+"""The papers' programs, by their folders."""
+
+FAST = ("koskela_2023/figures.py",)
+"""Those that compute their page in seconds, from nothing that is recorded."""
 
 MORE = {
     "feldman_zrnic_2021/daily.py": [[], ["--retail"]],
     "feldman_zrnic_2021/mnist.py": [["--seeds", "10", "--epsilon", "0.3", "0.5"], ["--epsilon", "1.2", "3.0"]],
     "feldman_zrnic_2021/stopping.py": [[], ["--mnist"]],
+    "koskela_2023/mimic.py": [],
     "koskela_2023/section6.py": [[], ["--paper-size"]],
 }
-"""The calls of a whole run, where they are not one without options."""
-
+"""The calls of a whole run, where they are not one without options: mimic.py is for those who have the data."""
 
 
 # Figures that the pages quote
@@ -229,12 +218,13 @@ def filled(text: str, known: dict[str, str]) -> str:
     return re.sub(r"\{([^{}]+)\}", lambda found: known[found[1]], text)
 
 
-def table_of(place: str) -> str:
-    """The first table between marks of an experiment's page, named PAGE.md#MARK."""
+def table_of(place: str, only: str) -> str:
+    """The first table between marks of an experiment's page, named PAGE.md#MARK: the rows that match a pattern."""
     page, mark = place.split("#")
     text = (pages.DOCS / page).read_text(encoding="utf-8")
     within = text.split(f"<!-- {mark}: begin -->\n")[1].split(f"<!-- {mark}: end -->")[0]
-    return re.search(r"(^\|.*\n)+", within, re.M)[0]
+    first, second, *rest = re.search(r"(^\|.*\n)+", within, re.M)[0].splitlines(keepends=True)
+    return "".join([first, second, *(line for line in rest if re.search(only, line))])
 
 
 def paper_page(paper: dict[str, Any], claims: list[dict[str, Any]], known: dict[str, str]) -> str:
@@ -249,14 +239,19 @@ def paper_page(paper: dict[str, Any], claims: list[dict[str, Any]], known: dict[
     for number, claim in enumerate(claims, 1):
         if _has_section(claim):
             lines += _section(number, claim, known)
-    lines += [REPEATS, "", f"[Every statement of the papers, a line each](../experiments/index.md#{paper['anchor']}).", ""]
+    lines += [
+        REPEATS,
+        "",
+        f"[Every statement of the papers, a line each](../experiments/index.md#{paper['anchor']}).",
+        "",
+    ]
     return "\n".join(lines)
 
 
 REPEATS = (
     "**Seeds** repeat a run on the same machine with the same versions of the libraries only; another machine rounds "
-    "differently,\nand its numbers differ from the recorded ones within the spread of the seeds. `make papers` makes this page "
-    "from the record."
+    "differently,\nand its numbers differ from the recorded ones within the spread of the seeds. `make papers` makes "
+    "this page from the record."
 )
 
 
@@ -265,17 +260,19 @@ def _has_section(claim: dict[str, Any]) -> bool:
 
 
 def _anchor(number: int, name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", f"{number} {name}".lower()).strip("-")
+    """The anchor of a section's heading, as the site makes it."""
+    plain = unicodedata.normalize("NFKD", f"{number} {name}").encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip())
 
 
 def _section(number: int, claim: dict[str, Any], known: dict[str, str]) -> Iterator[str]:
-    yield from (f"## {number}. {claim['name']}", "")
+    yield from (f"## {number} {claim['name']}", "")
     if "picture" in claim:
         yield from (f"![{claim['alt']}](../experiments/{claim['picture']})", "")
     if "more" in claim:
         yield from (filled(claim["more"].strip(), known), "")
     if "table" in claim:
-        yield from (table_of(claim["table"]), "")
+        yield from (table_of(claim["table"], claim.get("only", "")).rstrip(), "")
     if "command" in claim:
         yield from ("```", claim["command"].strip(), "```", "")
 
@@ -308,14 +305,16 @@ def made() -> dict[Path, str]:
 
 
 def calls(how: str) -> Iterator[list[str]]:
-    """The commands of all programs of the papers: "quick", "full" or "pages"."""
-    for name, option in PROGRAMS.items():
+    """The commands of all programs of the papers: "quick", "full" or "pages"; a page that has no option is kept."""
+    for name in PROGRAMS:
+        text = (HERE / name).read_text(encoding="utf-8")
+        options = [each for each in ("--page", "--draw") if f'"{each}"' in text]
         if how == "quick":
             yield [name, "--quick"]
         elif how == "full":
             yield from ([name, *more] for more in MORE.get(name, [[]]))
-        elif option is not None:
-            yield [name, *([option] if option else [])]
+        elif options or name in FAST:
+            yield [name, *options[:1]]
     if how != "quick":
         yield ["feldman_zrnic_2021/mnist_page.py"]
     if how == "pages" and (pages.RESULTS / "koskela-paper.jsonl").is_file():

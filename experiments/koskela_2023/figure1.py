@@ -6,8 +6,8 @@
 A network 784-64-10 in plain PyTorch; 50 epochs, Poisson sampling with 300 images a batch in the mean (q = 0.005), noise
 multiplier 2, C = 5, delta = 1e-6. Sampled gradients are clipped to C. At *every* step the gradient norms of 1000 random
 people are computed, sampled or not, and each of these people is charged for that norm, at most C. Then the script
-computes each one's epsilon by Rényi DP, by privacy loss distributions, by the dominating Gaussian, and by the paper's own
-accountant, which converts the Rényi DP of that Gaussian; and one person's curve of delta beside that of the Gaussian.
+computes each one's epsilon by Rényi DP, by privacy loss distributions, by the dominating Gaussian, and by the paper's
+own accountant, which converts the Rényi DP of that Gaussian; and one person's delta beside that of the Gaussian.
 
 For comparison the same people are also charged for 1.2 times the norm that they had at the start of each epoch, which
 is what a program can do that does not compute all norms at every step.
@@ -162,7 +162,7 @@ def one_person(row: np.ndarray, noise: np.ndarray) -> dict[str, object]:
 
 
 def of_the_paper(by_gaussian: Any) -> list[float]:
-    """Epsilons by the paper's accountant, from those by the Gaussian that dominates, (5.1): from its Rényi DP, (5.3)."""
+    """Epsilons by the paper's accountant, from those by the Gaussian that dominates, (5.1): by its Rényi DP, (5.3)."""
     slack = DELTA / 10  # that of side_by_side; the paper has none
     rest = (DELTA - slack) / (1 - slack) * (1 - 1e-12)
     mu = np.array([gaussian.mu(epsilon=float(epsilon), delta=rest) for epsilon in by_gaussian])

@@ -5,8 +5,8 @@
     python experiments/whitehouse_2023/odometers.py --draw     # tables and pictures again, from the recorded numbers
 
 Rounds of 0.1-DP, as on the poster of Whitehouse et al., and Gaussian rounds with noise 10, which cost as much in zCDP.
-How many rounds does each filter admit, by Rogers et al. (2016), Feldman & Zrnic, Lécuyer, Koskela et al., Whitehouse et
-al. and Almoner's own? What does each odometer say after each of 100 rounds? The floor is the optimum for rounds fixed in
+How many rounds does each filter admit: of Rogers et al. (2016), Feldman & Zrnic, Lécuyer, Koskela et al., Whitehouse
+et al. and Almoner? What does each odometer say after each of 100 rounds? The floor is the optimum for rounds fixed in
 advance. The poster's odometers are shown as printed and with the drift that it omits. Writes whitehouse.json, two
 pictures (.svg, .png) and the tables of whitehouse.md in docs/experiments; takes a minute.
 """
@@ -70,8 +70,8 @@ STYLES = {
 def as_gaussian(step: mechanisms.Mechanism) -> mechanisms.Gaussian:
     """The quietest Gaussian round that dominates a round: itself, or that of a pure round.
 
-    The trade-off function of epsilon-DP has two straight pieces from (0, 1) and (1, 0), which meet on the diagonal. That
-    of mu-GDP is convex and has the same ends, so it is below where it is not above the corner: from this mu on.
+    The trade-off function of epsilon-DP has two straight pieces from (0, 1) and (1, 0), which meet on the diagonal.
+    That of mu-GDP is convex and has the same ends, so it is below where it is not above the corner: from this mu on.
     """
     if isinstance(step, mechanisms.Gaussian):
         return step

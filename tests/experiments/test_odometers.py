@@ -82,7 +82,7 @@ def test_only_what_is_not_valid_is_below_the_optimum():
 
 
 def test_the_gaussian_that_dominates_a_pure_round():
-    """Its trade-off function is nowhere above that of the round, meets it on the diagonal, and less mu is too little."""
+    """Its trade-off function is nowhere above that of the round, meets it in the middle, and less mu is too little."""
     mu = 1 / program("whitehouse_2023/odometers.py").as_gaussian(mechanisms.Pure(0.1)).sigma
     alpha = np.linspace(1e-9, 1 - 1e-9, 100_001)
     pure = np.maximum(1 - np.exp(0.1) * alpha, np.exp(-0.1) * (1 - alpha))
