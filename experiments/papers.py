@@ -261,12 +261,12 @@ def _has_section(claim: dict[str, Any]) -> bool:
 
 def _anchor(number: int, name: str) -> str:
     """The anchor of a section's heading, as the site makes it."""
-    plain = unicodedata.normalize("NFKD", f"{number} {name}").encode("ascii", "ignore").decode().lower()
+    plain = unicodedata.normalize("NFKD", f"claim {number} {name}").encode("ascii", "ignore").decode().lower()
     return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip())
 
 
 def _section(number: int, claim: dict[str, Any], known: dict[str, str]) -> Iterator[str]:
-    yield from (f"## {number} {claim['name']}", "")
+    yield from (f"## Claim {number}: {claim['name']}", "")
     if "picture" in claim:
         yield from (f"![{claim['alt']}](../experiments/{claim['picture']})", "")
     if "more" in claim:
