@@ -12,7 +12,7 @@ endif
 # One thread for each of two processes: threads that wait for each other make this many times slower on two busy cores.
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --durations=25 --durations-min=5
 
-.PHONY: test rest check demo lint types docs site screenshots bench bench-quick package audit oldest newest clean
+.PHONY: test rest check demo lint types docs site papers papers-full screenshots bench bench-quick package audit oldest newest clean
 
 # the quick suite, in four minutes: every room, without servers, kills and browsers, and without what needs minutes
 # (the service's fuzzing is slow; to collect it takes seconds too)
@@ -42,6 +42,14 @@ docs: $(READY)
 
 site: docs
 	$(BIN)/mkdocs build --strict
+
+# every program of the four papers in its quick form, then their pages from what is recorded; minutes
+papers: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python experiments/papers.py --run quick --pages
+
+# every program whole: what is recorded is not run again, so a run that was stopped goes on; days of one core
+papers-full: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python experiments/papers.py --run full --pages
 
 screenshots: site demo
 	$(BIN)/python tools/screenshots.py

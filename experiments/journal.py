@@ -27,7 +27,7 @@ def record(path: Path, run: dict[str, Any]) -> None:
 
 
 def machine(device: str | None = None) -> dict[str, str]:
-    """What numbers may depend on beside the settings: the device, by default a GPU if there is one, and the versions."""
+    """What numbers may depend on beside the settings: device (a GPU, if there is one) and versions."""
     import torch
 
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")

@@ -233,10 +233,14 @@ def main() -> None:
     """Run, print, and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="2 seeds, the first printed row and our first row")
+    parser.add_argument("--page", action="store_true", help="make the table from the record alone")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--data", type=Path, default=None, help="the folder of adult.data and adult.test")
     parser.add_argument("--out", type=Path, default=None, help="the folder of adult.json and adult.md")
     given = parser.parse_args()
+    if given.page:
+        pages.insert(pages.DOCS / "adult.md", table([*_recorded(pages.DOCS / "adult.json").values()]))
+        return
     folder = data_folder(given.data)
     data = {
         name: (features(schema, folder / "adult.data"), features(schema, folder / "adult.test"))

@@ -1,12 +1,13 @@
 """Koskela, Tobaben & Honkela (2023), figure 1: each person's epsilon in DP-SGD on MNIST, Rényi against privacy losses.
 
     ALMONER_DATA=... python experiments/koskela_2023/figure1.py [--quick]
+    python experiments/koskela_2023/figure1.py --draw    # table and picture again, from the recorded numbers
 
 A network 784-64-10 in plain PyTorch; 50 epochs, Poisson sampling with 300 images a batch in the mean (q = 0.005), noise
 multiplier 2, C = 5, delta = 1e-6. Sampled gradients are clipped to C. At *every* step the gradient norms of 1000 random
 people are computed, sampled or not, and each of these people is charged for that norm, at most C. Then the script
-computes each one's epsilon by Rényi DP, by privacy loss distributions, and by the dominating Gaussian; and one person's
-curve of delta beside that of the Gaussian.
+computes each one's epsilon by Rényi DP, by privacy loss distributions, by the dominating Gaussian, and by the paper's
+own accountant, which converts the Rényi DP of that Gaussian; and one person's delta beside that of the Gaussian.
 
 For comparison the same people are also charged for 1.2 times the norm that they had at the start of each epoch, which
 is what a program can do that does not compute all norms at every step.
@@ -18,6 +19,7 @@ only prints.
 """
 
 import argparse
+import json
 import sys
 import time
 from dataclasses import dataclass
@@ -28,7 +30,7 @@ import numpy as np
 import torch
 
 from almoner import individual, mechanisms
-from almoner.curves import gaussian
+from almoner.curves import gaussian, zcdp
 from almoner.report import figures
 from almoner.report.losses import side_by_side
 
@@ -41,6 +43,7 @@ NOISE, CLIP, RATE, DELTA, SLACK = 2.0, 5.0, 0.005, 1e-6, 1e-7
 HIDDEN, FACTOR, RATE_OF_LEARNING, LEAST = 64, 1.2, 0.1, 1e-4  # norms below LEAST times C count as that
 LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 FITTED = (0.01, 0.3)  # epsilons to which the paper's mu is fitted
+OF_THE_PAPER = "as in the paper, (5.1) and (5.3)"
 
 
 @dataclass
@@ -158,6 +161,26 @@ def one_person(row: np.ndarray, noise: np.ndarray) -> dict[str, object]:
     }
 
 
+def of_the_paper(by_gaussian: Any) -> list[float]:
+    """Epsilons by the paper's accountant, from those by the Gaussian that dominates, (5.1): by its Rényi DP, (5.3)."""
+    slack = DELTA / 10  # that of side_by_side; the paper has none
+    rest = (DELTA - slack) / (1 - slack) * (1 - 1e-12)
+    mu = np.array([gaussian.mu(epsilon=float(epsilon), delta=rest) for epsilon in by_gaussian])
+    return np.round(zcdp.epsilon(mu**2 / 2, delta=rest), 5).tolist()
+
+
+def with_the_paper(data: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of the figure, and beside them those of the paper's accountant."""
+    people = data["people"] | {OF_THE_PAPER: of_the_paper(data["people"]["Gaussian"])}
+    found = quantiles(np.array(people[OF_THE_PAPER]))
+    at_clip = of_the_paper([data["at the clip"]["Gaussian"]])[0]
+    return data | {
+        "people": people,
+        "quantiles": data["quantiles"] | {OF_THE_PAPER: found},
+        "at the clip": data["at the clip"] | {OF_THE_PAPER: at_clip},
+    }
+
+
 def figure(run: Run, *, seed: int = 0) -> dict[str, Any]:
     """Train, count, and compute all numbers of the figure."""
     start = time.perf_counter()
@@ -171,7 +194,7 @@ def figure(run: Run, *, seed: int = 0) -> dict[str, Any]:
     exact, steps = epsilons["privacy loss distributions"], run.epochs * run.steps
     at_clip = side_by_side(np.array([[steps]]), [NOISE], sample_rate=RATE, delta=DELTA, dominating=True)
     middle = int(np.argsort(exact)[run.shown // 2])
-    return {
+    found_numbers = {
         "steps": steps,
         "test accuracy": found.network.accuracy(*images("t10k")),
         "seconds of training": round(seconds, 1),
@@ -183,6 +206,7 @@ def figure(run: Run, *, seed: int = 0) -> dict[str, Any]:
         "labels": found.labels.tolist(),
         "one person": one_person(counts[middle], noise),
     }
+    return with_the_paper(found_numbers)
 
 
 def quantiles(values: np.ndarray) -> list[float]:
@@ -210,7 +234,7 @@ def draw(data: dict[str, Any]) -> Any:
     """Histograms of the accountings on the left, and one person's curves on the right."""
     picture = figures.figure(12, 4.5)
     left, right = picture.subplots(1, 2)
-    names = ("Rényi", "privacy loss distributions", "Gaussian")
+    names = ("Rényi", "privacy loss distributions", "Gaussian", OF_THE_PAPER)
     edges = np.geomspace(
         min(data["people"]["privacy loss distributions"]) * 0.99, max(data["at the clip"].values()), 61
     )
@@ -233,9 +257,13 @@ def main() -> None:
     """Compute, write and plot."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    data = figure(QUICK if quick else Run())
-    if not quick:
+    parser.add_argument("--draw", action="store_true", help="table and picture from the recorded numbers")
+    given = parser.parse_args()
+    if given.draw:
+        data = with_the_paper(json.loads((pages.DOCS / "koskela.json").read_text(encoding="utf-8")))
+    else:
+        data = figure(QUICK if given.quick else Run())
+    if not given.quick:
         pages.save("koskela", data, table(data), draw(data))
     print(table(data))
     shown = {name: data["one person"][name] for name in ("mu", "mu fitted on [0.01, 0.3]")}

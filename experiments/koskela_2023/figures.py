@@ -170,8 +170,9 @@ def main() -> None:
         return
     figures = {"figure 3": figure_3(), "figure 4": figure_4(), "figure 5": figure_5()}
     print(table(figures))
-    pages.save("koskela-figures", figures, table(figures), draw(figures), out)
-    pages.insert(out / "koskela-figures.md", rounds_table(printed_rounds()), "rounds")
+    rounds = printed_rounds()
+    pages.save("koskela-figures", figures | {"rounds": rounds}, table(figures), draw(figures), out)
+    pages.insert(out / "koskela-figures.md", rounds_table(rounds), "rounds")
 
 
 if __name__ == "__main__":

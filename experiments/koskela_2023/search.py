@@ -101,6 +101,7 @@ def main() -> None:
     """Run what is missing, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few people, 3 trials, 2 seeds; nothing is written")
+    parser.add_argument("--page", action="store_true", help="make the table from the recorded runs alone")
     parser.add_argument("--data", type=Path, default=None, help="the folder of the data sets")
     parser.add_argument("--out", type=Path, default=pages.DOCS, help="a folder for koskela-search.jsonl and the page")
     given = parser.parse_args()
@@ -111,8 +112,9 @@ def main() -> None:
         print(best)
         return
     journal = Journal(pages.results(given.out) / "koskela-search.jsonl")
-    task = phenotypes.diabetes130(given.data, train=phenotypes.TRAIN)
-    experiment(task, journal, trials=TRIALS, seeds=5, epochs=50)
+    if not given.page:
+        task = phenotypes.diabetes130(given.data, train=phenotypes.TRAIN)
+        experiment(task, journal, trials=TRIALS, seeds=5, epochs=50)
     text = table(journal.lines, Journal(pages.RESULTS / "koskela-groups.jsonl").lines)
     print(text)
     pages.insert(given.out / "koskela-groups.md", text, "search")

@@ -67,6 +67,8 @@ def group_table(lines: Sequence[Line], attribute: str) -> str:
             return [by_group(run, attribute, audience, column, moment)[group] for run in of]
 
         def changes(audience: str, of: list[Line], values: Callable[..., list[float]] = values) -> str:
+            if not of:
+                return "not run"
             ends, starts = values(audience, "loss", ENDS, of), values(audience, "loss", STARTS, of)
             return cell(np.subtract(ends, starts).tolist())
 
@@ -122,16 +124,24 @@ def setting_table(lines: Sequence[Line], settings: Sequence[tuple[float, float]]
     return "\n".join(out) + "\n"
 
 
-def trial_table(lines: Sequence[Line], budgets: Sequence[float], most: int = 3) -> str:
-    """The best settings that were tried for each budget, one run each, with their AUC-ROC on held-out people."""
+def trial_table(lines: Sequence[Line], budgets: Sequence[float], *, least: int, most: int = 3) -> str:
+    """The best settings that were tried for each budget, by so many seeds at least, with their AUC-ROC."""
     out = ["| epsilon | " + " | ".join(f"{place}: clip, rate, AUC-ROC" for place in range(1, most + 1)) + " |"]
     out.append("|---" * (most + 1) + "|")
     for epsilon in budgets:
-        trials = [line for line in lines if (line["kind"], line["epsilon"]) == ("tuning", epsilon)]
-        best = sorted(trials, key=lambda line: -line["auc"])[:most]
-        cells = [f"{line['clip']:g}, {line['rate']:g}, {100 * line['auc']:.3f} %" for line in best]
-        if cells:
-            out.append(f"| {epsilon:g} | {' | '.join(cells)} |")
+        trials: dict[tuple[float, float], list[float]] = {}
+        for line in lines:
+            if (line["kind"], line["epsilon"]) == ("tuning", epsilon):
+                trials.setdefault((line["clip"], line["rate"]), []).append(100 * line["auc"])
+        seeds = max(map(len, trials.values()), default=0)
+        judged = {pair: scores for pair, scores in trials.items() if len(scores) == seeds}
+        best = sorted(judged.items(), key=lambda found: -float(np.mean(found[1])))[:most]
+        cells = [
+            f"{clip:g}, {rate:g}, {cell(scores, '{:.2f}') if seeds > 1 else f'{scores[0]:.3f}'} %"
+            for (clip, rate), scores in best
+        ]
+        if cells and seeds >= least:
+            out.append(f"| {epsilon:g} | {' | '.join(cells + [''] * (most - len(cells)))} |")
     return "\n".join(out) + "\n"
 
 
@@ -140,7 +150,8 @@ def tables(lines: Sequence[Line]) -> dict[str, str]:
     attributes = {row["attribute"]: None for row in chosen(lines)[0]["groups"]}
     found = {attribute: group_table(lines, attribute) for attribute in attributes}
     found["budgets"] = setting_table(lines, [(epsilon, 1.0) for epsilon in (0.5, MAIN, 10.0)])
-    found["trials"] = trial_table(lines, (0.5, 10.0))
+    by_several = any(line["kind"] == "tuning" and line["seed"] > 100 for line in lines)
+    found["trials"] = trial_table(lines, (0.5, MAIN, 10.0) if by_several else (0.5, 10.0), least=1 + by_several)
     multiples = sorted({line["multiple"] for line in lines if line["epsilon"] == MAIN and "multiple" in line})
     return found | {"clips": setting_table(lines, [(MAIN, multiple) for multiple in multiples])}
 
@@ -247,6 +258,8 @@ def pictures(lines: Sequence[Line]) -> dict[str, Any]:
 
 def write(lines: Sequence[Line], out: Path | None, name: str) -> None:
     """Print the tables; with a folder, put them between their marks on the page, and save the pictures."""
+    if not chosen(lines):
+        return
     found = tables(lines)
     print("\n".join(found.values()))
     if out is None:

@@ -11,6 +11,7 @@ a plan. Writes odometer.json, odometer.svg, odometer.png and the table of odomet
 """
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -122,8 +123,12 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=pages.DOCS)
     parser.add_argument("--quick", action="store_true", help="the first four epochs; writes nothing")
+    parser.add_argument("--page", action="store_true", help="make tables and figure from the record alone")
     options = parser.parse_args(arguments)
-    results = {name: curves(noises[:4] if options.quick else noises) for name, noises in runs().items()}
+    if options.page:
+        results = json.loads((options.out / "odometer.json").read_text(encoding="utf-8"))
+    else:
+        results = {name: curves(noises[:4] if options.quick else noises) for name, noises in runs().items()}
     print(table(results))
     if options.quick:
         return results

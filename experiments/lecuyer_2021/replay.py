@@ -13,6 +13,7 @@ tables of replay.md in docs/experiments.
 
 import argparse
 import csv
+import json
 import sys
 from dataclasses import dataclass, field
 from functools import cache
@@ -238,8 +239,12 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--out", type=Path, default=pages.DOCS)
     parser.add_argument("--counts", action="store_true", help="charge the noisy counts, too; writes nothing")
     parser.add_argument("--quick", action="store_true", help="one run of each kind; writes nothing")
+    parser.add_argument("--page", action="store_true", help="make tables and figure from the record alone")
     options = parser.parse_args(arguments)
-    results = replay(data_sets.folder("lecuyer_runs", options.data), counts=options.counts, quick=options.quick)
+    if options.page:
+        results = json.loads((options.out / "replay.json").read_text(encoding="utf-8"))
+    else:
+        results = replay(data_sets.folder("lecuyer_runs", options.data), counts=options.counts, quick=options.quick)
     found = tables(results)
     print("\n".join(found.values()))
     if not options.quick and not options.counts:

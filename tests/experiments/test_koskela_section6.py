@@ -200,6 +200,52 @@ def test_who_gains_and_who_loses_is_as_in_the_paper():
             assert mean + half < 0 if group == "no condition" else mean - half > 0
 
 
+def test_the_page_shows_the_runs_of_the_papers_size():
+    """Its tables are those of the saved runs: 29,252 people, groups of 1,000, a choice by five seeds; and it holds."""
+    text = (RESULTS / "koskela-paper.jsonl").read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in text.splitlines()]
+    found, page = section6_page.tables(lines), (DOCS / "koskela-groups.md").read_text(encoding="utf-8")
+    for mark in ("condition", "trials", "budgets"):
+        assert f"<!-- koskela-paper: {mark}: begin -->\n{found[mark]}" in page
+    runs = section6_page.chosen(lines)
+    assert [run["seed"] for run in runs] == list(range(5))
+    assert {run["active"][0] for run in runs} == {section6.PAPER.train}
+    people = section6_page.by_group(runs[0], "condition", "train", "people", section6_page.ENDS)
+    assert [people[group] for group in section6_page.ORDER[:-1]] == [1000] * 5
+    trials = [line for line in lines if (line["kind"], line["epsilon"]) == ("tuning", 2.75)]
+    judged = {}
+    for line in trials:
+        judged.setdefault((line["clip"], line["rate"]), []).append(line["auc"])
+    best = max((pair for pair in judged if len(judged[pair]) == 5), key=lambda pair: sum(judged[pair]))
+    assert (runs[0]["clip"], runs[0]["rate"]) == best
+    assert len([pair for pair in judged if len(judged[pair]) == 5]) >= section6.TRIED_AGAIN
+    for group in section6_page.ORDER:
+        at = [
+            [
+                section6_page.by_group(run, "condition", "test", "loss", moment)[group]
+                for moment in (section6_page.STARTS, section6_page.ENDS)
+            ]
+            for run in runs
+        ]
+        mean, half = section6_page.interval(np.diff(at, axis=1)[:, 0])
+        assert mean + half < 0 if group == "no condition" else mean - half > 0
+
+
+def test_settings_are_chosen_by_the_mean_of_their_seeds(monkeypatch):
+    """The best four of the first seed are judged by all; the best of one seed is not taken for the best."""
+    scores = {(0.1, 0.02): (9, 0, 0), (0.2, 0.02): (8, 7, 7), (0.1, 0.04): (7, 8, 6), (0.2, 0.04): (6, 6, 6)}
+
+    def trained(task, run, *, curves):
+        return {"auc": scores.get((run.clip, run.rate), (1, 99, 99))[run.seed - 100]}
+
+    monkeypatch.setattr(section6, "trained", trained)
+    journal = section6.Journal(None)
+    found = section6.tuned(journal, None, 1.0, 50, (0.1, 0.2), 3)
+    assert found[0] == (0.2, 0.02)
+    assert len(journal.lines) == 6 + 4 * 2
+    assert section6.tuned(section6.Journal(None), None, 1.0, 50, (0.1, 0.2), 1)[0] == (0.1, 0.02)
+
+
 # Bayesian search
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import special
 
+from almoner import mechanisms
 from data_folders import DATA, needs
 
 ROOT = Path(__file__).parents[2]
@@ -52,14 +54,45 @@ def test_the_saved_numbers_are_computed():
     assert koskela.table(before) in page("koskela-figures")
     assert koskela.rounds_table(koskela.printed_rounds()) in page("koskela-figures")
     whitehouse, before = program("whitehouse_2023/odometers.py"), saved("whitehouse")
-    assert whitehouse.table(before) in page("whitehouse")
-    assert whitehouse.filter_table(before["filters"]) in page("whitehouse")
-    assert whitehouse.parts(before) in page("whitehouse")
-    assert whitehouse.stops() == before["filters"]
-    now = whitehouse.comparison().as_dict()
-    for new, old in zip(now["bounds"], before["bounds"], strict=True):
-        assert (new["name"], new["promise"]) == (old["name"], old["promise"])
-        np.testing.assert_allclose(new["epsilons"], old["epsilons"], rtol=1e-9)
+    for table in whitehouse.tables(before).values():
+        assert table in page("whitehouse")
+    for task, step in whitehouse.TASKS.items():
+        now = whitehouse.stops(step, whitehouse.BUDGETS)
+        places = [before[task]["budgets"].index(epsilon) for epsilon in whitehouse.BUDGETS]
+        assert now == {name: [counts[k] for k in places] for name, counts in before[task]["filters"].items()}
+        for new, old in zip(whitehouse.running(step, 30), before[task]["bounds"], strict=True):
+            assert (new["name"], new["promise"]) == (old["name"], old["promise"])
+            np.testing.assert_allclose(new["epsilons"], old["epsilons"][:30], rtol=1e-6)  # some are searched
+
+
+def test_only_what_is_not_valid_is_below_the_optimum():
+    """No odometer that holds at any time, and no filter, is better than rounds fixed in advance can be."""
+    for task in saved("whitehouse").values():
+        bounds = {bound["name"]: bound for bound in task["bounds"]}
+        optimum = np.array(bounds["optimum, rounds fixed in advance"]["epsilons"])
+        for bound in bounds.values():
+            if bound["promise"] in ("pathwise", "ex-post"):
+                assert np.all(np.array(bound["epsilons"]) >= optimum * (1 - 1e-9)), bound["name"]
+        most = np.array(task["filters"]["optimum, rounds fixed in advance"])
+        for name, counts in task["filters"].items():
+            assert np.all(np.array(counts) <= most), name
+    printed = {bound["name"]: bound["epsilons"][-1] for bound in saved("whitehouse")["pure"]["bounds"]}
+    assert printed["stitched, as printed"] == pytest.approx(6.082, abs=5e-4)
+    assert printed["stitched, with drift"] == pytest.approx(6.582, abs=5e-4)
+
+
+def test_the_gaussian_that_dominates_a_pure_round():
+    """Its trade-off function is nowhere above that of the round, meets it in the middle, and less mu is too little."""
+    mu = 1 / program("whitehouse_2023/odometers.py").as_gaussian(mechanisms.Pure(0.1)).sigma
+    alpha = np.linspace(1e-9, 1 - 1e-9, 100_001)
+    pure = np.maximum(1 - np.exp(0.1) * alpha, np.exp(-0.1) * (1 - alpha))
+
+    def normal(mu):
+        return special.ndtr(-special.ndtri(alpha) - mu)
+
+    assert np.all(normal(mu) <= pure + 1e-12)
+    assert np.min(np.abs(normal(mu) - pure)) < 1e-9
+    assert np.any(normal(0.999 * mu) > pure)
 
 
 @pytest.mark.slow
@@ -100,7 +133,7 @@ def test_the_rounds_that_koskela_et_al_print():
 
 def test_odometers_of_the_poster_are_half_of_the_original_from_ten_rounds_on():
     """And not before: the mixture is at 0.87 and 0.61 of it after one round and three."""
-    bounds = {bound["name"]: np.array(bound["epsilons"]) for bound in saved("whitehouse")["bounds"]}
+    bounds = {bound["name"]: np.array(bound["epsilons"]) for bound in saved("whitehouse")["pure"]["bounds"]}
     parts = {name: bounds[f"{name}, with drift"] / bounds["Rogers et al."] for name in ("mixture", "stitched")}
     assert [round(parts["mixture"][k - 1], 2) for k in (1, 3)] == [0.87, 0.61]
     for values in parts.values():

@@ -116,7 +116,7 @@ def whitehouse(patch):
         program("experiments/whitehouse_2023/odometers", patch),
         numbers("docs/experiments/whitehouse.json"),
     )
-    return [module.table(record), module.filter_table(record["filters"])]
+    return list(module.tables(record).values())
 
 
 def adaptive_steps(patch):
@@ -212,6 +212,62 @@ def test_the_index_has_a_row_for_each_statement():
     for row in rows:
         assert len(row) == 5, row
         assert all(row), row
+
+
+def test_the_pages_of_the_papers_are_made_from_the_records(monkeypatch):
+    """The index and the paper's pages are what the program makes of the records now; a claim has all its cells."""
+    module = program("experiments/papers", monkeypatch)
+    made = module.made()
+    assert len(made) == 5
+    for path, text in made.items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run python experiments/papers.py"
+        assert len(text.encode()) > 2000
+    known = module.read()
+    assert {claim["paper"] for claim in known["claim"]} == {row["paper"] for row in known["row"]} == set(known["paper"])
+    for claim in known["claim"]:
+        assert claim["says"], claim
+        assert claim["here"], claim
+        assert claim["verdict"], claim
+        assert ("picture" in claim) == ("alt" in claim)
+        if "picture" in claim:
+            assert (PAGES / claim["picture"]).is_file(), claim["picture"]
+        if "command" in claim:
+            assert (ROOT / claim["command"].split()[1]).is_file(), claim["command"]
+
+
+def test_a_figure_without_a_record_stops_the_page(monkeypatch):
+    """No page is written with a hole in it."""
+    module = program("experiments/papers", monkeypatch)
+    assert module.filled("{a} and {b}", {"a": "1", "b": "2"}) == "1 and 2"
+    with pytest.raises(KeyError):
+        module.filled("{a}", {})
+
+
+def test_every_program_of_a_paper_is_run_by_make_papers(monkeypatch):
+    """Each is called in its quick form, and whole unless it needs other data, with options that it has."""
+    module = program("experiments/papers", monkeypatch)
+    assert len(module.PROGRAMS) >= 17
+    assert {name for name, _ in module.calls("quick")} == {*module.PROGRAMS}
+    assert {name for name, *_ in module.calls("full")} >= {*module.PROGRAMS} - {"koskela_2023/mimic.py"}
+    for how in ("quick", "full", "pages"):
+        for name, *options in module.calls(how):
+            text = (ROOT / "experiments" / name).read_text(encoding="utf-8")
+            for option in options:
+                assert not option.startswith("--") or f'"{option}"' in text, (name, option)
+
+
+@pytest.mark.parametrize(
+    ("interval", "verdict"),
+    [
+        ("+0.61 [+0.09, +1.13]", "holds"),
+        ("-0.19 [-1.78, +1.40]", "not decided: the interval holds 0"),
+        ("-9.79 [-10.18, -9.40]", "does not hold"),
+        ("+0.20", "one run: not decided"),
+    ],
+)
+def test_what_an_interval_says(interval, verdict, monkeypatch):
+    """A gain holds where its whole interval is above zero."""
+    assert program("experiments/papers", monkeypatch).decided(interval) == verdict
 
 
 def test_verdicts_of_the_index():

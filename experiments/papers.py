@@ -1,0 +1,351 @@
+"""The pages of the four papers and their index, from papers.toml and the recorded numbers.
+
+    python experiments/papers.py              # docs/papers/*.md and docs/experiments/index.md: a second
+    python experiments/papers.py --pages      # first the pages of all experiments of the papers, from their records
+    python experiments/papers.py --quick      # the figures that the pages quote; writes nothing
+    python experiments/papers.py --run quick  # every program in its quick form; --run full: whole, where it left off
+
+A page says what a paper claims, the paper's number, ours, and a verdict; its figures are computed from what was
+recorded, so that they follow it. Tables are those of the experiments' own pages.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tomllib
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.append(str(Path(__file__).parent))
+import pages
+from journal import recorded
+
+HERE = Path(__file__).parent
+DOCS = pages.DOCS.parent
+
+PROGRAMS = sorted(
+    path.relative_to(HERE).as_posix()
+    for path in HERE.glob("*_20[0-9][0-9]/*.py")
+    if "\ndef main(" in path.read_text("utf-8") and not path.stem.endswith("_page")
+)
+"""The papers' programs, by their folders."""
+
+FAST = ("koskela_2023/figures.py",)
+"""Those that compute their page in seconds, from nothing that is recorded."""
+
+MORE = {
+    "feldman_zrnic_2021/daily.py": [[], ["--retail"]],
+    "feldman_zrnic_2021/mnist.py": [["--seeds", "10", "--epsilon", "0.3", "0.5"], ["--epsilon", "1.2", "3.0"]],
+    "feldman_zrnic_2021/stopping.py": [[], ["--mnist"]],
+    "koskela_2023/mimic.py": [],
+    "koskela_2023/section6.py": [[], ["--paper-size"]],
+}
+"""The calls of a whole run, where they are not one without options: mimic.py is for those who have the data."""
+
+
+# Figures that the pages quote
+
+
+def figures() -> dict[str, str]:
+    """Name -> figure as text, each from what was recorded."""
+    return {**_filters_and_odometers(), **_feldman_zrnic(), **_koskela(), **_lecuyer()}
+
+
+def saved(name: str) -> Any:
+    """The numbers beside a page."""
+    return json.loads((pages.DOCS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def spread(values: Any, form: str) -> str:
+    """The least and the largest of some numbers."""
+    low, high = (format(each, form) for each in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
+
+
+def paired(plain: Any, filtered: Any) -> str:
+    """The mean of paired differences with its 95 % interval."""
+    from scipy import stats
+
+    gain = np.subtract(filtered, plain)
+    if len(gain) < 2:
+        return f"{gain.mean():+.2f}"
+    half = stats.t.ppf(0.975, len(gain) - 1) * gain.std(ddof=1) / np.sqrt(len(gain))
+    return f"{gain.mean():+.2f} [{gain.mean() - half:+.2f}, {gain.mean() + half:+.2f}]"
+
+
+def decided(interval: str) -> str:
+    """What an interval of a gain says."""
+    found = re.search(r"\[(\S+), (\S+)\]", interval)
+    if found is None:
+        return "one run: not decided"
+    low, high = map(float, found.groups())
+    return "holds" if low > 0 else "does not hold" if high < 0 else "not decided: the interval holds 0"
+
+
+def _filters_and_odometers() -> dict[str, str]:
+    tasks, found = saved("whitehouse"), {}
+    for task, numbers in tasks.items():
+        place = numbers["budgets"].index(3.0)
+        found |= {f"{task}, {name}, at 3": str(counts[place]) for name, counts in numbers["filters"].items()}
+        bounds = {bound["name"]: bound["epsilons"] for bound in numbers["bounds"]}
+        found |= {f"{task}, {name}, after 100": f"{values[99]:.3f}" for name, values in bounds.items()}
+        ratio = [np.divide(bounds[f"{way}, with drift"], bounds["Rogers et al."]) for way in ("mixture", "stitched")]
+        found[f"{task}, part of Rogers"] = spread(np.concatenate(ratio)[[*range(9, 100), *range(109, 200)]], ".2f")
+    return found
+
+
+def _feldman_zrnic() -> dict[str, str]:
+    found = {}
+    runs = [one for one in recorded(pages.RESULTS / "mnist.jsonl") if one["people"] == 60_000]
+    for epsilon in (0.3, 0.5, 1.2, 3.0):
+        mine = [one for one in runs if one["kind"] == "printed" and one["epsilon"] == epsilon]
+        devices = [one["device"] for one in mine]
+        device = max(devices, key=devices.count)  # a seed repeats on one device only
+        mine = [one for one in mine if one["device"] == device]
+        plain, filtered = ([one[name] for one in mine] for name in ("at_steps", "accuracy"))
+        gain = paired(plain, filtered)
+        found |= {
+            f"mnist {epsilon} plain": f"{np.mean(plain):.2f}",
+            f"mnist {epsilon} filtered": f"{np.mean(filtered):.2f}",
+            f"mnist {epsilon} gain": gain,
+            f"mnist {epsilon} runs": str(len(mine)),
+            f"mnist {epsilon} verdict": decided(gain),
+        }
+        by_seed = {one["seed"]: one for one in mine}
+        control = [one for one in runs if (one["kind"], one["epsilon"], one["device"]) == ("control", epsilon, device)]
+        pairs = [(one["accuracy"], by_seed[one["seed"]]["accuracy"]) for one in control if one["seed"] in by_seed]
+        found[f"mnist {epsilon} control"] = (
+            f"; against plain descent planned for as many steps {paired(*zip(*pairs, strict=True))}" if pairs else ""
+        )
+    looked = [one["odometers"][-1][1] for one in runs if one["kind"] == "printed" and one.get("odometers")]
+    found["largest odometer"] = spread([0.00109 * (len(counts) - 1) for counts in looked], ".3f")
+    for one in saved("adult"):
+        mine = one["averaged"]
+        found[f"adult {one['row']}"] = f"{mine['plain']['mean']:.2f} → {mine['filtered']['mean']:.2f}"
+        low, high = mine["difference"]["low"], mine["difference"]["high"]
+        found[f"adult {one['row']} gain"] = f"{mine['difference']['mean']:+.2f} [{low:+.2f}, {high:+.2f}]"
+    for name in ("daily", "daily_retail"):
+        days = json.loads((pages.RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+        found[f"{name} times"] = f"{days['times, three weeks']:g}"
+    return found
+
+
+def _koskela() -> dict[str, str]:
+    figure_1, rounds = saved("koskela"), saved("koskela-figures")["rounds"]
+    exact = np.array(figure_1["people"]["privacy loss distributions"])
+    least = {name: f"{values[0]:.3f}" for name, values in figure_1["quantiles"].items()}
+    found = {f"least {name}": value for name, value in least.items()} | {
+        "below 0.1": f"{100 * np.mean(exact < 0.1):.0f}",
+        "420 renyi": f"{rounds['Rényi, 420']:.4f}",
+        "rounds": f"{rounds['rounds']:.0f}",
+        "rounds epsilon": f"{rounds['Gaussian, rounds']:.4f}",
+        "gaussian at 0.8": f"{rounds['Gaussian at 0.8']:.0f}",
+        "renyi at 0.8": f"{rounds['Rényi at 0.8']:.0f}",
+        "less": f"{100 * (1 - rounds['Gaussian, 420'] / rounds['Rényi, 420']):.1f}",
+    }
+    for name in ("koskela-groups", "koskela-paper"):
+        runs = recorded(pages.RESULTS / f"{name}.jsonl")
+        found |= {f"{name} {key}": value for key, value in _groups(runs).items()}
+    return found
+
+
+def _groups(runs: list[dict[str, Any]]) -> dict[str, str]:
+    found = {}
+    filtered = [run for run in runs if run["kind"] == "filtered"]
+    for run in filtered[:1]:
+        found["people"] = f"{run['active'][0]:,}"
+    main = [run for run in filtered if (run["epsilon"], run["multiple"]) == (2.75, 1.0)]
+    for group in ("no condition", "pneumonia", "heart attack") if main else ():
+        moments = [np.mean([run["test"][group][k] for run in main]) for k in (len(main[0]["epoch"]) // 2 - 1, -1)]
+        found[group] = " → ".join(f"{value:.3f}" for value in moments)
+    for epsilon, multiple in sorted({(run["epsilon"], run["multiple"]) for run in filtered}):
+        mine = [run for run in filtered if (run["epsilon"], run["multiple"]) == (epsilon, multiple)]
+        gains = [[100 * run["auc"][k] for run in mine] for k in (len(mine[0]["epoch"]) // 2 - 1, -1)]
+        found[f"{epsilon:g} x {multiple:g}"] = paired(*gains)
+        found[f"{epsilon:g} x {multiple:g} verdict"] = decided(found[f"{epsilon:g} x {multiple:g}"])
+    return found
+
+
+def _lecuyer() -> dict[str, str]:
+    found, noise_1 = {}, saved("odometer")["noise 1"]
+    for epoch in (20, 50):
+        for name in ("filter", "Lécuyer, his code", "Rényi, planned, ex-post", "Planned, ex-post"):
+            found[f"{name} at {epoch}"] = f"{noise_1[name][epoch - 1]:.2f}"
+    runs = saved("replay")
+    for kind, mine in runs["fine-tuning"].items():
+        stops = [(run, run["stops at"] - 1) for run in mine]
+        found |= {
+            f"{kind} 80": spread([run["ex-post"][run["80 % at"] - 1] for run in mine], ".2f"),
+            f"{kind} 80 his": spread([run["his"][run["80 % at"] - 1] for run in mine], ".2f"),
+            f"{kind} stop": f"{np.mean([run['ex-post'][at] for run, at in stops]):.2f}",
+            f"{kind} stop accuracy": f"{100 * np.mean([run['accuracy'][at] for run, at in stops]):.1f}",
+            f"{kind} end accuracy": f"{100 * np.mean([run['accuracy'][-1] for run in mine]):.1f}",
+        }
+    for kind, mine in runs["policies"].items():
+        found[f"{kind} end"] = f"{100 * np.mean([run['accuracy'] for run in mine]):.2f}"
+        found[f"{kind} runs"] = str(len(mine))
+    rows = saved("tuning")
+    for epsilon in (1.0, 0.3):
+        scores = {
+            how: {one["seed"]: one["accuracy"] for one in rows if (one["epsilon"], one["how"]) == (epsilon, how)}
+            for how in ("tuned", "4", "16")
+        }
+        seeds = sorted(scores["tuned"])
+        for rate in ("4", "16"):
+            found[f"tuned against {rate} at {epsilon:g}"] = paired(
+                [scores[rate][seed] for seed in seeds], [scores["tuned"][seed] for seed in seeds]
+            )
+    return found
+
+
+# Pages
+
+
+def read() -> dict[str, Any]:
+    """What papers.toml says."""
+    return tomllib.loads((HERE / "papers.toml").read_text(encoding="utf-8"))
+
+
+def filled(text: str, known: dict[str, str]) -> str:
+    """A text with its {figures}.
+
+    Raises:
+        KeyError: a figure has no record.
+    """
+    return re.sub(r"\{([^{}]+)\}", lambda found: known[found[1]], text)
+
+
+def table_of(place: str, only: str) -> str:
+    """The first table between marks of an experiment's page, named PAGE.md#MARK: the rows that match a pattern."""
+    page, mark = place.split("#")
+    text = (pages.DOCS / page).read_text(encoding="utf-8")
+    within = text.split(f"<!-- {mark}: begin -->\n")[1].split(f"<!-- {mark}: end -->")[0]
+    first, second, *rest = re.search(r"(^\|.*\n)+", within, re.M)[0].splitlines(keepends=True)
+    return "".join([first, second, *(line for line in rest if re.search(only, line))])
+
+
+def paper_page(paper: dict[str, Any], claims: list[dict[str, Any]], known: dict[str, str]) -> str:
+    """One paper's page: the claims in a table, then a section for each that has a picture or a table."""
+    lines = [f"# {paper['title']}", "", paper["cited"].strip(), "", filled(paper["says"].strip(), known), ""]
+    lines += ["| | the paper says | the paper's number | here | verdict |", "|---|---|---|---|---|"]
+    for number, claim in enumerate(claims, 1):
+        name = f"[{number}](#{_anchor(number, claim['name'])})" if _has_section(claim) else str(number)
+        cells = [name, claim["says"], claim.get("number", ""), claim["here"], f"**{claim['verdict']}**"]
+        lines.append(f"| {' | '.join(filled(' '.join(cell.split()), known) for cell in cells)} |")
+    lines.append("")
+    for number, claim in enumerate(claims, 1):
+        if _has_section(claim):
+            lines += _section(number, claim, known)
+    lines += [
+        REPEATS,
+        "",
+        f"[Every statement of the papers, a line each](../experiments/index.md#{paper['anchor']}).",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+REPEATS = (
+    "**Seeds** repeat a run on the same machine with the same versions of the libraries only; another machine rounds "
+    "differently,\nand its numbers differ from the recorded ones within the spread of the seeds. `make papers` makes "
+    "this page from the record."
+)
+
+
+def _has_section(claim: dict[str, Any]) -> bool:
+    return any(key in claim for key in ("picture", "table", "more", "command"))
+
+
+def _anchor(number: int, name: str) -> str:
+    """The anchor of a section's heading, as the site makes it."""
+    plain = unicodedata.normalize("NFKD", f"claim {number} {name}").encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip())
+
+
+def _section(number: int, claim: dict[str, Any], known: dict[str, str]) -> Iterator[str]:
+    yield from (f"## Claim {number}: {claim['name']}", "")
+    if "picture" in claim:
+        yield from (f"![{claim['alt']}](../experiments/{claim['picture']})", "")
+    if "more" in claim:
+        yield from (filled(claim["more"].strip(), known), "")
+    if "table" in claim:
+        yield from (table_of(claim["table"], claim.get("only", "")).rstrip(), "")
+    if "command" in claim:
+        yield from ("```", claim["command"].strip(), "```", "")
+
+
+def index(known: dict[str, Any]) -> str:
+    """The page of all statements: a line each."""
+    lines = [known["index"]["says"].strip(), ""]
+    for key, paper in known["paper"].items():
+        lines += [f"## {paper['heading']}", "", f"[The paper's page](../papers/{key}.md): {paper['short']}", ""]
+        lines += ["| | in the paper | in Almoner | verdict | shown by |", "|---|---|---|---|---|"]
+        for row in known["row"]:
+            if row["paper"] == key:
+                cells = [str(row["number"]), *(row[name] for name in ("says", "where", "verdict", "shown"))]
+                lines.append(f"| {' | '.join(cells)} |")
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def made() -> dict[Path, str]:
+    """Every page that this program makes, with its text."""
+    known, numbers = read(), figures()
+    found = {pages.DOCS / "index.md": index(known)}
+    for key, paper in known["paper"].items():
+        claims = [claim for claim in known["claim"] if claim["paper"] == key]
+        found[DOCS / "papers" / f"{key}.md"] = paper_page(paper, claims, numbers)
+    return found
+
+
+# Programs
+
+
+def calls(how: str) -> Iterator[list[str]]:
+    """The commands of all programs of the papers: "quick", "full" or "pages"; a page that has no option is kept."""
+    for name in PROGRAMS:
+        text = (HERE / name).read_text(encoding="utf-8")
+        options = [each for each in ("--page", "--draw") if f'"{each}"' in text]
+        if how == "quick":
+            yield [name, "--quick"]
+        elif how == "full":
+            yield from ([name, *more] for more in MORE.get(name, [[]]))
+        elif options or name in FAST:
+            yield [name, *options[:1]]
+    if how != "quick":
+        yield ["feldman_zrnic_2021/mnist_page.py"]
+    if how == "pages" and (pages.RESULTS / "koskela-paper.jsonl").is_file():
+        yield ["koskela_2023/section6.py", "--page", "--paper-size"]
+
+
+def main() -> None:
+    """Run programs if asked to, then write the pages."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="print the figures; writes nothing")
+    parser.add_argument("--pages", action="store_true", help="the pages of the experiments, too, from their records")
+    parser.add_argument("--run", choices=("quick", "full"), help="run every program of the papers first")
+    given = parser.parse_args()
+    if given.quick:
+        print(json.dumps(figures(), indent=1, ensure_ascii=False))
+        return
+    failed = []
+    for how in (given.run, "pages" if given.pages else None):
+        for name, *options in calls(how) if how else ():
+            print("python", f"experiments/{name}", *options, flush=True)
+            if subprocess.run([sys.executable, HERE / name, *options], stdout=subprocess.DEVNULL).returncode:
+                failed.append(" ".join([name, *options]))
+    for path, text in made().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    if failed:
+        sys.exit(f"these failed, the others ran: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()
