@@ -120,9 +120,9 @@ def _feldman_zrnic() -> dict[str, str]:
         by_seed = {one["seed"]: one for one in mine}
         control = [one for one in runs if (one["kind"], one["epsilon"], one["device"]) == ("control", epsilon, device)]
         pairs = [(one["accuracy"], by_seed[one["seed"]]["accuracy"]) for one in control if one["seed"] in by_seed]
-        found[f"mnist {epsilon} control"] = (
-            f"; against plain descent planned for as many steps {paired(*zip(*pairs, strict=True))}" if pairs else ""
-        )
+        over = paired(*zip(*pairs, strict=True)) if pairs else ""
+        found[f"mnist {epsilon} control"] = f"; against plain descent planned for as many steps {over}" if pairs else ""
+        found[f"mnist {epsilon} control verdict"] = f"; against the control: {decided(over)}" if pairs else ""
     looked = [one["odometers"][-1][1] for one in runs if one["kind"] == "printed" and one.get("odometers")]
     found["largest odometer"] = spread([0.00109 * (len(counts) - 1) for counts in looked], ".3f")
     for one in saved("adult"):
