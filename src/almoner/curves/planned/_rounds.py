@@ -102,7 +102,8 @@ class _Side:
 
     def under(self, tilt: float) -> "_Side":
         """The same losses under a tilt."""
-        return _Side([(tilted(one, tilt), count) for one, count in self.parts])
+        each = [(tilted(one, tilt), count) for one, count in self.parts]
+        return _Side([(one, count) for one, count in each if isinstance(one, Points)])
 
     def without_ends(self, cut: float) -> "_Side":
         """Return the law without its largest losses, up to a mass of cut each, and with the least ones made larger."""
@@ -174,12 +175,12 @@ def tilted_estimate(plan: Plan, *, epsilon: float, delta: float, most: int, outs
             found += [(composition(each, tilt, epsilon, most=places).log_delta(epsilon), tilt)]
         return min(found)
 
+    def value(places: int) -> Callable[[int], float]:
+        return lambda rounds: exp(min(max(best(side, rounds, places)[0] for side in sides), 0.0))
+
     fit = guess
     for places, to in _PLACES:
-        fit = largest(
-            lambda rounds, places=places: exp(min(max(best(side, rounds, places)[0] for side in sides), 0.0)),
-            delta, guess=fit, most=most, to=to,
-        )  # fmt: skip
+        fit = largest(value(places), delta, guess=fit, most=most, to=to)
     under = []
     for side in sides:  # a direction that is far below delta needs no more than that
         tilt, each = best(side, max(fit, 1), _PLACES[-1][0])[1], kinds(side, max(fit, 1))
