@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -96,7 +97,7 @@ def test_states_that_were_tampered_with_are_refused():
     accounts = people(1)
     accounts.charge(m.Repeated(STEP, 3), np.array([0.5]))
     state = accounts.state()
-    worth = accounts._costs(STEP).table.worth
+    worth = accounts._costs(STEP).tables[0]().worth
     for spent in ([10**9, 0, 0], [0, 1, 0], [1, 0, 10**9], [-1, 0, 0], [0, 0], [3, 0, 3 * worth + 1]):
         with pytest.raises(ArgumentError, match="spent"):
             individual.Filter.from_state({**state, "spent": np.array([spent], np.int64)})
@@ -245,7 +246,8 @@ def discrete_rounds(monkeypatch):
 
     def laws(mechanism, **_):
         size = "full" if mechanism.sensitivity > 0.52 else "half"
-        pair = stand_for[size if isinstance(mechanism, m.Laplace) else "other"]
+        size = size if isinstance(mechanism, m.Laplace) else {"full": "other", "half": "other half"}[size]
+        pair = stand_for.get(size) or stand_for["other"]
         places = np.array(sorted(pair))
         q = np.array([pair[place] for place in places])
         return _laws._both_directions(places * UNIT, q * np.exp(places * UNIT), q, 1e-14)
@@ -268,14 +270,14 @@ def charged(budget, states, round_, norm, prices):
     accounts._spent = states.copy()
     if prices is not None:
         costs = accounts._costs(round_)
-        object.__setattr__(costs, "table", prices(costs.table))
+        object.__setattr__(costs, "tables", tuple(partial(prices, table()) for table in costs.tables))
     active = accounts.charge(round_, np.full(len(states), norm))
     return accounts._spent, active
 
 
 def layers_of(budget, menu, prices):
     """All states that can be reached, by the number of rounds, and where each choice leads."""
-    layers, moves = [np.zeros((1, 3), np.int64)], []
+    layers, moves = [np.zeros((1, len(budget.notion.parts) + 2), np.int64)], []
     while len(layers[-1]):
         choices = [charged(budget, layers[-1], round_, norm, prices) for round_, norm, _ in menu]
         following = np.unique(np.concatenate([after[active] for after, active in choices]), axis=0)
@@ -286,9 +288,9 @@ def layers_of(budget, menu, prices):
     return layers[:-1], moves
 
 
-def best(side, menu=MENU, prices=None):
+def best(side, menu=MENU, prices=None, plan=PLAN):
     """The largest delta that any adaptive choice of rounds and norms reaches, stopping whenever it likes."""
-    layers, moves = layers_of(filters.Planned(PLAN, epsilon=EPSILON, delta=DELTA), menu, prices)
+    layers, moves = layers_of(filters.Planned(plan, epsilon=EPSILON, delta=DELTA), menu, prices)
     reach = round(3 * EPSILON / UNIT) + max(50, *(2 * max(pair) for _, _, pair in menu))
     losses = np.arange(-reach, reach + 1) * UNIT
     stopping = np.where(losses > EPSILON, -np.expm1(np.minimum(EPSILON - losses, 0)), 0.0)
@@ -347,7 +349,7 @@ def test_units_credited_beyond_what_they_become_are_caught(discrete_rounds):
     def credited(table):
         if table.norms[-1] != OTHER.sensitivity or table.given[-1, -1] < NEVER:
             return table  # of planned rounds
-        given = np.where((table.norms[:, None] > 0) & (table.levels >= 27), 24, table.given)
+        given = np.where((table.norms[:, None] > 0) & (table.contexts[:, 0] >= 27), 24, table.given)
         return replace(table, given=given, back=np.where(given == 24, 310, table.back))
 
     menu = ((PLAN, 1.0, planned), (OTHER, 1.0, other))

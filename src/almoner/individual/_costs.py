@@ -206,7 +206,8 @@ def costs_of(notion: Notion, step: mechanisms.Mechanism, most: int = 0) -> Costs
             raise ArgumentError("a Repeated stands for too many rounds")
         if isinstance(table, planned_table.Table):
             planned = cast(Planned, notion)
-            return FromPlan(table, planned.counts, planned.person_limits()[:-2], count, sensitivity)
+            tables = (lambda: table, *planned.person_other_tables(leaf))
+            return FromPlan(tables, planned.person_limits()[:-1], count, sensitivity)
         return DependingOnLeft(table.norms, table.squares, table.units, most, count, sensitivity)
     prices = notion.person_price(leaf, count)
     full = _capped(prices)

@@ -52,7 +52,8 @@ LARGEST_RATIO = 1.6  # largest ratio of a payment to what the variance suggests;
 LARGEST_PART = 0.5  # largest part of the planned rounds that are left which one round may cost
 SMALLEST_PART = 0.15  # rounds cheaper than this part of a planned round are exchanged by way of change
 LEAST_LEVEL = 8  # with at most so many planned rounds left none but planned rounds are admitted
-OWN, OTHERS = 0.5, (0.5, 1.0)  # of a plan with counts: contexts with one or this part of a kind, beside those of others
+OWN, OTHERS = 0.5, 0.5  # of a plan with counts: contexts with one or this part of a kind, beside this part of others
+COARSER = 2  # such a plan has few rounds, whose prices are dear to find: one norm in so many
 CERTIFICATES = 4  # certificates tried for one price, beginning at what looks like the least
 CHANGE, ROW = "small change", "one norm"
 
@@ -116,6 +117,7 @@ def table(prices: Prices, mechanism: mechanisms.Mechanism, place: int | None = N
 
 def _built(prices: Prices, mechanism: mechanisms.Mechanism, place: int | None, start: int) -> Table:
     norms, rows = _norms(mechanism), _Rows(prices, mechanism, place, start)
+    norms = norms if place is None else norms[::-COARSER][::-1]
     by_norm = [rows.prices_at(norm if len(norms) > 1 else None) for norm in reversed(norms)]  # the dearest first
     nothing = [0] * len(rows.contexts)
     net: NDArray[np.int64] = np.array([nothing, *(one for one, _ in reversed(by_norm))], np.int64)
@@ -156,6 +158,7 @@ def delta(prices: Prices, left: Sequence[int], change: int, epsilon: float) -> f
     return _known(prices).delta({**_as_bundle(prices, left), CHANGE: change}, epsilon)
 
 
+@lru_cache(maxsize=64)
 def opening(prices: Prices, epsilon: float) -> int:
     """Change beside a plan that is there once, with which accounts of people start.
 
@@ -284,7 +287,7 @@ class _Rows:
         levels = {floor(part * rounds) for part in LEVELS if part * rounds >= LEAST_LEVEL + 1}
         if self._place is None:
             return [tuple(level * count for count in self._counts) for level in sorted(levels)]
-        beside = {*product(levels, (0.0,)), *product({1, ceil(OWN * rounds)}, OTHERS)}
+        beside = {*product(levels, (0.0,)), *product({1, ceil(OWN * rounds)}, (OTHERS,))}
         found = {
             tuple(own if at == self._place else floor(part * count) for at, count in enumerate(self._counts))
             for own, part in beside
@@ -293,8 +296,11 @@ class _Rows:
 
     def _above(self, column: int) -> list[int]:
         """Columns at which a price of this one is valid: nothing of its context is missing there."""
-        least = self.contexts[column]
-        return [at for at, one in enumerate(self.contexts) if all(map(int.__ge__, one, least))]
+        return [at for at in range(len(self.contexts)) if self._holds(at, column)]
+
+    def _holds(self, one: int, other: int) -> bool:
+        """True if one context has all that the other has."""
+        return all(map(int.__ge__, self.contexts[one], self.contexts[other]))
 
     def _from(self, prices: list[int], column: int, price: int) -> list[int]:
         """Carry a price to all contexts with more."""
@@ -322,7 +328,10 @@ class _Rows:
         return net, payment
 
     def _looked_at(self, column: int, parts: tuple[float, ...]) -> bool:
-        return self._place is not None or self._level(column) in {floor(part * self._prices.rounds) for part in parts}
+        if self._place is not None and not any(self._holds(column, at) for at in range(1, len(self.contexts)) if at != column):
+            return True
+        rounds = self._prices.rounds if self._place is None else self._counts[self._place]
+        return self._level(column) in {floor(part * rounds) for part in parts}
 
     def _level(self, column: int) -> int:
         """Units of a context, in whole planned rounds or in rounds of the kind that is given."""
