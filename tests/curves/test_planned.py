@@ -10,6 +10,7 @@ from almoner import mechanisms
 from almoner._units import FAILURE
 from almoner.curves import losses, planned
 from almoner.curves.planned import Prices
+from almoner.curves.planned._round_price import Price
 from almoner.errors import ArgumentError, Unsupported
 
 DELTA = 1e-5
@@ -89,13 +90,19 @@ def some():
     return prices(mechanisms.SampledGaussian(1.0, 1.0, 0.01), 2.0)
 
 
+def price_of(some, mechanism, count, **where):
+    """In planned rounds, with change back, and in change alone."""
+    rounds, back = some.exchange(mechanism, count, **where) or (None, 0)
+    return Price(rounds, back, some.payment(mechanism, count, **where))
+
+
 @pytest.mark.parametrize("noise", [0.9, 1.25, 2.0])
 @pytest.mark.parametrize("count", [1, 16])
 def test_prices_are_valid_beside_what_they_were_found_for_and_beside_more(some, noise, count):
     """The certificate says yes again at the level, and with half as many rounds more."""
     other, slack = mechanisms.SampledGaussian(noise, 1.0, 0.01), FAILURE // 10**9
     level = planned.level(some.rounds // 2)
-    price = some.price(other, count, level=level, slack=slack)
+    price = price_of(some, other, count, level=level, slack=slack)
     here = planned.rounds_at(level)
     plan = mechanisms.SampledGaussian(1.0, 1.0, 0.01)
     for rounds in (here, here + here // 2):
@@ -110,7 +117,7 @@ def test_prices_are_near_the_least(some):
     other, slack = mechanisms.SampledGaussian(1.25, 1.0, 0.01), FAILURE // 10**9
     level = planned.level(some.rounds)
     plan, here = mechanisms.SampledGaussian(1.0, 1.0, 0.01), planned.rounds_at(level)
-    price = some.price(other, 8, level=level, slack=slack)
+    price = price_of(some, other, 8, level=level, slack=slack)
     spare = slack / FAILURE
     assert not some._grid.covers({other: 8}, {"change": math.floor(0.97 * price.change)}, {plan: here}, spare)
     context = {plan: here - price.rounds}
@@ -140,7 +147,7 @@ def test_no_price_is_below_the_least_that_a_slow_search_certifies(seed):
     here_level = planned.level(max(8, int(some.rounds * chance.uniform(0.2, 1.0))))
     here, count = planned.rounds_at(here_level), chance.choice([1, 2, 4])
     slack = FAILURE // 10 ** chance.randrange(8, 10)
-    price = some.price(other, count, level=here_level, slack=slack)
+    price = price_of(some, other, count, level=here_level, slack=slack)
     spare, grid = some.spare(slack / FAILURE), some.grid
 
     def pays(change):
@@ -184,7 +191,7 @@ def test_more_noise_is_cheaper_and_less_is_dearer(some):
 
     def cost(noise):
         other = mechanisms.SampledGaussian(noise, 1.0, 0.01)
-        price = some.price(other, 64, level=level, slack=FAILURE // 10**7)
+        price = price_of(some, other, 64, level=level, slack=FAILURE // 10**7)
         return (price.rounds - price.back / some.worth) / 64
 
     assert cost(2.0) < 1.3 * 0.203 < cost(1.25) < 1.3 * 0.586 < 1 < cost(0.9) < 1.3 * 1.9

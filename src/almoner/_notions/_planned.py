@@ -213,7 +213,7 @@ class Planned(WithFailures[int]):
         return self.person_left(opening, xp) - self.person_left(spent, xp)
 
     def person_opening(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
-        """A share of the planned rounds, whole ones or those of each kind, rounded down; change in full or not at all."""
+        """A share of the planned rounds, whole ones or of each kind, rounded down; all change at the start or none."""
         limits = np.asarray(self.person_limits(), np.int64)
         each = np.asarray((*self._shared, 1, 1), np.int64)
         kept = each * np.floor(shares[:, None] * (limits // each) * (1 - 2.0**-50)).astype(np.int64)

@@ -61,8 +61,8 @@ class _Prices:
 class FromPlan:
     """Prices on a grid of norms and of planned rounds that are left; norms are rounded up, what is left down.
 
-    A person who has the price in change pays in change, and any other exchanges planned rounds. Who can do neither by the
-    first table looks at the next; each is built when somebody does.
+    A person who has the price in change pays in change, and any other exchanges planned rounds. Who can do neither by
+    the first table looks at the next; it is built when somebody does.
     """
 
     tables: tuple[Callable[[], Table], ...]

@@ -9,10 +9,9 @@ from almoner.curves.planned._prices import (
     MOST_ROUNDS,
     SLACK,
     Plan,
-    Price,
     Prices,
     level,
     rounds_at,
 )
 
-__all__ = ["ERRORS", "LEAST_SLACK", "MOST_ROUNDS", "SLACK", "Plan", "Price", "Prices", "level", "rounds_at"]
+__all__ = ["ERRORS", "LEAST_SLACK", "MOST_ROUNDS", "SLACK", "Plan", "Prices", "level", "rounds_at"]

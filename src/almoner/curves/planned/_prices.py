@@ -24,11 +24,11 @@ from typing import Self
 from almoner import _check, mechanisms
 from almoner._units import FAILURE
 from almoner.curves._loss_grid import Grid, change, laws, spread
-from almoner.curves.planned._round_price import CHANGE, Plan, Price, bundle, exchange_of_block, payment_for_block
+from almoner.curves.planned._round_price import CHANGE, Plan, bundle, exchange_of_block, payment_for_block
 from almoner.curves.planned._rounds import Estimate, first_estimate, largest
 from almoner.errors import ArgumentError
 
-__all__ = ["LEAST_SLACK", "MOST_ROUNDS", "SLACK", "Plan", "Price", "Prices", "level", "rounds_at"]
+__all__ = ["LEAST_SLACK", "MOST_ROUNDS", "SLACK", "Plan", "Prices", "level", "rounds_at"]
 
 SLACK = 0.01
 """Part of delta that pays for slack, where that costs less than LOST of the planned rounds."""
@@ -74,8 +74,8 @@ class Prices:
         worth: the variance of one planned round's loss in units of change. A rule of thumb, no bound.
 
     Guarantee: an account that starts with ``rounds`` and ``change``, gives one planned round for each planned round and
-        what :meth:`price` says for every other, is (epsilon, delta)-DP at every stopping time, if the slacks add up
-        to at most ``slack`` times delta.
+        what :meth:`payment` or :meth:`exchange` says for every other, is (epsilon, delta)-DP at every stopping time, if
+        the slacks add up to at most ``slack`` times delta.
     Source: theory 4.11; docs/proofs/planned-filter.md.
 
     Raises:
@@ -168,27 +168,17 @@ class Prices:
         kinds: dict[Hashable, int] = {one: count for (one, _), count in zip(self._plan, left, strict=True)}
         return self._grid.delta({**kinds, CHANGE: change}, epsilon)
 
-    def price(self, mechanism: mechanisms.Mechanism, count: int, *, level: int, slack: int) -> Price:
-        """The price of a block, for an account with at least ``rounds_at(level)`` planned rounds left.
+    def payment(
+        self, mechanism: mechanisms.Mechanism, count: int, *, level: int, slack: int, beside: int = 0
+    ) -> int | None:
+        """The price of a block in change alone; None where change does not buy it.
 
         Args:
             mechanism: one round (no Repeated, no Composed); its own failure probability is in the price.
             count: rounds in the block, >= 1.
-            level: public.
+            level: public; at least ``rounds_at(level)`` planned rounds are left.
             slack: units of FAILURE, > 0; see :meth:`overhead` for what else the block takes of it.
-
-        Guarantee: valid with this slack at every state with at least so many planned rounds.
-        Source: theory 4.11; docs/proofs/planned-filter.md, sections 1 to 4.
-        """
-        rounds, back = self.exchange(mechanism, count, level=level, slack=slack) or (None, 0)
-        return Price(rounds, back, self.payment(mechanism, count, level=level, slack=slack))
-
-    def payment(
-        self, mechanism: mechanisms.Mechanism, count: int, *, level: int, slack: int, beside: int = 0
-    ) -> int | None:
-        """The price of a block in change alone; None where change does not buy it. Arguments as of :meth:`price`.
-
-        Args: beside, change that there is before the payment; 0 leaves it out of account.
+            beside: change that there is before the payment; 0 leaves it out of account.
 
         Guarantee: valid with this slack at every state with at least so many planned rounds, and so much change.
         Source: theory 4.11; docs/proofs/planned-filter.md, sections 1 to 4.
@@ -201,7 +191,7 @@ class Prices:
     ) -> tuple[int, int] | None:
         """Planned rounds that buy a block, and change that is given back; None where those left do not buy it.
 
-        Arguments as of :meth:`price`.
+        Arguments as of :meth:`payment`.
 
         Guarantee: valid with this slack at every state with at least so many planned rounds.
         Source: theory 4.11; docs/proofs/planned-filter.md, sections 1 to 4.

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from almoner import mechanisms
+from almoner._units import exact
 from almoner.curves._loss_grid import Grid
 
-__all__ = ["CHANGE", "Plan", "Price", "bundle", "exchange_of_block", "payment_for_block", "price_of_block"]
+__all__ = ["CHANGE", "Plan", "Price", "bundle", "exchange_of_block", "no_louder", "payment_for_block", "price_of_block"]
 
 Floats = NDArray[np.float64]
 Bundles = tuple[dict[Hashable, int], dict[Hashable, int], dict[Hashable, int]]
@@ -53,6 +54,33 @@ class Price:
 def bundle(plan: Plan, rounds: int) -> dict[Hashable, int]:
     """Count the runs of each mechanism in so many planned rounds."""
     return {mechanism: count * rounds for mechanism, count in plan}
+
+
+def no_louder(mechanism: mechanisms.Mechanism, planned: mechanisms.Mechanism) -> bool:
+    """True if a round is a planned one with as much noise or more, a rate as small or smaller, an epsilon as small.
+
+    Guarantee: True only if in both directions the curve of the round is nowhere above that of the planned one: it may
+        be charged as one, without slack, whatever else is left.
+    Source: theory 2.1 to 2.3 and 2.6; docs/proofs/planned-odometer.md, section 4.
+    """
+    match mechanism, planned:
+        case (mechanisms.Laplace(), mechanisms.Laplace()):
+            return exact(mechanism.sensitivity) * exact(planned.scale) <= exact(planned.sensitivity) * exact(
+                mechanism.scale
+            )
+        case (
+            mechanisms.Pure() | mechanisms.RandomizedResponse(),
+            mechanisms.Pure() | mechanisms.RandomizedResponse(),
+        ):
+            return mechanism.epsilon <= planned.epsilon
+        case (
+            mechanisms.Gaussian() | mechanisms.SampledGaussian(),
+            mechanisms.Gaussian() | mechanisms.SampledGaussian(),
+        ):
+            ours, theirs = (getattr(one, "sample_rate", 1.0) for one in (mechanism, planned))
+            less_shift = exact(mechanism.sensitivity) * exact(planned.sigma)
+            return ours <= theirs and less_shift <= exact(planned.sensitivity) * exact(mechanism.sigma)
+    return False
 
 
 def price_of_block(

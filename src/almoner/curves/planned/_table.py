@@ -17,7 +17,6 @@ Source: theory 4.11; docs/proofs/planned-filter.md, section 6
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import lru_cache
 from itertools import product
 from math import ceil, floor
@@ -29,6 +28,7 @@ from numpy.typing import NDArray
 from almoner import mechanisms
 from almoner.curves import _loss_grid, _residue
 from almoner.curves.planned._prices import ERRORS, Prices
+from almoner.curves.planned._round_price import no_louder
 from almoner.errors import Unsupported
 
 __all__ = ["CHANGE", "NEVER", "RULE", "SHARE", "Table", "delta", "opening", "sellers", "table", "worths"]
@@ -134,7 +134,7 @@ def worths(prices: Prices) -> tuple[int, ...]:
 
 
 def sellers(prices: Prices, mechanism: mechanisms.Mechanism) -> list[int]:
-    """Places of a plan that is there once whose rounds are given: of the own kind; and of the largest variance in all."""
+    """Places of a plan that is there once whose rounds are given: the own kind, and the largest variance of others."""
     worth = [count * one for (_, count), one in zip(prices.plan, worths(prices), strict=True)]
     nearest = _nearest(prices, mechanism)
     others = [place for place in range(len(worth)) if place != nearest]
@@ -145,7 +145,7 @@ def sellers(prices: Prices, mechanism: mechanisms.Mechanism) -> list[int]:
 def _nearest(prices: Prices, mechanism: mechanisms.Mechanism) -> int | None:
     """Place of the cheapest mechanism of the plan of which a round is a smaller one; None where there is none."""
     same = [place for place, (one, _) in enumerate(prices.plan) if _same_kind(one, mechanism)]
-    same = [place for place in same if _dominates(prices.plan[place][0], mechanism)] or same
+    same = [place for place in same if _serves(prices.plan[place][0], mechanism)] or same
     return min(same, key=worths(prices).__getitem__, default=None)
 
 
@@ -212,24 +212,9 @@ def _same_kind(planned: mechanisms.Mechanism, mechanism: mechanisms.Mechanism) -
     return planned == mechanism
 
 
-def _dominates(planned: mechanisms.Mechanism, mechanism: mechanisms.Mechanism) -> bool:
-    """True if a planned round is at least as easy to tell apart: the same one, with at most as much relative noise."""
-    if planned == mechanism:
-        return True
-    one, other = _relative_noise(planned), _relative_noise(mechanism)
-    return _same_kind(planned, mechanism) and one is not None and other is not None and one <= other
-
-
-def _relative_noise(mechanism: mechanisms.Mechanism) -> Fraction | None:
-    """Sigma, or the scale, over the sensitivity; of a pure round one over epsilon."""
-    match mechanism:
-        case mechanisms.Pure(epsilon) | mechanisms.RandomizedResponse(epsilon):
-            return 1 / Fraction(epsilon) if epsilon else None
-        case (
-            mechanisms.SampledGaussian(noise, norm) | mechanisms.Gaussian(noise, norm) | mechanisms.Laplace(noise, norm)
-        ):
-            return Fraction(noise) / Fraction(norm)
-    return None
+def _serves(planned: mechanisms.Mechanism, mechanism: mechanisms.Mechanism) -> bool:
+    """True if a planned round is at least as easy to tell apart."""
+    return planned == mechanism or no_louder(mechanism, planned)
 
 
 Holds = Callable[[int, bool], bool]
@@ -267,9 +252,10 @@ class _Rows:
         nearest = _nearest(prices, mechanism) if place is None else place
         self.unit = tuple(self._counts) if nearest is None else tuple(int(at == nearest) for at in range(len(each)))
         self.worth = sum(one * count for one, count in zip(each, self.unit, strict=True))
-        planned = None if nearest is None else prices.plan[nearest][0]
-        self._planned = planned if planned is not None and _same_kind(planned, mechanism) else None
-        self._all_change = start + prices.rounds * sum(one * count for one, count in zip(each, self._counts, strict=True))
+        self._planned = None if nearest is None else prices.plan[nearest][0]
+        self._all_change = start + prices.rounds * sum(
+            one * count for one, count in zip(each, self._counts, strict=True)
+        )
         self._all_units = prices.rounds * sum(self._counts)  # of single mechanisms
         self.most = self._all_units + self._all_change
         if not self._all_change * _loss_grid.change(prices.grid.step, SHARE)[0].error <= 0.9 * ERRORS:  # see the proof
@@ -312,7 +298,7 @@ class _Rows:
         round_ = self._mechanism if norm is None else replace(self._mechanism, sensitivity=norm)  # type: ignore[type-var]
         self._look_at(round_)
         net, payment = self._net, self._payment
-        if self._planned is not None and _dominates(self._planned, round_):
+        if self._planned is not None and _serves(self._planned, round_):
             net = [min(each, self.worth) for each in net]
         for column in range(1, len(self.contexts)):
             if self._looked_at(column, PAYMENT_LEVELS):
@@ -328,7 +314,9 @@ class _Rows:
         return net, payment
 
     def _looked_at(self, column: int, parts: tuple[float, ...]) -> bool:
-        if self._place is not None and not any(self._holds(column, at) for at in range(1, len(self.contexts)) if at != column):
+        if self._place is not None and not any(
+            self._holds(column, at) for at in range(1, len(self.contexts)) if at != column
+        ):
             return True
         rounds = self._prices.rounds if self._place is None else self._counts[self._place]
         return self._level(column) in {floor(part * rounds) for part in parts}
