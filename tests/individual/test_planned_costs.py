@@ -380,6 +380,79 @@ def test_prices_read_at_too_high_a_level_are_caught(discrete_rounds):
     assert best(0, prices=too_high) > DELTA
 
 
+# Plans of two kinds with counts: the same adversary, who also chooses the kind.
+
+LOUD, LOUD_HALF = pair_of({8: 0.04, 16: 0.015}), pair_of({4: 0.04, 8: 0.015})
+KINDS = ((PLAN, 1.0, FULL), (PLAN, 0.4, HALF), (OTHER, 1.0, LOUD), (OTHER, 0.4, LOUD_HALF))
+
+
+def best_of_kinds(sides, counts, menu=KINDS, prices=None):
+    """Against a person who starts with so many rounds of both kinds."""
+    plan = list(zip((PLAN, OTHER), counts, strict=True))
+    return max(best(side, menu, prices, plan) for side in sides)
+
+
+@pytest.fixture
+def two_kinds(discrete_rounds):
+    """Gaussian rounds stand for LOUD and LOUD_HALF."""
+    discrete_rounds(other=LOUD, **{"other half": LOUD_HALF})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("counts", [(10, 10), (6, 3), (18, 7)])
+def test_the_best_adversary_against_people_with_two_kinds_stays_below_delta(two_kinds, counts):
+    """Kind, norm and stopping by the results; the plan fills the budget, or leaves change; near delta if it is full."""
+    found = best_of_kinds((0, 1), counts)
+    assert (0.97 if counts != (6, 3) else 0.7) * DELTA < found <= DELTA
+
+
+def as_quiet(table):
+    """A mutation: the loud kind for one quiet round each, once its own are used up."""
+    if table.unit != (1, 0):
+        return table
+    return replace(table, given=np.minimum(table.given, 1), back=np.zeros_like(table.back))
+
+
+def paid_by_variance(table):
+    """A mutation: prices found beside endlessly many rounds, valid nowhere here, at contexts of nothing."""
+    sizes = {1: 0.13, 0: 0.11}[table.unit[0]]
+    half = (table.norms > 0) & (table.norms <= 0.52)
+    size = math.floor(sizes * table.worth)
+    given, back, change = (
+        np.where(half[:, None], price, part)
+        for price, part in ((1, table.given), (table.worth - size, table.back), (size, table.change))
+    )
+    return replace(table, given=given, back=back, change=change, contexts=np.zeros_like(table.contexts))
+
+
+@pytest.mark.slow
+def test_a_loud_kind_charged_as_a_quiet_one_is_caught(two_kinds):
+    """Ten loud rounds more for the ten quiet ones."""
+    assert best_of_kinds((0,), (10, 10), KINDS[::2], as_quiet) > 1.1 * DELTA
+    assert best_of_kinds((0,), (10, 10), KINDS[::2]) <= DELTA
+
+
+@pytest.mark.slow
+def test_a_kind_beyond_its_count_is_caught(two_kinds, monkeypatch):
+    """Two loud rounds more than the plan was certified for."""
+    monkeypatch.setattr(_planned.Planned, "person_most", property(lambda _: (10, 12)))
+    assert best_of_kinds((0,), (10, 10), KINDS[::2]) > 1.1 * DELTA
+
+
+@pytest.mark.slow
+def test_prices_beside_a_context_that_is_not_there_are_caught(two_kinds):
+    """What half norms cost beside endlessly many rounds of both kinds, sold to whoever has some of one."""
+    assert best_of_kinds((0,), (10, 10), KINDS, paid_by_variance) > DELTA
+
+
+@pytest.mark.slow
+def test_change_that_counts_twice_is_caught(two_kinds, monkeypatch):
+    """The change that a plan leaves at the start, once more."""
+    menu, opening = (KINDS[1], KINDS[2]), planned_table.opening
+    monkeypatch.setattr(planned_table, "opening", lambda prices, epsilon: 2 * opening(prices, epsilon))
+    assert best_of_kinds((0,), (6, 3), menu) > DELTA
+
+
 def test_never_is_more_than_anybody_has():
     """The price that nobody can pay is above all change that a plan of the most rounds could give."""
     assert NEVER > 10**7 * 2**30
