@@ -84,7 +84,9 @@ class FromPlan:
         nothing, columns = xp.zeros_like(spent[:, 0]), len(counts)
         todo = xp.where(known & (row > 0), min(self.times, self.tables[0]().most + 1), 0)
         mine = [count - spent[:, column] for column, count in enumerate(counts)]
-        left = _Left(mine, change + spent[:, columns + 1] - spent[:, columns], nothing, nothing, todo)
+        changed = spent.shape[1] > columns  # an account of one number holds no change
+        change = change + spent[:, columns + 1] - spent[:, columns] if changed else nothing
+        left = _Left(mine, change, nothing, nothing, todo)
         lost = cast(Mask, xp.zeros_like(known))
         while bool(xp.any(left.todo > 0)):
             prices, once = self._prices(self.tables[0](), row, left, xp), cast(Mask, xp.zeros_like(known))
@@ -100,17 +102,20 @@ class FromPlan:
             lost = lost | self._exchange(left, prices, once, xp)
         after = [count - one for count, one in zip(counts, left.mechanisms, strict=True)]
         used = [one - spent[:, column] for column, one in enumerate(after)]
-        cost = xp.stack([*used, left.paid, left.got], axis=1)
+        cost = xp.stack([*used, left.paid, left.got] if changed else used, axis=1)
         return xp.where(lost[:, None], RANGE, cost), known
 
     def allowance(self, left: Array, xp: Library) -> Array | None:  # noqa: ARG002 - Costs has it
         return None
 
     def _prices(self, table: Table, row: Array, left: _Left, xp: Library) -> _Prices:
-        contexts, there = xp.asarray(table.contexts, device=row.device), xp.stack(left.mechanisms, axis=1)
-        column = xp.zeros_like(row)
-        for at in range(1, len(table.contexts)):
-            column = xp.where(xp.all(there >= contexts[at, ...], axis=1), at, column)
+        contexts, column = xp.asarray(table.contexts, device=row.device), xp.zeros_like(row)
+        if len(left.mechanisms) == 1:
+            column = xp.searchsorted(contexts[:, 0], left.mechanisms[0], side="right") - 1
+        else:
+            there = xp.stack(left.mechanisms, axis=1)
+            for at in range(1, len(table.contexts)):
+                column = xp.where(xp.all(there >= contexts[at, ...], axis=1), at, column)
         place, parts = row * len(table.contexts) + column, (table.given, table.back, table.change)
         units, back, change = (xp.take(xp.asarray(part.ravel(), device=row.device), place) for part in parts)
         sold, paid = (units > 0) & (units < NEVER), (change > 0) & (change < NEVER)

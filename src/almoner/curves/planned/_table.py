@@ -31,7 +31,7 @@ from almoner.curves.planned._prices import ERRORS, Prices
 from almoner.curves.planned._round_price import no_louder
 from almoner.errors import Unsupported
 
-__all__ = ["CHANGE", "NEVER", "RULE", "SHARE", "Table", "delta", "opening", "sellers", "table", "worths"]
+__all__ = ["CHANGE", "NEVER", "RULE", "SHARE", "Table", "delta", "of_one_kind", "opening", "sellers", "table", "worths"]
 
 Bundle = Mapping[Hashable, int]
 
@@ -85,6 +85,14 @@ class Table:
     unit: tuple[int, ...]
     worth: int
     most: int
+
+
+def of_one_kind(norms: NDArray[np.float64], levels: NDArray[np.int64], units: NDArray[np.int64], most: int) -> Table:
+    """Costs (k, j) at norms and levels of what is left, in units of which there are so many: without any change."""
+    given = np.where(units < NEVER, np.maximum(units, 1), NEVER)
+    given = np.concatenate([np.full((len(norms), 1), NEVER, np.int64), given], axis=1)  # nothing is left
+    contexts = np.concatenate([np.zeros(1, np.int64), levels])[:, None]
+    return Table(norms, contexts, given, np.zeros_like(given), np.zeros_like(given), (1,), 0, most)
 
 
 @lru_cache(maxsize=64)
