@@ -380,6 +380,28 @@ def test_prices_read_at_too_high_a_level_are_caught(discrete_rounds):
     assert best(0, prices=too_high) > DELTA
 
 
+STAGES = [(m.SampledGaussian(2.0, 1.0, 0.05), 20), (m.SampledGaussian(2.0, 1.0, 0.1), 13)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [None, 1])
+def test_two_stages_are_admitted_in_any_order_and_half_norms_last_longer(seed):
+    """At the epsilon of the run fixed in advance; saved in between; afterwards half the norm goes on, the full one not."""
+    accounts = individual.Filter(2, filters.Planned(STAGES, epsilon=1.004, delta=1e-5))
+    rounds, norms = [one for one, count in STAGES for _ in range(count)], np.array([1.0, 0.5])
+    if seed is not None:
+        np.random.default_rng(seed).shuffle(rounds)
+    for done, one in enumerate(rounds):
+        assert accounts.left()[0] == 33 - done
+        assert accounts.charge(one, norms).all()
+        if done == 10:
+            accounts = individual.Filter.from_state(accounts.state())
+    assert accounts.left()[0] == 0
+    more = [accounts.charge(one, norms) for one, _ in STAGES for _ in range(3)]
+    assert np.array(more).tolist() == [[False, True]] * 6
+    assert accounts.epsilon().tolist() == [1.004, 1.004]
+
+
 # Plans of two kinds with counts: the same adversary, who also chooses the kind.
 
 LOUD, LOUD_HALF = pair_of({8: 0.04, 16: 0.015}), pair_of({4: 0.04, 8: 0.015})
@@ -413,16 +435,13 @@ def as_quiet(table):
     return replace(table, given=np.minimum(table.given, 1), back=np.zeros_like(table.back))
 
 
-def paid_by_variance(table):
-    """A mutation: prices found beside endlessly many rounds, valid nowhere here, at contexts of nothing."""
-    sizes = {1: 0.13, 0: 0.11}[table.unit[0]]
-    half = (table.norms > 0) & (table.norms <= 0.52)
-    size = math.floor(sizes * table.worth)
-    given, back, change = (
-        np.where(half[:, None], price, part)
-        for price, part in ((1, table.given), (table.worth - size, table.back), (size, table.change))
-    )
-    return replace(table, given=given, back=back, change=change, contexts=np.zeros_like(table.contexts))
+def sold_beside_nothing(table):
+    """A mutation: half rounds for eleven of the tail, whatever is left of the other kind."""
+    if table.unit != (1, 0):
+        return table
+    half = (table.norms[:, None] > 0) & (table.norms[:, None] <= 0.52)
+    given = np.where(half, 11, table.given)
+    return replace(table, given=given, back=np.zeros_like(given), contexts=np.zeros_like(table.contexts))
 
 
 @pytest.mark.slow
@@ -440,9 +459,20 @@ def test_a_kind_beyond_its_count_is_caught(two_kinds, monkeypatch):
 
 
 @pytest.mark.slow
-def test_prices_beside_a_context_that_is_not_there_are_caught(two_kinds):
-    """What half norms cost beside endlessly many rounds of both kinds, sold to whoever has some of one."""
-    assert best_of_kinds((0,), (10, 10), KINDS, paid_by_variance) > DELTA
+def test_prices_beside_a_context_that_is_not_there_are_caught(discrete_rounds):
+    """Eleven rounds of a tail buy a small one beside eight of another kind, and not beside none; so sold: above delta."""
+    tail, bulk, half = pair_of({60: 0.0002}), normal(0.12), normal(0.06)
+    discrete_rounds(full=tail, half=tail, other=bulk, **{"other half": half})
+    prices = filters.Planned([(PLAN, 40), (OTHER, 4)], epsilon=EPSILON, delta=DELTA).notion.prices
+    grid = _loss_grid.Grid(0.003, -(2**11), 2**12)
+    for name, one in (("tail", PLAN), ("bulk", OTHER), ("half", replace(OTHER, sensitivity=0.4))):
+        grid.add(name, _loss_grid.laws(one, grid.step, 1e-12))
+    slack = prices.spare(prices.all_slack / 2 * 11 / 44)
+    assert grid.covers({"half": 1}, {"tail": 11}, {"tail": 25, "bulk": 8}, slack)
+    assert not grid.covers({"half": 1}, {"tail": 11}, {"tail": 25}, slack)
+    menu = ((PLAN, 1.0, tail), (OTHER, 1.0, bulk), (OTHER, 0.4, half))
+    assert 0.9 * DELTA < best_of_kinds((0,), (40, 4), menu) <= DELTA
+    assert best_of_kinds((0,), (40, 4), menu, sold_beside_nothing) > DELTA
 
 
 @pytest.mark.slow
