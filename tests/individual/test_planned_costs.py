@@ -386,7 +386,7 @@ STAGES = [(m.SampledGaussian(2.0, 1.0, 0.05), 20), (m.SampledGaussian(2.0, 1.0, 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [None, 1])
 def test_two_stages_are_admitted_in_any_order_and_half_norms_last_longer(seed):
-    """At the epsilon of the run fixed in advance; saved in between; afterwards half the norm goes on, the full one not."""
+    """At the epsilon of the run fixed in advance, saved in between; then half the norm goes on, the full one not."""
     accounts = individual.Filter(2, filters.Planned(STAGES, epsilon=1.004, delta=1e-5))
     rounds, norms = [one for one, count in STAGES for _ in range(count)], np.array([1.0, 0.5])
     if seed is not None:
@@ -460,7 +460,7 @@ def test_a_kind_beyond_its_count_is_caught(two_kinds, monkeypatch):
 
 @pytest.mark.slow
 def test_prices_beside_a_context_that_is_not_there_are_caught(discrete_rounds):
-    """Eleven rounds of a tail buy a small one beside eight of another kind, and not beside none; so sold: above delta."""
+    """Eleven rounds of a tail buy a small one beside eight of another kind, not beside none; so sold: above delta."""
     tail, bulk, half = pair_of({60: 0.0002}), normal(0.12), normal(0.06)
     discrete_rounds(full=tail, half=tail, other=bulk, **{"other half": half})
     prices = filters.Planned([(PLAN, 40), (OTHER, 4)], epsilon=EPSILON, delta=DELTA).notion.prices
