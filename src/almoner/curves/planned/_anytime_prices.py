@@ -12,6 +12,7 @@ and the block are nowhere easier to tell apart than what there was. The price is
 Source: docs/proofs/planned-odometer.md, section 4; docs/proofs/planned-filter.md, sections 3 and 4
 """
 
+from collections.abc import Hashable
 from functools import lru_cache
 from math import ceil, floor
 
@@ -20,7 +21,7 @@ from almoner._units import FAILURE
 from almoner.curves._loss_grid import Grid, change, laws, spread
 from almoner.curves.planned._anytime import ERRORS, Run
 from almoner.curves.planned._prices import rounds_at
-from almoner.curves.planned._round_price import CHANGE, Price, price_of_block
+from almoner.curves.planned._round_price import CHANGE, Price, bundle, exchange_of_block, payment_for_block
 from almoner.curves.planned._tails import Side
 
 __all__ = ["Exchanges"]
@@ -67,20 +68,13 @@ class Exchanges:
         return ceil(error / ERRORS * slack)
 
     def _price(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int) -> Price:
-        here = rounds_at(level)
-        grid = self._grid(mechanism, count, here)
+        here, block = rounds_at(level), dict[Hashable, int]({mechanism: count})
+        grid, plan = self._grid(mechanism, count, here), self._run.plan
         if grid is None:
             return Price(None, 0, None)
-        return price_of_block(
-            grid,
-            self._run.plan,
-            mechanism,
-            count,
-            rounds=here,
-            size=count * self.size(mechanism),
-            worth=self.worth,
-            spare=slack / FAILURE * (1 - 2.0**-20),
-        )
+        size, spare = count * self.size(mechanism), slack / FAILURE * (1 - 2.0**-20)
+        bought = exchange_of_block(grid, block, plan, here, size=size, worth=self.worth, spare=spare) or (None, 0)
+        return Price(*bought, payment_for_block(grid, block, bundle(plan, here), size=size, spare=spare))
 
     def _grid(self, mechanism: mechanisms.Mechanism, count: int, rounds: int) -> Grid | None:
         """A grid of the run's step whose window holds these rounds; None where it would be too large."""

@@ -290,11 +290,8 @@ class _Rows:
 
     def _above(self, column: int) -> list[int]:
         """Columns at which a price of this one is valid: nothing of its context is missing there."""
-        return [at for at in range(len(self.contexts)) if self._holds(at, column)]
-
-    def _holds(self, one: int, other: int) -> bool:
-        """True if one context has all that the other has."""
-        return all(map(int.__ge__, self.contexts[one], self.contexts[other]))
+        least = self.contexts[column]
+        return [at for at, one in enumerate(self.contexts) if all(map(int.__ge__, one, least))]
 
     def _from(self, prices: list[int], column: int, price: int) -> list[int]:
         """Carry a price to all contexts with more."""
@@ -322,10 +319,9 @@ class _Rows:
         return net, payment
 
     def _looked_at(self, column: int, parts: tuple[float, ...]) -> bool:
-        if self._place is not None and not any(
-            self._holds(column, at) for at in range(1, len(self.contexts)) if at != column
-        ):
-            return True
+        others = (at for at in range(1, len(self.contexts)) if at != column)
+        if self._place is not None and not any(column in self._above(at) for at in others):
+            return True  # nothing has less
         rounds = self._prices.rounds if self._place is None else self._counts[self._place]
         return self._level(column) in {floor(part * rounds) for part in parts}
 
