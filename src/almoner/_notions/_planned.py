@@ -266,11 +266,7 @@ class Planned(WithFailures[int]):
         return planned_table.table(self.prices, leaf, planned_table.sellers(self.prices, leaf)[0], start)
 
     def person_other_tables(self, leaf: mechanisms.Mechanism) -> list[Callable[[], planned_table.Table]]:
-        """For accounts per person: prices of one round in rounds of other kinds of a plan that is there once.
-
-        Guarantee: that of ``person_table``.
-        Source: theory 4.12; docs/proofs/planned-filter.md, section 7.
-        """
+        """For accounts per person: prices in rounds of other kinds; the guarantee is that of ``person_table``."""
         places = planned_table.sellers(self.prices, leaf)[1:] if self.once else []
         start = self.person_limits()[-2]
         return [partial(planned_table.table, self.prices, leaf, place, start) for place in places]

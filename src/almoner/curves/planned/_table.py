@@ -138,7 +138,7 @@ def _built(prices: Prices, mechanism: mechanisms.Mechanism, place: int | None, s
 
 def worths(prices: Prices) -> tuple[int, ...]:
     """The most change that any exchange gives back for each mechanism of the plan."""
-    return tuple([_worth(prices, one) for one, _ in prices.plan])
+    return tuple([max(1, floor(prices.size(one) / SHARE)) for one, _ in prices.plan])
 
 
 def sellers(prices: Prices, mechanism: mechanisms.Mechanism) -> list[int]:
@@ -193,10 +193,6 @@ def _known(prices: Prices) -> _loss_grid.Grid:
 
 def _as_bundle(prices: Prices, counts: Sequence[int]) -> dict[Hashable, int]:
     return {one: count for (one, _), count in zip(prices.plan, counts, strict=True) if count}
-
-
-def _worth(prices: Prices, mechanism: mechanisms.Mechanism) -> int:
-    return max(1, floor(prices.size(mechanism) / SHARE))
 
 
 def _norms(mechanism: mechanisms.Mechanism) -> list[float]:
@@ -261,15 +257,15 @@ class _Rows:
         self.unit = tuple(self._counts) if nearest is None else tuple(int(at == nearest) for at in range(len(each)))
         self.worth = sum(one * count for one, count in zip(each, self.unit, strict=True))
         self._planned = None if nearest is None else prices.plan[nearest][0]
-        self._all_change = start + prices.rounds * sum(
-            one * count for one, count in zip(each, self._counts, strict=True)
-        )
+        worth = sum(one * count for one, count in zip(each, self._counts, strict=True))
+        self._all_change = start + prices.rounds * worth
         self._all_units = prices.rounds * sum(self._counts)  # of single mechanisms
         self.most = self._all_units + self._all_change
         if not self._all_change * _loss_grid.change(prices.grid.step, SHARE)[0].error <= 0.9 * ERRORS:  # see the proof
             raise Unsupported(f"plan={prices.plan!r} could become more change than is proven right: plan fewer rounds")
         self._grid = _known(prices)
         self._overhead, self._size, self._smaller = 0.0, 0.0, 0.0  # of the norm at hand; by how much it is smaller
+        self._rounds = prices.rounds if place is None else self._counts[place]
         self.contexts = [(0,) * len(each), *self._contexts(each)]
         self._converted = self._conversions()
         self._net, self._payment = [NEVER] * len(self.contexts), [NEVER] * len(self.contexts)
@@ -277,11 +273,10 @@ class _Rows:
 
     def _contexts(self, each: Sequence[int]) -> list[tuple[int, ...]]:
         """Increasing in what they are worth; of a plan that is there once, of one kind and of the others."""
-        rounds = self._prices.rounds if self._place is None else self._counts[self._place]
-        levels = {floor(part * rounds) for part in LEVELS if part * rounds >= LEAST_LEVEL + 1}
+        levels = {floor(part * self._rounds) for part in LEVELS if part * self._rounds >= LEAST_LEVEL + 1}
         if self._place is None:
             return [tuple(level * count for count in self._counts) for level in sorted(levels)]
-        beside = {*product(levels, (0.0,)), *product({1, ceil(OWN * rounds)}, (OTHERS,))}
+        beside = {*product(levels, (0.0,)), *product({1, ceil(OWN * self._rounds)}, (OTHERS,))}
         found = {
             tuple(own if at == self._place else floor(part * count) for at, count in enumerate(self._counts))
             for own, part in beside
@@ -322,8 +317,7 @@ class _Rows:
         others = (at for at in range(1, len(self.contexts)) if at != column)
         if self._place is not None and not any(column in self._above(at) for at in others):
             return True  # nothing has less
-        rounds = self._prices.rounds if self._place is None else self._counts[self._place]
-        return self._level(column) in {floor(part * rounds) for part in parts}
+        return self._level(column) in {floor(part * self._rounds) for part in parts}
 
     def _level(self, column: int) -> int:
         """Units of a context, in whole planned rounds or in rounds of the kind that is given."""
