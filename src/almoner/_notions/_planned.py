@@ -99,11 +99,6 @@ class Planned(WithFailures[int]):
         """Prices by what is given for a round: a whole planned round, or one kind of a plan that is there once."""
         return tuple(map(self.prices.of_kind, range(len(self.parts)))) if self.once else (self.prices,)
 
-    @property
-    def _shared(self) -> tuple[int, ...]:
-        """Count the runs of each mechanism in what is shared out as a whole."""
-        return (1,) * len(self.parts) if self.once else self.counts
-
     def _whole_rounds(self, plan: Sequence[int]) -> int:
         """Planned rounds in what is there of each mechanism: whole ones; of a plan that is there once, single ones."""
         return sum(plan) if self.once else min(one // count for one, count in zip(plan, self.counts, strict=True))
@@ -204,7 +199,8 @@ class Planned(WithFailures[int]):
 
     def person_left(self, spent: Array, xp: Library) -> Array:
         """Whole planned rounds; single ones of a plan that is there once."""
-        pairs = enumerate(zip(self.person_most, self._shared, strict=True))
+        each = (1,) * len(self.parts) if self.once else self.counts
+        pairs = enumerate(zip(self.person_most, each, strict=True))
         columns = [(most - spent[:, column]) // count for column, (most, count) in pairs]
         return xp.astype((xp.sum if self.once else xp.min)(xp.stack(columns, axis=1), axis=1), xp.float64)
 
@@ -215,7 +211,7 @@ class Planned(WithFailures[int]):
     def person_opening(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
         """A share of the planned rounds, whole ones or of each kind, rounded down; all change at the start or none."""
         limits = np.asarray(self.person_limits(), np.int64)
-        each = np.asarray((*self._shared, 1, 1), np.int64)
+        each = np.asarray((1,) * len(limits) if self.once else (*self.counts, 1, 1), np.int64)
         kept = each * np.floor(shares[:, None] * (limits // each) * (1 - 2.0**-50)).astype(np.int64)
         kept[:, -2:] = 0
         return limits - np.where(shares[:, None] == 1, limits, kept)

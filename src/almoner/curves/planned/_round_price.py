@@ -38,17 +38,11 @@ TURNS = 60  # most steps of a rough search
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Price of a block of rounds. Every field is public.
+    """Price of a block of rounds. Every field is public."""
 
-    Attributes:
-        rounds: planned rounds that buy it; None where all that are left do not.
-        back: change that is given back with them.
-        change: the price in change alone; None where change does not buy it.
-    """
-
-    rounds: int | None
-    back: int
-    change: int | None
+    rounds: int | None  # planned rounds that buy it; None where all that are left do not
+    back: int  # change that is given back with them
+    change: int | None  # the price in change alone; None where change does not buy it
 
 
 def bundle(plan: Plan, rounds: int) -> dict[Hashable, int]:
@@ -65,9 +59,8 @@ def no_louder(mechanism: mechanisms.Mechanism, planned: mechanisms.Mechanism) ->
     """
     match mechanism, planned:
         case (mechanisms.Laplace(), mechanisms.Laplace()):
-            return exact(mechanism.sensitivity) * exact(planned.scale) <= exact(planned.sensitivity) * exact(
-                mechanism.scale
-            )
+            less = exact(mechanism.sensitivity) * exact(planned.scale)
+            return less <= exact(planned.sensitivity) * exact(mechanism.scale)
         case (
             mechanisms.Pure() | mechanisms.RandomizedResponse(),
             mechanisms.Pure() | mechanisms.RandomizedResponse(),

@@ -120,20 +120,16 @@ def table(prices: Prices, mechanism: mechanisms.Mechanism, place: int | None = N
     if prices.change and place is None:
         raise Unsupported("accounts per person hold no reserve of change: make filters.Planned with reserve=0")
     with _BUILDING:
-        return _built(prices, mechanism, place, start)
-
-
-def _built(prices: Prices, mechanism: mechanisms.Mechanism, place: int | None, start: int) -> Table:
-    norms, rows = _norms(mechanism), _Rows(prices, mechanism, place, start)
-    norms = norms if place is None else norms[::-COARSER][::-1]
-    by_norm = [rows.prices_at(norm if len(norms) > 1 else None) for norm in reversed(norms)]  # the dearest first
-    nothing = [0] * len(rows.contexts)
-    net: NDArray[np.int64] = np.array([nothing, *(one for one, _ in reversed(by_norm))], np.int64)
-    change: NDArray[np.int64] = np.array([nothing, *(one for _, one in reversed(by_norm))], np.int64)
-    given = np.where(net < NEVER, -(-net // rows.worth), NEVER)
-    back = np.where(net < NEVER, np.minimum(given, NEVER // rows.worth) * rows.worth - net, 0)
-    contexts = np.array(rows.contexts, np.int64)
-    return Table(np.array([0.0, *norms]), contexts, given, back, change, rows.unit, rows.worth, rows.most)
+        norms, rows = _norms(mechanism), _Rows(prices, mechanism, place, start)
+        norms = norms if place is None else norms[::-COARSER][::-1]
+        by_norm = [rows.prices_at(norm if len(norms) > 1 else None) for norm in reversed(norms)]  # the dearest first
+        nothing = [0] * len(rows.contexts)
+        net: NDArray[np.int64] = np.array([nothing, *(one for one, _ in reversed(by_norm))], np.int64)
+        change: NDArray[np.int64] = np.array([nothing, *(one for _, one in reversed(by_norm))], np.int64)
+        given = np.where(net < NEVER, -(-net // rows.worth), NEVER)
+        back = np.where(net < NEVER, np.minimum(given, NEVER // rows.worth) * rows.worth - net, 0)
+        contexts = np.array(rows.contexts, np.int64)
+        return Table(np.array([0.0, *norms]), contexts, given, back, change, rows.unit, rows.worth, rows.most)
 
 
 def worths(prices: Prices) -> tuple[int, ...]:
