@@ -10,7 +10,7 @@ Source: theory 4.11, 5.1; docs/proofs/planned-filter.md, sections 6 and 7
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,7 @@ class _Prices:
     def or_else(self, other: "_Prices", stuck: Mask, xp: Library) -> "_Prices":
         """Prices of the other for those who are stuck at these; valid until either context changes."""
 
-        def chosen(one: Array, two: Array) -> Array:
+        def chosen(one: Any, two: Any) -> Any:
             return xp.where(stuck, two, one)
 
         return _Prices(
@@ -80,12 +80,12 @@ class FromPlan:
         norms = xp.astype(given, xp.float64, copy=False)
         known = (norms >= 0) & (norms <= float(self.grid[-1]))
         row = xp.searchsorted(xp.asarray(self.grid, device=given.device), xp.where(known, norms, 0.0))
-        *counts, change = self.start
+        *counts, start = self.start
         nothing, columns = xp.zeros_like(spent[:, 0]), len(counts)
         todo = xp.where(known & (row > 0), min(self.times, self.tables[0]().most + 1), 0)
         mine = [count - spent[:, column] for column, count in enumerate(counts)]
         changed = spent.shape[1] > columns  # an account of one number holds no change
-        change = change + spent[:, columns + 1] - spent[:, columns] if changed else nothing
+        change = start + spent[:, columns + 1] - spent[:, columns] if changed else nothing
         left = _Left(mine, change, nothing, nothing, todo)
         lost = cast(Mask, xp.zeros_like(known))
         while bool(xp.any(left.todo > 0)):
