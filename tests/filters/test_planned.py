@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 import numpy as np
 import pytest
 
-from almoner import filters, individual, mechanisms
+from almoner import filters, mechanisms
 from almoner.curves import losses
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 
@@ -350,12 +350,6 @@ def test_what_a_plan_leaves_buys_other_rounds_and_the_plan_stays_whole():
             each.charge(other)
         assert not each.admits(mechanisms.Repeated(other, 1000))
     assert restored.state() == account.state()
-
-
-def test_accounts_per_person_refuse_plans_with_counts():
-    """Their change and their slack are not worked out for several kinds."""
-    with pytest.raises(Unsupported, match="without counts"):
-        individual.Filter(2, filters.Planned([(mechanisms.Pure(0.1), 3)], epsilon=2.0, delta=1e-5))
 
 
 QUIET, LOUD = mechanisms.Pure(0.125), mechanisms.Pure(0.25)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -96,7 +97,7 @@ def test_states_that_were_tampered_with_are_refused():
     accounts = people(1)
     accounts.charge(m.Repeated(STEP, 3), np.array([0.5]))
     state = accounts.state()
-    worth = accounts._costs(STEP).table.worth
+    worth = accounts._costs(STEP).tables[0]().worth
     for spent in ([10**9, 0, 0], [0, 1, 0], [1, 0, 10**9], [-1, 0, 0], [0, 0], [3, 0, 3 * worth + 1]):
         with pytest.raises(ArgumentError, match="spent"):
             individual.Filter.from_state({**state, "spent": np.array([spent], np.int64)})
@@ -245,7 +246,8 @@ def discrete_rounds(monkeypatch):
 
     def laws(mechanism, **_):
         size = "full" if mechanism.sensitivity > 0.52 else "half"
-        pair = stand_for[size if isinstance(mechanism, m.Laplace) else "other"]
+        size = size if isinstance(mechanism, m.Laplace) else {"full": "other", "half": "other half"}[size]
+        pair = stand_for.get(size) or stand_for["other"]
         places = np.array(sorted(pair))
         q = np.array([pair[place] for place in places])
         return _laws._both_directions(places * UNIT, q * np.exp(places * UNIT), q, 1e-14)
@@ -268,14 +270,14 @@ def charged(budget, states, round_, norm, prices):
     accounts._spent = states.copy()
     if prices is not None:
         costs = accounts._costs(round_)
-        object.__setattr__(costs, "table", prices(costs.table))
+        object.__setattr__(costs, "tables", tuple(partial(prices, table()) for table in costs.tables))
     active = accounts.charge(round_, np.full(len(states), norm))
     return accounts._spent, active
 
 
 def layers_of(budget, menu, prices):
     """All states that can be reached, by the number of rounds, and where each choice leads."""
-    layers, moves = [np.zeros((1, 3), np.int64)], []
+    layers, moves = [np.zeros((1, len(budget.notion.parts) + 2), np.int64)], []
     while len(layers[-1]):
         choices = [charged(budget, layers[-1], round_, norm, prices) for round_, norm, _ in menu]
         following = np.unique(np.concatenate([after[active] for after, active in choices]), axis=0)
@@ -286,9 +288,9 @@ def layers_of(budget, menu, prices):
     return layers[:-1], moves
 
 
-def best(side, menu=MENU, prices=None):
+def best(side, menu=MENU, prices=None, plan=PLAN):
     """The largest delta that any adaptive choice of rounds and norms reaches, stopping whenever it likes."""
-    layers, moves = layers_of(filters.Planned(PLAN, epsilon=EPSILON, delta=DELTA), menu, prices)
+    layers, moves = layers_of(filters.Planned(plan, epsilon=EPSILON, delta=DELTA), menu, prices)
     reach = round(3 * EPSILON / UNIT) + max(50, *(2 * max(pair) for _, _, pair in menu))
     losses = np.arange(-reach, reach + 1) * UNIT
     stopping = np.where(losses > EPSILON, -np.expm1(np.minimum(EPSILON - losses, 0)), 0.0)
@@ -347,7 +349,7 @@ def test_units_credited_beyond_what_they_become_are_caught(discrete_rounds):
     def credited(table):
         if table.norms[-1] != OTHER.sensitivity or table.given[-1, -1] < NEVER:
             return table  # of planned rounds
-        given = np.where((table.norms[:, None] > 0) & (table.levels >= 27), 24, table.given)
+        given = np.where((table.norms[:, None] > 0) & (table.contexts[:, 0] >= 27), 24, table.given)
         return replace(table, given=given, back=np.where(given == 24, 310, table.back))
 
     menu = ((PLAN, 1.0, planned), (OTHER, 1.0, other))
@@ -376,6 +378,109 @@ def test_prices_read_at_too_high_a_level_are_caught(discrete_rounds):
         return replace(table, given=given, back=back, change=change)
 
     assert best(0, prices=too_high) > DELTA
+
+
+STAGES = [(m.SampledGaussian(2.0, 1.0, 0.05), 20), (m.SampledGaussian(2.0, 1.0, 0.1), 13)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [None, 1])
+def test_two_stages_are_admitted_in_any_order_and_half_norms_last_longer(seed):
+    """At the epsilon of the run fixed in advance, saved in between; then half the norm goes on, the full one not."""
+    accounts = individual.Filter(2, filters.Planned(STAGES, epsilon=1.004, delta=1e-5))
+    rounds, norms = [one for one, count in STAGES for _ in range(count)], np.array([1.0, 0.5])
+    if seed is not None:
+        np.random.default_rng(seed).shuffle(rounds)
+    for done, one in enumerate(rounds):
+        assert accounts.left()[0] == 33 - done
+        assert accounts.charge(one, norms).all()
+        if done == 10:
+            accounts = individual.Filter.from_state(accounts.state())
+    assert accounts.left()[0] == 0
+    more = [accounts.charge(one, norms) for one, _ in STAGES for _ in range(3)]
+    assert np.array(more).tolist() == [[False, True]] * 6
+    assert accounts.epsilon().tolist() == [1.004, 1.004]
+
+
+# Plans of two kinds with counts: the same adversary, who also chooses the kind.
+
+LOUD, LOUD_HALF = pair_of({8: 0.04, 16: 0.015}), pair_of({4: 0.04, 8: 0.015})
+KINDS = ((PLAN, 1.0, FULL), (PLAN, 0.4, HALF), (OTHER, 1.0, LOUD), (OTHER, 0.4, LOUD_HALF))
+
+
+def best_of_kinds(sides, counts, menu=KINDS, prices=None):
+    """Against a person who starts with so many rounds of both kinds."""
+    plan = list(zip((PLAN, OTHER), counts, strict=True))
+    return max(best(side, menu, prices, plan) for side in sides)
+
+
+@pytest.fixture
+def two_kinds(discrete_rounds):
+    """Gaussian rounds stand for LOUD and LOUD_HALF."""
+    discrete_rounds(other=LOUD, **{"other half": LOUD_HALF})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("counts", [(10, 10), (6, 3), (18, 7)])
+def test_the_best_adversary_against_people_with_two_kinds_stays_below_delta(two_kinds, counts):
+    """Kind, norm and stopping by the results; the plan fills the budget, or leaves change; near delta if it is full."""
+    found = best_of_kinds((0, 1), counts)
+    assert (0.97 if counts != (6, 3) else 0.7) * DELTA < found <= DELTA
+
+
+def as_quiet(table):
+    """A mutation: the loud kind for one quiet round each, once its own are used up."""
+    if table.unit != (1, 0):
+        return table
+    return replace(table, given=np.minimum(table.given, 1), back=np.zeros_like(table.back))
+
+
+def sold_beside_nothing(table):
+    """A mutation: half rounds for eleven of the tail, whatever is left of the other kind."""
+    if table.unit != (1, 0):
+        return table
+    half = (table.norms[:, None] > 0) & (table.norms[:, None] <= 0.52)
+    given = np.where(half, 11, table.given)
+    return replace(table, given=given, back=np.zeros_like(given), contexts=np.zeros_like(table.contexts))
+
+
+@pytest.mark.slow
+def test_a_loud_kind_charged_as_a_quiet_one_is_caught(two_kinds):
+    """Ten loud rounds more for the ten quiet ones."""
+    assert best_of_kinds((0,), (10, 10), KINDS[::2], as_quiet) > 1.1 * DELTA
+    assert best_of_kinds((0,), (10, 10), KINDS[::2]) <= DELTA
+
+
+@pytest.mark.slow
+def test_a_kind_beyond_its_count_is_caught(two_kinds, monkeypatch):
+    """Two loud rounds more than the plan was certified for."""
+    monkeypatch.setattr(_planned.Planned, "person_most", property(lambda _: (10, 12)))
+    assert best_of_kinds((0,), (10, 10), KINDS[::2]) > 1.1 * DELTA
+
+
+@pytest.mark.slow
+def test_prices_beside_a_context_that_is_not_there_are_caught(discrete_rounds):
+    """Eleven rounds of a tail buy a small one beside eight of another kind, not beside none; so sold: above delta."""
+    tail, bulk, half = pair_of({60: 0.0002}), normal(0.12), normal(0.06)
+    discrete_rounds(full=tail, half=tail, other=bulk, **{"other half": half})
+    prices = filters.Planned([(PLAN, 40), (OTHER, 4)], epsilon=EPSILON, delta=DELTA).notion.prices
+    grid = _loss_grid.Grid(0.003, -(2**11), 2**12)
+    for name, one in (("tail", PLAN), ("bulk", OTHER), ("half", replace(OTHER, sensitivity=0.4))):
+        grid.add(name, _loss_grid.laws(one, grid.step, 1e-12))
+    slack = prices.spare(prices.all_slack / 2 * 11 / 44)
+    assert grid.covers({"half": 1}, {"tail": 11}, {"tail": 25, "bulk": 8}, slack)
+    assert not grid.covers({"half": 1}, {"tail": 11}, {"tail": 25}, slack)
+    menu = ((PLAN, 1.0, tail), (OTHER, 1.0, bulk), (OTHER, 0.4, half))
+    assert 0.9 * DELTA < best_of_kinds((0,), (40, 4), menu) <= DELTA
+    assert best_of_kinds((0,), (40, 4), menu, sold_beside_nothing) > DELTA
+
+
+@pytest.mark.slow
+def test_change_that_counts_twice_is_caught(two_kinds, monkeypatch):
+    """The change that a plan leaves at the start, once more."""
+    menu, opening = (KINDS[1], KINDS[2]), planned_table.opening
+    monkeypatch.setattr(planned_table, "opening", lambda prices, epsilon: 2 * opening(prices, epsilon))
+    assert best_of_kinds((0,), (6, 3), menu) > DELTA
 
 
 def test_never_is_more_than_anybody_has():

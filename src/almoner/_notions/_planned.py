@@ -8,10 +8,10 @@ Names and symbols
 Source: theory 4.11; docs/proofs/planned-filter.md
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from math import ceil, exp, floor, inf
 from typing import ClassVar, Self
 
@@ -173,12 +173,10 @@ class Planned(WithFailures[int]):
         )
 
     def person_limits(self) -> tuple[int, ...]:
-        """Number of times each mechanism of the plan is there; change is got and paid on the way."""
+        """Number of times each mechanism of the plan is there; change at the start, of which more is got on the way."""
         if self.sum_delta or self.reserve:
             raise Unsupported("accounts per person hold planned rounds alone: make Planned without reserve, sum_delta")
-        if self.once:
-            raise Unsupported("accounts per person take one kind of round: make Planned of a mechanism, without counts")
-        return (*self.person_most, 0, 0)
+        return (*self.person_most, planned_table.opening(self.prices, float(self.epsilon)) if self.once else 0, 0)
 
     @property
     def person_most(self) -> tuple[int, ...]:
@@ -190,30 +188,33 @@ class Planned(WithFailures[int]):
 
     def person_holds(self, spent: NDArray[np.int64]) -> bool:
         used, paid, got = spent[:, :-2], spent[:, -2], spent[:, -1]
-        start = self.person_limits()[:-2]
+        *start, change, _ = self.person_limits()
         units = np.max(used, axis=0, initial=0) <= np.asarray(start)
         most_got = used @ np.asarray(planned_table.worths(self.prices), np.int64)
-        return bool(np.all(spent >= 0) and np.all(units) and np.all(paid <= got) and np.all(got <= most_got))
+        return bool(np.all(spent >= 0) and np.all(units) and np.all(paid <= got + change) and np.all(got <= most_got))
 
     def person_units(self) -> dict[str, float]:
-        return {**self.prices.units(), "share": planned_table.SHARE, "rule": planned_table.RULE}
+        start = {"start": self.person_limits()[-2]} if self.once else {}
+        return {**self.prices.units(), **start, "share": planned_table.SHARE, "rule": planned_table.RULE}
 
     def person_left(self, spent: Array, xp: Library) -> Array:
-        """Whole planned rounds."""
-        pairs = enumerate(zip(self.person_most, self.counts, strict=True))
+        """Whole planned rounds; single ones of a plan that is there once."""
+        each = (1,) * len(self.parts) if self.once else self.counts
+        pairs = enumerate(zip(self.person_most, each, strict=True))
         columns = [(most - spent[:, column]) // count for column, (most, count) in pairs]
-        return xp.astype(xp.min(xp.stack(columns, axis=1), axis=1), xp.float64)
+        return xp.astype((xp.sum if self.once else xp.min)(xp.stack(columns, axis=1), axis=1), xp.float64)
 
     def person_spent(self, spent: Array, opening: Array, xp: Library) -> Array:
         """Planned rounds that do not fit any more."""
         return self.person_left(opening, xp) - self.person_left(spent, xp)
 
     def person_opening(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
-        """A share of the planned rounds, whole ones, rounded down."""
-        rounds = self.prices.rounds
-        kept = np.where(shares == 1, rounds, np.floor(shares * rounds * (1 - 2.0**-50))).astype(np.int64)
-        columns = [count * (rounds - kept) for count in self.counts]
-        return np.stack([*columns, np.zeros_like(kept), np.zeros_like(kept)], axis=1)
+        """A share of the planned rounds, whole ones or of each kind, rounded down; all change at the start or none."""
+        limits = np.asarray(self.person_limits(), np.int64)
+        each = np.asarray((1,) * len(limits) if self.once else (*self.counts, 1, 1), np.int64)
+        kept = each * np.floor(shares[:, None] * (limits // each) * (1 - 2.0**-50)).astype(np.int64)
+        kept[:, -2:] = 0
+        return limits - np.where(shares[:, None] == 1, limits, kept)
 
     def person_epsilon(self, opening: tuple[int, ...], delta: float, *, at_most: float | None = None) -> float:
         left = tuple(most - used for most, used in zip(self.person_most, opening, strict=False))
@@ -232,8 +233,9 @@ class Planned(WithFailures[int]):
     def person_fits(self, spent: Array, cost: Array, xp: Library) -> tuple[Array, Mask]:
         fits = xp.all(cost < RANGE, axis=1)
         after = spent + xp.where(fits[:, None], cost, 0)
-        limits = xp.asarray(self.person_limits()[:-2], dtype=xp.int64, device=spent.device)
-        fits = fits & xp.all(after[:, :-2] <= limits, axis=1) & (after[:, -2] <= after[:, -1])
+        *start, change, _ = self.person_limits()
+        limits = xp.asarray(start, dtype=xp.int64, device=spent.device)
+        fits = fits & xp.all(after[:, :-2] <= limits, axis=1) & (after[:, -2] <= after[:, -1] + change)
         return xp.where(fits[:, None], after, spent), fits
 
     def person_round(self, leaf: mechanisms.Mechanism) -> mechanisms.Mechanism:
@@ -250,20 +252,31 @@ class Planned(WithFailures[int]):
         """For accounts per person: the prices of one round by norm and by what is left.
 
         Guarantee: an account that spends at most ``person_limits()`` by these prices is (epsilon, delta)-DP.
-        Source: theory 4.11; docs/proofs/planned-filter.md, section 6.
+        Source: theory 4.11, 4.12; docs/proofs/planned-filter.md, sections 6 and 7.
         """
         if leaf not in dict(self.parts):
             no_failures(leaf, "an account per person")
-        self.person_limits()
-        return planned_table.table(self.prices, leaf)
+        start = self.person_limits()[-2]
+        if not self.once:
+            return planned_table.table(self.prices, leaf)
+        return planned_table.table(self.prices, leaf, planned_table.sellers(self.prices, leaf)[0], start)
+
+    def person_other_tables(self, leaf: mechanisms.Mechanism) -> list[Callable[[], planned_table.Table]]:
+        """For accounts per person: prices in rounds of other kinds; the guarantee is that of ``person_table``."""
+        places = planned_table.sellers(self.prices, leaf)[1:] if self.once else []
+        start = self.person_limits()[-2]
+        return [partial(planned_table.table, self.prices, leaf, place, start) for place in places]
 
     def _converted(self, delta: float) -> float:
         return self._least_epsilon(self.person_most, self.prices.change, delta)
 
     def _bound(self, left: tuple[int, ...], change: int, epsilon: float) -> float:
-        """The delta at epsilon of an account that starts with so much."""
+        """The delta at epsilon of an account that starts with so much; where it is whole, of a person's too."""
         aside = float(exact(self.sum_delta or 0.0)) + self._slack / FAILURE
-        return (self.prices.delta_of(left, change, epsilon=epsilon) + aside) * exp(planned.ERRORS) * (1 + 1e-12)
+        found = self.prices.delta_of(left, change, epsilon=epsilon)
+        if change and self.once and not self.sum_delta:
+            found = max(found, planned_table.delta(self.prices, left, self.person_limits()[-2], epsilon))
+        return (found + aside) * exp(planned.ERRORS) * (1 + 1e-12)
 
     def _least_epsilon(self, left: tuple[int, ...], change: int, delta: float) -> float:
         """About the least epsilon with this delta, rounded up."""

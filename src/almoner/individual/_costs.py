@@ -140,44 +140,6 @@ class TakingPart:
         return None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DependingOnLeft:
-    """Costs on a grid of norms and of what is left; norms are rounded up, what is left is rounded down."""
-
-    grid: NDArray[np.float64]  # (k,) increasing, the first is 0
-    squares: NDArray[np.int64]  # (j,) increasing
-    units: NDArray[np.int64]  # (k, j); RANGE where a round does not fit
-    most: int  # units that each person starts with
-    times: int  # rounds one after the other
-    sensitivity: float | None
-    full: None = None
-
-    def __call__(self, given: Array, spent: Array, xp: Library) -> tuple[Array, Mask]:
-        """RANGE for who cannot pay; rounds at one charge are taken in one go, to the next level of what is left."""
-        left, device, columns = self.most - spent[:, 0], given.device, len(self.squares)
-        norms = xp.astype(given, xp.float64, copy=False)
-        known = (norms >= 0) & (norms <= float(self.grid[-1]))
-        row = xp.searchsorted(xp.asarray(self.grid, device=device), xp.where(known, norms, 0.0))
-        squares = xp.asarray(self.squares, device=device)
-        units = xp.asarray(self.units.ravel(), device=device)
-        rest, todo = left, xp.where(known & (row > 0), self.times, 0)
-        lost = cast(Mask, xp.zeros_like(known))
-        while bool(xp.any(todo > 0)):
-            column = xp.searchsorted(squares, rest, side="right") - 1
-            place = xp.where(column >= 0, column, 0)
-            cost = xp.take(units, row * columns + place)
-            fits = (column >= 0) & (cost < RANGE)  # then the cost is at most the level, and so at most what is left
-            lost = lost | ((todo > 0) & ~fits)
-            price = xp.where(fits & (cost > 0), cost, 1)
-            run = (rest - xp.take(squares, place)) // price + 1
-            run = xp.where(fits, xp.where(run < todo, run, todo), 0)
-            rest, todo = rest - run * price, xp.where(fits, todo - run, 0)
-        return xp.where(lost, RANGE, left - rest)[:, None], known
-
-    def allowance(self, left: Array, xp: Library) -> Array | None:  # noqa: ARG002 - Costs has it
-        return None
-
-
 def search_allowance(costs: Costs, fits: Callable[[Array], Mask], people: int, xp: Library, device: object) -> Array:
     """(people,) the largest contribution on the grid that fits, by bisection: where no formula gives the allowance."""
     values = xp.asarray(costs.grid, device=device)
@@ -206,8 +168,10 @@ def costs_of(notion: Notion, step: mechanisms.Mechanism, most: int = 0) -> Costs
             raise ArgumentError("a Repeated stands for too many rounds")
         if isinstance(table, planned_table.Table):
             planned = cast(Planned, notion)
-            return FromPlan(table, planned.counts, planned.person_limits()[:-2], count, sensitivity)
-        return DependingOnLeft(table.norms, table.squares, table.units, most, count, sensitivity)
+            tables = (lambda: table, *planned.person_other_tables(leaf))
+            return FromPlan(tables, planned.person_limits()[:-1], count, sensitivity)
+        levels = planned_table.of_one_kind(table.norms, table.squares, table.units, most)
+        return FromPlan((lambda: levels,), (most, 0), count, sensitivity)
     prices = notion.person_price(leaf, count)
     full = _capped(prices)
     if sensitivity is None:

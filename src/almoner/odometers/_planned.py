@@ -24,7 +24,8 @@ from almoner._notions import STEPS, Boundary, State, Totals, as_floats
 from almoner._units import FAILURE, budget, exact
 from almoner.curves import _residue, renyi
 from almoner.curves.planned import Plan, _anytime, level, rounds_at
-from almoner.curves.planned._anytime_prices import Exchanges, no_louder
+from almoner.curves.planned._anytime_prices import Exchanges
+from almoner.curves.planned._round_price import no_louder
 from almoner.errors import ArgumentError, Unsupported
 from almoner.odometers._odometer import Odometer
 from almoner.odometers._renyi import Orders, around_plan

@@ -3,15 +3,6 @@
 Source: theory 4.11; docs/proofs/planned-filter.md
 """
 
-from almoner.curves.planned._prices import (
-    ERRORS,
-    LEAST_SLACK,
-    MOST_ROUNDS,
-    SLACK,
-    Plan,
-    Prices,
-    level,
-    rounds_at,
-)
+from almoner.curves.planned._prices import ERRORS, LEAST_SLACK, MOST_ROUNDS, SLACK, Plan, Prices, level, rounds_at
 
 __all__ = ["ERRORS", "LEAST_SLACK", "MOST_ROUNDS", "SLACK", "Plan", "Prices", "level", "rounds_at"]

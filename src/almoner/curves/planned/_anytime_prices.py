@@ -12,48 +12,22 @@ and the block are nowhere easier to tell apart than what there was. The price is
 Source: docs/proofs/planned-odometer.md, section 4; docs/proofs/planned-filter.md, sections 3 and 4
 """
 
+from collections.abc import Hashable
 from functools import lru_cache
 from math import ceil, floor
 
 from almoner import _check, mechanisms
-from almoner._units import FAILURE, exact
+from almoner._units import FAILURE
 from almoner.curves._loss_grid import Grid, change, laws, spread
 from almoner.curves.planned._anytime import ERRORS, Run
 from almoner.curves.planned._prices import rounds_at
-from almoner.curves.planned._round_price import CHANGE, Price, price_of_block
+from almoner.curves.planned._round_price import CHANGE, Price, bundle, exchange_of_block, payment_for_block
 from almoner.curves.planned._tails import Side
 
-__all__ = ["Exchanges", "no_louder"]
+__all__ = ["Exchanges"]
 
 OUTSIDE = 1e-18  # mass of losses that may lie outside a grid's window
 LARGEST_SIZE = 2**17  # largest size of a grid; what needs a larger one has no price
-
-
-def no_louder(mechanism: mechanisms.Mechanism, planned: mechanisms.Mechanism) -> bool:
-    """True if a round is a planned one with as much noise or more, a rate as small or smaller, an epsilon as small.
-
-    Guarantee: True only if in both directions the curve of the round is nowhere above that of the planned one: it may
-        be charged as one, without slack, whatever else is left.
-    Source: theory 2.1 to 2.3 and 2.6; docs/proofs/planned-odometer.md, section 4.
-    """
-    match mechanism, planned:
-        case (mechanisms.Laplace(), mechanisms.Laplace()):
-            return exact(mechanism.sensitivity) * exact(planned.scale) <= exact(planned.sensitivity) * exact(
-                mechanism.scale
-            )
-        case (
-            mechanisms.Pure() | mechanisms.RandomizedResponse(),
-            mechanisms.Pure() | mechanisms.RandomizedResponse(),
-        ):
-            return mechanism.epsilon <= planned.epsilon
-        case (
-            mechanisms.Gaussian() | mechanisms.SampledGaussian(),
-            mechanisms.Gaussian() | mechanisms.SampledGaussian(),
-        ):
-            ours, theirs = (getattr(one, "sample_rate", 1.0) for one in (mechanism, planned))
-            less_shift = exact(mechanism.sensitivity) * exact(planned.sigma)
-            return ours <= theirs and less_shift <= exact(planned.sensitivity) * exact(mechanism.sigma)
-    return False
 
 
 class Exchanges:
@@ -94,20 +68,13 @@ class Exchanges:
         return ceil(error / ERRORS * slack)
 
     def _price(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int) -> Price:
-        here = rounds_at(level)
-        grid = self._grid(mechanism, count, here)
+        here, block = rounds_at(level), dict[Hashable, int]({mechanism: count})
+        grid, plan = self._grid(mechanism, count, here), self._run.plan
         if grid is None:
             return Price(None, 0, None)
-        return price_of_block(
-            grid,
-            self._run.plan,
-            mechanism,
-            count,
-            rounds=here,
-            size=count * self.size(mechanism),
-            worth=self.worth,
-            spare=slack / FAILURE * (1 - 2.0**-20),
-        )
+        size, spare = count * self.size(mechanism), slack / FAILURE * (1 - 2.0**-20)
+        bought = exchange_of_block(grid, block, plan, here, size=size, worth=self.worth, spare=spare) or (None, 0)
+        return Price(*bought, payment_for_block(grid, block, bundle(plan, here), size=size, spare=spare))
 
     def _grid(self, mechanism: mechanisms.Mechanism, count: int, rounds: int) -> Grid | None:
         """A grid of the run's step whose window holds these rounds; None where it would be too large."""

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from almoner import mechanisms
+from almoner._units import exact
 from almoner.curves._loss_grid import Grid
 
-__all__ = ["CHANGE", "Plan", "Price", "bundle", "exchange_of_block", "payment_for_block", "price_of_block"]
+__all__ = ["CHANGE", "Plan", "Price", "bundle", "exchange_of_block", "no_louder", "payment_for_block"]
 
 Floats = NDArray[np.float64]
 Bundles = tuple[dict[Hashable, int], dict[Hashable, int], dict[Hashable, int]]
@@ -37,17 +38,11 @@ TURNS = 60  # most steps of a rough search
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Price of a block of rounds. Every field is public.
+    """Price of a block of rounds. Every field is public."""
 
-    Attributes:
-        rounds: planned rounds that buy it; None where all that are left do not.
-        back: change that is given back with them.
-        change: the price in change alone; None where change does not buy it.
-    """
-
-    rounds: int | None
-    back: int
-    change: int | None
+    rounds: int | None  # planned rounds that buy it; None where all that are left do not
+    back: int  # change that is given back with them
+    change: int | None  # the price in change alone; None where change does not buy it
 
 
 def bundle(plan: Plan, rounds: int) -> dict[Hashable, int]:
@@ -55,37 +50,30 @@ def bundle(plan: Plan, rounds: int) -> dict[Hashable, int]:
     return {mechanism: count * rounds for mechanism, count in plan}
 
 
-def price_of_block(
-    grid: Grid,
-    plan: Plan,
-    mechanism: mechanisms.Mechanism,
-    count: int,
-    *,
-    rounds: int,
-    size: float,
-    worth: int,
-    spare: float,
-) -> Price:
-    """The price of equal rounds beside planned rounds that are left, in change and in planned rounds.
+def no_louder(mechanism: mechanisms.Mechanism, planned: mechanisms.Mechanism) -> bool:
+    """True if a round is a planned one with as much noise or more, a rate as small or smaller, an epsilon as small.
 
-    Args:
-        grid: holds the plan's mechanisms, this one, and CHANGE.
-        plan: one planned round.
-        mechanism: one round.
-        count: rounds in the block, >= 1.
-        rounds: planned rounds that are left.
-        size: the variance of the block's loss, in units of change: where the search begins.
-        worth: the variance of one planned round's loss, in units of change.
-        spare: by how much the curve may be larger after the purchase.
-
-    Guarantee: after the purchase the curve is nowhere above the curve before it by more than ``spare``, in both
-        directions, beside so many planned rounds and beside more.
-    Source: docs/proofs/planned-filter.md, sections 3 and 4.
+    Guarantee: True only if in both directions the curve of the round is nowhere above that of the planned one: it may
+        be charged as one, without slack, whatever else is left.
+    Source: theory 2.1 to 2.3 and 2.6; docs/proofs/planned-odometer.md, section 4.
     """
-    block: dict[Hashable, int] = {mechanism: count}
-    change = payment_for_block(grid, block, bundle(plan, rounds), size=size, spare=spare)
-    bought = exchange_of_block(grid, block, plan, rounds, size=size, worth=worth, spare=spare)
-    return Price(None, 0, change) if bought is None else Price(*bought, change)
+    match mechanism, planned:
+        case (mechanisms.Laplace(), mechanisms.Laplace()):
+            less = exact(mechanism.sensitivity) * exact(planned.scale)
+            return less <= exact(planned.sensitivity) * exact(mechanism.scale)
+        case (
+            mechanisms.Pure() | mechanisms.RandomizedResponse(),
+            mechanisms.Pure() | mechanisms.RandomizedResponse(),
+        ):
+            return mechanism.epsilon <= planned.epsilon
+        case (
+            mechanisms.Gaussian() | mechanisms.SampledGaussian(),
+            mechanisms.Gaussian() | mechanisms.SampledGaussian(),
+        ):
+            ours, theirs = (getattr(one, "sample_rate", 1.0) for one in (mechanism, planned))
+            less_shift = exact(mechanism.sensitivity) * exact(planned.sigma)
+            return ours <= theirs and less_shift <= exact(planned.sensitivity) * exact(mechanism.sigma)
+    return False
 
 
 def payment_for_block(
@@ -97,9 +85,16 @@ def payment_for_block(
     spare: float,
     beside: int = 0,
 ) -> int | None:
-    """Change that buys a block beside a context; None where none is found. Arguments as of ``price_of_block``.
+    """Change that buys a block of rounds beside a context; None where none is found.
 
-    Guarantee: as of ``price_of_block``.
+    Args:
+        grid: holds the kinds of the block and of the context, and CHANGE.
+        size: the variance of the block's loss, in units of change: where the search begins.
+        spare: by how much the curve may be larger after the purchase.
+        beside: change that there is before the payment; 0 leaves it out of account.
+
+    Guarantee: after the purchase the curve is nowhere above the curve before it by more than ``spare``, in both
+        directions, beside this context and beside more.
     Source: docs/proofs/planned-filter.md, sections 3 and 4.
     """
     there = {kind: count for kind, count in context.items() if count}  # the error bounds count a kind of which none is
@@ -119,9 +114,9 @@ def exchange_of_block(
 ) -> tuple[int, int] | None:
     """Planned rounds that buy a block, and change that is given back with them; None where those left do not buy it.
 
-    Arguments as of ``price_of_block``.
+    Arguments as of ``payment_for_block``; worth, the variance of one planned round's loss in units of change.
 
-    Guarantee: as of ``price_of_block``.
+    Guarantee: as of ``payment_for_block``.
     Source: docs/proofs/planned-filter.md, sections 3 and 4.
     """
 

@@ -2,7 +2,7 @@
 
 Names and symbols
     norm       what a person contributes to the round; rounded up to the next of the table
-    level      whole planned rounds that a person has left; rounded down to the next of the table
+    context    planned rounds that are left at least; of those in the table the last that a person has
     change     here: randomised response of one step of the grid, which runs with probability SHARE
     unit       what an exchange takes of the plan; worth, the variance of its loss in change
     net        what an exchange costs: worth times the units given, less the change that comes back
@@ -17,8 +17,8 @@ Source: theory 4.11; docs/proofs/planned-filter.md, section 6
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import lru_cache
+from itertools import product
 from math import ceil, floor
 from threading import Lock
 
@@ -28,9 +28,10 @@ from numpy.typing import NDArray
 from almoner import mechanisms
 from almoner.curves import _loss_grid, _residue
 from almoner.curves.planned._prices import ERRORS, Prices
+from almoner.curves.planned._round_price import no_louder
 from almoner.errors import Unsupported
 
-__all__ = ["NEVER", "RULE", "SHARE", "Table", "table", "worths"]
+__all__ = ["CHANGE", "NEVER", "RULE", "SHARE", "Table", "delta", "of_one_kind", "opening", "sellers", "table", "worths"]
 
 Bundle = Mapping[Hashable, int]
 
@@ -51,6 +52,8 @@ LARGEST_RATIO = 1.6  # largest ratio of a payment to what the variance suggests;
 LARGEST_PART = 0.5  # largest part of the planned rounds that are left which one round may cost
 SMALLEST_PART = 0.15  # rounds cheaper than this part of a planned round are exchanged by way of change
 LEAST_LEVEL = 8  # with at most so many planned rounds left none but planned rounds are admitted
+OWN, OTHERS = 0.5, 0.5  # of a plan with counts: contexts with one or this part of a kind, beside this part of others
+COARSER = 2  # such a plan has few rounds, whose prices are dear to find: one norm in so many
 CERTIFICATES = 4  # certificates tried for one price, beginning at what looks like the least
 CHANGE, ROW = "small change", "one norm"
 
@@ -64,7 +67,8 @@ class Table:
     Attributes:
         norms: (k,) increasing, the first is 0. A norm is rounded up to the next; one above the last does not fit. If a
             mechanism has no sensitivity: 0 and 1, for taking part or not.
-        levels: (j,) int64, increasing, the first is 0; whole planned rounds that are left, rounded down.
+        contexts: (j, m) int64; how often each mechanism of the plan is left at least, the first 0; the last that a
+            person has decides.
         given: (k, j) int64; how many times ``unit`` buys the round; NEVER where it does not.
         back: (k, j) int64; change that is given back with it.
         change: (k, j) int64; the price in change alone; NEVER where that does not buy it.
@@ -74,7 +78,7 @@ class Table:
     """
 
     norms: NDArray[np.float64]
-    levels: NDArray[np.int64]
+    contexts: NDArray[np.int64]
     given: NDArray[np.int64]
     back: NDArray[np.int64]
     change: NDArray[np.int64]
@@ -83,53 +87,108 @@ class Table:
     most: int
 
 
+def of_one_kind(norms: NDArray[np.float64], levels: NDArray[np.int64], units: NDArray[np.int64], most: int) -> Table:
+    """Costs (k, j) at norms and levels of what is left, in units of which there are so many: without any change."""
+    given = np.where(units < NEVER, np.maximum(units, 1), NEVER)
+    given = np.concatenate([np.full((len(norms), 1), NEVER, np.int64), given], axis=1)  # nothing is left
+    contexts = np.concatenate([np.zeros(1, np.int64), levels])[:, None]
+    return Table(norms, contexts, given, np.zeros_like(given), np.zeros_like(given), (1,), 0, most)
+
+
 @lru_cache(maxsize=64)
-def table(prices: Prices, mechanism: mechanisms.Mechanism) -> Table:
+def table(prices: Prices, mechanism: mechanisms.Mechanism, place: int | None = None, start: int = 0) -> Table:
     """Prices of one mechanism for people who contribute less than its sensitivity.
 
     Args:
         prices: of the plan, without a reserve of change.
         mechanism: one round, public (no Repeated, no Composed).
+        place: of a plan that is there once, the mechanism of it that is given for rounds; public.
+        start: the change that each account has at the start, public.
 
     Returns:
         A table, built in seconds and remembered. 64 norms down to 1/32 of the sensitivity, 4 % apart above a quarter of
         it and 9 % apart below.
 
-    Guarantee: an account that starts with the planned rounds of ``prices`` and no change, and gives for every round
-        what some table says for a norm not below the person's and a level not above what is left, is
+    Guarantee: an account that starts with the planned rounds of ``prices`` and ``start`` change, and gives for every
+        round what some table says for a norm not below the person's and a context not above what is left, is
         (epsilon, delta)-DP at every stopping time.
-    Source: theory 4.11; docs/proofs/planned-filter.md, section 6.
+    Source: theory 4.11, 4.12; docs/proofs/planned-filter.md, sections 6 and 7.
 
     Raises:
         Unsupported: the mechanism has no privacy loss distribution here, or there is a reserve.
     """
-    if prices.change:
+    if prices.change and place is None:
         raise Unsupported("accounts per person hold no reserve of change: make filters.Planned with reserve=0")
     with _BUILDING:
-        return _built(prices, mechanism)
-
-
-def _built(prices: Prices, mechanism: mechanisms.Mechanism) -> Table:
-    norms = _norms(mechanism)
-    levels = sorted({floor(part * prices.rounds) for part in LEVELS if part * prices.rounds >= LEAST_LEVEL + 1})
-    rows = _Rows(prices, mechanism, levels)
-    by_norm = [rows.prices_at(norm if len(norms) > 1 else None) for norm in reversed(norms)]  # the dearest first
-    nothing = [0] * (len(levels) + 1)
-    net: NDArray[np.int64] = np.array([nothing, *(one for one, _ in reversed(by_norm))], np.int64)
-    change: NDArray[np.int64] = np.array([nothing, *(one for _, one in reversed(by_norm))], np.int64)
-    given = np.where(net < NEVER, -(-net // rows.worth), NEVER)
-    back = np.where(net < NEVER, np.minimum(given, NEVER // rows.worth) * rows.worth - net, 0)
-    columns = np.array([0, *levels], np.int64)
-    return Table(np.array([0.0, *norms]), columns, given, back, change, rows.unit, rows.worth, rows.most)
+        norms, rows = _norms(mechanism), _Rows(prices, mechanism, place, start)
+        norms = norms if place is None else norms[::-COARSER][::-1]
+        by_norm = [rows.prices_at(norm if len(norms) > 1 else None) for norm in reversed(norms)]  # the dearest first
+        nothing = [0] * len(rows.contexts)
+        net: NDArray[np.int64] = np.array([nothing, *(one for one, _ in reversed(by_norm))], np.int64)
+        change: NDArray[np.int64] = np.array([nothing, *(one for _, one in reversed(by_norm))], np.int64)
+        given = np.where(net < NEVER, -(-net // rows.worth), NEVER)
+        back = np.where(net < NEVER, np.minimum(given, NEVER // rows.worth) * rows.worth - net, 0)
+        contexts = np.array(rows.contexts, np.int64)
+        return Table(np.array([0.0, *norms]), contexts, given, back, change, rows.unit, rows.worth, rows.most)
 
 
 def worths(prices: Prices) -> tuple[int, ...]:
     """The most change that any exchange gives back for each mechanism of the plan."""
-    return tuple([_worth(prices, one) for one, _ in prices.plan])
+    return tuple([max(1, floor(prices.size(one) / SHARE)) for one, _ in prices.plan])
 
 
-def _worth(prices: Prices, mechanism: mechanisms.Mechanism) -> int:
-    return max(1, floor(prices.size(mechanism) / SHARE))
+def sellers(prices: Prices, mechanism: mechanisms.Mechanism) -> list[int]:
+    """Places of a plan that is there once whose rounds are given: the own kind, and the largest variance of others."""
+    worth = [count * one for (_, count), one in zip(prices.plan, worths(prices), strict=True)]
+    nearest = _nearest(prices, mechanism)
+    others = [place for place in range(len(worth)) if place != nearest]
+    largest = max(others, key=worth.__getitem__, default=None)
+    return [place for place in (nearest, largest) if place is not None]
+
+
+def _nearest(prices: Prices, mechanism: mechanisms.Mechanism) -> int | None:
+    """Place of the cheapest mechanism of the plan of which a round is a smaller one; None where there is none."""
+    same = [place for place, (one, _) in enumerate(prices.plan) if _same_kind(one, mechanism)]
+    same = [place for place in same if _serves(prices.plan[place][0], mechanism)] or same
+    return min(same, key=worths(prices).__getitem__, default=None)
+
+
+def delta(prices: Prices, left: Sequence[int], change: int, epsilon: float) -> float:
+    """Bound delta at an epsilon for so many of each mechanism of the plan and so much change of people.
+
+    Guarantee: not below the delta of their composition, in either direction.
+    Source: docs/proofs/planned-filter.md, sections 4 and 7.
+    """
+    return _known(prices).delta({**_as_bundle(prices, left), CHANGE: change}, epsilon)
+
+
+@lru_cache(maxsize=64)
+def opening(prices: Prices, epsilon: float) -> int:
+    """Change beside a plan that is there once, with which accounts of people start.
+
+    Guarantee: the plan and so much change have a delta at epsilon of at most what the slack leaves of it.
+    Source: docs/proofs/planned-filter.md, section 7.
+    """
+    target = prices.all_slack / prices.slack * (1 - prices.slack) * (1 - 1.001 * ERRORS)
+    most, counts, grid = ceil(1.02 * prices.change / SHARE), [count for _, count in prices.plan], _known(prices)
+
+    def fits(less: int, surely: bool) -> bool:
+        held = {**_as_bundle(prices, counts), CHANGE: most - less}
+        return (grid.delta if surely else grid.rough_delta)(held, epsilon) <= target
+
+    less = _near_least(fits, -1, most // 50, most, most / 2000) if most else None
+    return most - less if less is not None else 0
+
+
+def _known(prices: Prices) -> _loss_grid.Grid:
+    """The grid of prices, on which the change of people is known."""
+    if CHANGE not in prices.grid:
+        prices.grid.add(CHANGE, _loss_grid.change(prices.grid.step, SHARE))
+    return prices.grid
+
+
+def _as_bundle(prices: Prices, counts: Sequence[int]) -> dict[Hashable, int]:
+    return {one: count for (one, _), count in zip(prices.plan, counts, strict=True) if count}
 
 
 def _norms(mechanism: mechanisms.Mechanism) -> list[float]:
@@ -153,29 +212,9 @@ def _same_kind(planned: mechanisms.Mechanism, mechanism: mechanisms.Mechanism) -
     return planned == mechanism
 
 
-def _dominates(planned: mechanisms.Mechanism, mechanism: mechanisms.Mechanism) -> bool:
-    """True if a planned round is at least as easy to tell apart: the same one, with at most as much relative noise."""
-    if planned == mechanism:
-        return True
-    one, other = _relative_noise(planned), _relative_noise(mechanism)
-    return _same_kind(planned, mechanism) and one is not None and other is not None and one <= other
-
-
-def _relative_noise(mechanism: mechanisms.Mechanism) -> Fraction | None:
-    """Sigma, or the scale, over the sensitivity; of a pure round one over epsilon."""
-    match mechanism:
-        case mechanisms.Pure(epsilon) | mechanisms.RandomizedResponse(epsilon):
-            return 1 / Fraction(epsilon) if epsilon else None
-        case (
-            mechanisms.SampledGaussian(noise, norm) | mechanisms.Gaussian(noise, norm) | mechanisms.Laplace(noise, norm)
-        ):
-            return Fraction(noise) / Fraction(norm)
-    return None
-
-
-def _from(prices: list[int], column: int, price: int) -> list[int]:
-    """Carry prices upwards: a price that is valid at a level is valid at all levels above."""
-    return [*prices[:column], *(min(each, price) for each in prices[column:])]
+def _serves(planned: mechanisms.Mechanism, mechanism: mechanisms.Mechanism) -> bool:
+    """True if a planned round is at least as easy to tell apart."""
+    return planned == mechanism or no_louder(mechanism, planned)
 
 
 Holds = Callable[[int, bool], bool]
@@ -207,85 +246,112 @@ def _near_least(holds: Holds, low: int, guess: int, most: int, near: float) -> i
 class _Rows:
     """Prices norm by norm, decreasing. A search proves nothing; what ``Grid.covers`` says yes to is in the table."""
 
-    def __init__(self, prices: Prices, mechanism: mechanisms.Mechanism, levels: list[int]) -> None:
-        self._prices, self._mechanism, self._levels = prices, mechanism, levels
-        self._counts = tuple(count for _, count in prices.plan)
-        each = worths(prices)
-        same = [place for place, (one, _) in enumerate(prices.plan) if _same_kind(one, mechanism)]
-        same = [place for place in same if _dominates(prices.plan[place][0], mechanism)] or same
-        nearest = min(same, key=each.__getitem__, default=-1)
-        self.unit = tuple(int(place == nearest) for place in range(len(each))) if same else self._counts
+    def __init__(self, prices: Prices, mechanism: mechanisms.Mechanism, place: int | None, start: int) -> None:
+        self._prices, self._mechanism, self._place = prices, mechanism, place
+        self._counts, each = [count for _, count in prices.plan], worths(prices)
+        nearest = _nearest(prices, mechanism) if place is None else place
+        self.unit = tuple(self._counts) if nearest is None else tuple(int(at == nearest) for at in range(len(each)))
         self.worth = sum(one * count for one, count in zip(each, self.unit, strict=True))
-        self._planned = prices.plan[nearest][0] if same else None
-        self._all_change = prices.rounds * sum(one * count for one, count in zip(each, self._counts, strict=True))
+        self._planned = None if nearest is None else prices.plan[nearest][0]
+        worth = sum(one * count for one, count in zip(each, self._counts, strict=True))
+        self._all_change = start + prices.rounds * worth
         self._all_units = prices.rounds * sum(self._counts)  # of single mechanisms
         self.most = self._all_units + self._all_change
-        change = _loss_grid.change(prices.grid.step, SHARE)
-        if not self._all_change * change[0].error <= 0.9 * ERRORS:  # what the proof leaves for the change
+        if not self._all_change * _loss_grid.change(prices.grid.step, SHARE)[0].error <= 0.9 * ERRORS:  # see the proof
             raise Unsupported(f"plan={prices.plan!r} could become more change than is proven right: plan fewer rounds")
-        if CHANGE not in prices.grid:
-            prices.grid.add(CHANGE, change)
+        self._grid = _known(prices)
         self._overhead, self._size, self._smaller = 0.0, 0.0, 0.0  # of the norm at hand; by how much it is smaller
+        self._rounds = prices.rounds if place is None else self._counts[place]
+        self.contexts = [(0,) * len(each), *self._contexts(each)]
         self._converted = self._conversions()
-        self._net, self._payment = [NEVER] * (len(levels) + 1), [NEVER] * (len(levels) + 1)
+        self._net, self._payment = [NEVER] * len(self.contexts), [NEVER] * len(self.contexts)
         self._ratios: dict[int, float] = {}
 
+    def _contexts(self, each: Sequence[int]) -> list[tuple[int, ...]]:
+        """Increasing in what they are worth; of a plan that is there once, of one kind and of the others."""
+        levels = {floor(part * self._rounds) for part in LEVELS if part * self._rounds >= LEAST_LEVEL + 1}
+        if self._place is None:
+            return [tuple(level * count for count in self._counts) for level in sorted(levels)]
+        beside = {*product(levels, (0.0,)), *product({1, ceil(OWN * self._rounds)}, (OTHERS,))}
+        found = {
+            tuple(own if at == self._place else floor(part * count) for at, count in enumerate(self._counts))
+            for own, part in beside
+        }
+        return sorted(found, key=lambda one: sum(count * worth for count, worth in zip(one, each, strict=True)))
+
+    def _above(self, column: int) -> list[int]:
+        """Columns at which a price of this one is valid: nothing of its context is missing there."""
+        least = self.contexts[column]
+        return [at for at, one in enumerate(self.contexts) if all(map(int.__ge__, one, least))]
+
+    def _from(self, prices: list[int], column: int, price: int) -> list[int]:
+        """Carry a price to all contexts with more."""
+        above = self._above(column)
+        return [min(each, price) if at in above else each for at, each in enumerate(prices)]
+
     def prices_at(self, norm: float | None) -> tuple[list[int], list[int]]:
-        """(net, payment) at no level and at every level, for the next smaller norm."""
+        """(net, payment) beside every context, for the next smaller norm."""
         round_ = self._mechanism if norm is None else replace(self._mechanism, sensitivity=norm)  # type: ignore[type-var]
         self._look_at(round_)
         net, payment = self._net, self._payment
-        if self._planned is not None and _dominates(self._planned, round_):
+        if self._planned is not None and _serves(self._planned, round_):
             net = [min(each, self.worth) for each in net]
-        for column, level in enumerate(self._levels, 1):
-            if self._looked_at(level, PAYMENT_LEVELS):
-                payment = _from(payment, column, self._payment_at(level, payment[column]))
-        for column, level in enumerate(self._levels, 1):
-            if level in self._converted and payment[column] < NEVER:
-                guess = self._by_way_of_change(level, payment[column])
-                net = _from(net, column, self._exchange_near(level, guess, net[column]))
-            if self._looked_at(level, EXCHANGE_LEVELS) and self._size > SMALLEST_PART * self.worth:
-                net = _from(net, column, self._exchange_at(level, net[column]))
-        self._prices.grid.remove(ROW)
+        for column in range(1, len(self.contexts)):
+            if self._looked_at(column, PAYMENT_LEVELS):
+                payment = self._from(payment, column, self._payment_at(column, payment[column]))
+        for column in range(1, len(self.contexts)):
+            if column in self._converted and payment[column] < NEVER:
+                guess = self._by_way_of_change(column, payment[column])
+                net = self._from(net, column, self._exchange_near(column, guess, net[column]))
+            if self._looked_at(column, EXCHANGE_LEVELS) and self._size > SMALLEST_PART * self.worth:
+                net = self._from(net, column, self._exchange_at(column, net[column]))
+        self._grid.remove(ROW)
         self._net, self._payment = net, payment
         return net, payment
 
-    def _looked_at(self, level: int, parts: tuple[float, ...]) -> bool:
-        return level in {floor(part * self._prices.rounds) for part in parts}
+    def _looked_at(self, column: int, parts: tuple[float, ...]) -> bool:
+        others = (at for at in range(1, len(self.contexts)) if at != column)
+        if self._place is not None and not any(column in self._above(at) for at in others):
+            return True  # nothing has less
+        return self._level(column) in {floor(part * self._rounds) for part in parts}
+
+    def _level(self, column: int) -> int:
+        """Units of a context, in whole planned rounds or in rounds of the kind that is given."""
+        counts = self._counts if self._place is None else self.unit
+        return min(left // count for left, count in zip(self.contexts[column], counts, strict=True) if count)
 
     def _look_at(self, round_: mechanisms.Mechanism) -> None:
-        grid = self._prices.grid
-        laws = _loss_grid.laws(round_, grid.step, 1e-3 * self._prices.cut)
-        grid.add(ROW, laws)
-        size = _loss_grid.spread(laws[0], grid.step) ** 2 / grid.step**2 / SHARE
+        laws = _loss_grid.laws(round_, self._grid.step, 1e-3 * self._prices.cut)
+        self._grid.add(ROW, laws)
+        size = _loss_grid.spread(laws[0], self._grid.step) ** 2 / self._grid.step**2 / SHARE
         self._size, self._smaller = size, max(self._size - size, 0.0)
         self._overhead = 1.001 * max(law.error for law in laws) / ERRORS * self._prices.all_slack
 
-    def _payment_at(self, level: int, bound: int) -> int:
-        """The least payment found beside so many planned rounds, below a bound that is a payment already."""
-        ratio = self._ratios.get(level, LARGEST_RATIO)
+    def _payment_at(self, column: int, bound: int) -> int:
+        """The least payment found beside a context, below a bound that is a payment already."""
+        ratio = self._ratios.get(column, LARGEST_RATIO)
         least = ceil(4 * self._overhead * self._all_change / self._prices.all_slack)
         most = min(bound, ceil(LARGEST_RATIO * self._size) + least, 64 * self.worth)
         low = floor(max(least, 0.99 * self._size if ratio == LARGEST_RATIO else (0.5 + 0.5 * ratio) * self._size))
 
         def pays(change: int, surely: bool) -> bool:
             slack = self._prices.all_slack / 2 * change / self._all_change - self._overhead
-            return self._covers({ROW: 1}, {CHANGE: change}, self._bundle(level), slack, surely)
+            return self._covers({ROW: 1}, {CHANGE: change}, self._bundle(column), slack, surely)
 
         price = _near_least(pays, low, ceil(ratio * self._size), most, 1.5 * FINENESS * self._size)
         if price is None:
             return NEVER
-        self._ratios[level] = price / self._size
+        self._ratios[column] = price / self._size
         return price
 
-    def _exchange_at(self, level: int, bound: int) -> int:
+    def _exchange_at(self, column: int, bound: int) -> int:
         """The least net price found; a bound that is a net price already is improved only if it is worth while."""
         fine = FINENESS * self.worth
-        most = min(bound - 2 * ceil(fine), self._largest_net(level))
+        most = min(bound - 2 * ceil(fine), self._largest_net(column))
         low = floor(max(self._size, bound - 1.3 * self._smaller - 3 * fine) if bound < NEVER else self._size)
 
         def exchanges(net: int, surely: bool) -> bool:
-            return self._exchanges(level, net, surely)
+            return self._exchanges(column, net, surely)
 
         guess = most if bound < NEVER else ceil(1.1 * self._size)
         if bound < NEVER and not exchanges(most, False):
@@ -293,58 +359,56 @@ class _Rows:
         price = _near_least(exchanges, low, guess, most, 3 * fine)
         return NEVER if price is None else price
 
-    def _exchange_near(self, level: int, guess: int, bound: int) -> int:
+    def _exchange_near(self, column: int, guess: int, bound: int) -> int:
         """The first net price from a guess upwards that is certified, if it is worth while."""
         step = ceil(STEP * self.worth)
-        tried = range(guess, min(bound - step, self._largest_net(level)) + 1, step)[:CERTIFICATES]
-        certain = (net for net in tried if all(self._exchanges(level, net, surely) for surely in (False, True)))
+        tried = range(guess, min(bound - step, self._largest_net(column)) + 1, step)[:CERTIFICATES]
+        certain = (net for net in tried if all(self._exchanges(column, net, surely) for surely in (False, True)))
         return next(certain, NEVER)
 
-    def _by_way_of_change(self, level: int, payment: int) -> int:
+    def _by_way_of_change(self, column: int, payment: int) -> int:
         """About the net price of as many units as become so much change: where a search begins, and no bound."""
-        units = -(-payment // self._converted[level])
-        return units * (self.worth - self._converted[level]) + payment
+        units = -(-payment // self._converted[column])
+        return units * (self.worth - self._converted[column]) + payment
 
-    def _largest_net(self, level: int) -> int:
-        return floor(LARGEST_PART * level) * self.worth
+    def _largest_net(self, column: int) -> int:
+        return max(1, floor(LARGEST_PART * self._level(column))) * self.worth
 
-    def _exchanges(self, level: int, net: int, surely: bool) -> bool:
+    def _exchanges(self, column: int, net: int, surely: bool) -> bool:
         """Tell whether the units that a net price stands for buy the round and the change given back, all at once."""
         given = -(-net // self.worth)
-        taken = tuple(given * count for count in self.unit)
+        taken = [given * count for count in self.unit]
         slack = self._prices.all_slack / 2 * sum(taken) / self._all_units - self._overhead
         less: Bundle = {ROW: 1, CHANGE: given * self.worth - net}
-        return self._covers(less, self._as_bundle(taken), self._bundle(level, taken), slack, surely)
+        return self._covers(less, _as_bundle(self._prices, taken), self._bundle(column, taken), slack, surely)
 
     def _conversions(self) -> dict[int, int]:
-        """About the most change for one unit beside what is left of so many planned rounds: where a search begins."""
+        """About the most change for one unit beside what is left of a context: where a search begins."""
         converted: dict[int, int] = {}
-        lost = self.worth // 50
-        for level in reversed(self._levels):
+        slack, unit = self._prices.all_slack / 2 * sum(self.unit) / self._all_units, _as_bundle(self._prices, self.unit)
+        for column in reversed(range(1, len(self.contexts))):
+            above = [at for at in self._above(column) if at != column]
+            if not all(at in converted for at in above):
+                continue
 
-            def converts(lost: int, _surely: bool, level: int = level) -> bool:
-                slack = self._prices.all_slack / 2 * sum(self.unit) / self._all_units
+            def converts(lost: int, _surely: bool, column: int = column) -> bool:
                 less: Bundle = {CHANGE: self.worth - lost}
-                return self._covers(less, self._as_bundle(self.unit), self._bundle(level, self.unit), slack, False)
+                return self._covers(less, unit, self._bundle(column, self.unit), slack, False)
 
+            lost = max((self.worth - converted[at] for at in above), default=self.worth // 50)
             least = _near_least(converts, lost, lost + lost // 8, self.worth - 1, FINENESS * self.worth)
-            if least is None:
-                break
-            converted[level] = self.worth - least
-            lost = least
+            if least is not None:
+                converted[column] = self.worth - least
         return converted
 
     def _covers(self, less: Bundle, more: Bundle, context: Bundle | None, slack: float, surely: bool) -> bool:
         if context is None or not slack > 0:
             return False
-        grid = self._prices.grid
+        grid = self._grid
         return (grid.covers if surely else grid.seems_to_cover)(less, more, context, self._prices.spare(slack))
 
-    def _as_bundle(self, counts: Sequence[int]) -> Bundle:
-        return {one: count for (one, _), count in zip(self._prices.plan, counts, strict=True) if count}
-
-    def _bundle(self, level: int, less: Sequence[int] | None = None) -> Bundle | None:
-        """So many planned rounds, less what is given of them; None where that is more than there is."""
+    def _bundle(self, column: int, less: Sequence[int] | None = None) -> Bundle | None:
+        """A context, less what is given of it; None where that is more than there is."""
         taken = (0,) * len(self._counts) if less is None else less
-        left = [level * count - one for count, one in zip(self._counts, taken, strict=True)]
-        return self._as_bundle(left) if min(left) >= 0 else None
+        left = [have - one for have, one in zip(self.contexts[column], taken, strict=True)]
+        return _as_bundle(self._prices, left) if min(left) >= 0 else None
