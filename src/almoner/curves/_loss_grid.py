@@ -187,6 +187,13 @@ class Grid:
         first, second = (1.02 * height * exp(t * self.step) for height, t in zip(heights, self.under, strict=True))
         self.per = first, second
 
+    def promised(self, bundle: Bundle, epsilon: float) -> bool:
+        """True if accounts may start with another bundle on the same promise: its moment is no larger."""
+        sides = [(side, t) for side, t in enumerate(self.under) if t]
+        return all(
+            1.01 * self._height(bundle, epsilon, side) * exp(t * self.step) <= self.per[side] for side, t in sides
+        )
+
     def remove(self, kind: Hashable) -> None:
         """Forget a kind of round that is in no bundle any more."""
         del self._kinds[kind]

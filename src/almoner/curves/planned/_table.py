@@ -174,7 +174,7 @@ def opening(prices: Prices, epsilon: float) -> int:
 
     def fits(less: int, surely: bool) -> bool:
         held = {**_as_bundle(prices, counts), CHANGE: most - less}
-        return (grid.delta if surely else grid.rough_delta)(held, epsilon) <= target
+        return grid.promised(held, epsilon) and (grid.delta if surely else grid.rough_delta)(held, epsilon) <= target
 
     less = _near_least(fits, -1, most // 50, most, most / 2000) if most else None
     return most - less if less is not None else 0
@@ -257,9 +257,9 @@ class _Rows:
         self._all_change = start + prices.rounds * worth
         self._all_units = prices.rounds * sum(self._counts)  # of single mechanisms
         self.most = self._all_units + self._all_change
-        if not self._all_change * _loss_grid.change(prices.grid.step, SHARE)[0].error <= 0.9 * ERRORS:  # see the proof
-            raise Unsupported(f"plan={prices.plan!r} could become more change than is proven right: plan fewer rounds")
         self._grid = _known(prices)
+        if not self._all_change * self._grid.error(CHANGE) <= 0.9 * ERRORS:  # see the proof
+            raise Unsupported(f"plan={prices.plan!r} could become more change than is proven right: plan fewer rounds")
         self._overhead, self._size, self._smaller = 0.0, 0.0, 0.0  # of the norm at hand; by how much it is smaller
         self._rounds = prices.rounds if place is None else self._counts[place]
         self.contexts = [(0,) * len(each), *self._contexts(each)]
@@ -325,7 +325,7 @@ class _Rows:
         self._grid.add(ROW, laws)
         size = _loss_grid.spread(laws[0], self._grid.step) ** 2 / self._grid.step**2 / SHARE
         self._size, self._smaller = size, max(self._size - size, 0.0)
-        self._overhead = 1.001 * max(law.error for law in laws) / ERRORS * self._prices.all_slack
+        self._overhead = 1.001 * self._grid.error(ROW) / ERRORS * self._prices.all_slack
 
     def _payment_at(self, column: int, bound: int) -> int:
         """The least payment found beside a context, below a bound that is a payment already."""
