@@ -69,13 +69,8 @@ def price_of_block(
     """The price of equal rounds beside planned rounds that are left, in change and in planned rounds.
 
     Args:
-        grid: holds the plan's mechanisms, this one, and CHANGE.
-        plan: one planned round.
-        mechanism: one round.
-        count: rounds in the block, >= 1.
-        rounds: planned rounds that are left.
-        size: the variance of the block's loss, in units of change: where the search begins.
-        worth: the variance of one planned round's loss, in units of change.
+        grid, rounds: holds the plan's mechanisms, this one, and CHANGE; planned rounds that are left.
+        size, worth: the variances of the block's loss and a planned round's, in units of change: the search begins there.
         spare: by how much the curve may be larger after the purchase.
 
     Guarantee: after the purchase the curve is nowhere above the curve before it by more than ``spare``, in both
