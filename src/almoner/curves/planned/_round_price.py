@@ -70,7 +70,7 @@ def price_of_block(
 
     Args:
         grid, rounds: holds the plan's mechanisms, this one, and CHANGE; planned rounds that are left.
-        size, worth: the variances of the block's loss and a planned round's, in units of change: the search begins there.
+        size, worth: the variances of the block's loss and a planned round's, in units of change: where to begin.
         spare: by how much the curve may be larger after the purchase.
 
     Guarantee: after the purchase the curve is nowhere above the curve before it by more than ``spare``, in both
