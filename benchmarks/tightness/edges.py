@@ -25,6 +25,7 @@ from scipy.special import ndtr
 from almoner import filters, mechanisms
 from almoner.accounting import calibrate
 from almoner.curves._totals import tightest
+from almoner.curves.planned import MOST_ROUNDS
 from almoner.errors import ArgumentError
 
 MOST_WORK = 2 * 10**7  # products of frequencies and points
@@ -296,11 +297,11 @@ def plans(count: int, seed: int) -> float:
         try:
             admitted = filters.Planned(
                 mechanisms.SampledGaussian(noise, 1.0, rate), epsilon=epsilon, delta=delta
-            ).notion.prices.planned
+            ).notion.prices.rounds
         except ArgumentError:
             admitted = 0
         spent = time.process_time() - began
-        least = min(least, admitted / fixed)
+        least = min(least, admitted / min(fixed, MOST_ROUNDS))
         print(
             f"plan {noise:.4g} {rate:.4g} {epsilon:.4g} {delta:.3g}: {admitted} of {fixed}, {spent:.2f} s", flush=True
         )

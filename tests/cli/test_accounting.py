@@ -91,8 +91,10 @@ def test_calibrate_prints_noise_or_steps():
     assert sampled["filters"][0]["steps"] is None
     assert "1950" in output("calibrate", "--epsilon", 1, "--noise-multiplier", 2, "--sample-rate", 0.01).stdout
     fixed, planned = sampled["fixed"]["steps"], sampled["filters"][4]["steps"]
-    exact = individual.losses([[fixed], [fixed + 1]], [2.0], sample_rate=0.01, delta=1e-5)
+    step = mechanisms.SampledGaussian(2.0, sample_rate=0.01)
+    exact = [epsilon_at({step: count}, delta=1e-5) for count in (fixed, fixed + 1)]
     assert exact[0] <= 1.0 < exact[1]
+    assert individual.losses([[fixed]], [2.0], sample_rate=0.01, delta=1e-5)[0] == pytest.approx(exact[0], rel=1e-3)
     assert 0.99 * fixed <= planned <= fixed
 
 

@@ -89,7 +89,7 @@ class Prices:
     def __init__(self, plan: Plan, *, epsilon: float, delta: float, reserve: float = 0.0, once: bool = False) -> None:
         if delta < LEAST_DELTA:
             raise ArgumentError(
-                f"plan={plan!r} does not fit once: delta={delta!r} is below {LEAST_DELTA:g}, where rounding is"
+                f"plan={plan!r} does not fit once: delta={delta!r} is below {LEAST_DELTA:g}, which is too small"
             )
         self.plan, self._delta, self._epsilon = plan, delta, epsilon
         leak = LEAK * SLACK * delta

@@ -101,7 +101,7 @@ class _Side:
         return value
 
     def under(self, tilt: float) -> "_Side":
-        """The same losses under a tilt."""
+        """Tilt the losses."""
         each = [(tilted(one, tilt), count) for one, count in self.parts]
         return _Side([(one, count) for one, count in each if isinstance(one, Points)])
 
