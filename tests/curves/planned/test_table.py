@@ -55,7 +55,7 @@ def shares(prices, table, given, change):
 def test_payments_are_valid_and_near_the_least(prices, table, grid, row):
     """On a grid of its own: each is certified with its share of the slack; one three per cent smaller is not."""
     one, checked = round_at(table, grid, row), 0
-    for column, level in enumerate(table.levels.tolist()):
+    for column, level in enumerate(table.contexts[:, 0].tolist()):
         change = int(table.change[row, column])
         if change < NEVER:
             slack = prices.spare(shares(prices, table, 0, change))
@@ -64,7 +64,7 @@ def test_payments_are_valid_and_near_the_least(prices, table, grid, row):
     assert checked >= 3
     at = int(np.flatnonzero(table.change[row] < NEVER)[0])
     less = int(0.95 * table.change[row, at])
-    assert not grid.covers({one: 1}, {CHANGE: less}, {PLAN: int(table.levels[at])}, slack)
+    assert not grid.covers({one: 1}, {CHANGE: less}, {PLAN: int(table.contexts[at, 0])}, slack)
 
 
 @pytest.mark.slow
@@ -72,7 +72,7 @@ def test_payments_are_valid_and_near_the_least(prices, table, grid, row):
 def test_exchanges_are_valid(prices, table, grid, row):
     """Certified with the slack of the exchange alone, at every level; a fifth of a unit more in change is not."""
     one = round_at(table, grid, row)
-    for column, level in enumerate(table.levels.tolist()):
+    for column, level in enumerate(table.contexts[:, 0].tolist()):
         given, back = int(table.given[row, column]), int(table.back[row, column])
         if given < NEVER and back:
             slack = prices.spare(shares(prices, table, given, 0))
@@ -97,7 +97,7 @@ def test_entries_of_several_units_are_valid(prices, grid, loud):
         if one not in grid:
             grid.add(one, _loss_grid.laws(one, grid.step, 1e-18))
         given, back, level = (
-            int(part) for part in (dear.given[row, column], dear.back[row, column], dear.levels[column])
+            int(part) for part in (dear.given[row, column], dear.back[row, column], dear.contexts[column, 0])
         )
         slack = prices.spare(shares(prices, dear, given, 0))
         assert grid.covers({one: 1, CHANGE: back}, {PLAN: given}, {PLAN: level - given}, slack)
@@ -146,7 +146,7 @@ def test_a_reserve_and_rounds_without_a_distribution_are_refused(prices):
 
 def test_quick_looks_agree_with_the_certificate(prices, table, grid):
     """Five per cent above and below a payment, both say the same."""
-    one, level = round_at(table, grid, 50), int(table.levels[-1])
+    one, level = round_at(table, grid, 50), int(table.contexts[-1, 0])
     change = int(table.change[50, -1])
     slack = prices.spare(shares(prices, table, 0, change))
     for part in (0.9, 1.1):

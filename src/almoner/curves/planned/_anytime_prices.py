@@ -73,8 +73,8 @@ class Exchanges:
         if grid is None:
             return Price(None, 0, None)
         size, spare = count * self.size(mechanism), slack / FAILURE * (1 - 2.0**-20)
-        bought = exchange_of_block(grid, block, plan, here, size=size, worth=self.worth, spare=spare) or (None, 0)
-        return Price(*bought, payment_for_block(grid, block, bundle(plan, here), size=size, spare=spare))
+        given, back = exchange_of_block(grid, block, plan, here, size=size, worth=self.worth, spare=spare) or (None, 0)
+        return Price(given, back, payment_for_block(grid, block, bundle(plan, here), size=size, spare=spare))
 
     def _grid(self, mechanism: mechanisms.Mechanism, count: int, rounds: int) -> Grid | None:
         """A grid of the run's step whose window holds these rounds; None where it would be too large."""
