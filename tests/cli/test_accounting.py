@@ -16,6 +16,7 @@ from almoner.cli import app
 from almoner.cli._options import Sampling
 from almoner.curves import gaussian, renyi, zcdp
 from almoner.curves._totals import tightest
+from almoner.curves.losses import epsilon_at
 
 RUN = CliRunner()
 
