@@ -262,6 +262,7 @@ ENGINES = {
     "curves._totals": {"accounting", "cli", "interop"},
     "curves.planned._anytime": {"odometers"},
     "curves.planned._anytime_prices": {"odometers"},
+    "curves.planned._round_price": {"odometers"},
     "curves.planned._table": {"_notions", "individual"},
 }
 """Modules that compute for the rooms above and that no user needs: they alone are used by other rooms, these."""

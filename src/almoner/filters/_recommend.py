@@ -34,9 +34,6 @@ MARGIN = 0.99
 LEVELS = (1.0, 0.5, 0.2, 0.06, 0.02, 0.005)
 """Of b squared, as parts of the start: where the residue filter's prices are looked up; rounds below do not count."""
 
-SMALL_DELTA = 1e-7
-"""From here on ``Planned`` was measured to admit nearly as many rounds as fit if they are fixed in advance."""
-
 MOST = 2**40  # rounds; more are not counted
 
 _WITHOUT_PLAN = (
@@ -143,8 +140,6 @@ def _best(parts: _Parts, epsilon: float, delta: float) -> Recommendation:
         candidates.append((residue_rounds, Residue(epsilon=epsilon, delta=delta), why))
     if planned is not None:
         why = "whatever results decide; other rounds may take their place"
-        if delta < SMALL_DELTA:
-            why += "; at so small a delta more may fit if they are fixed in advance (calibrate.in_advance)"
         candidates.append((most, planned, why))
     elif not known:
         candidates += _by_curves(parts, epsilon, delta)

@@ -19,14 +19,6 @@ from almoner.individual._shares import shares
 from almoner.individual._statements import BudgetStatement, LossStatement
 
 __all__ = [
-    "AccountsPerPerson",
-    "BudgetStatement",
-    "Filter",
-    "LossStatement",
-    "Losses",
-    "Odometer",
-    "Statement",
-    "dominating_mu",
-    "losses",
-    "shares",
-]
+    "AccountsPerPerson", "BudgetStatement", "Filter", "LossStatement", "Losses", "Odometer", "Statement",
+    "dominating_mu", "losses", "shares",
+]  # fmt: skip
