@@ -13,15 +13,15 @@ PINS = {
     "charge": {
         "charge, Gaussian, first step, calls": (33, 33),
         "charge, Gaussian, second step, calls": (8, 8),
-        "charge, Renyi, first step, calls": (229, 229),
-        "charge, Renyi, second step, calls": (15, 15),
+        "charge, Renyi, first step, calls": (228, 229),
+        "charge, Renyi, second step, calls": (14, 15),
     },
     "ask": {
         "ask, first question, calls": (122, 300),
         "ask, second question, calls": (87, 90),
         "ask, second question, queries and ledger": (6, 6),
     },
-    "fit": {"fit, one step, calls": (88, 90), "fit, outside of steps, calls": (374, 700)},
+    "fit": {"fit, one step, calls": (88, 90), "fit, outside of steps, calls": (373, 700)},
     "epsilon": {"epsilon, calls": (152, 100)},
 }
 """For each journey of benchmarks/house.py: the most that is allowed now, which may only fall, and the aim."""

@@ -167,7 +167,9 @@ class Renyi(Mechanism):
     def __post_init__(self) -> None:
         object.__setattr__(self, "orders", tuple(map(_whole, self.orders)))
         object.__setattr__(self, "values", tuple(map(_whole, self.values)))
-        _check.equally_long(orders=self.orders, values=self.values)
+        one, other = len(self.orders), len(self.values)
+        if not one or one != other:
+            raise ArgumentError(f"orders and values must be equally long and not empty, not {one} and {other}")
         _check.each_between(1, inf, order=self.orders)
         _check.each_amount(value=self.values)
         if any(a >= b for a, b in zip(self.orders, self.orders[1:], strict=False)):

@@ -16,8 +16,6 @@ from functools import lru_cache, partial
 from math import hypot, log, sqrt
 from statistics import NormalDist
 
-from almoner._search import edge
-
 __all__ = [
     "CONFIDENCE", "Interval", "NoiseBand", "Whole", "around", "between_odds", "mean_interval", "total_interval",
     "variance_interval",
@@ -26,7 +24,7 @@ __all__ = [
 CONFIDENCE = 0.95
 _TAIL = (1 - CONFIDENCE) / 2
 _SMALL = 0.1  # part of the error probability that goes to what is of second order
-_FINENESS = 2.0**-43
+_HALVINGS = 44
 _GRID = 16
 
 Interval = tuple[float, float]
@@ -177,7 +175,13 @@ def _edge(rejects: Callable[[float], float], inside: float, outside: float) -> f
         return inside
     if rejects(outside) > 0:
         return outside
-    return edge(lambda at: rejects(at) <= 0, outside, inside, absolute=_FINENESS)
+    for _ in range(_HALVINGS):
+        middle = (inside + outside) / 2
+        if rejects(middle) > 0:
+            inside = middle
+        else:
+            outside = middle
+    return outside
 
 
 def between_odds(interval: Interval, low: float, high: float, least: float) -> Interval:
