@@ -42,7 +42,7 @@ def run_of(steps: Steps) -> mechanisms.Composed:
 
 
 def event_of(steps: Steps) -> dp_event.ComposedDpEvent:
-    """The same as an event."""
+    """Describe steps as an event of dp_accounting."""
     events = [(dp_event.PoissonSampledDpEvent(q, dp_event.GaussianDpEvent(z)), n) for z, q, n in steps]
     return dp_event.ComposedDpEvent([dp_event.SelfComposedDpEvent(each, n) for each, n in events])
 

@@ -167,7 +167,7 @@ class Runs:
         return [self.known(job) for job in jobs]
 
     def known(self, job):
-        """What was found, or None."""
+        """Accuracy and seconds of a job; None if it has not run."""
         wanted = job._asdict()
         return next(((line["found"], line["seconds"]) for line in self.lines if wanted.items() <= line.items()), None)
 

@@ -227,7 +227,7 @@ def run(train, test, setting, seed, *, budget, work, device="cpu"):
 
 
 def settings(options):
-    """What the command line asks for, and the budget of each in Gaussian DP."""
+    """The settings that the command line names, and the budget of each in Gaussian DP."""
     for epsilon in options.epsilon[:1] if options.quick else options.epsilon:
         row = PRINTED[epsilon]
         steps = options.steps or (6 if options.quick else row.steps)

@@ -142,7 +142,7 @@ def own_table(runs):
 
 
 def look_table(runs):
-    """What the odometers say at the steps of figure 2: means over the runs, and the largest of all."""
+    """Readings of the odometers at the steps of figure 2: means over the runs, and the largest of all."""
     lines = [
         "| people, device | step | median RDP | 90 % | largest of a run, least to most | runs |",
         "|---|---|---|---|---|---|",

@@ -24,11 +24,11 @@ import pages
 
 DELTA, ALPHA, SIGMA, STEPS = 1e-5, 63.0, 170.0, 125
 LARGEST = ALPHA / (2 * SIGMA**2)
-"""What a full contribution to one round costs; the paper's Delta, 0.00109."""
+"""Price of a full contribution to one round; the paper's Delta, 0.00109."""
 
 
 def people(steps=STEPS):
-    """The share of a full contribution's price that somebody pays in each round."""
+    """Name -> (steps,) share of a full contribution's price that this person pays in each round."""
     rounds = np.arange(steps)
     return {
         "all of the clip": np.ones(steps),
@@ -72,7 +72,7 @@ def compare(points):
 
 
 def table(result):
-    """What each person paid, and what the odometer says at the chosen sizes."""
+    """A row a person: the sum paid, and the odometer's readings at the chosen sizes."""
     names = list(result["chosen"])
     sizes = " | ".join(f"{name} ({size:.5f})" for name, size in result["chosen"].items())
     lines = [

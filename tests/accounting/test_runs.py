@@ -62,6 +62,10 @@ def test_replaced_records_are_an_adjacency(tmp_path):
     found = json.loads(output("epsilon", file, "--json").stdout)
     assert found["epsilon"] == true > 1.5 * tightest(mechanisms.Composed(LISTED), delta=1e-5).epsilon
     assert found["adjacency"] == "replace"
+    again = written(tmp_path, {"adjacency": "replace", "mechanisms": found["mechanisms"]}, "again.json")
+    assert json.loads(output("epsilon", again, "--json").stdout)["epsilon"] == true  # what it prints is what was read
+    described = {"adjacency": "replace", **mechanisms.to_fields(mechanisms.Composed(LISTED))}
+    assert runs.of(described).mechanism() == runs.read(file).mechanism()
     assert "Replacing all records of one person" in " ".join(output("epsilon", file).output.split())
     refused = output("epsilon", file, "--certificate", tmp_path / "c.json", code=2)
     assert "--certificate is for adding or removing" in refused.stderr

@@ -1,6 +1,7 @@
 """A planned account for every person: prices by norm, adversaries who choose norms, and whole lives of accounts."""
 
 import math
+import sys
 from dataclasses import replace
 from functools import partial
 
@@ -481,6 +482,28 @@ def test_change_that_counts_twice_is_caught(two_kinds, monkeypatch):
     menu, opening = (KINDS[1], KINDS[2]), planned_table.opening
     monkeypatch.setattr(planned_table, "opening", lambda prices, epsilon: 2 * opening(prices, epsilon))
     assert best_of_kinds((0,), (6, 3), menu) > DELTA
+
+
+@pytest.fixture
+def small_delta(monkeypatch):
+    """A budget whose losses are counted under a tilt."""
+    monkeypatch.setattr(sys.modules[__name__], "DELTA", 1e-9)
+    monkeypatch.setattr(sys.modules[__name__], "EPSILON", 2.4)
+
+
+@pytest.mark.slow
+def test_at_a_small_delta_the_best_adversary_stays_below_it(discrete_rounds, small_delta):
+    """One kind of round, full and half norms, bought and counted under a tilt."""
+    assert filters.Planned(PLAN, epsilon=EPSILON, delta=DELTA).notion.prices.grid.under[0] > 0
+    assert 0.6 * DELTA < max(best(side) for side in (0, 1)) <= DELTA
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("counts", "least"), [((8, 4), 0.6), ((11, 2), 0.4), ((9, 3), 0.05)])
+def test_at_a_small_delta_plans_with_counts_hold_for_people(two_kinds, small_delta, counts, least):
+    """Below delta, the more so the more change is left; a loud kind charged as a quiet one is far above it."""
+    assert least * DELTA < best_of_kinds((0, 1), counts) <= DELTA
+    assert best_of_kinds((0,), counts, prices=as_quiet) > 10 * DELTA
 
 
 def test_never_is_more_than_anybody_has():

@@ -18,7 +18,7 @@ from math import exp, inf, log, log1p
 from typing import Protocol
 
 from almoner import _check, _search, filters, mechanisms
-from almoner._search import first_true
+from almoner._search import first_true, last_whole
 from almoner._units import as_float
 from almoner.curves import gaussian
 from almoner.curves._totals import tightest
@@ -142,7 +142,7 @@ def steps(budget: _Asked, mechanism: mechanisms.Mechanism) -> int:
         The largest number of rounds that the budget admits.
 
     Raises:
-        CalibrationFailed: more than 2**40, as for a mechanism that costs nothing.
+        CalibrationFailed: 2**40 or more, as for a mechanism that costs nothing.
 
     Guarantee: the budget admits that many rounds.
     Source: the filter's own.
@@ -154,15 +154,10 @@ def steps(budget: _Asked, mechanism: mechanisms.Mechanism) -> int:
 def _most_rounds(
     admits: Callable[[mechanisms.Mechanism], bool], run: Callable[[int], mechanisms.Mechanism], what: str
 ) -> int:
-    few, many = 0, 1
-    while admits(run(many)):
-        few, many = many, many * 2
-        if many > _MOST_STEPS:
-            raise CalibrationFailed(f"more than {_MOST_STEPS} rounds fit of {what}")
-    while many - few > 1:
-        middle = (few + many) // 2
-        few, many = (middle, many) if admits(run(middle)) else (few, middle)
-    return few
+    most = last_whole(lambda count: admits(run(count)), 0, _MOST_STEPS)
+    if most == _MOST_STEPS:
+        raise CalibrationFailed(f"more than {_MOST_STEPS - 1} rounds fit of {what}")
+    return most
 
 
 def most_rounds(run: Callable[[int], mechanisms.Mechanism], *, epsilon: float, delta: float) -> int:
@@ -173,7 +168,7 @@ def most_rounds(run: Callable[[int], mechanisms.Mechanism], *, epsilon: float, d
         epsilon, delta: of the whole run, public.
 
     Raises:
-        CalibrationFailed: the rest alone does not fit, or more than 2**40 rounds do.
+        CalibrationFailed: the rest alone does not fit, or 2**40 rounds do.
 
     Guarantee: the run with so many rounds, or with none, fixed in advance, is (epsilon, delta)-DP.
     Source: theory 2.3, 3 and 7.2.

@@ -197,7 +197,8 @@ def read(path: Path) -> Run:
 def of(values: Mapping[str, Any], *, folder: Path = Path()) -> Run:
     """The run that the values of a file describe; files that it names are read from a folder."""
     if isinstance(values, Mapping) and "kind" in values:
-        values = {"mechanisms": values.get("mechanisms") if values["kind"] == "Composed" else [values]}
+        inside = {name: value for name, value in values.items() if name != "kind"}
+        values = inside if values["kind"] == "Composed" else {"mechanisms": [values]}
     as_model(RunFile, values)
     if not values["mechanisms"]:
         raise ArgumentError('mechanisms is empty: write one, such as {kind = "Gaussian", sigma = 2.0, count = 100}')

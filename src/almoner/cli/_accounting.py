@@ -100,7 +100,7 @@ def _asked(
         _check_alone(noise_multiplier, sampling)
         listed = read(file)
         run = listed.mechanism()
-        parts = zip(listed.names, run.mechanisms, strict=True)
+        parts = [(name, each) for name, each in zip(listed.names, listed.known, strict=True) if each is not None]
         fields = [{"name": name, **mechanisms.to_fields(each)} for name, each in parts]
         return run, 1, {"adjacency": listed.adjacency, "mechanisms": fields}
     if noise_multiplier is None:

@@ -244,7 +244,8 @@ class Planned(Filter):
     planned is cheap and less is dear: plan for the least noise that will be used.
 
     By the proof as many planned rounds fit as if they were fixed in advance. They are counted on a grid of losses,
-    whose errors are paid from delta: nearly as many down to a delta of 1e-7, fewer below it, and none below 1e-14.
+    whose errors are paid from delta: at least 99 % of them in every plan measured, down to a delta of 1e-14; none below
+    1e-20, where it refuses.
 
     Args:
         plan: public; the mechanism that will be charged most often, or a Composed of several (an epoch): as often as it
