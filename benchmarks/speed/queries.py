@@ -50,6 +50,11 @@ PAIRS = {
         Count(clip=10, sigma=1000.0, by={"day": list(range(28))}),
         "SELECT day, sum(x) FROM (SELECT person, day, count(*) AS x FROM data GROUP BY person, day) GROUP BY day",
     ),
+    "count by 28 days of a year": (
+        Count(clip=10, sigma=1000.0, by={"date": list(range(28))}),
+        "SELECT date, sum(x) FROM (SELECT person, date, count(*) AS x FROM data WHERE date < 28 GROUP BY person, date) "
+        "GROUP BY date",
+    ),
     "a quarter of the events: count by 7 days": (
         Count(clip=10, sigma=1000.0, by={"day": list(range(7))}),
         "SELECT day, sum(x) FROM (SELECT person, day, count(*) AS x FROM data WHERE day < 7 GROUP BY person, day) "
@@ -237,7 +242,8 @@ def main() -> None:
             connection.execute(
                 f"CREATE TABLE events AS SELECT {person} AS person, (hash(i + 77) % 28)::INTEGER AS day, "
                 f"(hash(i * 3) % 1000) / 10.0::DOUBLE AS v, (hash(i * 5) % 48000)::INTEGER AS cell, "
-                f"(hash(i * 5) % 480)::INTEGER AS few FROM range({options.events}) t(i)"
+                f"(hash(i * 5) % 480)::INTEGER AS few, (hash(i + 33) % 364)::INTEGER AS date "
+                f"FROM range({options.events}) t(i)"
             )
         ledger = Path(folder) / "people.ledger"
         with Session.open(

@@ -140,7 +140,7 @@ def _value_sums(values: Values, cells: str) -> str:
 
 
 _ALMOST = 1 - 1e-8  # factor that keeps a shrunk contribution, rounded, no longer than the clip
-_WIDE = 32
+_WIDE = 8
 _EXACT = 2.0**53  # sums of whole doubles below are exact
 _EXACT_SQL = double(_EXACT)
 _LIMB = 2**20  # sums of squares of parts below, over a million cells and their coordinates, stay below 2^63
