@@ -3,7 +3,7 @@
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -15,15 +15,23 @@ from almoner import _check, _extras
 from almoner._disk import PRIVATE_FOLDER, never_close
 from almoner.errors import ArgumentError, LedgerError
 
-__all__ = ["Query", "Rows", "StepRefused", "TempTable", "Workspace", "duckdb", "quoted", "text"]
+__all__ = ["HANDED", "Query", "Rows", "StepRefused", "TempTable", "Workspace", "duckdb", "quoted", "text"]
+
+
+HANDED = "handed_over"
+"""The name under which a statement reads rows that another engine gave."""
 
 
 class TempTable(NamedTuple):
-    """A table to make in a workspace: its name, and the SQL that fills it with its parameters."""
+    """A table to make in a workspace: its name, and the SQL that fills it with its parameters.
+
+    ``rows`` gives an Arrow table, once, which the SQL reads as ``HANDED``; None where it reads tables of the workspace.
+    """
 
     name: str
     sql: str
     parameters: tuple[object, ...] = ()
+    rows: Callable[[], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +131,15 @@ class Workspace:
     def make(self, tables: Iterable[TempTable]) -> None:
         """Make tables, in the place of older ones of the same names."""
         for table in tables:
-            self.run(f"CREATE OR REPLACE TEMP TABLE {table.name} AS {table.sql}", table.parameters)
+            make = f"CREATE OR REPLACE TEMP TABLE {table.name} AS {table.sql}"
+            if table.rows is None:
+                self.run(make, table.parameters)
+                continue
+            self.connection.register(HANDED, table.rows())
+            try:
+                self.run(make, table.parameters)
+            finally:
+                self.connection.unregister(HANDED)
 
     def drop(self, names: Iterable[str]) -> None:
         """Drop tables, if they are there and this is still open."""

@@ -20,7 +20,6 @@ from almoner import _check
 from almoner._uncopyable import Uncopyable
 from almoner._workspace import Query
 from almoner.errors import ArgumentError, LedgerError
-from almoner.ledger._accounts.tables import TableAccounts
 from almoner.ledger._ledger import Ledger
 from almoner.ledger._names import Person
 from almoner.ledger._payment import exceeded
@@ -46,7 +45,7 @@ class Consumer(Uncopyable):
     it, and ``update`` charges people for it.
 
     Args:
-        ledger: open, with its accounts in tables.
+        ledger: open.
         key: a name for it, as for a question; public.
         analyst, purpose: whose limits it falls under; public.
         dataset: which data set of the ledger it is about, public; None where that is not said.
@@ -63,7 +62,7 @@ class Consumer(Uncopyable):
         lock: held while a training charges, and while it is settled: one never happens within the other.
 
     Raises:
-        ArgumentError: the accounts of the ledger are in files; or a name is none.
+        ArgumentError: a name is none.
     """
 
     units: Units
@@ -82,10 +81,6 @@ class Consumer(Uncopyable):
         earlier: Collection[str] = (),
     ) -> None:
         _check.name(key=key, analyst=analyst, **({} if purpose is None else {"purpose": purpose}))
-        if not isinstance(ledger.accounts, TableAccounts):
-            raise ArgumentError(
-                "ledger: accounts in Parquet files are charged by questions alone, not by trainings, and not by streams"
-            )
         self._ledger, self.key, self._analyst, self._purpose = ledger, key, analyst, purpose
         self._dataset, self._described = dataset, dict(described or {})
         self.claim, self._earlier = new_claim() if claim is None else claim, tuple(earlier)

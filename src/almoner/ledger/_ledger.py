@@ -10,13 +10,14 @@ from typing import Any, Self, TypeVar
 from almoner import _check
 from almoner._uncopyable import Uncopyable
 from almoner._units import as_float, exact, to_float
+from almoner._workspace import Query
 from almoner.accounting.meaning import Meaning
 from almoner.errors import ArgumentError, LedgerError
-from almoner.ledger._accounts.parquet import ParquetAccounts, folder_beside
+from almoner.ledger._accounts.postgres import PostgresAccounts
 from almoner.ledger._accounts.tables import TableAccounts
 from almoner.ledger._copy_guard import Witness, newest, witness_to_record
 from almoner.ledger._names import Person
-from almoner.ledger._opening import accounts_of, closed_on_error, create_in, names_of, open_store
+from almoner.ledger._opening import closed_on_error, create_in, names_of, open_store
 from almoner.ledger._periods import Periods
 from almoner.ledger._record.datasets import Dataset, read_datasets
 from almoner.ledger._record.entries import START, Entry, Row, find, read_rows
@@ -32,8 +33,9 @@ from almoner.ledger._record.rules import (
 )
 from almoner.ledger._record.terms import RENAMED, LedgerBudget, RecordedTerms, Terms
 from almoner.ledger._record.watch import Watch
+from almoner.ledger._stores.postgres import Postgres
 from almoner.ledger._transaction import Transaction
-from almoner.ledger.interfaces import AccountStore, AccountWriter, Offer, Store
+from almoner.ledger.interfaces import Offer, Store
 
 __all__ = ["Ledger"]
 
@@ -48,17 +50,16 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
 
     store: Store
     """Where the ledger is kept. Private."""
-    accounts: AccountStore
+    accounts: TableAccounts
     """The accounts. Private."""
 
-    def __init__(self, store: Store, accounts: AccountStore) -> None:
+    def __init__(self, store: Store, accounts: TableAccounts) -> None:
         self.store, self.accounts = store, accounts
         self._rules = Rules()
         self._written = (-1, START)
         self._transaction: Transaction | None = None  # while a transaction is open
         self._catch_up()
         self._tell_witness()
-        accounts.clean()
 
     @classmethod
     @_check.renamed(RENAMED)
@@ -72,7 +73,6 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
         create: bool = False,
         memory_limit: str | None = None,
         threads: int | None = None,
-        writer: AccountWriter | None = None,
     ) -> Self:
         """Open a ledger; with ``create``, make it if there is none.
 
@@ -87,25 +87,20 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
             create: make the ledger where there is none. Without it a missing one is refused, since an empty one in the
                 place of one that got lost would give everybody a fresh budget.
             memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
-            writer: writes the accounts as Parquet files beside the ledger's file; None for tables beside the record,
-                and to read and check the accounts of a ledger that are kept in files.
 
         Raises:
             ArgumentError: the ledger was made for other terms.
             LedgerError: it is not there, or cannot be opened or made; ``reason`` says what can be done. Where the
                 ledger is not there but its witness is, the ledger got lost, and none is made.
         """
-        if writer is not None:
-            folder_beside(path)  # refused before anything is made
         store, key, wanted = open_store(path), None if pseudonyms is None else Path(pseudonyms), Terms.of(terms)
-        kind = TableAccounts.kind if writer is None else ParquetAccounts.kind
         with closed_on_error(store):
             if not store.exists():
-                create_in(store, wanted, kind, create=create, pseudonyms=key, witness=witness)
+                create_in(store, wanted, create=create, pseudonyms=key, witness=witness)
             store.open(memory_limit=memory_limit, threads=threads)
             recorded = RecordedTerms.read(read_rows(store.run, "number = 0")[0].entry().public)
-            accounts = accounts_of(store, writer, recorded.accounts)
-            recorded.refuse_other(store.name, wanted, accounts=accounts.kind)
+            accounts = PostgresAccounts(store) if isinstance(store, Postgres) else TableAccounts()
+            recorded.refuse_other(store.name, wanted)
             accounts.open(store, names_of(store, recorded, key))
             book = cls(store, accounts)
             unrecorded = witness_to_record(store, book.witness, witness, begin=create)
@@ -390,12 +385,11 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
             if self.store.inside:
                 raise ArgumentError(f"ledger: {what} while a transaction is open, which may be undone")
 
-    def answer(self, charges: object, work: Callable[[Transaction, Offer], Result]) -> Result:
+    def answer(self, charges: Query, work: Callable[[Transaction, Offer], Result]) -> Result:
         """Prepare what a question would charge each person, then do the work of answering it in one transaction.
 
         Args:
-            charges: a query of the workspace that gives person (each once), units, and what else the engine keeps; or
-                what the writer of the accounts takes.
+            charges: a query of the workspace that gives person (each once), units, and what else the engine keeps.
             work: gets a transaction, and the offer that ``transaction.admit`` takes; see ``transact``.
 
         Guarantee: that of ``transact``. What is expensive and needs no account is done before the transaction.
@@ -554,10 +548,7 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
                 raise LedgerError(f"{self.store.name}: the record was changed while it was open", reason="damaged")
             del rows[0]
         for row in rows:
-            accounts = rules.accounts
             rules.read(row)
-            if rules.accounts is not None and rules.accounts != accounts:
-                self.accounts.follow(rules.accounts)
 
     def _record_witness(self, path: Path) -> None:
         self.transact(lambda transaction: transaction.append({"kind": "witnessed", "where": str(path)}))

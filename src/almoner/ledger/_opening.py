@@ -6,20 +6,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from almoner._spelling import EXACT
 from almoner.errors import ArgumentError, LedgerError
-from almoner.ledger._accounts.parquet import ParquetAccounts
-from almoner.ledger._accounts.postgres import PostgresAccounts
-from almoner.ledger._accounts.tables import TableAccounts
 from almoner.ledger._names import Names, check_of, checked_key, new_key
 from almoner.ledger._periods import Periods
 from almoner.ledger._record.entries import START, read_rows, sealed
-from almoner.ledger._record.terms import TABLES, RecordedTerms, Terms
+from almoner.ledger._record.terms import RecordedTerms, Terms
 from almoner.ledger._stores.file import File
 from almoner.ledger._stores.postgres import Postgres
-from almoner.ledger.interfaces import AccountStore, AccountWriter, Store
+from almoner.ledger.interfaces import Store
 
-__all__ = ["accounts_of", "closed_on_error", "create_in", "names_of", "on_a_server", "open_store"]
+__all__ = ["closed_on_error", "create_in", "names_of", "on_a_server", "open_store"]
 
 
 def on_a_server(ledger: Path | str) -> bool:
@@ -53,7 +49,6 @@ def closed_on_error(store: Store) -> Iterator[None]:
 def create_in(
     store: Store,
     wanted: Terms,
-    accounts: str,
     *,
     create: bool,
     pseudonyms: Path | None = None,
@@ -76,17 +71,13 @@ def create_in(
             "ledger has a fresh budget for everybody",
             reason="missing",
         )
-    terms = RecordedTerms.of(wanted, accounts)
-    if terms.accounts != TABLES and terms.spelling != EXACT:
-        raise ArgumentError(f"spelling={terms.spelling!r}: accounts in Parquet files name people letter by letter")
+    terms = RecordedTerms.of(wanted)
     if pseudonyms is None:
         whole = terms.periods is not None and terms.names == "BIGINT"
-        if whole and terms.accounts == TABLES and not isinstance(store, Postgres):
+        if whole and not isinstance(store, Postgres):
             terms = replace(terms, person=Periods.NUMBERS)
         store.create(terms.person, sealed(0, START, terms.public, {}))
         return
-    if terms.accounts != TABLES:
-        raise ArgumentError("pseudonyms: accounts in Parquet files name people as the data do")
     where = pseudonyms.absolute()
     key = new_key(where)
     hashed = replace(terms, pseudonyms=check_of(key))
@@ -103,10 +94,3 @@ def names_of(store: Store, terms: RecordedTerms, pseudonyms: Path | None) -> Nam
         return Names(terms.person, units=terms.periods if terms.person == Periods.NUMBERS else None)
     recorded = read_rows(store.run, "number = 0")[0].entry(private=True).private["key"]
     return Names(terms.person, checked_key(Path(recorded) if pseudonyms is None else pseudonyms, terms.pseudonyms))
-
-
-def accounts_of(store: Store, writer: AccountWriter | None, kind: str) -> AccountStore:
-    """The accounts of a ledger: in tables beside its record, or in files."""
-    if writer is not None or kind == ParquetAccounts.kind:
-        return ParquetAccounts(writer)
-    return PostgresAccounts(store) if isinstance(store, Postgres) else TableAccounts()

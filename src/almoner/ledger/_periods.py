@@ -119,17 +119,24 @@ class Periods:
         person, place = divmod(number, _PLACES)
         return f"{person} {self.labels[place]}"
 
-    def sql(self, person: str, column: str, *, whole: bool = False) -> str:
-        """SQL of DuckDB for the unit that a row belongs to, or its number where ``whole``; NULL for none.
+    def sql(self, person: str, column: str, *, whole: bool = False, text: str = "VARCHAR") -> str:
+        """SQL for the unit that a row belongs to, or in DuckDB its number where ``whole``; NULL for none.
 
-        ``person`` is SQL of the person as text, or as a whole number; ``column`` of the date or time.
+        ``person`` is SQL of the person as text, or as a whole number; ``column`` of the date or time. ``text`` is the
+        engine's type of texts.
         """
         first, after = self.first, self._next(_date("last", self.last))
         day = f"CAST({column} AS DATE)"
-        unit = f"{person} || ' ' || strftime(CAST(date_trunc('{self.every}', {day}) AS DATE), '%Y-%m-%d')"
+        unit = f"{person} || ' ' || CAST(CAST(date_trunc('{self.every}', {day}) AS DATE) AS {text})"
         if whole:
             unit = f"CAST({person} AS HUGEINT) * {_PLACES} + date_diff('{self.every}', DATE '{first}', {day})"
         return f"(CASE WHEN {day} >= DATE '{first}' AND {day} < DATE '{after}' THEN {unit} END)"
+
+    def number_sql(self, unit: str) -> str:
+        """SQL of DuckDB for the number of a unit of a person who is named by a whole number."""
+        person, start = (f"split_part({unit}, ' ', {place})" for place in (1, 2))
+        after = f"date_diff('{self.every}', DATE '{self.first}', CAST({start} AS DATE))"
+        return f"CAST({person} AS HUGEINT) * {_PLACES} + {after}"
 
     @property
     def public(self) -> dict[str, str]:

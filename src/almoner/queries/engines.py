@@ -1,95 +1,33 @@
 """The interface of engines, for whoever writes one for another warehouse: see docs/engines.md.
 
-A ``Plugin`` says which data are its own and opens an ``Engine`` over them, whose SQL is that of its ``Dialect``. Every
-engine must give the same whole sums and units. ``almoner.queries.spark`` is one; ``almoner.queries.testing`` compares
+A ``Plugin`` says which data are its own and runs statements over them, whose SQL is that of its ``Dialect``. Every
+engine must give the same whole contributions. ``almoner.queries.spark`` is one; ``almoner.queries.testing`` compares
 another one with DuckDB.
 """
 
 import sys
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from almoner._workspace import Query
-from almoner.errors import ArgumentError
-from almoner.ledger.interfaces import AccountWriter
-from almoner.queries._questions.question import Question
-from almoner.queries._sql.columns import Keys, Unusable, Wanted, shown_type
-from almoner.queries._sql.compiler import Compiled, Compiler
+from almoner.errors import AlmonerError, ArgumentError, DataError
+from almoner.queries._sql.columns import Unusable, Wanted, shown_type
 from almoner.queries._sql.dialects import Dialect, case_tables, double, duckdb_dialect, functions, like_regex
-from almoner.queries._sql.rows import Schema
 
 __all__ = [
-    "Compiled", "Compiler", "Dialect", "Engine", "Keys", "Plugin", "Query", "case_tables", "double", "duckdb_dialect",
-    "functions", "like_regex",
+    "Dialect", "Plugin", "case_tables", "double", "duckdb_dialect", "functions", "like_regex",
 ]  # fmt: skip
 
-
-class Engine(ABC):
-    """The people's rows, in an engine that adds up. Private.
-
-    Args:
-        compiler: makes the statements of questions, in the engine's dialect.
-    """
-
-    def __init__(self, compiler: Compiler) -> None:
-        self._compiler = compiler
-
-    @property
-    def schema(self) -> Schema:
-        """Which tables there are."""
-        return self._compiler.schema
-
-    def plan(self, asked: Question, described: Mapping[str, object]) -> Compiled:
-        """The statements of a question; refuses what cannot be asked of these columns, by their names and types."""
-        return self._compiler.plan(asked, described)
-
-    def check_files(self) -> None:  # noqa: B027 - most engines have no files
-        """Refuse files that every question reads and that are not what they were when the session was opened.
-
-        Engines call it before rows are read, and again before what was read is told.
-
-        Raises:
-            DataError: with its reason, "away" or "changed", which tells nothing about the rows.
-        """
-
-    @abstractmethod
-    def charges(self, plan: Compiled) -> object:
-        """Describe each person's contribution and price, for ``Ledger.answer``; nothing is read yet.
-
-        A query of the workspace, or what ``AccountWriter.prepare`` takes: it works out ``plan.charges``.
-        """
-
-    @abstractmethod
-    def prices(self, plan: Compiled) -> Query:
-        """A query of the workspace that gives each person's price: person, units."""
-
-    @abstractmethod
-    def sums(self, plan: Compiled, admitted: object) -> list[int]:
-        """The contributions of the people admitted, added up, in whole steps. Private.
-
-        Args:
-            plan: of the question.
-            admitted: ``Verdicts.admitted``; ``plan.added`` takes the rows that ``plan.sums`` gives over it.
-        """
-
-    @abstractmethod
-    def people_by_value(self, plan: Compiled, admitted: object) -> list[tuple[Any, int]]:
-        """(value, people) of a question about values: how many of the people admitted keep each. Private."""
-
-    def close(self) -> None:  # noqa: B027 - there may be nothing to release
-        """Release what the engine holds; no more questions follow. Called while the ledger is open."""
+Result = TypeVar("Result")
 
 
 class Plugin(Protocol):
     """An engine that is not in this package, for data that are objects of another package.
 
-    It is found by the entry point of the group ``almoner.engines`` that has the name of that package. Errors of the
-    engine may quote entries: what fails on the data raises a DataError without them, and without a context.
+    It is found by the entry point of the group ``almoner.engines`` that has the name of that package.
     """
 
     name: str
@@ -115,27 +53,22 @@ class Plugin(Protocol):
     def dialect(self, columns: Sequence[str]) -> Dialect:
         """The engine's SQL, over a table whose columns have these names."""
 
-    def has_twice(self, data: Any, value: str) -> bool:
-        """True if two rows have the same value of an expression, over the alias d."""
-
-    def writer(self, data: Any) -> AccountWriter:
-        """Writes the accounts of a ledger that is opened with data of the engine."""
-
-    def open(self, tables: Mapping[str, Any], compiler: Compiler, writer: Any) -> Engine:
-        """The engine of a session.
+    def run(self, sql: str, parameters: Sequence[object], tables: Mapping[str, Any]) -> Any:
+        """The rows that a statement gives, each of them once, as an Arrow table; its errors are told to nobody.
 
         Args:
-            tables: the data by the names that the statements have for them, as ``Dialect.table`` spells them.
-            compiler: for ``Engine``.
-            writer: what ``writer`` returned for the first table.
+            sql: in the dialect.
+            parameters: that the dialect's literals added, in their order.
+            tables: what the statement reads, by the names that ``Dialect.table`` spells: data of the engine, whose
+                columns are called as ``Dialect.columns`` says, and Arrow tables of keys (key, place).
         """
 
-    def read(self, place: str, path: Path, view: str | None) -> Any:
+    def read(self, place: str, path: Path | str, view: str | None) -> Any:
         """Data in files, for a file of questions that names the engine's place.
 
         Args:
             place: the engine's, as the file says it.
-            path: of the data.
+            path: of the data; text where it has a scheme, such as s3a://bucket/visits.
             view: SQL over them as ``data``, by the data holder.
         """
 
@@ -187,3 +120,14 @@ def kinds_of(plugin: Plugin, data: Any) -> Mapping[str, str]:
         kind = None if "\0" in name else plugin.kind(sql_type)
         kinds[name] = kind or Unusable.made(shown_type(sql_type), plugin.cure(name, sql_type, "question"))
     return kinds
+
+
+def told_nothing(plugin: Plugin, work: Callable[[], Result]) -> Result:
+    """Work on the data: an engine's errors may quote entries, so they are not even the context of what is raised."""
+    try:
+        return work()
+    except AlmonerError:
+        raise
+    except Exception:
+        pass
+    raise DataError(f"the data cannot be read, or {plugin.name} cannot work; nothing was charged")

@@ -48,6 +48,7 @@ from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from itertools import islice, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -66,7 +67,7 @@ from almoner.queries._questions.kinds_of import ASKS, described, question, quest
 from almoner.queries._questions.question import Question
 from almoner.queries._session import Session
 from almoner.queries._tables.tables import Lookup, Table
-from almoner.queries.engines import plugin_named
+from almoner.queries.engines import plugin_named, told_nothing
 
 __all__ = ["ASKS", "AccountsPart", "Plan", "PlanFile", "RowsPart", "described", "question", "question_schema"]
 
@@ -85,13 +86,15 @@ class _ReadPart(Model):
 
     def read(self, folder: Path, spark: str | None) -> dict[str, Any]:
         """The data and how they are read; with ``spark``, the master of Spark, as a data frame."""
-        path: Path = folder / getattr(self, "data")  # noqa: B009 - a field of each part, in its own place
+        data: str = getattr(self, "data")  # noqa: B009 - a field of each part, in its own place
+        path = folder / data
         plugin = None if spark is None else plugin_named("pyspark")
         if plugin is None or spark is None:
             return {"data": path, "table": self.table, "view": self.view, "types": self.types}
         if self.table is not None or self.types is not None:
             raise ArgumentError("table= is for DuckDB files, types= for CSV files")
-        return {"data": plugin.read(spark, path, self.view)}
+        read = partial(plugin.read, spark, data if "://" in data else path, self.view)
+        return {"data": told_nothing(plugin, read)}
 
 
 class RowsPart(_ReadPart):

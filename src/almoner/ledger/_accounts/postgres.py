@@ -10,7 +10,7 @@ from typing import Any
 
 from almoner._workspace import Query
 from almoner.errors import LedgerError
-from almoner.ledger._accounts.tables import TableAccounts, TableAdmitted, about_the_data, left_of, query_of, refunded
+from almoner.ledger._accounts.tables import TableAccounts, TableAdmitted, about_the_data, left_of, refunded
 from almoner.ledger._names import Names, Person
 from almoner.ledger._stores.postgres import Postgres
 from almoner.ledger.interfaces import Offer, Payment, PrivateNote, Share, Store
@@ -33,9 +33,9 @@ class PostgresAccounts(TableAccounts):
         super().open(store, names)
         self._by_text = names.kind == "VARCHAR"
 
-    def prepare(self, charges: object) -> Offer:
+    def prepare(self, charges: Query) -> Offer:
         """Work everything out in the workspace, number the rows, and send number, person and units to the server."""
-        return _SentOffer(self._server, query_of(charges), self.names)
+        return _SentOffer(self._server, charges, self.names)
 
     def charged(self) -> str:
         """Bring all charges to the workspace."""

@@ -5,45 +5,70 @@ from contextlib import contextmanager
 from typing import Any
 
 from almoner._workspace import Query, StepRefused
-from almoner.errors import ArgumentError, DataError, LedgerError
+from almoner.errors import DataError, LedgerError
 from almoner.ledger._names import Names, Person
-from almoner.ledger._record.terms import TABLES
 from almoner.ledger.interfaces import Charge, Consistency, Extent, Offer, Payment, PrivateNote, Share, Store
 
 __all__ = [
-    "AccountReader", "TableAccounts", "TableAdmitted", "TableOffer", "about_the_data", "left_of", "none", "query_of",
-    "refunded", "summed",
+    "TableAccounts", "TableAdmitted", "TableOffer", "about_the_data", "left_of", "refunded",
 ]  # fmt: skip
 
 
-class AccountReader:
-    """Reads accounts and charges where the ledger is."""
+class TableAccounts:
+    """Keeps the accounts where the record is. All in and out of it is private, but prices, budgets and limits.
+
+    Methods that write are called inside the record's transaction, and may be called again if it was undone. What they
+    return is kept in the private part of the entry.
+    """
 
     _store: Store
     names: Names
+    """People's names: ``token`` as the record says them; of ``kind``, and by ``sql`` and ``listed``, as ``charged``."""
 
-    def accounts_table(self) -> str:
-        """SQL of the table of person, spent, gone."""
-        return "ledger.accounts"
+    def open(self, store: Store, names: Names) -> None:
+        """The ledger is open, and names people so; called once, before all else."""
+        self._store, self.names = store, names
 
-    def charges_table(self) -> str:
-        """SQL of the table of question, person, units."""
-        return "ledger.charges"
+    def prepare(self, charges: Query) -> Offer:
+        """Work out what a question would charge: person (each once), units, and what else its answer needs.
+
+        The units are what a person's contribution costs in full, without the fixed part of a ``Payment``.
+        """
+        return TableOffer(self._store, charges, self.names)
+
+    def mark(self, person: Person, *, gone: bool) -> PrivateNote:
+        """Mark a person as left, or as returned; the account is kept."""
+        stored = self.stored(person)
+        self._store.run(
+            "INSERT INTO ledger.accounts SELECT ?, 0, FALSE WHERE NOT EXISTS "
+            "(SELECT 1 FROM ledger.accounts WHERE person = ?)",
+            [stored, stored],
+        )
+        self._store.run("UPDATE ledger.accounts SET gone = ? WHERE person = ?", [gone, stored])
+        return {}
+
+    def open_share(self, scope: str, questions: Collection[int]) -> PrivateNote:
+        """Limit a scope from now on; these questions were charged to it before."""
+        self._store.run(
+            f"INSERT INTO ledger.shares SELECT ?, person, units FROM ({summed(_under(questions))}) c", [scope]
+        )
+        return {}
 
     def above(self, edges: Sequence[int]) -> list[int]:
+        """Count the people who were charged so many units or more, for each edge. Private."""
         counted = ", ".join(f"count(CASE WHEN spent >= {edge:d} THEN 1 END)" for edge in edges)
-        (row,) = self._store.run(f"SELECT {counted} FROM {self.accounts_table()} a")
+        (row,) = self._store.run(f"SELECT {counted} FROM ledger.accounts")
         return [int(people) for people in row]
 
     def spent(self, people: Sequence[Person]) -> dict[Person, int]:
-        rows = self._of(people, f"SELECT person, spent FROM {self.accounts_table()} a")
+        """Units that were charged to each of these people; 0 for one who was never charged."""
+        rows = self._of(people, "SELECT person, spent FROM ledger.accounts")
         return dict.fromkeys(people, 0) | {person: int(spent) for person, spent in rows}
 
     def charges(self, people: Sequence[Person]) -> dict[Person, list[Charge]]:
+        """All that charged each of these people, in order."""
         found: dict[Person, list[Charge]] = {person: [] for person in people}
-        for person, question, units in self._of(
-            people, f"SELECT person, question, units FROM {self.charges_table()} c"
-        ):
+        for person, question, units in self._of(people, "SELECT person, question, units FROM ledger.charges"):
             found[person].append(Charge(int(question), int(units)))
         return {person: sorted(listed) for person, listed in found.items()}
 
@@ -55,11 +80,13 @@ class AccountReader:
         return [(names[self.named(person)], *row) for person, *row in rows]
 
     def totals(self) -> dict[int, Extent]:
-        sql = f"SELECT question, count(*), sum(units), max(units) FROM {self.charges_table()} c GROUP BY question"
+        """Cost of each question to all people, by its number."""
+        sql = "SELECT question, count(*), sum(units), max(units) FROM ledger.charges GROUP BY question"
         return {int(question): Extent(*map(int, total)) for question, *total in self._store.run(sql)}
 
     def units_of(self, question: int) -> dict[Person, int]:
-        rows = self._store.run(f"SELECT person, units FROM {self.charges_table()} c WHERE question = ?", [question])
+        """Units that an entry charged each person."""
+        rows = self._store.run("SELECT person, units FROM ledger.charges WHERE question = ?", [question])
         return {self.named(person): int(units) for person, units in rows}
 
     def is_sum(self, share: str, charges: str, parameters: Iterable[object] = ()) -> bool:
@@ -71,17 +98,23 @@ class AccountReader:
         return none(self._store.run, different, parameters)
 
     def consistent(self, budget: int, refunds: Mapping[int, int]) -> Consistency:
-        accounts, charges, run = self.accounts_table(), self.charges_table(), self._store.run
-        twice = f"SELECT person FROM {accounts} a GROUP BY person HAVING count(*) > 1"
+        """Compare accounts and charges with each other and with a budget in units.
+
+        Args:
+            budget: of each person, units.
+            refunds: for each entry that gave something back, the entry that had reserved it: it gives back no more.
+        """
+        run = self._store.run
+        twice = "SELECT person FROM ledger.accounts GROUP BY person HAVING count(*) > 1"
         different = (
-            f"SELECT 1 FROM (SELECT person, sum(units) AS units FROM {charges} c GROUP BY person) c "
-            f"FULL JOIN {accounts} a ON a.person = c.person WHERE coalesce(c.units, 0) <> coalesce(a.spent, -1)"
+            "SELECT 1 FROM (SELECT person, sum(units) AS units FROM ledger.charges GROUP BY person) c "
+            "FULL JOIN ledger.accounts a ON a.person = c.person WHERE coalesce(c.units, 0) <> coalesce(a.spent, -1)"
         )
-        outside = f"SELECT 1 FROM {accounts} a WHERE spent > {budget:d} OR spent < 0"
+        outside = f"SELECT 1 FROM ledger.accounts WHERE spent > {budget:d} OR spent < 0"
         given_back = ", ".join(f"{entry:d}" for entry in refunds) or "-1"
-        wrong = f"SELECT 1 FROM {charges} c WHERE (units <= 0) <> (question IN ({given_back}))"
+        wrong = f"SELECT 1 FROM ledger.charges WHERE (units <= 0) <> (question IN ({given_back}))"
         within = none(run, outside) and none(run, wrong)
-        within = within and all(none(run, _too_much(charges, entry, of)) for entry, of in refunds.items())
+        within = within and all(none(run, _too_much(entry, of)) for entry, of in refunds.items())
         return Consistency(none(run, twice) and none(run, different), within)
 
     def stored(self, person: Person) -> object:
@@ -89,42 +122,6 @@ class AccountReader:
 
     def named(self, stored: Any) -> Person:
         return self.names.named(stored)
-
-
-class TableAccounts(AccountReader):
-    """Accounts beside the record, in a file."""
-
-    kind = TABLES
-
-    def open(self, store: Store, names: Names) -> None:
-        self._store, self.names = store, names
-
-    def follow(self, note: str) -> None:  # noqa: ARG002 - AccountStore has it
-        """Refuse: these accounts are kept nowhere else."""
-        raise LedgerError("the record names accounts that are kept elsewhere", reason="damaged")
-
-    def clean(self) -> None:
-        """Nothing is left behind: a transaction that was killed is undone."""
-
-    def prepare(self, charges: object) -> Offer:
-        """Make the tables that the charges are worked out from; the charges themselves follow with the accounts."""
-        return TableOffer(self._store, query_of(charges), self.names)
-
-    def mark(self, person: Person, *, gone: bool) -> PrivateNote:
-        stored = self.stored(person)
-        self._store.run(
-            "INSERT INTO ledger.accounts SELECT ?, 0, FALSE WHERE NOT EXISTS "
-            "(SELECT 1 FROM ledger.accounts WHERE person = ?)",
-            [stored, stored],
-        )
-        self._store.run("UPDATE ledger.accounts SET gone = ? WHERE person = ?", [gone, stored])
-        return {}
-
-    def open_share(self, scope: str, questions: Collection[int]) -> PrivateNote:
-        self._store.run(
-            f"INSERT INTO ledger.shares SELECT ?, person, units FROM ({summed(_under(questions))}) c", [scope]
-        )
-        return {}
 
     def merge(self, entry: int, questions: Collection[int]) -> PrivateNote:
         """Put one charge per person, under this entry, in the place of those of these questions; what it comes to."""
@@ -155,9 +152,11 @@ class TableAccounts(AccountReader):
         return {"units": int(units)}
 
     def charged(self) -> str:
+        """SQL for the workspace that gives question, person, units of all charges."""
         return "SELECT question, person, units FROM ledger.charges"
 
     def shares_hold(self, scopes: Mapping[str, Collection[int]]) -> bool:
+        """True if the shares are those of these scopes, each the sum of what its entries charged."""
         stored = self._store.run("SELECT DISTINCT scope FROM ledger.shares")
         if {scope for (scope,) in stored} - set(scopes):
             return False
@@ -165,6 +164,7 @@ class TableAccounts(AccountReader):
         return all(self.is_sum(share, _under(questions), [scope]) for scope, questions in scopes.items())
 
     def gone(self) -> set[Person]:
+        """The people who have left."""
         rows = self._store.run("SELECT person FROM ledger.accounts WHERE gone")
         return {self.named(person) for (person,) in rows}
 
@@ -217,7 +217,7 @@ class TableAdmitted:
 
     def __init__(self, store: Store, rows: str, table: str, paid: str, payment: Payment, *, order: str = "") -> None:
         """Take SQL of ``rows`` in the workspace, and beside the accounts of their ``table`` and what all paid."""
-        self.rows: object = rows
+        self.rows = rows
         self._run = store.run
         self._table, self._paid, self._payment, self._order = table, paid, payment, order
 
@@ -280,13 +280,6 @@ def _add_to_what_is_there(run: Callable[..., object], charges: str, scopes: Iter
         run(f"UPDATE ledger.shares {added} = shares.person AND shares.scope = ?", [scope])
 
 
-def query_of(charges: object) -> Query:
-    """Refuse what is no query of the workspace."""
-    if isinstance(charges, Query):
-        return charges
-    raise ArgumentError("the accounts of this ledger are kept in tables: ask about rows that DuckDB reads")
-
-
 @contextmanager
 def about_the_data(store: Store) -> Iterator[None]:
     """A step that is refused while the ledger stays open is about the data."""
@@ -319,10 +312,10 @@ def _under(questions: Collection[int]) -> str:
     return f"SELECT * FROM ledger.charges WHERE question IN ({listed})"
 
 
-def _too_much(charges: str, entry: int, of: int) -> str:
+def _too_much(entry: int, of: int) -> str:
     """SQL that selects the people whose refund exceeds their reservation."""
     return (
-        f"SELECT 1 FROM {charges} c LEFT JOIN {charges} r ON r.person = c.person AND r.question = {of:d} "
+        f"SELECT 1 FROM ledger.charges c LEFT JOIN ledger.charges r ON r.person = c.person AND r.question = {of:d} "
         f"WHERE c.question = {entry:d} AND -c.units > coalesce(r.units, 0)"
     )
 

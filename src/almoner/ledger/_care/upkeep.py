@@ -18,7 +18,6 @@ from pathlib import Path
 from almoner._disk import private_files, sync
 from almoner._workspace import text
 from almoner.errors import ArgumentError, LedgerError
-from almoner.ledger._accounts.tables import TableAccounts
 from almoner.ledger._ledger import Ledger
 from almoner.ledger._record.entries import read_rows
 from almoner.ledger._record.rules import CHARGING
@@ -75,12 +74,12 @@ def backup(ledger: Ledger, to: Path | str) -> str:
         The head of the copy.
 
     Raises:
-        ArgumentError: the ledger is on a server, its accounts are in files of their own, or ``to`` is there already.
+        ArgumentError: the ledger is on a server, or ``to`` is there already.
         LedgerError: the copy cannot be written.
     """
     to = Path(to)
-    if ledger.store.path is None or ledger.accounts.kind != "tables":
-        raise ArgumentError("backup: copy a server's ledger with the server, and accounts in files with their folder")
+    if ledger.store.path is None:
+        raise ArgumentError("backup: copy a server's ledger with the server")
     if to.exists():
         raise ArgumentError(f"{to} is there already: a backup is a new file")
     workspace, fresh = ledger.store.workspace, to.with_name(to.name + ".new")
@@ -132,7 +131,7 @@ def compact(ledger: Ledger, *, before: date | str | None = None) -> int:
     statement then lists one line for what was merged, and ``verify`` says what it can no longer check.
 
     Args:
-        ledger: open, with its accounts in tables.
+        ledger: open.
         before: merge what was asked before this day (UTC), or time; a date, or text as "2026-01-31". None: everything
             so far.
 
@@ -141,7 +140,7 @@ def compact(ledger: Ledger, *, before: date | str | None = None) -> int:
         then, or was settled later. -1 where there is nothing.
 
     Raises:
-        ArgumentError: before is no day, or accounts are in files.
+        ArgumentError: before is no day.
         LedgerError: the ledger is as it was, or compacted but not smaller.
 
     Guarantee: each person remains charged the same units in all, for each analyst and for each purpose.
@@ -149,8 +148,6 @@ def compact(ledger: Ledger, *, before: date | str | None = None) -> int:
     """
     limit = _moment(before)
     accounts = ledger.accounts
-    if not isinstance(accounts, TableAccounts):
-        raise ArgumentError("ledger: accounts in Parquet files are not compacted")
     ledger.refuse_inside("nothing is compacted")
 
     def work(transaction: Transaction) -> int:
@@ -195,7 +192,7 @@ def erase(ledger: Ledger, person: object) -> None:
     Source: docs/ledger.md, "Erasing a person".
     """
     accounts = ledger.accounts
-    if ledger.terms.pseudonyms is None or not isinstance(accounts, TableAccounts):
+    if ledger.terms.pseudonyms is None:
         raise ArgumentError(
             "ledger: it was made without pseudonyms, so that names are in its record, which never changes: retire() "
             "leaves a person out of all later questions"
@@ -245,9 +242,7 @@ def protect(ledger: Ledger) -> None:
 
 
 def size(ledger: Ledger) -> Size:
-    """Measure a ledger whose accounts are in tables: bytes, people and charges. Private."""
-    if not isinstance(ledger.accounts, TableAccounts):
-        raise ArgumentError("ledger: accounts in Parquet files are as large as their folder")
+    """Measure a ledger: bytes, people and charges. Private."""
 
     def work() -> Size:
         run = ledger.store.run

@@ -189,7 +189,6 @@ class Rules:
         merged: by analyst and purpose, the last entry whose charges were merged with others.
         settled: for each entry that gave back, the number of the entry that had reserved.
         watches, spoke: by scope, "" for all questions, the watch and its entry; and those that spoke.
-        accounts: the newest note of the accounts in force, if they are kept elsewhere. Private.
         charged: the most units that any person can have been charged, by what is public, in each period, if limits
             of analysts did not count; see ``charged_in_all``.
         charged_by_scope: the same in each scope, whether or not it is limited; but not of a person who came back after
@@ -211,7 +210,6 @@ class Rules:
         self.watches: dict[str, Watched] = {}
         self.spoke: set[str] = set()
         self.gone: set[Person] = set()
-        self.accounts: str | None = None
         self.witness: str | None = None
         self.delta = Fraction(0)
         self.charged = HighestCharge()
@@ -229,10 +227,8 @@ class Rules:
 
     def read(self, row: Row) -> None:
         """Take in the next entry. Of an answer's public part only the terms are read: price, pace, periods."""
-        private = json.loads(row.private)
         if row.key is not None:
             self.keys.add(row.key)
-        self.accounts = private.get("accounts", self.accounts)
         if row.kind in CHARGING:
             for scope in _scopes(str(row.analyst), row.purpose):
                 self.asked.setdefault(scope, []).append(row.number)

@@ -25,7 +25,7 @@ from almoner.ledger._names import Person
 from almoner.ledger._payment import exceeded
 from almoner.ledger._periods import Periods
 
-__all__ = ["GAUSSIAN", "NAMES", "PURE", "RENAMED", "TABLES", "ZCDP", "LedgerBudget", "RecordedTerms", "Terms"]
+__all__ = ["GAUSSIAN", "NAMES", "PURE", "RENAMED", "ZCDP", "LedgerBudget", "RecordedTerms", "Terms"]
 
 ZCDP, GAUSSIAN, PURE = "zCDP rho", "Gaussian rho", "epsilon"
 """The measures, as first entries name them. Gaussian rho is mu squared / 2."""
@@ -36,10 +36,7 @@ LedgerBudget = Zcdp | Gaussian | Basic
 NAMES = {"BIGINT": "whole numbers", "VARCHAR": "text"}
 """Kinds of people's names, in words."""
 
-TABLES = "tables"
-"""The place of accounts where the terms say nothing else."""
-
-_LEFT_OUT = {"accounts": TABLES, "keys_delta": None, "pseudonyms": None, "spelling": EXACT}
+_LEFT_OUT = {"keys_delta": None, "pseudonyms": None, "spelling": EXACT}
 """Fields that a first entry says only where they are not these."""
 
 RENAMED = {
@@ -124,7 +121,6 @@ class RecordedTerms:
     epsilon: float | None
     delta: float | None
     person: str
-    accounts: str = TABLES
     measure: str = ZCDP
     keys_delta: float | None = None
     pseudonyms: str | None = None
@@ -133,8 +129,8 @@ class RecordedTerms:
     spelling: str = EXACT
 
     @classmethod
-    def of(cls, terms: Terms, accounts: str) -> Self:
-        """The terms of a new ledger, whose accounts are kept so; a LedgerError where something is missing."""
+    def of(cls, terms: Terms) -> Self:
+        """The terms of a new ledger; a LedgerError where something is missing."""
         if terms.budget is None or terms.person is None:
             raise LedgerError(
                 "a ledger that is not there cannot be made without a budget and a kind of names: "
@@ -143,7 +139,7 @@ class RecordedTerms:
             )
         measure, units = counted(terms.budget)
         amounts = (units, terms.budget.notion.epsilon, terms.budget.delta)
-        made = cls(*amounts, terms.person, accounts, measure, terms.keys_delta, spelling=terms.spelling or EXACT)
+        made = cls(*amounts, terms.person, measure, terms.keys_delta, spelling=terms.spelling or EXACT)
         if terms.periods is None:
             return made
         return replace(made, person="VARCHAR", periods=terms.periods, names=terms.person)
@@ -154,6 +150,8 @@ class RecordedTerms:
         delta, measure = public["delta"], public.get("measure", ZCDP)
         if measure not in (ZCDP, GAUSSIAN, PURE):
             raise ValueError(f"measure {measure!r} is not known")
+        if "accounts" in public:
+            raise ValueError("accounts in Parquet files are of an earlier version")
         said = {name: public[name] for name in _LEFT_OUT if name in public} | {"measure": measure}
         if "periods" in public:
             said |= {"periods": Periods.read(public["periods"]), "names": str(public["periods"]["names"])}
@@ -253,14 +251,14 @@ class RecordedTerms:
         bits = " of 64 bits" if kind == "BIGINT" else ""
         raise UnknownPerson(f"person: people are named by {NAMES[kind]}{bits} here")
 
-    def refuse_other(self, name: str, terms: Terms, *, accounts: str | None = None) -> None:
-        """Refuse to open a ledger of these terms, kept so, for other ones; None in them is whatever it was made for."""
+    def refuse_other(self, name: str, terms: Terms) -> None:
+        """Refuse to open a ledger of these terms for other ones; None in them is whatever it was made for."""
         measure, units = (self.measure, self.budget) if terms.budget is None else counted(terms.budget)
         person = terms.person
         fields = [(name, getattr(terms, name)) for name in ("periods", "keys_delta", "spelling")]
         differ = [
             f"{name}={own!r}, not {value!r}"
-            for name, value in (*fields, ("accounts", accounts))
+            for name, value in fields
             if value not in (None, own := getattr(self, name))
         ]
         other = differ[0] if differ else None

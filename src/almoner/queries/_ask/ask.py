@@ -29,8 +29,8 @@ from almoner.queries._questions.kinds_of import described, recorded
 from almoner.queries._questions.noise import STEPS, laplace, noisy, noisy_mixed
 from almoner.queries._questions.question import Question
 from almoner.queries._sql.compiler import Compiled
+from almoner.queries._tables.engine import Engine
 from almoner.queries._tables.tables import filled
-from almoner.queries.engines import Engine
 
 __all__ = ["Analyst", "Asking", "refuse_other", "told_keys"]
 
@@ -109,7 +109,7 @@ def _will_do(public: Mapping[str, Any], asked: Question, values: Mapping[str, An
     return released.pure == asked.pure and released.noise <= asked.noise
 
 
-def released(rows: Engine, plan: Compiled, admitted: object, asked: Question) -> dict[str, object]:
+def released(rows: Engine, plan: Compiled, admitted: str, asked: Question) -> dict[str, object]:
     """The public part of an answer: noisy sums, and the keys that they belong to where the question lists none."""
     if not isinstance(asked, Keys):
         sums, factor, mechanism = rows.sums(plan, admitted), asked.bin_factor(), asked.mechanism

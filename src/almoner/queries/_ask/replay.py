@@ -13,7 +13,7 @@ from almoner.queries._ask.so_far import span_of
 from almoner.queries._questions.kinds_of import described, recorded
 from almoner.queries._questions.question import Question
 from almoner.queries._sql.compiler import Compiled
-from almoner.queries.engines import Engine
+from almoner.queries._tables.engine import Engine
 
 __all__ = ["replayed"]
 
@@ -148,7 +148,7 @@ class _Again:
             asked, plan = self.plan(answered.entry)
         except AlmonerError:  # a column is gone
             return False
-        charges, workspace, joins, left = self._rows.prices(plan), self._workspace, "", []
+        charges, workspace, joins, left = self._rows.charges(plan), self._workspace, "", []
         allowed = [(ALL, answered.allowance.most), *answered.allowance.shares]
         for place, (_, most) in enumerate(allowed):
             joins += f" LEFT JOIN {self._sums} s{place} ON s{place}.person = c.person AND s{place}.scope = ?"

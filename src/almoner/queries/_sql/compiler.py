@@ -2,7 +2,8 @@
 
 The rows are those of one table of people, with what is joined to them. ``charges`` is a query that gives each person's
 price; ``sums`` adds up the rows of it that the ledger admits. Contributions stand beside the prices while there are few
-coordinates (wide), and in a table ``cells`` of their own when there are many (long).
+coordinates (wide), and in a table ``cells`` of their own when there are many (long), or where an engine elsewhere adds
+up each person's rows: only that is in its dialect, and whatever follows is done by DuckDB, where the accounts are.
 
 Nothing here can fail on an entry of the data: casts that do not fit are missing, and contributions are cut off at 2^50
 steps. They are whole numbers in doubles, exact for people with fewer than 2^31 rows; sums over people are exact.
@@ -23,6 +24,7 @@ from itertools import accumulate
 from math import nextafter
 from typing import Any
 
+from almoner._workspace import HANDED
 from almoner.queries._language.expressions import checked_steps
 from almoner.queries._language.keys import LONGEST_KEY, are_ranges
 from almoner.queries._questions.kinds.counts import Extremes, Lengths
@@ -99,19 +101,17 @@ def value_of(values: Values, kinds: Mapping[str, str], sql: Dialect) -> str:
     return sql.letters.format(f"(CASE WHEN length({value}) <= {LONGEST_KEY:d} THEN {value} END)")
 
 
-def _kept(values: Values, rows: str, sql: Dialect) -> str:
+def _kept(values: Values, rows: str) -> str:
     """The rows of the table of cells: person, cell, value, as ``rows`` gives them; of each person at most ``most``."""
-    text = sql.types["text"]
-    order = f"md5(CAST(person AS {text}) || ':' || CAST(cell AS {text}) || ':' || CAST(value AS {text})), cell, value"
+    order = "md5(CAST(person AS VARCHAR) || ':' || CAST(cell AS VARCHAR) || ':' || CAST(value AS VARCHAR)), cell, value"
     placed = (
-        f"SELECT person, cell, value, row_number() OVER (PARTITION BY person ORDER BY {order}) AS place "
-        f"FROM (SELECT DISTINCT person, cell, value FROM ({rows}) WHERE value IS NOT NULL)"
+        f"SELECT person, cell, value, row_number() OVER (PARTITION BY person ORDER BY {order}) AS place FROM {rows}"
     )
     return f"SELECT person, cell, value FROM ({placed}) WHERE place <= {values.most:d}"
 
 
-def _value_charges(question: Question, values: Values, cells: str) -> str:
-    """Each person's price, for the values that were kept; ``cells`` is the table of cells.
+def _value_charges(question: Question, values: Values) -> str:
+    """Each person's price, for the values that were kept.
 
     A person moves a number of people by at most 1, and a number of different values of a cell by at most the number of
     values kept there.
@@ -120,7 +120,7 @@ def _value_charges(question: Question, values: Values, cells: str) -> str:
         rho; for pure budgets, units >= (the L1 norm) / scale, in units of epsilon.
     Source: theory 2.9, 5.1 and 5.2; docs/proofs/unknown-keys.md, Lemmas 1 and 2.
     """
-    kept = f"SELECT person, CAST(count(*) AS DOUBLE) AS n FROM {cells} GROUP BY person"
+    kept = f"SELECT person, CAST(count(*) AS DOUBLE) AS n FROM {CELLS} GROUP BY person"
     if not values.people:
         kept += ", cell"
     length = "n" if question.pure or values.people else "n * n"  # whole numbers below 2^53
@@ -131,14 +131,15 @@ def _value_charges(question: Question, values: Values, cells: str) -> str:
     return f"SELECT person, CAST({units} AS BIGINT) AS units, {double(1)} AS factor FROM ({squares})"
 
 
-def _value_sums(values: Values, cells: str) -> str:
+def _value_sums(values: Values) -> str:
     """(value, people) for each value that a person who takes part has; else (cell, different values in steps)."""
-    both = f"{cells} JOIN {{admitted}} USING (person)"
+    both = f"{CELLS} JOIN {{admitted}} USING (person)"
     if values.people:
         return f"SELECT value, count(*) FROM {both} GROUP BY value"
     return f"SELECT cell, CAST(count(DISTINCT value) * {STEPS:d} AS BIGINT) FROM {both} GROUP BY cell"
 
 
+_TOTAL = "sum(CAST({0} AS BIGINT))"  # in 128 bits
 _ALMOST = 1 - 1e-8  # factor that keeps a shrunk contribution, rounded, no longer than the clip
 _WIDE = 8
 _EXACT = 2.0**53  # sums of whole doubles below are exact
@@ -155,17 +156,20 @@ class Compiled:
     keys: tuple[Keys, ...]
     """For each column to group by."""
     cells: str | None
-    """Gives the rows of the table ``cells``, which ``charges`` and ``sums`` read; None where there is none."""
+    """Gives the rows of the table ``cells``, which ``charges`` and ``sums`` read; None where there is none. It reads
+    the table ``HANDED`` where ``rows`` is given."""
     charges: str
-    """Gives person, units, factor, and in the wide form the contribution; on Spark also for people without one."""
+    """Gives person, units, factor, and in the wide form the contribution."""
     parameters: tuple[object, ...]
-    """Of ``cells`` if there is one, else of ``charges``."""
+    """Of ``rows``, else of ``cells``, else of ``charges``: of the first that is there."""
     sums: str
     """Gives (cell, sum, ...) for cells in which a person takes part, each cell once; {admitted} is who takes part."""
     size: int
     """Numbers in the answer."""
     reports: int = 0
     """Numbers in the report on what was taken away, which follow: in the long form the last ones of each cell."""
+    rows: str | None = None
+    """In the dialect of an engine elsewhere: gives each person's contributions by cell; None for DuckDB's own rows."""
 
     def added(self, rows: Iterable[tuple[Any, ...]]) -> list[int]:
         """All sums in order, from the rows that ``sums`` gives: 0 in a cell in which no person takes part."""
@@ -182,10 +186,13 @@ class Compiled:
 
 
 class Compiler:
-    """Compiles questions over the tables of a session, each once."""
+    """Compiles questions over the tables of a session, each once.
 
-    def __init__(self, schema: Schema, dialect: Dialect) -> None:
-        self.schema, self._dialect = schema, dialect
+    ``handed``: of rows that an engine elsewhere hands over, SQL of the workspace for whose a row is; None in DuckDB.
+    """
+
+    def __init__(self, schema: Schema, dialect: Dialect, handed: str | None = None) -> None:
+        self.schema, self._dialect, self._handed = schema, dialect, handed
         self._plans: dict[str, Compiled] = {}
 
     def plan(self, question: Question, described: Mapping[str, object]) -> Compiled:
@@ -193,49 +200,50 @@ class Compiler:
         key = repr(described)
         plan = self._plans.get(key)
         if plan is None:
-            plan = _compiled(question, self.schema, self._dialect)
+            plan = _compiled(question, self.schema, self._dialect, self._handed)
             if len(self._plans) >= _PLANS:
                 self._plans.pop(next(iter(self._plans.copy())), None)  # another thread may add one meanwhile
             self._plans[key] = plan
         return plan
 
 
-def _compiled(question: Question, schema: Schema, sql: Dialect) -> Compiled:
+def _compiled(question: Question, schema: Schema, sql: Dialect, handed: str | None) -> Compiled:
     if isinstance(question, Lengths):
-        return _compiled_lengths(question, schema, sql)
+        return _compiled_lengths(question, schema, sql, handed)
     if isinstance(question, Extremes):
-        return _compiled_extremes(question, schema, sql)
+        return _compiled_extremes(question, schema, sql, handed)
     keys, rows, totals, parameters, sql = _rows(question, schema, sql)
     values = question.values()
     if values is not None:
-        table = sql.table.format(CELLS)
-        charges, sums = _value_charges(question, values, table), _value_sums(values, table)
-        return Compiled(keys, _kept(values, rows, sql), charges, parameters, sums, question.groups)
+        charges, sums = _value_charges(question, values), _value_sums(values)
+        made = f"SELECT DISTINCT person, cell, value FROM ({rows}) WHERE value IS NOT NULL"
+        distinct, read = _handed(made, handed)
+        return Compiled(keys, _kept(values, distinct), charges, parameters, sums, question.groups, rows=read)
     cells = question.groups * (1 if question.bins() is None else question.coordinates)
-    if cells * len(totals) > _WIDE:
-        made, charges, sums = _long(question, rows, totals, sql)
-    else:
-        made, charges, sums = _wide(question, rows, totals, cells, sql)
     size = question.groups * question.coordinates
-    return Compiled(keys, made, charges, parameters, sums, size, question.reports)
+    if handed is None and cells * len(totals) <= _WIDE:
+        charges, sums = _wide(question, rows, totals, cells)
+        return Compiled(keys, None, charges, parameters, sums, size, question.reports)
+    read, made, charges, sums = _long(question, rows, totals, handed)
+    return Compiled(keys, made, charges, parameters, sums, size, question.reports, read)
 
 
-def _compiled_lengths(question: Lengths, schema: Schema, sql: Dialect) -> Compiled:
+def _compiled_lengths(question: Lengths, schema: Schema, sql: Dialect, handed: str | None) -> Compiled:
     """One full row for each person with a contribution to the other question, in the bucket of its length."""
     keys, rows, totals, parameters, sql = _rows(question.of, schema, sql)
-    table, _, _ = _long(question.of, rows, totals, sql)
-    lengths = _lengths_long([f"x{place}" for place in range(len(totals))], question.of, sql)
+    read, table, _, _ = _long(question.of, rows, totals, handed)
+    lengths = _lengths_long([f"x{place}" for place in range(len(totals))], question.of)
     edges = [edge * STEPS if question.pure else (edge * STEPS) ** 2 for edge in question.bins().edges]
     one = double(STEPS if question.pure else STEPS**2)
     each = (
         f"SELECT person, CAST({place_between('square', edges)} AS INTEGER) AS bucket, {double(STEPS)} AS x0, "
         f"{one} AS square FROM ({lengths}) l WHERE square > 0"
     )
-    sums = f"SELECT bucket, {_added(['x0'], sql)} FROM {{admitted}} GROUP BY bucket"
-    return Compiled(keys, table, _charges(each, question, sql), parameters, sums, question.coordinates)
+    sums = f"SELECT bucket, {_added(['x0'])} FROM {{admitted}} GROUP BY bucket"
+    return Compiled(keys, table, _charges(each, question), parameters, sums, question.coordinates, rows=read)
 
 
-def _compiled_extremes(question: Extremes, schema: Schema, sql: Dialect) -> Compiled:
+def _compiled_extremes(question: Extremes, schema: Schema, sql: Dialect, handed: str | None) -> Compiled:
     """A half in the bucket of each person's largest entry, and one in that of the smallest."""
     who, relation = _relation(question, schema, sql)
     sql = relation.dialect
@@ -251,11 +259,19 @@ def _compiled_extremes(question: Extremes, schema: Schema, sql: Dialect) -> Comp
         f"{double(question.steps)} AS x0 FROM extremes"
         for offset, name in ((0, "largest"), (bins.cells // 2, "smallest"))
     ]
-    table = f"WITH extremes AS ({each}) {' UNION ALL '.join(cells)}"
-    both = f"{sql.table.format(CELLS)} JOIN {{admitted}} USING (person)"
-    sums = f"SELECT cell, {_added(['x0'], sql)} FROM {both} GROUP BY cell"
-    charges = _charges(_lengths_long(["x0"], question, sql), question, sql)
-    return Compiled((), table, charges, (*relation.source.parameters, *where.parameters), sums, question.coordinates)
+    extremes, read = _handed(each, handed)
+    table = f"WITH extremes AS (FROM {extremes}) {' UNION ALL '.join(cells)}"
+    both = f"{CELLS} JOIN {{admitted}} USING (person)"
+    sums = f"SELECT cell, {_added(['x0'])} FROM {both} GROUP BY cell"
+    charges, parameters = _charges(_lengths_long(["x0"], question), question), relation.source.parameters
+    return Compiled((), table, charges, (*parameters, *where.parameters), sums, question.coordinates, rows=read)
+
+
+def _handed(rows: str, handed: str | None) -> tuple[str, str | None]:
+    """(What a statement of the workspace reads rows from, what an engine elsewhere is to run for them)."""
+    if handed is None:
+        return f"({rows})", None
+    return f"(SELECT * REPLACE ({handed} AS person) FROM {HANDED})", rows
 
 
 def _relation(question: Question, schema: Schema, sql: Dialect) -> tuple[str, Relation]:
@@ -289,19 +305,19 @@ def _rows(
     return keys, rows, totals, (*parameters, *data.parameters, *where.parameters), sql
 
 
-def _long(question: Question, rows: str, totals: list[str], sql: Dialect) -> tuple[str | None, str, str]:
-    """(The rows of the table of cells, charges, sums) with a row for each person and cell."""
+def _long(question: Question, rows: str, totals: list[str], handed: str | None) -> tuple[str | None, str, str, str]:
+    """(What an engine elsewhere runs, the rows of the table of cells, charges, sums): a row for a person and cell."""
     names = [f"x{place}" for place in range(len(totals))]
     listed = ", ".join(f"{total.format(only='')} AS {name}" for total, name in zip(totals, names, strict=True))
-    long = f"SELECT person, cell, {listed} FROM ({rows}) GROUP BY person, cell"
-    both = f"{sql.table.format(CELLS)} JOIN {told(question)} USING (person)"
+    long, read = _handed(f"SELECT person, cell, {listed} FROM ({rows}) GROUP BY person, cell", handed)
+    both = f"{CELLS} JOIN {told(question)} USING (person)"
     kept = "kept" if question.report_scale else "factor"
-    sums = f"SELECT cell, {_added(names, sql, kept)}{_reported(names, question, sql)} FROM {both} GROUP BY cell"
-    return _bounded_long(long, names, question, sql), _charges(_lengths_long(names, question, sql), question, sql), sums
+    sums = f"SELECT cell, {_added(names, kept)}{_reported(names, question)} FROM {both} GROUP BY cell"
+    return read, _bounded_long(long, names, question), _charges(_lengths_long(names, question), question), sums
 
 
-def _wide(question: Question, rows: str, totals: list[str], cells: int, sql: Dialect) -> tuple[str | None, str, str]:
-    """(None, charges, sums) with all of a person's cells in one row."""
+def _wide(question: Question, rows: str, totals: list[str], cells: int) -> tuple[str, str]:
+    """(Charges, sums) with all of a person's cells in one row."""
     grid = [[f"x{place}_{name}" for name in range(len(totals))] for place in range(cells)]
     listed = ", ".join(
         f"{total.format(only=f' FILTER (WHERE cell = {place:d})' if cells > 1 else '')} AS {name}"
@@ -312,12 +328,12 @@ def _wide(question: Question, rows: str, totals: list[str], cells: int, sql: Dia
     flat = [name for row in grid for name in row]
     width = 1 if question.bins() is None else question.coordinates
     groups = [[name for row in grid[start : start + width] for name in row] for start in range(0, cells, width)]
-    bounded = _bounded_wide(wide, groups, question, sql)
+    bounded = _bounded_wide(wide, groups, question)
     measured = flat if question.bin_factor() is None else [_sizes(names) for names in groups]
     lengths = f"SELECT *, {_firm(_length(measured, question))} AS square FROM ({bounded})"
     kept = "kept" if question.report_scale else "factor"
-    added = f"{_added(flat, sql, kept)}{_reported(flat, question, sql)}"
-    return None, _charges(lengths, question, sql), f"SELECT 0, {added} FROM {told(question)}"
+    added = f"{_added(flat, kept)}{_reported(flat, question)}"
+    return _charges(lengths, question), f"SELECT 0, {added} FROM {told(question)}"
 
 
 def _grouping(question: Question, relation: Relation) -> tuple[tuple[Keys, ...], str, str, list[str]]:
@@ -356,14 +372,14 @@ def _firm(square: str) -> str:
     return f"CASE WHEN {square} < {_EXACT_SQL} THEN {square} ELSE ({square}) * {_ABOVE} END"
 
 
-def _limbs(names: list[str], question: Question, sql: Dialect) -> str:
+def _limbs(names: list[str], question: Question) -> str:
     """Squares, or sizes, in parts that are whole numbers of 64 bits and are added up exactly in any order."""
     columns = []
     for limb, parts in enumerate(("{h}", "{l}") if question.pure else ("{h} * {h}", "2 * {h} * {l}", "{l} * {l}")):
         listed = []
         for name in names:
             whole = f"CAST(abs({name}) AS BIGINT)"
-            high = f"({sql.quotient.format(whole, _LIMB)})"
+            high = f"({whole} // {_LIMB:d})"
             listed.append(parts.format(h=high, l=f"({whole} % {_LIMB:d})"))
         columns.append(f"{' + '.join(listed)} AS q{limb}")
     return ", ".join(columns)
@@ -376,19 +392,18 @@ def _joined(question: Question, over: str = "") -> str:
     return _firm(f"({' + '.join(terms)})")
 
 
-def _lengths_long(names: list[str], question: Question, sql: Dialect) -> str:
-    cells = sql.table.format(CELLS)
+def _lengths_long(names: list[str], question: Question) -> str:
+    cells = CELLS
     if question.bin_factor() is not None:  # of the sums over the bins of each group
-        group = sql.quotient.format("cell", question.coordinates)
         listed = ", ".join(f"sum({_sizes([name])}) AS {name}" for name in names)
-        cells = f"(SELECT person, {listed} FROM {cells} GROUP BY person, {group})"
-    limbs = f"SELECT person, {_limbs(names, question, sql)} FROM {cells}"
+        cells = f"(SELECT person, {listed} FROM {cells} GROUP BY person, cell // {question.coordinates:d})"
+    limbs = f"SELECT person, {_limbs(names, question)} FROM {cells}"
     return f"SELECT person, {_joined(question)} AS square FROM ({limbs}) GROUP BY person"
 
 
-def _shrunk(name: str, sql: Dialect, factor: str = "factor") -> str:
+def _shrunk(name: str, factor: str = "factor") -> str:
     """A whole number times a factor of at most 1, rounded towards zero."""
-    return f"CASE WHEN {factor} = 1 THEN {name} ELSE {sql.truncated.format(f'({name} * {factor})')} END"
+    return f"CASE WHEN {factor} = 1 THEN {name} ELSE trunc(({name} * {factor})) END"
 
 
 def _shrinking(question: Question, square: str, bound: int) -> str:
@@ -399,21 +414,21 @@ def _shrinking(question: Question, square: str, bound: int) -> str:
     return f"CASE WHEN {square} <= {within} THEN {_ONE} ELSE {double(bound * _ALMOST)} / {size} END"
 
 
-def _bounded_long(rows: str, names: list[str], question: Question, sql: Dialect) -> str:
+def _bounded_long(rows: str, names: list[str], question: Question) -> str:
     """Cells within the bound for each group, of all its coordinates together."""
     if question.per_group is None:
-        return rows
-    square = f"SELECT *, {_firm(_length(names, question))} AS square FROM ({rows})"
+        return f"FROM {rows}"
+    square = f"SELECT *, {_firm(_length(names, question))} AS square FROM {rows}"
     if question.bins() is not None:  # a group's coordinates are in several cells
-        over = f" OVER (PARTITION BY person, {sql.quotient.format('cell', question.coordinates)})"
-        limbs = f"SELECT *, {_limbs(names, question, sql)} FROM ({rows})"
+        over = f" OVER (PARTITION BY person, cell // {question.coordinates:d})"
+        limbs = f"SELECT *, {_limbs(names, question)} FROM {rows}"
         square = f"SELECT *, {_joined(question, over)} AS square FROM ({limbs})"
     bound = int(question.per_group * STEPS)
     factors = f"SELECT *, {_shrinking(question, 'square', bound)} AS factor FROM ({square})"
-    return f"SELECT person, cell, {', '.join(f'{_shrunk(name, sql)} AS {name}' for name in names)} FROM ({factors})"
+    return f"SELECT person, cell, {', '.join(f'{_shrunk(name)} AS {name}' for name in names)} FROM ({factors})"
 
 
-def _bounded_wide(rows: str, groups: list[list[str]], question: Question, sql: Dialect) -> str:
+def _bounded_wide(rows: str, groups: list[list[str]], question: Question) -> str:
     """Bounded contributions where all coordinates stand in one row."""
     if question.per_group is None:
         return rows
@@ -421,13 +436,13 @@ def _bounded_wide(rows: str, groups: list[list[str]], question: Question, sql: D
     squares = ", ".join(f"{_firm(_length(names, question))} AS s{place}" for place, names in enumerate(groups))
     factors = ", ".join(f"{_shrinking(question, f's{place}', bound)} AS f{place}" for place in range(len(groups)))
     shrunk = ", ".join(
-        f"{_shrunk(name, sql, f'f{place}')} AS {name}" for place, names in enumerate(groups) for name in names
+        f"{_shrunk(name, f'f{place}')} AS {name}" for place, names in enumerate(groups) for name in names
     )
     inner = f"SELECT *, {factors} FROM (SELECT *, {squares} FROM ({rows}))"
     return f"SELECT person, {shrunk} FROM ({inner})"
 
 
-def _charges(squares: str, question: Question, sql: Dialect) -> str:
+def _charges(squares: str, question: Question) -> str:
     """Each person's price and factor; for a report also ``clipped``, the same factor, and the report's ``scale``.
 
     Guarantee: units >= (L2 norm of what the person contributes after clipping, and to the report)**2 / (2 sigma**2), in
@@ -449,18 +464,18 @@ def _charges(squares: str, question: Question, sql: Dialect) -> str:
         f"CAST(ceil(square * {per_step}) AS BIGINT)) END"
     )
     return (
-        f"SELECT {sql.without.format(without)}, CAST({units} AS BIGINT) AS units, {factor} AS factor{extra} "
-        f"FROM ({squares}){sql.positive.format('square')}"
+        f"SELECT * EXCLUDE ({without}), CAST({units} AS BIGINT) AS units, {factor} AS factor{extra} "
+        f"FROM ({squares}) WHERE square > 0"
     )
 
 
-def _reported(names: list[str], question: Question, sql: Dialect) -> str:
+def _reported(names: list[str], question: Question) -> str:
     """Sums over people of what is taken away from these, at the report's scale; exact."""
     if not question.report_scale:
         return ""
-    return "".join(f", {sql.total.format(sql.truncated.format(f'({name} * told)'))}" for name in names)
+    return "".join(f", {_TOTAL.format(f'trunc(({name} * told))')}" for name in names)
 
 
-def _added(names: list[str], sql: Dialect, factor: str = "factor") -> str:
+def _added(names: list[str], factor: str = "factor") -> str:
     """Sums over people, exact."""
-    return ", ".join(sql.total.format(_shrunk(name, sql, factor)) for name in names)
+    return ", ".join(_TOTAL.format(_shrunk(name, factor)) for name in names)

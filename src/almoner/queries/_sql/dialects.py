@@ -166,8 +166,6 @@ class Dialect:
         rounded: the nearest whole number, halves away from zero, of something below 2^50.
         truncated: rounded towards zero, of something up to 2^50.
         quotient: whole part of the quotient of a whole number that is not negative by {1}.
-        without: all columns but {0}.
-        positive: leaves out rows of which nothing is left.
         total: the exact sum of whole numbers of up to 2^50, over any number of people.
         literal: spells a literal; what SQL does not hold itself is added to the parameters.
         functions: templates of the functions of expressions.
@@ -185,8 +183,6 @@ class Dialect:
     rounded: str
     truncated: str
     quotient: str
-    without: str
-    positive: str
     total: str
     literal: Callable[[Literal, list[object]], str]
     functions: Mapping[str, str]
@@ -243,8 +239,6 @@ def duckdb_dialect(columns: Iterable[str]) -> Dialect:
         rounded="round({0})",
         truncated="trunc({0})",
         quotient="{0} // {1:d}",
-        without="* EXCLUDE ({0})",
-        positive=" WHERE {0} > 0",
         total="sum(CAST({0} AS BIGINT))",  # in 128 bits
         literal=_parameter,
         functions=_FUNCTIONS,

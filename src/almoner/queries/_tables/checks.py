@@ -21,6 +21,7 @@ from almoner.ledger import Terms
 from almoner.queries._sql.columns import Wanted, as_dates, cure_of, key_kind, recast, shown_type
 from almoner.queries._sql.dialects import duckdb_dialect
 from almoner.queries._tables import sources
+from almoner.queries._tables.engine import has_twice
 from almoner.queries._tables.files import Files
 from almoner.queries._tables.tables import TableInput
 from almoner.queries.engines import Plugin, kinds_of, plugin_of, types_of
@@ -140,13 +141,12 @@ def _cure(unread: list[Misfit]) -> str:
 
 
 def on_terms(given: list[TableInput], terms: Terms) -> list[TableInput]:
-    """The tables with periods, of the only one of people, and the spelling; neither is for a plugin's rows."""
+    """The tables with periods, of the only one of people, and the spelling, which is not for a plugin's rows."""
     if terms.periods is not None and sum(each.person is not None for each in given) > 1:
         raise Unsupported("periods: several tables of people can't be joined by person and period: make one of them")
-    if terms.periods is not None or terms.spelling not in (None, EXACT):
-        what = "periods" if terms.periods is not None else f"spelling={terms.spelling!r}"
+    if terms.spelling not in (None, EXACT):
         for plugin in filter(None, (plugin_of(each.data) for each in given)):
-            raise Unsupported(f"{what}: not for {plugin.data}: write them as Parquet files")
+            raise Unsupported(f"spelling={terms.spelling!r}: not for {plugin.data}: spell the ids alike in them")
     spelling = terms.spelling or EXACT
     return [each if each.person is None else replace(each, periods=terms.periods, spelling=spelling) for each in given]
 
@@ -294,5 +294,6 @@ def check_twice(plugin: Plugin, given: Sequence[TableInput], person_kind: str) -
     for each in given:
         if each.person is None or each.one_row:
             kinds = kinds_of(plugin, each.data)
-            if plugin.has_twice(each.data, each.found_by(kinds, person_kind, plugin.dialect([*kinds]))):
+            dialect = plugin.dialect([*kinds])
+            if has_twice(plugin, each.data, each.found_by(kinds, person_kind, dialect), dialect.table.format("data")):
                 raise DataError(each.twice)

@@ -7,7 +7,7 @@ from typing import Any
 
 from almoner._misfits import Misfit
 from almoner._spelling import EXACT, spelling_sql
-from almoner.errors import ArgumentError, DataError, DataReason, LedgerError, Unsupported
+from almoner.errors import ArgumentError, DataError, DataReason, LedgerError
 from almoner.ledger import Dataset, Domain, Ledger, Periods
 from almoner.queries._language.keys import check_column, check_table
 from almoner.queries._questions.question import Question
@@ -81,7 +81,8 @@ class TableInput:
                 who = dialect.letters.format(spelling_sql(self.spelling, who))
             if self.periods is None:
                 return who
-            unit = self.periods.sql(who, dialect.columns[self.periods.column], whole=whole)
+            column, text = dialect.columns[self.periods.column], dialect.types["text"]
+            unit = self.periods.sql(who, column, whole=whole, text=text)
             return unit if whole else dialect.letters.format(unit)
         return cast(self.key, kinds[self.key], dialect)
 
@@ -247,15 +248,11 @@ def _read(data: Any, reading: sources.ReadOptions, person: str) -> tuple[Any, so
     return rows, sources.ReadOptions(None, reading.view, reading.types)
 
 
-def check_shared(ledger: Ledger, given: list[TableInput], own: Mapping[str, object]) -> None:
+def check_shared(ledger: Ledger, own: Mapping[str, object]) -> None:
     """Refuse an open ledger that a session cannot share; ``own`` is what only one with a ledger of its own may say."""
     for name, value in own.items():
         if value is not None:
             raise ArgumentError(f"{name}= is for a ledger that the session opens; this one is open")
-    plugin = plugin_of(given[0].data)
-    if plugin is not None or ledger.accounts.kind != "tables":
-        told = "data of a plugin" if plugin is None else plugin.data
-        raise Unsupported(f"ledger: sessions with {told} open ledgers of their own: give its path")
     if ledger.store.closed:
         raise LedgerError(f"{ledger.store.name} is closed; open it again", reason="closed")
     ledger.refuse_inside("a session can't be opened")

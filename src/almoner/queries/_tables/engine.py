@@ -1,0 +1,180 @@
+"""The people's rows, in an engine that adds up what each of them contributes: DuckDB here, or a plugin's elsewhere.
+
+Whatever the engine, contributions come into the ledger's workspace, and prices, charges and sums are worked out there:
+so every ledger takes every engine's questions, and two engines charge the same units.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import pyarrow as pa
+
+from almoner._misfits import Misfit
+from almoner._workspace import Query, TempTable, Workspace
+from almoner.ledger import Ledger, Periods
+from almoner.queries._questions.question import Question
+from almoner.queries._sql.columns import CELLS, Keys
+from almoner.queries._sql.compiler import Compiled, Compiler
+from almoner.queries._sql.dialects import duckdb_dialect
+from almoner.queries._sql.rows import Schema
+from almoner.queries._tables import sources
+from almoner.queries._tables.files import Files
+from almoner.queries._tables.tables import TableInput, schema_of
+from almoner.queries.engines import Plugin, kinds_of, plugin_of, told_nothing
+
+__all__ = ["DuckDB", "Elsewhere", "Engine", "has_twice", "opened"]
+
+
+class Engine(ABC):
+    """The people's rows. Private: it belongs to the data holder's session."""
+
+    def __init__(self, workspace: Workspace, compiler: Compiler) -> None:
+        self._workspace, self._compiler = workspace, compiler
+
+    @property
+    def schema(self) -> Schema:
+        """Which tables there are."""
+        return self._compiler.schema
+
+    def plan(self, asked: Question, described: Mapping[str, object]) -> Compiled:
+        """The statements of a question; refuses what cannot be asked of these columns, by their names and types."""
+        return self._compiler.plan(asked, described)
+
+    def check_files(self) -> None:  # noqa: B027 - most engines have no files
+        """Refuse files that every question reads and that are not what they were when the session was opened.
+
+        Raises:
+            DataError: with its reason, "away" or "changed", which tells nothing about the rows.
+        """
+
+    @abstractmethod
+    def charges(self, plan: Compiled) -> Query:
+        """A query that gives each person's contribution and price, for ``Ledger.answer``; nothing is read yet."""
+
+    def sums(self, plan: Compiled, admitted: str) -> list[int]:
+        """The contributions of the people admitted, added up, in whole steps. Private."""
+        self.check_files()  # the rows were read since they were last checked
+        rows = self._workspace.run(plan.sums.format(admitted=admitted))
+
+        def blocks() -> Iterator[tuple[Any, ...]]:
+            while block := rows.fetchmany(65_536):
+                yield from block
+
+        return plan.added(blocks())
+
+    def people_by_value(self, plan: Compiled, admitted: str) -> list[tuple[Any, int]]:
+        """(value, people) of a question about values: how many of the people admitted keep each. Private."""
+        self.check_files()
+        rows = self._workspace.run(plan.sums.format(admitted=admitted)).fetchall()
+        return [(value, int(people)) for value, people in rows]
+
+    def close(self) -> None:  # noqa: B027 - there may be nothing to release
+        """Release what the engine holds; no more questions follow. Called while the ledger is open."""
+
+
+class DuckDB(Engine):
+    """Rows in DuckDB."""
+
+    def __init__(self, workspace: Workspace, compiler: Compiler, places: range, files: list[Files]) -> None:
+        super().__init__(workspace, compiler)
+        self._files = files
+        self.places = places
+        """The number of each table in the workspace, in the order in which they were given."""
+
+    @classmethod
+    def open(cls, ledger: Ledger, given: list[TableInput]) -> Self:
+        """Attach the tables beside the ledger; those whose entries were not counted yet become counted ones."""
+        workspace = ledger.store.workspace
+        first = workspace.places(len(given))
+        places = range(first, first + len(given))
+        kinds = []
+        for nth, place in enumerate(places):
+            each, misfits = given[nth], list[Misfit]()
+            uncounted = misfits if each.misfits is None else None
+            kinds.append(
+                sources.attach(workspace.connection, each.data, each.reading, load=True, place=place, misfits=uncounted)
+            )
+            given[nth] = each if uncounted is None else each.counting(misfits)
+        for each in given:
+            if each.files is not None:  # what was checked of them is true of these rows
+                each.files.check()
+        rows = [sources.view_name(place) for place in places]
+        dialects = [duckdb_dialect(columns) for columns in kinds]
+        schema = schema_of(given, kinds, rows, ledger.terms.person, dialects)
+        files = [each.read_each_time for each in given]
+        return cls(workspace, Compiler(schema, dialects[0]), places, [each for each in files if each is not None])
+
+    def check_files(self) -> None:
+        for files in self._files:
+            files.check()
+
+    def charges(self, plan: Compiled) -> Query:
+        self.check_files()
+        tables = [keys.to_make() for keys in plan.keys]
+        if plan.cells is None:
+            return Query(plan.charges, plan.parameters, tuple(tables))
+        return Query(plan.charges, (), (*tables, TempTable(CELLS, plan.cells, plan.parameters)))
+
+    def close(self) -> None:
+        """Let the tables go; the ledger, whose workspace it is, may go on."""
+        if self._workspace.connection is not None:
+            for place in self.places:
+                sources.detach(self._workspace.connection, place)
+
+
+class Elsewhere(Engine):
+    """Rows of a plugin, whose engine gives each person's contributions, once for each question."""
+
+    def __init__(self, workspace: Workspace, compiler: Compiler, plugin: Plugin, tables: Mapping[str, Any]) -> None:
+        super().__init__(workspace, compiler)
+        self._plugin, self._tables = plugin, tables
+
+    @classmethod
+    def open(cls, ledger: Ledger, given: list[TableInput], plugin: Plugin) -> Self:
+        """The tables, all of them the plugin's."""
+        kinds = [kinds_of(plugin, each.data) for each in given]
+        names = [sources.view_name(place) for place in range(len(given))]
+        dialects = [plugin.dialect([*columns]) for columns in kinds]
+        rows = [dialects[0].table.format(name) for name in names]
+        person, periods = ledger.terms.person, ledger.terms.periods
+        handed = f"CAST(person AS {person})"
+        if periods is not None and person == Periods.NUMBERS:  # such numbers are DuckDB's alone
+            person, handed = "VARCHAR", periods.number_sql("person")
+        schema = schema_of(given, kinds, rows, person, dialects)
+        data = {name: each.data for name, each in zip(names, given, strict=True)}
+        return cls(ledger.store.workspace, Compiler(schema, dialects[0], handed), plugin, data)
+
+    def charges(self, plan: Compiled) -> Query:
+        tables = {**self._tables, **{each.table: _arrow(each) for each in plan.keys}}
+
+        def handed() -> pa.Table:
+            return told_nothing(self._plugin, lambda: self._plugin.run(str(plan.rows), plan.parameters, tables))
+
+        return Query(plan.charges, (), (TempTable(CELLS, str(plan.cells), (), handed),))
+
+    def close(self) -> None:
+        """Let the tables go."""
+        self._tables = {}
+
+
+def opened(ledger: Ledger, given: list[TableInput]) -> Engine:
+    """The engine over tables: DuckDB, or the plugin's whose data they are."""
+    plugin = plugin_of(given[0].data)
+    return DuckDB.open(ledger, given) if plugin is None else Elsewhere.open(ledger, given, plugin)
+
+
+def has_twice(plugin: Plugin, data: object, value: str, table: str) -> bool:
+    """True if two rows of a plugin's data have the same value of an expression, over the alias d."""
+    sql = f"SELECT 1 AS twice FROM {table} d WHERE {value} IS NOT NULL GROUP BY {value} HAVING count(*) > 1 LIMIT 1"
+    found: pa.Table = told_nothing(plugin, lambda: plugin.run(sql, (), {"data": data}))
+    return bool(found.num_rows)
+
+
+_KEYS: Mapping[str, Any] = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "BOOLEAN": pa.bool_(), "DATE": pa.date32()}
+
+
+def _arrow(keys: Keys) -> pa.Table:
+    """The keys of one column to group by: key, place."""
+    entries: Sequence[object] = keys.values
+    return pa.table({"key": pa.array(entries, _KEYS[keys.kind]), "place": pa.array(range(len(entries)), pa.int64())})
