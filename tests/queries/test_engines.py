@@ -1,12 +1,15 @@
 """Plugins for other engines: found by the package of the data, and refused where a session cannot use them."""
 
+from datetime import date
+
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import warehouse
 from almoner import filters
 from almoner.errors import ArgumentError, DataError, Unsupported
-from almoner.ledger import Ledger, Periods, Terms
+from almoner.ledger import Consumer, Periods, Terms, backup, compact, erase
 from almoner.queries import Count, Session, Sum, Table
 from almoner.queries import engines as plugins
 
@@ -34,16 +37,13 @@ def test_the_package_of_the_data_names_the_plugin(load, tmp_path):
     with opened(tmp_path / "l", load(ROWS)) as session:
         assert session.columns == {"data": {"who": "text", "n": "whole", "day": "TIMESTAMP WITH TIME ZONE"}}
         assert session.analyst("ann").ask(Count(clip=2, rho=0.1), key="a").value is not None
-        assert session.ledger.accounts.kind == "parquet"
 
 
 def test_what_a_plugin_cannot_do_is_refused_in_its_words(load, tmp_path):
     """Messages name the data and the engine, and have the line that the plugin says."""
     data, path = load(ROWS), tmp_path / "l"
-    months = Periods("day", every="month", first="2026-01-01", last="2026-12-31")
-    for options in ({"spelling": "nfc"}, {"periods": months}):
-        with pytest.raises(Unsupported, match="not for tables of Warehouse: write them as Parquet files"):
-            opened(path, data, budget=Terms(filters.Zcdp(rho=1.0), **options))
+    with pytest.raises(Unsupported, match="not for tables of Warehouse: spell the ids alike in them"):
+        opened(path, data, budget=Terms(filters.Zcdp(rho=1.0), spelling="nfc"))
     with pytest.raises(ArgumentError, match="are not for tables of Warehouse: make the view in Warehouse"):
         opened(path, Table(data, view="SELECT * FROM data"))
     with pytest.raises(ArgumentError, match="tables of Warehouse and other tables cannot be in one session"):
@@ -58,7 +58,62 @@ def test_what_a_plugin_cannot_do_is_refused_in_its_words(load, tmp_path):
             session.analyst("ann").quote(Sum("day", 0, 1, clip=1, rho=0.1))
         with pytest.raises(ArgumentError, match="views are made in Warehouse"):
             session.check_view("SELECT * FROM data")
-    with Ledger.open(path) as book, pytest.raises(Unsupported, match="sessions with tables of Warehouse open ledgers"):
-        Session.open(data, person="who", ledger=book)
-    with opened(path, ROWS) as session, pytest.raises(ArgumentError, match="kept in Parquet files"):
-        session.analyst("ann").ask(Count(clip=2, rho=0.1), key="b")
+
+
+def test_every_ledger_takes_every_engines_questions(load, tmp_path):
+    """One ledger, open or not, for tables of a warehouse and for others; a training charges the same accounts."""
+    path, question = tmp_path / "l", Count(clip=2, rho=0.1)
+    with opened(path, load(ROWS), pseudonyms=tmp_path / "key") as session:
+        session.analyst("ann").ask(question, key="a")
+        with Session.open(ROWS, person="who", ledger=session.ledger) as other:
+            other.analyst("ann").ask(question, key="b")
+        with Session.open(load(ROWS), person="who", ledger=session.ledger) as other:
+            other.analyst("ann").ask(question, key="c")
+            assert all(each.holds for each in other.verify(replay=True))
+        hold = Consumer(session.ledger, key="model", analyst="lab").reserve(["ann", "bob"], 100)
+        hold.settle(np.minimum(hold.units, [60, 30]))
+        assert session.ledger.spent("ann") == 0.3e15 + 60
+        assert session.ledger.spent("bob") == 0.075e15 + 30
+        backup(session.ledger, tmp_path / "copy")
+        compact(session.ledger)
+        erase(session.ledger, "bob")
+        session.analyst("ann").ask(question, key="d")
+        assert session.ledger.spent("ann") == 0.4e15 + 60
+        assert session.ledger.spent("bob") == 0.075e15 + 30
+        assert all(each.holds for each in session.verify())
+
+
+@pytest.mark.parametrize("who", [["ann", "bob", "ann", "bob"], [1, 2, 1, 2]])
+def test_periods_are_those_of_duckdb(who, load, tmp_path):
+    """A budget for each month, with people named by text and by whole numbers: the same accounts."""
+    days = [date(2026, month, 3) for month in (1, 1, 2, 5)]
+    rows = pa.table({"who": who, "day": days})
+    months = Periods("day", every="month", first="2026-01-01", last="2026-03-31")
+    spent = []
+    for place, data in (("ours", load(rows)), ("theirs", rows)):
+        terms = Terms(filters.Zcdp(rho=1.0), periods=months)
+        with opened(tmp_path / place, data, budget=terms) as session:
+            session.analyst("ann").ask(Count(clip=2, rho=0.1), key="a")
+            session.analyst("ann").ask(Count(where="day < '2026-02-01'", clip=2, rho=0.2), key="b")
+            assert all(each.holds for each in session.verify(replay=True))
+            names = [name for each in dict.fromkeys(who) for name in session.ledger.accounts_of(each)]
+            spent.append({name: session.ledger.spent(name) for name in names})
+    assert spent[0] == spent[1]
+    assert sorted(spent[0].values())[-2:] == [0.075e15, 0.075e15]
+
+
+def test_an_engine_that_fails_tells_nothing(load, tmp_path, monkeypatch):
+    """No private word, nobody is charged, and the same key works later."""
+    data, question = load(ROWS), Count(clip=2, rho=0.1)
+    with opened(tmp_path / "l", data) as session:
+        session.analyst("ann").ask(question, key="a")
+        before = session.ledger.spent("ann")
+        with monkeypatch.context() as patched:
+            patched.setattr(warehouse.WarehousePlugin, "run", lambda *_: 1 / 0)
+            with pytest.raises(DataError, match="or Warehouse cannot work; nothing was charged") as caught:
+                session.analyst("ann").ask(question, key="b")
+        assert caught.value.__context__ is None
+        assert session.ledger.spent("ann") == before
+    with opened(tmp_path / "l", data, budget=None, create=False) as session:
+        session.analyst("ann").ask(question, key="b")
+        assert session.ledger.spent("ann") == 2 * before

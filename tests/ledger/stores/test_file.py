@@ -18,11 +18,11 @@ from threading import Event
 
 import duckdb
 import pytest
+from almoner.ledger._accounts.parquet import folder_beside as folder_of
 
 from almoner._disk import private_files
 from almoner.errors import ArgumentError, LedgerError
 from almoner.ledger import Ledger
-from almoner.ledger._accounts.parquet import folder_beside as folder_of
 from ledgers import ask, clean, opened
 
 
