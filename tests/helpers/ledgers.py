@@ -45,11 +45,7 @@ def exact(session, asked, analyst="ann"):
         terms = {"price": asked.price, "spare": asked.spare_units, "payment": asked.payment}
         admission = turn.admit(offer, key="exact", analyst=analyst, **terms)
         admitted = admission.people.rows
-        if isinstance(admitted, dict):  # of Spark
-            rows = admitted["admitted"].select("person", "units").collect()
-            charged = [(row["person"], row["units"]) for row in rows]
-        else:
-            charged = session.ledger.store.workspace.run(f"SELECT person, units FROM {admitted}").fetchall()
+        charged = session.ledger.store.workspace.run(f"SELECT person, units FROM {admitted}").fetchall()
         assert len(dict(charged)) == len(charged)
         return session._rows.sums(plan, admitted), dict(charged)
 

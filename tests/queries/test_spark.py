@@ -2,17 +2,13 @@
 
 import ast
 import datetime
-import functools
 import json
 import math
 import re
-import shutil
-import stat
 import string
 import subprocess
 import sys
 from dataclasses import replace
-from functools import reduce
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,8 +22,8 @@ import forms
 import shops
 from almoner import filters, ledger
 from almoner.cli import app
-from almoner.errors import ArgumentError, BudgetExceeded, DataError, LedgerError, Unsupported
-from almoner.ledger import Ledger, verify
+from almoner.errors import ArgumentError, DataError
+from almoner.ledger import Ledger
 from almoner.queries import (
     Count,
     Covariance,
@@ -46,7 +42,6 @@ from almoner.queries import (
     Variance,
     testing,
 )
-from almoner.queries import spark as spark_accounts
 from almoner.queries._questions.kinds_of import described
 from almoner.queries._questions.noise import STEPS
 from crashes import campaign_on_spark
@@ -212,35 +207,8 @@ def test_both_engines_charge_and_add_up_the_same(spark, tmp_path_factory, table,
         opened(folder / "s", frame(spark, table, folder), budget=budget) as ours,
         opened(folder / "d", renamed(table), budget=budget) as theirs,
     ):
-        found = together(spark, ours._rows, asked)
-        for place, each in enumerate(asked):
-            assert found[place] == exact(theirs, as_duckdb(each)), each
-
-
-def together(spark, rows, asked):
-    """What ``exact`` gives for each of several questions, if everybody is admitted; in few jobs, which are slow."""
-    from pyspark.sql import functions as F
-
-    units, sums = [], []
-    for place, each in enumerate(asked):
-        plan = rows.plan(each, described(each))
-        worked_out = rows._work_out(plan)
-        added = spark.sql(plan.sums, admitted=worked_out.charges, **worked_out.tables)
-        units.append(worked_out.charges.select(F.lit(place), "person", "units"))
-        cell, *totals = added.columns
-        sums.append(
-            added.toDF("cell", *(f"t{n}" for n in range(len(totals)))).select(
-                F.lit(place), "cell", F.array(*(F.col(f"t{n}") for n in range(len(totals))))
-            )
-        )
-    found = [([0] * (each.groups * each.coordinates), {}) for each in asked]
-    for place, person, each in reduce(lambda a, b: a.union(b), units).collect():
-        assert person not in found[place][1]
-        found[place][1][person] = each
-    for place, cell, totals in reduce(lambda a, b: a.union(b), sums).collect():
-        start = cell * len(totals)
-        found[place][0][start : start + len(totals)] = [int(total or 0) for total in totals]
-    return found
+        for each in asked:
+            assert exact(ours, each) == exact(theirs, as_duckdb(each)), each
 
 
 def renamed(table):
@@ -281,8 +249,8 @@ def test_both_engines_join_the_same(spark, tmp_path):
             tmp_path / "a", tables={"orders": Table(tables["orders"], one_row=True)}, person="customer", public={}
         )
     with shops.opened(tmp_path / "a", tables=tables, public=public) as ours, shops.opened(tmp_path / "b") as theirs:
-        found = together(spark, ours._rows, shops.ON_BOTH)
-        assert found == [exact(theirs, asked) for asked in shops.ON_BOTH]
+        for asked in shops.ON_BOTH:
+            assert exact(ours, asked) == exact(theirs, asked), asked
         with pytest.raises(ArgumentError, match="made in Spark"):
             ours.check_view("SELECT * FROM data")
 
@@ -300,9 +268,8 @@ def test_nan_that_a_file_hides_is_missing_on_both_engines(spark, tmp_path):
         opened(tmp_path / "s", None, tables=ours, budget=budget) as here,
         opened(tmp_path / "d", None, tables=theirs, budget=budget) as there,
     ):
-        found = together(spark, here._rows, asked)
-        for place, each in enumerate(asked):
-            assert found[place] == exact(there, each), each
+        for each in asked:
+            assert exact(here, each) == exact(there, each), each
 
 
 @pytest.fixture(scope="module")
@@ -339,50 +306,13 @@ def test_values_that_people_keep_are_the_same(spark, path):
     ]
     options = {"keys_delta": 1e-6}
     with opened(path, frame(spark, table, path.parent), **options) as ours:
-        found = [worked_out(spark, ours._rows, each) for each in asked]
+        found = [counted(ours, each) for each in asked]
         told = ours.analyst("ann").ask(Keys("t", delta=4e-7, most=3, sigma=2.0), key="k")
         assert all(finding.holds for finding in ours.verify(replay=True))
     with opened(path.with_name("d"), table, **options) as theirs:
         for one, each in zip(found, asked, strict=True):
             assert one == counted(theirs, each), each
     assert len(told.keys) == len(set(told.keys)) == len(told.values)
-
-
-def worked_out(spark, rows, asked):
-    """On Spark, if everybody is admitted: what is added up, and everybody's units."""
-    plan = rows.plan(asked, described(asked))
-    done = rows._work_out(plan)
-    units = {row["person"]: row["units"] for row in done.charges.select("person", "units").collect()}
-    return {
-        value: int(count) for value, count in spark.sql(plan.sums, admitted=done.charges, **done.tables).collect()
-    }, units
-
-
-def test_accounts_go_through_everything_as_in_tables(rows, path):
-    """Budgets, limits, reservations, people who leave and return: everybody is charged as on DuckDB, replay agrees."""
-    tenth = Count(clip=3, rho=0.3)
-    with opened(path, rows) as ours, opened(path.with_name("d"), pa.table(ROWS)) as theirs:
-        for session in (ours, theirs):
-            ann, bea = session.analyst("ann"), session.analyst("bea", purpose="ads")
-            ann.ask(tenth, key="a")
-            session.limit(0.32, analyst="ann")
-            session.retire("bob")
-            session.reserve(0.3, key="later")
-            bea.ask(Mean("n", 0, 8, per="row", by={"place": ["x", "y"]}, clip=3, rho=0.3), key="b", reserved="later")
-            session.restore("bob")
-            ann.ask(tenth, key="c", anyway=True)
-            with pytest.raises(BudgetExceeded):
-                ann.ask(Count(clip=1, rho=0.33), key="d")
-        people = ("ann", "bob", "cy", "dee")
-        assert [ours.ledger.spent(each) for each in people] == [theirs.ledger.spent(each) for each in people]
-        assert [len(ours.ledger.charges(each)) for each in people] == [3, 2, 3, 2]  # ann shrank in c
-        for each in people:
-            assert [line.rho for line in ours.statement(each).lines] == [
-                line.rho for line in theirs.statement(each).lines
-            ]
-        assert holds(ours.verify(replay=True))
-        assert ours.analyst("ann").ask(tenth, key="a") == ours.analyst("ann").answers()[0]
-    assert stat.S_IMODE((path.parent / "people.ledger.accounts").stat().st_mode) == 0o700
 
 
 def test_a_watch_counts_the_same_people(rows, path):
@@ -407,68 +337,6 @@ def test_a_watch_counts_the_same_people(rows, path):
             assert told in ([True, True], [True, False], [False, False])
         assert missing[0] == missing[1] > 0
         assert holds(ours.verify())
-
-
-def test_without_spark_a_ledger_is_read_and_people_leave(rows, path):
-    """Statements, checks and tombstones need no Spark; who left that way is in no later answer; DuckDB cannot ask."""
-    with opened(path, rows) as session:
-        session.analyst("ann").ask(Count(clip=9, **CHEAP), key="a")
-        units = session.ledger.spent("ann")
-    with Ledger.open(path) as book:
-        assert book.spent("ann") == units > 0
-        assert book.spent("nobody") == 0
-        book.limit(RHO, analyst="ann")
-        book.retire("ann")
-        assert holds(verify(book))
-    told = CliRunner().invoke(app, ["statement", str(path), "--person", "ann", "--json"])
-    assert json.loads(told.output)["rho"] == pytest.approx(units / RHO)
-    assert CliRunner().invoke(app, ["ledger", "verify", str(path)]).exit_code == 0
-    with opened(path, pa.table(ROWS)) as session, pytest.raises(ArgumentError, match="Spark"):
-        session.analyst("ann").ask(Count(clip=1, **CHEAP), key="b")
-    with opened(path, rows) as session:
-        session.analyst("ann").ask(Count(clip=9, **CHEAP), key="b")
-        assert session.ledger.spent("ann") == units
-        assert session.ledger.spent("bob") == 2 * (4 * RHO // 2_000_000 + 1)  # rounded up each time
-        assert holds(session.verify())
-    with opened(path.with_name("d"), pa.table(ROWS)), pytest.raises(LedgerError):
-        opened(path.with_name("d"), rows)
-
-
-def test_what_the_page_says_of_a_ledger_with_accounts_of_spark(rows, path, tmp_path):
-    """Every row of the table in docs/ledger.md, tried: what works does, without Spark too, and the rest is refused."""
-    with opened(path, rows) as session:
-        session.ledger.witnessed_by(tmp_path / "people.head")
-        session.watch(people=2, epsilon=0.1)
-        session.analyst("ann").ask(Count(clip=9, **CHEAP), key="a")
-        assert holds(session.verify(replay=True))
-    with Ledger.open(path, create=False) as book:
-        head = book.head
-        assert holds(verify(book, head=head))
-        assert ledger.check_export(ledger.export(book)) == len(book.rows())
-        book.retire("ann")
-        book.restore("ann")
-        book.limit(RHO, analyst="ann")
-        book.reserve(RHO // 10, key="later", analyst="ann")
-        assert book.spent("ann") > 0
-        for refused, words in (
-            (
-                lambda: ledger.Consumer(book, key="t", analyst="ann").reserve(["ann"], 1),
-                "not by trainings",
-            ),
-            (lambda: ledger.Consumer(book, key="s", analyst="ann", claim=ledger.new_claim()).begin(), "not by streams"),
-            (lambda: ledger.backup(book, tmp_path / "copy"), "copy"),
-            (lambda: ledger.compact(book), "not compacted"),
-            (lambda: ledger.size(book), "their folder"),
-            (lambda: ledger.erase(book, "ann"), "pseudonyms"),
-        ):
-            with pytest.raises(ArgumentError, match=words):
-                refused()
-    fresh = tmp_path / "fresh.ledger"
-    months = ledger.Periods("day", every="month", first="2026-01-01", last="2026-12-31")
-    for options in ({"pseudonyms": tmp_path / "key"}, {"spelling": "nfc"}, {"periods": months}):
-        with pytest.raises((ArgumentError, Unsupported), match="Parquet files"):
-            opened(fresh, rows, **options)
-    assert not fresh.exists()
 
 
 def test_a_file_of_questions_names_a_master(spark, tmp_path):
@@ -502,7 +370,7 @@ def test_a_file_of_questions_names_a_master(spark, tmp_path):
 
 
 def test_data_frames_are_data_sets_too(spark, path):
-    """Declared, filled in, charged again and refused as on DuckDB; an open ledger is not shared with them."""
+    """Declared, filled in, charged again and refused as on DuckDB; an open ledger is shared with them."""
     data = spark.createDataFrame([("ann", 1.0, "FR"), ("bob", 2.0, "ES")], ["who", "n", "place"])
     with Session.open(data, person="who", budget=filters.Zcdp(rho=1.0), ledger=path, create=True) as session:
         columns = {"n": {"low": 0, "high": 9}, "place": {"keys": ["FR", "ES"]}}
@@ -513,66 +381,55 @@ def test_data_frames_are_data_sets_too(spark, path):
         assert all(finding.holds for finding in session.verify(replay=True))
     with pytest.raises(ArgumentError, match="column 'n': it is missing"):
         Session.open(data.drop("n"), person="who", ledger=path, dataset="orders")
-    with Ledger.open(path) as book, pytest.raises(Unsupported, match="open ledgers of their own"):
-        Session.open(data, person="who", ledger=book, dataset="orders")
-
-
-def test_a_failed_job_leaves_the_old_generation_in_force(rows, path, monkeypatch):
-    """Whatever write fails, nothing is charged; the same key works afterwards; leftovers go, two generations stay."""
-    folder = path.with_name("people.ledger.accounts")
-    with opened(path, rows) as session:
-        session.analyst("ann").ask(Count(clip=9, **CHEAP), key="a")
-    right = spark_accounts.SparkWriter.write
-    for broken in ("judged", "charges", "accounts"):
-
-        def write(self, data, where, broken=broken):
-            right(self, data, where)
-            if broken in (where.name, where.parent.name):
-                (where / "_SUCCESS").unlink()
-                raise OSError("disk full, and private words")
-
-        monkeypatch.setattr(spark_accounts.SparkWriter, "write", write)
-        with opened(path, rows) as session:
-            with pytest.raises((DataError, LedgerError)) as told:
-                session.analyst("ann").ask(Count(clip=9, **CHEAP), key="b")
-            assert "private" not in str(told.value)
-            assert told.value.__context__ is None or isinstance(told.value.__context__, LedgerError)
-    monkeypatch.setattr(spark_accounts.SparkWriter, "write", right)
-    with opened(path, rows) as session:
-        assert len(list((folder / "charges").iterdir())) == len(list((folder / "accounts").iterdir())) == 1
-        for key in "bcd":
-            session.analyst("ann").ask(Count(clip=9, **CHEAP), key=key)
-        assert session.ledger.spent("cy") == 4 * (RHO // 2_000_000 + 1)
-        assert holds(session.verify(replay=True))
-    with opened(path, rows):
-        assert len(list((folder / "charges").iterdir())) == 4
-        assert len(list((folder / "accounts").iterdir())) == 2
-        assert not any((folder / "work").iterdir())
-
-
-def test_files_that_are_gone_or_changed_are_found(rows, path):
-    """A ledger whose accounts are gone is refused, changed ones fail the check, another ledger's are left alone."""
-    folder = path.with_name("people.ledger.accounts")
-    with opened(path, rows) as session:
-        for key in "ab":
-            session.analyst("ann").ask(Count(clip=9, **CHEAP), key=key)
-        now, before = session.ledger.accounts.now.accounts, session.ledger.accounts._before.accounts
-        assert now != before
-    shutil.move(folder / "accounts" / now, path.with_name("kept"))
-    with pytest.raises(LedgerError, match="does not hold the accounts"):
-        opened(path, rows)
-    shutil.copytree(folder / "accounts" / before, folder / "accounts" / now)
     with Ledger.open(path) as book:
-        assert [finding.what for finding in verify(book) if not finding.holds] == [
-            "every account is the sum of its charges"
-        ]
-    path.unlink()
-    with pytest.raises(LedgerError, match="another ledger"):
-        opened(path, rows)
-    for elsewhere in (path.with_name("a*b"), "postgresql://server/database"):
-        with pytest.raises(ArgumentError, match="beside a file"):
-            opened(elsewhere, rows)
-    assert not path.with_name("a*b").exists()
+        for place, rows in enumerate((data, data.toArrow())):
+            with Session.open(rows, person="who", ledger=book, dataset="orders") as session:
+                session.analyst("ann").ask(Sum("n", by="place", clip=2, rho=0.1), key=f"{place}")
+                assert holds(session.verify(replay=True))
+        assert book.spent("bob") == 3 * book.spent("ann") / 3
+
+
+def test_a_ledger_of_spark_does_all_that_others_do(rows, path, tmp_path):
+    """Pseudonyms, trainings, streams, periods, backups, compaction, erasure: with rows of Spark, and without it."""
+    with opened(path, rows, pseudonyms=tmp_path / "key") as session:
+        session.ledger.witnessed_by(tmp_path / "people.head")
+        session.analyst("ann").ask(Count(clip=9, **CHEAP), key="a")
+        book = session.ledger
+        hold = ledger.Consumer(book, key="model", analyst="lab").reserve(["ann", "cy"], 100)
+        hold.settle(hold.units)
+        stream = ledger.Consumer(book, key="news", analyst="lab", claim="x").begin()
+        stream.update(["cy", "dan"], 50, contribute=lambda most: most // 2, release=dict)
+        assert holds(session.verify(replay=True))
+        ledger.backup(book, tmp_path / "copy")
+        units = book.spent("ann")
+        ledger.compact(book)
+        ledger.erase(book, "bob")
+        session.analyst("ann").ask(Count(clip=9, **CHEAP), key="b")
+        assert book.spent("ann") == 2 * (units - 100) + 100
+    told = CliRunner().invoke(app, ["statement", str(path), "--person", "ann", "--json"])
+    assert json.loads(told.output)["rho"] == pytest.approx((2 * units - 100) / RHO)
+    assert CliRunner().invoke(app, ["ledger", "verify", str(path)]).exit_code == 0
+    with opened(path, pa.table(ROWS), budget=None, create=False) as session:
+        session.analyst("ann").ask(Count(clip=9, **CHEAP), key="c")
+        assert session.ledger.spent("ann") == 3 * (units - 100) + 100
+
+
+def test_periods_are_those_of_duckdb(spark, path):
+    """Units of people by month, of names and of whole numbers, from dates and times before 1970 and in a zone."""
+    spark.conf.set("spark.sql.session.timeZone", "America/Sao_Paulo")
+    days = [datetime.date(1969, 12, 31), datetime.date(2018, 11, 4), datetime.date(2018, 11, 30), None]
+    for place, (who, every) in enumerate(((["a", "b", "a", "a"], "month"), ([1, 2, 1, 1], "week"), ([7] * 4, "day"))):
+        table = pa.table({"who": who, "day": pa.array(days, pa.date32())})
+        spent = []
+        for name, data in (("s", frame(spark, table, path.parent)), ("d", table)):
+            periods = ledger.Periods("day", every=every, first="2018-10-01", last="2018-12-31")
+            with opened(path.with_name(f"{name}{place}"), data, periods=periods) as session:
+                session.analyst("ann").ask(Count(clip=2, rho=0.1), key="a")
+                assert holds(session.verify(replay=True))
+                book = session.ledger
+                spent.append({unit: book.spent(unit) for each in set(who) for unit in book.accounts_of(each)})
+        assert spent[0] == spent[1]
+        assert sum(spent[0].values()) > 0
 
 
 def test_what_comes_out_is_what_was_charged_even_for_random_rows(spark, path):
@@ -765,18 +622,3 @@ with opened({str(tmp_path / "s")!r}, spark.read.parquet({str(tmp_path / "rows.pa
         pytest.skip("workers of a cluster could not start here")
     assert run.returncode == 0, run.stderr[-2000:]
     assert ast.literal_eval(run.stdout.splitlines()[-1]) == (2, wanted, True)
-
-
-@pytest.mark.parametrize("kind", ["shares", "accounts", "charges"])
-def test_a_part_that_got_lost_is_found(rows, path, kind):
-    """One file of many is gone: nobody has spent less because of that, for analysts' limits or in statements."""
-    with opened(path, rows) as session:
-        session.limit(0.3, analyst="ann")
-        session.analyst("ann").ask(Count(clip=9, **CHEAP), key="a")
-        next((path.with_name("people.ledger.accounts") / kind).rglob("*.parquet")).unlink()
-        read = {"charges": lambda: session.statement("cy")}
-        again = functools.partial(session.analyst("ann").ask, Count(clip=9, **CHEAP), key="b")
-        with pytest.raises(LedgerError):
-            read.get(kind, again)()
-    with Ledger.open(path) as book:
-        assert not all(finding.holds for finding in verify(book))
