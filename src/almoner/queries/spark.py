@@ -31,13 +31,11 @@ _KINDS = {
     **dict.fromkeys(("float", "double"), "number"),
     "string": "text",
     "boolean": "bool",
+    "decimal": "number",
     "date": "date",
-    "timestamp_ntz": "time",
+    **dict.fromkeys(("timestamp", "timestamp_ntz"), "time"),
 }
-_DIGITS = 15  # every decimal of so many digits is one double, the same one on every engine
 _CASTS = {
-    "timestamp": "CAST({0} AS TIMESTAMP_NTZ)",
-    "decimal": "CAST({0} AS DOUBLE)",
     "binary": "hex({0})",
     **dict.fromkeys(("struct", "array", "map"), "to_json({0})"),
 }
@@ -111,7 +109,10 @@ def _spelled_out(value: bool | int | float | str | date | datetime, _parameters:
 
 
 def _numbered(data: "DataFrame") -> "DataFrame":
-    return data.toDF(*(f"c{place}" for place in range(len(data.columns))))
+    """With columns that are called by their places; times are those of the session's zone, as Spark shows them."""
+    local = {"timestamp": "CAST({0} AS TIMESTAMP_NTZ) AS {0}"}
+    rows = data.toDF(*(f"c{place}" for place in range(len(data.columns))))
+    return rows.selectExpr(*(local.get(kind, "{0}").format(name) for name, kind in rows.dtypes))
 
 
 class _SparkPlugin:
@@ -128,18 +129,13 @@ class _SparkPlugin:
         return [(field.name, field.dataType.simpleString()) for field in data.schema.fields]
 
     def kind(self, sql_type: str) -> str | None:
-        digits = re.fullmatch(r"decimal\((\d+),-?\d+\)", sql_type)
-        if digits:
-            return "number" if int(digits[1]) <= _DIGITS else None
-        return _KINDS.get(sql_type)
+        return _KINDS.get(sql_type.partition("(")[0])
 
     def cure(self, column: str, sql_type: str, wanted: str) -> str:
         known = {"question": _CASTS, "person": _CASTS | _PEOPLE, "text": {}}[wanted]
         name = column if re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", column) else f"`{column.replace('`', '``')}`"
         expression = known.get(re.split("[(<]", sql_type)[0], "CAST({0} AS STRING)").format(name)
-        zone = ", which is in the zone of spark.sql.session.timeZone"
-        line = f"data.selectExpr({f'* EXCEPT ({name})'!r}, {f'{expression} AS {name}'!r})"
-        return line + zone if (wanted, sql_type) == ("question", "timestamp") else line
+        return f"data.selectExpr({f'* EXCEPT ({name})'!r}, {f'{expression} AS {name}'!r})"
 
     def dialect(self, columns: Sequence[str]) -> Dialect:
         return spark_dialect(columns)

@@ -15,11 +15,10 @@ from datetime import date, datetime
 from math import inf, nan
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pyarrow as pa
 
-from almoner.errors import AlmonerError, BudgetExceeded, DataError
+from almoner.errors import BudgetExceeded, DataError
 from almoner.filters import Zcdp
 from almoner.ledger import Finding, Ledger, Terms, verify
 from almoner.queries._questions.kinds.counts import Count, Histogram, People, Quantiles, Top
@@ -29,7 +28,6 @@ from almoner.queries._questions.kinds_of import described
 from almoner.queries._questions.question import Question
 from almoner.queries._session import Session
 from almoner.queries._tables.tables import Lookup, Table
-from almoner.queries.engines import plugin_of
 
 __all__ = ["CHECKS"]
 
