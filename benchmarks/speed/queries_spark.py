@@ -1,13 +1,12 @@
-"""Time questions on Spark: with one worker and two, after many questions, and against DuckDB on the same rows.
+"""Time questions on Spark against its own GROUP BY per person: with one worker and two, and beside DuckDB.
 
 python benchmarks/speed/queries_spark.py workers [--events 20000000] [--people 1000000] [--rounds 3]
-python benchmarks/speed/queries_spark.py many [--questions 1000]
 python benchmarks/speed/queries_spark.py duckdb [--events 5000000] [--people 200000]
 
 ``workers`` starts a standalone cluster on loopback, with one worker and then with two. Each worker is pinned to its own
 core (also for compiling and garbage collection), as if it were a machine; driver and master share these cores. The time
-of a question includes the charge of each person, the new generation of accounts, the noise and the commit. Prints one
-JSON object.
+of a question includes the charge of each person, the noise and the commit; Spark's own GROUP BY per person, and then by
+group, is timed in turns with it. Prints one JSON object.
 """
 
 import argparse
@@ -59,9 +58,30 @@ def ask(session: Session, name: str, turn: object) -> float:
     return time.perf_counter() - start
 
 
-def several(session: Session, rounds: int) -> dict[str, float]:
-    """Median seconds of each question, after one to warm up."""
-    return {name: statistics.median([ask(session, name, turn) for turn in range(rounds + 1)][1:]) for name in QUESTIONS}
+PER_PERSON = {
+    "count": "SELECT sum(x) FROM (SELECT person, count(*) AS x FROM {data} GROUP BY person)",
+    "sum": "SELECT sum(x) FROM (SELECT person, sum(v) AS x FROM {data} GROUP BY person)",
+    "count by 7 days": "SELECT day, sum(x) FROM (SELECT person, day, count(*) AS x FROM {data} WHERE day < 7 "
+    "GROUP BY person, day) GROUP BY day",
+}
+
+
+def own(spark: Any, data: Any, name: str) -> float:
+    """Seconds of the same without privacy, one person at a time first."""
+    start = time.perf_counter()
+    spark.sql(PER_PERSON[name], data=data).collect()
+    return time.perf_counter() - start
+
+
+def several(session: Session, rounds: int, spark: Any = None, data: Any = None) -> dict[str, tuple[float, float]]:
+    """Median seconds of each question, and without privacy on Spark, in turns; after one to warm up."""
+    found = {}
+    for name in QUESTIONS:
+        times = [
+            (ask(session, name, turn), 0.0 if spark is None else own(spark, data, name)) for turn in range(rounds + 1)
+        ]
+        found[name] = (statistics.median(one for one, _ in times[1:]), statistics.median(one for _, one in times[1:]))
+    return found
 
 
 def workers(folder: Path, options: argparse.Namespace) -> dict[str, object]:
@@ -83,37 +103,18 @@ def workers(folder: Path, options: argparse.Namespace) -> dict[str, object]:
                     "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
                 },
             )
-            with opened(spark.read.parquet(str(data)), place / "people.ledger") as session:
-                seconds[number] = several(session, options.rounds)
+            rows = spark.read.parquet(str(data))
+            with opened(rows, place / "people.ledger") as session:
+                seconds[number] = several(session, options.rounds, spark, rows)
             spark.stop()
     return {
         name: {
-            "one worker, s": round(seconds[1][name], 2),
-            "two workers, s": round(seconds[2][name], 2),
-            "times as fast": round(seconds[1][name] / seconds[2][name], 2),
+            "one worker, s": round(seconds[1][name][0], 2),
+            "two workers, s": round(seconds[2][name][0], 2),
+            "times as fast": round(seconds[1][name][0] / seconds[2][name][0], 2),
+            "times its own GROUP BY per person": [round(seconds[n][name][0] / seconds[n][name][1], 2) for n in (1, 2)],
         }
         for name in QUESTIONS
-    }
-
-
-def many(folder: Path, options: argparse.Namespace) -> dict[str, object]:
-    """Compare the last of many questions with one ledger with those with a new ledger, in turns."""
-    data = folder / "events"
-    events(data, 100_000, 10_000)
-    spark = started(folder)
-    rows = spark.read.parquet(str(data))
-    with opened(rows, folder / "old") as old, opened(rows, folder / "new") as new:
-        first = [ask(old, "count", number) for number in range(options.questions)]
-        times = [[ask(session, "count", f"turn {turn}") for session in (old, new)] for turn in range(20)]
-    spark.stop()
-    last, fresh = (statistics.median(column[5:]) for column in zip(*times, strict=True))
-    return {
-        "questions before": options.questions,
-        "of those the 11th to 30th, s": round(statistics.median(first[10:30]), 3),
-        "the last 20, s": round(statistics.median(first[-20:]), 3),
-        "a question after them, s": round(last, 3),
-        "a question over a new ledger, s": round(fresh, 3),
-        "times": round(last / fresh, 2),
     }
 
 
@@ -122,27 +123,35 @@ def against_duckdb(folder: Path, options: argparse.Namespace) -> dict[str, objec
     data = folder / "events"
     events(data, options.events, options.people)
     spark = started(folder)
-    with opened(spark.read.parquet(str(data)), folder / "spark") as session:
-        ours = several(session, options.rounds)
+    rows = spark.read.parquet(str(data))
+    with opened(rows, folder / "spark") as session:
+        ours = several(session, options.rounds, spark, rows)
     spark.stop()
     with opened(data, folder / "duckdb") as session:
         theirs = several(session, options.rounds)
-    return {name: {"Spark, s": round(ours[name], 2), "DuckDB, s": round(theirs[name], 2)} for name in QUESTIONS}
+    return {
+        name: {
+            "Spark, s": round(ours[name][0], 2),
+            "its own GROUP BY per person, s": round(ours[name][1], 2),
+            "times": round(ours[name][0] / ours[name][1], 2),
+            "DuckDB, s": round(theirs[name][0], 2),
+        }
+        for name in QUESTIONS
+    }
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["workers", "many", "duckdb"], nargs="?", default="workers")
+    parser.add_argument("what", choices=["workers", "duckdb"], nargs="?", default="workers")
     parser.add_argument("--events", type=int, default=20_000_000)
     parser.add_argument("--people", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--questions", type=int, default=1000)
     options = parser.parse_args()
     before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
-        measured = {"workers": workers, "many": many, "duckdb": against_duckdb}[options.what](Path(folder), options)
-    result: dict[str, object] = {"events": options.events, "people": options.people} if options.what != "many" else {}
+        measured = {"workers": workers, "duckdb": against_duckdb}[options.what](Path(folder), options)
+    result: dict[str, object] = {"events": options.events, "people": options.people}
     result["load of the machine before"] = round(before, 1)
     print(json.dumps({**result, **measured}, indent=1))
 
