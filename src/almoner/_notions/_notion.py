@@ -18,7 +18,7 @@ from almoner.curves import _residue, renyi, tradeoff
 from almoner.curves.planned import _table as planned_table
 from almoner.errors import ArgumentError, Unsupported
 
-__all__ = ["READ", "Budget", "Measure", "Notion", "Promise", "Totals", "no_failures"]
+__all__ = ["READ", "Budget", "ByRemainder", "Measure", "Notion", "Promise", "Totals", "no_failures"]
 
 Totals = tuple[Units, ...]
 """Whole units, one amount for each total of a notion."""
@@ -106,6 +106,16 @@ class Notion(ABC):
             price = self.price_of_round(leaf)
             totals = tuple([total + times(count, units) for total, units in zip(totals, price, strict=True)])
         return totals
+
+
+class ByRemainder(Notion):
+    """Prices that depend on what is left: of a fresh account here; ``after`` has what is added to other totals."""
+
+    def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
+        return self.after((0,) * self.columns, leaf)
+
+    def price(self, mechanism: mechanisms.Mechanism) -> Totals:
+        return self.price_of_round(mechanism)
 
 
 @dataclass(frozen=True, kw_only=True)
