@@ -133,7 +133,7 @@ class Opened:
         self._accounts, self._observers, self._before = accounts, observers, before
         self._ids: tuple[Sequence[Hashable], ...] = () if ids is None else (ids,)
         self.people = people
-        self._paid = False
+        self.paid = False  # or have they paid for this release with an earlier one?
         self.given: list[tuple[Mechanism, Floats]] = []
         """The charges, and what each who was admitted contributed, (n,), else 0; where somebody observes."""
 
@@ -148,18 +148,14 @@ class Opened:
             observer.check(step)
         self._before()
         active: Mask = self._accounts.charge(step, norms, *self._ids)
-        self._paid = True
+        self.paid = True
         if self._observers:
             self.given.append((step, np.where(np.asarray(active), np.asarray(norms, dtype=np.float64), 0.0)))
         return active
 
-    def paid_before(self) -> None:
-        """Say that everybody has paid for this release with an earlier one."""
-        self._paid = True
-
     def refuse_unpaid(self) -> None:
         """Raise Unsupported where nobody was charged; nothing may be released."""
-        if not self._paid:
+        if not self.paid:
             raise Unsupported("sampling: contribute must call accounts.charge(step, norms); nothing was released")
 
     def count(self) -> None:
@@ -174,7 +170,7 @@ class _Book:
     def __init__(
         self,
         current: CurrentState,
-        draw: Draw,
+        draw: Draw | None,
         observers: Sequence[Observer],
         folder: Any = None,
         before: Callable[[], object] = lambda: None,
@@ -231,7 +227,7 @@ class MemoryBook(_Book):
         before: Callable[[], object] = lambda: None,
     ) -> None:
         current = current or CurrentState(TrainingState(max_grad_norm=0.0, noise_multiplier=0.0))
-        super().__init__(current, draw or _no_noise, observers, folder, before)
+        super().__init__(current, draw, observers, folder, before)
         self.accounts, self._people, self._by_id, self._process = accounts, people, by_id, OwnProcess()
         self.gate: Any = None  # accounts in front of these, which steps are charged through; questions are not
         self.refused: BudgetExceeded | None = None  # the refusal of this run's own budget, if there was one
@@ -280,7 +276,7 @@ class MemoryBook(_Book):
             rows: the noise of this release; None: fresh and independent.
             gated: whether it is a step, not a question.
         """
-        if self._draw is _no_noise:
+        if (draw := self._draw) is None:
             raise Unsupported("this book draws no noise: open and record are for loops that do; nothing was charged")
         opened = self.open(step, turnout.ids, gated=gated)
         try:
@@ -292,7 +288,7 @@ class MemoryBook(_Book):
         self.before()
         self.record(step, opened)
         part = None if rows is None else rows.part()
-        return publish(lambda: self._draw(sums, step.sigma, rows), exact=sums, mechanism=step, part=part)
+        return publish(lambda: draw(sums, step.sigma, rows), exact=sums, mechanism=step, part=part)
 
     def put_in_front(self, gate: Any, price: Mechanism) -> None:
         """Charge steps through these accounts, whose price is booked in each account already."""
@@ -380,7 +376,7 @@ class LedgerBook(_Book):
         spread: int = 1,
     ) -> None:
         super().__init__(current, draw, observers)
-        self._stream, self._spread = stream, spread
+        self._stream, self._spread, self._add_noise = stream, spread, draw
 
     check = _Book.check_observed
 
@@ -405,7 +401,7 @@ class LedgerBook(_Book):
 
         def drawn(sums: Sums) -> Sums:
             self.before()
-            return publish(lambda: self._draw(sums, step.sigma, rows), exact=sums, mechanism=step)
+            return publish(lambda: self._add_noise(sums, step.sigma, rows), exact=sums, mechanism=step)
 
         def keep(number: int, noisy: Sums) -> None:
             if self.folder is not None:
@@ -432,11 +428,6 @@ class LedgerBook(_Book):
 
     def write_off(self, mechanism: Mechanism, ids: Any = None, norms: Any = None) -> None:
         """Nothing is announced in the folder of a stream on a ledger, which knows what was charged."""
-
-
-def _no_noise(_sums: Sums, _sigma: float, _rows: Any) -> Sums:
-    """Stand for no draw; ``release`` refuses it."""
-    raise Unsupported("this book draws no noise; nothing was released")
 
 
 def load_observers(observers: Sequence[Observer], saved: Mapping[str, Any]) -> None:

@@ -133,7 +133,7 @@ class BatchContributions(Sampling):
         elif number == 0:  # for the whole run
             accounts.charge(Gaussian(step.sigma, self._plan.together), np.zeros_like(prices))  # type: ignore[attr-defined]
         elif isinstance(accounts, Opened):
-            accounts.paid_before()
+            accounts.paid = True
         self._next = members, turn, np.where(made.weights > 0, made.clipped, 0.0)
         return made.sums
 
