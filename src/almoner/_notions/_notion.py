@@ -158,17 +158,9 @@ class Budget(Notion, Generic[Measure]):
         return f"it costs {asked!r} in {name}; {spent!r} was spent, and {left!r} is left"
 
     def statement(self, delta: float | None = None) -> Promise:
-        """Promise of the whole budget.
+        """Promise of the whole budget at delta, by default its own; epsilon in nats, rounded up.
 
-        Args:
-            delta: public, in (0, 1); by default the budget's own.
-
-        Returns:
-            Epsilon in nats, rounded up: the budget's own at its own delta.
-
-        Raises:
-            ArgumentError: no delta is given, and the budget has none of its own.
-            Unsupported: the budget promises nothing at this delta.
+        Raises ArgumentError where there is no delta, and Unsupported where the budget promises nothing at it.
 
         Guarantee: whatever the budget admits is (epsilon, delta)-DP.
         Source: the theorem of the notion.
@@ -227,14 +219,8 @@ class Budget(Notion, Generic[Measure]):
     def person_opening(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
         """For accounts per person: what counts as spent from the start, so that each may spend a share of the budget.
 
-        Args:
-            shares: (n,) private, in (0, 1].
-
-        Returns:
-            (n, m) int64, private, units: what is left is at most the share of each total's limit, rounded down.
-
-        Raises:
-            Unsupported: the totals of this notion have no shares.
+        Shares are (n,) in (0, 1]; gives (n, m) int64 units, both private. What is left is at most the share of each
+        total's limit, rounded down. Raises Unsupported where the totals have no shares.
         """
         limits = np.asarray(self.person_limits(), np.int64)
         below = np.floor(shares[:, None] * limits.astype(np.float64) * (1 - 2.0**-50)).astype(np.int64)
@@ -243,10 +229,7 @@ class Budget(Notion, Generic[Measure]):
     def person_epsilon(self, opening: tuple[int, ...], delta: float, *, at_most: float | None = None) -> float:  # noqa: ARG002 - others use it
         """For accounts per person: the epsilon at delta of an account in which so much was spent at the start.
 
-        Args:
-            opening: m units, private.
-            delta: public, in (0, 1).
-            at_most: if it is given, any number not above it is as good an answer as the least.
+        ``opening`` are m units, private. With ``at_most`` any number not above it is as good an answer as the least.
 
         Guarantee: whatever the account admits is (epsilon, delta)-DP; rounded up.
         Source: the theorem of the notion; theory 5.10.
@@ -265,10 +248,7 @@ class Budget(Notion, Generic[Measure]):
         return inf
 
     def person_curve(self, opening: tuple[int, ...]) -> tradeoff.Curve:
-        """For accounts per person: the curve of an account in which so much was spent at the start.
-
-        Args:
-            opening: m units, private.
+        """For accounts per person: the curve of an account in which so much, m units, was spent at the start.
 
         Guarantee: whatever the account admits is (epsilon, delta)-DP at every point.
         Source: the theorem of the notion; theory 5.10, and 8.3 for zCDP and Rényi totals.
@@ -306,14 +286,9 @@ class Budget(Notion, Generic[Measure]):
         return shown[:, 0] if shown.shape[1] == 1 else shown
 
     def person_fits(self, spent: Array, cost: Array, xp: Library) -> tuple[Array, Mask]:
-        """For accounts per person: who can pay, and the totals afterwards.
+        """For accounts per person: the totals afterwards, (n, m), as before of who cannot pay; and who can, (n,) bool.
 
-        Args:
-            spent: (n, m) int64, private, units; m totals for each person.
-            cost: (n, m) int64, private, units, >= 0; RANGE or more counts as infinite.
-
-        Returns:
-            (n, m) int64, private, the totals afterwards: of a person who cannot pay, as before. (n,) bool, private.
+        ``spent`` and ``cost`` are (n, m) int64 units, >= 0; a cost of RANGE or more is infinite. All is private.
 
         Guarantee: the totals of each person imply the promise, afterwards as before.
         Source: theory 5.1.

@@ -17,7 +17,7 @@ from almoner.accounting import meaning
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual._accounts import Accounts, People, with_rows
 from almoner.individual._costs import Costs, Power, TakingPart, charge_all, costs_of, search_allowance
-from almoner.individual._shares import checked_shares, guesses, promised, spent_at_start
+from almoner.individual._shares import checked_shares, guesses, promised
 from almoner.individual._statements import BudgetStatement
 
 __all__ = ["Filter"]
@@ -82,7 +82,7 @@ class Filter(Accounts):
         super().__init__(people, len(self._most), xp, device)
         if shares is not None:
             self._shares = checked_shares(shares, self._spent.shape[0])
-            self._spent = self._units(spent_at_start(self._notion, self._shares))
+            self._spent = self._units(self._notion.person_opening(self._shares))
         self._rests = Rests(self._notion, self._xp, self._device, shares=shares is not None)
 
     @classmethod
@@ -132,7 +132,7 @@ class Filter(Accounts):
                 return self._join(people)
             count = int(people) if isinstance(people, int | np.integer) else len(people)
             own = checked_shares(shares, count)
-            spent = self._units(spent_at_start(self._notion, own))
+            spent = self._units(self._notion.person_opening(own))
             self._join(people)
             self._spent[before:, ...] = spent
             self._shares = np.concatenate([self._shares, own])
@@ -326,7 +326,7 @@ class Filter(Accounts):
         """(n,) or, with several orders, (n, m) float64, private: what was spent, in the budget's measure."""
         rows, chosen = self._chosen(people)
         own = self._shares_of(rows)
-        start = self._xp.zeros_like(chosen) if own is None else self._units(spent_at_start(self._notion, own))
+        start = self._xp.zeros_like(chosen) if own is None else self._units(self._notion.person_opening(own))
         return self._notion.person_spent(chosen, start, self._xp)
 
     def charged_units(self) -> NDArray[np.int64]:
@@ -334,7 +334,7 @@ class Filter(Accounts):
         with self._lock:
             charged = to_numpy(self._spent)[:, 0].astype(np.int64)
             if self._shares is not None:
-                charged -= spent_at_start(self._notion, self._shares)[:, 0]
+                charged -= self._notion.person_opening(self._shares)[:, 0]
             return np.maximum(charged if self._taken is None else charged - self._taken, 0)
 
     def left(self, people: People | None = None) -> Array:
