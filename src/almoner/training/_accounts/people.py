@@ -1,6 +1,7 @@
 """Accounts of all people by one worst case, and people who are named by ids. Private, but for the worst case."""
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,54 +17,49 @@ __all__ = ["Everybody", "ids_and_rows", "join_new"]
 Array = NDArray[np.float64]
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Everybody:
     """Accounts without individual accounting: a step costs its worst case, charged to one public filter.
 
     Args:
         people: how many there are.
-        public: the filter; None: nobody is charged and nobody refused, because something else counts.
+        budget: the public filter; None: nobody is charged and nobody refused, because something else counts.
 
     Guarantee: each person is charged the full sensitivity of every step, so the filter's guarantee holds for all.
     Source: theory.md statements 4.1 to 4.3; Feldman & Zrnic (2021), Algorithm 7.
     """
 
-    def __init__(self, people: int, public: filters.Filter | None) -> None:
-        self._people = people
-        self._filter = public
-
-    @property
-    def budget(self) -> filters.Filter | None:
-        """The public filter, or None."""
-        return self._filter
+    people: int
+    budget: filters.Filter | None
 
     def restored(self, state: dict[str, Any]) -> "Everybody":
         """The accounts that ``state`` describes, of as many people."""
-        kind: Any = type(self._filter)
-        return Everybody(self._people, kind.from_state(state))
+        kind: Any = type(self.budget)
+        return Everybody(self.people, kind.from_state(state))
 
     def admits(self, step: Mechanism) -> bool:
         """True if the public filter has room; asking changes nothing."""
-        return self._filter is None or self._filter.admits(step)
+        return self.budget is None or self.budget.admits(step)
 
     def check(self, step: Mechanism) -> None:
         """Raise Unsupported where a step has no price; nothing is charged."""
-        if self._filter is not None:
-            self._filter.admits(step)
+        if self.budget is not None:
+            self.budget.admits(step)
         elif not isinstance(step, Gaussian | SampledGaussian):
             raise Unsupported(f"{step!r} can't be counted beside Gaussian steps; nothing was released")
 
     def state(self) -> dict[str, Any] | None:
         """The state of the public filter; None without one."""
-        return None if self._filter is None else self._filter.state()
+        return None if self.budget is None else self.budget.state()
 
     def allowance(self, step: Mechanism) -> Array:
         """(n,) the sensitivity of the step, for each person; it is the same for several steps."""
-        return np.full(self._people, repeated(step)[0].sensitivity)  # type: ignore[attr-defined]
+        return np.full(self.people, repeated(step)[0].sensitivity)  # type: ignore[attr-defined]
 
     def charge(self, step: Gaussian | SampledGaussian, norms: Array) -> NDArray[np.bool_]:
         """Charge the worst case once, or raise BudgetExceeded; (n,) private: who keeps to the sensitivity."""
-        if self._filter is not None:
-            self._filter.charge(step)
+        if self.budget is not None:
+            self.budget.charge(step)
         return np.asarray((norms >= 0) & (norms <= step.sensitivity))
 
 

@@ -8,6 +8,7 @@ Source: theory 5.1; what was announced counts as spent
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -115,41 +116,40 @@ Observer = Counts | Bounds
 """Is told by a book what each person contributed, (n,), 0 for those left out. PRIVATE where it is per person."""
 
 
+@dataclass(eq=False, repr=False)
 class Opened:
     """The accounts of those who are in one release, until it is recorded. Private.
 
     By ``ids`` (n,) nobody else is charged or looked at; ``people`` are the same for observers, also without accounts.
     """
 
-    def __init__(
-        self,
-        accounts: Any,
-        *,
-        ids: Sequence[Hashable] | None = None,
-        people: Sequence[Hashable] | None = None,
-        observers: Sequence[Observer] = (),
-        before: Callable[[], object] = lambda: None,
-    ) -> None:
-        self._accounts, self._observers, self._before = accounts, observers, before
-        self._ids: tuple[Sequence[Hashable], ...] = () if ids is None else (ids,)
-        self.people = people
-        self.paid = False  # or have they paid for this release with an earlier one?
-        self.given: list[tuple[Mechanism, Floats]] = []
-        """The charges, and what each who was admitted contributed, (n,), else 0; where somebody observes."""
+    _accounts: Any
+    _: KW_ONLY
+    ids: Sequence[Hashable] | None = None
+    people: Sequence[Hashable] | None = None
+    observers: Sequence[Observer] = ()
+    before: Callable[[], object] = lambda: None
+    paid: bool = False  # for this release, or with an earlier one
+    given: list[tuple[Mechanism, Floats]] = field(default_factory=list)
+    """The charges, and what each who was admitted contributed, (n,), else 0; where somebody observes."""
+
+    @property
+    def _whose(self) -> tuple[Sequence[Hashable], ...]:
+        return () if self.ids is None else (self.ids,)
 
     def allowance(self, step: Mechanism) -> Array:
         """(n,) the largest norm that each person may still contribute."""
-        return cast(Array, self._accounts.allowance(step, *self._ids))
+        return cast(Array, self._accounts.allowance(step, *self._whose))
 
     def charge(self, step: Mechanism, norms: Array) -> Mask:
         """(n,) bool: charge each person; who takes part. Unsupported, nobody charged: it has no price."""
         check_price(self._accounts, step)
-        for observer in self._observers:
+        for observer in self.observers:
             observer.check(step)
-        self._before()
-        active: Mask = self._accounts.charge(step, norms, *self._ids)
+        self.before()
+        active: Mask = self._accounts.charge(step, norms, *self._whose)
         self.paid = True
-        if self._observers:
+        if self.observers:
             self.given.append((step, np.where(np.asarray(active), np.asarray(norms, dtype=np.float64), 0.0)))
         return active
 
@@ -160,7 +160,7 @@ class Opened:
 
     def count(self) -> None:
         for charged, given in self.given:
-            for observer in self._observers:
+            for observer in self.observers:
                 observer.count(charged, given, self.people)
 
 
