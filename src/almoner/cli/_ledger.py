@@ -248,7 +248,11 @@ def create(
 
     If a ledger got lost, restore a backup: in a new one everybody has a fresh budget.
     """
-    policy = _is_policy(file)
+    from almoner._reading import toml
+
+    policy = False
+    with suppress(DataError):  # which is told by who reads it
+        policy = "holder" in toml(file)
     if policy and other is not None:
         raise ArgumentError("--ledger is for a file of questions: a service has the ledger that its policy names")
     if policy:
@@ -268,15 +272,6 @@ def create(
         with plan.open(create=True) as session:
             made = _words(session.ledger)
     print(made)
-
-
-def _is_policy(file: Path) -> bool:
-    """Tell whether a file is a policy; what is wrong with it otherwise is told by who reads it."""
-    from almoner._reading import toml
-
-    with suppress(DataError):
-        return "holder" in toml(file)
-    return False
 
 
 def _refuse_existing(plan: "Plan") -> None:

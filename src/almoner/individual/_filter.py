@@ -200,7 +200,8 @@ class Filter(Accounts):
             rows = self._rows(people)
             given = self._contributions(costs, norms, rows)
             active = cast(Mask, self._xp.empty(given.shape, dtype=self._xp.bool, device=self._device))
-            if isinstance(rows, slice) and isinstance(costs, Power) and not over and self._is_fast(given):
+            fast = isinstance(given, np.ndarray) and len(self._most) == 1 and self._most[0] < 2**62  # twice it is int64
+            if isinstance(rows, slice) and isinstance(costs, Power) and not over and fast:
                 spent = cast(NDArray[np.int64], self._spent)
                 charge_all(costs, self._most[0], spent[:, 0], cast(Any, given), cast(Any, active))
                 return self._like(active, norms)
@@ -409,10 +410,6 @@ class Filter(Accounts):
         accounts._spent = accounts._xp.asarray(spent.copy(), device=device)
         accounts._rests.restore(state, len(spent))
         return accounts
-
-    def _is_fast(self, given: Array) -> bool:
-        """True if ``charge_all`` applies: one total, NumPy, and twice the budget does not overflow."""
-        return isinstance(given, np.ndarray) and len(self._most) == 1 and self._most[0] < 2**62
 
     def _after(
         self, costs: Costs, given: Array, where: slice | Array, over: int = 0, *, keep: bool = False

@@ -19,7 +19,7 @@ Source: theory.md statements 5.1 and 5.3; Feldman & Zrnic (2021), Algorithms 7 a
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import ceil
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -272,7 +272,13 @@ class LogisticGradients:
         self._intercept = intercept
         self._lengths = np.hypot(_lengths(records), float(intercept))
         self._broken = ~np.isfinite(self._lengths)
-        self._x = _without(records, self._broken) if self._broken.any() else records
+        if self._broken.any():
+            records = records.copy()
+            if sparse.issparse(x):
+                records.data[np.repeat(self._broken, np.diff(records.indptr))] = 0.0
+            else:
+                records[self._broken] = 0.0
+        self._x: Matrix = records
         self._people = None if people is None else np.asarray(people)
         if self._people is not None:
             self._rows_of = np.argsort(self._people, kind="stable")
@@ -342,15 +348,6 @@ def _lengths(x: Any) -> Array:
         np.maximum.at(most, rows, np.abs(x.data))
         squares = (x.data / np.where(most > 0, most, 1.0)[rows]) ** 2
         return np.asarray(np.sqrt(np.bincount(rows, squares, minlength=x.shape[0])) * most)
-
-
-def _without(x: Matrix, rows: NDArray[np.bool_]) -> Matrix:
-    copy: Any = x.copy()
-    if sparse.issparse(x):
-        copy.data[np.repeat(rows, np.diff(copy.indptr))] = 0.0
-    else:
-        copy[rows] = 0.0
-    return cast(Matrix, copy)
 
 
 def probabilities(scores: Array) -> Array:

@@ -83,7 +83,15 @@ def picked(
             PersonOdometer(1, odometer)  # refuses those that cannot be kept for each person
         return Picked(None, "", noise_multiplier, odometer)
     if isinstance(given, Target):
-        return _for_target(given, steps or 1, noise_multiplier, max_grad_norm, sample_rate, individual)
+        both, rate = (given.epsilon, given.delta), 1.0 if sample_rate is None else sample_rate
+        if noise_multiplier is None and rate == 1:  # the filter does not depend on the noise
+            budget, why = recommended(*both, mechanisms.Gaussian(1.0), per_person=individual)
+            return Picked(budget, why, least_noise_multiplier(budget, steps or 1, max_grad_norm))
+        if noise_multiplier is None:
+            noise_multiplier = _least_sampled(*both, steps or 1, max_grad_norm, rate, individual)
+        step = mechanisms.gaussian_step(noise_multiplier * max_grad_norm, max_grad_norm, rate)
+        budget, why = recommended(*both, step, per_person=individual)
+        return Picked(budget, why, float(noise_multiplier))
     budget = given.budget if isinstance(given, PersonFilter) else given
     if not isinstance(budget, filters.Filter) or budget.count:
         raise ArgumentError(
@@ -94,26 +102,6 @@ def picked(
     if noise_multiplier is None:
         noise_multiplier = least_noise_multiplier(own, steps or 1, max_grad_norm, sample_rate=sample_rate or 1.0)
     return Picked(own, "", noise_multiplier)
-
-
-def _for_target(
-    target: Target,
-    steps: int,
-    noise_multiplier: float | None,
-    max_grad_norm: float,
-    sample_rate: float | None,
-    per_person: bool,
-) -> Picked:
-    """The recommended budget, and the given noise or the least with which so many steps fit."""
-    both, rate = (target.epsilon, target.delta), 1.0 if sample_rate is None else sample_rate
-    if noise_multiplier is None and rate == 1:  # the filter does not depend on the noise
-        budget, why = recommended(*both, mechanisms.Gaussian(1.0), per_person=per_person)
-        return Picked(budget, why, least_noise_multiplier(budget, steps, max_grad_norm))
-    if noise_multiplier is None:
-        noise_multiplier = _least_sampled(*both, steps, max_grad_norm, rate, per_person)
-    step = mechanisms.gaussian_step(noise_multiplier * max_grad_norm, max_grad_norm, rate)
-    budget, why = recommended(*both, step, per_person=per_person)
-    return Picked(budget, why, float(noise_multiplier))
 
 
 def fresh_odometer(odometer: Boundary) -> Boundary:
