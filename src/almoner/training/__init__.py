@@ -12,7 +12,7 @@ from almoner.training._accounts.holder_report import HolderReport
 from almoner.training._accounts.people import Everybody
 from almoner.training._card import Card
 from almoner.training._linear.descent import LogisticGradients, descend
-from almoner.training._on_ledger.run import OnLedger
+from almoner.training._on_ledger import OnLedger
 from almoner.training._run.budgets import Target
 from almoner.training._run.folder import RunFolder
 from almoner.training._run.samplings import FullBatch, Poisson, Sampling

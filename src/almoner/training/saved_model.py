@@ -31,7 +31,7 @@ from almoner.training._linear.model_folder import (
     check_places,
     metrics_of,
 )
-from almoner.training._on_ledger.run import OnLedger
+from almoner.training._on_ledger import OnLedger
 from almoner.training.images import _image_files
 from almoner.training.images._image_files import shape_of as image_shape
 from almoner.training.tables import Schema, template

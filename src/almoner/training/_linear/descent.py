@@ -32,10 +32,8 @@ from almoner.individual import AccountsPerPerson
 from almoner.mechanisms import Gaussian
 from almoner.training._accounts.people import Everybody
 from almoner.training._run.books import Draw, MemoryBook
-from almoner.training._run.ending import Interruptions, Saves
-from almoner.training._run.run import Run
+from almoner.training._run.run import CurrentState, Interruptions, Run, Saves
 from almoner.training._run.samplings import Clipped, FullBatch, Turnout
-from almoner.training._run.state import CurrentState
 
 __all__ = ["LinearModel", "LogisticGradients", "check_course", "descend", "independent", "probabilities", "take_steps"]
 

@@ -23,14 +23,11 @@ from almoner.training._linear.descent import LinearModel, LogisticGradients, ind
 from almoner.training._linear.model_folder import PersonalAccounts
 from almoner.training._linear.noise_plan import Plan, plan, rate_of
 from almoner.training._linear.wrappers import labels_of, validated
-from almoner.training._on_ledger.run import OnLedger
-from almoner.training._on_ledger.stream import LedgerStream
+from almoner.training._on_ledger import LedgerStream, OnLedger
 from almoner.training._run.books import LedgerBook, MemoryBook
-from almoner.training._run.ending import Interruptions
 from almoner.training._run.folder import Folder, check_ids
-from almoner.training._run.run import Run
+from almoner.training._run.run import CurrentState, Interruptions, Run
 from almoner.training._run.samplings import FullBatch, Turnout
-from almoner.training._run.state import CurrentState
 
 __all__ = ["PartialFit"]
 

@@ -23,10 +23,10 @@ from almoner.individual import Odometer as PersonOdometer
 from almoner.mechanisms import Gaussian, Mechanism, SampledGaussian
 from almoner.training._accounts.people import Everybody, join_new
 from almoner.training._card import Boundary
-from almoner.training._on_ledger.stream import LedgerStream
+from almoner.training._on_ledger import LedgerStream
 from almoner.training._run.budgets import fresh_odometer
+from almoner.training._run.run import CurrentState, TrainingState
 from almoner.training._run.samplings import Sums, Turnout
-from almoner.training._run.state import CurrentState, TrainingState
 
 __all__ = ["Bounds", "Counts", "Draw", "LedgerBook", "MemoryBook", "Opened", "publish"]
 

@@ -16,8 +16,8 @@ from almoner.mechanisms import Gaussian, Mechanism, SampledGaussian
 from almoner.training._card import Boundary, Card, build_card, worst_case
 from almoner.training._run.books import check_price
 from almoner.training._run.budgets import fresh_odometer
+from almoner.training._run.run import CurrentState, TrainingState
 from almoner.training._run.samplings import FullBatch, Poisson
-from almoner.training._run.state import CurrentState, TrainingState
 from almoner.training.correlated._kinds import FixedBatches
 
 __all__ = ["RENAMED", "Compute", "Settings", "Watched", "check_shares", "checked_callbacks", "watched"]
