@@ -23,10 +23,9 @@ notion, and nothing else changes.
 0.622
 """
 
-from almoner._notions._account import Account, State
 from almoner._notions._additive import Additive, Basic, Gaussian, RenyiCurve, RenyiOrder, Scalar, Zcdp
 from almoner._notions._boundary import MOST, STEPS, Boundary, PersonBound, as_floats
-from almoner._notions._notion import Budget, ByRemainder, Notion, Promise, Totals, no_failures
+from almoner._notions._notion import Account, Budget, ByRemainder, Notion, Promise, State, Totals, no_failures
 from almoner._notions._order_mixture import OrderMixture
 from almoner._notions._planned import Planned
 from almoner._notions._residue import Residue

@@ -19,7 +19,7 @@ with _extras.need("torch", extra="torch"):
     from torch import Tensor, nn
     from torch.utils import data
 
-from almoner.training._accounts.people import ids_and_rows
+from almoner.training._accounts import ids_and_rows
 from almoner.training.gradients import _batches
 from almoner.training.gradients._batches import Batch, Column, Inputs, as_inputs, as_tensor
 from almoner.training.gradients._self_check import evaluation_mode

@@ -22,20 +22,28 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import BudgetStatement, Statement
 from almoner.individual import Filter as PersonFilter
 from almoner.individual import Odometer as PersonOdometer
-from almoner.training._accounts.holder_report import HolderReport, ShareHistory
-from almoner.training._accounts.people import Everybody
+from almoner.training._accounts import Everybody, HolderReport, ShareHistory
 from almoner.training._card import Boundary, Card
 from almoner.training._on_ledger import LedgerRun, OnLedger, reserve_on_ledger
 from almoner.training._records import Records, as_records, as_rows
 from almoner.training._run.books import Bounds, Counts, MemoryBook
-from almoner.training._run.budgets import Target, picked
 from almoner.training._run.callback_view import CallbackView, Questions, put_in_front
 from almoner.training._run.fixed_batches import BatchContributions, batch_plan, noise_for
 from almoner.training._run.folder import Folder, RunFolder
 from almoner.training._run.models import Processes, TorchModel, check_optimizer, noise_generator
 from almoner.training._run.run import Interruptions, Run, Saves
 from almoner.training._run.samplings import Beginning, FullBatch, Sampling, Turnout, checked_sampling
-from almoner.training._run.settings import RENAMED, Compute, Settings, Watched, check_shares, checked_callbacks, watched
+from almoner.training._run.settings import (
+    RENAMED,
+    Compute,
+    Settings,
+    Target,
+    Watched,
+    check_shares,
+    checked_callbacks,
+    picked,
+    watched,
+)
 from almoner.training.correlated._kinds import FixedBatches
 from almoner.training.gradients import Gradients
 from almoner.training.gradients._batches import check_batch

@@ -21,12 +21,12 @@ from almoner.errors import ArgumentError, BudgetExceeded, DataError, Unsupported
 from almoner.individual import AccountsPerPerson, Filter, Losses
 from almoner.individual import Odometer as PersonOdometer
 from almoner.mechanisms import Gaussian, Mechanism, SampledGaussian
-from almoner.training._accounts.people import Everybody, join_new
+from almoner.training._accounts import Everybody, join_new
 from almoner.training._card import Boundary
 from almoner.training._on_ledger import LedgerStream
-from almoner.training._run.budgets import fresh_odometer
 from almoner.training._run.run import CurrentState, TrainingState
 from almoner.training._run.samplings import Sums, Turnout
+from almoner.training._run.settings import check_price, fresh_odometer
 
 __all__ = ["Bounds", "Counts", "Draw", "LedgerBook", "MemoryBook", "Opened", "publish"]
 
@@ -436,12 +436,6 @@ def load_observers(observers: Sequence[Observer], saved: Mapping[str, Any]) -> N
         raise ArgumentError(f"{name}: as the folder's run did, watch it or do not")
     for each in observers:
         each.load(saved[each.name])
-
-
-def check_price(accounts: object, step: Mechanism) -> None:
-    """Raise Unsupported where a step has no price in accounts; nobody is charged."""
-    if callable(check := getattr(accounts, "check", None)):
-        check(step)
 
 
 def countable(mechanism: Mechanism, *, by: str = "losses") -> Gaussian | SampledGaussian:

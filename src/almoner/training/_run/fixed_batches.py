@@ -26,8 +26,8 @@ from almoner.individual import AccountsPerPerson
 from almoner.mechanisms import Gaussian, Mechanism, Repeated
 from almoner.training._records import Records
 from almoner.training._run.books import Opened
-from almoner.training._run.budgets import Picked
 from almoner.training._run.samplings import Beginning, Model, Sampling, Sums, Turnout, refuse_others
+from almoner.training._run.settings import Picked
 from almoner.training.correlated import Banded, BandedInverse, PrefixSums
 from almoner.training.correlated._factor import Factor, Noise, Pattern, largest_norm, price
 from almoner.training.correlated._kinds import FixedBatches
