@@ -32,8 +32,9 @@ from torch import nn
 
 from almoner import filters
 from almoner.training import Descent, FullBatch, LogisticRegression, Trainer
+from almoner.training._counting import ActiveAnswer
 from almoner.training._linear.descent import plan
-from almoner.training.stopping import ActiveAnswer, Dropouts, SquareRoot, StillActive, Tree
+from almoner.training.stopping import Dropouts, SquareRoot, StillActive, Tree
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))

@@ -35,11 +35,11 @@ from almoner.individual import AccountsPerPerson
 from almoner.mechanisms import Gaussian
 from almoner.training._accounts import Everybody
 from almoner.training._card import Card
+from almoner.training._counting import SquareRoot
 from almoner.training._run.books import Draw, MemoryBook
 from almoner.training._run.run import CurrentState, Interruptions, Run, Saves
 from almoner.training._run.samplings import Clipped, FullBatch, Sampling, Turnout
 from almoner.training._run.settings import Settings
-from almoner.training.stopping import SquareRoot
 
 __all__ = [
     "COUNT_SHARE", "LinearModel", "LogisticGradients", "Plan", "check_course", "descend", "independent", "plan",

@@ -18,6 +18,7 @@ from almoner.individual import BudgetStatement, Statement
 from almoner.mechanisms import Repeated
 from almoner.training._accounts import Everybody, ShareHistory
 from almoner.training._card import Boundary
+from almoner.training._counting import DropoutCount, StoppingAccounts, rounded
 from almoner.training._linear.descent import (
     LinearModel,
     LogisticGradients,
@@ -36,7 +37,7 @@ from almoner.training._run.books import Bounds, MemoryBook
 from almoner.training._run.run import CurrentState, Interruptions, Run
 from almoner.training._run.samplings import FullBatch, Turnout
 from almoner.training._run.settings import fresh_odometer
-from almoner.training.stopping import DropoutCount, Dropouts, StoppingAccounts, rounded
+from almoner.training.stopping import Dropouts
 
 __all__ = ["Descent", "LogisticRegression"]
 
