@@ -12,7 +12,7 @@ from typing import Any
 
 Read = Callable[[str], str]
 
-RUN, BOOKS, STREAM = (f"almoner.training.{name}" for name in ("_run.run", "_run.books", "_on_ledger.stream"))
+RUN, BOOKS, STREAM = (f"almoner.training.{name}" for name in ("_run.run", "_run.books", "_on_ledger"))
 UPDATES = "almoner.ledger._consumer"
 PLACES = {
     "Run.go": RUN,

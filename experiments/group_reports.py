@@ -24,7 +24,7 @@ from scipy.special import log_softmax
 from almoner import _check
 from almoner._private import MARK
 from almoner.errors import ArgumentError
-from almoner.training._accounts.holder_report import USED_UP
+from almoner.training._accounts import USED_UP
 from almoner.training._linear.descent import Matrix, scores
 
 if TYPE_CHECKING:

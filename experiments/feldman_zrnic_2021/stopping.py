@@ -32,8 +32,8 @@ from torch import nn
 
 from almoner import filters
 from almoner.training import Descent, FullBatch, LogisticRegression, Trainer
-from almoner.training._accounts.counting import ActiveAnswer
-from almoner.training._linear.noise_plan import plan
+from almoner.training._counting import ActiveAnswer
+from almoner.training._linear.descent import plan
 from almoner.training.stopping import Dropouts, SquareRoot, StillActive, Tree
 
 HERE = Path(__file__).parent

@@ -67,21 +67,17 @@ class Form:
 
 
 def form(path: Path, *, names: Sequence[str] = (), skip_rows: int = 0) -> Form:
-    """The form of a file, without so many lines at its start; ``names`` are given for one without a line of names.
+    """The form of a file, without so many lines at its start; ``names`` are of one without a line of names.
 
-    Raises:
-        DataError: the file cannot be read, or its line of names breaks a rule.
+    Raises DataError where it cannot be read, or its line of names breaks a rule.
     """
     return guarded(path, lambda: _form(path, tuple(names), skip_rows))
 
 
 def batches(read: Form, *, wanted: Sequence[str] | None = None) -> Iterator["RecordBatch"]:
-    """The rows of a file, checked, some thousands at a time; private. Every entry is text, an empty one too.
+    """The rows of a file, some thousands at a time, private, as text; DataError where it breaks a rule of the form.
 
     Only the wanted columns are read; None for all. Entries of others need not be valid UTF-8.
-
-    Raises:
-        DataError: the file breaks a rule of the form.
     """
     rows = _batches(read, wanted)
     while (batch := guarded(read.path, lambda: next(rows, None))) is not None:

@@ -80,11 +80,7 @@ class Lock:
     def take(self, *, required: bool = True) -> bool:
         """Take the lock: True if it is taken, or was already; False where another process holds it.
 
-        Args:
-            required: whether to raise OSError on systems and file systems that have no locks; else they count as free.
-
-        Raises:
-            OSError: the lock file cannot be made.
+        Systems and file systems that have no locks count as free, or raise OSError where one is ``required``.
         """
         if fcntl is None and required:
             raise OSError(errno.ENOTSUP, "this system has no file locks")

@@ -338,11 +338,7 @@ def schema_of(model: Any, ref: str = "#/$defs/{model}", *, answered: bool = Fals
 
 
 def toml(path: Path) -> dict[str, Any]:
-    """The values of a TOML file.
-
-    Raises:
-        DataError: it cannot be read, or is no TOML; the message has the place, and no word, which may be secret.
-    """
+    """The values of a TOML file; DataError: none can be read. It has the place, and no word, which may be secret."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -357,11 +353,7 @@ def toml(path: Path) -> dict[str, Any]:
 
 
 def json_values(text: bytes) -> Any:
-    """The values of a JSON text.
-
-    Raises:
-        DataError: it is no JSON, has a name twice, a number that is not finite, or text that is no Unicode.
-    """
+    """The values of a JSON text; DataError: none, or a name twice, numbers that are not finite, or no Unicode."""
     try:
         finite: Any = {"parse_constant": _finite, "parse_float": _finite}
         values = json.loads(text.decode("utf-8"), object_pairs_hook=_each_once, **finite)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from almoner import audit, filters, training
-from almoner.audit._accounts import account_of
+from almoner.audit._calls import account_of
 from almoner.queries import Count, Histogram, Keys, Mean, People, Session, Sum
 from almoner.training import FixedBatches
 from almoner.training.callbacks import AdaptiveClip

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from almoner import training
-from almoner.training._run.ending import Saves
+from almoner.training._run.run import Saves
 
 BY_RECORD = nn.CrossEntropyLoss(reduction="none")
 N = 400

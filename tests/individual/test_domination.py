@@ -6,7 +6,7 @@ import pytest
 from almoner import individual, mechanisms
 from almoner.curves import gaussian
 from almoner.errors import ArgumentError
-from almoner.individual._domination import dominating_mu
+from almoner.individual._losses import dominating_mu
 
 # theory 7.4: the mu that the composition of 10,000 steps (q = 0.005, sigma = 2) needs at single epsilons; a fit on
 # [0.01, 0.3], as published, gives 0.267024133, too small from epsilon = 0.3 on

@@ -19,8 +19,8 @@ from almoner.queries import Session
 from almoner.training import FixedBatches, callbacks
 from almoner.training._records import correct
 from almoner.training._run import ending
-from almoner.training._run.ending import Interruptions, Killed, Saves
 from almoner.training._run.folder import Folder, _read
+from almoner.training._run.run import Interruptions, Killed, Saves
 from almoner.training.correlated import Banded
 from training_runs import BY_RECORD, N, network, records, trainer
 

@@ -28,7 +28,7 @@ import his_policies
 from almoner import filters, individual, mechanisms, odometers, training
 from almoner.ledger import Ledger, Terms
 from almoner.training import FixedBatches, callbacks, stopping
-from almoner.training._run.distributed import Processes
+from almoner.training._run.models import Processes
 from almoner.training.correlated import Banded, BandedInverse
 from almoner.training.gradients.augmentations import Views
 from training_runs import BY_RECORD, dies

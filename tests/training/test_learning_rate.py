@@ -8,7 +8,7 @@ import pytest
 from almoner.errors import ArgumentError
 from almoner.mechanisms import Gaussian
 from almoner.training import LogisticRegression
-from almoner.training._linear.noise_plan import rate_of
+from almoner.training._linear.descent import rate_of
 
 STEP = Gaussian(20.0, 1.0)
 

@@ -10,7 +10,7 @@ import torch
 
 from almoner import errors, filters, individual, mechanisms, odometers, training
 from almoner.training._run import models
-from almoner.training._run.distributed import noise_generator
+from almoner.training._run.models import noise_generator
 from almoner.training.gradients import _self_check
 from forks import needs_fork, raises_in_fork
 from training_runs import BY_RECORD, dies, network

@@ -10,7 +10,7 @@ from torch import nn
 from almoner import errors, filters, individual, mechanisms, training
 from almoner.training import stopping
 from almoner.training._records import correct
-from almoner.training._run.distributed import noise_generator
+from almoner.training._run.models import noise_generator
 from almoner.training.gradients import _self_check
 from training_runs import BY_RECORD, N, network, trainer
 

@@ -17,7 +17,7 @@ from almoner.training import stopping
 from almoner.training._records import correct
 from almoner.training._run import distributed, samplings
 from almoner.training._run.books import MemoryBook
-from almoner.training._run.ending import Saves
+from almoner.training._run.run import Saves
 from audits import DELTA, epsilon_bound
 
 pytestmark = pytest.mark.slow

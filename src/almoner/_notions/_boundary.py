@@ -65,12 +65,9 @@ class PersonBound(Notion):
 
     @abstractmethod
     def person_after(self, totals: Array, cost: Array, known: Mask, xp: Library) -> Array:
-        """The totals of people after a round.
+        """The totals of people, (n, m) int64 units with MOST for infinity, after a round. Private.
 
-        Args:
-            totals: (n, m) int64, private, units; MOST stands for infinity.
-            cost: (n, k) int64, private, units, >= 0, as priced by ``person_price``.
-            known: (n,) bool, private: a person whose contribution is not known is charged infinity.
+        ``cost`` is (n, k), >= 0, as priced by ``person_price``; who is not ``known``, (n,) bool, is charged infinity.
         """
 
     @abstractmethod

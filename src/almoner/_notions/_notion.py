@@ -1,24 +1,27 @@
-"""Price mechanisms in a notion of privacy, and say what a budget in it promises."""
+"""Price mechanisms in a notion of privacy, say what a budget promises, and keep accounts, for filters and odometers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import inf
+from numbers import Real
 from operator import add
-from typing import ClassVar, Generic, Self, TypeVar
+from threading import Lock
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from almoner import _check, mechanisms
 from almoner._arrays import Array, Library, Mask
-from almoner._units import MEASURE, RANGE, Units, times
+from almoner._uncopyable import Uncopyable
+from almoner._units import MEASURE, RANGE, Units, times, whole
 from almoner.curves import _residue, renyi, tradeoff
 from almoner.curves.planned import _table as planned_table
 from almoner.errors import ArgumentError, Unsupported
 
-__all__ = ["READ", "Budget", "Measure", "Notion", "Promise", "Totals", "no_failures"]
+__all__ = ["READ", "Account", "Budget", "ByRemainder", "Measure", "Notion", "Promise", "State", "Totals", "no_failures"]
 
 Totals = tuple[Units, ...]
 """Whole units, one amount for each total of a notion."""
@@ -108,6 +111,16 @@ class Notion(ABC):
         return totals
 
 
+class ByRemainder(Notion):
+    """Prices that depend on what is left: of a fresh account here; ``after`` has what is added to other totals."""
+
+    def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
+        return self.after((0,) * self.columns, leaf)
+
+    def price(self, mechanism: mechanisms.Mechanism) -> Totals:
+        return self.price_of_round(mechanism)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Budget(Notion, Generic[Measure]):
     """A notion with a budget: which totals still imply what is promised.
@@ -148,17 +161,9 @@ class Budget(Notion, Generic[Measure]):
         return f"it costs {asked!r} in {name}; {spent!r} was spent, and {left!r} is left"
 
     def statement(self, delta: float | None = None) -> Promise:
-        """Promise of the whole budget.
+        """Promise of the whole budget at delta, by default its own; epsilon in nats, rounded up.
 
-        Args:
-            delta: public, in (0, 1); by default the budget's own.
-
-        Returns:
-            Epsilon in nats, rounded up: the budget's own at its own delta.
-
-        Raises:
-            ArgumentError: no delta is given, and the budget has none of its own.
-            Unsupported: the budget promises nothing at this delta.
+        Raises ArgumentError where there is no delta, and Unsupported where the budget promises nothing at it.
 
         Guarantee: whatever the budget admits is (epsilon, delta)-DP.
         Source: the theorem of the notion.
@@ -217,14 +222,8 @@ class Budget(Notion, Generic[Measure]):
     def person_opening(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
         """For accounts per person: what counts as spent from the start, so that each may spend a share of the budget.
 
-        Args:
-            shares: (n,) private, in (0, 1].
-
-        Returns:
-            (n, m) int64, private, units: what is left is at most the share of each total's limit, rounded down.
-
-        Raises:
-            Unsupported: the totals of this notion have no shares.
+        Shares are (n,) in (0, 1]; gives (n, m) int64 units, both private. What is left is at most the share of each
+        total's limit, rounded down. Raises Unsupported where the totals have no shares.
         """
         limits = np.asarray(self.person_limits(), np.int64)
         below = np.floor(shares[:, None] * limits.astype(np.float64) * (1 - 2.0**-50)).astype(np.int64)
@@ -233,10 +232,7 @@ class Budget(Notion, Generic[Measure]):
     def person_epsilon(self, opening: tuple[int, ...], delta: float, *, at_most: float | None = None) -> float:  # noqa: ARG002 - others use it
         """For accounts per person: the epsilon at delta of an account in which so much was spent at the start.
 
-        Args:
-            opening: m units, private.
-            delta: public, in (0, 1).
-            at_most: if it is given, any number not above it is as good an answer as the least.
+        ``opening`` are m units, private. With ``at_most`` any number not above it is as good an answer as the least.
 
         Guarantee: whatever the account admits is (epsilon, delta)-DP; rounded up.
         Source: the theorem of the notion; theory 5.10.
@@ -255,10 +251,7 @@ class Budget(Notion, Generic[Measure]):
         return inf
 
     def person_curve(self, opening: tuple[int, ...]) -> tradeoff.Curve:
-        """For accounts per person: the curve of an account in which so much was spent at the start.
-
-        Args:
-            opening: m units, private.
+        """For accounts per person: the curve of an account in which so much, m units, was spent at the start.
 
         Guarantee: whatever the account admits is (epsilon, delta)-DP at every point.
         Source: the theorem of the notion; theory 5.10, and 8.3 for zCDP and Rényi totals.
@@ -296,14 +289,9 @@ class Budget(Notion, Generic[Measure]):
         return shown[:, 0] if shown.shape[1] == 1 else shown
 
     def person_fits(self, spent: Array, cost: Array, xp: Library) -> tuple[Array, Mask]:
-        """For accounts per person: who can pay, and the totals afterwards.
+        """For accounts per person: the totals afterwards, (n, m), as before of who cannot pay; and who can, (n,) bool.
 
-        Args:
-            spent: (n, m) int64, private, units; m totals for each person.
-            cost: (n, m) int64, private, units, >= 0; RANGE or more counts as infinite.
-
-        Returns:
-            (n, m) int64, private, the totals afterwards: of a person who cannot pay, as before. (n,) bool, private.
+        ``spent`` and ``cost`` are (n, m) int64 units, >= 0; a cost of RANGE or more is infinite. All is private.
 
         Guarantee: the totals of each person imply the promise, afterwards as before.
         Source: theory 5.1.
@@ -318,3 +306,92 @@ def no_failures(leaf: mechanisms.Mechanism, name: str) -> None:
     if renyi.failure(leaf):
         told = f"{type(leaf).__name__} may fail with probability delta, for which {name} has no budget"
         raise Unsupported(f"{told}; use filters.Renyi or filters.Approximate")
+
+
+N = TypeVar("N", bound=Notion)
+
+State = dict[str, Any]
+"""Plain numbers, texts and lists: JSON-able."""
+
+
+class Account(Uncopyable, Generic[N]):
+    """An account that holds whole units, so its sums are exact and a charge costs the same however many there were."""
+
+    KIND: ClassVar[str]
+    """The name of the account's class in a saved state."""
+
+    def __init__(self, notion: N, **parameters: object) -> None:
+        self._notion = notion
+        self._parameters = {name: _plain(value) for name, value in parameters.items()}
+        self._totals: Totals = (0,) * notion.columns
+        self._count = 0
+        self._lock = Lock()
+
+    @property
+    def notion(self) -> N:
+        """Prices of mechanisms in this account, and the meaning of its totals: a frozen value. Public."""
+        return self._notion
+
+    @property
+    def count(self) -> int:
+        """Number of rounds charged. Public."""
+        return self._count
+
+    def fresh(self) -> Self:
+        """An account with the same parameters and nothing spent: another budget, for another interaction."""
+        make: Callable[..., Self] = type(self)
+        return make(**self._parameters)
+
+    def state(self) -> State:
+        """Everything needed to go on later, as plain numbers and lists (JSON-able). Restore it once only."""
+        with self._lock:
+            named = {self.KIND: type(self).__name__, "parameters": self._stated()}
+            return {**named, **self._saved(), "count": self._count}
+
+    @classmethod
+    def from_state(cls, state: State) -> Self:
+        """The account that ``state()`` described, to the last unit."""
+        _check.saved(state, cls.KIND, "parameters", *cls._SAVED, "count")
+        if state[cls.KIND] != cls.__name__:
+            raise ArgumentError(f"state={state[cls.KIND]!r} must be the state of {cls.KIND}s.{cls.__name__}")
+        try:
+            account = cls(**state["parameters"])
+        except TypeError as wrong:  # a parameter is missing, or unknown
+            raise ArgumentError(f"state: its parameters are not those of {cls.KIND}s.{cls.__name__}") from wrong
+        _check.whole(0, count=state["count"])
+        account._restore(*(_units(name, state[name]) for name in cls._SAVED))
+        account._count = int(state["count"])
+        return account
+
+    def __repr__(self) -> str:
+        named = ", ".join(f"{name}={value!r}" for name, value in self._stated().items() if value is not None)
+        return f"{type(self).__name__}({named})"
+
+    def _stated(self) -> dict[str, object]:
+        """The parameters, with those that the first charge fixed."""
+        return {**self._parameters, **self._notion.chosen()}
+
+    _SAVED: ClassVar[tuple[str, ...]]
+    """The parts of the totals in a saved state."""
+
+    def _saved(self) -> dict[str, Any]:
+        """The totals, part by part, and what they are counted in where it is not said elsewhere."""
+        raise NotImplementedError
+
+    def _restore(self, *parts: Totals) -> None:
+        raise NotImplementedError
+
+
+def _units(name: str, values: object) -> Totals:
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes):
+        raise ArgumentError(f"state: {name} must be a list of whole units")
+    units = list(values)
+    for value in units:
+        if value != inf:
+            _check.whole(0, **{name: value})
+    return whole(units)
+
+
+def _plain(value: object) -> object:
+    """NumPy's numbers as Python's, so that a state is plain."""
+    return float(value) if isinstance(value, Real) and not isinstance(value, int) else value

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from almoner import _check, mechanisms
 from almoner._arrays import Array, Library, Mask
-from almoner._notions._notion import READ, Totals, no_failures
+from almoner._notions._notion import READ, ByRemainder, Totals, no_failures
 from almoner._notions._with_failures import WithFailures, default_share
 from almoner._units import FAILURE, RANGE, exact, up
 from almoner.curves import _residue, planned, renyi, tradeoff
@@ -52,7 +52,7 @@ class _Left:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planned(WithFailures[int]):
+class Planned(ByRemainder, WithFailures[int]):
     """A planned round costs one planned round; every other round is bought with planned rounds and change.
 
     Totals: ``used`` of each mechanism of the plan, ``paid``, ``got``, ``slack``, failures. Where no sum_delta is named,
@@ -107,16 +107,7 @@ class Planned(WithFailures[int]):
     def columns(self) -> int:
         return len(self.parts) + 4
 
-    def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
-        return self.after((0,) * self.columns, leaf)
-
-    def price(self, mechanism: mechanisms.Mechanism) -> Totals:
-        """Price a mechanism for a fresh account; ``after`` has what it adds to the totals of others."""
-        return self.after((0,) * self.columns, mechanism)
-
     def after(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
-        if not isinstance(mechanism, mechanisms.Mechanism):
-            raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
         failures, paid, got = totals[-1], totals[-4], totals[-3]
         left: _Left | None = self._left(totals)
         spent = self._slack - totals[-2] - self._left(totals).slack  # for failures

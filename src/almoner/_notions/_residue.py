@@ -15,13 +15,13 @@ from math import floor, inf, sqrt
 from typing import ClassVar, Self
 
 from almoner import mechanisms
-from almoner._notions._notion import Totals, no_failures
+from almoner._notions._notion import ByRemainder, Totals, no_failures
 from almoner._notions._order_mixture import certain
 from almoner._notions._with_failures import WithFailures
 from almoner._search import last_whole
 from almoner._units import FAILURE, FINE, Units, budget, exact, times, to_float, up
 from almoner.curves import _residue, gaussian, renyi, tradeoff
-from almoner.errors import ArgumentError, Unsupported
+from almoner.errors import Unsupported
 
 __all__ = ["Residue"]
 
@@ -30,7 +30,7 @@ SLACK = Fraction(1, 100)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Residue(WithFailures[float]):
+class Residue(ByRemainder, WithFailures[float]):
     """A price that depends on what is left of b squared.
 
     Totals: b squared, the sum of pure epsilons, slack, and failures. The first is infinite once a round was admitted by
@@ -47,16 +47,7 @@ class Residue(WithFailures[float]):
     def columns(self) -> int:
         return 4
 
-    def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
-        return self.after((0,) * self.columns, leaf)
-
-    def price(self, mechanism: mechanisms.Mechanism) -> Totals:
-        """Price a mechanism for a fresh account; ``after`` has what it adds to the totals of others."""
-        return self.after((0,) * self.columns, mechanism)
-
     def after(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
-        if not isinstance(mechanism, mechanisms.Mechanism):
-            raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
         counts = [(_round(leaf), count) for leaf, count in mechanisms.leaves(mechanism).items()]
         pure = totals[1] + sum([times(count, each.pure) for each, count in counts])
         failures = totals[3] + sum([count * each.failures for each, count in counts])

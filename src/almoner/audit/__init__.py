@@ -6,7 +6,7 @@ and compares: what of each person could be told from the outputs, and is it what
 """
 
 from almoner._audit_hook import Part, coins, released
-from almoner.audit._accounts import Amount
+from almoner.audit._calls import Amount
 from almoner.audit._canaries import ManyRuns, OneRun, many_runs, one_run
 from almoner.audit._replay import Finding, Outcome, Report, replay
 

@@ -8,8 +8,19 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from almoner import _audit_hook, _check
 from almoner._private import MARK
-from almoner.audit._accounts import Account, account_of
-from almoner.audit._calls import Diverged, Found, Frozen, Pair, Recorder, Run, compare, difference, plain
+from almoner.audit._calls import (
+    Account,
+    Diverged,
+    Found,
+    Frozen,
+    Pair,
+    Recorder,
+    Run,
+    account_of,
+    compare,
+    difference,
+    plain,
+)
 from almoner.audit._noise import noise_found
 from almoner.errors import ArgumentError
 

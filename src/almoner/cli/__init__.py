@@ -23,9 +23,17 @@ from almoner.cli._ledger import ledger_commands, statement
 from almoner.cli._options import Commands, flattened, refusing
 from almoner.cli._queries import query
 from almoner.cli._serve import serve
-from almoner.cli._training.images import OF_TRAIN_IMAGES, train_images
-from almoner.cli._training.models import predict, score
-from almoner.cli._training.tables import OF_TRAIN, OF_TUNE, schema, train, tune
+from almoner.cli._training.commands import (
+    OF_TRAIN,
+    OF_TRAIN_IMAGES,
+    OF_TUNE,
+    predict,
+    schema,
+    score,
+    train,
+    train_images,
+    tune,
+)
 
 __all__ = ["app"]
 

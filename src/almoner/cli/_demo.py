@@ -21,7 +21,6 @@ from almoner.cli._shown import draw_spends, dumps, progress_bar
 from almoner.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from almoner.filters import Filter
     from almoner.queries import Statement
     from almoner.training import Card, HolderReport
     from almoner.training.demo_tables import Example
@@ -65,6 +64,8 @@ class Counts:
 def weekly_counts(observe: Callable[[int, int], None]) -> Counts:
     """Ask for the number of customers of each week, with a ledger on disk; ``observe`` gets the weeks done, and all."""
     from almoner import filters
+    from almoner.accounting.calibrate import steps
+    from almoner.mechanisms import Gaussian
     from almoner.queries import People, Session, Table
 
     rng = np.random.default_rng(0)  # the same customers every time; the noise is the operating system's
@@ -91,18 +92,7 @@ def weekly_counts(observe: Callable[[int, int], None]) -> Counts:
                 observe(week, WEEKS)
             statement = session.statement(PERSON)
     truth = there.sum(axis=1).tolist()
-    return Counts(truth, answers, _in_full(budget), statement.epsilon, statement)
-
-
-def _in_full(budget: "Filter") -> int:
-    """Number of weeks that a filter without accounts per person admits."""
-    from almoner.mechanisms import Gaussian
-
-    one, weeks = budget.fresh(), 0
-    while weeks < WEEKS and one.admits(Gaussian(SIGMA)):
-        one.charge(Gaussian(SIGMA))
-        weeks += 1
-    return weeks
+    return Counts(truth, answers, min(WEEKS, steps(budget, Gaussian(SIGMA))), statement.epsilon, statement)
 
 
 _STATEMENT = "statement.html"
@@ -159,14 +149,10 @@ class _Results:
         return f"{self.data}: {self.people:,} {self.unit}"
 
     @property
-    def promise(self) -> list[str]:
-        """Sentences on what one private run promises."""
-        return promised(self.card.epsilon, self.delta, self.card.guess)
-
-    @property
-    def compared(self) -> list[str]:
-        """Sentences that compare the private rows."""
-        return reading(self.gained, self.half, self.rows[-1].runs)
+    def words(self) -> tuple[list[str], list[str]]:
+        """Sentences that compare the private rows, and on what one private run promises."""
+        promise = promised(self.card.epsilon, self.delta, self.card.guess)
+        return reading(self.gained, self.half, self.rows[-1].runs), promise
 
 
 def demo(
@@ -216,7 +202,7 @@ def _write_pages(counts: Counts, results: _Results, page: Path, told: Path) -> N
     """The page of the demonstration, and, beside it and linked, the statement of one generated customer: all public."""
     from almoner.report.pages import statement
 
-    rows = []
+    rows, (compared, promise) = [], results.words
     for row in results.rows:
         spread = f" ± {row.spread:.2f} ({row.runs} runs)" if row.runs > 1 else ""
         rows.append((row.method, "-" if row.epsilon is None else f"{row.epsilon:g}", f"{row.accuracy:.2f} %{spread}"))
@@ -229,8 +215,8 @@ def _write_pages(counts: Counts, results: _Results, page: Path, told: Path) -> N
         late=late(counts),
         model=rows,
         about=results.about,
-        promise=results.promise,
-        compared=results.compared,
+        promise=promise,
+        compared=compared,
         person=PERSON,
     )
     page.write_text(shown, encoding="utf-8")
@@ -298,8 +284,8 @@ def _print(counts: Counts, results: _Results, private: list[str]) -> None:
         promise = ("-", "-") if row.epsilon is None else (f"{row.epsilon:g}", f"{results.delta:g}")
         table.add_row(row.method, *promise, f"{row.accuracy:.2f} %{spread}", f"{row.seconds:.2f}")
     console.print(table)
-    console.print(*results.compared)
-    console.print(*results.promise)
+    for words in results.words:
+        console.print(*words)
     console.print(
         f"The promise of each run is for adding or removing one person. Charged, with accounts per person: "
         f"{results.card.charged_at_most}. Each run is a release of its own."

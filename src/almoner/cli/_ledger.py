@@ -10,19 +10,7 @@ import typer
 
 from almoner._private import MARK
 from almoner._units import shown, to_float
-from almoner.cli._options import (
-    CsvFile,
-    Force,
-    Group,
-    Json,
-    OptionalDelta,
-    OutFile,
-    Page,
-    check_new_file,
-    check_page,
-    tell_or_write,
-    write_page,
-)
+from almoner.cli import _options
 from almoner.cli._queries import OtherLedger
 from almoner.cli._shown import Listing, console, dumps, show
 from almoner.errors import ArgumentError, DataError
@@ -43,7 +31,7 @@ LOOK, RULES, PEOPLE, UPKEEP = "Look and check", "Limits and declarations", "Peop
 """The headings of the help of `almoner ledger`."""
 
 ledger_commands = typer.Typer(
-    cls=Group,
+    cls=_options.Group,
     help="The data holder's record: show it, check it, limit it, let people leave.",
     epilog="Example: almoner ledger show people.ledger\n\nExample: almoner ledger verify people.ledger",
 )
@@ -57,7 +45,7 @@ def verify(
     replay: Annotated[
         Path | None, typer.Option(help="A file of questions that names the data: compute every charge again.")
     ] = None,
-    as_json: Json = False,
+    as_json: _options.Json = False,
 ) -> None:
     """Verify a ledger: its record is unbroken and its accounts add up. Exit code 1 if not.
 
@@ -82,11 +70,13 @@ def verify(
         raise typer.Exit(1)
 
 
-def show_(path: LedgerName, csv: CsvFile = None, force: Force = False, as_json: Json = False) -> None:
+def show_(
+    path: LedgerName, csv: _options.CsvFile = None, force: _options.Force = False, as_json: _options.Json = False
+) -> None:
     """Show the budget, the head, and every question with its worst-case price."""
     from almoner.ledger import summary
 
-    check_new_file(csv, force=force, read=(path,))
+    _options.check_new_file(csv, force=force, read=(path,))
     with opened(path) as ledger:
         record = summary(ledger)
     symbol = "epsilon" if record.terms["measure"] == "epsilon" else "rho"
@@ -110,27 +100,27 @@ def report(
     path: LedgerName,
     html: Annotated[Path, typer.Option("--html", help="Write the PRIVATE page to this file.")],
     head: Annotated[str | None, typer.Option(help="A head that `show` printed earlier: checked, too.")] = None,
-    force: Force = False,
+    force: _options.Force = False,
 ) -> None:
     """Write a page about a ledger: terms, checks, prices by analyst, every question. It names no person."""
-    check_page(html, force=force, read=(path,))
+    _options.check_page(html, force=force, read=(path,))
     from almoner.report.pages import ledger as page
 
     with opened(path) as ledger:
-        write_page(html, page(ledger, head=head))
+        _options.write_page(html, page(ledger, head=head))
 
 
-def export(path: LedgerName, out: OutFile = None, force: Force = False) -> None:
+def export(path: LedgerName, out: _options.OutFile = None, force: _options.Force = False) -> None:
     """Export the record for auditors, as lines of JSON without its private parts.
 
     `almoner ledger check-export` checks the chain of hashes of the exported file.
     """
     from almoner.ledger import export as exported
 
-    check_new_file(out, force=force, read=(path,))
+    _options.check_new_file(out, force=force, read=(path,))
     with opened(path) as ledger:
         text = "".join(f"{line}\n" for line in exported(ledger))
-    tell_or_write(text, out)
+    _options.tell_or_write(text, out)
 
 
 def check_export(exported: Annotated[Path, typer.Argument(help="A file that `almoner ledger export` wrote.")]) -> None:
@@ -208,7 +198,7 @@ def _consumers(ledger: "Ledger", kind: str) -> "list[ConsumerState]":
     return [each for each in ledger.consumers.values() if each.kind == kind]
 
 
-def trainings(path: LedgerName, as_json: Json = False) -> None:
+def trainings(path: LedgerName, as_json: _options.Json = False) -> None:
     """List the trainings: an open one was not settled yet, and all that it reserved counts as spent."""
     with opened(path) as ledger:
         found, measure, symbol = _consumers(ledger, "training"), ledger.measure, ledger.symbol
@@ -223,7 +213,7 @@ def trainings(path: LedgerName, as_json: Json = False) -> None:
     show(Listing(("number", "time", "analyst", "purpose", "key", "state", f"{symbol} at most"), rows))
 
 
-def streams(path: LedgerName, as_json: Json = False) -> None:
+def streams(path: LedgerName, as_json: _options.Json = False) -> None:
     """List the streams: models that are trained on people as they come, each update charged by itself."""
     with opened(path) as ledger:
         found = _consumers(ledger, "stream")
@@ -248,7 +238,11 @@ def create(
 
     If a ledger got lost, restore a backup: in a new one everybody has a fresh budget.
     """
-    policy = _is_policy(file)
+    from almoner._reading import toml
+
+    policy = False
+    with suppress(DataError):  # which is told by who reads it
+        policy = "holder" in toml(file)
     if policy and other is not None:
         raise ArgumentError("--ledger is for a file of questions: a service has the ledger that its policy names")
     if policy:
@@ -270,15 +264,6 @@ def create(
     print(made)
 
 
-def _is_policy(file: Path) -> bool:
-    """Tell whether a file is a policy; what is wrong with it otherwise is told by who reads it."""
-    from almoner._reading import toml
-
-    with suppress(DataError):
-        return "holder" in toml(file)
-    return False
-
-
 def _refuse_existing(plan: "Plan") -> None:
     from almoner.ledger import Ledger
 
@@ -291,7 +276,7 @@ def _words(ledger: "Ledger") -> str:
     return f"made {ledger.store.name}: {ledger.symbol} = {shown(ledger.budget, 6)} for each person"
 
 
-def size(path: LedgerName, as_json: Json = False) -> None:
+def size(path: LedgerName, as_json: _options.Json = False) -> None:
     """Print how large a ledger is (PRIVATE, because of the numbers of people and charges)."""
     from almoner.ledger import size as measured
 
@@ -400,7 +385,7 @@ def _domain(option: str, text: str, given: str) -> dict[str, Any]:
     return {"keys": values} if option == "keys" else {"low": values[0], "high": values[1]}
 
 
-def datasets(path: LedgerName, as_json: Json = False) -> None:
+def datasets(path: LedgerName, as_json: _options.Json = False) -> None:
     """List the data sets of a ledger, each as it was declared last."""
     with opened(path) as ledger:
         found = list(ledger.datasets.values())
@@ -423,10 +408,10 @@ def _told(domain: dict[str, Any]) -> str:
 def statement(
     path: LedgerOrModel,
     person: Person,
-    delta: OptionalDelta = None,
-    html: Page = None,
-    force: Force = False,
-    as_json: Json = False,
+    delta: _options.OptionalDelta = None,
+    html: _options.Page = None,
+    force: _options.Force = False,
+    as_json: _options.Json = False,
 ) -> None:
     """Print one person's account (PRIVATE): every question that charged them, the total, and what it means.
 
@@ -434,7 +419,7 @@ def statement(
     the setting keep_accounts, print how much of their budget its training used; a person without a name is the number
     of a row.
     """
-    check_page(html, force=force, read=(path,), as_json=as_json)
+    _options.check_page(html, force=force, read=(path,), as_json=as_json)
     told: Statement | BudgetStatement
     if path.endswith(".accounts") or Path(path).is_dir():
         from almoner.training.saved_model import statement as models_statement
@@ -452,7 +437,7 @@ def statement(
     if html is not None:
         from almoner.report.pages import statement as page
 
-        write_page(html, page(told, person=person), whose=", and for this person")
+        _options.write_page(html, page(told, person=person), whose=", and for this person")
     elif as_json:
         print(dumps({"private": MARK, **asdict(told), "words": words}))
     else:

@@ -142,8 +142,9 @@ def check_new_file(path: Path | None, *, force: bool, read: tuple[Path | str, ..
         return
     if not path.parent.is_dir():
         raise ArgumentError(f"{path}: its folder is not there")
-    if any(path.resolve() == Path(other).resolve() or _same_file(path, Path(other)) for other in read):
-        raise ArgumentError(f"{path} is what is read here; choose another name")
+    for other in map(Path, read):
+        if path.resolve() == other.resolve() or (path.exists() and other.exists() and path.samefile(other)):
+            raise ArgumentError(f"{path} is what is read here; choose another name")
     check_free(path, force=force and not path.is_dir())
 
 
@@ -183,10 +184,6 @@ def check_picture(path: Path | None, *, makes_folder: bool = False) -> None:
         raise ArgumentError(f"{path} must end in {', '.join(PICTURES[:-1])} or {PICTURES[-1]}")
     if path is not None and not makes_folder and not path.parent.is_dir():
         raise ArgumentError(f"{path}: its folder is not there")
-
-
-def _same_file(path: Path, other: Path) -> bool:
-    return path.exists() and other.exists() and path.samefile(other)
 
 
 _COMMAND = "almoner.command"

@@ -8,6 +8,7 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +34,7 @@ _SIGNS = {"±": "+-", "–": "-", "—": "-", "−": "-", "≤": "<=", "≥": ">
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
+@dataclass
 class Listing:
     """Rows of a command's answer, with a cell for each column.
 
@@ -40,45 +42,43 @@ class Listing:
     as above, and has no borders between ``narrow`` ones.
     """
 
-    def __init__(
-        self,
-        columns: Sequence[str],
-        rows: Iterable[Sequence[str]],
-        *,
-        title: str = "",
-        right: tuple[str, ...] = (),
-        once: tuple[str, ...] = (),
-        narrow: bool = False,
-    ) -> None:
-        self._columns, self._title, self._right, self._once, self._narrow = columns, title, right, once, narrow
-        self._rows = [[_CONTROL.sub(" ", cell) for cell in row] for row in rows]
+    columns: Sequence[str]
+    rows: Iterable[Sequence[str]]
+    _: KW_ONLY
+    title: str = ""
+    right: tuple[str, ...] = ()
+    once: tuple[str, ...] = ()
+    narrow: bool = False
+
+    def __post_init__(self) -> None:
+        self.rows = [[_CONTROL.sub(" ", cell) for cell in row] for row in self.rows]
 
     def table(self) -> Table:
         """For a terminal."""
-        table = Table(title=self._title or None, title_justify="left")
-        if self._narrow:
+        table = Table(title=self.title or None, title_justify="left")
+        if self.narrow:
             table.box, table.padding, table.pad_edge = box.SIMPLE_HEAD, (0, 1, 0, 0), False
-        for column in self._columns:
-            number = column in self._right
+        for column in self.columns:
+            number = column in self.right
             table.add_column(column, justify="right" if number else "left", overflow="fold", no_wrap=number)
         above = ""
-        for row in self._rows:
-            hidden = self._once if above == row[0] != "" else ()
-            table.add_row(*("" if name in hidden else cell for name, cell in zip(self._columns, row, strict=True)))
+        for row in self.rows:
+            hidden = self.once if above == row[0] != "" else ()
+            table.add_row(*("" if name in hidden else cell for name, cell in zip(self.columns, row, strict=True)))
             above = row[0]
         return table
 
     def lines(self) -> list[str]:
         """For a pipe: the title, the names of the columns, and the rows, with tabs between the cells."""
-        titled = [self._title] if self._title else []
-        return [*titled, "\t".join(self._columns), *("\t".join(row) for row in self._rows)]
+        titled = [self.title] if self.title else []
+        return [*titled, "\t".join(self.columns), *("\t".join(row) for row in self.rows)]
 
     def write(self, path: Path | None) -> None:
         """Write the rows to a CSV file, if there is to be one."""
         if path is None:
             return
         with path.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([self._columns, *self._rows])
+            csv.writer(file, lineterminator="\n").writerows([self.columns, *self.rows])
 
 
 def console() -> Console:

@@ -11,9 +11,8 @@ array([False,  True,  True])
 """
 
 from almoner.individual._accounts import AccountsPerPerson
-from almoner.individual._domination import dominating_mu
 from almoner.individual._filter import Filter
-from almoner.individual._losses import Losses, losses
+from almoner.individual._losses import Losses, dominating_mu, losses
 from almoner.individual._odometer import Odometer, Statement
 from almoner.individual._shares import shares
 from almoner.individual._statements import BudgetStatement, LossStatement

@@ -10,16 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from almoner import _check, filters, mechanisms
-from almoner._arrays import Array, Mask, to_numpy
-from almoner._notions import MOST
-from almoner._units import MEASURE, RANGE
+from almoner._arrays import Array, Library, Mask, to_numpy
+from almoner._notions import MOST, Budget
+from almoner._units import FINE, MEASURE, RANGE
 from almoner.accounting import meaning
 from almoner.errors import ArgumentError, Unsupported
-from almoner.individual._accounts import Accounts, People
-from almoner.individual._costs import Costs, Power, costs_of, search_allowance
-from almoner.individual._fast_charge import charge_all
-from almoner.individual._rests import Rests
-from almoner.individual._shares import checked_shares, guesses, promised, spent_at_start
+from almoner.individual._accounts import Accounts, People, with_rows
+from almoner.individual._costs import Costs, Power, TakingPart, charge_all, costs_of, search_allowance
+from almoner.individual._shares import checked_shares, guesses, promised
 from almoner.individual._statements import BudgetStatement
 
 __all__ = ["Filter"]
@@ -84,7 +82,7 @@ class Filter(Accounts):
         super().__init__(people, len(self._most), xp, device)
         if shares is not None:
             self._shares = checked_shares(shares, self._spent.shape[0])
-            self._spent = self._units(spent_at_start(self._notion, self._shares))
+            self._spent = self._units(self._notion.person_opening(self._shares))
         self._rests = Rests(self._notion, self._xp, self._device, shares=shares is not None)
 
     @classmethod
@@ -134,7 +132,7 @@ class Filter(Accounts):
                 return self._join(people)
             count = int(people) if isinstance(people, int | np.integer) else len(people)
             own = checked_shares(shares, count)
-            spent = self._units(spent_at_start(self._notion, own))
+            spent = self._units(self._notion.person_opening(own))
             self._join(people)
             self._spent[before:, ...] = spent
             self._shares = np.concatenate([self._shares, own])
@@ -202,7 +200,8 @@ class Filter(Accounts):
             rows = self._rows(people)
             given = self._contributions(costs, norms, rows)
             active = cast(Mask, self._xp.empty(given.shape, dtype=self._xp.bool, device=self._device))
-            if isinstance(rows, slice) and isinstance(costs, Power) and not over and self._is_fast(given):
+            fast = isinstance(given, np.ndarray) and len(self._most) == 1 and self._most[0] < 2**62  # twice it is int64
+            if isinstance(rows, slice) and isinstance(costs, Power) and not over and fast:
                 spent = cast(NDArray[np.int64], self._spent)
                 charge_all(costs, self._most[0], spent[:, 0], cast(Any, given), cast(Any, active))
                 return self._like(active, norms)
@@ -328,7 +327,7 @@ class Filter(Accounts):
         """(n,) or, with several orders, (n, m) float64, private: what was spent, in the budget's measure."""
         rows, chosen = self._chosen(people)
         own = self._shares_of(rows)
-        start = self._xp.zeros_like(chosen) if own is None else self._units(spent_at_start(self._notion, own))
+        start = self._xp.zeros_like(chosen) if own is None else self._units(self._notion.person_opening(own))
         return self._notion.person_spent(chosen, start, self._xp)
 
     def charged_units(self) -> NDArray[np.int64]:
@@ -336,7 +335,7 @@ class Filter(Accounts):
         with self._lock:
             charged = to_numpy(self._spent)[:, 0].astype(np.int64)
             if self._shares is not None:
-                charged -= spent_at_start(self._notion, self._shares)[:, 0]
+                charged -= self._notion.person_opening(self._shares)[:, 0]
             return np.maximum(charged if self._taken is None else charged - self._taken, 0)
 
     def left(self, people: People | None = None) -> Array:
@@ -412,10 +411,6 @@ class Filter(Accounts):
         accounts._rests.restore(state, len(spent))
         return accounts
 
-    def _is_fast(self, given: Array) -> bool:
-        """True if ``charge_all`` applies: one total, NumPy, and twice the budget does not overflow."""
-        return isinstance(given, np.ndarray) and len(self._most) == 1 and self._most[0] < 2**62
-
     def _after(
         self, costs: Costs, given: Array, where: slice | Array, over: int = 0, *, keep: bool = False
     ) -> tuple[Array, Mask]:
@@ -431,3 +426,89 @@ class Filter(Accounts):
         if keep:
             self._rests.keep(where, self._xp.where(fits[:, None], paid, rest))
         return after, fits
+
+
+_GRAINS = FINE // MEASURE
+"""Fine units in one of an account."""
+
+
+class Rests:
+    """Amounts that people have paid too much, in fine units. Made at the first step whose full price is rounded up.
+
+    A step that costs a third is a third of a unit more in an account that holds whole units, and three of them would
+    not fit into a budget of one. What each who paid the full price has paid too much is kept beside the account, and
+    taken off the next full price: a person who takes part fully can afford what a filter admits. ``over`` are fine
+    units by which a full price is rounded up, public; a rest, (n, 1) int64, private, is below one unit of the account;
+    everybody starts with the fine units by which the limit is rounded down.
+
+    Guarantee: units * 10**15 - rest + spare, in fine units, is never below the sum of the exact prices. So where units
+        are within the limit, that sum is within the exact limit, limit * 10**15 + spare.
+    Source: theory 5.1; docs/proofs/individual-filter.md, "Whole units".
+    """
+
+    def __init__(self, notion: Budget[Any], xp: Library, device: object, *, shares: bool) -> None:
+        self._notion, self._xp, self._device = notion, xp, device
+        self._start = 0 if shares else notion.person_spare()
+        self._held: Array | None = None
+
+    def over(self, step: mechanisms.Mechanism, costs: Costs) -> int:
+        """Fine units by which the full price is rounded up; 0 where that is not kept.
+
+        Of steps that charge by the norm it is kept only where a full payer would lose a round by it: it is slow.
+        """
+        if costs.full is None or len(costs.full) > 1 or not 0 < costs.full[0] < MOST:
+            return 0
+        leaf, count = mechanisms.repeated(step)
+        over = self._notion.person_over(self._notion.person_round(leaf), count)
+        if isinstance(costs, TakingPart) or not over:
+            return over
+        most = self._notion.person_limits()[0]
+        exactly = costs.full[0] * _GRAINS - over
+        loses = most // costs.full[0] < (most * _GRAINS + self._start) // exactly
+        return over if loses else 0
+
+    def of(self, where: slice | Array, people: int) -> Array:
+        """(n, 1) rests in a block of rows, or in rows by number, of so many people in all."""
+        held = self._held
+        known = 0 if held is None else held.shape[0]
+        if held is None or known < people:
+            new = self._xp.full((people - known, 1), self._start, dtype=self._xp.int64, device=self._device)
+            self._held = held = new if held is None else self._xp.concat([held, new])
+        return held[where, ...] if isinstance(where, slice) else self._xp.take(held, where, axis=0)
+
+    def lessen(self, cost: Array, full: int, over: int, rest: Array) -> tuple[Array, Array]:
+        """(n, 1) costs less what was paid too much, and the rests of those who then pay."""
+        whole = cost == full
+        after = rest + self._xp.where(whole, over, 0)
+        back = whole & (after >= _GRAINS)
+        return cost - self._xp.astype(back, cost.dtype), after - self._xp.where(back, _GRAINS, 0)
+
+    def keep(self, where: slice | Array, rest: Array) -> None:
+        if self._held is not None:
+            self._held = with_rows(self._held, where, rest, self._xp, self._device)
+
+    def undo(self, people: Mask, over: int) -> Array:
+        """Take back what was kept of one full price of (n, 1) people: units to add to those who have less than that."""
+        rest = self.of(slice(None), people.shape[0]) - self._xp.where(people, over, 0)
+        borrowed = rest < 0
+        self._held = rest + self._xp.where(borrowed, _GRAINS, 0)
+        return self._xp.astype(borrowed, self._xp.int64)
+
+    def clear(self, where: slice | Array, people: int, lost: Mask) -> None:
+        """Leave nothing to those, (k,), of a block of rows, or of rows by number, of so many people in all."""
+        if self._held is not None or self._start:
+            self.keep(where, self._xp.where(lost[:, None], 0, self.of(where, people)))
+
+    def state(self) -> dict[str, list[int]]:
+        return {} if self._held is None else {"rests": to_numpy(self._held)[:, 0].tolist()}
+
+    def restore(self, state: dict[str, Any], people: int) -> None:
+        """Take over saved rests, checked."""
+        if "rests" not in state:
+            return
+        rests = np.asarray(state["rests"])
+        if rests.dtype != np.int64 or rests.ndim != 1 or len(rests) > people:
+            raise ArgumentError("state: rests must be whole numbers, one for each person")
+        if np.any(rests < 0) or np.any(rests >= _GRAINS):
+            raise ArgumentError("state: rests must be below one unit")
+        self._held = self._xp.asarray(rests[:, None].copy(), device=self._device)

@@ -1,8 +1,8 @@
 """Give each person a budget of their own: a share of the budget of the accounts.
 
 Names and symbols
-    share             in (0, 1], private: the part of the budget, in its measure, that a person may spend
-    spent_at_start    units that count as spent from the start: what the share leaves out
+    share    in (0, 1], private: the part of the budget, in its measure, that a person may spend
+    units    of what the share leaves out: they count as spent from the start
 
 Source: theory 5.10 and 5.1; docs/proofs/individual-filter.md
 """
@@ -19,7 +19,7 @@ from almoner._notions import Budget
 from almoner.accounting import meaning
 from almoner.errors import ArgumentError
 
-__all__ = ["checked_shares", "guesses", "promised", "shares", "spent_at_start"]
+__all__ = ["checked_shares", "guesses", "promised", "shares"]
 
 MOST_DIFFERENT = 100  # different epsilons; more are rounded down onto a grid of so many
 PRECISION = 1e-4  # relative precision of a share that is looked for
@@ -34,11 +34,6 @@ def checked_shares(shares: ArrayLike | Array, count: int) -> NDArray[np.float64]
     if not np.all((values > 0) & (values <= 1)):
         raise ArgumentError("shares must all be in (0, 1]: the part of the budget that each person may spend")
     return values
-
-
-def spent_at_start(notion: Budget[object], shares: NDArray[np.float64]) -> NDArray[np.int64]:
-    """(n, m) units that count as spent from the start, such that each person may spend at most the share."""
-    return np.asarray(notion.person_opening(shares), np.int64)
 
 
 def promised(notion: Budget[object], shares: NDArray[np.float64], delta: float | None) -> NDArray[np.float64]:
@@ -67,7 +62,7 @@ def _each(
 ) -> NDArray[np.float64]:
     """(n,) of what each person has spent at the start; once for each different share."""
     different, places = np.unique(shares, return_inverse=True)
-    values = [of(tuple(row)) for row in spent_at_start(notion, different).tolist()]
+    values = [of(tuple(row)) for row in notion.person_opening(different).tolist()]
     return np.asarray(values, np.float64)[places.reshape(shares.shape)]
 
 
@@ -117,7 +112,7 @@ def _share(notion: Budget[object], epsilon: float, delta: float, whole: float) -
     low, high = 0.0, 1.0
     while high - low > PRECISION * high and high > 1e-9:
         middle = (low + high) / 2
-        units = tuple(spent_at_start(notion, np.array([middle]))[0].tolist())
+        units = tuple(notion.person_opening(np.array([middle]))[0].tolist())
         fits = notion.person_epsilon(units, delta, at_most=epsilon) <= epsilon < inf
         low, high = (middle, high) if fits else (low, middle)
     return low

@@ -1,21 +1,18 @@
 """Charge and read: an account with a boundary that is right at every moment at once."""
 
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from almoner import mechanisms
-from almoner._notions import Account, Boundary, Totals
+from almoner._notions import Account, Boundary, PersonBound, Totals
 from almoner.errors import ArgumentError
 
-__all__ = ["Odometer"]
+__all__ = ["Counting", "Odometer"]
+
+Bound = TypeVar("Bound", bound=PersonBound)
 
 
-class Odometer(Account[Boundary]):
-    """An account with a boundary that is right at every moment at once. ``charge`` is the only method that changes it.
-
-    Weights, orders and scales are fixed before the first charge, and so is ``sum_delta``, the part of delta that is
-    kept for rounds with a delta of their own. By default it is half of delta if the first mechanism charged may fail
-    (which is known before there is a result), otherwise a thousandth: the same rule as that of filters.
-    """
+class Counting(Account[Bound]):
+    """An account without a budget. ``charge`` is the only method that changes it."""
 
     KIND: ClassVar[str] = "odometer"
     _SAVED: ClassVar[tuple[str, ...]] = ("totals", "excess", "failures")
@@ -29,6 +26,7 @@ class Odometer(Account[Boundary]):
         """Count a mechanism, before it is run.
 
         Raises:
+            BudgetExceeded: of restarts, one round costs more than a filter holds. Nothing is counted: do not run it.
             Unsupported: no theorem gives this mechanism a cost here. Nothing is counted: do not run it.
         """
         with self._lock:
@@ -44,6 +42,19 @@ class Odometer(Account[Boundary]):
         """
         notion, totals = self._now()
         notion.after(totals, mechanism)
+
+    def _now(self) -> tuple[Bound, Totals]:
+        with self._lock:
+            return self._notion, self._totals
+
+
+class Odometer(Counting[Boundary]):
+    """An account with a boundary that is right at every moment at once. ``charge`` is the only method that changes it.
+
+    Weights, orders and scales are fixed before the first charge, and so is ``sum_delta``, the part of delta that is
+    kept for rounds with a delta of their own. By default it is half of delta if the first mechanism charged may fail
+    (which is known before there is a result), otherwise a thousandth: the same rule as that of filters.
+    """
 
     def epsilon(self, *, delta: float | None = None) -> float:
         """The pathwise bound now; see the class for what it promises. Reading changes nothing.
@@ -65,10 +76,6 @@ class Odometer(Account[Boundary]):
         if after is not None:
             totals = notion.after(totals, after)
         return notion.epsilon(totals, notion.delta if delta is None else delta, ex_post=True)
-
-    def _now(self) -> tuple[Boundary, Totals]:
-        with self._lock:
-            return self._notion, self._totals
 
     def _saved(self) -> dict[str, list[int | float]]:
         width, totals = self._notion.width, list(self._totals)

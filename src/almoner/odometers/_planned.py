@@ -20,7 +20,7 @@ from typing import Self, cast
 
 from almoner import _check, mechanisms
 from almoner._arrays import NUMPY, Array, Library
-from almoner._notions import STEPS, Boundary, State, Totals, as_floats
+from almoner._notions import STEPS, Boundary, ByRemainder, State, Totals, as_floats
 from almoner._units import FAILURE, budget, exact
 from almoner.curves import _residue, renyi
 from almoner.curves.planned import Plan, _anytime, level, rounds_at
@@ -54,7 +54,7 @@ class _Run:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedBound(Boundary):
+class PlannedBound(ByRemainder, Boundary):
     """Totals: ``_Run``'s, infinite once the plan's bounds say nothing any more; then the mixture's."""
 
     plan: mechanisms.Mechanism
@@ -88,13 +88,6 @@ class PlannedBound(Boundary):
     ) -> Array:
         """The bound of the mixture alone."""
         return self.mixture.bound(costs, delta=delta, ex_post=ex_post, steps=steps, xp=xp)
-
-    def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
-        return self.after((0,) * self.columns, leaf)
-
-    def price(self, mechanism: mechanisms.Mechanism) -> Totals:
-        """Price a mechanism for a fresh account; ``after`` has what it adds to the totals of others."""
-        return self.after((0,) * self.columns, mechanism)
 
     def after(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
         own, mixed = self._split(totals)

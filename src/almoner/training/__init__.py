@@ -8,15 +8,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from almoner import _extras
-from almoner.training._accounts.holder_report import HolderReport
-from almoner.training._accounts.people import Everybody
+from almoner.training._accounts import Everybody, HolderReport
 from almoner.training._card import Card
 from almoner.training._linear.descent import LogisticGradients, descend
-from almoner.training._on_ledger.run import OnLedger
-from almoner.training._run.budgets import Target
+from almoner.training._on_ledger import OnLedger
 from almoner.training._run.folder import RunFolder
 from almoner.training._run.samplings import FullBatch, Poisson, Sampling
-from almoner.training._run.settings import Compute
+from almoner.training._run.settings import Compute, Target
 from almoner.training.correlated._kinds import FixedBatches
 
 if TYPE_CHECKING:

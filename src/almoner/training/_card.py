@@ -142,7 +142,8 @@ class Card:
         try:
             read(cls._model(), described)
             released = described["released"]
-            listed = [(mechanisms.from_fields(_without(each, "times")), each["times"]) for each in released]
+            fields = [{name: value for name, value in each.items() if name != "times"} for each in released]
+            listed = [(mechanisms.from_fields(one), each["times"]) for one, each in zip(fields, released, strict=True)]
             card = cls(**{**described, "released": tuple(listed)})
             numbers = np.asarray([card.epsilon, card.delta, card.sigma, card.total, *(n for _, n in listed)], float)
         except (TypeError, KeyError, ValueError, ArgumentError) as error:
@@ -317,10 +318,6 @@ def worst_case(odometer: Boundary | None, released: Mapping[Mechanism, int]) -> 
         for step, count in ((mechanism, times),) if isinstance(worst, Odometer) else ((mechanism, 1),) * times:
             worst.charge(mechanisms.Repeated(step, count) if count > 1 else step)
     return worst
-
-
-def _without(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {each: value for each, value in fields.items() if each != name}
 
 
 def build_card(budget: filters.Filter | Boundary, *, delta: float | None, **training: Any) -> Card:

@@ -19,12 +19,12 @@ with _extras.need("torch", extra="torch"):
     from torch import Tensor, nn
     from torch.utils import data
 
-from almoner.training._accounts.people import ids_and_rows
+from almoner.training._accounts import ids_and_rows
 from almoner.training.gradients import _batches
-from almoner.training.gradients._batches import Batch, Column, Inputs, as_inputs, as_tensor, check_batch
+from almoner.training.gradients._batches import Batch, Column, Inputs, as_inputs, as_tensor
 from almoner.training.gradients._self_check import evaluation_mode
 
-__all__ = ["Records", "Values", "as_records", "checked_records", "correct", "means_by_person", "values_by_record"]
+__all__ = ["Records", "Values", "as_records", "as_rows", "correct", "means_by_person", "values_by_record"]
 
 LABELS = ("labels", "label")  # names of the target in a record that is a dict
 
@@ -93,7 +93,7 @@ class Records:
         return Records(self.inputs.select(records), _batches.selected(self.targets, records), new_numbers)
 
 
-def _as_rows(
+def as_rows(
     people: object, records: int, *, rows: bool, named: bool = False
 ) -> tuple[Tensor | None, list[Hashable] | None]:
     """(records,) numbers of rows from 0, or None where each record is a person; and (n,) ids of these rows, if any.
@@ -216,25 +216,6 @@ def as_records(inputs: object, targets: object, dtype: torch.dtype) -> tuple[Inp
     *names, target = columns
     named = names if isinstance(collate([dataset[0]]), Mapping) else ()
     return Inputs.of([columns[name] for name in names], named), columns[target]  # type: ignore[misc]
-
-
-def checked_records(
-    inputs: object,
-    targets: object,
-    people: object,
-    *,
-    dtype: torch.dtype,
-    at_least: int = 0,
-    rows: bool = False,
-    named: bool = False,
-) -> Records:
-    """The records of a run, of which there is at least one; arguments as for ``Trainer.fit`` and ``_as_rows``."""
-    columns, goals = as_records(inputs, targets, dtype)
-    if not check_batch(columns, goals, None):
-        raise ArgumentError("inputs must hold at least one record: the module is tried on it first")
-    numbers, ids = _as_rows(people, len(columns[0]), rows=rows, named=named)
-    check_batch(columns, goals, numbers)
-    return Records(columns, goals, numbers, at_least, ids)
 
 
 def _whole(loader: "data.DataLoader[Any]") -> Any:

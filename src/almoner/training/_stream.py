@@ -21,20 +21,16 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import BudgetStatement, Statement
 from almoner.individual import Filter as PersonFilter
 from almoner.individual import Odometer as PersonOdometer
-from almoner.training._accounts.people import Everybody, ids_and_rows
+from almoner.training._accounts import Everybody, ids_and_rows
 from almoner.training._card import Boundary, Card
-from almoner.training._on_ledger.run import OnLedger
-from almoner.training._on_ledger.stream import LedgerStream
+from almoner.training._on_ledger import LedgerStream, OnLedger
 from almoner.training._records import Records, as_records
 from almoner.training._run.books import Bounds, LedgerBook, MemoryBook
-from almoner.training._run.budgets import Target, picked
-from almoner.training._run.distributed import Processes, noise_generator
-from almoner.training._run.ending import Interruptions, Saves
 from almoner.training._run.folder import Folder, RunFolder
-from almoner.training._run.models import TorchModel, check_optimizer
-from almoner.training._run.run import Run
+from almoner.training._run.models import Processes, TorchModel, check_optimizer, noise_generator
+from almoner.training._run.run import Interruptions, Run, Saves
 from almoner.training._run.samplings import Beginning, FullBatch, Sampling, Turnout, checked_sampling
-from almoner.training._run.settings import RENAMED, Compute, Settings, Watched, watched
+from almoner.training._run.settings import RENAMED, Compute, Settings, Target, Watched, picked, watched
 from almoner.training.correlated._kinds import FixedBatches
 from almoner.training.gradients import Gradients
 from almoner.training.gradients._batches import check_batch

@@ -22,24 +22,31 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import BudgetStatement, Statement
 from almoner.individual import Filter as PersonFilter
 from almoner.individual import Odometer as PersonOdometer
-from almoner.training._accounts.holder_report import HolderReport, ShareHistory
-from almoner.training._accounts.people import Everybody
+from almoner.training._accounts import Everybody, HolderReport, ShareHistory
 from almoner.training._card import Boundary, Card
-from almoner.training._on_ledger.run import LedgerRun, OnLedger, reserve_on_ledger
-from almoner.training._records import Records, checked_records
+from almoner.training._on_ledger import LedgerRun, OnLedger, reserve_on_ledger
+from almoner.training._records import Records, as_records, as_rows
 from almoner.training._run.books import Bounds, Counts, MemoryBook
-from almoner.training._run.budgets import Target, picked
 from almoner.training._run.callback_view import CallbackView, Questions, put_in_front
-from almoner.training._run.distributed import Processes, noise_generator
-from almoner.training._run.ending import Interruptions, Saves
 from almoner.training._run.fixed_batches import BatchContributions, batch_plan, noise_for
 from almoner.training._run.folder import Folder, RunFolder
-from almoner.training._run.models import TorchModel, check_optimizer
-from almoner.training._run.run import Run
+from almoner.training._run.models import Processes, TorchModel, check_optimizer, noise_generator
+from almoner.training._run.run import Interruptions, Run, Saves
 from almoner.training._run.samplings import Beginning, FullBatch, Sampling, Turnout, checked_sampling
-from almoner.training._run.settings import RENAMED, Compute, Settings, Watched, check_shares, checked_callbacks, watched
+from almoner.training._run.settings import (
+    RENAMED,
+    Compute,
+    Settings,
+    Target,
+    Watched,
+    check_shares,
+    checked_callbacks,
+    picked,
+    watched,
+)
 from almoner.training.correlated._kinds import FixedBatches
 from almoner.training.gradients import Gradients
+from almoner.training.gradients._batches import check_batch
 
 __all__ = ["Trainer"]
 
@@ -234,16 +241,13 @@ class Trainer:
             raise ArgumentError("watch: the budget is an odometer already")
         if watch.odometer is not None and settings.batches is not None:
             raise Unsupported("an odometer is not done together with FixedBatches")
-        records = checked_records(
-            inputs,
-            targets,
-            people,
-            dtype=self._gradients.parameters[0].dtype,
-            at_least=slots if caller is None else len(caller.spent()),
-            rows=self._ledger is None
-            and any(each is not None for each in (watch.losses, shares, caller, slots or None)),
-            named=self._ledger is not None,
-        )
+        columns, goals = as_records(inputs, targets, self._gradients.parameters[0].dtype)
+        if not check_batch(columns, goals, None):
+            raise ArgumentError("inputs must hold at least one record: the module is tried on it first")
+        rows = self._ledger is None and any(each is not None for each in (watch.losses, shares, caller, slots or None))
+        numbers, ids = as_rows(people, len(columns[0]), rows=rows, named=self._ledger is not None)
+        check_batch(columns, goals, numbers)
+        records = Records(columns, goals, numbers, slots if caller is None else len(caller.spent()), ids)
         if caller is not None and len(caller.spent()) != records.person_count:
             raise ArgumentError("people: the records must be of as many people as there are accounts, or fewer")
         if slots and records.person_count != slots:

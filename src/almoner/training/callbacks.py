@@ -406,12 +406,8 @@ class EarlyStopping(Looks):
         _ = self.odometer  # also when the question is refused
         memory = self._memory(run)
         if self._look(run, memory, self._every):
-            self._decide(run, memory)
+            if self._target is not None and memory["count"] - DEVIATIONS * self._sigma >= self._target:
+                run.stop(f"{self._target:g} are right")
+            elif self._patience is not None and memory["waited"] >= self._patience:
+                run.stop(f"no significant increase in {memory['waited']:.0f} looks")
         _ = self.odometer
-
-    def _decide(self, run: CallbackView, memory: dict[str, float]) -> None:
-        """Stop at the target by three standard deviations, or after too many looks without a significant increase."""
-        if self._target is not None and memory["count"] - DEVIATIONS * self._sigma >= self._target:
-            run.stop(f"{self._target:g} are right")
-        elif self._patience is not None and memory["waited"] >= self._patience:
-            run.stop(f"no significant increase in {memory['waited']:.0f} looks")

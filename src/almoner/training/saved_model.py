@@ -31,7 +31,7 @@ from almoner.training._linear.model_folder import (
     check_places,
     metrics_of,
 )
-from almoner.training._on_ledger.run import OnLedger
+from almoner.training._on_ledger import OnLedger
 from almoner.training.images import _image_files
 from almoner.training.images._image_files import shape_of as image_shape
 from almoner.training.tables import Schema, template
@@ -214,7 +214,14 @@ def train(
         )
     features, codes, table = _labelled(data, schema, skip_rows, blanks=ledger is None)
     held_out = None if test is None else _labelled(test, schema, test_skip_rows)  # refused before anything is trained
-    judges = None if tune is None or tune.on is None else _judges(tune.on, schema, tune.skip_rows, data)
+    judges = None  # the people of another file: features, classes, and whose row each is; private
+    if tune is not None and tune.on is not None:
+        if Path(tune.on).resolve() == Path(data).resolve():
+            raise ArgumentError(
+                f"{tune.on} is the file that is trained on: without it the same people pay for the scores"
+            )
+        *judged, others = _labelled(tune.on, schema, tune.skip_rows)
+        judges = (*judged, tables.owners(others, schema))
     owners = tables.owners(table, schema)
     classes = range(len(schema.classes))
     estimator = LogisticRegression(classes=classes, n_people=schema.people, fit_intercept=False, **options)
@@ -241,14 +248,6 @@ def _labelled(
     if not len(codes):
         raise DataError(f"{path} has no rows")
     return features, codes, table
-
-
-def _judges(path: Path, schema: Schema, skip_rows: int, data: Path) -> tuple[Any, ...]:
-    """The people of another file: features, classes, and whose row it is where the schema says so; private."""
-    if Path(path).resolve() == Path(data).resolve():
-        raise ArgumentError(f"{path} is the file that is trained on: without it the same people pay for the scores")
-    features, codes, table = _labelled(path, schema, skip_rows)
-    return features, codes, tables.owners(table, schema)
 
 
 def train_to_folder(

@@ -17,9 +17,11 @@ that is not listed gives no indicator (``unseen = "refuse"`` refuses it); column
 column with entries none of which is a number, or listed, is refused: the schema or the file is mistaken.
 """
 
+import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 __all__ = ["Schema", "encode", "labels", "misfits", "read"]
 
 LOG = logging.getLogger("almoner.training")
+
+_quoted = partial(json.dumps, ensure_ascii=False)  # as TOML has texts
 
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _PARQUET, _CSV = (".parquet", ".pq"), (".csv", ".data")
@@ -250,10 +254,6 @@ def template(names: list[str], target: str, person: str | None = None) -> str:
         key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quoted(name)
         lines += ["", f"[columns.{key}]", "# low = 0", "# high = 100", '# or: categories = ["a", "b"]']
     return "\n".join(lines) + "\n"
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def column_names(path: Path, *, names: tuple[str, ...] = (), skip_rows: int = 0) -> list[str]:

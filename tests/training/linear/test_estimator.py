@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from almoner import filters, individual, training
 from almoner.errors import ArgumentError, BudgetExceeded, DataError
 from almoner.training import Descent, LogisticRegression
-from almoner.training._linear.noise_plan import COUNT_SHARE, plan
+from almoner.training._linear.descent import COUNT_SHARE, plan
 from almoner.training.stopping import StillActive
 from data_folders import DATA, needs
 

@@ -11,7 +11,7 @@ import torch.distributed as distributed
 
 import training_together
 from almoner import errors
-from almoner.training._run.distributed import Processes, noise_generator
+from almoner.training._run.models import Processes, noise_generator
 
 SCRIPT = Path(__file__).parents[2] / "helpers" / "training_together.py"
 

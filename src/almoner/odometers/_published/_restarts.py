@@ -22,10 +22,11 @@ import numpy as np
 
 from almoner import _check, mechanisms
 from almoner._arrays import Array, Library, Mask, to_numpy
-from almoner._notions import MOST, Account, PersonBound, Totals, no_failures
+from almoner._notions import MOST, PersonBound, Totals, no_failures
 from almoner._units import MEASURE, budget, times, to_float, up
 from almoner.curves import gaussian, renyi
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
+from almoner.odometers._odometer import Counting
 
 __all__ = ["FeldmanZrnic", "GaussianRestarts"]
 
@@ -123,16 +124,8 @@ class FiltersInARow(PersonBound):
         return xp.asarray(np.asarray(values)[which], device=totals.device)
 
 
-class Restarts(Account[FiltersInARow]):
+class Restarts(Counting[FiltersInARow]):
     """Filters of one size, opened one after the other."""
-
-    KIND: ClassVar[str] = "odometer"
-    _SAVED: ClassVar[tuple[str, ...]] = ("totals", "excess", "failures")
-
-    @property
-    def delta(self) -> float:
-        """The failure probability of the promise. Public."""
-        return self._notion.delta
 
     @property
     def filters(self) -> int:
@@ -143,22 +136,6 @@ class Restarts(Account[FiltersInARow]):
     def total(self) -> float:
         """The sizes of the filters opened, added up; rounded up. Public."""
         return to_float(self._notion.size_of_all(self.filters))
-
-    def charge(self, mechanism: mechanisms.Mechanism) -> None:
-        """Count a mechanism, before it is run.
-
-        Raises:
-            BudgetExceeded: one round costs more than a filter holds. Nothing is counted: do not run it.
-            Unsupported: no theorem gives this mechanism a cost here. Nothing is counted: do not run it.
-        """
-        with self._lock:
-            self._totals = self._notion.after(self._totals, mechanism)
-            self._count += mechanisms.rounds(mechanism)
-
-    def check(self, mechanism: mechanisms.Mechanism) -> None:
-        """Raise what ``charge`` would raise for a mechanism; nothing is counted."""
-        with self._lock:
-            self._notion.after(self._totals, mechanism)
 
     def epsilon(self, *, delta: float | None = None) -> float:
         """The bound at the end of the filter that is open now, for a number of filters fixed in advance."""

@@ -16,22 +16,27 @@ from almoner import _check, individual
 from almoner.errors import ArgumentError
 from almoner.individual import BudgetStatement, Statement
 from almoner.mechanisms import Repeated
-from almoner.training._accounts.counting import DropoutCount, StoppingAccounts, rounded
-from almoner.training._accounts.holder_report import ShareHistory
-from almoner.training._accounts.people import Everybody
+from almoner.training._accounts import Everybody, ShareHistory
 from almoner.training._card import Boundary
-from almoner.training._linear.descent import LinearModel, LogisticGradients, check_course, independent, take_steps
+from almoner.training._counting import DropoutCount, StoppingAccounts, rounded
+from almoner.training._linear.descent import (
+    LinearModel,
+    LogisticGradients,
+    Plan,
+    check_course,
+    independent,
+    plan,
+    rate_of,
+    take_steps,
+)
 from almoner.training._linear.model_folder import PersonalAccounts
-from almoner.training._linear.noise_plan import Plan, plan, rate_of
 from almoner.training._linear.partial import Features, Floats, PartialFit
 from almoner.training._linear.wrappers import Copied, Predicting, labels_of, numbers_of, validated
-from almoner.training._on_ledger.run import LedgerRun, OnLedger, reserve_on_ledger
+from almoner.training._on_ledger import LedgerRun, OnLedger, reserve_on_ledger
 from almoner.training._run.books import Bounds, MemoryBook
-from almoner.training._run.budgets import fresh_odometer
-from almoner.training._run.ending import Interruptions
-from almoner.training._run.run import Run
+from almoner.training._run.run import CurrentState, Interruptions, Run
 from almoner.training._run.samplings import FullBatch, Turnout
-from almoner.training._run.state import CurrentState
+from almoner.training._run.settings import fresh_odometer
 from almoner.training.stopping import Dropouts
 
 __all__ = ["Descent", "LogisticRegression"]

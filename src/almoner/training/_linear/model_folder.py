@@ -28,7 +28,7 @@ from almoner._disk import whole_file, whole_folder
 from almoner._private import MARK
 from almoner.errors import ArgumentError, DataError, UnknownPerson, Unsupported
 from almoner.individual import BudgetStatement, Filter, Odometer, Statement
-from almoner.training._accounts.holder_report import HolderReport
+from almoner.training._accounts import HolderReport
 from almoner.training._card import Card
 
 __all__ = [

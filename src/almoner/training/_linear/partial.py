@@ -17,20 +17,16 @@ from almoner.accounting import calibrate
 from almoner.errors import AlmonerError, ArgumentError, DataError, Unsupported
 from almoner.ledger import Ledger
 from almoner.mechanisms import Gaussian
-from almoner.training._accounts.people import ids_and_rows
+from almoner.training._accounts import ids_and_rows
 from almoner.training._card import Card
-from almoner.training._linear.descent import LinearModel, LogisticGradients, independent
+from almoner.training._linear.descent import LinearModel, LogisticGradients, Plan, independent, plan, rate_of
 from almoner.training._linear.model_folder import PersonalAccounts
-from almoner.training._linear.noise_plan import Plan, plan, rate_of
 from almoner.training._linear.wrappers import labels_of, validated
-from almoner.training._on_ledger.run import OnLedger
-from almoner.training._on_ledger.stream import LedgerStream
+from almoner.training._on_ledger import LedgerStream, OnLedger
 from almoner.training._run.books import LedgerBook, MemoryBook
-from almoner.training._run.ending import Interruptions
 from almoner.training._run.folder import Folder, check_ids
-from almoner.training._run.run import Run
+from almoner.training._run.run import CurrentState, Interruptions, Run
 from almoner.training._run.samplings import FullBatch, Turnout
-from almoner.training._run.state import CurrentState
 
 __all__ = ["PartialFit"]
 

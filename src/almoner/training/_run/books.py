@@ -8,6 +8,7 @@ Source: theory 5.1; what was announced counts as spent
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -20,12 +21,12 @@ from almoner.errors import ArgumentError, BudgetExceeded, DataError, Unsupported
 from almoner.individual import AccountsPerPerson, Filter, Losses
 from almoner.individual import Odometer as PersonOdometer
 from almoner.mechanisms import Gaussian, Mechanism, SampledGaussian
-from almoner.training._accounts.people import Everybody, join_new
+from almoner.training._accounts import Everybody, join_new
 from almoner.training._card import Boundary
-from almoner.training._on_ledger.stream import LedgerStream
-from almoner.training._run.budgets import fresh_odometer
+from almoner.training._on_ledger import LedgerStream
+from almoner.training._run.run import CurrentState, TrainingState
 from almoner.training._run.samplings import Sums, Turnout
-from almoner.training._run.state import CurrentState, TrainingState
+from almoner.training._run.settings import check_price, fresh_odometer
 
 __all__ = ["Bounds", "Counts", "Draw", "LedgerBook", "MemoryBook", "Opened", "publish"]
 
@@ -115,56 +116,51 @@ Observer = Counts | Bounds
 """Is told by a book what each person contributed, (n,), 0 for those left out. PRIVATE where it is per person."""
 
 
+@dataclass(eq=False, repr=False)
 class Opened:
     """The accounts of those who are in one release, until it is recorded. Private.
 
     By ``ids`` (n,) nobody else is charged or looked at; ``people`` are the same for observers, also without accounts.
     """
 
-    def __init__(
-        self,
-        accounts: Any,
-        *,
-        ids: Sequence[Hashable] | None = None,
-        people: Sequence[Hashable] | None = None,
-        observers: Sequence[Observer] = (),
-        before: Callable[[], object] = lambda: None,
-    ) -> None:
-        self._accounts, self._observers, self._before = accounts, observers, before
-        self._ids: tuple[Sequence[Hashable], ...] = () if ids is None else (ids,)
-        self.people = people
-        self._paid = False
-        self.given: list[tuple[Mechanism, Floats]] = []
-        """The charges, and what each who was admitted contributed, (n,), else 0; where somebody observes."""
+    _accounts: Any
+    _: KW_ONLY
+    ids: Sequence[Hashable] | None = None
+    people: Sequence[Hashable] | None = None
+    observers: Sequence[Observer] = ()
+    before: Callable[[], object] = lambda: None
+    paid: bool = False  # for this release, or with an earlier one
+    given: list[tuple[Mechanism, Floats]] = field(default_factory=list)
+    """The charges, and what each who was admitted contributed, (n,), else 0; where somebody observes."""
+
+    @property
+    def _whose(self) -> tuple[Sequence[Hashable], ...]:
+        return () if self.ids is None else (self.ids,)
 
     def allowance(self, step: Mechanism) -> Array:
         """(n,) the largest norm that each person may still contribute."""
-        return cast(Array, self._accounts.allowance(step, *self._ids))
+        return cast(Array, self._accounts.allowance(step, *self._whose))
 
     def charge(self, step: Mechanism, norms: Array) -> Mask:
         """(n,) bool: charge each person; who takes part. Unsupported, nobody charged: it has no price."""
         check_price(self._accounts, step)
-        for observer in self._observers:
+        for observer in self.observers:
             observer.check(step)
-        self._before()
-        active: Mask = self._accounts.charge(step, norms, *self._ids)
-        self._paid = True
-        if self._observers:
+        self.before()
+        active: Mask = self._accounts.charge(step, norms, *self._whose)
+        self.paid = True
+        if self.observers:
             self.given.append((step, np.where(np.asarray(active), np.asarray(norms, dtype=np.float64), 0.0)))
         return active
 
-    def paid_before(self) -> None:
-        """Say that everybody has paid for this release with an earlier one."""
-        self._paid = True
-
     def refuse_unpaid(self) -> None:
         """Raise Unsupported where nobody was charged; nothing may be released."""
-        if not self._paid:
+        if not self.paid:
             raise Unsupported("sampling: contribute must call accounts.charge(step, norms); nothing was released")
 
     def count(self) -> None:
         for charged, given in self.given:
-            for observer in self._observers:
+            for observer in self.observers:
                 observer.count(charged, given, self.people)
 
 
@@ -174,7 +170,7 @@ class _Book:
     def __init__(
         self,
         current: CurrentState,
-        draw: Draw,
+        draw: Draw | None,
         observers: Sequence[Observer],
         folder: Any = None,
         before: Callable[[], object] = lambda: None,
@@ -231,7 +227,7 @@ class MemoryBook(_Book):
         before: Callable[[], object] = lambda: None,
     ) -> None:
         current = current or CurrentState(TrainingState(max_grad_norm=0.0, noise_multiplier=0.0))
-        super().__init__(current, draw or _no_noise, observers, folder, before)
+        super().__init__(current, draw, observers, folder, before)
         self.accounts, self._people, self._by_id, self._process = accounts, people, by_id, OwnProcess()
         self.gate: Any = None  # accounts in front of these, which steps are charged through; questions are not
         self.refused: BudgetExceeded | None = None  # the refusal of this run's own budget, if there was one
@@ -280,7 +276,7 @@ class MemoryBook(_Book):
             rows: the noise of this release; None: fresh and independent.
             gated: whether it is a step, not a question.
         """
-        if self._draw is _no_noise:
+        if (draw := self._draw) is None:
             raise Unsupported("this book draws no noise: open and record are for loops that do; nothing was charged")
         opened = self.open(step, turnout.ids, gated=gated)
         try:
@@ -292,7 +288,7 @@ class MemoryBook(_Book):
         self.before()
         self.record(step, opened)
         part = None if rows is None else rows.part()
-        return publish(lambda: self._draw(sums, step.sigma, rows), exact=sums, mechanism=step, part=part)
+        return publish(lambda: draw(sums, step.sigma, rows), exact=sums, mechanism=step, part=part)
 
     def put_in_front(self, gate: Any, price: Mechanism) -> None:
         """Charge steps through these accounts, whose price is booked in each account already."""
@@ -380,7 +376,7 @@ class LedgerBook(_Book):
         spread: int = 1,
     ) -> None:
         super().__init__(current, draw, observers)
-        self._stream, self._spread = stream, spread
+        self._stream, self._spread, self._add_noise = stream, spread, draw
 
     check = _Book.check_observed
 
@@ -405,7 +401,7 @@ class LedgerBook(_Book):
 
         def drawn(sums: Sums) -> Sums:
             self.before()
-            return publish(lambda: self._draw(sums, step.sigma, rows), exact=sums, mechanism=step)
+            return publish(lambda: self._add_noise(sums, step.sigma, rows), exact=sums, mechanism=step)
 
         def keep(number: int, noisy: Sums) -> None:
             if self.folder is not None:
@@ -434,23 +430,12 @@ class LedgerBook(_Book):
         """Nothing is announced in the folder of a stream on a ledger, which knows what was charged."""
 
 
-def _no_noise(_sums: Sums, _sigma: float, _rows: Any) -> Sums:
-    """Stand for no draw; ``release`` refuses it."""
-    raise Unsupported("this book draws no noise; nothing was released")
-
-
 def load_observers(observers: Sequence[Observer], saved: Mapping[str, Any]) -> None:
     """Have observers go on from their states, by name; raises ArgumentError where something else was counted."""
     for name in {each.name for each in observers} ^ set(saved):
         raise ArgumentError(f"{name}: as the folder's run did, watch it or do not")
     for each in observers:
         each.load(saved[each.name])
-
-
-def check_price(accounts: object, step: Mechanism) -> None:
-    """Raise Unsupported where a step has no price in accounts; nobody is charged."""
-    if callable(check := getattr(accounts, "check", None)):
-        check(step)
 
 
 def countable(mechanism: Mechanism, *, by: str = "losses") -> Gaussian | SampledGaussian:

@@ -11,13 +11,13 @@ from torch import nn
 from almoner import _check
 from almoner.errors import ArgumentError, Unsupported
 from almoner.mechanisms import Gaussian, Mechanism, Repeated, SampledGaussian
-from almoner.training._accounts.counting import ActiveAnswer, DropoutCount, StoppingAccounts, rounded
+from almoner.training._counting import ActiveAnswer, DropoutCount, StoppingAccounts, rounded
 from almoner.training._records import Records, Values, means_by_person, values_by_record
 from almoner.training._run.books import MemoryBook
-from almoner.training._run.distributed import Processes
+from almoner.training._run.models import Processes
+from almoner.training._run.run import CurrentState, History, TrainingState
 from almoner.training._run.samplings import FullBatch, Poisson, Sampling, Turnout
 from almoner.training._run.settings import Settings
-from almoner.training._run.state import CurrentState, History, TrainingState
 
 __all__ = ["CallbackView", "Questions", "put_in_front"]
 

@@ -26,8 +26,8 @@ from almoner.individual import AccountsPerPerson
 from almoner.mechanisms import Gaussian, Mechanism, Repeated
 from almoner.training._records import Records
 from almoner.training._run.books import Opened
-from almoner.training._run.budgets import Picked
-from almoner.training._run.samplings import Beginning, Model, Sampling, Sums, Turnout, charge_kept
+from almoner.training._run.samplings import Beginning, Model, Sampling, Sums, Turnout, refuse_others
+from almoner.training._run.settings import Picked
 from almoner.training.correlated import Banded, BandedInverse, PrefixSums
 from almoner.training.correlated._factor import Factor, Noise, Pattern, largest_norm, price
 from almoner.training.correlated._kinds import FixedBatches
@@ -129,11 +129,11 @@ class BatchContributions(Sampling):
         weights = np.zeros(len(self._batch))
         weights[members] = made.weights
         if self._individual:
-            charge_kept(accounts, step, prices, weights)
+            refuse_others(weights, np.asarray(accounts.charge(step, prices), dtype=bool))
         elif number == 0:  # for the whole run
             accounts.charge(Gaussian(step.sigma, self._plan.together), np.zeros_like(prices))  # type: ignore[attr-defined]
         elif isinstance(accounts, Opened):
-            accounts.paid_before()
+            accounts.paid = True
         self._next = members, turn, np.where(made.weights > 0, made.clipped, 0.0)
         return made.sums
 

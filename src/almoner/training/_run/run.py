@@ -1,23 +1,209 @@
-"""One run of any kind: source -> sampling -> book -> noise -> model -> folder.
+"""One run of any kind: source -> sampling -> book -> noise -> model -> folder; its state, and how it ends.
 
 A source yields the people of each step. The sampling says who is in it, and has the model make their clipped sum; the
 book has them pay and releases the sum with noise; the model takes a step along it; the folder keeps what there is.
 ``Trainer``, ``Stream``, ``LogisticRegression`` and ``descend`` are doors to this.
 
+Ctrl-C and SIGTERM wait for a step that people have been charged for, and end the training after it. However it ends,
+also by an error, what there is at that moment is written to its folder: people are charged before anything is drawn, so
+the accounts cover at every moment what was released, and a step that was charged and not finished counts as spent.
+
 Source: theory 5.1 to 5.3, 5.6, 5.11
 """
 
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any
+from time import monotonic
+from types import FrameType, MappingProxyType
+from typing import Any, Self
 
-from almoner.errors import ArgumentError, BudgetExceeded
-from almoner.training._run.ending import Saves
+from almoner import mechanisms
+from almoner.errors import AlmonerError, ArgumentError, BudgetExceeded
+from almoner.mechanisms import Gaussian, Mechanism
 from almoner.training._run.folder import Announced, Folder
 from almoner.training._run.samplings import Model, Sampling, Turnout
-from almoner.training._run.state import CurrentState, TrainingState
 
-__all__ = ["Run"]
+__all__ = ["CurrentState", "Interruptions", "Killed", "Run", "Saves", "TrainingState"]
+
+
+History = dict[str, Any]
+
+PLAIN = ("step", "reason", "max_grad_norm", "noise_multiplier", "sample_rate", "seeded", "own_samples", "called")
+"""The fields that a folder keeps as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingState:
+    """Where a run stands. Every field is public.
+
+    Module and optimizer are saved beside it. The generator of the noise is not saved: a resumed run draws fresh noise.
+    """
+
+    max_grad_norm: float
+    noise_multiplier: float
+    sample_rate: float | None = None
+    seeded: bool = False
+    step: int = 0
+    reason: str | None = None
+    released: MappingProxyType[Mechanism, int] = field(default_factory=lambda: MappingProxyType({}))
+    answers: tuple[tuple[int, str, float], ...] = ()
+    history: History = field(default_factory=dict)  # notes that callbacks keep; public, and theirs to change
+    own_samples: bool = False  # true if bounds have followed people's own sampled gradients
+    called: int = 0  # number of callbacks that have seen this step: a resumed run goes on with the next one
+
+    def to_fields(self) -> dict[str, Any]:
+        """Names and plain values, for a folder."""
+        return {name: getattr(self, name) for name in PLAIN} | {
+            "answers": list(self.answers),
+            "history": self.history,
+            "released": [[mechanisms.to_fields(mechanism), times] for mechanism, times in self.released.items()],
+        }
+
+    def with_release(self, mechanism: Mechanism) -> "TrainingState":
+        """The state after one more release, for which people have been charged."""
+        more = {mechanism: self.released.get(mechanism, 0) + 1}
+        return replace(self, released=MappingProxyType(self.released | more))
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> "TrainingState":
+        released = {mechanisms.from_fields(described): times for described, times in fields["released"]}
+        return cls(
+            **{name: fields[name] for name in PLAIN},
+            history=fields["history"],
+            answers=tuple((step, name, answer) for step, name, answer in fields["answers"]),
+            released=MappingProxyType(released),
+        )
+
+
+class CurrentState:
+    """The one place of a run where its state is replaced by the next."""
+
+    def __init__(self, state: TrainingState) -> None:
+        self.value = state
+
+    @classmethod
+    def of_step(cls, step: Gaussian) -> Self:
+        return cls(TrainingState(max_grad_norm=step.sensitivity, noise_multiplier=step.sigma / step.sensitivity))
+
+    def update(self, **changes: Any) -> None:
+        self.value = replace(self.value, **changes)
+
+    def add_release(self, mechanism: Mechanism) -> None:
+        self.value = self.value.with_release(mechanism)
+
+
+PART = 20  # by default saving takes at most one part in so many of the time
+
+
+class Killed(BaseException):
+    """A signal whose default ends the process: raised first, so that what there is is kept, then sent once more."""
+
+
+class Interruptions:
+    """Ctrl-C and SIGTERM during a training: in the main thread they wait for a step that people are charged for.
+
+    What was done about a signal before is done again: a handler is called, KeyboardInterrupt is raised, and the process
+    ends by SIGTERM once all blocks inside this one are left. A signal that comes a second time does not wait. Where
+    there is not ``anything`` to keep, signals are left alone.
+    """
+
+    def __init__(self, anything: object = True) -> None:
+        self._watched, self._process = bool(anything), os.getpid()
+        self._before: dict[int, Any] = {}
+        self._waiting: list[int] = []
+        self._killed_by: int | None = None
+        self._busy = False
+
+    def wait(self) -> None:
+        """From now on a signal waits: people are being charged."""
+        self._busy = True
+
+    def go_on(self) -> None:
+        """The step is over: signals that wait are dealt with, and later ones at once."""
+        self._busy = False
+        while self._waiting:
+            self._deal_with(self._waiting.pop(0), None)
+
+    def __enter__(self) -> Self:
+        if self._watched and threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before = signal.getsignal(number)
+                if before is not None and before is not signal.SIG_IGN:  # None: not Python's
+                    self._before[number] = before
+                    signal.signal(number, self._arrived)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            if signal.getsignal(number) == self._arrived:  # else somebody has set another one meanwhile
+                signal.signal(number, before)
+        late = {*self._waiting, *([] if self._killed_by is None else [self._killed_by])}
+        self._before, self._waiting = {}, []
+        for number in sorted(late, reverse=True):  # SIGTERM first: Ctrl-C raises an error
+            signal.raise_signal(number)
+
+    def _arrived(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:  # in a process that was forked: nothing here is its own
+            signal.signal(number, self._before.get(number, signal.SIG_DFL))
+            signal.raise_signal(number)
+        elif self._busy and number not in self._waiting:
+            self._waiting.append(number)
+        else:
+            self._deal_with(number, frame)
+
+    def _deal_with(self, number: int, frame: FrameType | None) -> None:
+        before = self._before.get(number)
+        if callable(before):
+            before(number, frame)
+        else:
+            self._killed_by = number
+            raise Killed(signal.Signals(number).name)
+
+
+class Saves(AbstractContextManager["Saves"]):
+    """Saves what a training has done: at every end, and by default as often as it takes little of the time.
+
+    ``save`` writes all there is (None: nothing), after ``every`` so many steps, public. Signals wait while the end is
+    saved; ``agreed`` gives the first process's decision in every process.
+    """
+
+    def __init__(
+        self,
+        save: Callable[[], object] | None,
+        *,
+        every: int | None,
+        interruptions: Interruptions,
+        agreed: Callable[[bool], bool] = lambda due: due,
+    ) -> None:
+        self._write, self._every, self._interruptions, self._agreed = save, every, interruptions, agreed
+        self._took, self._last = 0.0, monotonic()
+
+    def save(self) -> None:
+        begun = monotonic()
+        if self._write is not None:
+            self._write()
+        self._last = monotonic()
+        self._took = self._last - begun
+
+    def after(self, step: int) -> None:
+        if self._write is None:
+            return
+        by_time = monotonic() - self._last >= PART * self._took
+        if self._agreed(by_time) if self._every is None else step % self._every == 0:
+            self.save()
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is None or self._write is None:
+            return
+        self._interruptions.wait()
+        try:
+            self._write()
+        except (AlmonerError, OSError) as failed:
+            error.add_note(f"What was done since the folder was last saved could not be kept: {failed}")
 
 
 @dataclass(eq=False, repr=False)

@@ -23,7 +23,7 @@ from almoner.individual import AccountsPerPerson
 from almoner.mechanisms import Mechanism, Repeated, SampledGaussian
 
 __all__ = [
-    "Beginning", "Clipped", "FullBatch", "Model", "Poisson", "Sampling", "Turnout", "charge_kept", "checked_sampling",
+    "Beginning", "Clipped", "FullBatch", "Model", "Poisson", "Sampling", "Turnout", "checked_sampling",
     "paced_allowance", "refuse_others",
 ]  # fmt: skip
 
@@ -303,11 +303,6 @@ def paced_allowance(accounts: AccountsPerPerson, step: Mechanism, steps_left: in
     """
     shared = 1 + floor(pace * (steps_left - 1))
     return np.asarray(accounts.allowance(Repeated(step, shared) if shared > 1 else step), dtype=np.float64)
-
-
-def charge_kept(accounts: AccountsPerPerson, step: Mechanism, norms: Array, weights: Array) -> None:
-    """Charge people who kept to their allowance; Unsupported, and no release: somebody with a weight is refused."""
-    refuse_others(weights, np.asarray(accounts.charge(step, norms), dtype=bool))
 
 
 def refuse_others(weights: Array, active: NDArray[np.bool_]) -> None:

@@ -144,13 +144,18 @@ class Factor(ABC):
         """The most that a person of norm 1 moves all rows together: at most so often, at places at least so far apart.
 
         It is exact but for rounding where columns at that distance do not overlap, and for Toeplitz factors that fall;
-        else a bound: the largest sum, over the places, of the largest row that a pattern of places can choose.
+        else a bound: each row's heaviest pattern of places, then the heaviest pattern of rows.
 
         Guarantee: at least ``sensitivity_at`` of every such pattern, also where a person chooses places from outputs.
         Source: docs/proofs/correlated-noise.md; Choquette-Choo et al. (2023), https://arxiv.org/abs/2306.08153
         """
         _check.whole(1, separation=separation, participations=participations)
-        return above(sqrt(above(largest_pattern(self._all_products, separation, participations), self.steps)))
+        products, steps = self._all_products, np.arange(self.steps)
+        participations = min(participations, -(-self.steps // separation))
+        apart = np.where(np.abs(np.subtract.outer(steps, steps)) >= separation, products, 0.0)
+        rows = np.diag(products) + heaviest_places(apart, separation, participations - 1)
+        largest = float(heaviest_places(rows[None, :], separation, participations)[0])
+        return above(sqrt(above(largest, self.steps)))
 
     @cached_property
     def _all_products(self) -> Array:
@@ -172,20 +177,6 @@ class Factor(ABC):
         """
         moves = (Workload() if workload is None else workload).matrix(self.steps)
         return float(np.linalg.norm(moves @ self._inverse)) / sqrt(self.steps)
-
-
-def largest_pattern(products: Array, separation: int, participations: int) -> float:
-    """A bound on the sum of the products' entries (r, s) over r and s in any pattern of so many places, so far apart.
-
-    Guarantee: at least the largest sum; equal to it, but for rounding, where entries at that distance are 0.
-    Source: Choquette-Choo et al. (2023), section 4: each row's heaviest pattern, then the heaviest pattern of rows.
-    """
-    steps = len(products)
-    participations = min(participations, -(-steps // separation))
-    far = np.abs(np.subtract.outer(np.arange(steps), np.arange(steps))) >= separation
-    apart = np.where(far, products, 0.0)
-    rows = np.diag(products) + heaviest_places(apart, separation, participations - 1)
-    return float(heaviest_places(rows[None, :], separation, participations)[0])
 
 
 def heaviest_places(weights: Array, separation: int, participations: int) -> Array:

@@ -75,7 +75,11 @@ class Strokes(Drawings):
                 np.minimum(nearest, down[:, :, None] + along[:, None, :], out=nearest)
             drawn = np.clip(1.5 - np.sqrt(nearest) / pen, 0, 1)
             ink = np.where((stroke < number)[:, None, None], np.maximum(ink, drawn), ink)
-        return np.repeat(_centred(ink, rows, columns)[:, None], channels, axis=1).astype(np.float32)
+        mass = ink.sum(axis=(1, 2)) + 1e-9
+        down = np.rint(-(ink.sum(axis=2) @ rows) / mass).astype(int)
+        right = np.rint(-(ink.sum(axis=1) @ columns) / mass).astype(int)
+        moved = [np.roll(one, by, (0, 1)) for one, *by in zip(ink, down, right, strict=True)]
+        return np.repeat(np.stack(moved)[:, None], channels, axis=1).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +100,6 @@ class Scenes(Drawings):
         colour = draw.uniform(0.1, 0.7, (len(pictures), 1, 1, 1))
         grey = pictures.mean(axis=1, keepdims=True)
         return np.asarray(grey + colour * (pictures - grey), np.float32)
-
-
-def _centred(ink: NDArray[np.float32], rows: NDArray[np.float64], columns: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Each picture moved by whole pixels, so that its mass is in the middle."""
-    mass = ink.sum(axis=(1, 2)) + 1e-9
-    down = np.rint(-(ink.sum(axis=2) @ rows) / mass).astype(int)
-    right = np.rint(-(ink.sum(axis=1) @ columns) / mass).astype(int)
-    moved = [np.roll(one, (dy, dx), (0, 1)) for one, dy, dx in zip(ink, down, right, strict=True)]
-    return np.stack(moved)
 
 
 def _leaves(

@@ -11,7 +11,7 @@ from almoner import filters, mechanisms, odometers, training
 from almoner.errors import ArgumentError, BudgetExceeded, LedgerError, UnknownPerson, Unsupported
 from almoner.ledger import Consumer, Ledger, Terms, backup, verify
 from almoner.queries import Count, Session, statement
-from almoner.training._on_ledger import stream as _ledger_stream
+from almoner.training import _on_ledger as _ledger_stream
 from almoner.training._run.folder import Folder, _members, _read
 from training_runs import BY_RECORD, network
 

@@ -15,7 +15,7 @@ from almoner.ledger import Consumer, Ledger, verify, write_off
 from almoner.mechanisms import Gaussian
 from almoner.queries import Count, Session
 from almoner.training import FixedBatches
-from almoner.training._on_ledger.run import digest
+from almoner.training._on_ledger import digest
 from almoner.training.correlated import Banded
 from terms import grouped
 from training_runs import N, dies, network, records, trainer
@@ -307,7 +307,7 @@ def test_a_copy_whose_parts_were_read_at_different_moments_cannot_go_on(tmp_path
 
 def test_without_a_claim_for_each_round_an_older_copy_goes_on(tmp_path, monkeypatch):
     """The control: two rounds are charged once for two releases."""
-    monkeypatch.setattr("almoner.training._on_ledger.run.LedgerRun.renew", lambda self, folder: None)
+    monkeypatch.setattr("almoner.training._on_ledger.LedgerRun.renew", lambda self, folder: None)
     place = tmp_path / "people.ledger"
     opened(place).close()
     _, copy, resume = backed_up(place, tmp_path)

@@ -1,22 +1,43 @@
-"""`almoner schema`, `almoner train` and `almoner tune`: from a table to a private model in a folder."""
+"""`almoner schema`, `train`, `tune`, `train-images`, `predict`, `score`: from data to a private model, and back."""
 
+import csv
+import io
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.markdown import Markdown
 
-from almoner.cli._options import Delta, Epsilon, Force, Json, OutFile, check_new_file
-from almoner.cli._shown import dumps, print_misfits, progress_bar
-from almoner.cli._training.outcome import RunOptions, print_trained, stopped_in_order
+from almoner.cli._options import (
+    Delta,
+    Epsilon,
+    Force,
+    Json,
+    OutFile,
+    OutFolder,
+    check_free,
+    check_new_file,
+    check_picture,
+    tell_or_write,
+)
+from almoner.cli._shown import draw_spends, dumps, print_misfits, progress_bar
 from almoner.errors import ArgumentError
 
 if TYPE_CHECKING:
     from almoner.training import OnLedger
+    from almoner.training.saved_model import Trained
 
-__all__ = ["OF_TRAIN", "OF_TUNE", "schema", "train", "tune"]
+__all__ = ["OF_TRAIN", "OF_TRAIN_IMAGES", "OF_TUNE", "predict", "schema", "score", "train", "train_images", "tune"]
 
 Data = Annotated[Path, typer.Argument(help="A CSV or Parquet file with the people's data.")]
 Target = Annotated[str, typer.Option(help="The column to predict.")]
@@ -52,6 +73,82 @@ OF_TUNE = {
     "test": "after the search, `almoner score OUT {}`",
 }
 """Options that `almoner train` has, or had, and `almoner tune` lacks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """Settings of a run, and a place for the model."""
+
+    out: OutFolder = None
+    settings: Annotated[
+        Path | None, typer.Option(help="More settings: a TOML file. `almoner init settings` writes one with comments.")
+    ] = None
+    seed: Annotated[int | None, typer.Option(help="Repeats the run on the same machine and versions: NOT private.")] = (
+        None
+    )
+    force: Force = False
+    as_json: Json = False
+
+    def folder(self, picture: Path | None = None) -> Path:
+        """The folder for the model; refuses a private picture inside of it, or where it would overwrite a file."""
+        if self.out is None:
+            raise ArgumentError("--out is missing: the folder for the model")
+        check_picture(picture, makes_folder=True)
+        if picture is not None:
+            if self.out.resolve() in picture.resolve().parents:
+                raise ArgumentError(f"{picture} is private, and {self.out} holds what may be given away")
+            for path in (picture, picture.with_suffix(".json")):
+                check_free(path, force=self.force)
+        return self.out
+
+
+class _Told(BaseException):
+    """SIGTERM, as an error."""
+
+    @classmethod
+    def tell(cls, _number: int, _frame: object) -> None:
+        raise cls
+
+
+@contextmanager
+def stopped_in_order(out: Path, ledger: str | None = None, key: str | None = None) -> Iterator[None]:
+    """Say how to go on where a command is stopped: exit code 130 after Ctrl-C, 143 after SIGTERM."""
+    words = f"Stopped: {out} was not written, and nothing about people was told. Run the same command again."
+    if ledger is not None:
+        words = (
+            f"Stopped: {out} was not written. What the steps so far have cost stays charged on {ledger} as {key!r}, "
+            "and the rest was given back. To train again: the same command with another --key"
+        )
+    heard = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if heard:
+        signal.signal(signal.SIGTERM, _Told.tell)
+    try:
+        yield
+    except (KeyboardInterrupt, _Told) as stopped:
+        print(words, file=sys.stderr)
+        raise typer.Exit(128 + (signal.SIGTERM if isinstance(stopped, _Told) else signal.SIGINT)) from None
+    finally:
+        if heard:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def print_trained(
+    trained: "Trained", run: RunOptions, *, title: str = "", picture: Path | None = None, keep_accounts: bool = False
+) -> None:
+    from almoner.training.saved_model import accounts_file
+
+    out, card = run.folder(), trained.card
+    private = draw_spends(trained.holder_report, picture, title)
+    private += [str(accounts_file(out))] if keep_accounts else []
+    if card.delta * card.divisor > 1:  # the divisor is the public number of people
+        told = f"delta = {card.delta:g} allows a model to show one of {card.divisor:g} people in full"
+        print(f"{told}: choose a delta far below one in the number of people", file=sys.stderr)
+    if run.as_json:
+        print(dumps({"out": str(out), "card": card.to_dict(), "private": private}))
+        return
+    console = Console()
+    console.print(Markdown(card.to_markdown()))
+    console.print(f"\nWritten to {out}" + "".join(f"; PRIVATE: {path}" for path in private))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,3 +307,122 @@ def _parameters(settings: dict[str, Any]) -> dict[str, Any]:
     names = ("average", "momentum", "decay", "pace", "extra_steps", "stop_when_inactive")
     descent = Descent(**{name: settings[name] for name in names})
     return {name: value for name, value in settings.items() if name not in names} | {"descent": descent}
+
+
+Model = Annotated[Path, typer.Argument(help="A folder that `almoner train` wrote.")]
+SkipRows = Annotated[int, typer.Option(help="Lines to leave out at the start of the file.")]
+
+
+def predict(
+    model: Model,
+    data: Annotated[
+        Path, typer.Argument(help="A file like the one that was trained on, or images; without labels, too.")
+    ],
+    out: OutFile = None,
+    skip_rows: SkipRows = 0,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Predict with a saved model. The answers are about the people in DATA: they are as private as that file."""
+    from almoner.training.saved_model import load
+
+    check_new_file(out, force=force, read=(data,))
+    loaded = load(model)
+    probabilities, classes = loaded.predict_proba(data, skip_rows=skip_rows), loaded.classes
+    rows = [
+        {"predicted": classes[row.argmax()]} | dict(zip(classes, row.tolist(), strict=True)) for row in probabilities
+    ]
+    if as_json:
+        typer.echo(dumps(rows))
+        return
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, ["predicted", *classes], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    tell_or_write(text.getvalue(), out)
+
+
+def score(
+    model: Model,
+    file: Annotated[Path, typer.Argument(help="A held-out file with labels, like the one that was trained on.")],
+    skip_rows: SkipRows = 0,
+    features: Annotated[Path | None, typer.Option(help="A PRIVATE folder where features of images are kept.")] = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Judge a saved model by other people: accuracy and log loss, in metrics.json of its folder.
+
+    They are computed without noise, and as private as FILE: delete metrics.json before the folder is given away.
+    """
+    from almoner.training.saved_model import score as judged
+
+    metrics = judged(model, file, skip_rows=skip_rows, features=features, force=force)
+    if as_json:
+        print(dumps(metrics))
+        return
+    console = Console()
+    console.print(f"Held-out file: accuracy {metrics['accuracy']:.2%}, {metrics['note']}.", highlight=False)
+    console.print(f"\nPRIVATE, as {file} is: {model / 'metrics.json'}", markup=False, soft_wrap=True)
+
+
+OF_TRAIN_IMAGES = dict(
+    test="after the training, `almoner score OUT {}`",
+    **dict.fromkeys(("target", "schema", "person", "ledger", "key"), "it is about tables: leave it out"),
+)
+"""Options that `almoner train` has, or had, and `almoner train-images` lacks."""
+
+
+class Kind(StrEnum):
+    """Kinds of images."""
+
+    strokes = "strokes"
+    objects = "objects"
+    scenes = "scenes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageOptions:
+    """Images, what is public about them, and a budget for every person."""
+
+    images: Annotated[Path, typer.Argument(help="An .npz file, or a folder of PNG or JPEG files by class.")]
+    classes: Annotated[str | None, typer.Option(help="The names of the labels, public, between commas.")] = None
+    people: Annotated[int | None, typer.Option(help="About how many people there are, public.")] = None
+    kind: Annotated[Kind | None, typer.Option(help="What they look like: strokes, objects or scenes.")] = None
+    shape: Annotated[
+        str | None, typer.Option(help="Their size: HEIGHTxWIDTH, or HEIGHTxWIDTHx3; folders are scaled to it.")
+    ] = None
+    drawings: Annotated[int | None, typer.Option(help="By how many random drawings features are whitened.")] = None
+    epsilon: Epsilon = 1.0
+    delta: Delta = 1e-5
+
+    def stated(self) -> dict[str, Any]:
+        """Arguments of ``train_images_to_folder``."""
+        if self.classes is None or self.people is None or self.kind is None:
+            missing = next(name for name in ("classes", "people", "kind") if getattr(self, name) is None)
+            raise ArgumentError(f"--{missing} is missing: it must be public, so that it cannot be read off the images")
+        from almoner.training.saved_model import image_shape
+
+        shape = None if self.shape is None else image_shape(self.shape)
+        return asdict(self) | {"classes": self.classes.split(","), "kind": self.kind.value, "shape": shape}
+
+
+def train_images(*, pictured: ImageOptions, run: RunOptions) -> None:
+    """Train a private linear model on images, with a privacy budget for every person in them.
+
+    Steps, clip and rate are tuned already. The classes, the kind of images and about how many people there are must be
+    stated, because they are public. The folder --out gets the model and its card; the file of --settings says where
+    features, accounts and a picture are kept, which are PRIVATE.
+    """
+    from almoner.cli._training.settings import IMAGES, read_settings
+
+    settings = read_settings(run.settings, IMAGES)
+    picture = settings.pop("picture")
+    out = run.folder(picture)
+    given = pictured.stated() | settings | {"out": out, "force": run.force, "seed": run.seed}
+    from almoner.training.saved_model import train_images_to_folder
+
+    with stopped_in_order(out), progress_bar(quiet=run.as_json) as progress:
+        task = progress.add_task("features, then training", total=None)
+        trained = train_images_to_folder(**given, observe=lambda number, _: progress.update(task, completed=number))
+    title, keep = pictured.images.name, settings["keep_accounts"]
+    print_trained(trained, run, title=title, picture=picture, keep_accounts=keep)

@@ -1,1 +1,0 @@
-"""Accounts of a training: per person, for everybody, by id, with counts beside them."""

@@ -1,1 +1,0 @@
-"""Trainings that charge the accounts of a ledger."""
