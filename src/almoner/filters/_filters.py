@@ -250,8 +250,9 @@ class Planned(Filter):
     Args:
         plan: public; the mechanism that will be charged most often, or a Composed of several (an epoch): as often as it
             fits. Or [(mechanism, count), ...]: exactly these rounds, in any order, and all that they leave of the
-            budget is change, which buys other rounds. Rounds are sampled Gaussian, Gaussian, Laplace, randomised
-            response, pure or approximate.
+            budget is change, which buys other rounds. Rounds are of any kind with a dominating pair: Gaussian, sampled
+            and discrete Gaussian, Laplace, RandomizedResponse, Pure, PDP, Approximate, SampledRecords, RandomAllocation,
+            MixtureOfGaussians, TruncatedGaussian, ReplacedGaussian, Shuffled and DominatingPair.
         epsilon, delta: public.
         reserve: public, in [0, 1); the share of the planned rounds that is turned into change at the start, for rounds
             that are not planned. They are bought without it too.
@@ -266,7 +267,7 @@ class Planned(Filter):
     Raises:
         ArgumentError: the plan does not fit once (of one with counts the message says how much does), or reserve or
             sum_delta is out of its range.
-        Unsupported: a mechanism of the plan has no privacy loss distribution here.
+        Unsupported: a mechanism of the plan (Zcdp, Renyi, Exponential, BestOf) has no such pair here.
 
     >>> step = mechanisms.SampledGaussian(sigma=1.0, sample_rate=0.01)
     >>> account = Planned(step, epsilon=2.0, delta=1e-5)

@@ -83,7 +83,7 @@ def recommend(
 
     Raises:
         ArgumentError: an argument breaks a rule, or a plan with counts does not fit.
-        Unsupported: delta is 0, and the plan is not of pure mechanisms.
+        Unsupported: delta is 0, and the plan is not of pure mechanisms; or a plan with counts is not of ``Planned``'s.
 
     Guarantee: that of the filter, whatever the plan was and whatever is charged.
     Source: the filter's own.
