@@ -143,7 +143,9 @@ def audits() -> None:
         for (values, options), theirs, slow in asked[name].values():
             self, *given = values
             named = {"delta": 0.0} | dict(zip(("significance", "delta"), given, strict=False)) | options
-            significance, delta, strategy = (named.get(each) for each in ("significance", "delta", "threshold_strategy"))
+            significance, delta, strategy = (
+                named.get(each) for each in ("significance", "delta", "threshold_strategy")
+            )
             ins, outs = self._in_canary_scores, self._out_canary_scores
             try:
                 ours, quick = timed(audited, name, ins, outs, 1 - significance, float(delta), strategy)
@@ -154,7 +156,9 @@ def audits() -> None:
             question = f"{type(strategy).__name__}, {len(ins)} and {len(outs)} scores, {significance}, {delta}"
             tally.add(question, -ours, -theirs, floor=floor, time=quick / slow)
         tally.show()
-    rest = {name: len(asked[name]) for name in ("epsilon_raw_counts", "tpr_at_given_fpr", "attack_auroc", "max_accuracy")}
+    rest = {
+        name: len(asked[name]) for name in ("epsilon_raw_counts", "tpr_at_given_fpr", "attack_auroc", "max_accuracy")
+    }
     print(f"  not asked, estimates that are no bounds: {rest}")
 
 

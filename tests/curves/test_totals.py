@@ -47,7 +47,8 @@ def test_basic_composition_is_infinite_where_its_delta_is_larger():
     run = m.Repeated(m.Approximate(0.1, 1e-6), 20)
     assert epsilons(run)["basic composition"] == float("inf")
     exactly, a_little_less = (
-        {row.notion: row.epsilon for row in totals(run, delta=delta)}["basic composition"] for delta in (2e-5, 1.9999e-5)
+        {row.notion: row.epsilon for row in totals(run, delta=delta)}["basic composition"]
+        for delta in (2e-5, 1.9999e-5)
     )
     assert exactly == pytest.approx(2.0)
     assert a_little_less == float("inf")

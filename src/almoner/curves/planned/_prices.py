@@ -299,7 +299,6 @@ class Prices:
 
         The search looks roughly; the number that it finds is certified, and smaller ones where that fails.
         """
-
         rounds = self._roughly_fitting(target, epsilon, guess, most, bundle_of)
         fewer = max(1, rounds // ROUNDS_PRECISION)
         while rounds and self.grid.delta(bundle_of(rounds), epsilon) > target:
