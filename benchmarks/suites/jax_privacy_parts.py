@@ -2,13 +2,13 @@
 
     python benchmarks/suites/jax_privacy_parts.py CHECKOUT
 
-CHECKOUT is a clone of github.com/google-deepmind/jax_privacy, whose tests need JAX. Audits give lower bounds: of two the
-larger is tighter, and none may be above the claim that its own test takes as the truth. A sensitivity is judged by the
-largest sum of products of columns over all patterns of places and signs, where they are few, or over patterns alone.
+CHECKOUT is a clone of github.com/google-deepmind/jax_privacy, whose tests need JAX. Audits give lower bounds: of two
+the larger is tighter, and none may be above the claim that its own test takes as the truth. A sensitivity is judged by
+the largest sum of products of columns over all patterns of places and signs, where they are few, or patterns alone.
 """
 
 import sys
-from collections import Counter
+from contextlib import suppress
 from functools import wraps
 from itertools import product
 from math import isfinite, sqrt
@@ -44,9 +44,9 @@ from almoner.training.correlated._kinds import Toeplitz  # noqa: E402
 
 MOST_SIGNS = 7  # columns up to which the judge tries all signs
 MOST_PATTERNS = 12  # columns up to which it tries all patterns
+ESTIMATES = "epsilon_raw_counts", "tpr_at_given_fpr", "attack_auroc", "max_accuracy"
 GUESSES = 4000  # one-run questions of theirs that are asked, of those that raised the bound
 asked: dict[str, dict[Any, tuple[Any, float, float]]] = {}
-unasked: Counter[str] = Counter()
 
 
 def logged(home: Any, name: str, key: Any) -> None:
@@ -56,10 +56,8 @@ def logged(home: Any, name: str, key: Any) -> None:
     @wraps(method)
     def ask(*values: Any, **options: Any) -> Any:
         answer, seconds = timed(method, *values, **options)
-        try:
+        with suppress(TypeError):  # of a value that is traced, or many
             kept[key(*values, **options)] = (values, options), float(answer), seconds
-        except TypeError:  # of a value that is traced, or many
-            pass
         return answer
 
     setattr(home, name, ask)
@@ -82,7 +80,7 @@ def log_all() -> None:
     kind = auditing.CanaryScoreAuditor
     for name in ("epsilon_clopper_pearson", "epsilon_one_run", "epsilon_one_run_fdp", "epsilon_from_gdp"):
         logged(kind, name, of_scores)
-    for name in ("epsilon_raw_counts", "tpr_at_given_fpr", "attack_auroc", "max_accuracy"):
+    for name in ESTIMATES:
         logged(kind, name, of_scores)
     for name in (
         "single_participation_sensitivity", "minsep_true_max_participations", "max_participation_for_linear_fn",
@@ -246,7 +244,7 @@ def sensitivities() -> None:
         judge = max(np.linalg.norm(matrix[:, list(places)].sum(axis=1)) for places in batches)
         tally.add(f"{len(matrix)} steps, {epochs} epochs", ours, theirs, floor=judge * (1 - 1e-9), time=quick / slow)
     for (values, options), theirs, slow in asked["minsep_sensitivity_squared"].values():
-        if hasattr(values[0], "params"):
+        if values and hasattr(values[0], "params"):
             given = dict(zip(("min_sep", "max_participations"), values[1:], strict=False)) | options
             factor: Factor = Given(values[0].materialize())
         else:

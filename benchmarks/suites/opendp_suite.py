@@ -13,6 +13,7 @@ import sys
 import warnings
 from contextlib import suppress
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +39,15 @@ asking: list[bool] = []  # we ask, not a test
 def log_makers() -> None:
     """Keep what is made of what."""
     for name in MAKERS:
+        setattr(combinators, name, partial(kept, getattr(combinators, name), name))
 
-        def make(*values: Any, make: Any = getattr(combinators, name), name: str = name, **options: Any) -> Any:
-            result = make(*values, **options)
-            names = make.__code__.co_varnames[: make.__code__.co_argcount]
-            made[id(result)] = name, dict(zip(names, values, strict=False)) | options, result
-            return result
 
-        setattr(combinators, name, make)
+def kept(make: Any, name: str, *values: Any, **options: Any) -> Any:
+    """Make, and keep."""
+    result = make(*values, **options)
+    names = make.__code__.co_varnames[: make.__code__.co_argcount]
+    made[id(result)] = name, dict(zip(names, values, strict=False)) | options, result
+    return result
 
 
 def log_calls() -> None:
@@ -66,30 +68,33 @@ def log_calls() -> None:
 
     core.measurement_map, core.odometer_queryable_privacy_loss = mapped, loss
     for name in ("measurement_invoke", "odometer_invoke"):
-
-        def invoked(one: Any, arg: Any, *, invoke: Any = getattr(core, name)) -> Any:
-            answer = invoke(one, arg)
-            if id(one) in made and hasattr(answer, "value"):
-                histories[id(answer.value)] = (*made[id(one)][:2], [], answer)
-            return answer
-
-        setattr(core, name, invoked)
+        setattr(core, name, partial(invoked, getattr(core, name)))
     for name in ("odometer_queryable_invoke", "queryable_eval"):
+        setattr(core, name, partial(queried, getattr(core, name)))
 
-        def asked(value: Any, query: Any, *, ask: Any = getattr(core, name)) -> Any:
-            try:
-                answer, admitted = ask(value, query), True
-            except Exception:
-                admitted = False
-                raise
-            finally:
-                if id(value) in histories and hasattr(query, "map"):
-                    histories[id(value)][2].append(("query", query, admitted))
-            if id(query) in made and hasattr(answer, "value"):
-                histories[id(answer.value)] = (*made[id(query)][:2], [], answer)
-            return answer
 
-        setattr(core, name, asked)
+def begun(one: Any, answer: Any) -> Any:
+    """Begin the history of an answer that can be asked again."""
+    if id(one) in made and hasattr(answer, "value"):
+        histories[id(answer.value)] = (*made[id(one)][:2], [], answer)
+    return answer
+
+
+def invoked(invoke: Any, one: Any, arg: Any) -> Any:
+    """Invoke, and keep what can be asked again."""
+    return begun(one, invoke(one, arg))
+
+
+def queried(ask: Any, value: Any, query: Any) -> Any:
+    """Ask, and keep who was admitted."""
+    admitted = False
+    try:
+        answer = ask(value, query)
+        admitted = True
+    finally:
+        if id(value) in histories and hasattr(query, "map"):
+            histories[id(value)][2].append(("query", query, admitted))
+    return begun(query, answer)
 
 
 def rust_tests() -> None:

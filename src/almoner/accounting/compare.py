@@ -144,9 +144,7 @@ def _fixed(mechanism: mechanisms.Mechanism, counts: tuple[int, ...], delta: floa
                 epsilons[row.notion].append(row.epsilon)
     full = {_FIXED[notion]: tuple(column) for notion, column in epsilons.items() if len(column) == len(counts)}
     with suppress(Unsupported):
-        full |= dict(
-            zip(_STRONG, zip(*(_strong(mechanism, count, delta) for count in counts), strict=True), strict=True)
-        )
+        full |= zip(_STRONG, zip(*(_strong(mechanism, count, delta) for count in counts), strict=True), strict=True)
     return [Bound(name, "fixed", column) for name, column in full.items()]
 
 

@@ -413,9 +413,7 @@ class Grid:
 class Untilted(Grid):
     """Purchases of accounts under a tilt, of which each direction is judged with the tilt or without, as it is better.
 
-    Without it the half of the slack that is constant pays for the curves, and the other for the moment.
-
-    Guarantee: ``covers`` is True only if that of the tilted grid might be: what its slack pays for holds.
+    Guarantee: that of ``covers`` of the tilted grid, for the same slack.
     Source: docs/proofs/planned-filter.md, section 8.
     """
 

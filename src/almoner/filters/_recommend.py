@@ -76,8 +76,7 @@ def recommend(
     at least two; with less noise it may admit nothing: give a plan.
 
     Args:
-        epsilon: public, nats, > 0.
-        delta: public, in [0, 1); 0 for pure DP.
+        epsilon, delta: public: nats, > 0, and in [0, 1), 0 for pure DP.
         plan: public; the mechanism that will be charged most often, or a Composed of several in their proportions. Or
             [(mechanism, count), ...]: ``Planned`` with exactly these rounds, or ``Gaussian`` where all are.
 

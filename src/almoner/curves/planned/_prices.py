@@ -17,7 +17,7 @@ Source: theory 4.11; docs/proofs/planned-filter.md
 
 from collections.abc import Callable, Hashable
 from copy import copy
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from math import ceil, expm1, floor, log2
 from typing import Self
 
@@ -64,8 +64,7 @@ class Prices:
 
     Args:
         plan: the mechanisms of one planned round, and how often each runs in it.
-        epsilon: nats, > 0.
-        delta: in (0, 1).
+        epsilon, delta: nats, > 0, and in (0, 1).
         reserve: in [0, 1): the share of the planned rounds that is turned into change at the start.
         once: the plan is there once, and all that it leaves of the budget is change.
 
@@ -95,15 +94,13 @@ class Prices:
         leak = LEAK * SLACK * delta
         about = first_estimate(plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=OUTSIDE, leak=leak)
         self._far = delta < max(TILTED, EACH * about.rounds)
-        if self._far:
-            about = tilted_estimate(plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=FAR, leak=leak)
+        far = partial(tilted_estimate, plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=FAR, leak=leak)
+        about = far() if self._far else about
         self.grid, self.cut = self._fitted(about, leak, once)
         if self._far and not once:  # a grid counts many rounds better than the estimate, also where it is too narrow
             fit = self._roughly_fitting(delta, epsilon, max(about.rounds, 1), MOST_ROUNDS, self._beside(0))
             if fit > 1.01 * about.rounds + 2:
-                about = tilted_estimate(
-                    plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=FAR, leak=leak, fit=fit
-                )
+                about = far(fit=fit)
                 self.grid, self.cut = self._fitted(about, leak, once)
         self.worth = max(1, round(sum(count * self.size(one) for one, count in plan)))
         target, most = delta * (1 - ERRORS) * (1 - 1e-12), min(MOST_ROUNDS, 2 * about.rounds + 20)
@@ -231,11 +228,8 @@ class Prices:
     def _payment(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int, beside: int) -> int | None:
         self._know(mechanism)
         size, context = count * self.size(mechanism), bundle(self.plan, rounds_at(level))
-        spare = self.spare(slack / FAILURE)
-        found = [
-            payment_for_block(grid, {mechanism: count}, context, size=size, spare=spare, beside=beside)
-            for grid in self._grids
-        ]
+        sums = {"size": size, "spare": self.spare(slack / FAILURE), "beside": beside}
+        found = [payment_for_block(grid, {mechanism: count}, context, **sums) for grid in self._grids]
         return min((change for change in found if change is not None), default=None)
 
     def _exchange(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int) -> tuple[int, int] | None:
@@ -306,10 +300,8 @@ class Prices:
         return rounds
 
     def _roughly_fitting(self, target: float, epsilon: float, guess: int, most: int, bundle_of: Bundles) -> int:
-        def rough(rounds: int) -> float:
-            return self.grid.rough_delta(bundle_of(rounds), epsilon)
-
-        return largest(rough, target, guess=guess, most=most, to=ROUNDS_PRECISION)
+        looks = {"guess": guess, "most": most, "to": ROUNDS_PRECISION}
+        return largest(lambda rounds: self.grid.rough_delta(bundle_of(rounds), epsilon), target, **looks)
 
     def _fitted(self, about: Estimate, leak: float, once: bool) -> tuple[Grid, float]:
         """A grid whose window holds the planned rounds, and the mass of a law's ends that it leaves out."""

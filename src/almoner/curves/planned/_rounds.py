@@ -158,7 +158,7 @@ def first_estimate(plan: Plan, *, epsilon: float, delta: float, most: int, outsi
 def tilted_estimate(
     plan: Plan, *, epsilon: float, delta: float, most: int, outside: float, leak: float, fit: int = 0
 ) -> Estimate:
-    """As ``first_estimate``, with losses counted under the tilt of Chernoff's bound in each direction; of ``fit`` rounds."""
+    """As ``first_estimate``, but under the tilt of Chernoff's bound in each direction; of ``fit`` rounds if any."""
     sides = _sides(plan, far=True)
     mu = sqrt(2 * epsilon + float(ndtri(delta)) ** 2) + float(ndtri(delta))
     guess = int(min((mu / sqrt(max(sides[0].variance, 1e-60))) ** 2, float(most)))
