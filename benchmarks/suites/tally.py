@@ -43,7 +43,7 @@ def timed(ask: Callable[..., float], *values: Any, **options: Any) -> tuple[floa
 
 @dataclass
 class Tally:
-    """Comparison of answers, of which a smaller one is tighter."""
+    """Comparison of answers, of which a smaller one is tighter: give lower bounds with a minus sign."""
 
     name: str
     counts: Counter[str] = field(default_factory=Counter)
@@ -66,7 +66,8 @@ class Tally:
             self.counts["tighter"] += 1
         else:
             self.counts["looser"] += 1
-            self.looser.append((ours / theirs if theirs else inf, f"{question}: {ours:.6g}, theirs {theirs:.6g}"))
+            of, ours_or_theirs = (theirs, ours) if theirs >= 0 else (ours, theirs)
+            self.looser.append((ours_or_theirs / of if of else inf, f"{question}: {ours:.6g}, theirs {theirs:.6g}"))
 
     def refuse(self, reason: str) -> None:
         """Count a question that has no answer here."""

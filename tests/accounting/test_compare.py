@@ -6,7 +6,7 @@ import pytest
 
 from almoner import errors
 from almoner import mechanisms as m
-from almoner.accounting.compare import compare
+from almoner.accounting.compare import _strong, compare, optimum
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +69,31 @@ def test_the_table_of_the_command_line_is_at_most_80_wide():
     for step in (m.SampledGaussian(1.0, 1.0, 0.01), m.Gaussian(20.0), m.Pure(0.1)):
         _, *lines = str(compare(step, rounds=1000, delta=1e-5, points=5)).splitlines()
         assert max(map(len, lines)) <= 80
+
+
+def test_strong_composition_is_never_below_the_optimum():
+    """Both printed bounds are at or above the exact epsilon of pure rounds; without their drift they would not be."""
+    below = 0
+    for epsilon in (1e-3, 0.01, 0.1, 0.5, 1.0, 3.0):
+        for rounds in (1, 2, 10, 100, 10_000):
+            for delta in (1e-12, 1e-6, 0.01, 0.4):
+                least = optimum(m.Pure(epsilon), rounds, delta)
+                dwork, kairouz = _strong(m.Pure(epsilon), rounds, delta)
+                assert dwork >= least
+                assert kairouz >= least
+                below += epsilon * math.sqrt(2 * rounds * math.log(1 / delta)) < least
+    assert below > 5
+
+
+def test_strong_composition_stands_beside_the_others_and_counts_failures():
+    """Rows of a table for pure rounds, and of rounds that may fail, which take their part of delta first."""
+    table = compare(m.Pure(0.1), rounds=1000, delta=1e-6, points=1)
+    dwork, kairouz, planned = (
+        table.bound(name).epsilons[-1]
+        for name in ("strong composition (Dwork et al.)", "strong composition (Kairouz)", "filters.Planned")
+    )
+    assert planned < kairouz < dwork == pytest.approx(0.1 * math.sqrt(2000 * math.log(1e6)) + 100 * math.expm1(0.1))
+    fails = m.Approximate(0.1, 1e-9)
+    assert _strong(fails, 999, 1e-6)[0] > _strong(m.Pure(0.1), 999, 1e-6)[0]
+    assert _strong(fails, 1000, 1e-6) == (math.inf, math.inf)
+    assert _strong(m.Pure(math.inf), 1, 1e-6) == (math.inf, math.inf)

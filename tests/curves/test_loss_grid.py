@@ -15,7 +15,7 @@ from almoner import mechanisms
 from almoner.curves import _loss_grid, gaussian
 from almoner.curves._grid import laws as _laws
 from almoner.curves._grid import spectra
-from almoner.curves._loss_grid import Grid, Law
+from almoner.curves._loss_grid import Grid, Law, Untilted
 from almoner.errors import Unsupported
 
 
@@ -192,21 +192,33 @@ def test_comparisons_under_a_tilt_never_say_more_than_forty_digits_do(seed):
         near, moment = exact_tilted_spare(*bundles, tilt, grid.per[0], 1)
         assert found >= min(near, moment) * (1 + 1e-4) - 1e-4 * grid.per[0]
         assert not grid.covers(less, more, context, -0.999 * min(curve, moment, -1e-300))
+        either = Untilted(grid)
+        for name, law in laws.items():
+            either.add(name, (law, law))
+        without = min(2 * exact_spare(*bundles), exact_tilted_spare(*bundles, tilt, grid.per[0], 4)[1])
+        best = max(min(curve, moment), without)
+        assert found <= either._spare(less, more, context, 0) <= best + 1e-12 * abs(moment)
+        assert either._spare(less, more, context, 0) >= without - 1e-11 - 1e-9 * abs(without)
+        assert not either.covers(less, more, context, -0.999 * min(best, -1e-300))
 
 
 def test_a_comparison_under_a_tilt_refuses_a_moment_that_grows():
-    """A curve that is nowhere above by more than the slack, and a mean of exp(t loss) that is: no."""
+    """A curve that is nowhere above by more than the slack, and a mean of exp(t loss) that is: no, with a tilt or not."""
     tilt, slack = 8.0, 1e-3
     more = Law(-1, np.array([0.5, 0.0, 0.5]), 0.0, 0.0)
     weights = 1e-4 * np.exp(-tilt * STEP * np.arange(1, 41))
     less = Law(-1, np.array([0.5 - weights.sum(), 0.0, 0.5, *weights[1:]]), 0.0, 0.0)
     curve, moment = exact_tilted_spare([(less, 1)], [(more, 1)], [(more, 2)], tilt, 1.0, 4)
-    grid = Grid(STEP, -256, 512, under=(tilt, tilt))
+    grid, plain = Grid(STEP, -256, 512, under=(tilt, tilt)), Grid(STEP, -256, 512)
+    either = Untilted(grid)
     for name, law in (("less", less), ("more", more)):
-        grid.add(name, (law, law))
+        for each in (grid, plain, either):
+            each.add(name, (law, law))
     assert -slack < curve < 0
     assert moment < -slack
     assert not grid.covers({"less": 1}, {"more": 1}, {"more": 2}, slack)
+    assert plain.covers({"less": 1}, {"more": 1}, {"more": 2}, slack / 2)  # wrong beside purchases under a tilt
+    assert not either.covers({"less": 1}, {"more": 1}, {"more": 2}, slack)
 
 
 def test_a_delta_under_a_tilt_is_exact_where_it_is_tiny():

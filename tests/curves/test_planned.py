@@ -10,7 +10,7 @@ from almoner import mechanisms
 from almoner._units import FAILURE
 from almoner.curves import losses, planned
 from almoner.curves.planned import Prices
-from almoner.curves.planned._round_price import Price
+from almoner.curves.planned._round_price import Price, exchange_of_block
 from almoner.errors import ArgumentError, Unsupported
 
 DELTA = 1e-5
@@ -278,10 +278,28 @@ def test_no_choice_by_results_gets_beyond_a_small_delta(delta, moment):
     assert 0.5 * delta < found <= delta if moment else found > delta
 
 
+@pytest.mark.parametrize(("q", "z", "most"), [(0.01, 2.0, 3), (1e-4, 1.2, 40)])
+def test_a_loud_round_has_the_cheaper_price_of_both_with_a_tilt_and_without(q, z, most):
+    """Three quarters of the noise at a delta of 9e-9, which comparisons under a tilt alone do not price."""
+    some = prices(mechanisms.SampledGaussian(z, 1.0, q), 1.0 if q == 0.01 else 0.5, 9e-9)
+    level, slack = planned.level(some.rounds), math.floor(some.all_slack / 64 * FAILURE)
+    loud = mechanisms.SampledGaussian(0.75 * z, 1.0, q)
+    rounds, _ = some.exchange(loud, 1, level=level, slack=slack)
+    assert 1 < rounds <= most
+    tilted = exchange_of_block(
+        some.grid, {loud: 1}, some.plan, planned.rounds_at(level), size=some.size(loud), worth=some.worth,
+        spare=some.spare(slack / FAILURE),
+    )  # fmt: skip
+    assert tilted is None or rounds - 1 <= tilted[0]
+
+
 @pytest.mark.parametrize(
     ("q", "z", "epsilon", "delta"),
-    [(0.01, 1.0, 2.0, 1e-10), (0.008, 9.0, 1.2, 1e-14), (4.08e-5, 0.614, 2.0, 1.1e-10), (1.0, 5.0, 3.0, 1e-20)],
-)
+    [
+        (0.01, 1.0, 2.0, 1e-10), (0.008, 9.0, 1.2, 1e-14), (4.08e-5, 0.614, 2.0, 1.1e-10), (1.0, 5.0, 3.0, 1e-20),
+        (1e-4, 1.2, 0.5, 9e-9), (1e-4, 1.2, 0.5, 1e-12),
+    ],
+)  # fmt: skip
 def test_small_deltas_lose_no_planned_rounds(q, z, epsilon, delta):
     """At most two in a hundred fewer than the fixed answer has, never more; rounds with more noise are for sale."""
     step = mechanisms.SampledGaussian(z, 1.0, q)

@@ -43,9 +43,15 @@ def test_one_round_need_not_be_repeated():
 
 
 def test_basic_composition_is_infinite_where_its_delta_is_larger():
-    """Failures that add up to more than delta leave no epsilon."""
+    """Failures that add up to more than delta leave no epsilon; to exactly delta, as it is written, they may."""
     run = m.Repeated(m.Approximate(0.1, 1e-6), 20)
     assert epsilons(run)["basic composition"] == float("inf")
+    exactly, a_little_less = (
+        {row.notion: row.epsilon for row in totals(run, delta=delta)}["basic composition"]
+        for delta in (2e-5, 1.9999e-5)
+    )
+    assert exactly == pytest.approx(2.0)
+    assert a_little_less == float("inf")
 
 
 def test_more_rounds_than_memory_holds_are_left_out():

@@ -176,3 +176,27 @@ def test_a_plan_that_costs_nothing_or_a_share_out_of_range_is_refused():
             odometers.FeldmanZrnic.for_plan(plan, delta=1e-5, share=share)
     with pytest.raises(errors.ArgumentError, match="costs nothing"):
         odometers.FeldmanZrnic.for_plan(m.Repeated(m.Gaussian(10.0), 0), delta=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("run", "plan"),
+    [
+        *((m.Repeated(m.Gaussian(10 * z), 100), z > 100) for z in (0.3, 1.0, 5.0, 30.0, 300.0, 3000.0)),
+        (m.Repeated(m.SampledGaussian(1.0, 1.0, 0.01), 1000), False),
+        (m.Repeated(m.SampledGaussian(0.7, 1.0, 0.001), 1000), False),
+    ],
+)
+def test_no_orders_need_be_chosen_for_a_range_of_noise(run, plan):
+    """The mixture's own orders are below Lécuyer's odometer with the best of nine ranges of orders, in hindsight."""
+    ranges = [{"orders": tuple(2.0**i for i in range(1, most))} for most in (4, 8, 12, 20)]
+    ranges += [
+        {"orders": tuple(1 + np.geomspace(*ends, 5))} for ends in ((0.05, 1.0), (0.5, 8.0), (4.0, 64.0), (32.0, 1000.0))
+    ]
+    his = []
+    for options in ({}, *ranges):
+        odometer = odometers.Lecuyer(delta=1e-5, **options)
+        odometer.charge(run)
+        his.append(odometer.epsilon())
+    ours = odometers.Renyi(delta=1e-5, plan=run) if plan else odometers.Renyi(delta=1e-5)
+    ours.charge(run)
+    assert ours.epsilon() <= min(his)

@@ -34,12 +34,7 @@ _FIXED_TOLERANCE, _FILTER_TOLERANCE = 1e-4, 1e-3  # relative: how finely noise i
 
 _FEW_PLACES = 2**16  # of the lattice while a search is far off
 
-_FILTERS: dict[str, Callable[..., Filter]] = {
-    "Gaussian": filters.Gaussian,
-    "Zcdp": filters.Zcdp,
-    "Renyi": filters.Renyi,
-    "Approximate": filters.Approximate,
-}
+_FILTERS: tuple[Callable[..., Filter], ...] = (filters.Gaussian, filters.Zcdp, filters.Renyi, filters.Approximate)
 
 
 class _Asked(Protocol):
@@ -329,9 +324,8 @@ def in_advance(
     """
     budget = _FixedInAdvance(epsilon=epsilon, delta=delta)
     near = None if sample_rate == 1 else 1.0  # without sampling there is a formula
-    return _calibrated(
-        "fixed in advance", budget, steps, noise_multiplier, max_grad_norm, sample_rate, near, _FIXED_TOLERANCE
-    )
+    asked = steps, noise_multiplier, max_grad_norm, sample_rate
+    return _calibrated("fixed in advance", budget, *asked, near, _FIXED_TOLERANCE)
 
 
 def by_filter(
@@ -357,26 +351,15 @@ def by_filter(
     Guarantee: each filter admits its number of steps with its noise.
     Source: the filters' own.
     """
-    budgets: dict[str, _Asked] = {name: kind(epsilon=epsilon, delta=delta) for name, kind in _FILTERS.items()}
-    rows = [
-        _calibrated(name, budget, steps, noise_multiplier, max_grad_norm, sample_rate)
-        for name, budget in budgets.items()
-    ]
-    fixed = in_advance(
-        epsilon=epsilon,
-        delta=delta,
-        steps=steps,
-        noise_multiplier=noise_multiplier,
-        max_grad_norm=max_grad_norm,
-        sample_rate=sample_rate,
-    )
+    asked, fixed = (steps, noise_multiplier, max_grad_norm, sample_rate), _FixedInAdvance(epsilon=epsilon, delta=delta)
+    quick = [kind(epsilon=epsilon, delta=delta) for kind in _FILTERS]
+    rows = [_calibrated(type(budget).__name__, budget, *asked) for budget in quick]
+    near = _calibrated("", fixed, *asked, 1.0, _FIXED_TOLERANCE).noise_multiplier or 1.0
     slow: dict[str, _Asked] = {
         "Planned": _PlannedAs(epsilon=epsilon, delta=delta),
         "Residue": filters.Residue(epsilon=epsilon, delta=delta),
     }
-    near = 1.0 if fixed.noise_multiplier is None else fixed.noise_multiplier
-    for name, budget in slow.items():
-        rows.append(_calibrated(name, budget, steps, noise_multiplier, max_grad_norm, sample_rate, near))
+    rows += [_calibrated(name, budget, *asked, near) for name, budget in slow.items()]
     return tuple(rows)
 
 

@@ -9,16 +9,17 @@
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from math import inf, isfinite, sqrt
+from math import e, expm1, inf, isfinite, log, sqrt, tanh
 
 import numpy as np
 
 from almoner import _check, _search, filters, mechanisms, odometers
 from almoner._units import shown
 from almoner.accounting.answers import plan_fits
-from almoner.curves import gaussian, renyi
+from almoner.curves import approximate, gaussian, renyi
 from almoner.curves._totals import optimum, totals
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 
@@ -35,6 +36,8 @@ _FIXED = {
     "basic composition": "basic composition",
 }
 """The rows of ``curves._totals`` that ``compare`` shows, in its order, and their names there."""
+
+_STRONG = "strong composition (Dwork et al.)", "strong composition (Kairouz)"
 
 EpsilonAfter = Callable[[int], float]
 """Number of rounds -> epsilon."""
@@ -140,7 +143,24 @@ def _fixed(mechanism: mechanisms.Mechanism, counts: tuple[int, ...], delta: floa
             if row.notion in epsilons:
                 epsilons[row.notion].append(row.epsilon)
     full = {_FIXED[notion]: tuple(column) for notion, column in epsilons.items() if len(column) == len(counts)}
+    with suppress(Unsupported):
+        full |= zip(_STRONG, zip(*(_strong(mechanism, count, delta) for count in counts), strict=True), strict=True)
     return [Bound(name, "fixed", column) for name, column in full.items()]
+
+
+def _strong(mechanism: mechanisms.Mechanism, count: int, delta: float) -> tuple[float, float]:
+    """Two epsilons that rounds of pure or approximate mechanisms keep to, as printed; inf where all of delta may fail.
+
+    Guarantee: so many rounds, fixed in advance, are (epsilon, delta)-DP with each.
+    Source: Dwork, Rothblum & Vadhan (2010), Theorem III.3; Kairouz, Oh & Viswanath (2015), Theorem 3.4
+    """
+    epsilon, failure = map(float, approximate.cost(mechanism))
+    rest = (delta - count * failure) * (1 - 1e-9)
+    if not (epsilon < 700 and rest > 0):
+        return inf, inf
+    spread, wide = (epsilon * sqrt(2 * count * log(x)) for x in (1 / rest, e + sqrt(count) * epsilon / rest))
+    kairouz = count * epsilon * tanh(epsilon / 2) + min(spread, wide)
+    return (spread + count * epsilon * expm1(epsilon)) * (1 + 1e-9), min(count * epsilon, kairouz) * (1 + 1e-9)
 
 
 def _filters(

@@ -31,7 +31,7 @@ from almoner.curves._grid.grid_laws import MOST_PLACES, Law, change, laws, sprea
 from almoner.curves._grid.spectra import Spectrum, block_for, first_coefficients, longest_sum, power, sums_from_above
 from almoner.errors import Unsupported
 
-__all__ = ["MOST_PLACES", "TILTS", "Grid", "Law", "change", "laws", "spread"]
+__all__ = ["MOST_PLACES", "TILTS", "Grid", "Law", "Untilted", "change", "laws", "spread"]
 
 Bundle = Mapping[Hashable, int]
 Items = tuple[tuple[Hashable, int], ...]  # of a bundle
@@ -319,10 +319,7 @@ class Grid:
         right, left = (self._product(tuple(each.items()), side, live) for each in (more, less))
         doubt = sum(self._doubts(tuple(each.items()), side, live) for each in (more, less))
         difference, apart = self._difference(right, left, less, more, side)
-        doubtful = 0.0
-        if self.under[side]:
-            sizes = float(abs(self.scale(less, side)) + abs(self.scale(more, side)))
-            doubtful = 64 * self._eps * (sizes + sum(less.values()) + sum(more.values()))
+        doubtful = self._doubt_of_scales(less, more, side) if self.under[side] else 0.0
         size, beside = np.abs(difference).astype(np.float64), np.abs(around).astype(np.float64)
         rounding = (self._fine + doubtful) * (np.abs(right) + np.abs(left)).astype(np.float64)
         doubt = around_doubt * size + (beside + around_doubt) * (doubt + rounding)
@@ -339,6 +336,16 @@ class Grid:
         below = exp(min(tilt * float(self._places[0]) - float(self.scale(whole, side)), 0.0))
         least = float(self._in_units(curve, apart, whole, side).min())
         return least, 2 * self.per[side] * (1.02 * (error + below + doubtful)) + leak
+
+    def _doubt_of_scales(self, less: Bundle, more: Bundle, side: int) -> float:
+        """A bound on the rounding of the difference of two scales."""
+        sizes = float(abs(self.scale(less, side)) + abs(self.scale(more, side)))
+        return 64 * self._eps * (sizes + sum(less.values()) + sum(more.values()))
+
+    def moment(self, less: Bundle, more: Bundle, side: int) -> float:
+        """By how much the scale of less is below that of more, in units of slack, rounded down."""
+        apart = float(self.scale(less, side) - self.scale(more, side)) + self._doubt_of_scales(less, more, side)
+        return -apart * (2 * self.per[side])
 
     def _in_units(self, curve: Floats, apart: np.longdouble, bundle: Bundle, side: int) -> Floats:
         """A tilted curve, and a moment, in units of slack: one half of it may be tilted, one half constant."""
@@ -401,6 +408,26 @@ class Grid:
     def _leak(self, bundle: Bundle, side: int) -> float:
         """A bound on the mass of infinite losses."""
         return expm1(min(1.01 * sum(count * self._kinds[kind][side].leak for kind, count in bundle.items()), 700.0))
+
+
+class Untilted(Grid):
+    """Purchases of accounts under a tilt, of which each direction is judged with the tilt or without, as it is better.
+
+    Guarantee: that of ``covers`` of the tilted grid, for the same slack.
+    Source: docs/proofs/planned-filter.md, section 8.
+    """
+
+    def __init__(self, tilted: Grid) -> None:
+        super().__init__(tilted.step, tilted.low, tilted.size)
+        self._tilted = tilted
+
+    def _gap(self, less: Bundle, more: Bundle, context: Bundle, side: int) -> tuple[float, float]:
+        least, error = super()._gap(less, more, context, side)
+        without = min(2 * least, self._tilted.moment(less, more, side)), 2 * error
+        return max(without, self._tilted._gap(less, more, context, side), key=lambda gap: gap[0] - gap[1])
+
+    def _rough_gap(self, less: Bundle, more: Bundle, context: Bundle, side: int) -> Floats:
+        return np.append(2 * super()._rough_gap(less, more, context, side), self._tilted.moment(less, more, side))
 
 
 def _joined(one: Bundle, other: Bundle) -> dict[Hashable, int]:

@@ -17,7 +17,7 @@ from scipy import special
 
 from almoner import _check, mechanisms
 from almoner._search import edge
-from almoner._units import shown
+from almoner._units import exact, shown
 from almoner.curves import approximate, gaussian, renyi, zcdp
 from almoner.curves._rdp import selection
 from almoner.errors import Unsupported
@@ -153,7 +153,7 @@ def _pure(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:
 def _basic(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:
     sums = approximate.of(run)
     total = f"epsilon = {shown(sums.epsilon, 6)}, delta = {shown(sums.delta, 6)}"
-    epsilon = sums.epsilon if sums.delta <= delta else inf
+    epsilon = sums.epsilon if approximate.cost(run)[1] <= exact(delta) else inf
     yield Total("basic composition", total, epsilon, _IN_ADVANCE, "theory 2.2 to 2.5")
 
 

@@ -41,9 +41,7 @@ class Gaussian(Filter):
     The measure of ``spent`` and ``left`` is mu squared.
 
     Args:
-        epsilon: public: > 0; with ``delta``, or give ``mu``.
-        delta: public: in (0, 1).
-        mu: public: > 0.
+        epsilon, delta: public: > 0, and in (0, 1); or mu: public: > 0.
 
     Guarantee: the whole adaptive interaction is mu-GDP, hence (epsilon, delta)-DP; the bound is tight.
     Source: theory 4.3; Koskela, Tobaben & Honkela (2023), Thm 11; Smith & Thakurta (2022).
@@ -51,10 +49,7 @@ class Gaussian(Filter):
 
     def __init__(self, *, epsilon: float | None = None, delta: float | None = None, mu: float | None = None) -> None:
         _either("mu", mu, epsilon, delta)
-        if mu is None:
-            self.mu = _decimal_below(gaussian.mu(epsilon=epsilon, delta=delta))  # type: ignore[arg-type]
-        else:
-            self.mu = float(mu)
+        self.mu = _decimal_below(gaussian.mu(epsilon=epsilon, delta=delta)) if mu is None else float(mu)  # type: ignore[arg-type]
         square = exact(self.mu if mu is None else mu) ** 2
         notion = _notions.Gaussian(limit=budget(square, per=FINE), epsilon=epsilon, delta=delta)
         super().__init__(notion, epsilon=epsilon, delta=delta, mu=mu)
@@ -66,9 +61,7 @@ class Zcdp(Filter):
     The measure of ``spent`` and ``left`` is rho.
 
     Args:
-        epsilon: public: > 0; with ``delta``, or give ``rho``.
-        delta: public: in (0, 1).
-        rho: public: > 0.
+        epsilon, delta: public: > 0, and in (0, 1); or rho: public: > 0.
 
     Guarantee: the whole adaptive interaction is rho-zCDP, hence (epsilon, delta)-DP.
     Source: theory 4.2 and 3.2; Feldman & Zrnic (2021), Remark 4.4.
@@ -76,10 +69,7 @@ class Zcdp(Filter):
 
     def __init__(self, *, epsilon: float | None = None, delta: float | None = None, rho: float | None = None) -> None:
         _either("rho", rho, epsilon, delta)
-        if rho is None:
-            self.rho = _decimal_below(zcdp.rho(epsilon=epsilon, delta=delta))  # type: ignore[arg-type]
-        else:
-            self.rho = float(rho)
+        self.rho = _decimal_below(zcdp.rho(epsilon=epsilon, delta=delta)) if rho is None else float(rho)  # type: ignore[arg-type]
         limit = budget(self.rho if rho is None else rho, per=FINE)
         notion = _notions.Zcdp(limit=limit, epsilon=epsilon, delta=delta)
         super().__init__(notion, epsilon=epsilon, delta=delta, rho=rho)
@@ -97,8 +87,7 @@ class Renyi(Filter):
     ``left`` are (m + 1,) arrays in nats: at each order, and last the plain sum of the epsilons of pure mechanisms.
 
     Args:
-        epsilon: public: > 0.
-        delta: public: in (0, 1).
+        epsilon, delta: public: > 0, and in (0, 1).
         orders: public: each > 1; with ``weights``, in place of ``plan``.
         weights: public: each > 0; they are scaled to add up to 1.
         plan: public: the mechanism that will be charged most often, on whose best order the weights are centred; the
@@ -215,10 +204,8 @@ class Residue(Filter):
     inf once only basic composition is left.
 
     Args:
-        epsilon: public: > 0.
-        delta: public: in (0, 1).
-        sum_delta: public: the part of delta for mechanisms that may fail; half if the first mechanism charged may fail,
-            else a thousandth, fixed by the first charge, if it is not given.
+        epsilon, delta: public: > 0, and in (0, 1).
+        sum_delta: public: as of ``Renyi``.
 
     Guarantee: the whole adaptive interaction is (epsilon, delta)-DP. While ``spent`` is finite it is also
     (e, H(e; b_0) + the slack and failures charged)-DP for every other e, where H belongs to the b_0 of the start.
@@ -250,8 +237,9 @@ class Planned(Filter):
     Args:
         plan: public; the mechanism that will be charged most often, or a Composed of several (an epoch): as often as it
             fits. Or [(mechanism, count), ...]: exactly these rounds, in any order, and all that they leave of the
-            budget is change, which buys other rounds. Rounds are sampled Gaussian, Gaussian, Laplace, randomised
-            response, pure or approximate.
+            budget is change, which buys other rounds. Rounds: Gaussian, SampledGaussian, DiscreteGaussian, Laplace, Pure,
+            PDP, RandomizedResponse, Approximate, RandomAllocation, SampledRecords, TruncatedGaussian, ReplacedGaussian,
+            MixtureOfGaussians, Shuffled, DominatingPair.
         epsilon, delta: public.
         reserve: public, in [0, 1); the share of the planned rounds that is turned into change at the start, for rounds
             that are not planned. They are bought without it too.
@@ -266,7 +254,7 @@ class Planned(Filter):
     Raises:
         ArgumentError: the plan does not fit once (of one with counts the message says how much does), or reserve or
             sum_delta is out of its range.
-        Unsupported: a mechanism of the plan has no privacy loss distribution here.
+        Unsupported: a mechanism of the plan (Zcdp, Renyi, Exponential, BestOf) has no such pair here.
 
     >>> step = mechanisms.SampledGaussian(sigma=1.0, sample_rate=0.01)
     >>> account = Planned(step, epsilon=2.0, delta=1e-5)
@@ -291,12 +279,8 @@ class Planned(Filter):
             plan=_plans.one(plan), once=once, epsilon=epsilon, delta=delta, reserve=reserve, sum_delta=sum_delta
         )
         notion.prices  # noqa: B018  # a plan that does not fit is refused here
-        parameters = {"epsilon": epsilon, "delta": delta, "reserve": reserve, "sum_delta": sum_delta}
-        super().__init__(
-            notion,
-            plan=plan if isinstance(plan, mechanisms.Mechanism) else [tuple(part) for part in plan],
-            **parameters,
-        )
+        kept = plan if isinstance(plan, mechanisms.Mechanism) else [tuple(part) for part in plan]
+        super().__init__(notion, plan=kept, epsilon=epsilon, delta=delta, reserve=reserve, sum_delta=sum_delta)
 
     def state(self) -> State:
         """Everything needed to go on later, as plain numbers and lists (JSON-able). Restore it once only."""
@@ -325,10 +309,8 @@ class Approximate(Filter):
     The measure of ``spent`` and ``left`` is V.
 
     Args:
-        epsilon: public: > 0.
-        delta: public: in (0, 1).
-        sum_delta: public: the part of delta for mechanisms that may fail; half if the first mechanism charged may fail,
-            else a thousandth, fixed by the first charge, if it is not given.
+        epsilon, delta: public: > 0, and in (0, 1).
+        sum_delta: public: as of ``Renyi``.
 
     Guarantee: the whole adaptive interaction is (epsilon, delta)-DP.
     Source: theory 4.6; Whitehouse, Ramdas, Rogers & Wu (2023), Thm 1. ``Zcdp`` admits more where nothing fails.
@@ -345,8 +327,7 @@ class Basic(Filter):
     ``spent`` and ``left`` are pairs (epsilon, delta).
 
     Args:
-        epsilon: public: > 0.
-        delta: public: in [0, 1); 0 for pure DP.
+        epsilon, delta: public: > 0, and in [0, 1); 0 for pure DP.
 
     Guarantee: the whole adaptive interaction is (epsilon, delta)-DP.
     Source: Rogers, Roth, Ullman & Vadhan (2016), section 3; theory 4.5.

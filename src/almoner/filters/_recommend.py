@@ -76,14 +76,13 @@ def recommend(
     at least two; with less noise it may admit nothing: give a plan.
 
     Args:
-        epsilon: public, nats, > 0.
-        delta: public, in [0, 1); 0 for pure DP.
+        epsilon, delta: public: nats, > 0, and in [0, 1), 0 for pure DP.
         plan: public; the mechanism that will be charged most often, or a Composed of several in their proportions. Or
             [(mechanism, count), ...]: ``Planned`` with exactly these rounds, or ``Gaussian`` where all are.
 
     Raises:
         ArgumentError: an argument breaks a rule, or a plan with counts does not fit.
-        Unsupported: delta is 0, and the plan is not of pure mechanisms.
+        Unsupported: delta is 0, and the plan is not of pure mechanisms; or a plan with counts is not of ``Planned``'s.
 
     Guarantee: that of the filter, whatever the plan was and whatever is charged.
     Source: the filter's own.

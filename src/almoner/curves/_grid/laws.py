@@ -184,12 +184,7 @@ def _own_pair(mechanism: mechanisms.Mechanism, lower: bool, parts: int) -> tuple
 
 @lru_cache(maxsize=4096)
 def law(
-    mechanism: mechanisms.Mechanism,
-    *,
-    lower: bool = False,
-    fine: bool = False,
-    points: bool = False,
-    far: bool = False,
+    mechanism: mechanisms.Mechanism, *, lower: bool = False, fine: bool = False, points: bool = False, far: bool = False
 ) -> tuple[Law | Normal, Law | Normal] | None:
     """The losses of one round in the directions "remove" and "add"; None where the loss counts as infinite.
 

@@ -17,13 +17,13 @@ Source: theory 4.11; docs/proofs/planned-filter.md
 
 from collections.abc import Callable, Hashable
 from copy import copy
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from math import ceil, expm1, floor, log2
 from typing import Self
 
 from almoner import _check, mechanisms
 from almoner._units import FAILURE
-from almoner.curves._loss_grid import Grid, Law, change, laws, spread
+from almoner.curves._loss_grid import Grid, Law, Untilted, change, laws, spread
 from almoner.curves.planned._round_price import CHANGE, Plan, bundle, exchange_of_block, payment_for_block
 from almoner.curves.planned._rounds import Estimate, first_estimate, largest, tilted_estimate
 from almoner.errors import ArgumentError
@@ -64,8 +64,7 @@ class Prices:
 
     Args:
         plan: the mechanisms of one planned round, and how often each runs in it.
-        epsilon: nats, > 0.
-        delta: in (0, 1).
+        epsilon, delta: nats, > 0, and in (0, 1).
         reserve: in [0, 1): the share of the planned rounds that is turned into change at the start.
         once: the plan is there once, and all that it leaves of the budget is change.
 
@@ -95,9 +94,14 @@ class Prices:
         leak = LEAK * SLACK * delta
         about = first_estimate(plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=OUTSIDE, leak=leak)
         self._far = delta < max(TILTED, EACH * about.rounds)
-        if self._far:
-            about = tilted_estimate(plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=FAR, leak=leak)
+        far = partial(tilted_estimate, plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=FAR, leak=leak)
+        about = far() if self._far else about
         self.grid, self.cut = self._fitted(about, leak, once)
+        if self._far and not once:  # a grid counts many rounds better than the estimate, also where it is too narrow
+            fit = self._roughly_fitting(delta, epsilon, max(about.rounds, 1), MOST_ROUNDS, self._beside(0))
+            if fit > 1.01 * about.rounds + 2:
+                about = far(fit=fit)
+                self.grid, self.cut = self._fitted(about, leak, once)
         self.worth = max(1, round(sum(count * self.size(one) for one, count in plan)))
         target, most = delta * (1 - ERRORS) * (1 - 1e-12), min(MOST_ROUNDS, 2 * about.rounds + 20)
         full, self.slack = self._start(target, epsilon, max(about.rounds, 1), 1 if once else most)
@@ -165,8 +169,8 @@ class Prices:
 
     @cached_property
     def _plain(self) -> Grid:
-        """The grid without a tilt: sharper at epsilons that are far from the budget's."""
-        grid = Grid(self.grid.step, self.grid.low, self.grid.size)
+        """The grid without a tilt: sharper at epsilons that are far from the budget's, and for some loud rounds."""
+        grid = Untilted(self.grid)
         for mechanism, _ in self.plan:
             grid.add(mechanism, self._laws(mechanism))
         grid.add(CHANGE, change(self.grid.step))
@@ -224,19 +228,28 @@ class Prices:
     def _payment(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int, beside: int) -> int | None:
         self._know(mechanism)
         size, context = count * self.size(mechanism), bundle(self.plan, rounds_at(level))
-        spare = self.spare(slack / FAILURE)
-        return payment_for_block(self.grid, {mechanism: count}, context, size=size, spare=spare, beside=beside)
+        sums = {"size": size, "spare": self.spare(slack / FAILURE), "beside": beside}
+        found = [payment_for_block(grid, {mechanism: count}, context, **sums) for grid in self._grids]
+        return min((change for change in found if change is not None), default=None)
 
     def _exchange(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int) -> tuple[int, int] | None:
         self._know(mechanism)
         size, spare = count * self.size(mechanism), self.spare(slack / FAILURE)
-        return exchange_of_block(
-            self.grid, {mechanism: count}, self.plan, rounds_at(level), size=size, worth=self.worth, spare=spare
-        )
+        block, here = {mechanism: count}, rounds_at(level)
+        found = [
+            exchange_of_block(grid, block, self.plan, here, size=size, worth=self.worth, spare=spare)
+            for grid in self._grids
+        ]
+        return min((pair for pair in found if pair), key=lambda pair: pair[0] * self.worth - pair[1], default=None)
+
+    @property
+    def _grids(self) -> tuple[Grid, ...]:
+        return (self.grid, self._plain) if self._far else (self.grid,)
 
     def _know(self, mechanism: mechanisms.Mechanism) -> None:
-        if mechanism not in self.grid:
-            self.grid.add(mechanism, self._laws(mechanism))
+        for grid in self._grids:
+            if mechanism not in grid:
+                grid.add(mechanism, self._laws(mechanism))
 
     def _laws(self, mechanism: mechanisms.Mechanism) -> tuple[Law, Law]:
         return laws(mechanism, self.grid.step, self.cut, self._far)
@@ -280,15 +293,15 @@ class Prices:
 
         The search looks roughly; the number that it finds is certified, and smaller ones where that fails.
         """
-
-        def rough(rounds: int) -> float:
-            return self.grid.rough_delta(bundle_of(rounds), epsilon)
-
-        rounds = largest(rough, target, guess=guess, most=most, to=ROUNDS_PRECISION)
+        rounds = self._roughly_fitting(target, epsilon, guess, most, bundle_of)
         fewer = max(1, rounds // ROUNDS_PRECISION)
         while rounds and self.grid.delta(bundle_of(rounds), epsilon) > target:
             rounds, fewer = max(0, rounds - fewer), 2 * fewer
         return rounds
+
+    def _roughly_fitting(self, target: float, epsilon: float, guess: int, most: int, bundle_of: Bundles) -> int:
+        looks = {"guess": guess, "most": most, "to": ROUNDS_PRECISION}
+        return largest(lambda rounds: self.grid.rough_delta(bundle_of(rounds), epsilon), target, **looks)
 
     def _fitted(self, about: Estimate, leak: float, once: bool) -> tuple[Grid, float]:
         """A grid whose window holds the planned rounds, and the mass of a law's ends that it leaves out."""

@@ -61,10 +61,7 @@ def no_louder(mechanism: mechanisms.Mechanism, planned: mechanisms.Mechanism) ->
         case (mechanisms.Laplace(), mechanisms.Laplace()):
             less = exact(mechanism.sensitivity) * exact(planned.scale)
             return less <= exact(planned.sensitivity) * exact(mechanism.scale)
-        case (
-            mechanisms.Pure() | mechanisms.RandomizedResponse(),
-            mechanisms.Pure() | mechanisms.RandomizedResponse(),
-        ):
+        case (mechanisms.Pure() | mechanisms.RandomizedResponse(), mechanisms.Pure() | mechanisms.RandomizedResponse()):
             return mechanism.epsilon <= planned.epsilon
         case (
             mechanisms.Gaussian() | mechanisms.SampledGaussian(),
@@ -77,13 +74,7 @@ def no_louder(mechanism: mechanisms.Mechanism, planned: mechanisms.Mechanism) ->
 
 
 def payment_for_block(
-    grid: Grid,
-    block: dict[Hashable, int],
-    context: dict[Hashable, int],
-    *,
-    size: float,
-    spare: float,
-    beside: int = 0,
+    grid: Grid, block: dict[Hashable, int], context: dict[Hashable, int], *, size: float, spare: float, beside: int = 0
 ) -> int | None:
     """Change that buys a block of rounds beside a context; None where none is found.
 

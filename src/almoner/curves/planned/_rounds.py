@@ -19,7 +19,7 @@ from almoner import mechanisms
 from almoner.curves._grid.laws import Law as Points
 from almoner.curves._grid.laws import law, tilted
 from almoner.curves._grid.spectra import Spectrum, power
-from almoner.curves._grid.tilted import Kind, composition, tilt_at, tilt_where
+from almoner.curves._grid.tilted import Kind, composition, moments, tilt_at, tilt_where
 from almoner.errors import Unsupported
 
 __all__ = ["Estimate", "first_estimate", "largest"]
@@ -155,8 +155,10 @@ def first_estimate(plan: Plan, *, epsilon: float, delta: float, most: int, outsi
     return Estimate(fit, (low, high), tuple(sorted(tilts | {1.2 * tilt for tilt in tilts})), sides)
 
 
-def tilted_estimate(plan: Plan, *, epsilon: float, delta: float, most: int, outside: float, leak: float) -> Estimate:
-    """As ``first_estimate``, with losses that are counted under the tilt of Chernoff's bound in each direction."""
+def tilted_estimate(
+    plan: Plan, *, epsilon: float, delta: float, most: int, outside: float, leak: float, fit: int = 0
+) -> Estimate:
+    """As ``first_estimate``, but under the tilt of Chernoff's bound in each direction; of ``fit`` rounds if any."""
     sides = _sides(plan, far=True)
     mu = sqrt(2 * epsilon + float(ndtri(delta)) ** 2) + float(ndtri(delta))
     guess = int(min((mu / sqrt(max(sides[0].variance, 1e-60))) ** 2, float(most)))
@@ -170,16 +172,16 @@ def tilted_estimate(plan: Plan, *, epsilon: float, delta: float, most: int, outs
         if rounds * sum(count * float(one.losses.max()) for one, count in side.parts) <= epsilon:
             return -inf, tilt_at(each, epsilon)
         made = composition(each, tilt_at(each, epsilon), epsilon, most=places)
-        found = [(made.log_delta(epsilon), made.tilt)]
-        for tilt in [part * made.tilt for part in _PARTS] if _NEVER < made.log_chance(epsilon) < _RARE else ():
-            found += [(composition(each, tilt, epsilon, most=places).log_delta(epsilon), tilt)]
-        return min(found)
+        parts = _PARTS if _NEVER < made.log_chance(epsilon) < _RARE else ()
+        every = [made, *(composition(each, part * made.tilt, epsilon, most=places) for part in parts)]
+        # less what the lattice adds to the scale
+        return min((one.log_delta(epsilon) - one.scale + moments(each, one.tilt)[0], one.tilt) for one in every)
 
     def value(places: int) -> Callable[[int], float]:
         return lambda rounds: exp(min(max(best(side, rounds, places)[0] for side in sides), 0.0))
 
-    fit = guess
-    for places, to in _PLACES:
+    known, fit = fit, fit or guess
+    for places, to in () if known else _PLACES:
         fit = largest(value(places), delta, guess=fit, most=most, to=to)
     under = []
     for side in sides:  # a direction that is far below delta needs no more than that

@@ -34,8 +34,7 @@ class Koskela(Uncopyable):
     answers to the same question are ``Residue`` and ``Planned``.
 
     Args:
-        epsilon: public: > 0.
-        delta: public: in (0, 1).
+        epsilon, delta: public: > 0, and in (0, 1).
         epsilons: public: the grid, each >= 0; 51 from 0 to epsilon, if it is not given.
 
     Attributes:

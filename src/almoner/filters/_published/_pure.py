@@ -37,8 +37,7 @@ class Pure(Filter):
     ``left`` is rho = epsilon squared / 2.
 
     Args:
-        epsilon: public: > 0.
-        delta: public: in (0, 1).
+        epsilon, delta: public: > 0, and in (0, 1).
 
     Guarantee: the whole adaptive interaction is (epsilon, delta)-DP.
     Source: theory 4.7; Feldman & Zrnic (2021), Thm 4.7.

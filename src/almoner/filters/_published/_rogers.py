@@ -54,8 +54,7 @@ class Rogers(Filter):
     ``spent`` is the pair (V, drift); ``left`` is epsilon less the boundary at what was spent, nats, at least 0.
 
     Args:
-        epsilon: public: > 0.
-        delta: public: in (0, 1/e), the theorem's range.
+        epsilon, delta: public: > 0, and in (0, 1/e), the theorem's range.
         sum_delta: public: the part of delta for mechanisms that may fail; half of it, if it is not given.
 
     Guarantee: the whole adaptive interaction is (epsilon, delta)-DP, according to its authors.

@@ -67,12 +67,9 @@ class FiltersInARow(PersonBound):
         cost, open_size = self.price(leaf)[0], self.size_of(opened) if opened else 0
         largest = max(open_size - used, *self.sizes[opened:], self.sizes[-1])
         if cost > largest:
-            raise BudgetExceeded(
-                f"{leaf!r} costs {to_float(cost)!r}, more than a filter of step={to_float(largest)!r} holds",
-                asked=to_float(cost),
-                spent=to_float(used),
-                left=to_float(self.size_of(max(opened, 1)) - used, down=True),
-            )
+            words = f"{leaf!r} costs {to_float(cost)!r}, more than a filter of step={to_float(largest)!r} holds"
+            left = to_float(self.size_of(max(opened, 1)) - used, down=True)
+            raise BudgetExceeded(words, asked=to_float(cost), spent=to_float(used), left=left)
         units = int(cost)
         if not units or not count:
             return opened, used
@@ -86,12 +83,8 @@ class FiltersInARow(PersonBound):
             return opened, used
         each = self.sizes[-1] // units
         if not each:
-            raise BudgetExceeded(
-                f"{count} rounds of {leaf!r} are left over: they cost more than a filter of the last step holds",
-                asked=to_float(count * units),
-                spent=to_float(used),
-                left=0.0,
-            )
+            words = f"{count} rounds of {leaf!r} are left over: they cost more than a filter of the last step holds"
+            raise BudgetExceeded(words, asked=to_float(count * units), spent=to_float(used), left=0.0)
         more = -(-count // each)
         return opened + more, (count - (more - 1) * each) * units
 
