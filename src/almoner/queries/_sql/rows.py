@@ -14,7 +14,7 @@ with a dot may be a column of another table.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from almoner.errors import ArgumentError
 from almoner.queries._language import expressions as tree
@@ -23,18 +23,35 @@ from almoner.queries._language.keys import Range
 from almoner.queries._sql.columns import FilterCompiler, cast, check_usable, kind_of, literal
 from almoner.queries._sql.dialects import Dialect, Sql, filled
 
-__all__ = ["Joined", "People", "PeopleTable", "PublicTable", "Relation", "Schema", "one_row_each"]
+__all__ = ["Joined", "Parent", "People", "PeopleTable", "PublicTable", "Relation", "Schema", "owned", "one_row_each"]
+
+
+class Parent(NamedTuple):
+    """Where a row's owner is found: in the row of ``table`` whose ``key`` equals the row's own ``column``."""
+
+    column: str
+    table: str
+    key: str
+    found_by: str
+    """The key, as SQL over the alias d of the parent's rows; NULL for none."""
+    beside: str
+    """The column, as SQL over the alias d of the own rows; NULL for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeopleTable:
-    """A table of people's rows: columns and ``who``, which is NULL for nobody, are SQL over the alias d."""
+    """A table of people's rows: columns and ``who``, which is NULL for nobody, are SQL over the alias d.
+
+    With a ``parent``, rows belong to whoever the parent's row belongs to; ``plain`` are the rows without their owners.
+    """
 
     rows: str
     kinds: Mapping[str, str]
     columns: Mapping[str, str]
     who: str
     one_row: bool = False
+    parent: Parent | None = None
+    plain: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +116,19 @@ class _Join:
             f"WHERE {self.found_by} IS NOT NULL{group}"
         )
         return f"(SELECT d.*, {listed} FROM {rows} d LEFT JOIN ({found}) j ON j.{_KEY} = {self.beside})"
+
+
+def owned(rows: str, names: Iterable[str], above: PeopleTable, parent: Parent) -> tuple[str, str]:
+    """(The rows with a column for their owner, who that is as SQL over the alias d).
+
+    Guarantee: a row belongs to at most one person, the one of the only row of the table above that has its key; where
+        keys there are unique, removing a person with all rows in every table changes nobody else's rows.
+    Source: docs/queries.md, "Paths to the person".
+    """
+    taken, owner = {name.casefold() for name in names}, "row_owner"
+    while owner in taken:
+        owner += "_"
+    return _Join(above, parent.found_by, parent.beside, {owner: above.who}).onto(rows), f"d.{owner}"
 
 
 class _Kinds(Mapping[str, str]):
@@ -211,13 +241,29 @@ class Joined(_Kinds):
             self.columns[name] = self.columns[column]
             return kinds[column]
         if table not in self._joins:
-            found = people.get(table)
-            self._joins[table] = self._by_key(public[table]) if found is None else self._by_person(name, found)
+            self._joins[table] = self._join(name, table)  # after those that it is found by
         join = self._joins[table]
         alias = self._free("joined")
         join.columns[alias] = join.table.columns[column]
         self.columns[name] = f"d.{alias}"
         return kinds[column]
+
+    def _join(self, name: str, table: str) -> _Join:
+        if table not in self.schema.people:
+            return self._by_key(self.schema.public[table])
+        above = self.schema.people[table]
+        child, parent = self.name, self._table.parent
+        while parent is not None and parent.table != table:
+            child, parent = parent.table, self.schema.people[parent.table].parent
+        if parent is None:  # it is not on the path from a row to its person
+            return self._by_person(name, above)
+        beside = parent.beside
+        if child != self.name:
+            if child not in self._joins:
+                self._joins[child] = self._join(name, child)
+            alias = self._free("joined")
+            self._joins[child].columns[alias], beside = beside, f"d.{alias}"
+        return _Join(replace(above, rows=above.plain), parent.found_by, beside)
 
     def _by_person(self, name: str, table: PeopleTable) -> _Join:
         if not table.one_row:

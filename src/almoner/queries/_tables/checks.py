@@ -18,11 +18,11 @@ from almoner._spelling import EXACT
 from almoner._workspace import duckdb, quoted
 from almoner.errors import ArgumentError, DataError, Unsupported
 from almoner.ledger import Terms
-from almoner.queries._sql.columns import Wanted, as_dates, cure_of, key_kind, recast, shown_type
+from almoner.queries._sql.columns import KEY_KINDS, Wanted, as_dates, cast, cure_of, key_kind, recast, shown_type
 from almoner.queries._sql.dialects import duckdb_dialect
 from almoner.queries._tables import sources
 from almoner.queries._tables.files import Files
-from almoner.queries._tables.tables import TableInput
+from almoner.queries._tables.tables import TableInput, schema_of
 from almoner.queries.engines import Plugin, kinds_of, plugin_of, types_of
 
 __all__ = ["SAMPLE", "ViewCheck", "on_terms", "prepared", "refuse", "view_checked"]
@@ -136,6 +136,9 @@ def _cure(unread: list[Misfit]) -> str:
             f"without a type for {', '.join(map(repr, columns))}, Table(data, view={view!r}) (in TOML: "
             f"view = '''{view}''') reads {_READ[kind]}"
         )
+    for each in unread:
+        if each.kind.startswith("->"):
+            cures.append(f"no row is found there: does person='{each.column} {each.kind}' name columns of the same ids?")
     return "; ".join(cures)
 
 
@@ -171,13 +174,16 @@ def prepared(given: list[TableInput]) -> tuple[str, list[TableInput], dict[str |
         kinds = [kinds_of(plugin, each.data) for each in given]
         types = [types_of(plugin, each.data) for each in given]
         kind = _person_kind(given, kinds, types, plugin.cure)
+        _check_keys(given, kinds, types, plugin.cure)
         check_twice(plugin, given, kind)
         return kind, given, {}
     found = [(each, sources.found(each.data)) for each in given]  # files as they are now
     given = [replace(each, data=data, files=data) if isinstance(data, Files) else each for each, data in found]
     with duckdb().connect() as connection:
         # all rows are read at once where they are wanted for a check, or are few
-        short = [each.person is None or each.one_row or sources.is_short_csv(each.data) for each in given]
+        above = {each.parent[0] for each in given if each.parent is not None}
+        checked = [each.person is None or each.one_row or each.parent or each.name in above for each in given]
+        short = [bool(wanted) or sources.is_short_csv(each.data) for each, wanted in zip(given, checked, strict=True)]
         kinds = []
         for place, (each, load) in enumerate(zip(given, short, strict=True)):
             misfits, read = list[Misfit](), (each.data, each.reading)
@@ -187,14 +193,16 @@ def prepared(given: list[TableInput]) -> tuple[str, list[TableInput], dict[str |
         refuse([misfit for each in given for misfit in each.misfits or ()])
         types = [sources.types_of(connection, place) for place in range(len(given))]
         person = _person_kind(given, kinds, types)
+        _check_keys(given, kinds, types)
         _check_spelling(given, types)
-        checked = {}
+        _check_rows(connection, given, kinds, person)
+        refuse([misfit for each in given for misfit in each.misfits or ()])
+        views = {}
         for place, each in enumerate(given):
-            _check_rows(connection, each, kinds[place], person, place)
             if each.check_view and each.reading.view is not None and each.person is not None:
-                checked[each.name] = view_checked(connection, each, place, sample=SAMPLE, seconds=CHECK_SECONDS)
+                views[each.name] = view_checked(connection, each, place, sample=SAMPLE, seconds=CHECK_SECONDS)
         given = [_with_rows(connection, *each) for each in zip(given, short, range(len(given)), strict=True)]
-    return person, given, checked
+    return person, given, views
 
 
 def view_checked(
@@ -239,6 +247,8 @@ def _person_kind(
     """Type by which all tables name people, BIGINT or VARCHAR; refuses keys of public tables that are not there."""
     people: dict[str, tuple[TableInput, str]] = {}
     for each, columns, own in zip(given, kinds, types, strict=True):
+        if each.parent is not None:
+            continue
         if each.person is not None:
             csv = each.reading.view is None and sources.is_csv(each.data)
             kind = sources.person_type(columns, own, each.person, each.label("the data"), csv=csv, cure=cure)
@@ -268,7 +278,8 @@ def _person_kind(
 
 def _check_spelling(given: list[TableInput], types: Sequence[Mapping[str, str]]) -> None:
     """Refuse UUIDs beside text: text may spell the same UUID in several ways, each with an account of its own."""
-    people = [(each, own[each.person]) for each, own in zip(given, types, strict=True) if each.person is not None]
+    listed = zip(given, types, strict=True)
+    people = [(each, own[each.person]) for each, own in listed if each.person is not None and each.parent is None]
     texts = [(each, sql_type) for each, sql_type in people if sql_type != "UUID"]
     if 0 < len(texts) < len(people):
         text, _ = texts[0]
@@ -276,23 +287,79 @@ def _check_spelling(given: list[TableInput], types: Sequence[Mapping[str, str]])
         raise ArgumentError(f"person: some tables name people by UUID and others by text: {cure}")
 
 
-def _check_rows(connection: Any, given: TableInput, kinds: Mapping[str, str], person_kind: str, place: int) -> None:
-    """Refuse a second row where one was declared; for the data holder."""
-    if given.person is not None and not given.one_row:
-        return
-    found_by = given.found_by(kinds, person_kind, duckdb_dialect(kinds))
-    rows = f"SELECT 1 FROM {sources.view_name(place)} d WHERE {found_by} IS NOT NULL GROUP BY {found_by}"
-    with suppress(duckdb().Error):  # its message may quote entries
-        if not connection.execute(f"{rows} HAVING count(*) > 1 LIMIT 1").fetchall():
-            return
-        raise DataError(given.twice)
-    raise DataError(f"{given.label()} cannot be read")
+def _check_keys(
+    given: list[TableInput],
+    kinds: Sequence[Mapping[str, str]],
+    types: Sequence[Mapping[str, str]],
+    cure: Callable[[str, str, Wanted], str] = cure_of,
+) -> None:
+    """Refuse paths to the person by columns that are not there, or whose entries cannot be compared as keys."""
+    places = {each.name: place for place, each in enumerate(given)}
+    for place, each in enumerate(given):
+        if each.parent is None:
+            continue
+        above, ends = places[each.parent[0]], list[tuple[TableInput, str, str, str]]()
+        for end, at, column in ((each, place, each.column), (given[above], above, each.parent[1])):
+            if column not in kinds[at]:
+                listed = ", ".join(kinds[at])
+                raise ArgumentError(f"person: {each.whose!r}: {end.label()} has no column {column!r}; it has {listed}")
+            ends.append((end, column, kinds[at][column], types[at][column]))
+        ends = sorted(ends, key=lambda end: (end[2] in KEY_KINDS, end[2] == "text", end[3] == "UUID"))
+        (end, column, kind, sql_type), (_, _, other, other_type) = ends
+        if kind == other and kind in KEY_KINDS and (sql_type == "UUID") == (other_type == "UUID"):
+            continue
+        to = "UUID" if (kind, other_type) == ("text", "UUID") else KEY_KINDS.get(other, "VARCHAR")
+        line = recast(column, f"CAST({{0}} AS {to})") if cure is cure_of else cure(column, sql_type, "text")
+        told = " and ".join(f"{name!r} of {of.label()} is of type {shown_type(kind)}" for of, name, _, kind in ends)
+        wanted = "both must hold texts, UUIDs, whole numbers, truth values or dates"
+        raise ArgumentError(f"person: {each.whose!r}: {told}, and {wanted}: open {end.label()} with {line}")
+
+
+def _check_rows(connection: Any, given: list[TableInput], kinds: Sequence[Mapping[str, str]], person_kind: str) -> None:
+    """Refuse a second row where one was declared, and count rows whose path ends at nobody; for the data holder."""
+    views = [sources.view_name(place) for place in range(len(given))]
+    schema = schema_of(given, kinds, views, person_kind, [duckdb_dialect(columns) for columns in kinds])
+
+    def run(sql: str, each: TableInput) -> list[Any]:
+        with suppress(duckdb().Error):  # its message may quote entries
+            return list(connection.execute(sql).fetchall())
+        raise DataError(f"{each.label()} cannot be read")
+
+    def twice(rows: str, found_by: str, each: TableInput) -> bool:
+        counted = f"SELECT 1 FROM {rows} d WHERE {found_by} IS NOT NULL GROUP BY {found_by} HAVING count(*) > 1 LIMIT 1"
+        return bool(run(counted, each))
+
+    for place, each in enumerate(given):
+        if each.person is None:
+            found_by = each.found_by(kinds[place], person_kind, duckdb_dialect(kinds[place]))
+            if twice(views[place], found_by, each):
+                raise DataError(each.twice)
+            continue
+        table = schema.people[each.name or "data"]
+        if table.parent is not None:
+            if twice(schema.people[table.parent.table].plain, table.parent.found_by, each):
+                raise DataError(each.keys_twice)
+            who, key = table.who, table.parent.beside
+            counts = run(f"SELECT count({key}), count({key}) FILTER (WHERE {who} IS NULL) FROM {table.rows} d", each)
+            orphans = Misfit(each.name, each.column, f"-> {'.'.join(each.parent or ())}", *counts[0])
+            given[place] = replace(each, misfits=(*(each.misfits or ()), orphans))
+        if each.one_row and twice(table.rows, table.who, each):
+            raise DataError(each.twice)
 
 
 def check_twice(plugin: Plugin, given: Sequence[TableInput], person_kind: str) -> None:
     """Refuse a second row where one was declared; for the data holder."""
     for each in given:
-        if each.person is None or each.one_row:
-            kinds = kinds_of(plugin, each.data)
-            if plugin.has_twice(each.data, each.found_by(kinds, person_kind, plugin.dialect([*kinds]))):
-                raise DataError(each.twice)
+        kinds = kinds_of(plugin, each.data)
+        if each.parent is not None:
+            if each.one_row:
+                raise Unsupported(f"one_row: not of {plugin.data} whose rows have an owner by {each.whose!r}")
+            (above,) = [other for other in given if other.name == each.parent[0]]
+            columns = kinds_of(plugin, above.data)
+            key = cast(each.parent[1], columns[each.parent[1]], plugin.dialect([*columns]))
+            if plugin.has_twice(above.data, key):
+                raise DataError(each.keys_twice)
+        elif (each.person is None or each.one_row) and plugin.has_twice(
+            each.data, each.found_by(kinds, person_kind, plugin.dialect([*kinds]))
+        ):
+            raise DataError(each.twice)
