@@ -17,8 +17,8 @@ from almoner.queries._language import expressions as tree
 from almoner.queries._sql.dialects import Dialect, Literal, Sql, double, filled
 
 __all__ = [
-    "CELLS", "KEY_KINDS", "FilterCompiler", "Keys", "Unusable", "Wanted", "as_dates", "cast", "check_usable", "cure_of", "key_kind",
-    "keys_of", "kind_of", "kind_of_type", "literal", "recast", "shown_type",
+    "CELLS", "KEY_KINDS", "FilterCompiler", "Keys", "Unusable", "Wanted", "as_dates", "cast", "check_usable", "cure_of",
+    "key_kind", "keys_of", "kind_of", "kind_of_type", "literal", "recast", "shown_type",
 ]  # fmt: skip
 
 Wanted = OneOf["question", "person", "text"]

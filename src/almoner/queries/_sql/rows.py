@@ -23,7 +23,7 @@ from almoner.queries._language.keys import Range
 from almoner.queries._sql.columns import FilterCompiler, cast, check_usable, kind_of, literal
 from almoner.queries._sql.dialects import Dialect, Sql, filled
 
-__all__ = ["Joined", "Parent", "People", "PeopleTable", "PublicTable", "Relation", "Schema", "owned", "one_row_each"]
+__all__ = ["Joined", "Parent", "People", "PeopleTable", "PublicTable", "Relation", "Schema", "one_row_each", "owned"]
 
 
 class Parent(NamedTuple):
@@ -248,14 +248,18 @@ class Joined(_Kinds):
         self.columns[name] = f"d.{alias}"
         return kinds[column]
 
-    def _join(self, name: str, table: str) -> _Join:
-        if table not in self.schema.people:
-            return self._by_key(self.schema.public[table])
-        above = self.schema.people[table]
+    def step_to(self, table: str) -> tuple[str, Parent | None]:
+        """The last step of the path from a row to its person that ends at a table, and whose; None beside the path."""
         child, parent = self.name, self._table.parent
         while parent is not None and parent.table != table:
             child, parent = parent.table, self.schema.people[parent.table].parent
-        if parent is None:  # it is not on the path from a row to its person
+        return child, parent
+
+    def _join(self, name: str, table: str) -> _Join:
+        if table not in self.schema.people:
+            return self._by_key(self.schema.public[table])
+        above, (child, parent) = self.schema.people[table], self.step_to(table)
+        if parent is None:
             return self._by_person(name, above)
         beside = parent.beside
         if child != self.name:
@@ -353,6 +357,9 @@ def _table_of(people: People | Joined, arguments: tuple[tree.Expression, ...]) -
         return None
     named = [each for argument in arguments for each in _columns(argument)]
     tables = {table for table in map(people.other_table, named) if table is not None}
+    own = [name for name in named if name not in tables and name.partition(".")[0] in (name, people.name)]
+    if (own or len(tables) > 1) and all(people.step_to(table)[1] for table in tables):
+        return None  # columns of tables on the path stand in the question's own rows
     if len(tables) > 1:
         both = " and ".join(sorted(tables))
         raise ArgumentError(f"each_person: a step is about the rows of one table, not of {both}")

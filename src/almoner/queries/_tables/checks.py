@@ -136,9 +136,8 @@ def _cure(unread: list[Misfit]) -> str:
             f"without a type for {', '.join(map(repr, columns))}, Table(data, view={view!r}) (in TOML: "
             f"view = '''{view}''') reads {_READ[kind]}"
         )
-    for each in unread:
-        if each.kind.startswith("->"):
-            cures.append(f"no row is found there: does person='{each.column} {each.kind}' name columns of the same ids?")
+    paths = [f"'{each.column} {each.kind}'" for each in unread if each.kind.startswith("->")]
+    cures += [f"no row with a person is found there: are both columns of person={path} the same ids?" for path in paths]
     return "; ".join(cures)
 
 

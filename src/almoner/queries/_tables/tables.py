@@ -81,8 +81,8 @@ class TableInput:
     def keys_twice(self) -> str:
         """Error text for two rows above with the same key."""
         above, key = self.parent or ("", "")
-        rule = f"each key must have one row, else it would not be said whose the rows of {self.name!r} are"
-        return f"person: {self.whose!r}: {above!r} has several rows with the same {key!r}, and {rule}: name another column"
+        rule = f"each key must have one, which says whose the rows of {self.name!r} are: name another column"
+        return f"person: {self.whose!r}: {above!r} has several rows with the same {key!r}, and {rule}"
 
     def seen(self, kinds: Mapping[str, str]) -> Mapping[str, str]:
         """Of all columns with their kinds, those that questions may use."""
