@@ -174,7 +174,8 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
                 their table to questions. Of several ``tables``, each is the data set of its own name. None where the
                 ledger knows none.
             person: who: the column that says whose row it is, of text, whole numbers or dates. Rows without a name are
-                in no answer. Of several tables: one column for all, or {table: column}.
+                in no answer. Of several tables: one column for all, or {table: column}; or a path, as in {"items":
+                "order -> orders.id"}: a row belongs to whoever the row of ``orders`` with that ``id`` belongs to.
             budget: how much each person may spend, public. ``filters.Gaussian(epsilon=, delta=)`` gives the least noise
                 for many questions, ``filters.Basic(epsilon=)`` for a few (``recommend`` says which). With periods,
                 spellings, or questions for keys, ``ledger.Terms(budget, ...)``: periods and spelling must be given
@@ -252,6 +253,7 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
     def misfits(self) -> list[Misfit]:
         """Numbers of entries that don't fit the type that was given for their column, and where the first are. PRIVATE.
 
+        Of a path to the person, numbers of rows whose key is of no row with a person.
         Such entries count as missing in every answer. A column of which no entry fits is refused at opening. When rows
         of Parquet, DuckDB or a view are read anew for a question, nothing is counted again.
         """

@@ -8,11 +8,12 @@ from random import Random
 
 import pyarrow as pa
 import pytest
+from pyarrow import csv, parquet
 
 from almoner import filters, ledger
 from almoner._workspace import duckdb
 from almoner.errors import ArgumentError, DataError, Unsupported
-from almoner.queries import Count, Lookup, People, Session, Sum, Table
+from almoner.queries import Count, Lookup, People, Session, Sum, Table, plans
 from almoner.queries._questions.kinds_of import described
 from almoner.queries._questions.noise import STEPS
 from almoner.queries._sql import rows as joins
@@ -376,3 +377,61 @@ def test_spellings_of_a_person_hold_along_the_path(path):
     with opened(path, orders=orders, budget=ledger.Terms(filters.Zcdp(rho=1.0), spelling="caseless")) as session:
         sums, charges = exact(session, Count(table="items", clip=8, **CHEAP))
         assert (sums[0] / STEPS, len(charges)) == (5.0, 2)
+
+
+@pytest.mark.quick(3)
+def test_a_data_set_is_declared_with_its_path(path):
+    """As it is written in a session; a replay tells of another path above that it is another one."""
+    with ledger.Ledger.open(path, ledger.Terms(filters.Zcdp(rho=1.0), person="VARCHAR"), create=True) as book:
+        for name, person in PERSON.items():
+            book.dataset(name, person=person)
+        given = {"tables": SHOP, "ledger": book}
+        with Session.open(person=PERSON, **given) as session:
+            session.analyst("ann").ask(Count(table="items", clip=2, sigma=9.0), key="lines")
+            assert all(finding.holds for finding in session.verify(replay=True))
+        with pytest.raises(ArgumentError, match="'orders' was declared with person='customer'"):
+            Session.open(person={**PERSON, "orders": "country"}, **given)
+        book.dataset("orders", person="country", new_version=True)
+        with Session.open(person={**PERSON, "orders": "country"}, **given) as session:
+            replayed = session.verify(replay=True)[-1]
+            assert replayed.holds
+            assert "items with another person column" in replayed.what
+
+
+PLAN = """
+ledger = "people.ledger"
+rho = 1.0
+analyst = "ann"
+
+[tables.items]
+data = "items.csv"
+person = "order -> orders"
+types = { order = "whole", price = "number" }
+
+[tables.orders]
+data = "orders.parquet"
+person = "customer"
+
+[[questions]]
+key = "lines"
+ask = "count"
+by = { "orders.country" = ["FR", "ES"] }
+clip = 8
+sigma = 20
+"""
+
+
+@pytest.mark.quick(2)
+def test_a_file_of_questions_has_paths(tmp_path):
+    """As text, in the same words; and it counts what leads to nobody."""
+    csv.write_csv(SHOP["items"], tmp_path / "items.csv")
+    orders = SHOP["orders"].rename_columns(["order", "customer", "country", "zip"])
+    parquet.write_table(orders, tmp_path / "orders.parquet")
+    (tmp_path / "plan.toml").write_text(PLAN)
+    plan = plans.Plan.read(tmp_path / "plan.toml")
+    with plan.open(create=True) as session:
+        assert without_noise(session, dict(plan.questions)["lines"]) == [4.0, 1.0]
+        assert {each.column: each.unfit for each in session.misfits if each.unfit} == {"order": 2}
+        parquet.write_table(orders.slice(1), tmp_path / "orders.parquet")
+        with pytest.raises(DataError, match="is another file than when"):
+            plan.ask(session)

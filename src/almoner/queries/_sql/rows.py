@@ -73,6 +73,13 @@ class Schema:
     public: Mapping[str, PublicTable]
     named: bool
 
+    def path(self, table: str) -> list[str]:
+        """The tables by which it is known whose a row is, from this one up to the one with the person's column."""
+        path = [table]
+        while (parent := self.people[path[-1]].parent) is not None:
+            path.append(parent.table)
+        return path
+
     def name(self, table: str | None) -> str:
         """The table that a question is about; refuses one that is not there."""
         first = next(iter(self.people))
@@ -249,11 +256,10 @@ class Joined(_Kinds):
         return kinds[column]
 
     def step_to(self, table: str) -> tuple[str, Parent | None]:
-        """The last step of the path from a row to its person that ends at a table, and whose; None beside the path."""
-        child, parent = self.name, self._table.parent
-        while parent is not None and parent.table != table:
-            child, parent = parent.table, self.schema.people[parent.table].parent
-        return child, parent
+        """(Whose rows lead to a table, on the path from a row to its person; by what): None where it is not there."""
+        path = self.schema.path(self.name)
+        child = path[path.index(table) - 1] if table in path[1:] else self.name
+        return child, self.schema.people[child].parent if table in path[1:] else None
 
     def _join(self, name: str, table: str) -> _Join:
         if table not in self.schema.people:
