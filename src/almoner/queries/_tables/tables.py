@@ -233,7 +233,8 @@ def given_tables(
         raise ArgumentError("give either data, or tables={name: data}")
     if tables is None:
         if not isinstance(person, str):
-            raise ArgumentError(f"person={person!r} must be a column's name")
+            cure = "; where each row is a person, add a column of ids that stay with the rows" if person is None else ""
+            raise ArgumentError(f"person={person!r} must be a column's name{cure}")
         listed = [(data if isinstance(data, Table) else Table(data)).given(None, person)]
     else:
         listed = _named_tables(tables, person)
