@@ -48,7 +48,8 @@ ON_EICU = [
     ),
     (
         Sum("noninvasivemean", 0, 200, table="vitals", where="stays.unittype = 'Med-Surg ICU'", **CLIP),
-        f"SELECT sum(CASE WHEN noninvasivemean > 200 THEN 200 ELSE noninvasivemean END) FROM vitals {_STAYS} WHERE unittype = 'Med-Surg ICU'",
+        "SELECT sum(CASE WHEN noninvasivemean > 200 THEN 200 ELSE noninvasivemean END) "
+        f"FROM vitals {_STAYS} WHERE unittype = 'Med-Surg ICU'",
     ),
     (
         Mean("noninvasivesystolic", 0, 300, per="row", table="vitals", where="hospital.region = 'Midwest'", **CLIP),
@@ -67,7 +68,8 @@ ON_MIMIC = [
     ),
     (
         Sum("amount", 0, 1000, table="given", by={"admissions.admission_type": ["EMERGENCY", "ELECTIVE"]}, **CLIP),
-        "SELECT sum(CASE WHEN amount > 1000 THEN 1000 WHEN amount < 0 THEN 0 ELSE amount END) FROM (VALUES (1, 'EMERGENCY'), (2, 'ELECTIVE')) "
+        "SELECT sum(CASE WHEN amount > 1000 THEN 1000 WHEN amount < 0 THEN 0 ELSE amount END) "
+        "FROM (VALUES (1, 'EMERGENCY'), (2, 'ELECTIVE')) "
         "v(place, t) LEFT JOIN admissions a ON a.admission_type = t LEFT JOIN stays s ON a.hadm_id = s.hadm_id "
         "LEFT JOIN given g USING (icustay_id) GROUP BY place ORDER BY place",
     ),
