@@ -23,7 +23,7 @@ from itertools import accumulate
 from math import nextafter
 from typing import Any
 
-from almoner.queries._language.expressions import checked_steps
+from almoner.queries._language.expressions import checked_each, checked_steps
 from almoner.queries._language.keys import LONGEST_KEY, are_ranges
 from almoner.queries._questions.kinds.counts import Extremes, Lengths
 from almoner.queries._questions.noise import STEPS, units_per_step
@@ -261,6 +261,8 @@ def _compiled_extremes(question: Extremes, schema: Schema, sql: Dialect) -> Comp
 def _relation(question: Question, schema: Schema, sql: Dialect) -> tuple[str, Relation]:
     """(whose row it is, the rows that a question reads): those of its table, or one for each person."""
     people: People | Joined = Joined(schema, schema.name(question.table), sql)
+    for key, steps in () if question.each is None else checked_each(question.each):
+        people = one_row_each(people, steps, sql, key)
     if question.each_person is not None:
         people = one_row_each(people, checked_steps(question.each_person), sql)
     return people.who, Relation(people, sql)

@@ -312,19 +312,27 @@ class People:
     columns: Mapping[str, str]
 
 
-def one_row_each(people: People | Joined, steps: tree.Steps, dialect: Dialect) -> People:
-    """One row for each person with rows, with a column for each step.
+def one_row_each(people: People | Joined, steps: tree.Steps, dialect: Dialect, key: str | None = None) -> People:
+    """One row for each person with rows, with a column for each step; with a ``key``, for each of a person's keys.
 
-    A step may be about the person's rows of another table. Where the person has none there, what it gives is missing; a
-    number of rows is 0.
+    A step may be about the person's rows of another table, where there is no key. Where the person has none there, what
+    it gives is missing; a number of rows is 0. Rows whose key is missing are in no row.
 
     Guarantee: the row of each person is a function of that person's rows, whatever other people's are.
     Source: theory 2.6 and docs/proofs/noise.md, Theorem 3: contributions may be any function of a person's rows.
     """
     parsed = [(name, *parse_step(text)) for name, text in steps]
-    tables = [_table_of(people, arguments) for _, _, arguments in parsed]
+    tables = [_table_of(people, arguments) if key is None else None for _, _, arguments in parsed]
     others = {name: Joined(people.schema, name, dialect) for name in tables if name and isinstance(people, Joined)}
-    kinds, columns, beside = {}, {}, []
+    kinds, columns, beside, value_of_key = {}, {}, [], None
+    if key is not None:
+        compiler = FilterCompiler(people.kinds, replace(dialect, columns=people.columns), "each")
+        kinds[key], value_of_key = compiler.value(
+            tree.Column(key) if key in people.kinds else parse_value(key, name="each")
+        )
+        columns[key] = "d.each_key"
+        if kinds[key] not in _COUNTED:
+            raise ArgumentError(f"each: {key!r} is a {kinds[key]}: rows are divided by {', '.join(_COUNTED)}")
     listed: dict[str | None, list[tuple[str, Sql]]] = {table: [] for table in (None, *tables)}
     for place, ((name, aggregate, arguments), table) in enumerate(zip(parsed, tables, strict=True)):
         rows, step = others.get(table or "", people), f"step{place:d}"
@@ -337,7 +345,7 @@ def one_row_each(people: People | Joined, steps: tree.Steps, dialect: Dialect) -
         if table is not None:
             taken = f"other{tables.index(table):d}.{step}"
             beside.append(f"coalesce({taken}, 0) AS {step}" if aggregate in _NUMBERS else f"{taken} AS {step}")
-    sql = _grouped(people, listed.pop(None))
+    sql = _grouped(people, listed.pop(None), value_of_key)
     if beside:
         joins = {f"other{tables.index(name):d}": _grouped(others[str(name)], each) for name, each in listed.items()}
         text = " ".join(f"LEFT JOIN {each.text} {alias} ON {alias}.person = d.person" for alias, each in joins.items())
@@ -346,15 +354,19 @@ def one_row_each(people: People | Joined, steps: tree.Steps, dialect: Dialect) -
     return People(sql, "d.person", kinds, columns)
 
 
-def _grouped(people: People | Joined, listed: list[tuple[str, Sql]]) -> Sql:
-    """A row for each person, with these aggregates under their names."""
+def _grouped(people: People | Joined, listed: list[tuple[str, Sql]], key: Sql | None = None) -> Sql:
+    """A row for each person, or for each of a person's keys, with these aggregates under their names."""
     values = "".join(f", {value.text} AS {step}" for step, value in listed)
     parameters = [each for _, value in listed for each in value.parameters]
-    sql = (
-        f"(SELECT {people.who} AS person{values} FROM {people.rows.text} d "
-        f"WHERE {people.who} IS NOT NULL GROUP BY {people.who})"
-    )
-    return Sql(sql, (*parameters, *people.rows.parameters))
+    rows, by, there = people.rows, people.who, f"{people.who} IS NOT NULL"
+    if key is not None:
+        name = "each_key"
+        while name in {column.casefold() for column in people.columns}:
+            name += "_"
+        rows = Sql(f"(SELECT d.*, {key.text} AS {name} FROM {rows.text} d)", (*key.parameters, *rows.parameters))
+        values, by, there = f", d.{name} AS each_key{values}", f"{by}, d.{name}", f"{there} AND d.{name} IS NOT NULL"
+    sql = f"(SELECT {people.who} AS person{values} FROM {rows.text} d WHERE {there} GROUP BY {by})"
+    return Sql(sql, (*parameters, *rows.parameters))
 
 
 def _table_of(people: People | Joined, arguments: tuple[tree.Expression, ...]) -> str | None:

@@ -386,7 +386,7 @@ def filled(asked: Question, datasets: Mapping[str, Dataset]) -> Question:
 
 def _domain(column: str, asked: Question, datasets: Mapping[str, Dataset]) -> Domain | None:
     """Declaration of a column of the question's table, or of another one as ``table.column``."""
-    if asked.each_person:  # columns are steps, whatever they are called
+    if asked.each or asked.each_person:  # columns are steps, whatever they are called
         return None
     table, dot, name = column.partition(".")
     if dot and table in datasets:
