@@ -299,8 +299,8 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
             raise ArgumentError(f"check_view: {given.label('the data')} has no view: give view=")
         self._rows.check_files()
         with self._ledger.store.lock:
-            place = self._rows.places[which]
-            return view_checked(connection, given, place, sample=sample, seconds=seconds, view=view)
+            own = connection, self._given, which, self._rows.places, self._rows.schema
+            return view_checked(*own, sample=sample, seconds=seconds, view=view)
 
     @property
     def changed_files(self) -> dict[str, DataReason]:

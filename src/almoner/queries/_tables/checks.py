@@ -5,10 +5,13 @@ told when a session is opened, and nobody while questions are answered, because 
 people. So a wrong type, or dates of another format, are noticed before the budget is spent on answers about nothing.
 """
 
+import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import isclose, isnan
+from pathlib import Path
 from threading import Timer
 from typing import Any
 
@@ -20,12 +23,15 @@ from almoner.errors import ArgumentError, DataError, Unsupported
 from almoner.ledger import Terms
 from almoner.queries._sql.columns import KEY_KINDS, Wanted, as_dates, cast, cure_of, key_kind, recast, shown_type
 from almoner.queries._sql.dialects import duckdb_dialect
+from almoner.queries._sql.rows import Schema
 from almoner.queries._tables import sources
 from almoner.queries._tables.files import Files
 from almoner.queries._tables.tables import TableInput, schema_of
 from almoner.queries.engines import Plugin, kinds_of, plugin_of, types_of
 
 __all__ = ["SAMPLE", "ViewCheck", "on_terms", "prepared", "refuse", "view_checked"]
+
+LOG = logging.getLogger("almoner.queries")
 
 _IMPURE = (
     "view: the rows that it gives for a person depend on other people's rows, as an average over all rows, a number of "
@@ -41,48 +47,129 @@ class ViewCheck:
     Fields:
         people: of how many people the rows were compared.
         skipped: why none, or no more, were; None if all of the sample were.
+        undivided: other files and functions that the view reads, whose rows were not divided by person.
     """
 
     people: int
     skipped: str | None = None
+    undivided: tuple[str, ...] = ()
+
+
+_NOBODYS = {"data", "range()", "generate_series()", "unnest()"}
+
+
+def _read_beside(connection: Any, view: str) -> set[str]:
+    """Names, as the view writes them, of what it reads besides ``data``; of functions with brackets."""
+    found, own = set[str](), set[str]()
+
+    def walk(node: Any) -> None:
+        if isinstance(node, dict):
+            if node.get("type") == "BASE_TABLE":
+                found.add(node["table_name"])
+            elif node.get("type") == "TABLE_FUNCTION":
+                found.add(f"{node['function']['function_name']}()")
+            own.update(each["key"] for each in node.get("cte_map", {}).get("map", ()))
+        for each in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+            walk(each)
+
+    ((parsed,),) = connection.execute("SELECT json_serialize_sql(?)", [view.strip().rstrip(";")]).fetchall()
+    if json.loads(parsed)["error"]:
+        return {"a statement that cannot be taken apart"}
+    walk(json.loads(parsed))
+    return found - own - _NOBODYS
+
+
+class _Division:
+    """Rows of the tables of a session by person, in SQL over names of columns; for views."""
+
+    def __init__(self, connection: Any, given: Sequence[TableInput], places: Sequence[int], schema: Schema) -> None:
+        self._connection, self._given, self._places, self._schema = connection, given, places, schema
+        self._owners: dict[str, str] = {}
+
+    def who(self, each: TableInput) -> str:
+        """Whose a row is, as text; NULL for nobody."""
+        named = f'(CAST({quoted(str(each.person))} AS VARCHAR) COLLATE "binary")'  # two spellings are two people
+        parent = self._schema.people[each.name or "data"].parent
+        if parent is None:
+            return named
+        owners, above = f"view_owners_{len(self._owners):d}", self._schema.people[parent.table]
+        if each.whose not in self._owners:
+            key = f"CAST({parent.found_by} AS VARCHAR)"
+            self._connection.execute(
+                f"CREATE OR REPLACE TEMP TABLE {owners} AS SELECT {key} AS view_owner_key, "
+                f"CAST({above.who} AS VARCHAR) AS view_owner FROM {above.rows} d WHERE {key} IS NOT NULL"
+            )
+            self._owners[str(each.whose)] = owners
+        return f"(SELECT view_owner FROM {self._owners[str(each.whose)]} WHERE view_owner_key = {named})"
+
+    def beside(self, view: str) -> tuple[str, tuple[str, ...]]:
+        """(One person's rows of other tables that the view reads, to stand before it; what is not divided)."""
+        divided, undivided = "", []
+        for name in sorted(_read_beside(self._connection, view)):
+            found = [
+                (place, each)
+                for place, each in zip(self._places, self._given, strict=True)
+                if each.files is not None and each.files.listed == (Path(name).absolute(),)
+            ]
+            place, each = found[0] if found else (0, None)
+            if each is None or (
+                each.person is not None and (each.files is None or each.files.csv or each.reading.types)
+            ):
+                undivided.append(name)
+            elif each.person is not None:
+                rows = sources.view_name(place, "data" if each.reading.view is None else "source")
+                divided += f", {quoted(name)} AS (SELECT * FROM {rows} WHERE {self.who(each)} = $person)"
+        return divided, tuple(undivided)
+
+    def close(self) -> None:
+        for name in self._owners.values():
+            self._connection.execute(f"DROP TABLE IF EXISTS {name}")
 
 
 def _compared(
-    connection: Any, view: str, person: str, source: str, whole: str, *, sample: int, seconds: float
+    connection: Any,
+    view: str,
+    given: TableInput,
+    division: _Division,
+    source: str,
+    whole: str,
+    sample: int,
+    seconds: float,
 ) -> ViewCheck:
     """Run the view ``whole`` over the rows of one person at a time, and compare; a DataError says no entry."""
-    library = duckdb()
+    library, person, undivided = duckdb(), str(given.person), ("what it reads",)
     timer = Timer(seconds, connection.interrupt)
     compared = 0
     timer.start()
     try:
-        given = [name for name, *_ in connection.execute(f"DESCRIBE {source}").fetchall()]
-        if person not in given:
-            return ViewCheck(0, f"column {person!r} is made by the view: whose the rows were is not known")
-        who = f'(CAST({quoted(person)} AS VARCHAR) COLLATE "binary")'  # two spellings are two people
+        beside, undivided = division.beside(view)
+        if person not in [name for name, *_ in connection.execute(f"DESCRIBE {source}").fetchall()]:
+            why = f"column {person!r} is made by the view: whose the rows were is not known"
+            return ViewCheck(0, why, undivided)
+        who = division.who(given)
         drawn = f"SELECT DISTINCT {who} AS person FROM {source} WHERE {who} IS NOT NULL"
         connection.execute(f"CREATE OR REPLACE TEMP TABLE view_people AS FROM ({drawn}) USING SAMPLE {sample:d} ROWS")
         theirs = f"SELECT * FROM {whole} WHERE {who} IN (SELECT person FROM view_people)"
         connection.execute(f"CREATE OR REPLACE TEMP TABLE view_rows AS {theirs}")
-        place = [name for name, *_ in connection.execute(f"DESCRIBE {whole}").fetchall()].index(person)
+        alone = f"{sources.over(source, view, f'WHERE {who} = $person', beside)} WHERE {who} = $person"
         for (name,) in connection.execute("FROM view_people").fetchall():
-            beside = connection.execute(f"SELECT * FROM view_rows WHERE {who} = ?", [name]).fetchall()
-            alone = connection.execute(sources.over(source, view, f"WHERE {who} = ?"), [name]).fetchall()
-            if not _same([row for row in alone if row[place] is not None and str(row[place]) == name], beside):
+            both = (alone, f"SELECT * FROM view_rows WHERE {who} = $person")
+            if not _same(*(connection.execute(sql, {"person": name}).fetchall() for sql in both)):
                 if not _same(*(connection.execute(sql).fetchall() for sql in ("FROM view_rows", theirs))):
-                    return ViewCheck(compared, "the view gives other rows each time")
+                    return ViewCheck(compared, "the view gives other rows each time", undivided)
                 raise DataError(_IMPURE)
             compared += 1
     except library.InterruptException:
-        return ViewCheck(compared, f"it took more than {seconds:g} seconds")
+        return ViewCheck(compared, f"it took more than {seconds:g} seconds", undivided)
     except library.Error:  # its message may quote entries
-        return ViewCheck(compared, "the view fails on an entry")
+        return ViewCheck(compared, "the view fails on an entry", undivided)
     finally:
         timer.cancel()
         timer.join()
         for name in ("view_people", "view_rows"):
             connection.execute(f"DROP TABLE IF EXISTS {name}")
-    return ViewCheck(compared)
+        division.close()
+    return ViewCheck(compared, None, undivided)
 
 
 def _same(rows: Sequence[tuple[Any, ...]], others: Sequence[tuple[Any, ...]]) -> bool:
@@ -194,20 +281,35 @@ def prepared(given: list[TableInput]) -> tuple[str, list[TableInput], dict[str |
         person = _person_kind(given, kinds, types)
         _check_keys(given, kinds, types)
         _check_spelling(given, types)
-        _check_rows(connection, given, kinds, person)
+        schema = _check_rows(connection, given, kinds, person)
         refuse([misfit for each in given for misfit in each.misfits or ()])
         views = {}
         for place, each in enumerate(given):
             if each.check_view and each.reading.view is not None and each.person is not None:
-                views[each.name] = view_checked(connection, each, place, sample=SAMPLE, seconds=CHECK_SECONDS)
+                own = connection, given, place, range(len(given)), schema
+                views[each.name] = view_checked(*own, sample=SAMPLE, seconds=CHECK_SECONDS)
+                if undivided := views[each.name].undivided:
+                    what = f"other rows that the view of {each.label('the data')} reads were not divided by person"
+                    LOG.warning(
+                        f"{what}, and must be nobody's or follow from each person's rows: {', '.join(undivided)}"
+                    )
         given = [_with_rows(connection, *each) for each in zip(given, short, range(len(given)), strict=True)]
     return person, given, views
 
 
 def view_checked(
-    connection: Any, given: TableInput, place: int, *, sample: int, seconds: float, view: str | None = None
+    connection: Any,
+    tables: Sequence[TableInput],
+    which: int,
+    places: Sequence[int],
+    schema: Schema,
+    *,
+    sample: int,
+    seconds: float,
+    view: str | None = None,
 ) -> ViewCheck:
     """Check the view of a table, or another, for a ``sample`` of people, drawn at random, in at most these seconds."""
+    given, place, division = tables[which], places[which], _Division(connection, tables, places, schema)
     whole, source = sources.view_name(place), sources.view_name(place, "source")
     sql = given.reading.view
     if view is not None:
@@ -221,7 +323,7 @@ def view_checked(
         if given.person not in named:
             raise ArgumentError(f"view: it has no column {given.person!r}, which says whose row it is")
     try:
-        return _compared(connection, str(sql), str(given.person), source, whole, sample=sample, seconds=seconds)
+        return _compared(connection, str(sql), given, division, source, whole, sample, seconds)
     finally:
         if view is not None:
             connection.execute("DROP VIEW IF EXISTS view_given")
@@ -314,7 +416,9 @@ def _check_keys(
         raise ArgumentError(f"person: {each.whose!r}: {told}, and {wanted}: open {end.label()} with {line}")
 
 
-def _check_rows(connection: Any, given: list[TableInput], kinds: Sequence[Mapping[str, str]], person_kind: str) -> None:
+def _check_rows(
+    connection: Any, given: list[TableInput], kinds: Sequence[Mapping[str, str]], person_kind: str
+) -> Schema:
     """Refuse a second row where one was declared, and count rows whose path ends at nobody; for the data holder."""
     views = [sources.view_name(place) for place in range(len(given))]
     schema = schema_of(given, kinds, views, person_kind, [duckdb_dialect(columns) for columns in kinds])
@@ -344,6 +448,7 @@ def _check_rows(connection: Any, given: list[TableInput], kinds: Sequence[Mappin
             given[place] = replace(each, misfits=(*(each.misfits or ()), orphans))
         if each.one_row and twice(table.rows, table.who, each):
             raise DataError(each.twice)
+    return schema
 
 
 def check_twice(plugin: Plugin, given: Sequence[TableInput], person_kind: str) -> None:
