@@ -83,7 +83,7 @@ class Question:
     """Level of the interval that ``error`` is about; 0.95 if it is left out."""
     each: PerKey | None = None
     """{column: {name: aggregate}}, public. Rows of a person with the same entry there, such as the lines of an invoice,
-    become one row first, with these columns and that one; ``where``, ``by``, ``each_person`` and the question are then
+    become one row first, with these columns and that one. ``where``, ``by``, ``each_person`` and the question are then
     about those rows. Rows without an entry there are in none."""
     each_person: PerPerson | None = None
     """{name: aggregate}, public. Each person's rows become one row first, with these columns; ``where``, ``by`` and

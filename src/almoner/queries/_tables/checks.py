@@ -137,7 +137,7 @@ def _compared(
     seconds: float,
 ) -> ViewCheck:
     """Run the view ``whole`` over the rows of one person at a time, and compare; a DataError says no entry."""
-    library, person, undivided = duckdb(), str(given.person), ("what it reads",)
+    library, person, undivided = duckdb(), str(given.person), tuple[str, ...]()
     timer = Timer(seconds, connection.interrupt)
     compared = 0
     timer.start()
@@ -283,18 +283,22 @@ def prepared(given: list[TableInput]) -> tuple[str, list[TableInput], dict[str |
         _check_spelling(given, types)
         schema = _check_rows(connection, given, kinds, person)
         refuse([misfit for each in given for misfit in each.misfits or ()])
-        views = {}
-        for place, each in enumerate(given):
-            if each.check_view and each.reading.view is not None and each.person is not None:
-                own = connection, given, place, range(len(given)), schema
-                views[each.name] = view_checked(*own, sample=SAMPLE, seconds=CHECK_SECONDS)
-                if undivided := views[each.name].undivided:
-                    what = f"other rows that the view of {each.label('the data')} reads were not divided by person"
-                    LOG.warning(
-                        f"{what}, and must be nobody's or follow from each person's rows: {', '.join(undivided)}"
-                    )
+        views = _views_checked(connection, given, schema)
         given = [_with_rows(connection, *each) for each in zip(given, short, range(len(given)), strict=True)]
     return person, given, views
+
+
+def _views_checked(connection: Any, given: list[TableInput], schema: Schema) -> dict[str | None, ViewCheck]:
+    """Check all views, and tell the data holder what was not divided by person."""
+    checks = {}
+    for place, each in enumerate(given):
+        if each.check_view and each.reading.view is not None and each.person is not None:
+            own = connection, given, place, range(len(given)), schema
+            checks[each.name] = view_checked(*own, sample=SAMPLE, seconds=CHECK_SECONDS)
+            if undivided := checks[each.name].undivided:
+                what = f"other rows that the view of {each.label('the data')} reads were not divided by person"
+                LOG.warning(f"{what}, and must be nobody's or follow from each person's rows: {', '.join(undivided)}")
+    return checks
 
 
 def view_checked(

@@ -125,28 +125,28 @@ def schema_of(
     dialects: list[Dialect],
 ) -> Schema:
     """The tables of a session, from the kinds of columns, the SQL of the rows and the SQL of the columns of each."""
-    listed = {each.name or "data": part for each, *part in zip(given, kinds, rows, dialects, given, strict=True)}
+    listed = {str(part[0].name or "data"): part for part in zip(given, kinds, rows, dialects, strict=True)}
     people: dict[str, PeopleTable] = {}
 
     def table(name: str) -> PeopleTable:
-        columns, sql, dialect, each = listed[name]
         if name in people:
             return people[name]
+        each, columns, sql, dialect = listed[name]
         own = PeopleTable(sql, each.seen(columns), dialect.columns, "", each.one_row, plain=sql)
         if each.parent is None:
             people[name] = replace(own, who=each.found_by(columns, person_kind, dialect))
-        else:
-            kinds_above, _, dialect_above, _ = listed[each.parent[0]]
-            found_by = cast(each.parent[1], kinds_above[each.parent[1]], dialect_above)
-            parent = Parent(each.column, *each.parent, found_by, cast(each.column, columns[each.column], dialect))
-            joined, owner = owned(sql, columns, table(each.parent[0]), parent)
-            people[name] = replace(own, rows=joined, who=dialect.person[person_kind].format(owner), parent=parent)
+            return people[name]
+        above, key = each.parent
+        found_by = cast(key, listed[above][1][key], listed[above][3])
+        parent = Parent(each.column, above, key, found_by, cast(each.column, columns[each.column], dialect))
+        joined, owner = owned(sql, columns, table(above), parent)
+        people[name] = replace(own, rows=joined, who=dialect.person[person_kind].format(owner), parent=parent)
         return people[name]
 
-    ordered = {each.name or "data": table(each.name or "data") for each in given if each.person is not None}
+    ordered = {name: table(name) for name, (each, *_) in listed.items() if each.person is not None}
     public = {
         name: PublicTable(sql, columns, dialect.columns, each.key, each.on)
-        for name, (columns, sql, dialect, each) in listed.items()
+        for name, (each, columns, sql, dialect) in listed.items()
         if each.person is None
     }
     return Schema(ordered, public, named=all(each.name is not None for each in given))
