@@ -130,7 +130,7 @@ def owned(rows: str, names: Iterable[str], above: PeopleTable, parent: Parent) -
 
     Guarantee: a row belongs to at most one person, the one of the only row of the table above that has its key; where
         keys there are unique, removing a person with all rows in every table changes nobody else's rows.
-    Source: docs/queries.md, "Paths to the person".
+    Source: docs/proofs/paths.md, Lemma 1.
     """
     taken, owner = {name.casefold() for name in names}, "row_owner"
     while owner in taken:
