@@ -23,6 +23,7 @@ from almoner.queries._sql import rows as joins
 from almoner.queries._sql.columns import kind_of_type
 from almoner.queries._sql.compiler import Compiler
 from almoner.queries._sql.dialects import duckdb_dialect
+from almoner.queries._sql.rows import Joined
 from almoner.queries._tables import tables as given_tables
 from almoner.queries._tables.tables import TableInput, schema_of
 from ledgers import exact
@@ -48,6 +49,13 @@ ASKED = [
         each={"orders.country": {"total": "sum(price)", "n": "count()"}},
         where="total + n > 3",
         by={"orders.country": ["x", "y", "z"]},
+        clip=100,
+        sigma=SIGMA,
+    ),
+    Count(
+        table="items",
+        beside={"most": "max(case when price < 9 then price end)", "orders": "distinct(order)"},
+        where="price >= most and orders > 1 and order is not null",
         clip=100,
         sigma=SIGMA,
     ),
@@ -157,6 +165,10 @@ def in_python(made, asked):
                 sums[owner, country] += 1
         elif asked is ASKED[4]:
             totals[owner, order[row[1]][2]] += row[2] + 1
+        elif asked is ASKED[5]:
+            mine = [each for each, other in zip(made["items"], whose["items"], strict=True) if other == owner]
+            if row[2] == max(price for _, _, price in mine) and len({number for _, number, _ in mine}) > 1:
+                sums[owner, 0] += 1
         elif age.get(owner, 0) >= 1:
             sums[owner, 0] = 1
     sums |= {key: 1 for key, total in totals.items() if total > 3}
@@ -272,10 +284,25 @@ def steps_over_everybodys_rows(monkeypatch):
     return WORLD
 
 
+def columns_of_everybody(monkeypatch):
+    """What stands beside a row is about all people's rows."""
+    right = Joined.add
+
+    def wrong(self, own):
+        text = own.rows.text.replace(f"GROUP BY {self.who}", "GROUP BY ALL").replace(
+            f"SELECT {self.who} AS", "SELECT 1 AS"
+        )
+        everybody = f"(SELECT o.person, d.* EXCLUDE (person) FROM {own.rows.text} o, {text} d)"
+        right(self, replace(own, rows=joins.Sql(everybody, own.rows.parameters * 2)))
+
+    monkeypatch.setattr(Joined, "add", wrong)
+    return WORLD
+
+
 WORLD = {
     "customers": [(0, 2), (1, 3)],
     "orders": [(7, 0, "x"), (8, 1, "y"), (9, None, "x"), (None, 1, "x"), (6, 1, "x")],
-    "items": [(1, 7, 2), (2, 8, 3), (3, 9, 4), (None, 7, 3), (4, None, 2), (5, 99, 4), (6, 6, 4)],
+    "items": [(1, 7, 2), (2, 8, 3), (3, 9, 4), (None, 7, 5), (4, None, 2), (5, 99, 4), (6, 6, 4)],
     "parts": [(1, 1), (1, 2), (2, 3), (3, 4), (5, 5), (77, 6), (None, 7), (6, 1)],
 }
 TWICE = {**WORLD, "orders": [*WORLD["orders"], (7, 1, "y")]}
@@ -291,6 +318,7 @@ TWICE = {**WORLD, "orders": [*WORLD["orders"], (7, 1, "y")]}
         the_key_is_the_person,
         every_row_above,
         steps_over_everybodys_rows,
+        columns_of_everybody,
     ],
 )
 def test_planted_errors_are_found(connection, monkeypatch, plant):
@@ -489,6 +517,13 @@ def test_rows_of_a_key_become_one_row_of_their_person(path):
         both = {"each": {"orders.country": basket}, "each_person": {"most": "max(total)", "countries": "count()"}}
         assert without_noise(session, Count(where="most = 9 and countries = 2", **both, **CHEAP)) == [1.0]
         assert question(json.loads(json.dumps(described(mean)))) == mean
+        steps = {"first": "first(orders.country, order)", "n": "count(case when price > 1 then true end)"}
+        later = Count(
+            beside=steps, where="n = 3", by={"first": ["ES", "FR"], "orders.country": ["FR"]}, clip=9, **CHEAP
+        )
+        assert without_noise(session, later) == [2.0, 0.0]
+        with pytest.raises(ArgumentError, match="'price' is a column already"):
+            session.analyst("ann").quote(Count(beside={"price": "count()"}, clip=2, sigma=9.0))
         ann = session.analyst("ann")
         ann.ask(replace(mean, sigma=50.0), key="baskets")
         assert session.verify(replay=True)[-1].holds

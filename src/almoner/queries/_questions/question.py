@@ -81,6 +81,9 @@ class Question:
     or a share of its size ("2%" of an earlier answer to the same question, or "2% of 5000")."""
     level: Annotated[float, Number(0.5, 1 - 1e-9)] | None = None
     """Level of the interval that ``error`` is about; 0.95 if it is left out."""
+    beside: PerPerson | None = None
+    """{name: aggregate}, public. Each row has these columns beside its own, about all rows of its person, such as the
+    month of the first one. Only a person's own rows are used: it costs no privacy."""
     each: PerKey | None = None
     """{column: {name: aggregate}}, public. Rows of a person with the same entry there, such as the lines of an invoice,
     become one row first, with these columns and that one. ``where``, ``by``, ``each_person`` and the question are then

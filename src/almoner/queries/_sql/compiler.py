@@ -261,6 +261,9 @@ def _compiled_extremes(question: Extremes, schema: Schema, sql: Dialect) -> Comp
 def _relation(question: Question, schema: Schema, sql: Dialect) -> tuple[str, Relation]:
     """(whose row it is, the rows that a question reads): those of its table, or one for each person."""
     people: People | Joined = Joined(schema, schema.name(question.table), sql)
+    if question.beside is not None and isinstance(people, Joined):
+        own = Joined(schema, people.name, sql)
+        people.add(one_row_each(own, checked_steps(question.beside, "beside"), sql))
     for key, steps in () if question.each is None else checked_each(question.each):
         people = one_row_each(people, steps, sql, key)
     if question.each_person is not None:

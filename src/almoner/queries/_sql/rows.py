@@ -103,6 +103,7 @@ class _Join:
     found_by: str
     beside: str
     columns: dict[str, str] = field(default_factory=dict)
+    parameters: tuple[object, ...] = ()
 
     def onto(self, rows: str) -> str:
         """The rows with the columns that were asked for.
@@ -189,7 +190,18 @@ class Joined(_Kinds):
         rows = self._table.rows
         for join in self._joins.values():
             rows = join.onto(rows)
-        return Sql(rows)
+        return Sql(rows, tuple(each for join in self._joins.values() for each in join.parameters))
+
+    def add(self, own: "People") -> None:
+        """Add the columns of one row for each person to each row of the person."""
+        table = PeopleTable(own.rows.text, own.kinds, own.columns, own.who, one_row=True)
+        join = self._joins[""] = _Join(table, own.who, self.who, parameters=own.rows.parameters)
+        for name, kind in own.kinds.items():
+            if name in self:
+                raise ArgumentError(f"beside: {name!r} is a column already: give it another name")
+            alias = self._free("joined")
+            join.columns[alias] = own.columns[name]
+            self._kinds[name], self.columns[name] = kind, f"d.{alias}"
 
     def __getitem__(self, name: str) -> str:
         """The kind of a column; ArgumentError where another table's cannot be joined."""
