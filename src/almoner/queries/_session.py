@@ -87,7 +87,8 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
                 their table to questions. Of several ``tables``, each is the data set of its own name. None where the
                 ledger knows none.
             person: who: the column that says whose row it is, of text, whole numbers or dates. Rows without a name are
-                in no answer. Of several tables: one column for all, or {table: column}.
+                in no answer. Of several tables: one column for all, or {table: column}; or a path, as in {"items":
+                "order -> orders.id"}: a row belongs to whoever the row of ``orders`` with that ``id`` belongs to.
             budget: how much each person may spend, public. ``filters.Gaussian(epsilon=, delta=)`` gives the least noise
                 for many questions, ``filters.Basic(epsilon=)`` for a few (``recommend`` says which). With periods,
                 spellings, or questions for keys, ``ledger.Terms(budget, ...)``: periods and spelling must be given
@@ -162,6 +163,7 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
     def misfits(self) -> list[Misfit]:
         """Numbers of entries that don't fit the type that was given for their column, and where the first are. PRIVATE.
 
+        Of a path to the person, numbers of rows whose key is of no row with a person.
         Such entries count as missing in every answer. A column of which no entry fits is refused at opening. When rows
         of Parquet, DuckDB or a view are read anew for a question, nothing is counted again.
         """
@@ -207,8 +209,8 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
             raise ArgumentError(f"check_view: {given.label('the data')} has no view: give view=")
         self._rows.check_files()
         with self._ledger.store.lock:
-            place = self._rows.places[which]
-            return view_checked(connection, given, place, sample=sample, seconds=seconds, view=view)
+            own = connection, self._given, which, self._rows.places, self._rows.schema
+            return view_checked(*own, sample=sample, seconds=seconds, view=view)
 
     @property
     def changed_files(self) -> dict[str, DataReason]:

@@ -103,7 +103,7 @@ class RowsPart(_ReadPart):
     data: str
     """the path of the file or folder: CSV, Parquet or DuckDB"""
     person: str | None = None
-    """the column that says whose row it is, where it differs"""
+    """the column that says whose row it is, where it differs; or a path to it, such as `"order -> orders.id"`"""
     one_row: bool = False
     """each person has at most one row here"""
 

@@ -79,6 +79,7 @@ _QUESTIONS: Sequence[Question] = (
         where="total > -3 and last != 'y' and (kinds < 3 or some)",
         **_CHEAP,
     ),
+    Count(each={"t": {"total": "sum(x)"}}, where="total > 1", by={"t": ["x", "y"]}, clip=2, **_CHEAP),
 )
 _KEPT: Sequence[Question] = (
     Keys("t", most=2, delta=1e-9, **_CHEAP),
@@ -106,11 +107,15 @@ def same_joins(load: Load, folder: Path) -> None:
     asked = (
         Sum("x * homes.age", -99, 99, by={"zips.name": ["north", "south"]}, clip=9, table="rows", **_CHEAP),
         Count(table="homes", each_person={"n": "count(rows)", "x": "sum(rows.x)"}, where="n > 1 and x < 9", **_CHEAP),
+        Count(table="parts", where="boxes.age > 25", by={"homes.zip": ["n", "s"]}, clip=9, **_CHEAP),
     )
-    person = {"rows": "who", "homes": "id"}
+    keyed = pa.table({"id": [1, 2, 3, None], "of": ["ann", "bob", "bob", "cy"], "age": [20, 30, 40, 50]})
+    parts = pa.table({"box": [1, 2, 2, 3, 9, None], "n": [1, 2, 3, 4, 5, 6]})
+    person = {"rows": "who", "homes": "id", "boxes": "of -> homes.id", "parts": "box -> boxes.id"}
 
     def made(place: Load) -> dict[str, Any]:
         tables = {"rows": place(_ROWS), "homes": Table(place(people), one_row=True)}
+        tables |= {"boxes": place(keyed), "parts": place(parts)}
         return {"tables": tables, "public": {"zips": Lookup(place(zips), "zip", on="homes.zip")}, "person": person}
 
     with (

@@ -143,7 +143,7 @@ class TablePart(RowsPart):
 
     def fill(self, question: Question) -> Question:
         """The question with the keys and bounds that it leaves out, where this says them of a column."""
-        if not question.unfilled or question.each_person:
+        if not question.unfilled or question.each or question.each_person:
             return question
         nothing = ColumnPart()
         by = {name: keys or self.columns.get(name, nothing).keys or None for name, keys in question.keys}

@@ -2,9 +2,11 @@
 
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
+from almoner import filters
 from almoner.errors import ArgumentError, DataError
-from almoner.queries import Count
+from almoner.queries import Count, Session, Table
 from sessions import CHEAP, opened, without_noise
 
 PURE = [
@@ -108,3 +110,55 @@ def test_rows_without_a_view_can_be_checked_with_one(path):
             session.check_view(IMPURE[1], sample=5)
         with pytest.raises(ArgumentError, match="the data has no view"):
             session.check_view()
+
+
+LINES = pa.table({"order": [k % 90 for k in range(600)], "x": [float(k * k % 101) for k in range(600)]})
+ORDERS = pa.table({"id": list(range(80)), "who": [k % 25 for k in range(80)], "n": [k % 7 for k in range(80)]})
+MINE = "(SELECT who, sum(n) AS n FROM 'orders.parquet' GROUP BY who)"
+EVERYBODYS = "(SELECT n, count(*) AS others FROM 'orders.parquet' GROUP BY n)"
+
+
+def lines(path, view, **options):
+    """Lines of orders, whose view may read the file of the orders."""
+    parquet.write_table(LINES, "lines.parquet")
+    parquet.write_table(ORDERS, "orders.parquet")
+    return Session.open(
+        tables={"lines": Table("lines.parquet", view=view, **options), "orders": "orders.parquet"},
+        person={"lines": "order -> orders.id", "orders": "who"},
+        budget=filters.Zcdp(rho=1.0),
+        ledger=path,
+        create=True,
+    )
+
+
+@pytest.mark.quick(4)
+def test_other_tables_that_a_view_reads_are_divided_by_person_too(path, tmp_path, monkeypatch, caplog):
+    """By their path: a person's rows may follow from all that person's rows in both tables, and from nobody else's."""
+    monkeypatch.chdir(tmp_path)
+    joined = "FROM data l JOIN 'orders.parquet' o ON o.id = l.order"
+    with lines(path, f"SELECT l.*, m.n {joined} JOIN {MINE} m ON m.who = o.who") as session:
+        assert session.view_check.people == 20
+        assert session.view_check.undivided == ()
+        assert not [record for record in caplog.records if "divided" in record.message]
+        assert session.check_view(sample=25).people == 25
+    for mixed in (
+        f"SELECT l.*, e.others {joined} JOIN {EVERYBODYS} e USING (n)",
+        "SELECT *, avg(x) OVER () AS m FROM data",
+    ):
+        with pytest.raises(DataError, match="depend on other people's rows"):
+            lines(tmp_path / "b", mixed)
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.quick(3)
+def test_what_a_view_reads_and_is_not_divided_is_said(path, tmp_path, monkeypatch, caplog):
+    """Once, when the session is opened: files by a function, and files that are no table of the session."""
+    monkeypatch.chdir(tmp_path)
+    parquet.write_table(pa.table({"order": [1, 2], "y": [1, 2]}), "other.parquet")
+    reads = "WITH mine AS (FROM data) SELECT m.* FROM mine m LEFT JOIN 'other.parquet' USING (\"order\"), range(1)"
+    beside = " LEFT JOIN read_parquet('orders.parquet') o ON o.id = m.order"
+    with lines(path, reads + beside) as session:
+        assert session.view_check.undivided == ("other.parquet", "read_parquet()")
+        (told,) = [record.message for record in caplog.records if "divided" in record.message]
+        assert "view of table 'lines' reads" in told
+        assert told.endswith("other.parquet, read_parquet()")

@@ -279,7 +279,7 @@ def with_auto(asked: Question, key: str, who: Who, release: Release) -> Question
     """
     some: dict[str, Any] = {"epsilon": 1.0} if asked.pure else {"sigma": 1.0}  # contributions are about one row at most
     if asked.auto_bounds():
-        same = {name: getattr(asked, name) for name in ("column", "table", "where", "each_person")}
+        same = {name: getattr(asked, name) for name in ("column", "table", "where", "beside", "each", "each_person")}
         asked = _chosen(asked, Extremes(**same, **some), key, who, release, _chosen_bounds)
     if asked.clip == "auto":
         of = replace(asked, **{"clip": 1.0, "rho": None, "anyway": False, **some})

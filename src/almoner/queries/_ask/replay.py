@@ -58,6 +58,7 @@ class _Others:
 
     def __init__(self, ledger: Ledger, rows: Engine) -> None:
         self._tables = set(rows.schema.people) if rows.schema.named else set()
+        self._path = rows.schema.path
         self._person = {entry.number: entry.public["person"] for entry in ledger.entries("dataset")}
         self._now = {name: each.number for name, each in ledger.datasets.items()}
         self.told: set[str] = set()
@@ -72,7 +73,7 @@ class _Others:
             return True
         if name not in self._tables:
             self.told.add(name)
-        elif self._person[declared[name]] != self._person[self._now[name]]:
+        elif any(self._person.get(declared.get(each)) != self._person[self._now[each]] for each in self._path(name)):
             self.told.add(f"{name} with another person column")
         elif beside := set(declared) - self._tables:
             try:

@@ -34,7 +34,7 @@ def span_of(asked: Question, periods: Periods, schema: Schema) -> tuple[str, str
         one; what is not followed counts as true.
     """
     about = asked.of if isinstance(asked, Lengths) else asked
-    if about.where is None or about.each_person is not None:
+    if about.where is None or about.each is not None or about.each_person is not None:
         return None
     (table,) = schema.people.values()
     kind = table.kinds.get(periods.column)

@@ -427,21 +427,36 @@ AGGREGATES = frozenset({"all", "any", "count", "distinct", "first", "last", "max
 Steps = tuple[tuple[str, str], ...]
 """Pairs of a column's name and what it is for a person."""
 
+KeyedSteps = tuple[tuple[str, Steps], ...]
+"""A column, or an expression, whose values divide a person's rows, and the steps for each of them."""
+
 MOST_STEPS = 100
 
 
-def checked_steps(steps: object) -> Steps:
-    """{name: aggregate} as pairs; refuses what is no aggregate of a person's rows."""
+def checked_steps(steps: object, name: str = "each_person") -> Steps:
+    """{name: aggregate} as pairs; refuses what is no aggregate of a person's rows. ``name`` is the argument's."""
     pairs = tuple(steps.items()) if isinstance(steps, Mapping) else tuple(map(tuple, steps))  # type: ignore[call-overload]
     if not 1 <= len(pairs) <= MOST_STEPS or not all(
         len(pair) == 2 and all(isinstance(each, str) and 1 <= len(each) <= 1000 for each in pair) for pair in pairs
     ):
-        raise ArgumentError("each_person must be {name: aggregate}, as in {'visits': 'count()'}")
-    if len({name.casefold() for name, _ in pairs}) < len(pairs):
-        raise ArgumentError("each_person: each name once")
+        raise ArgumentError(f"{name} must be {{name: aggregate}}, as in {{'visits': 'count()'}}")
+    if len({step.casefold() for step, _ in pairs}) < len(pairs):
+        raise ArgumentError(f"{name}: each name once")
     for _, text in pairs:
         parse_step(text)
     return pairs
+
+
+def checked_each(each: object) -> KeyedSteps:
+    """{column: {name: aggregate}}, of one column or expression, as pairs."""
+    pairs = tuple(each.items()) if isinstance(each, Mapping) else tuple(map(tuple, each))  # type: ignore[call-overload]
+    if len(pairs) != 1 or len(pairs[0]) != 2 or not isinstance(pairs[0][0], str) or isinstance(pairs[0][1], str):
+        raise ArgumentError("each must be {column: {name: aggregate}}, as in {'invoice': {'total': 'sum(price)'}}")
+    ((key, steps),) = pairs
+    checked = checked_steps(steps, "each")
+    if not 1 <= len(key) <= 1000 or key.casefold() in {name.casefold() for name, _ in checked}:
+        raise ArgumentError("each: the column has its own name in the rows that are made: call no aggregate like it")
+    return ((key, checked),)
 
 
 def parse_step(text: str) -> tuple[str, tuple[Expression, ...]]:

@@ -11,12 +11,20 @@ from almoner import _check
 from almoner._check import quoted, told
 from almoner._reading import AfterValidator, Checked, Field, Number, Numbers, Rule, plain
 from almoner.errors import ArgumentError
-from almoner.queries._language.expressions import LONGEST, MOST_STEPS, Steps, checked_steps, parse
+from almoner.queries._language.expressions import (
+    LONGEST,
+    MOST_STEPS,
+    KeyedSteps,
+    Steps,
+    checked_each,
+    checked_steps,
+    parse,
+)
 from almoner.queries._language.keys import LONGEST_KEY, check_column, check_table, keys_by_column
 
 __all__ = [
     "LARGEST", "Bounds", "By", "Clip", "Column", "ColumnName", "Columns", "End", "Error", "Filter", "KeyList", "Length",
-    "PerPerson", "TableName", "check_auto", "target",
+    "PerKey", "PerPerson", "TableName", "check_auto", "target",
 ]  # fmt: skip
 
 SHARE = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*(?:of\s+(\d[\d_]*(?:\.\d*)?(?:[eE]\+?\d+)?)\s*)?"
@@ -123,12 +131,17 @@ By = Annotated[
     Checked(_by, dict[_Name, _Keys | None] | list[_Name] | list[tuple[_Name, _Keys | None]] | _Name, "{column: keys}"),
 ]
 _Steps = Field(min_length=1, max_length=MOST_STEPS)
+_Listed = Annotated[dict[_Name, _Name], _Steps] | Annotated[list[tuple[_Name, _Name]], _Steps]
 PerPerson = Annotated[
-    Steps | Mapping[str, str],
+    Steps | Mapping[str, str], Checked(checked_steps, _Listed, "{name: aggregate}, as in {'visits': 'count()'}")
+]
+_One = Field(min_length=1, max_length=1)
+PerKey = Annotated[
+    KeyedSteps | Mapping[str, Mapping[str, str]],
     Checked(
-        checked_steps,
-        Annotated[dict[_Name, _Name], _Steps] | Annotated[list[tuple[_Name, _Name]], _Steps],
-        "{name: aggregate}, as in {'visits': 'count()'}",
+        checked_each,
+        Annotated[dict[_Name, _Listed], _One] | Annotated[list[tuple[_Name, _Listed]], _One],
+        "{column: {name: aggregate}}, as in {'invoice': {'total': 'sum(price)'}}",
     ),
 ]
 Length = Annotated[float, Number(1e-3, MOST_CLIP)]

@@ -26,7 +26,17 @@ from almoner.ledger.interfaces import Payment
 from almoner.mechanisms import Gaussian, Laplace
 from almoner.queries._language.keys import Key
 from almoner.queries._questions import row_contributions as terms
-from almoner.queries._questions.field_types import By, Clip, Error, Filter, Length, PerPerson, TableName, check_auto
+from almoner.queries._questions.field_types import (
+    By,
+    Clip,
+    Error,
+    Filter,
+    Length,
+    PerKey,
+    PerPerson,
+    TableName,
+    check_auto,
+)
 from almoner.queries._questions.intervals import NoiseBand, Whole, around
 from almoner.queries._questions.noise import STEPS, BinFactor, price_of
 
@@ -71,6 +81,13 @@ class Question:
     or a share of its size ("2%" of an earlier answer to the same question, or "2% of 5000")."""
     level: Annotated[float, Number(0.5, 1 - 1e-9)] | None = None
     """Level of the interval that ``error`` is about; 0.95 if it is left out."""
+    beside: PerPerson | None = None
+    """{name: aggregate}, public. Each row has these columns beside its own, about all rows of its person, such as the
+    month of the first one. Only a person's own rows are used: it costs no privacy."""
+    each: PerKey | None = None
+    """{column: {name: aggregate}}, public. Rows of a person with the same entry there, such as the lines of an invoice,
+    become one row first, with these columns and that one. ``where``, ``by``, ``each_person`` and the question are then
+    about those rows. Rows without an entry there are in none."""
     each_person: PerPerson | None = None
     """{name: aggregate}, public. Each person's rows become one row first, with these columns; ``where``, ``by`` and
     the question are then about those rows. Only a person's own rows are used: it costs no privacy."""

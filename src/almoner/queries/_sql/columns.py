@@ -17,8 +17,8 @@ from almoner.queries._language import expressions as tree
 from almoner.queries._sql.dialects import Dialect, Literal, Sql, double, filled
 
 __all__ = [
-    "CELLS", "FilterCompiler", "Keys", "Unusable", "Wanted", "as_dates", "cast", "check_usable", "cure_of", "key_kind",
-    "keys_of", "kind_of", "kind_of_type", "literal", "recast", "shown_type",
+    "CELLS", "KEY_KINDS", "FilterCompiler", "Keys", "Unusable", "Wanted", "as_dates", "cast", "check_usable", "cure_of",
+    "key_kind", "keys_of", "kind_of", "kind_of_type", "literal", "recast", "shown_type",
 ]  # fmt: skip
 
 Wanted = OneOf["question", "person", "text"]
@@ -357,7 +357,8 @@ def literal(value: object, kind: str) -> Literal:
 CELLS = "cells"
 """Name of the table of each person's contribution to each cell, where it is not beside the prices."""
 
-_KEYS = {"whole": "BIGINT", "text": "VARCHAR", "bool": "BOOLEAN", "date": "DATE"}
+KEY_KINDS = {"whole": "BIGINT", "text": "VARCHAR", "bool": "BOOLEAN", "date": "DATE"}
+"""The kinds of columns whose entries may be keys, each with the type of a table of them."""
 
 
 class Keys(NamedTuple):
@@ -382,13 +383,13 @@ def keys_of(
     if len(set(values)) < len(values):
         raise ArgumentError(f"by: two keys of column {column!r} are the same")
     join = f"JOIN {sql.table.format(name)} {name}_k ON {name}_k.key = {cast(column, kind, sql)}"
-    return Keys(name, _KEYS[kind], values), join
+    return Keys(name, KEY_KINDS[kind], values), join
 
 
 def key_kind(column: str, kinds: Mapping[str, str]) -> str:
     """The kind of a column whose entries are keys; refuses others."""
     kind = kind_of(column, kinds)
-    if kind not in _KEYS:
+    if kind not in KEY_KINDS:
         raise ArgumentError(
             f"by: column {column!r} is of kind {kind}; group by text, whole numbers, truths, dates, or by ranges"
         )

@@ -25,7 +25,7 @@ from math import nextafter
 from typing import Any
 
 from almoner._workspace import HANDED
-from almoner.queries._language.expressions import checked_steps
+from almoner.queries._language.expressions import checked_each, checked_steps
 from almoner.queries._language.keys import LONGEST_KEY, are_ranges
 from almoner.queries._questions.kinds.counts import Extremes, Lengths
 from almoner.queries._questions.noise import STEPS, units_per_step
@@ -277,6 +277,11 @@ def _handed(rows: str, handed: str | None) -> tuple[str, str | None]:
 def _relation(question: Question, schema: Schema, sql: Dialect) -> tuple[str, Relation]:
     """(whose row it is, the rows that a question reads): those of its table, or one for each person."""
     people: People | Joined = Joined(schema, schema.name(question.table), sql)
+    if question.beside is not None and isinstance(people, Joined):
+        own = Joined(schema, people.name, sql)
+        people.add(one_row_each(own, checked_steps(question.beside, "beside"), sql))
+    for key, steps in () if question.each is None else checked_each(question.each):
+        people = one_row_each(people, steps, sql, key)
     if question.each_person is not None:
         people = one_row_each(people, checked_steps(question.each_person), sql)
     return people.who, Relation(people, sql)

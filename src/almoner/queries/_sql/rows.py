@@ -14,7 +14,7 @@ with a dot may be a column of another table.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from almoner.errors import ArgumentError
 from almoner.queries._language import expressions as tree
@@ -23,18 +23,35 @@ from almoner.queries._language.keys import Range
 from almoner.queries._sql.columns import FilterCompiler, cast, check_usable, kind_of, literal
 from almoner.queries._sql.dialects import Dialect, Sql, filled
 
-__all__ = ["Joined", "People", "PeopleTable", "PublicTable", "Relation", "Schema", "one_row_each"]
+__all__ = ["Joined", "Parent", "People", "PeopleTable", "PublicTable", "Relation", "Schema", "one_row_each", "owned"]
+
+
+class Parent(NamedTuple):
+    """Where a row's owner is found: in the row of ``table`` whose ``key`` equals the row's own ``column``."""
+
+    column: str
+    table: str
+    key: str
+    found_by: str
+    """The key, as SQL over the alias d of the parent's rows; NULL for none."""
+    beside: str
+    """The column, as SQL over the alias d of the own rows; NULL for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeopleTable:
-    """A table of people's rows: columns and ``who``, which is NULL for nobody, are SQL over the alias d."""
+    """A table of people's rows: columns and ``who``, which is NULL for nobody, are SQL over the alias d.
+
+    With a ``parent``, rows belong to whoever the parent's row belongs to; ``plain`` are the rows without their owners.
+    """
 
     rows: str
     kinds: Mapping[str, str]
     columns: Mapping[str, str]
     who: str
     one_row: bool = False
+    parent: Parent | None = None
+    plain: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +72,13 @@ class Schema:
     people: Mapping[str, PeopleTable]
     public: Mapping[str, PublicTable]
     named: bool
+
+    def path(self, table: str) -> list[str]:
+        """The tables by which it is known whose a row is, from this one up to the one with the person's column."""
+        path = [table]
+        while (parent := self.people[path[-1]].parent) is not None:
+            path.append(parent.table)
+        return path
 
     def name(self, table: str | None) -> str:
         """The table that a question is about; refuses one that is not there."""
@@ -79,6 +103,7 @@ class _Join:
     found_by: str
     beside: str
     columns: dict[str, str] = field(default_factory=dict)
+    parameters: tuple[object, ...] = ()
 
     def onto(self, rows: str) -> str:
         """The rows with the columns that were asked for.
@@ -99,6 +124,19 @@ class _Join:
             f"WHERE {self.found_by} IS NOT NULL{group}"
         )
         return f"(SELECT d.*, {listed} FROM {rows} d LEFT JOIN ({found}) j ON j.{_KEY} = {self.beside})"
+
+
+def owned(rows: str, names: Iterable[str], above: PeopleTable, parent: Parent) -> tuple[str, str]:
+    """(The rows with a column for their owner, who that is as SQL over the alias d).
+
+    Guarantee: a row belongs to at most one person, the one of the only row of the table above that has its key; where
+        keys there are unique, removing a person with all rows in every table changes nobody else's rows.
+    Source: docs/proofs/paths.md, Lemma 1.
+    """
+    taken, owner = {name.casefold() for name in names}, "row_owner"
+    while owner in taken:
+        owner += "_"
+    return _Join(above, parent.found_by, parent.beside, {owner: above.who}).onto(rows), f"d.{owner}"
 
 
 class _Kinds(Mapping[str, str]):
@@ -152,7 +190,18 @@ class Joined(_Kinds):
         rows = self._table.rows
         for join in self._joins.values():
             rows = join.onto(rows)
-        return Sql(rows)
+        return Sql(rows, tuple(each for join in self._joins.values() for each in join.parameters))
+
+    def add(self, own: "People") -> None:
+        """Add the columns of one row for each person to each row of the person."""
+        table = PeopleTable(own.rows.text, own.kinds, own.columns, own.who, one_row=True)
+        join = self._joins[""] = _Join(table, own.who, self.who, parameters=own.rows.parameters)
+        for name, kind in own.kinds.items():
+            if name in self:
+                raise ArgumentError(f"beside: {name!r} is a column already: give it another name")
+            alias = self._free("joined")
+            join.columns[alias] = own.columns[name]
+            self._kinds[name], self.columns[name] = kind, f"d.{alias}"
 
     def __getitem__(self, name: str) -> str:
         """The kind of a column; ArgumentError where another table's cannot be joined."""
@@ -211,13 +260,32 @@ class Joined(_Kinds):
             self.columns[name] = self.columns[column]
             return kinds[column]
         if table not in self._joins:
-            found = people.get(table)
-            self._joins[table] = self._by_key(public[table]) if found is None else self._by_person(name, found)
+            self._joins[table] = self._join(name, table)  # after those that it is found by
         join = self._joins[table]
         alias = self._free("joined")
         join.columns[alias] = join.table.columns[column]
         self.columns[name] = f"d.{alias}"
         return kinds[column]
+
+    def step_to(self, table: str) -> tuple[str, Parent | None]:
+        """(Whose rows lead to a table, on the path from a row to its person; by what): None where it is not there."""
+        path = self.schema.path(self.name)
+        child = path[path.index(table) - 1] if table in path[1:] else self.name
+        return child, self.schema.people[child].parent if table in path[1:] else None
+
+    def _join(self, name: str, table: str) -> _Join:
+        if table not in self.schema.people:
+            return self._by_key(self.schema.public[table])
+        above, (child, parent) = self.schema.people[table], self.step_to(table)
+        if parent is None:
+            return self._by_person(name, above)
+        beside = parent.beside
+        if child != self.name:
+            if child not in self._joins:
+                self._joins[child] = self._join(name, child)
+            alias = self._free("joined")
+            self._joins[child].columns[alias], beside = beside, f"d.{alias}"
+        return _Join(replace(above, rows=above.plain), parent.found_by, beside)
 
     def _by_person(self, name: str, table: PeopleTable) -> _Join:
         if not table.one_row:
@@ -256,19 +324,27 @@ class People:
     columns: Mapping[str, str]
 
 
-def one_row_each(people: People | Joined, steps: tree.Steps, dialect: Dialect) -> People:
-    """One row for each person with rows, with a column for each step.
+def one_row_each(people: People | Joined, steps: tree.Steps, dialect: Dialect, key: str | None = None) -> People:
+    """One row for each person with rows, with a column for each step; with a ``key``, for each of a person's keys.
 
-    A step may be about the person's rows of another table. Where the person has none there, what it gives is missing; a
-    number of rows is 0.
+    A step may be about the person's rows of another table, where there is no key. Where the person has none there, what
+    it gives is missing; a number of rows is 0. Rows whose key is missing are in no row.
 
     Guarantee: the row of each person is a function of that person's rows, whatever other people's are.
     Source: theory 2.6 and docs/proofs/noise.md, Theorem 3: contributions may be any function of a person's rows.
     """
     parsed = [(name, *parse_step(text)) for name, text in steps]
-    tables = [_table_of(people, arguments) for _, _, arguments in parsed]
+    tables = [_table_of(people, arguments) if key is None else None for _, _, arguments in parsed]
     others = {name: Joined(people.schema, name, dialect) for name in tables if name and isinstance(people, Joined)}
-    kinds, columns, beside = {}, {}, []
+    kinds, columns, beside, value_of_key = {}, {}, [], None
+    if key is not None:
+        compiler = FilterCompiler(people.kinds, replace(dialect, columns=people.columns), "each")
+        kinds[key], value_of_key = compiler.value(
+            tree.Column(key) if key in people.kinds else parse_value(key, name="each")
+        )
+        columns[key] = "d.each_key"
+        if kinds[key] not in _COUNTED:
+            raise ArgumentError(f"each: {key!r} is a {kinds[key]}: rows are divided by {', '.join(_COUNTED)}")
     listed: dict[str | None, list[tuple[str, Sql]]] = {table: [] for table in (None, *tables)}
     for place, ((name, aggregate, arguments), table) in enumerate(zip(parsed, tables, strict=True)):
         rows, step = others.get(table or "", people), f"step{place:d}"
@@ -281,7 +357,7 @@ def one_row_each(people: People | Joined, steps: tree.Steps, dialect: Dialect) -
         if table is not None:
             taken = f"other{tables.index(table):d}.{step}"
             beside.append(f"coalesce({taken}, 0) AS {step}" if aggregate in _NUMBERS else f"{taken} AS {step}")
-    sql = _grouped(people, listed.pop(None))
+    sql = _grouped(people, listed.pop(None), value_of_key)
     if beside:
         joins = {f"other{tables.index(name):d}": _grouped(others[str(name)], each) for name, each in listed.items()}
         text = " ".join(f"LEFT JOIN {each.text} {alias} ON {alias}.person = d.person" for alias, each in joins.items())
@@ -290,15 +366,19 @@ def one_row_each(people: People | Joined, steps: tree.Steps, dialect: Dialect) -
     return People(sql, "d.person", kinds, columns)
 
 
-def _grouped(people: People | Joined, listed: list[tuple[str, Sql]]) -> Sql:
-    """A row for each person, with these aggregates under their names."""
+def _grouped(people: People | Joined, listed: list[tuple[str, Sql]], key: Sql | None = None) -> Sql:
+    """A row for each person, or for each of a person's keys, with these aggregates under their names."""
     values = "".join(f", {value.text} AS {step}" for step, value in listed)
     parameters = [each for _, value in listed for each in value.parameters]
-    sql = (
-        f"(SELECT {people.who} AS person{values} FROM {people.rows.text} d "
-        f"WHERE {people.who} IS NOT NULL GROUP BY {people.who})"
-    )
-    return Sql(sql, (*parameters, *people.rows.parameters))
+    rows, by, there = people.rows, people.who, f"{people.who} IS NOT NULL"
+    if key is not None:
+        name = "each_key"
+        while name in {column.casefold() for column in people.columns}:
+            name += "_"
+        rows = Sql(f"(SELECT d.*, {key.text} AS {name} FROM {rows.text} d)", (*key.parameters, *rows.parameters))
+        values, by, there = f", d.{name} AS each_key{values}", f"{by}, d.{name}", f"{there} AND d.{name} IS NOT NULL"
+    sql = f"(SELECT {people.who} AS person{values} FROM {rows.text} d WHERE {there} GROUP BY {by})"
+    return Sql(sql, (*parameters, *rows.parameters))
 
 
 def _table_of(people: People | Joined, arguments: tuple[tree.Expression, ...]) -> str | None:
@@ -307,6 +387,9 @@ def _table_of(people: People | Joined, arguments: tuple[tree.Expression, ...]) -
         return None
     named = [each for argument in arguments for each in _columns(argument)]
     tables = {table for table in map(people.other_table, named) if table is not None}
+    own = [name for name in named if name not in tables and name.partition(".")[0] in (name, people.name)]
+    if (own or len(tables) > 1) and all(people.step_to(table)[1] for table in tables):
+        return None  # columns of tables on the path stand in the question's own rows
     if len(tables) > 1:
         both = " and ".join(sorted(tables))
         raise ArgumentError(f"each_person: a step is about the rows of one table, not of {both}")

@@ -5,10 +5,13 @@ told when a session is opened, and nobody while questions are answered, because 
 people. So a wrong type, or dates of another format, are noticed before the budget is spent on answers about nothing.
 """
 
+import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import isclose, isnan
+from pathlib import Path
 from threading import Timer
 from typing import Any
 
@@ -18,15 +21,18 @@ from almoner._spelling import EXACT
 from almoner._workspace import duckdb, quoted
 from almoner.errors import ArgumentError, DataError, Unsupported
 from almoner.ledger import Terms
-from almoner.queries._sql.columns import Wanted, as_dates, cure_of, key_kind, recast, shown_type
+from almoner.queries._sql.columns import KEY_KINDS, Wanted, as_dates, cast, cure_of, key_kind, recast, shown_type
 from almoner.queries._sql.dialects import duckdb_dialect
+from almoner.queries._sql.rows import Schema
 from almoner.queries._tables import sources
 from almoner.queries._tables.engine import has_twice
 from almoner.queries._tables.files import Files
-from almoner.queries._tables.tables import TableInput
+from almoner.queries._tables.tables import TableInput, schema_of
 from almoner.queries.engines import Plugin, kinds_of, plugin_of, types_of
 
 __all__ = ["SAMPLE", "ViewCheck", "on_terms", "prepared", "refuse", "view_checked"]
+
+LOG = logging.getLogger("almoner.queries")
 
 _IMPURE = (
     "view: the rows that it gives for a person depend on other people's rows, as an average over all rows, a number of "
@@ -42,48 +48,129 @@ class ViewCheck:
     Fields:
         people: of how many people the rows were compared.
         skipped: why none, or no more, were; None if all of the sample were.
+        undivided: other files and functions that the view reads, whose rows were not divided by person.
     """
 
     people: int
     skipped: str | None = None
+    undivided: tuple[str, ...] = ()
+
+
+_NOBODYS = {"data", "range()", "generate_series()", "unnest()"}
+
+
+def _read_beside(connection: Any, view: str) -> set[str]:
+    """Names, as the view writes them, of what it reads besides ``data``; of functions with brackets."""
+    found, own = set[str](), set[str]()
+
+    def walk(node: Any) -> None:
+        if isinstance(node, dict):
+            if node.get("type") == "BASE_TABLE":
+                found.add(node["table_name"])
+            elif node.get("type") == "TABLE_FUNCTION":
+                found.add(f"{node['function']['function_name']}()")
+            own.update(each["key"] for each in node.get("cte_map", {}).get("map", ()))
+        for each in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+            walk(each)
+
+    ((parsed,),) = connection.execute("SELECT json_serialize_sql(?)", [view.strip().rstrip(";")]).fetchall()
+    if json.loads(parsed)["error"]:
+        return {"a statement that cannot be taken apart"}
+    walk(json.loads(parsed))
+    return found - own - _NOBODYS
+
+
+class _Division:
+    """Rows of the tables of a session by person, in SQL over names of columns; for views."""
+
+    def __init__(self, connection: Any, given: Sequence[TableInput], places: Sequence[int], schema: Schema) -> None:
+        self._connection, self._given, self._places, self._schema = connection, given, places, schema
+        self._owners: dict[str, str] = {}
+
+    def who(self, each: TableInput) -> str:
+        """Whose a row is, as text; NULL for nobody."""
+        named = f'(CAST({quoted(str(each.person))} AS VARCHAR) COLLATE "binary")'  # two spellings are two people
+        parent = self._schema.people[each.name or "data"].parent
+        if parent is None:
+            return named
+        owners, above = f"view_owners_{len(self._owners):d}", self._schema.people[parent.table]
+        if each.whose not in self._owners:
+            key = f"CAST({parent.found_by} AS VARCHAR)"
+            self._connection.execute(
+                f"CREATE OR REPLACE TEMP TABLE {owners} AS SELECT {key} AS view_owner_key, "
+                f"CAST({above.who} AS VARCHAR) AS view_owner FROM {above.rows} d WHERE {key} IS NOT NULL"
+            )
+            self._owners[str(each.whose)] = owners
+        return f"(SELECT view_owner FROM {self._owners[str(each.whose)]} WHERE view_owner_key = {named})"
+
+    def beside(self, view: str) -> tuple[str, tuple[str, ...]]:
+        """(One person's rows of other tables that the view reads, to stand before it; what is not divided)."""
+        divided, undivided = "", []
+        for name in sorted(_read_beside(self._connection, view)):
+            found = [
+                (place, each)
+                for place, each in zip(self._places, self._given, strict=True)
+                if each.files is not None and each.files.listed == (Path(name).absolute(),)
+            ]
+            place, each = found[0] if found else (0, None)
+            if each is None or (
+                each.person is not None and (each.files is None or each.files.csv or each.reading.types)
+            ):
+                undivided.append(name)
+            elif each.person is not None:
+                rows = sources.view_name(place, "data" if each.reading.view is None else "source")
+                divided += f", {quoted(name)} AS (SELECT * FROM {rows} WHERE {self.who(each)} = $person)"
+        return divided, tuple(undivided)
+
+    def close(self) -> None:
+        for name in self._owners.values():
+            self._connection.execute(f"DROP TABLE IF EXISTS {name}")
 
 
 def _compared(
-    connection: Any, view: str, person: str, source: str, whole: str, *, sample: int, seconds: float
+    connection: Any,
+    view: str,
+    given: TableInput,
+    division: _Division,
+    source: str,
+    whole: str,
+    sample: int,
+    seconds: float,
 ) -> ViewCheck:
     """Run the view ``whole`` over the rows of one person at a time, and compare; a DataError says no entry."""
-    library = duckdb()
+    library, person, undivided = duckdb(), str(given.person), tuple[str, ...]()
     timer = Timer(seconds, connection.interrupt)
     compared = 0
     timer.start()
     try:
-        given = [name for name, *_ in connection.execute(f"DESCRIBE {source}").fetchall()]
-        if person not in given:
-            return ViewCheck(0, f"column {person!r} is made by the view: whose the rows were is not known")
-        who = f'(CAST({quoted(person)} AS VARCHAR) COLLATE "binary")'  # two spellings are two people
+        beside, undivided = division.beside(view)
+        if person not in [name for name, *_ in connection.execute(f"DESCRIBE {source}").fetchall()]:
+            why = f"column {person!r} is made by the view: whose the rows were is not known"
+            return ViewCheck(0, why, undivided)
+        who = division.who(given)
         drawn = f"SELECT DISTINCT {who} AS person FROM {source} WHERE {who} IS NOT NULL"
         connection.execute(f"CREATE OR REPLACE TEMP TABLE view_people AS FROM ({drawn}) USING SAMPLE {sample:d} ROWS")
         theirs = f"SELECT * FROM {whole} WHERE {who} IN (SELECT person FROM view_people)"
         connection.execute(f"CREATE OR REPLACE TEMP TABLE view_rows AS {theirs}")
-        place = [name for name, *_ in connection.execute(f"DESCRIBE {whole}").fetchall()].index(person)
+        alone = f"{sources.over(source, view, f'WHERE {who} = $person', beside)} WHERE {who} = $person"
         for (name,) in connection.execute("FROM view_people").fetchall():
-            beside = connection.execute(f"SELECT * FROM view_rows WHERE {who} = ?", [name]).fetchall()
-            alone = connection.execute(sources.over(source, view, f"WHERE {who} = ?"), [name]).fetchall()
-            if not _same([row for row in alone if row[place] is not None and str(row[place]) == name], beside):
+            both = (alone, f"SELECT * FROM view_rows WHERE {who} = $person")
+            if not _same(*(connection.execute(sql, {"person": name}).fetchall() for sql in both)):
                 if not _same(*(connection.execute(sql).fetchall() for sql in ("FROM view_rows", theirs))):
-                    return ViewCheck(compared, "the view gives other rows each time")
+                    return ViewCheck(compared, "the view gives other rows each time", undivided)
                 raise DataError(_IMPURE)
             compared += 1
     except library.InterruptException:
-        return ViewCheck(compared, f"it took more than {seconds:g} seconds")
+        return ViewCheck(compared, f"it took more than {seconds:g} seconds", undivided)
     except library.Error:  # its message may quote entries
-        return ViewCheck(compared, "the view fails on an entry")
+        return ViewCheck(compared, "the view fails on an entry", undivided)
     finally:
         timer.cancel()
         timer.join()
         for name in ("view_people", "view_rows"):
             connection.execute(f"DROP TABLE IF EXISTS {name}")
-    return ViewCheck(compared)
+        division.close()
+    return ViewCheck(compared, None, undivided)
 
 
 def _same(rows: Sequence[tuple[Any, ...]], others: Sequence[tuple[Any, ...]]) -> bool:
@@ -137,6 +224,8 @@ def _cure(unread: list[Misfit]) -> str:
             f"without a type for {', '.join(map(repr, columns))}, Table(data, view={view!r}) (in TOML: "
             f"view = '''{view}''') reads {_READ[kind]}"
         )
+    paths = [f"'{each.column} {each.kind}'" for each in unread if each.kind.startswith("->")]
+    cures += [f"no row with a person is found there: are both columns of person={path} the same ids?" for path in paths]
     return "; ".join(cures)
 
 
@@ -171,13 +260,16 @@ def prepared(given: list[TableInput]) -> tuple[str, list[TableInput], dict[str |
         kinds = [kinds_of(plugin, each.data) for each in given]
         types = [types_of(plugin, each.data) for each in given]
         kind = _person_kind(given, kinds, types, plugin.cure)
+        _check_keys(given, kinds, types, plugin.cure)
         check_twice(plugin, given, kind)
         return kind, given, {}
     found = [(each, sources.found(each.data)) for each in given]  # files as they are now
     given = [replace(each, data=data, files=data) if isinstance(data, Files) else each for each, data in found]
     with duckdb().connect() as connection:
         # all rows are read at once where they are wanted for a check, or are few
-        short = [each.person is None or each.one_row or sources.is_short_csv(each.data) for each in given]
+        above = {each.parent[0] for each in given if each.parent is not None}
+        checked = [each.person is None or each.one_row or each.parent or each.name in above for each in given]
+        short = [bool(wanted) or sources.is_short_csv(each.data) for each, wanted in zip(given, checked, strict=True)]
         kinds = []
         for place, (each, load) in enumerate(zip(given, short, strict=True)):
             misfits, read = list[Misfit](), (each.data, each.reading)
@@ -187,20 +279,41 @@ def prepared(given: list[TableInput]) -> tuple[str, list[TableInput], dict[str |
         refuse([misfit for each in given for misfit in each.misfits or ()])
         types = [sources.types_of(connection, place) for place in range(len(given))]
         person = _person_kind(given, kinds, types)
+        _check_keys(given, kinds, types)
         _check_spelling(given, types)
-        checked = {}
-        for place, each in enumerate(given):
-            _check_rows(connection, each, kinds[place], person, place)
-            if each.check_view and each.reading.view is not None and each.person is not None:
-                checked[each.name] = view_checked(connection, each, place, sample=SAMPLE, seconds=CHECK_SECONDS)
+        schema = _check_rows(connection, given, kinds, person)
+        refuse([misfit for each in given for misfit in each.misfits or ()])
+        views = _views_checked(connection, given, schema)
         given = [_with_rows(connection, *each) for each in zip(given, short, range(len(given)), strict=True)]
-    return person, given, checked
+    return person, given, views
+
+
+def _views_checked(connection: Any, given: list[TableInput], schema: Schema) -> dict[str | None, ViewCheck]:
+    """Check all views, and tell the data holder what was not divided by person."""
+    checks = {}
+    for place, each in enumerate(given):
+        if each.check_view and each.reading.view is not None and each.person is not None:
+            own = connection, given, place, range(len(given)), schema
+            checks[each.name] = view_checked(*own, sample=SAMPLE, seconds=CHECK_SECONDS)
+            if undivided := checks[each.name].undivided:
+                what = f"other rows that the view of {each.label('the data')} reads were not divided by person"
+                LOG.warning(f"{what}, and must be nobody's or follow from each person's rows: {', '.join(undivided)}")
+    return checks
 
 
 def view_checked(
-    connection: Any, given: TableInput, place: int, *, sample: int, seconds: float, view: str | None = None
+    connection: Any,
+    tables: Sequence[TableInput],
+    which: int,
+    places: Sequence[int],
+    schema: Schema,
+    *,
+    sample: int,
+    seconds: float,
+    view: str | None = None,
 ) -> ViewCheck:
     """Check the view of a table, or another, for a ``sample`` of people, drawn at random, in at most these seconds."""
+    given, place, division = tables[which], places[which], _Division(connection, tables, places, schema)
     whole, source = sources.view_name(place), sources.view_name(place, "source")
     sql = given.reading.view
     if view is not None:
@@ -214,7 +327,7 @@ def view_checked(
         if given.person not in named:
             raise ArgumentError(f"view: it has no column {given.person!r}, which says whose row it is")
     try:
-        return _compared(connection, str(sql), str(given.person), source, whole, sample=sample, seconds=seconds)
+        return _compared(connection, str(sql), given, division, source, whole, sample, seconds)
     finally:
         if view is not None:
             connection.execute("DROP VIEW IF EXISTS view_given")
@@ -239,6 +352,8 @@ def _person_kind(
     """Type by which all tables name people, BIGINT or VARCHAR; refuses keys of public tables that are not there."""
     people: dict[str, tuple[TableInput, str]] = {}
     for each, columns, own in zip(given, kinds, types, strict=True):
+        if each.parent is not None:
+            continue
         if each.person is not None:
             csv = each.reading.view is None and sources.is_csv(each.data)
             kind = sources.person_type(columns, own, each.person, each.label("the data"), csv=csv, cure=cure)
@@ -268,7 +383,8 @@ def _person_kind(
 
 def _check_spelling(given: list[TableInput], types: Sequence[Mapping[str, str]]) -> None:
     """Refuse UUIDs beside text: text may spell the same UUID in several ways, each with an account of its own."""
-    people = [(each, own[each.person]) for each, own in zip(given, types, strict=True) if each.person is not None]
+    listed = zip(given, types, strict=True)
+    people = [(each, own[each.person]) for each, own in listed if each.person is not None and each.parent is None]
     texts = [(each, sql_type) for each, sql_type in people if sql_type != "UUID"]
     if 0 < len(texts) < len(people):
         text, _ = texts[0]
@@ -276,24 +392,82 @@ def _check_spelling(given: list[TableInput], types: Sequence[Mapping[str, str]])
         raise ArgumentError(f"person: some tables name people by UUID and others by text: {cure}")
 
 
-def _check_rows(connection: Any, given: TableInput, kinds: Mapping[str, str], person_kind: str, place: int) -> None:
-    """Refuse a second row where one was declared; for the data holder."""
-    if given.person is not None and not given.one_row:
-        return
-    found_by = given.found_by(kinds, person_kind, duckdb_dialect(kinds))
-    rows = f"SELECT 1 FROM {sources.view_name(place)} d WHERE {found_by} IS NOT NULL GROUP BY {found_by}"
-    with suppress(duckdb().Error):  # its message may quote entries
-        if not connection.execute(f"{rows} HAVING count(*) > 1 LIMIT 1").fetchall():
-            return
-        raise DataError(given.twice)
-    raise DataError(f"{given.label()} cannot be read")
+def _check_keys(
+    given: list[TableInput],
+    kinds: Sequence[Mapping[str, str]],
+    types: Sequence[Mapping[str, str]],
+    cure: Callable[[str, str, Wanted], str] = cure_of,
+) -> None:
+    """Refuse paths to the person by columns that are not there, or whose entries cannot be compared as keys."""
+    places = {each.name: place for place, each in enumerate(given)}
+    for place, each in enumerate(given):
+        if each.parent is None:
+            continue
+        above, ends = places[each.parent[0]], list[tuple[TableInput, str, str, str]]()
+        for end, at, column in ((each, place, each.column), (given[above], above, each.parent[1])):
+            if column not in kinds[at]:
+                listed = ", ".join(kinds[at])
+                raise ArgumentError(f"person: {each.whose!r}: {end.label()} has no column {column!r}; it has {listed}")
+            ends.append((end, column, kinds[at][column], types[at][column]))
+        ends = sorted(ends, key=lambda end: (end[2] in KEY_KINDS, end[2] == "text", end[3] == "UUID"))
+        (end, column, kind, sql_type), (_, _, other, other_type) = ends
+        if kind == other and kind in KEY_KINDS and (sql_type == "UUID") == (other_type == "UUID"):
+            continue
+        to = "UUID" if (kind, other_type) == ("text", "UUID") else KEY_KINDS.get(other, "VARCHAR")
+        line = recast(column, f"CAST({{0}} AS {to})") if cure is cure_of else cure(column, sql_type, "text")
+        told = " and ".join(f"{name!r} of {of.label()} is of type {shown_type(kind)}" for of, name, _, kind in ends)
+        wanted = "both must hold texts, UUIDs, whole numbers, truth values or dates"
+        raise ArgumentError(f"person: {each.whose!r}: {told}, and {wanted}: open {end.label()} with {line}")
+
+
+def _check_rows(
+    connection: Any, given: list[TableInput], kinds: Sequence[Mapping[str, str]], person_kind: str
+) -> Schema:
+    """Refuse a second row where one was declared, and count rows whose path ends at nobody; for the data holder."""
+    views = [sources.view_name(place) for place in range(len(given))]
+    schema = schema_of(given, kinds, views, person_kind, [duckdb_dialect(columns) for columns in kinds])
+
+    def run(sql: str, each: TableInput) -> list[Any]:
+        with suppress(duckdb().Error):  # its message may quote entries
+            return list(connection.execute(sql).fetchall())
+        raise DataError(f"{each.label()} cannot be read")
+
+    def twice(rows: str, found_by: str, each: TableInput) -> bool:
+        counted = f"SELECT 1 FROM {rows} d WHERE {found_by} IS NOT NULL GROUP BY {found_by} HAVING count(*) > 1 LIMIT 1"
+        return bool(run(counted, each))
+
+    for place, each in enumerate(given):
+        if each.person is None:
+            found_by = each.found_by(kinds[place], person_kind, duckdb_dialect(kinds[place]))
+            if twice(views[place], found_by, each):
+                raise DataError(each.twice)
+            continue
+        table = schema.people[each.name or "data"]
+        if table.parent is not None:
+            if twice(schema.people[table.parent.table].plain, table.parent.found_by, each):
+                raise DataError(each.keys_twice)
+            who, key = table.who, table.parent.beside
+            counts = run(f"SELECT count({key}), count({key}) FILTER (WHERE {who} IS NULL) FROM {table.rows} d", each)
+            orphans = Misfit(each.name, each.column, f"-> {'.'.join(each.parent or ())}", *counts[0])
+            given[place] = replace(each, misfits=(*(each.misfits or ()), orphans))
+        if each.one_row and twice(table.rows, table.who, each):
+            raise DataError(each.twice)
+    return schema
 
 
 def check_twice(plugin: Plugin, given: Sequence[TableInput], person_kind: str) -> None:
     """Refuse a second row where one was declared; for the data holder."""
     for each in given:
-        if each.person is None or each.one_row:
-            kinds = kinds_of(plugin, each.data)
-            dialect = plugin.dialect([*kinds])
-            if has_twice(plugin, each.data, each.found_by(kinds, person_kind, dialect), dialect.table.format("data")):
-                raise DataError(each.twice)
+        kinds = kinds_of(plugin, each.data)
+        if each.parent is not None:
+            if each.one_row:
+                raise Unsupported(f"one_row: not of {plugin.data} whose rows have an owner by {each.whose!r}")
+            (above,) = [other for other in given if other.name == each.parent[0]]
+            columns = kinds_of(plugin, above.data)
+            key = cast(each.parent[1], columns[each.parent[1]], plugin.dialect([*columns]))
+            if has_twice(plugin, above.data, key):
+                raise DataError(each.keys_twice)
+        elif (each.person is None or each.one_row) and has_twice(
+            plugin, each.data, each.found_by(kinds, person_kind, plugin.dialect([*kinds]))
+        ):
+            raise DataError(each.twice)

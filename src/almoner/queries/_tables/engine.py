@@ -164,8 +164,9 @@ def opened(ledger: Ledger, given: list[TableInput]) -> Engine:
     return DuckDB.open(ledger, given) if plugin is None else Elsewhere.open(ledger, given, plugin)
 
 
-def has_twice(plugin: Plugin, data: object, value: str, table: str) -> bool:
+def has_twice(plugin: Plugin, data: object, value: str) -> bool:
     """True if two rows of a plugin's data have the same value of an expression, over the alias d."""
+    table = plugin.dialect(()).table.format("data")
     sql = f"SELECT 1 AS twice FROM {table} d WHERE {value} IS NOT NULL GROUP BY {value} HAVING count(*) > 1 LIMIT 1"
     found: pa.Table = told_nothing(plugin, lambda: plugin.run(sql, (), {"data": data}))
     return bool(found.num_rows)

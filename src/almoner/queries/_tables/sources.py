@@ -340,9 +340,9 @@ def _with_whole_people(rows: "Table", person: str) -> "Table":
     return rows.set_column(place, person, column.cast(pyarrow.int64()))
 
 
-def over(source: str, view: str, where: str = "") -> str:
-    """The data holder's SQL, in which ``data`` is what was given, or some rows of it."""
-    return f"WITH data AS (SELECT * FROM {source} {where}) SELECT * FROM ({view.strip().rstrip(';')}\n)"
+def over(source: str, view: str, where: str = "", beside: str = "") -> str:
+    """The data holder's SQL, in which ``data`` is what was given, or some rows of it; and ``beside`` too."""
+    return f"WITH data AS (SELECT * FROM {source} {where}){beside} SELECT * FROM ({view.strip().rstrip(';')}\n)"
 
 
 def found(data: object) -> object:

@@ -13,7 +13,7 @@ from almoner.queries._language.keys import check_column, check_table
 from almoner.queries._questions.question import Question
 from almoner.queries._sql.columns import cast, key_kind, literal
 from almoner.queries._sql.dialects import Dialect
-from almoner.queries._sql.rows import PeopleTable, PublicTable, Schema
+from almoner.queries._sql.rows import Parent, PeopleTable, PublicTable, Schema, owned
 from almoner.queries._tables import sources
 from almoner.queries._tables.files import Files
 from almoner.queries.engines import plugin_of
@@ -27,6 +27,7 @@ __all__ = [
 class TableInput:
     """A table of people, or a public one (no ``person``), as the data holder gave it; see ``Table``, ``Lookup``.
 
+    ``person`` is the column that says whose row it is: by the row of the ``parent``, (table, key), whose key it holds.
     ``files`` are as they were when the session was opened; None for rows from elsewhere. ``misfits`` are the columns
     with a type, and how many entries cannot be read, private; None where they were not counted yet.
     """
@@ -35,6 +36,7 @@ class TableInput:
     data: Any = field(repr=False)
     reading: sources.ReadOptions = field(default_factory=sources.ReadOptions)
     person: str | None = None
+    parent: tuple[str, str] | None = None
     one_row: bool = False
     key: str = ""
     on: str = ""
@@ -59,11 +61,28 @@ class TableInput:
         return alone if self.name is None else f"table {self.name!r}"
 
     @property
+    def column(self) -> str:
+        """The column that says whose row it is, or the key of a public table."""
+        return self.person or self.key
+
+    @property
+    def whose(self) -> str | None:
+        """Text of ``person=``, as the data holder may write it."""
+        return self.person if self.parent is None else f"{self.person} -> {'.'.join(self.parent)}"
+
+    @property
     def twice(self) -> str:
         """Error text for two rows of a person, or of a key, where one was declared."""
         if self.person is None:
             return f"public: {self.name!r} has several rows with the same {self.key!r}: each key must have one"
         return f"tables: {self.name!r} was declared to have one row for each person (one_row=True), and has several"
+
+    @property
+    def keys_twice(self) -> str:
+        """Error text for two rows above with the same key."""
+        above, key = self.parent or ("", "")
+        rule = f"each key must have one, which says whose the rows of {self.name!r} are: name another column"
+        return f"person: {self.whose!r}: {above!r} has several rows with the same {key!r}, and {rule}"
 
     def seen(self, kinds: Mapping[str, str]) -> Mapping[str, str]:
         """Of all columns with their kinds, those that questions may use."""
@@ -107,14 +126,31 @@ def schema_of(
     dialects: list[Dialect],
 ) -> Schema:
     """The tables of a session, from the kinds of columns, the SQL of the rows and the SQL of the columns of each."""
-    people, public = {}, {}
-    for each, columns, sql, dialect in zip(given, kinds, rows, dialects, strict=True):
-        if each.person is None:
-            public[str(each.name)] = PublicTable(sql, columns, dialect.columns, each.key, each.on)
-        else:
-            who = each.found_by(columns, person_kind, dialect)
-            people[each.name or "data"] = PeopleTable(sql, each.seen(columns), dialect.columns, who, each.one_row)
-    return Schema(people, public, named=all(each.name is not None for each in given))
+    listed = {str(part[0].name or "data"): part for part in zip(given, kinds, rows, dialects, strict=True)}
+    people: dict[str, PeopleTable] = {}
+
+    def table(name: str) -> PeopleTable:
+        if name in people:
+            return people[name]
+        each, columns, sql, dialect = listed[name]
+        own = PeopleTable(sql, each.seen(columns), dialect.columns, "", each.one_row, plain=sql)
+        if each.parent is None:
+            people[name] = replace(own, who=each.found_by(columns, person_kind, dialect))
+            return people[name]
+        above, key = each.parent
+        found_by = cast(key, listed[above][1][key], listed[above][3])
+        parent = Parent(each.column, above, key, found_by, cast(each.column, columns[each.column], dialect))
+        joined, owner = owned(sql, columns, table(above), parent)
+        people[name] = replace(own, rows=joined, who=dialect.person[person_kind].format(owner), parent=parent)
+        return people[name]
+
+    ordered = {name: table(name) for name, (each, *_) in listed.items() if each.person is not None}
+    public = {
+        name: PublicTable(sql, columns, dialect.columns, each.key, each.on)
+        for name, (each, columns, sql, dialect) in listed.items()
+        if each.person is None
+    }
+    return Schema(ordered, public, named=all(each.name is not None for each in given))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +183,16 @@ class Table:
     check_view: bool = field(default=True, kw_only=True)
 
     def given(self, name: str | None, person: str) -> TableInput:
-        """The table as a session takes it, under its name, with the column that says whose row it is."""
+        """The table as a session takes it, under its name; ``person`` as of ``Session.open``."""
         if isinstance(self.columns, str):
             raise ArgumentError(f"tables: {name!r}: columns={self.columns!r} must be a list of names")
         shown = None if self.columns is None else tuple(self.columns)
-        read = _read(self.data, sources.ReadOptions(self.table, self.view, self.types), person)
-        return TableInput(name, *read, person, bool(self.one_row), columns=shown, check_view=self.check_view)
+        column, arrow, end = (part.strip() for part in person.partition("->"))
+        column = column if arrow else person
+        parent, _, key = (part.strip() for part in end.partition("."))
+        read = _read(self.data, sources.ReadOptions(self.table, self.view, self.types), column)
+        path = (parent, key or column) if arrow else None
+        return TableInput(name, *read, column, path, bool(self.one_row), columns=shown, check_view=self.check_view)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +234,8 @@ def given_tables(
         raise ArgumentError("give either data, or tables={name: data}")
     if tables is None:
         if not isinstance(person, str):
-            raise ArgumentError(f"person={person!r} must be a column's name")
+            cure = "; where each row is a person, add a column of ids that stay with the rows" if person is None else ""
+            raise ArgumentError(f"person={person!r} must be a column's name{cure}")
         listed = [(data if isinstance(data, Table) else Table(data)).given(None, person)]
     else:
         listed = _named_tables(tables, person)
@@ -206,16 +247,41 @@ def given_tables(
         how = sources.ReadOptions(lookup.table, lookup.view, lookup.types)
         read = _read(lookup.data, how, lookup.key)
         listed.append(TableInput(name, *read, key=lookup.key, on=lookup.on or lookup.key))
-    on = {str(each.name): each.on for each in listed if each.person is None}
-    for first in on:
+    on = {str(each.name): each.on.partition(".")[0] for each in listed if each.person is None}
+    if first := _leads_back(on):
+        raise ArgumentError(f"public: the rows of {first!r} are found by columns (on=) that lead back to it")
+    _check_paths(listed)
+    return listed
+
+
+def _leads_back(to: Mapping[str, str]) -> str | None:
+    """The first name from which the steps never end."""
+    for first in to:
         name = first
-        for _ in on:
-            name = on[name].partition(".")[0]
-            if name not in on:
+        for _ in to:
+            name = to[name]
+            if name not in to:
                 break
         else:
-            raise ArgumentError(f"public: the rows of {first!r} are found by columns (on=) that lead back to it")
-    return listed
+            return first
+    return None
+
+
+def _check_paths(listed: list[TableInput]) -> None:
+    """Refuse paths to the person that end at no table with a person's column."""
+    people = [str(each.name) for each in listed if each.person is not None and each.name is not None]
+    for each in listed:
+        if each.parent is None:
+            continue
+        if each.parent[0] not in people:
+            public = any(each.parent[0] == other.name for other in listed)
+            what = "a public table, whose rows are nobody's" if public else "no table here"
+            told = ", ".join(other for other in people if other != each.name) or "the others, in tables={name: data}"
+            line = f"person={{{each.name or 'items'!r}: '{each.column} -> TABLE.KEY'}} with a table of people: {told}"
+            raise ArgumentError(f"person: {each.whose!r} leads to {each.parent[0]!r}, {what}; write {line}")
+    if first := _leads_back({str(each.name): each.parent[0] for each in listed if each.parent is not None}):
+        line = "give one of these tables the column that names the person"
+        raise ArgumentError(f"person: from the rows of {first!r} the path leads in a circle and to nobody: {line}")
 
 
 def _named_tables(tables: Mapping[str, Any], person: str | Mapping[str, str]) -> list[TableInput]:
@@ -276,7 +342,7 @@ def fitting(book: Ledger, given: list[TableInput], schema: Schema, *, dataset: s
 
 def _check_fits(declared: Dataset, given: TableInput, schema: Schema) -> None:
     """Refuse a table with another person's column, or without a column, or with one of another kind."""
-    declared.refuse_person(given.person)
+    declared.refuse_person(given.whose)
     table = schema.people[declared.name]
     for column, domain in declared.columns.items():
         if column not in table.columns:
@@ -317,7 +383,7 @@ def filled(asked: Question, datasets: Mapping[str, Dataset]) -> Question:
 
 def _domain(column: str, asked: Question, datasets: Mapping[str, Dataset]) -> Domain | None:
     """Declaration of a column of the question's table, or of another one as ``table.column``."""
-    if asked.each_person:  # columns are steps, whatever they are called
+    if asked.each or asked.each_person:  # columns are steps, whatever they are called
         return None
     table, dot, name = column.partition(".")
     if dot and table in datasets:

@@ -1,0 +1,125 @@
+"""Questions along keys over public data sets as they are, without a view: what plain SQL over the same files gives."""
+
+import pytest
+
+from almoner import filters
+from almoner._workspace import duckdb
+from almoner.queries import Count, Lookup, Mean, People, Session, Sum
+from data_folders import DATA, needs
+from sessions import CHEAP, without_noise
+
+pytestmark = pytest.mark.slow
+
+EICU, MIMIC = DATA / "eicu_demo", DATA / "mimic3_demo"
+CLIP = {"clip": 100_000, "sigma": 1e6}
+
+
+def session(path, tables, person, public=None):
+    """A session over these tables, each a file or a ``Table``."""
+    budget = filters.Zcdp(rho=1.0)
+    return Session.open(tables=tables, person=person, public=public, budget=budget, ledger=path, create=True)
+
+
+def plain(sql, **files):
+    """What plain SQL gives; each name in it is a file."""
+    with duckdb().connect() as connection:
+        for name, file in files.items():
+            read = f"read_csv('{file}', header = true, sample_size = -1)" if str(file).endswith("gz") else f"'{file}'"
+            connection.execute(f"CREATE VIEW {name} AS FROM {read}")
+        return connection.execute(sql).fetchall()
+
+
+def close(found, wanted):
+    """True for equal values, but for the steps in which contributions are counted."""
+    return found == pytest.approx(wanted, rel=1e-4)
+
+
+_STAYS = "JOIN stays s USING (patientunitstayid) JOIN hospital h USING (hospitalid)"
+ON_EICU = [
+    (Count(table="medication", **CLIP), "SELECT count(*) FROM medication JOIN stays USING (patientunitstayid)"),
+    (
+        Count(table="medication", where="drugname like 'HEPARIN%' and stays.gender = 'Female'", **CLIP),
+        f"SELECT count(*) FROM medication {_STAYS} WHERE drugname LIKE 'HEPARIN%' AND s.gender = 'Female'",
+    ),
+    (
+        People(table="medication", by={"hospital.region": ["South", "West"]}, **CHEAP),
+        f"SELECT count(DISTINCT uniquepid) FILTER (region = r) FROM medication {_STAYS}, (VALUES ('South'), ('West')) "
+        "v(r) GROUP BY r ORDER BY r",
+    ),
+    (
+        Sum("noninvasivemean", 0, 200, table="vitals", where="stays.unittype = 'Med-Surg ICU'", **CLIP),
+        "SELECT sum(CASE WHEN noninvasivemean > 200 THEN 200 ELSE noninvasivemean END) "
+        f"FROM vitals {_STAYS} WHERE unittype = 'Med-Surg ICU'",
+    ),
+    (
+        Mean("noninvasivesystolic", 0, 300, per="row", table="vitals", where="hospital.region = 'Midwest'", **CLIP),
+        f"SELECT avg(noninvasivesystolic) FROM vitals {_STAYS} WHERE region = 'Midwest'",
+    ),
+    (
+        Count(table="medication", each_person={"n": "count()", "dead": "max(stays.hospitaldischargestatus)"}, **CHEAP),
+        "SELECT count(DISTINCT uniquepid) FROM medication JOIN stays USING (patientunitstayid)",
+    ),
+]
+ON_MIMIC = [
+    (
+        Count(table="given", where="stays.first_careunit = 'MICU' and ordercategoryname = '01-Drips'", **CLIP),
+        "SELECT count(*) FROM given g JOIN stays s USING (icustay_id) JOIN admissions a ON a.hadm_id = s.hadm_id "
+        "WHERE first_careunit = 'MICU' AND ordercategoryname = '01-Drips'",
+    ),
+    (
+        Sum("amount", 0, 1000, table="given", by={"admissions.admission_type": ["EMERGENCY", "ELECTIVE"]}, **CLIP),
+        "SELECT sum(CASE WHEN amount > 1000 THEN 1000 WHEN amount < 0 THEN 0 ELSE amount END) "
+        "FROM (VALUES (1, 'EMERGENCY'), (2, 'ELECTIVE')) "
+        "v(place, t) LEFT JOIN admissions a ON a.admission_type = t LEFT JOIN stays s ON a.hadm_id = s.hadm_id "
+        "LEFT JOIN given g USING (icustay_id) GROUP BY place ORDER BY place",
+    ),
+    (
+        People(table="labs", where="patients.gender = 'F' and items.category = 'BLOOD GAS'", **CHEAP),
+        "SELECT count(DISTINCT p.subject_id) FROM labs JOIN admissions a USING (hadm_id) "
+        "JOIN patients p ON p.subject_id = a.subject_id JOIN items USING (itemid) "
+        "WHERE gender = 'F' AND category = 'BLOOD GAS'",
+    ),
+    (
+        Count(table="labs", where="items.label = 'Glucose' and admissions.hospital_expire_flag = 1", **CLIP),
+        "SELECT count(*) FROM labs JOIN admissions a USING (hadm_id) JOIN items USING (itemid) "
+        "WHERE label = 'Glucose' AND hospital_expire_flag = 1",
+    ),
+    (
+        Sum("los", 0, 50, table="stays", where="patients.gender = 'M'", **CLIP),
+        "SELECT sum(least(los, 50)) FROM stays s JOIN admissions a ON a.hadm_id = s.hadm_id "
+        "JOIN patients p ON p.subject_id = a.subject_id WHERE gender = 'M'",
+    ),
+]
+
+
+@needs("eicu_demo")
+def test_intensive_care_units_are_asked_along_the_stay(path):
+    """Medication and vital signs name the stay alone; hospitals are public."""
+    files = {"medication": "medication", "vitals": "vitalaperiodic", "stays": "patient", "hospital": "hospital"}
+    files = {name: EICU / f"{file}.csv.gz" for name, file in files.items()}
+    tables = {name: file for name, file in files.items() if name != "hospital"}
+    person = {"medication": "patientunitstayid -> stays", "vitals": "patientunitstayid -> stays", "stays": "uniquepid"}
+    public = {"hospital": Lookup(files["hospital"], "hospitalid", on="stays.hospitalid")}
+    with session(path, tables, person, public) as opened:
+        for asked, sql in ON_EICU:
+            assert close(without_noise(opened, asked), [value for (value,) in plain(sql, **files)]), sql
+
+
+@needs("mimic3_demo")
+def test_admissions_and_stays_are_a_path_of_three_steps(path):
+    """From an infusion to the stay, the admission and the patient; items of laboratories are public."""
+    files = {"given": "INPUTEVENTS_MV", "stays": "ICUSTAYS", "admissions": "ADMISSIONS", "patients": "PATIENTS"}
+    files |= {"labs": "LABEVENTS", "items": "D_LABITEMS"}
+    files = {name: MIMIC / f"{file}.csv.gz" for name, file in files.items()}
+    tables = {name: file for name, file in files.items() if name != "items"}
+    person = {
+        "given": "icustay_id -> stays",
+        "stays": "hadm_id -> admissions",
+        "admissions": "subject_id -> patients",
+        "patients": "subject_id",
+        "labs": "hadm_id -> admissions",
+    }
+    public = {"items": Lookup(files["items"], "itemid")}
+    with session(path, tables, person, public) as opened:
+        for asked, sql in ON_MIMIC:
+            assert close(without_noise(opened, asked), [value for (value,) in plain(sql, **files)]), sql
