@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, pi
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from almoner import filters, individual
 from almoner._arrays import to_numpy
 from almoner._units import MEASURE
 from almoner.errors import ArgumentError, BudgetExceeded, UnknownPerson, Unsupported
-from almoner.mechanisms import DiscreteGaussian, Gaussian, Laplace
+from almoner.mechanisms import DiscreteGaussian, Exponential, Gaussian, Laplace
 
 __all__ = ["Account", "Amount", "Comparison", "account_of"]
 
@@ -82,12 +82,16 @@ def _more(amount: float, than: float) -> bool:
 def _rho(mechanism: Any, norm: float) -> float:
     if isinstance(mechanism, Gaussian | DiscreteGaussian):
         return (norm / mechanism.sigma) ** 2 / 2
+    if isinstance(mechanism, Exponential):  # theory of docs/proofs/chosen-quantiles.md, Theorem 2
+        return pi / 16 * _epsilon(mechanism, norm) ** 2
     return _epsilon(mechanism, norm) ** 2 / 2
 
 
 def _epsilon(mechanism: Any, norm: float) -> float:
     if isinstance(mechanism, Laplace):
         return norm / mechanism.scale
+    if isinstance(mechanism, Exponential):  # eta for a norm of 1
+        return norm * mechanism.eta
     epsilon = getattr(mechanism, "epsilon", inf) if getattr(mechanism, "delta", 0) == 0 else inf
     return float(epsilon) if norm > 0 else 0.0
 

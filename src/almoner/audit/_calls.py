@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from almoner._audit_hook import Part
 from almoner.audit._accounts import Account, Comparison
 from almoner.errors import ArgumentError, Unsupported
-from almoner.mechanisms import Gaussian, Laplace, SampledGaussian
+from almoner.mechanisms import Exponential, Gaussian, Laplace, SampledGaussian
 
 __all__ = [
     "Call", "Diverged", "Found", "Frozen", "Pair", "Recorder", "Run", "Values", "compare", "difference", "plain",
@@ -255,7 +255,7 @@ def _limit(mechanism: Any) -> float:
 
 
 def _norm(mechanism: Any, shift: Array) -> float:
-    if isinstance(mechanism, Laplace):
+    if isinstance(mechanism, Laplace | Exponential):
         return float(np.abs(shift).sum())
     return float(np.linalg.norm(shift))
 

@@ -51,7 +51,7 @@ def expected_half_width(question: Question, released: Sequence[int] | None, nois
     None where it depends on sums, and no ``released`` ones are given; ``noise``: in full rows, None for the question's
     own.
     """
-    if question.values() is not None or (question.width_varies and released is None):
+    if question.values() is not None or (question.width_varies and released is None) or question.choice() is not None:
         return None
     width = question.coordinates
     sums = [0] * width if released is None else list(released[: min(_MOST_GROUPS, question.groups) * width])
@@ -408,8 +408,8 @@ def answer(
 
 def _parts(question: Question, released: Sequence[int], group: int) -> list[float]:
     """The noisy coordinates of a group, in units of the largest entry in a row."""
-    start = group * question.coordinates
-    return [part / question.steps for part in released[start : start + question.coordinates]]
+    start = group * question.numbers
+    return [part / question.steps for part in released[start : start + question.numbers]]
 
 
 def _truth(question: Question, parts: list[float], taken: list[float] | None, noise: NoiseBand, least: float) -> Any:

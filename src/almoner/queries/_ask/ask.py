@@ -25,7 +25,7 @@ from almoner.queries._ask.price import stand_in, with_auto, with_error, with_kno
 from almoner.queries._ask.so_far import AnalystId, SoFar, answered, span_of
 from almoner.queries._language.keys import Key
 from almoner.queries._questions.kinds.entries import Keys
-from almoner.queries._questions.kinds_of import described, recorded
+from almoner.queries._questions.kinds_of import BEFORE, described, recorded
 from almoner.queries._questions.noise import STEPS, laplace, noisy, noisy_mixed
 from almoner.queries._questions.question import Question
 from almoner.queries._sql.compiler import Compiled
@@ -50,8 +50,8 @@ def refuse_other(entry: Entry, values: Mapping[str, object], who: AnalystId, *, 
     if question is not None and question != values and wanted != values:
         # the same, written before questions said per whom, or had a pace
         question = _without_anyway(described(recorded(public)))
-        if "correlated" not in public.get("question", {}):
-            question, values = ({n: each[n] for n in each if n != "correlated"} for each in (question, values))
+        later = BEFORE.keys() - public.get("question", {})
+        question, values = ({n: each[n] for n in each if n not in later} for each in (question, values))
         if "floor" not in public:
             question, values = ({**each, "pace": None} for each in (question, values))
     if (public.get("analyst"), public.get("purpose")) != who or values not in (question, wanted):
@@ -100,7 +100,7 @@ def _shared(entry: Entry, values: Mapping[str, Any], who: AnalystId, key: str) -
 def _will_do(public: Mapping[str, Any], asked: Question, values: Mapping[str, Any]) -> bool:
     """True if an answer is to the same question, with no more noise than is asked for."""
     earlier = public["question"]
-    if "correlated" not in earlier and "correlated" in values:  # from before there were such
+    if (values.keys() & BEFORE) - earlier.keys():  # from before there were such
         return False
     names = {*earlier, *values} - _NOISE
     if any(name not in earlier or name not in values or earlier[name] != values[name] for name in names):
@@ -113,6 +113,9 @@ def released(rows: Engine, plan: Compiled, admitted: object, asked: Question) ->
     """The public part of an answer: noisy sums, and the keys that they belong to where the question lists none."""
     if not isinstance(asked, Keys):
         sums, factor, mechanism = rows.sums(plan, admitted), asked.bin_factor(), asked.mechanism
+        choice = asked.choice()
+        if choice is not None:
+            return {"released": choice.released(sums)}
         if factor is None or not isinstance(mechanism, Gaussian):
             return {"released": noisy(sums, mechanism)}
         return {"released": noisy_mixed(sums, factor, mechanism)}

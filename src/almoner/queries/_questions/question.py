@@ -26,6 +26,7 @@ from almoner.ledger.interfaces import Payment
 from almoner.mechanisms import Gaussian, Laplace
 from almoner.queries._language.keys import Key
 from almoner.queries._questions import row_contributions as terms
+from almoner.queries._questions.choice import Choice
 from almoner.queries._questions.field_types import By, Clip, Error, Filter, Length, PerPerson, TableName, check_auto
 from almoner.queries._questions.intervals import NoiseBand, Whole, around
 from almoner.queries._questions.noise import STEPS, BinFactor, price_of
@@ -199,6 +200,20 @@ class Question:
         Where they are mixed, a person's length is the L2 norm, over groups, of the sum of what is in the group's bins.
         """
         return None
+
+    def choice(self) -> Choice | None:
+        """What is chosen of each group in place of its noisy counts of bins; None where these are released."""
+        return None
+
+    @property
+    def by_weight(self) -> bool:
+        """True if a person's length in a group is the sum of what is in its bins."""
+        return self.bin_factor() is not None or self.choice() is not None
+
+    @property
+    def numbers(self) -> int:
+        """Numbers that are released of each group: its coordinates, or what is chosen by them."""
+        return self.coordinates
 
     @property
     def estimand(self) -> str:
