@@ -70,7 +70,7 @@ class Choice:
         Guarantee: an interval leaves the quantile out with a probability of at most 5 %.
         Source: docs/proofs/chosen-quantiles.md, Theorem 3.
         """
-        _, weights, narrower = _widths(self.bins)
+        _, _, narrower = _widths(self.bins)
         return log(max(1.0, narrower / (1 - CONFIDENCE))) / float(self.rate(level, value=False)) * (1 + 1e-9)
 
     def released(self, sums: Sequence[int]) -> list[int]:
