@@ -1,10 +1,10 @@
-"""Measure quantiles of real data against the truth and against rivals, by edges and kind of budget: error, bias, width.
+"""Measure quantiles of real data against the truth and rivals, by edges and kind of budget: error, bias, width.
 
-Counts of bins are exact; the noise, and the choices, are the library's own. Rivals have the published algorithm, in NumPy:
-"edges" chooses one of the same edges by the exponential mechanism, as OpenDP does; "points" chooses between two entries,
-and a uniform place there, as Smith (2011) and diffprivlib do, with the number of people known and replaced records.
-Run: ALMONER_DATA=/folder python benchmarks/tightness/quantiles.py [--runs 60] [--out results.json]; with --out, cases that
-are in the file are not run again.
+Counts of bins are exact; the noise, and the choices, are the library's own. Rivals have the published algorithm, in
+NumPy: "edges" chooses one of the same edges by the exponential mechanism, as OpenDP does; "points" a place between two
+entries, as Smith (2011) and diffprivlib do, with the number of people known and records replaced.
+Run: ALMONER_DATA=/folder python benchmarks/tightness/quantiles.py [--runs 60] [--out results.json]; with --out, cases
+that are in the file are not run again.
 """
 
 import argparse
@@ -93,7 +93,8 @@ def main():
         for step in steps
     ]
     for many in (24, 500):
-        cases.append(("RAND spending", meddol, 0.5, [0, *np.geomspace(1, 40_000, many)], f"{many}, a constant factor"))
+        edges = [0, *np.geomspace(1, 40_000, many)]
+        cases += [("RAND spending", meddol, 0.5, edges, f"{many}, a constant factor")]
     cases += [("RAND spending", meddol, 0.5, range(0, 40_001, step), f"{step}") for step in (100, 10)]
     known = json.loads(given.out.read_text()) if given.out and given.out.exists() else {}
     for name, values, level, edges, step in cases:
