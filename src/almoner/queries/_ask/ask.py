@@ -23,13 +23,14 @@ from almoner.mechanisms import Gaussian
 from almoner.queries._ask.answer import Answer, Quote, answer_of, quote
 from almoner.queries._ask.price import stand_in, with_auto, with_error, with_known_auto
 from almoner.queries._ask.so_far import AnalystId, SoFar, answered, span_of
+from almoner.queries._language.expressions import is_condition
 from almoner.queries._language.keys import Key
 from almoner.queries._questions.kinds.entries import Keys
 from almoner.queries._questions.kinds_of import BEFORE, described, recorded
 from almoner.queries._questions.noise import STEPS, laplace, noisy, noisy_mixed
 from almoner.queries._questions.question import Question
 from almoner.queries._sql.compiler import Compiled
-from almoner.queries._tables.tables import filled
+from almoner.queries._tables.tables import domain_of, filled
 from almoner.queries.engines import Engine
 
 __all__ = ["Analyst", "Asking", "refuse_other", "told_keys"]
@@ -268,7 +269,28 @@ class Asking(Uncopyable):
             return asked
         if self._schema.named and asked.table is None:  # the record must tell which it was
             asked = replace(asked, table=self._schema.name(None))
-        return filled(asked, self.datasets)
+        return self._known(filled(asked, self.datasets))
+
+    def _known(self, asked: Question) -> Question:
+        """The question with what types and declarations show: bounds that change no entry, one row of each person."""
+        table = self._schema.people.get(asked.table or next(iter(self._schema.people)))
+        if table is None or asked.each_person is not None:
+            return asked
+        known: dict[str, Any] = {}
+        if getattr(asked, "bounds_hold", True) is False and getattr(asked, "per", "row") != "total":
+            column, edges = getattr(asked, "column", ""), getattr(asked, "edges", None)
+            low, high = (
+                (getattr(asked, end, None) for end in ("low", "high")) if edges is None else edges[:: len(edges) - 1]
+            )
+            domain = domain_of(column, asked, self.datasets)
+            least, most = (None, None) if domain is None else (domain.low, domain.high)
+            if table.kinds[column] == "bool" if column in table.kinds else is_condition(column):
+                least, most = 0.0, 1.0
+            if not {str, type(None)} & set(map(type, (low, high, least, most))) and low <= least and most <= high:
+                known["bounds_hold"] = True
+        if table.one_row and asked.at_most is None and asked.values() is None and not asked.spare_units:
+            known["at_most"] = 1.0
+        return replace(asked, **known) if known else asked
 
     def span(self, asked: Question) -> tuple[str, str] | None:
         """The periods that a question can be about."""
