@@ -43,7 +43,7 @@ def spending(folder):
 def ours(counts, edges, level, price, **options):
     """(value, low, high) of an answer about people's totals."""
     asked = Quantiles("v", edges, (level,), per="total", **price, **options)
-    sums, factor, choice = [int(each) * STEPS for each in counts], asked.bin_factor(), asked.choice()
+    sums, factor, choice = [int(each) * STEPS for each in counts], asked.bin_factor(), asked.choice
     if choice is not None:
         released = choice.released(sums)
     else:

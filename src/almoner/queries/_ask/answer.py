@@ -51,7 +51,7 @@ def expected_half_width(question: Question, released: Sequence[int] | None, nois
     None where it depends on sums, and no ``released`` ones are given; ``noise``: in full rows, None for the question's
     own.
     """
-    if question.values() is not None or (question.width_varies and released is None) or question.choice() is not None:
+    if question.values() is not None or (question.width_varies and released is None) or question.choice is not None:
         return None
     width = question.coordinates
     sums = [0] * width if released is None else list(released[: min(_MOST_GROUPS, question.groups) * width])

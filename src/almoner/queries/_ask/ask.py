@@ -114,9 +114,8 @@ def released(rows: Engine, plan: Compiled, admitted: object, asked: Question) ->
     """The public part of an answer: noisy sums, and the keys that they belong to where the question lists none."""
     if not isinstance(asked, Keys):
         sums, factor, mechanism = rows.sums(plan, admitted), asked.bin_factor(), asked.mechanism
-        choice = asked.choice()
-        if choice is not None:
-            return {"released": choice.released(sums)}
+        if asked.choice is not None:
+            return {"released": asked.choice.released(sums)}
         if factor is None or not isinstance(mechanism, Gaussian):
             return {"released": noisy(sums, mechanism)}
         return {"released": noisy_mixed(sums, factor, mechanism)}
@@ -264,15 +263,15 @@ class Asking(Uncopyable):
         return facts
 
     def filled(self, asked: Question) -> Question:
-        """The question with its table, where tables have names, and with what it leaves out to its data set."""
+        """The question with its table, where tables have names, with what its data set declares, and what is known.
+
+        Types and declarations show that its bounds change no entry, or that each person has one row.
+        """
         if not isinstance(asked, Question):
             return asked
         if self._schema.named and asked.table is None:  # the record must tell which it was
             asked = replace(asked, table=self._schema.name(None))
-        return self._known(filled(asked, self.datasets))
-
-    def _known(self, asked: Question) -> Question:
-        """The question with what types and declarations show: bounds that change no entry, one row of each person."""
+        asked = filled(asked, self.datasets)
         table = self._schema.people.get(asked.table or next(iter(self._schema.people)))
         if table is None or asked.each_person is not None:
             return asked
@@ -282,7 +281,7 @@ class Asking(Uncopyable):
             low, high = (
                 (getattr(asked, end, None) for end in ("low", "high")) if edges is None else edges[:: len(edges) - 1]
             )
-            domain = domain_of(column, asked, self.datasets)
+            domain = domain_of(column, asked, self.datasets) if self.datasets else None
             least, most = (None, None) if domain is None else (domain.low, domain.high)
             if table.kinds[column] == "bool" if column in table.kinds else is_condition(column):
                 least, most = 0.0, 1.0

@@ -91,6 +91,10 @@ class Question:
     """The number of groups: the product of the numbers of keys."""
     coordinates: int = field(init=False, repr=False, compare=False)
     """Numbers in each group."""
+    choice: Choice | None = field(init=False, repr=False, compare=False)
+    """What is chosen of each group in place of noisy counts of its bins; None where these are released."""
+    numbers: int = field(init=False, repr=False, compare=False)
+    """Numbers that are released of each group: its coordinates, or what is chosen."""
     steps: int = field(init=False, repr=False, compare=False)
     """Whole steps in a coordinate of a row that is as large as it can be."""
     noise: float = field(init=False, repr=False, compare=False)
@@ -129,7 +133,12 @@ class Question:
         del checked["ask"]
         set_fields(self, **checked)
         by: Any = self.by
-        set_fields(self, keys=tuple((column, keys or ()) for column, keys in by or ()), pure=self.epsilon is not None)
+        set_fields(
+            self,
+            keys=tuple((column, keys or ()) for column, keys in by or ()),
+            pure=self.epsilon is not None,
+            choice=None,
+        )
         self._check_kind()
         if sum(each is not None for each in (self.sigma, self.rho, self.epsilon, self.error)) != 1:
             raise ArgumentError("give either sigma=, rho=, epsilon= or error=")
@@ -164,6 +173,8 @@ class Question:
         length, taken, scale = report_of(self, clip)
         set_fields(self, noise=_noise(self, length), report_steps=floor(taken * STEPS))
         set_fields(self, report_scale=0.0 if taken and not self.report_steps else scale)
+        choice = self._choice() if getattr(self, "chosen", 0) else None
+        set_fields(self, choice=choice, numbers=self.coordinates if choice is None else 2 * len(choice.levels))
         joint = self.clip_steps  # the length of both in one vector, rounded up
         if self.report_steps:
             both = self.clip_steps, self.report_steps
@@ -201,19 +212,8 @@ class Question:
         """
         return None
 
-    def choice(self) -> Choice | None:
-        """What is chosen of each group in place of its noisy counts of bins; None where these are released."""
+    def _choice(self) -> Choice | None:
         return None
-
-    @property
-    def by_weight(self) -> bool:
-        """True if a person's length in a group is the sum of what is in its bins."""
-        return self.bin_factor() is not None or self.choice() is not None
-
-    @property
-    def numbers(self) -> int:
-        """Numbers that are released of each group: its coordinates, or what is chosen by them."""
-        return self.coordinates
 
     @property
     def estimand(self) -> str:

@@ -313,7 +313,8 @@ def _wide(question: Question, rows: str, totals: list[str], cells: int, sql: Dia
     width = 1 if question.bins() is None else question.coordinates
     groups = [[name for row in grid[start : start + width] for name in row] for start in range(0, cells, width)]
     bounded = _bounded_wide(wide, groups, question, sql)
-    measured = flat if not question.by_weight else [_sizes(names) for names in groups]
+    by_weight = question.choice is not None or question.bin_factor() is not None
+    measured = [_sizes(names) for names in groups] if by_weight else flat
     lengths = f"SELECT *, {_firm(_length(measured, question))} AS square FROM ({bounded})"
     kept = "kept" if question.report_scale else "factor"
     added = f"{_added(flat, sql, kept)}{_reported(flat, question, sql)}"
@@ -378,7 +379,7 @@ def _joined(question: Question, over: str = "") -> str:
 
 def _lengths_long(names: list[str], question: Question, sql: Dialect) -> str:
     cells = sql.table.format(CELLS)
-    if question.by_weight:  # of the sums over the bins of each group
+    if question.choice is not None or question.bin_factor() is not None:  # of the sums over the bins of each group
         group = sql.quotient.format("cell", question.coordinates)
         listed = ", ".join(f"sum({_sizes([name])}) AS {name}" for name in names)
         cells = f"(SELECT person, {listed} FROM {cells} GROUP BY person, {group})"

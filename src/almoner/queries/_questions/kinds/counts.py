@@ -147,30 +147,28 @@ class Quantiles(_Binned):
         From 12 bins on for medians, 33 for quartiles. By the question alone; lengths then are sums over a group's bins.
         Not for rows, pure budgets and ``per_group``, and not where noise is above 2^17 people.
         """
-        if not self.correlated or self.per == "row" or self.pure or self.per_group is not None or self.choosing():
+        if (
+            not self.correlated
+            or self.per == "row"
+            or self.pure
+            or self.per_group is not None
+            or self.choice is not None
+        ):
             return None
         if not self.open and self.noise >= _MOST_MIXED:
             return None
         return winning_factor(len(self.edges) - 1, self.levels)
 
-    def choosing(self) -> bool:
+    def _choice(self) -> Choice | None:
         """For people of one weight each, without a report; by the question alone."""
-        if not self.chosen or self.per == "row" or self.per_group is not None or self.report:
-            return False
-        clipped = self.at_most is not None and isinstance(self.clip, float) and self.clip < self.at_most
-        return not clipped and winning_choice(len(self.edges) - 1, self.levels, self.chosen, self.pure)
-
-    def choice(self) -> Choice | None:
-        bins = len(self.edges) - 1
-        return Choice(bins, self.levels, self.chosen, self.noise, self.pure) if self.choosing() else None
-
-    @property
-    def numbers(self) -> int:
-        return 2 * len(self.levels) if self.choosing() else self.coordinates
+        if not self.chosen or self.per == "row" or self.per_group is not None or self.report or self.report_scale:
+            return None
+        bins, wins = len(self.edges) - 1, winning_choice(len(self.edges) - 1, self.levels, self.chosen, self.pure)
+        return Choice(bins, self.levels, self.chosen, self.noise, self.pure) if wins else None
 
     def scales(self) -> dict[str, float]:
         """One count for each bin; where bins are mixed, the count of all; people, where values are chosen."""
-        choice = self.choice()
+        choice = self.choice
         if choice is not None:
             return {"people beyond the quantile": max(choice.errors(level)[0] for level in self.levels) / self.spread}
         factor = self.bin_factor()
@@ -180,7 +178,7 @@ class Quantiles(_Binned):
         return "level", self.levels
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
-        choice = self.choice()
+        choice = self.choice
         if choice is not None:
             cells = [divmod(round(part * self.steps), choice.cells) for part in parts[::2]]
             values = [self._inside(place, (part + 0.5) / choice.cells) for place, part in cells]
@@ -190,7 +188,7 @@ class Quantiles(_Binned):
 
     def truth(self, whole: Whole) -> Any:
         """The intervals of the quantiles without a clip; without an end where they may be beyond an outer edge."""
-        choice, intervals = self.choice(), list[Interval]()
+        choice, intervals = self.choice, list[Interval]()
         if choice is not None:
             if whole.least < 1:  # the ends were chosen for the people as they were shrunk
                 return None
