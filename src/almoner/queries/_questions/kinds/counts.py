@@ -3,11 +3,12 @@
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate, pairwise
-from math import ceil, floor, inf, sqrt
+from math import asinh, ceil, floor, inf, sinh, sqrt
 from typing import Annotated, Any, Literal
 
 from scipy.optimize import isotonic_regression
 
+from almoner import _check
 from almoner._check import told
 from almoner._reading import Checked, Number, Numbers
 from almoner.errors import ArgumentError
@@ -19,7 +20,7 @@ from almoner.queries._questions.intervals import CONFIDENCE, Interval, NoiseBand
 from almoner.queries._questions.noise import STEPS, BinFactor, separate_error, winning_factor
 from almoner.queries._questions.question import Question, set_fields
 
-__all__ = ["SIZES", "Count", "Extremes", "Histogram", "Lengths", "People", "Quantiles", "Top"]
+__all__ = ["SIZES", "Count", "Extremes", "Histogram", "Lengths", "People", "Quantiles", "Top", "spaced_edges"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,26 @@ class _Binned(Question):
 
     def bins(self) -> terms.Bins:
         return terms.Bins(self.column, self.edges, self._per)
+
+
+def spaced_edges(low: float, high: float, *, smallest: float | None = None, bins: int = 500) -> tuple[float, ...]:
+    """Edges for ``Quantiles`` from public bounds: of even width, or, for amounts, by a constant factor away from 0.
+
+    Args:
+        low, high: the outer edges, public.
+        smallest: a size above which widths grow with the entries, public, such as 1 for money; None for even widths.
+        bins: how many.
+
+    >>> [round(edge, 1) for edge in spaced_edges(0, 1000, smallest=1, bins=5)]
+    [0, 2.2, 10.4, 47.8, 218.7, 1000]
+    """
+    _check.whole(1, bins=bins)
+    if not -LARGEST <= low < high <= LARGEST or not (smallest is None or 1e-100 <= smallest <= LARGEST):
+        raise ArgumentError(f"{told(low=low)} must be below {told(high=high)}, and {told(smallest=smallest)} above 0")
+    size = high - low if smallest is None else smallest
+    first, last = (low / size, high / size) if smallest is None else (asinh(low / size), asinh(high / size))
+    places = (first + (last - first) * part / bins for part in range(1, bins))
+    return low, *(size * (each if smallest is None else sinh(each)) for each in places), high
 
 
 @dataclass(frozen=True, slots=True)
