@@ -33,7 +33,7 @@ _ROOT = 2**40
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is chosen of each group, and how. Every field is public.
+    """Choices in each group, for one price. Every field is public.
 
     Fields:
         bins, levels: b, and the levels.

@@ -92,7 +92,7 @@ class Question:
     coordinates: int = field(init=False, repr=False, compare=False)
     """Numbers in each group."""
     choice: Choice | None = field(init=False, repr=False, compare=False)
-    """What is chosen of each group in place of noisy counts of its bins; None where these are released."""
+    """Choices that are released of each group in place of noisy counts of its bins; None where these are."""
     numbers: int = field(init=False, repr=False, compare=False)
     """Numbers that are released of each group: its coordinates, or what is chosen."""
     steps: int = field(init=False, repr=False, compare=False)
