@@ -15,7 +15,6 @@ from almoner.ledger import left_at_worst
 from almoner.queries import Count, Covariance, Histogram, Mean, Quantiles, Ratio, Regression, Sum, Top, Variance
 from almoner.queries._ask.answer import answer
 from almoner.queries._questions.intervals import between_odds
-from almoner.queries._questions.kinds_of import described, question
 from almoner.queries._questions.noise import STEPS
 from almoner.queries._questions.question import complete_clip, least_share
 from ledgers import exact
@@ -224,50 +223,6 @@ def test_newer_kinds_have_truth_intervals_too(tmp_path):
         assert low - wide <= truth <= high + wide, name
     assert "about the clipped quantity" in words
     assert "bounds_hold=True" in words
-
-
-OUTSIDE = {
-    "sum": (lambda **p: Sum("v", 1, 4, widest=(0, 12), clip=60, at_most=60, **p), ENTRY.sum()),
-    "sum with a clip": (lambda **p: Sum("v", 1, 4, widest=(0, 12), clip=40, at_most=60, **p), ENTRY.sum()),
-    "mean per row": (
-        lambda **p: Mean("v", 1, 4, widest=(0, 12), per="row", clip=40, at_most=60, **p),
-        ENTRY.mean(),
-    ),
-    "mean per person": (
-        lambda **p: Mean("v", 1, 4, widest=(0, 12), **p),
-        np.mean([ENTRY[who == WHO].mean() for who in range(400)]),
-    ),
-    "mean within": (lambda **p: Mean("v", -1, 13, widest=(0, 12), per="row", clip=60, at_most=60, **p), ENTRY.mean()),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("price", PRICES)
-def test_what_the_bounds_take_away_is_reported(tmp_path, price):
-    """Bounds that cut most entries: the truth intervals cover what they would be without, the others do not."""
-    budget = filters.Zcdp(rho=1e3) if "rho" in price else filters.Basic(epsilon=1e3)
-    with opened(tmp_path / "l", ROWS, budget=budget) as session:
-        for name, (make, truth) in OUTSIDE.items():
-            asked = make(**price)
-            assert question(described(asked)) == asked
-            sums = exact(session, asked)[0]
-            assert coverage(asked, sums, asked.price, truth) >= 0.91, name
-            assert coverage(asked, sums, asked.price // 2, truth) >= 0.91, name
-            ends = [answer(asked, each, "k", floor=asked.price) for each in drawn(asked, sums)]
-            if name != "mean within":
-                assert np.mean([low <= truth <= high for low, high in (each.interval for each in ends)]) < 0.5, name
-            assert "clipped" not in ends[0].about
-            assert "widest=(0.0, 12.0)" in ends[0].about
-
-
-def test_bounds_of_all_entries_that_make_no_sense_are_refused():
-    """Before anything is spent, and by name."""
-    for widest in [(1, 0), (0,), "ab", (0, math.inf), (0, math.nan), (0, 4 + 1e-12), 3]:
-        with pytest.raises((ArgumentError, TypeError), match="widest"):
-            Mean("v", 0, 4, widest=widest, rho=0.1)
-    for asked in ({"bounds_hold": True}, {"per": "total"}):
-        with pytest.raises(ArgumentError, match="widest"):
-            Mean("v", 0, 4, widest=(0, 9), rho=0.1, **asked)
 
 
 def test_covariances_per_person_are_those_of_one_row_of_each(tmp_path):

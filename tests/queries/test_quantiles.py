@@ -29,7 +29,7 @@ def values(asked, seed=1):
 @pytest.mark.parametrize("step", [10, 25, 100])
 def test_bins_where_nobody_is_move_a_median_to_neither_side(price, step):
     """With 400 to 4,000 bins, nearly all of them empty, the bias is below 15 % of the median, and intervals cover."""
-    asked = Quantiles("v", tuple(range(0, 40_001, step)), per="total", **price)
+    asked = Quantiles("v", tuple(range(0, 40_001, step)), per="total", chosen=0, **price)
     found, (truth,), covered = values(asked)
     assert abs(np.mean(found) - truth) < 0.15 * truth
     assert np.sqrt(np.mean((found - truth) ** 2)) < 0.5 * truth
@@ -39,7 +39,7 @@ def test_bins_where_nobody_is_move_a_median_to_neither_side(price, step):
 def test_quantiles_rise_with_the_level_and_stay_between_the_edges():
     """Without noise each value is in the bin of its quantile; with it none is beyond the outer edges."""
     edges, levels = (*range(0, 1001, 50), 40_000), (0.0, 0.1, 0.5, 0.9, 1.0)
-    asked = Quantiles("v", edges, levels, per="total", correlated=False, rho=0.01)
+    asked = Quantiles("v", edges, levels, per="total", chosen=0, correlated=False, rho=0.01)
     counts = np.histogram(SPENDING, edges)[0].astype(float).tolist()
     exact, _ = asked.read(counts, NoiseBand(1e-9, False))
     for level, value in zip(levels, exact, strict=True):

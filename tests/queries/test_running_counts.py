@@ -91,7 +91,7 @@ def test_people_pay_for_the_sum_of_their_weights(tmp_path, entries):
     shapes = {"by": {"g": ["x", "y"]}}, {}, {"clip": 0.6}, {"clip": 0.6, "at_most": 1, "report": 0.3}
     with opened(tmp_path / "l", table) as session:
         for edges, per, options in itertools.product((WIDE, LONG), ("person", "total"), shapes):
-            asked = Quantiles("v", edges, per=per, sigma=40.0, **options)
+            asked = Quantiles("v", edges, per=per, chosen=0, sigma=40.0, **options)
             sums, units = exact(session, asked)
             assert 0 < cost_of(asked, sums) <= units["p"] <= asked.price
             if per == "person" and not options:
@@ -106,7 +106,7 @@ def test_paced_people_pay_for_what_is_left_of_them(tmp_path):
     with opened(tmp_path / "l", table, budget=filters.Zcdp(rho=0.65)) as session:
         session.analyst("ann").ask(Count(clip=1, rho=0.4), key="before")
         for edges in (WIDE, LONG):
-            asked = Quantiles("v", edges, rho=0.6)
+            asked = Quantiles("v", edges, chosen=0, rho=0.6)
             sums, units = exact(session, asked)
             assert 0 < cost_of(asked, sums) <= units["p"] <= 0.25001 * MEASURE
 
@@ -114,7 +114,7 @@ def test_paced_people_pay_for_what_is_left_of_them(tmp_path):
 def test_intervals_cover_and_are_shorter_than_before(tmp_path):
     """Of 150 answers at least 92 % cover each quartile; they are less than 0.7 times as wide as with separate noise."""
     with opened(tmp_path / "l", ROWS, budget=filters.Zcdp(rho=9.0)) as session:
-        asked = Quantiles("v", EDGES, (0.25, 0.5, 0.75), step=1, bounds_hold=True, rho=0.01)
+        asked = Quantiles("v", EDGES, (0.25, 0.5, 0.75), step=1, bounds_hold=True, chosen=0, rho=0.01)
         sums, _ = exact(session, asked)
     assert asked.bin_factor() is not None
     order, weights = np.argsort(ENTRY, kind="stable"), 1 / np.bincount(WHO)[WHO]
@@ -146,7 +146,7 @@ def test_it_is_chosen_where_noise_is_never_more():
     """By bins, levels and what people are alone: from 12 bins for medians, 33 for quartiles; not for rows."""
 
     def chosen(bins, levels=(0.5,), **options):
-        return Quantiles("v", range(bins + 1), levels, **{"rho": 0.1, **options}).bin_factor() is not None
+        return Quantiles("v", range(bins + 1), levels, **{"rho": 0.1, "chosen": 0, **options}).bin_factor() is not None
 
     assert [chosen(bins) for bins in (1, 2, 11, 12, 64)] == [False, False, False, True, True]
     assert [chosen(bins, (0.25, 0.5, 0.75)) for bins in (32, 33)] == [False, True]
@@ -165,7 +165,7 @@ def test_it_is_chosen_where_noise_is_never_more():
 
 def test_records_keep_their_meaning(tmp_path):
     """An answer is read again and replayed; a record from before has noise on each bin, and its key still serves."""
-    asked = Quantiles("v", EDGES, step=1, rho=0.05)
+    asked = Quantiles("v", EDGES, step=1, chosen=0, rho=0.05)
     with opened(tmp_path / "l", ROWS) as session:
         ann = session.analyst("ann")
         first = ann.ask(asked, key="new")
@@ -180,7 +180,7 @@ def test_records_keep_their_meaning(tmp_path):
 
 def test_a_key_from_before_is_answered_as_it_was(tmp_path, monkeypatch):
     """The entry of a question written without ``correlated`` is read with noise on each bin, by whoever asks again."""
-    asked = Quantiles("v", EDGES, step=1, rho=0.05)
+    asked = Quantiles("v", EDGES, step=1, chosen=0, rho=0.05)
     from almoner.queries._ask import ask
 
     def without(each):

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from almoner import filters
 from almoner.errors import ArgumentError
-from almoner.queries import Count, Histogram, Mean, People, Quantiles, Sum, Variance
+from almoner.ledger import Domain, Ledger, Terms
+from almoner.queries import Count, Histogram, Mean, People, Quantiles, Session, Sum, Table, Top, Variance
 from almoner.queries._ask.answer import answer
 from almoner.queries._questions.noise import STEPS
 from ledgers import RHO, exact
@@ -173,6 +174,34 @@ def test_truth_is_told_only_where_it_is_known(tmp_path):
         last = ann.ask(Mean("v", 0, 12, bounds_hold=True, rho=0.4, pace=None, anyway=True), key="last")
         assert last.truth_intervals is None
         assert "may be missing" in last.about
+
+
+def test_types_and_declared_domains_need_no_flag(tmp_path):
+    """Conditions are 0 or 1, domains hold what they say, and one row a person is a length of one; else nothing."""
+    table = pa.table({"who": range(90), "v": [k % 50 for k in range(90)], "ok": [k % 3 == 0 for k in range(90)]})
+    sure = [Mean("v > 10", 0, 1, rho=0.1), Mean("not ok", -1, 1, rho=0.1), Mean("ok", 0, 2, rho=0.1)]
+    sure += [Top(1, "v", range(9), clip=1, rho=0.1), Count(clip=1, rho=0.1), Count(clip=1, by={"v": [1, 2]}, rho=0.1)]
+    unsure = [Mean("v", 0, 1, rho=0.1), Mean("ok", 0, 0.5, rho=0.1), Mean("ok", 0, 1, per="total", rho=0.1)]
+    budget = filters.Zcdp(rho=9.0)
+    people = {"people": Table(table, one_row=True)}
+    with Session.open(tables=people, person="who", budget=budget, ledger=tmp_path / "l", create=True) as session:
+        ann = session.analyst("ann")
+        for number, asked in enumerate(sure + unsure):
+            told = ann.ask(asked, key=str(number))
+            assert (told.truth_intervals is not None) == (asked in sure), asked
+            assert ann.ask(asked, key=str(number)) == told
+    with Ledger.open(tmp_path / "d", Terms(budget, person="BIGINT"), create=True) as book:
+        book.dataset("people", person="who", columns={"v": Domain(low=0, high=49)})
+    with Session.open(table, person="who", ledger=tmp_path / "d", dataset="people") as session:
+        asked = [
+            Mean("v", rho=0.1),
+            Mean("v", 0, 60, rho=0.1),
+            Mean("v", 1, 60, rho=0.1),
+            Quantiles("v", (0, 25, 50), rho=0.1),
+        ]
+        told = [session.analyst("ann").ask(each, key=str(number)) for number, each in enumerate(asked)]
+        assert [each.truth_intervals is not None for each in told] == [True, True, False, True]
+        assert told[3].question.bounds_hold
 
 
 def test_quantiles_are_values_that_entries_can_have():

@@ -14,7 +14,7 @@ from datetime import date
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
-from math import inf
+from math import inf, pi
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,7 +26,7 @@ from almoner._arrays import to_numpy
 from almoner._audit_hook import Part
 from almoner._units import MEASURE
 from almoner.errors import ArgumentError, BudgetExceeded, UnknownPerson, Unsupported
-from almoner.mechanisms import DiscreteGaussian, Gaussian, Laplace, SampledGaussian
+from almoner.mechanisms import DiscreteGaussian, Exponential, Gaussian, Laplace, SampledGaussian
 
 __all__ = [
     "Call", "Diverged", "Found", "Frozen", "Pair", "Recorder", "Run", "Values", "compare", "difference", "plain",
@@ -103,12 +103,16 @@ def _more(amount: float, than: float) -> bool:
 def _rho(mechanism: Any, norm: float) -> float:
     if isinstance(mechanism, Gaussian | DiscreteGaussian):
         return (norm / mechanism.sigma) ** 2 / 2
+    if isinstance(mechanism, Exponential):  # theory of docs/proofs/chosen-quantiles.md, Theorem 2
+        return pi / 16 * _epsilon(mechanism, norm) ** 2
     return _epsilon(mechanism, norm) ** 2 / 2
 
 
 def _epsilon(mechanism: Any, norm: float) -> float:
     if isinstance(mechanism, Laplace):
         return norm / mechanism.scale
+    if isinstance(mechanism, Exponential):  # eta for a norm of 1
+        return norm * mechanism.eta
     epsilon = getattr(mechanism, "epsilon", inf) if getattr(mechanism, "delta", 0) == 0 else inf
     return float(epsilon) if norm > 0 else 0.0
 
@@ -425,7 +429,7 @@ def _limit(mechanism: Any) -> float:
 
 
 def _norm(mechanism: Any, shift: Array) -> float:
-    if isinstance(mechanism, Laplace):
+    if isinstance(mechanism, Laplace | Exponential):
         return float(np.abs(shift).sum())
     return float(np.linalg.norm(shift))
 

@@ -8,6 +8,6 @@ Whole numbers hide nothing in their last digits, as floats with noise do (Mirono
 random bits with bounds on exact numbers; where the bits that were drawn leave two results possible, more are drawn.
 """
 
-from almoner.noise._draws import discrete_laplace, rounded_gaussian
+from almoner.noise._draws import choice, discrete_laplace, rounded_gaussian
 
-__all__ = ["discrete_laplace", "rounded_gaussian"]
+__all__ = ["choice", "discrete_laplace", "rounded_gaussian"]

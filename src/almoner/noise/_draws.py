@@ -13,12 +13,12 @@ Names and symbols
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
-from math import factorial
+from math import factorial, inf
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from almoner import _check
 from almoner.errors import ArgumentError
 
-__all__ = ["discrete_laplace", "rounded_gaussian"]
+__all__ = ["choice", "discrete_laplace", "rounded_gaussian"]
 
 Bits = Callable[[int], bytes]  # gives so many random bytes
 
@@ -116,6 +116,11 @@ def cumulative(law: Law, bits: int) -> tuple[list[int], list[int]]:
     next_weight = exp_bounds(law.exponent(Fraction(count, law.parts)), places)[1]
     ratio = exp_bounds(law.rise(count, Fraction(1)), places)[1]  # later weights fall at least as fast: f is convex
     tail = -(-(next_weight << places) // ((1 << places) - ratio))
+    return _shares(weights, tail, bits)
+
+
+def _shares(weights: Sequence[tuple[int, int]], tail: int, bits: int) -> tuple[list[int], list[int]]:
+    """Bounds on 2**bits times the share of the first weights in all, from bounds on each and on the rest, ``tail``."""
     lows, highs = (list(accumulate(ends)) for ends in zip(*weights, strict=True))
     all_low, all_high = lows[-1], highs[-1] + tail
     return [(low << bits) // all_high for low in lows], [-(-(high << bits) // all_low) for high in highs]
@@ -157,6 +162,7 @@ _PREFIX = 15  # bits of the cell, and 16 of the acceptance, that are drawn for e
 _BEYOND = 2**62
 _LARGEST_SCALE = 2**53
 _MARGIN = 2.0**-43
+_OFF = 2.0**-30  # of the sum of weights in doubles: far above what it may be off
 _TERMS = [(-1) ** k / factorial(k) for k in range(20)]
 _LOW = np.uint64(2**32 - 1)
 _32, _48, _49, _11 = np.uint64(32), np.uint64(48), np.uint64(49), np.uint64(11)
@@ -207,6 +213,54 @@ def discrete_laplace(scale: float | Fraction, *, size: int) -> Whole:
     if isinstance(scale, np.ndarray):
         raise ArgumentError("scale must be one number, not an array")
     return _laplace(scale, size, os.urandom)
+
+
+def choice(losses: Sequence[int], rate: float | Fraction, *, weights: Sequence[int] | None = None) -> int:
+    """A random place, with a probability proportional to weights * exp(-rate * losses).
+
+    Args:
+        losses: (n,) whole numbers of any size, n up to 2**20, private: how bad each place is.
+        rate: public, above 0.
+        weights: (n,) whole numbers from 1 to 2**53, public; None for 1 each.
+
+    Returns:
+        Place, from 0 to n - 1.
+
+    Raises:
+        ArgumentError: there is no place, or the rate or a weight is out of its range.
+
+    Guarantee: the probabilities are exact, if the operating system's random bits are independent and fair. Where rate
+        times losses moves by d, largest less smallest over the places, the logarithms of the probabilities move within
+        a range of d.
+    Source: docs/proofs/chosen-quantiles.md, Theorems 1 and 2.
+    """
+    rate = Fraction(rate) if 0 < rate < inf else Fraction(0)
+    weights = [1] * len(losses) if weights is None else weights
+    if not rate or not 0 < len(losses) == len(weights) <= 2**20 or not all(0 < each <= 2**53 for each in weights):
+        raise ArgumentError("choice: give a rate > 0, 1 to 2**20 losses, and as many weights from 1 to 2**53")
+    return _choice(losses, rate, weights, os.urandom)
+
+
+def _choice(losses: Sequence[int], rate: Fraction, weights: Sequence[int], bits: Bits) -> int:
+    """``choice`` with given bits: by doubles where these decide it for certain, else by bounds on all weights."""
+    least, far = min(losses), int(1e4 / rate) + 1  # a weight of exp(-10000) is none, for doubles
+    above = [loss - least for loss in losses]
+    exponents = np.array([min(each, far) * rate.numerator / rate.denominator for each in above])
+    sizes = np.array(weights, np.float64) * np.exp(-exponents)
+    ends, number = np.cumsum(sizes), Uniform(int.from_bytes(bits(8), "little"), 64, bits)
+    place = ends[-1] * float(number.low)
+    around = np.searchsorted(ends, [place - ends[-1] * _OFF, place + ends[-1] * _OFF], side="right")
+    if around[0] == around[1] < len(ends):
+        return int(around[0])
+    while True:
+        places = number.count + 64
+        bounds = [exp_bounds(rate * each, places) for each in above]
+        known = [(low * each, high * each) for (low, high), each in zip(bounds, weights, strict=True)]
+        lows, highs = _shares(known, 0, number.count)
+        chosen = bisect_right(highs, number.value)
+        if chosen < len(highs) and bisect_right(lows, number.value) == chosen:
+            return chosen
+        number.more()
 
 
 def _rounded(sigma: float | Fraction | NDArray[np.float64], size: int, bits: Bits) -> Whole:

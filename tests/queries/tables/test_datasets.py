@@ -314,17 +314,28 @@ def test_a_crash_between_two_tables(path):
 @pytest.mark.parametrize(
     ("left_out", "filled"),
     [
-        (Sum("amount", clip=2, rho=0.01), Sum("amount", 0, 10, clip=2, rho=0.01)),
+        (Sum("amount", clip=2, rho=0.01), Sum("amount", 0, 10, bounds_hold=True, clip=2, rho=0.01)),
         (Sum("amount", low=2, clip=2, rho=0.01), Sum("amount", 2, 10, clip=2, rho=0.01)),
-        (Mean("amount", rho=0.01), Mean("amount", 0, 10, rho=0.01)),
-        (Mean("orders.amount", rho=0.01), Mean("orders.amount", 0, 10, rho=0.01)),
+        (Mean("amount", rho=0.01), Mean("amount", 0, 10, bounds_hold=True, rho=0.01)),
+        (Mean("orders.amount", rho=0.01), Mean("orders.amount", 0, 10, bounds_hold=True, rho=0.01)),
         (Count(by="country", clip=2, rho=0.01), Count(by={"country": ["FR", "ES"]}, clip=2, rho=0.01)),
         (People(by=["country"], rho=0.01), People(by={"country": ["FR", "ES"]}, rho=0.01)),
         (
             Sum("amount", by={"country": None, "amount": [(0, 5), (5, 10)]}, clip=2, rho=0.01),
-            Sum("amount", 0, 10, by={"country": ["FR", "ES"], "amount": [(0, 5), (5, 10)]}, clip=2, rho=0.01),
+            Sum(
+                "amount",
+                0,
+                10,
+                bounds_hold=True,
+                by={"country": ["FR", "ES"], "amount": [(0, 5), (5, 10)]},
+                clip=2,
+                rho=0.01,
+            ),
         ),
-        (Mean("amount", by="country", error=5.0), Mean("amount", 0, 10, by={"country": ["FR", "ES"]}, error=5.0)),
+        (
+            Mean("amount", by="country", error=5.0),
+            Mean("amount", 0, 10, bounds_hold=True, by={"country": ["FR", "ES"]}, error=5.0),
+        ),
     ],
 )
 def test_what_a_question_leaves_out_is_filled_in(path, left_out, filled):

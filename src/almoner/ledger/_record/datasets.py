@@ -24,7 +24,7 @@ class Domain:
     """Public facts about a column: its bounds, or its keys. They must not depend on who is in the table.
 
     Args:
-        low, high: to which entries are clipped where a question leaves its bounds out.
+        low, high: between which all entries are; a question that leaves its bounds out clips to them.
         keys: of the groups, where a question that groups by the column leaves them out: text, whole numbers, truth
             values or dates.
     """

@@ -51,7 +51,7 @@ def expected_half_width(question: Question, released: Sequence[int] | None, nois
     None where it depends on sums, and no ``released`` ones are given; ``noise``: in full rows, None for the question's
     own.
     """
-    if question.values() is not None or (question.width_varies and released is None):
+    if question.values() is not None or (question.width_varies and released is None) or question.choice is not None:
         return None
     width = question.coordinates
     sums = [0] * width if released is None else list(released[: min(_MOST_GROUPS, question.groups) * width])
@@ -408,8 +408,8 @@ def answer(
 
 def _parts(question: Question, released: Sequence[int], group: int) -> list[float]:
     """The noisy coordinates of a group, in units of the largest entry in a row."""
-    start = group * question.coordinates
-    return [part / question.steps for part in released[start : start + question.coordinates]]
+    start = group * question.numbers
+    return [part / question.steps for part in released[start : start + question.numbers]]
 
 
 def _truth(question: Question, parts: list[float], taken: list[float] | None, noise: NoiseBand, least: float) -> Any:
@@ -447,8 +447,7 @@ def _about_in_words(question: Question, *, everybody: bool, least: float, covere
         lacking = " (declare at_most= to have it bounded)" if question.at_most is None and reported else ""
         reasons.append(f"each person's contribution is clipped to {question.clip:g} full rows{lacking}")
     if getattr(question, "bounds_hold", True) is False and not reported:
-        other = ", or widest= to have it reported" if hasattr(question, "widest") else ""
-        reasons.append(f"entries are clipped to their bounds (declare bounds_hold=True where that changes none{other})")
+        reasons.append("entries are clipped to their bounds (declare bounds_hold=True where that changes none)")
     if not everybody and not least:
         reasons.append("people whose budget is spent may be missing")
     elif not everybody:
@@ -462,6 +461,6 @@ def _about_in_words(question: Question, *, everybody: bool, least: float, covere
 
 def _declared(question: Question) -> list[str]:
     """Declarations of the analyst, as they were written."""
-    values = {name: getattr(question, name, None) for name in ("at_most", "widest", "bounds_hold")}
+    values = {name: getattr(question, name, None) for name in ("at_most", "bounds_hold")}
     texts = {name: f"{value:g}" if name == "at_most" else str(value) for name, value in values.items() if value}
     return [f"{name}={text}" for name, text in texts.items()]

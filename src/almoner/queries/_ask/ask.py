@@ -23,14 +23,15 @@ from almoner.mechanisms import Gaussian
 from almoner.queries._ask.answer import Answer, Quote, answer_of, quote
 from almoner.queries._ask.price import stand_in, with_auto, with_error, with_known_auto
 from almoner.queries._ask.so_far import AnalystId, SoFar, answered, span_of
+from almoner.queries._language.expressions import is_condition
 from almoner.queries._language.keys import Key
 from almoner.queries._questions.kinds.entries import Keys
-from almoner.queries._questions.kinds_of import described, recorded
+from almoner.queries._questions.kinds_of import BEFORE, described, recorded
 from almoner.queries._questions.noise import STEPS, laplace, noisy, noisy_mixed
 from almoner.queries._questions.question import Question
 from almoner.queries._sql.compiler import Compiled
 from almoner.queries._tables.engine import Engine
-from almoner.queries._tables.tables import filled
+from almoner.queries._tables.tables import domain_of, filled
 
 __all__ = ["Analyst", "Asking", "refuse_other", "told_keys"]
 
@@ -50,8 +51,8 @@ def refuse_other(entry: Entry, values: Mapping[str, object], who: AnalystId, *, 
     if question is not None and question != values and wanted != values:
         # the same, written before questions said per whom, or had a pace
         question = _without_anyway(described(recorded(public)))
-        if "correlated" not in public.get("question", {}):
-            question, values = ({n: each[n] for n in each if n != "correlated"} for each in (question, values))
+        later = BEFORE.keys() - public.get("question", {})
+        question, values = ({n: each[n] for n in each if n not in later} for each in (question, values))
         if "floor" not in public:
             question, values = ({**each, "pace": None} for each in (question, values))
     if (public.get("analyst"), public.get("purpose")) != who or values not in (question, wanted):
@@ -100,7 +101,7 @@ def _shared(entry: Entry, values: Mapping[str, Any], who: AnalystId, key: str) -
 def _will_do(public: Mapping[str, Any], asked: Question, values: Mapping[str, Any]) -> bool:
     """True if an answer is to the same question, with no more noise than is asked for."""
     earlier = public["question"]
-    if "correlated" not in earlier and "correlated" in values:  # from before there were such
+    if (values.keys() & BEFORE) - earlier.keys():  # from before there were such
         return False
     names = {*earlier, *values} - _NOISE
     if any(name not in earlier or name not in values or earlier[name] != values[name] for name in names):
@@ -113,6 +114,8 @@ def released(rows: Engine, plan: Compiled, admitted: str, asked: Question) -> di
     """The public part of an answer: noisy sums, and the keys that they belong to where the question lists none."""
     if not isinstance(asked, Keys):
         sums, factor, mechanism = rows.sums(plan, admitted), asked.bin_factor(), asked.mechanism
+        if asked.choice is not None:
+            return {"released": asked.choice.released(sums)}
         if factor is None or not isinstance(mechanism, Gaussian):
             return {"released": noisy(sums, mechanism)}
         return {"released": noisy_mixed(sums, factor, mechanism)}
@@ -260,12 +263,33 @@ class Asking(Uncopyable):
         return facts
 
     def filled(self, asked: Question) -> Question:
-        """The question with its table, where tables have names, and with what it leaves out to its data set."""
+        """The question with its table, where tables have names, with what its data set declares, and what is known.
+
+        Types and declarations show that its bounds change no entry, or that each person has one row.
+        """
         if not isinstance(asked, Question):
             return asked
         if self._schema.named and asked.table is None:  # the record must tell which it was
             asked = replace(asked, table=self._schema.name(None))
-        return filled(asked, self.datasets)
+        asked = filled(asked, self.datasets)
+        table = self._schema.people.get(asked.table or next(iter(self._schema.people)))
+        if table is None or asked.each_person is not None:
+            return asked
+        known: dict[str, Any] = {}
+        if getattr(asked, "bounds_hold", True) is False and getattr(asked, "per", "row") != "total":
+            column, edges = getattr(asked, "column", ""), getattr(asked, "edges", None)
+            low, high = (
+                (getattr(asked, end, None) for end in ("low", "high")) if edges is None else edges[:: len(edges) - 1]
+            )
+            domain = domain_of(column, asked, self.datasets) if self.datasets else None
+            least, most = (None, None) if domain is None else (domain.low, domain.high)
+            if table.kinds[column] == "bool" if column in table.kinds else is_condition(column):
+                least, most = 0.0, 1.0
+            if not {str, type(None)} & set(map(type, (low, high, least, most))) and low <= least and most <= high:
+                known["bounds_hold"] = True
+        if table.one_row and asked.at_most is None and asked.values() is None and not asked.spare_units:
+            known["at_most"] = 1.0
+        return replace(asked, **known) if known else asked
 
     def span(self, asked: Question) -> tuple[str, str] | None:
         """The periods that a question can be about."""

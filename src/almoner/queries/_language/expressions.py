@@ -30,7 +30,7 @@ from almoner.errors import ArgumentError
 
 __all__ = [
     "And", "Arithmetic", "Call", "Case", "Column", "Compare", "In", "IsNull", "IsTrue", "Like", "Literal", "Not", "Or",
-    "Steps", "checked_steps", "parse", "parse_step", "parse_value", "parts",
+    "Steps", "checked_steps", "is_condition", "parse", "parse_step", "parse_value", "parts",
 ]  # fmt: skip
 
 
@@ -231,6 +231,14 @@ def parse_value(text: str, *, name: str, functions: Collection[str] = FUNCTIONS)
         if not level:
             return tree
     raise ArgumentError(f"{name} is nested more than {2 * DEEPEST} deep")
+
+
+def is_condition(text: str) -> bool:
+    """True if a text describes what is true or false; False also where it describes nothing."""
+    try:
+        return not text.isidentifier() and isinstance(parse_value(text, name="column"), Condition)
+    except ArgumentError:  # said by who needs its value
+        return False
 
 
 def _from(text: str, place: int, most: int = 40) -> str:

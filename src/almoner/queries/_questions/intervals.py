@@ -88,13 +88,6 @@ class Whole:
         parts, answered = ([sign * each for each in listed] for listed in (self.parts, self.answered))
         return replace(self, parts=parts, answered=answered)
 
-    def with_added(self, ratio: float) -> "Whole":
-        """The first number plus so many times the second one, in place of both; the rest of the fields accordingly."""
-        parts, answered = ([first + ratio * second] for first, second in (self.parts, self.answered))
-        bands = self.noise, self.answered_noise
-        noise, own = (NoiseBand(each.standard_error * hypot(1, ratio), each.pure) for each in bands)
-        return Whole(parts, noise, answered, own, self.least)
-
 
 def total_interval(whole: Whole, place: int) -> Interval:
     """Of a sum of what is at least 0: of the number at this place of what all people have.
@@ -121,21 +114,19 @@ def mean_interval(
     tail: float = _TAIL,
     *,
     least: float = 1.0,
-    reach: float = 1.0,
-    ends: Interval = (-1.0, 1.0),
 ) -> Interval:
     """Of a total of entries over their count: the means that a test at the total minus mean times count leaves.
 
-    Both are noisy; ``noise`` is on the count, and the total's standard error is ``reach`` times that. Entries are
-    between the ends, with weights of at least ``least`` in both; each end has this tail's probability, at most 0.025.
+    Both are noisy. Entries have weights of at least ``least`` in both; each end has this tail's probability, at most
+    0.025.
 
     Guarantee: each end is on the wrong side with a probability of at most the tail.
     Source: Fieller (1954); docs/proofs/truth-intervals.md, Theorem 3.
     """
-    error, (first, last) = noise.standard_error, ends
+    error, first, last = noise.standard_error, -1.0, 1.0
 
     def beyond(mean: float, sign: float = 1.0) -> float:
-        return sign * (total - mean * count) - noise.quantile(tail, reach * error, mean * error)
+        return sign * (total - mean * count) - noise.quantile(tail, error, mean * error)
 
     low, high = _edge(beyond, first, last), _edge(partial(beyond, sign=-1.0), last, first)
     return between_odds((min(low, high), max(low, high)), first, last, least)

@@ -14,7 +14,7 @@ from almoner.queries._questions.kinds.entries import Distinct, Keys, Mean, Ratio
 from almoner.queries._questions.kinds.moments import Covariance, Regression
 from almoner.queries._questions.question import Question
 
-__all__ = ["ASKS", "described", "question", "question_model", "question_schema", "recorded"]
+__all__ = ["ASKS", "BEFORE", "described", "question", "question_model", "question_schema", "recorded"]
 
 _ASKED: tuple[type[Question], ...] = (
     *(Count, People, Sum, Mean, Ratio, Variance, Covariance, Regression, Histogram, Quantiles, Top, Distinct, Keys),
@@ -22,6 +22,8 @@ _ASKED: tuple[type[Question], ...] = (
 _KINDS: dict[str, type[Question]] = {kind.__name__.lower(): kind for kind in (*_ASKED, Lengths, Extremes)}
 ASKS = tuple(kind.__name__.lower() for kind in _ASKED)
 """Kinds of questions that analysts ask; the others are a session's own."""
+BEFORE = {"correlated": False, "chosen": 0.0}
+"""Fields of quantiles that came later, as they were before."""
 
 
 def described(asked: Question) -> dict[str, object]:
@@ -41,12 +43,12 @@ def described(asked: Question) -> dict[str, object]:
 
 
 def recorded(public: Mapping[str, Any]) -> Question:
-    """The question of an answer's entry, by its public part; also if from before ``per``, paces or ``correlated``."""
+    """The question of an answer's entry, by its public part; also if from before some of its fields."""
     values = {**public["question"], "pace": public.get("pace")}
     kind = _KINDS.get(values.get("ask", ""))
     by_row = kind is not None and any(each.name == "per" for each in fields(kind)) and "per" not in values
     values = {**values, "per": "row"} if by_row else values
-    return question({**values, "correlated": False} if kind is Quantiles and "correlated" not in values else values)
+    return question({**BEFORE, **values} if kind is Quantiles else values)
 
 
 def _plain(value: object) -> object:

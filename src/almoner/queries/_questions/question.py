@@ -26,6 +26,7 @@ from almoner.ledger.interfaces import Payment
 from almoner.mechanisms import Gaussian, Laplace
 from almoner.queries._language.keys import Key
 from almoner.queries._questions import row_contributions as terms
+from almoner.queries._questions.choice import Choice
 from almoner.queries._questions.field_types import (
     By,
     Clip,
@@ -107,6 +108,10 @@ class Question:
     """The number of groups: the product of the numbers of keys."""
     coordinates: int = field(init=False, repr=False, compare=False)
     """Numbers in each group."""
+    choice: Choice | None = field(init=False, repr=False, compare=False)
+    """Choices that are released of each group in place of noisy counts of its bins; None where these are."""
+    numbers: int = field(init=False, repr=False, compare=False)
+    """Numbers that are released of each group: its coordinates, or what is chosen."""
     steps: int = field(init=False, repr=False, compare=False)
     """Whole steps in a coordinate of a row that is as large as it can be."""
     noise: float = field(init=False, repr=False, compare=False)
@@ -145,7 +150,12 @@ class Question:
         del checked["ask"]
         set_fields(self, **checked)
         by: Any = self.by
-        set_fields(self, keys=tuple((column, keys or ()) for column, keys in by or ()), pure=self.epsilon is not None)
+        set_fields(
+            self,
+            keys=tuple((column, keys or ()) for column, keys in by or ()),
+            pure=self.epsilon is not None,
+            choice=None,
+        )
         self._check_kind()
         if sum(each is not None for each in (self.sigma, self.rho, self.epsilon, self.error)) != 1:
             raise ArgumentError("give either sigma=, rho=, epsilon= or error=")
@@ -180,6 +190,8 @@ class Question:
         length, taken, scale = report_of(self, clip)
         set_fields(self, noise=_noise(self, length), report_steps=floor(taken * STEPS))
         set_fields(self, report_scale=0.0 if taken and not self.report_steps else scale)
+        choice = self._choice() if getattr(self, "chosen", 0) else None
+        set_fields(self, choice=choice, numbers=self.coordinates if choice is None else 2 * len(choice.levels))
         joint = self.clip_steps  # the length of both in one vector, rounded up
         if self.report_steps:
             both = self.clip_steps, self.report_steps
@@ -215,6 +227,9 @@ class Question:
 
         Where they are mixed, a person's length is the L2 norm, over groups, of the sum of what is in the group's bins.
         """
+        return None
+
+    def _choice(self) -> Choice | None:
         return None
 
     @property

@@ -40,8 +40,6 @@ class Entry:
         power: 1 or 2.
         per: row: the sum over the rows; person: their mean, 0 without rows; total: of the total of the rows' entries in
             place of one entry, 0 without rows. Single entries are then cut off at 2^29 scales.
-        widest: if given, in place of the clipped entry what the clipping takes away from it, clipped to these; 0 for
-            an entry in [low, high].
     """
 
     column: str
@@ -51,7 +49,6 @@ class Entry:
     scale: float = 1.0
     power: int = 1
     per: Per = "row"
-    widest: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -334,7 +334,8 @@ def _wide(question: Question, rows: str, totals: list[str], cells: int) -> tuple
     width = 1 if question.bins() is None else question.coordinates
     groups = [[name for row in grid[start : start + width] for name in row] for start in range(0, cells, width)]
     bounded = _bounded_wide(wide, groups, question)
-    measured = flat if question.bin_factor() is None else [_sizes(names) for names in groups]
+    by_weight = question.choice is not None or question.bin_factor() is not None
+    measured = [_sizes(names) for names in groups] if by_weight else flat
     lengths = f"SELECT *, {_firm(_length(measured, question))} AS square FROM ({bounded})"
     kept = "kept" if question.report_scale else "factor"
     added = f"{_added(flat, kept)}{_reported(flat, question)}"
@@ -399,7 +400,7 @@ def _joined(question: Question, over: str = "") -> str:
 
 def _lengths_long(names: list[str], question: Question) -> str:
     cells = CELLS
-    if question.bin_factor() is not None:  # of the sums over the bins of each group
+    if question.choice is not None or question.bin_factor() is not None:  # of the sums over the bins of each group
         listed = ", ".join(f"sum({_sizes([name])}) AS {name}" for name in names)
         cells = f"(SELECT person, {listed} FROM {cells} GROUP BY person, cell // {question.coordinates:d})"
     limbs = f"SELECT person, {_limbs(names, question)} FROM {cells}"

@@ -35,12 +35,8 @@ def row_units(entry: Entry, steps: int, value: str, sql: Dialect) -> str:
 
 
 def away(entry: Entry, value: str) -> str:
-    """An entry, clipped, as its difference from the center; or what the clipping takes away."""
+    """An entry, clipped, as its difference from the center."""
     low, high = double(entry.low), double(entry.high)
-    if entry.widest is not None:
-        first, last = (double(end) for end in entry.widest)
-        taken = f"WHEN {value} < {low} THEN greatest({value}, {first}) - {low} "
-        return f"(CASE {taken}WHEN {value} > {high} THEN least({value}, {last}) - {high} ELSE {double(0)} END)"
     clipped = f"(CASE WHEN {value} < {low} THEN {low} WHEN {value} > {high} THEN {high} ELSE {value} END)"
     return f"({clipped} - {double(entry.center)})" if entry.center else clipped
 

@@ -19,7 +19,8 @@ from almoner.queries._tables.files import Files
 from almoner.queries.engines import plugin_of
 
 __all__ = [
-    "Lookup", "Table", "TableInput", "changed", "check_shared", "filled", "fitting", "given_tables", "schema_of",
+    "Lookup", "Table", "TableInput", "changed", "check_shared", "domain_of", "filled", "fitting", "given_tables",
+    "schema_of",
 ]  # fmt: skip
 
 
@@ -365,7 +366,7 @@ def filled(asked: Question, datasets: Mapping[str, Dataset]) -> Question:
         return asked
     changes: dict[str, Any] = {}
     if names := asked.left_out():
-        domain = _domain(str(getattr(asked, "column", "")), asked, datasets)
+        domain = domain_of(str(getattr(asked, "column", "")), asked, datasets)
         if domain is None or domain.keys is not None or getattr(asked, "per", None) == "total":
             listed, column = " and ".join(f"{name}=" for name in names), repr(getattr(asked, "column", None))
             about = f"a person's total of {column}" if getattr(asked, "per", None) == "total" else column
@@ -373,7 +374,7 @@ def filled(asked: Question, datasets: Mapping[str, Dataset]) -> Question:
         changes |= {name: getattr(domain, name) for name in names}
     by = []
     for column, keys in asked.keys:
-        domain = None if keys else _domain(column, asked, datasets)
+        domain = None if keys else domain_of(column, asked, datasets)
         declared = None if domain is None else domain.keys
         if not keys and declared is None:
             raise ArgumentError(f"by: no data set declares keys of {column!r}: give by={{{column!r}: keys}}")
@@ -381,7 +382,7 @@ def filled(asked: Question, datasets: Mapping[str, Dataset]) -> Question:
     return replace(asked, **changes, by=tuple(by))
 
 
-def _domain(column: str, asked: Question, datasets: Mapping[str, Dataset]) -> Domain | None:
+def domain_of(column: str, asked: Question, datasets: Mapping[str, Dataset]) -> Domain | None:
     """Declaration of a column of the question's table, or of another one as ``table.column``."""
     if asked.each or asked.each_person:  # columns are steps, whatever they are called
         return None

@@ -3,22 +3,24 @@
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate, pairwise
-from math import ceil, floor, inf, sqrt
+from math import asinh, ceil, floor, inf, sinh, sqrt
 from typing import Annotated, Any, Literal
 
 from scipy.optimize import isotonic_regression
 
+from almoner import _check
 from almoner._check import told
 from almoner._reading import Checked, Number, Numbers
 from almoner.errors import ArgumentError
 from almoner.queries._language.keys import Key, checked_keys
 from almoner.queries._questions import row_contributions as terms
+from almoner.queries._questions.choice import Choice, winning_choice
 from almoner.queries._questions.field_types import LARGEST, ColumnName, KeyList
 from almoner.queries._questions.intervals import CONFIDENCE, Interval, NoiseBand, Whole, around, total_interval
 from almoner.queries._questions.noise import STEPS, BinFactor, separate_error, winning_factor
 from almoner.queries._questions.question import Question, set_fields
 
-__all__ = ["SIZES", "Count", "Extremes", "Histogram", "Lengths", "People", "Quantiles", "Top"]
+__all__ = ["SIZES", "Count", "Extremes", "Histogram", "Lengths", "People", "Quantiles", "Top", "spaced_edges"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,26 @@ class _Binned(Question):
         return terms.Bins(self.column, self.edges, self._per)
 
 
+def spaced_edges(low: float, high: float, *, smallest: float | None = None, bins: int = 500) -> tuple[float, ...]:
+    """Edges for ``Quantiles`` from public bounds: of even width, or, for amounts, by a constant factor away from 0.
+
+    Args:
+        low, high: the outer edges, public.
+        smallest: a size above which widths grow with the entries, public, such as 1 for money; None for even widths.
+        bins: how many.
+
+    >>> [round(edge, 1) for edge in spaced_edges(0, 1000, smallest=1, bins=5)]
+    [0, 2.2, 10.4, 47.8, 218.7, 1000]
+    """
+    _check.whole(1, bins=bins)
+    if not -LARGEST <= low < high <= LARGEST or not (smallest is None or 1e-100 <= smallest <= LARGEST):
+        raise ArgumentError(f"{told(low=low)} must be below {told(high=high)}, and {told(smallest=smallest)} above 0")
+    size = high - low if smallest is None else smallest
+    first, last = (low / size, high / size) if smallest is None else (asinh(low / size), asinh(high / size))
+    places = (first + (last - first) * part / bins for part in range(1, bins))
+    return low, *(size * (each if smallest is None else sinh(each)) for each in places), high
+
+
 @dataclass(frozen=True, slots=True)
 class Histogram(_Binned):
     """Numbers of rows with an entry between two neighbouring edges; the outer bins also take what is beyond them.
@@ -128,10 +150,15 @@ class Quantiles(_Binned):
     correlated: bool = field(default=True, kw_only=True)
     """True if noise may be correlated over the bins. It then is where, whatever the data, that gives no more noise: see
     ``bin_factor``. False: each bin has noise of its own, as in a ``Histogram``."""
+    chosen: Annotated[float, Number(0, 1)] = field(default=0.85, kw_only=True)
+    """The share of the price for values, where values and intervals are chosen by the exponential mechanism: 1 for no
+    intervals, 0 to read both off counts of bins. It is done where, whatever the data, values then have less noise."""
     width_varies = True
     _about = "quantiles of {0._over}"
 
     def _check_kind(self) -> None:
+        if self.error is not None:
+            set_fields(self, chosen=0.0)  # no answer tells beforehand how wide the interval of a choice will be
         if self.step is not None and max(map(abs, (self.edges[0], self.edges[-1]))) > _MOST_STEPS * self.step:
             raise ArgumentError(f"{told(step=self.step)} must be at least the largest edge over {_MOST_STEPS:g}")
 
@@ -141,14 +168,30 @@ class Quantiles(_Binned):
         From 12 bins on for medians, 33 for quartiles. By the question alone; lengths then are sums over a group's bins.
         Not for rows, pure budgets and ``per_group``, and not where noise is above 2^17 people.
         """
-        if not self.correlated or self.per == "row" or self.pure or self.per_group is not None:
+        if (
+            not self.correlated
+            or self.per == "row"
+            or self.pure
+            or self.per_group is not None
+            or self.choice is not None
+        ):
             return None
         if not self.open and self.noise >= _MOST_MIXED:
             return None
         return winning_factor(len(self.edges) - 1, self.levels)
 
+    def _choice(self) -> Choice | None:
+        """For people of one weight each, without a report; by the question alone."""
+        if not self.chosen or self.per == "row" or self.per_group is not None or self.report or self.report_scale:
+            return None
+        bins, wins = len(self.edges) - 1, winning_choice(len(self.edges) - 1, self.levels, self.chosen, self.pure)
+        return Choice(bins, self.levels, self.chosen, self.noise, self.pure) if wins else None
+
     def scales(self) -> dict[str, float]:
-        """One count for each bin, or, where bins are mixed, the count of all."""
+        """One count for each bin; where bins are mixed, the count of all; people, where values are chosen."""
+        choice = self.choice
+        if choice is not None:
+            return {"people beyond the quantile": max(choice.errors(level)[0] for level in self.levels) / self.spread}
         factor = self.bin_factor()
         return _Binned.scales(self) if factor is None else {"count of all": factor.error(0.0, factor.bins)}
 
@@ -156,19 +199,36 @@ class Quantiles(_Binned):
         return "level", self.levels
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
+        choice = self.choice
+        if choice is not None:
+            cells = [divmod(round(part * self.steps), choice.cells) for part in parts[::2]]
+            values = [self._inside(place, (part + 0.5) / choice.cells) for place, part in cells]
+            return values, self._chosen_intervals(choice, parts)
         quantiles = [self._quantile(parts, noise, level) for level in self.levels]
         return [value for value, _ in quantiles], [interval for _, interval in quantiles]
 
     def truth(self, whole: Whole) -> Any:
         """The intervals of the quantiles without a clip; without an end where they may be beyond an outer edge."""
-        intervals = []
-        for level in self.levels:
-            low, high = self._interval(whole.parts, whole.noise, level, whole.least)
+        choice, intervals = self.choice, list[Interval]()
+        if choice is not None:
+            if whole.least < 1:  # the ends were chosen for the people as they were shrunk
+                return None
+            found = self._chosen_intervals(choice, whole.parts)
+        else:
+            found = [self._interval(whole.parts, whole.noise, level, whole.least) for level in self.levels]
+        for low, high in found:
             if not self.bounds_hold:
                 low = -inf if low == self._first(0) else low
                 high = inf if high == self._last(len(self.edges) - 2) else high
             intervals.append((low, high))
         return intervals
+
+    def _chosen_intervals(self, choice: Choice, parts: list[float]) -> list[Interval]:
+        """From the first to the last value of the bins that were chosen; all bins where no interval was paid for."""
+        numbers = [round(part * self.steps) for part in parts]
+        ends = [choice.interval(cell, width) for cell, width in zip(numbers[::2], numbers[1::2], strict=True)]
+        ends = [(0, choice.bins)] * len(ends) if choice.share == 1 else ends
+        return [(min(self._first(a), self._last(b - 1)), max(self._first(a), self._last(b - 1))) for a, b in ends]
 
     def _first(self, place: int) -> float:
         """The least value in a bin."""

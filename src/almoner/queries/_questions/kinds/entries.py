@@ -7,7 +7,7 @@ Names and symbols
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import ceil, erfc, hypot, inf, isqrt, nextafter, sqrt
+from math import ceil, erfc, inf, isqrt, nextafter, sqrt
 from typing import Annotated, Any
 
 from almoner import _check
@@ -39,12 +39,6 @@ class _Bounded(Question):
     """From the middle to a bound."""
 
     def _check_kind(self) -> None:
-        if self._widest is not None:
-            shown = told(widest=self._widest)
-            if self.bounds_hold:
-                raise ArgumentError(f"{shown}: with bounds_hold=True nothing is outside low and high")
-            if self._per == "total":
-                raise ArgumentError(f"{shown} is for entries, not for totals: declare bounds_hold=True")
         if {"auto", None} & {self.low, self.high}:  # the bounds follow before it is asked: see ``Question.open``
             set_fields(self, middle=0.0, half=1.0)
             return
@@ -71,31 +65,9 @@ class _Bounded(Question):
             return (-1.0, 1.0) if high is None or high == "auto" else (high - 1.0 - abs(high), high)
         return low, (low + 1.0 + abs(low) if high is None or high == "auto" else high)
 
-    @property
-    def _widest(self) -> tuple[float, float] | None:
-        """Bounds of all entries, by what is declared."""
-        widest: tuple[float, float] | None = getattr(self, "widest", None)
-        return widest
-
     def reported(self) -> bool:
-        """True if the bounds take away nothing, or what they take away is reported: a report is on the rest, too."""
-        return self.bounds_hold or self._widest is not None
-
-    def _beyond(self) -> float:
-        """Largest distance of entries from the bounds, by what is declared; 0 where none is outside."""
-        if self._widest is None:
-            return 0.0
-        low, high = self.ends
-        beyond = max(low - self._widest[0], self._widest[1] - high, 0.0)
-        if 0 < beyond < 1e-9 * max(abs(low), abs(high), high - low):
-            raise ArgumentError(f"{told(widest=self._widest)} is too close to {told(low=low)} and {told(high=high)}")
-        return beyond
-
-    def _taken(self) -> tuple[terms.Entry, ...]:
-        """Coordinates of what the bounds take away, where that is reported."""
-        if beyond := self._beyond():
-            return (terms.Entry(self.column, *self.ends, scale=beyond, per=self._per, widest=self._widest),)
-        return ()
+        """True if the bounds take away nothing: the report is then on what is taken away from all entries."""
+        return self.bounds_hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +96,6 @@ class _Averaged(_Bounded):
 class Sum(_Bounded):
     """The sum of a column, each entry clipped to [low, high]; a full row is an entry of max(|low|, |high|)."""
 
-    widest: Bounds | None = field(default=None, kw_only=True)
-    """A declaration: no entry is outside these. What [low, high] takes away is reported, for ``truth_intervals``."""
-
     @property
     def estimand(self) -> str:
         return f"{self.whole_estimand}, each entry clipped to [{self.low}, {self.high}]"
@@ -141,11 +110,10 @@ class Sum(_Bounded):
         return max(map(abs, self.ends))
 
     def row(self) -> tuple[terms.Coordinate, ...]:
-        return terms.Entry(self.column, *self.ends, scale=self.full), *self._taken()
+        return (terms.Entry(self.column, *self.ends, scale=self.full),)
 
     def scales(self) -> dict[str, float]:
-        step, beyond = STEPS / self.steps, self._beyond()
-        return {"sum": step * self.full} | ({"sum of what the bounds take away": step * beyond} if beyond else {})
+        return {"sum": STEPS / self.steps * self.full}
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         return parts[0] * self.full, around(parts[0] * self.full, noise.margin(1) * self.full)
@@ -155,10 +123,6 @@ class Sum(_Bounded):
         if not self.reported():
             return None
         low, high = self.ends
-        if self.widest is not None:
-            low, high = min(low, self.widest[0]), max(high, self.widest[1])
-        if len(whole.parts) > 1:
-            whole = whole.with_added(self._beyond() / self.full)
         if low < 0 < high:
             total = around(whole.parts[0] * self.full, whole.noise.margin(1) * self.full)
             return total if whole.least == 1 else None
@@ -176,20 +140,15 @@ class Mean(_Averaged):
     each person's rows, the total clipped to [low, high].
     """
 
-    widest: Bounds | None = field(default=None, kw_only=True)
-    """A declaration: no entry is outside these. What [low, high] takes away is reported, for ``truth_intervals``."""
-
     def row(self) -> tuple[terms.Coordinate, ...]:
-        """The count, the sum of differences from the middle, and what the bounds take away, where that is reported."""
-        return self._count(), self._from_middle(), *self._taken()
+        return self._count(), self._from_middle()
 
     def scales(self) -> dict[str, float]:
-        full, beyond = STEPS / self.steps, self._beyond()
-        both = {"count": full, "sum of differences from the middle": full * self.half}
-        return both | ({"sum of what the bounds take away": full * beyond} if beyond else {})
+        full = STEPS / self.steps
+        return {"count": full, "sum of differences from the middle": full * self.half}
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
-        count, total = parts[:2]
+        count, total = parts
         if count <= 0:
             return None, self.ends
         return self.middle + self.half * _clip(total / count), self._in_units(mean_interval(count, total, noise))
@@ -197,15 +156,8 @@ class Mean(_Averaged):
     def truth(self, whole: Whole) -> Any:
         if not self.reported():
             return None
-        count, total, *taken = whole.parts
-        if not taken:
-            return self._in_units(mean_interval(count, total, whole.noise, least=whole.least))
-        (low, high), ratio = self.ends, self._beyond() / self.half
-        first, last = self.widest or (low, high)
-        ends = (min(first, low) - self.middle) / self.half, (max(last, high) - self.middle) / self.half
-        total += ratio * taken[0]
-        reach = hypot(1, ratio)
-        return self._in_units(mean_interval(count, total, whole.noise, least=whole.least, reach=reach, ends=ends))
+        count, total = whole.parts
+        return self._in_units(mean_interval(count, total, whole.noise, least=whole.least))
 
     def _in_units(self, interval: Interval) -> Interval:
         return self.middle + self.half * interval[0], self.middle + self.half * interval[1]
