@@ -20,6 +20,7 @@ from almoner.queries._language.keys import ranges
 from almoner.queries._questions.kinds.counts import Count, Histogram, People, Quantiles, Top
 from almoner.queries._questions.kinds.entries import Distinct, Keys, Mean, Ratio, Sum, Variance
 from almoner.queries._questions.kinds.moments import Covariance, Regression
+from almoner.queries._questions.kinds.several import Several
 from almoner.queries._questions.question import Question
 from almoner.queries._session import Recommendation, Session, recommend
 from almoner.queries._statements import Line, Statement, statement
@@ -28,6 +29,6 @@ from almoner.queries._tables.tables import Lookup, Table
 
 __all__ = [
     "Analyst", "Answer", "Count", "Covariance", "Distinct", "Histogram", "Keys", "Line", "Lookup", "Mean", "People",
-    "Quantiles", "Question", "Quote", "Ratio", "Recommendation", "Regression", "Session", "SoFar", "Statement", "Sum",
-    "Table", "Top", "Variance", "ViewCheck", "ranges", "recommend", "statement", "write_csv",
+    "Quantiles", "Question", "Quote", "Ratio", "Recommendation", "Regression", "Session", "Several", "SoFar",
+    "Statement", "Sum", "Table", "Top", "Variance", "ViewCheck", "ranges", "recommend", "statement", "write_csv",
 ]  # fmt: skip

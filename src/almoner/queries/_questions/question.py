@@ -118,6 +118,8 @@ class Question:
     _about: ClassVar[str] = ""
     _once: ClassVar[bool] = False  # each person is at most one full row in a group
     _reported: ClassVar[bool] = False
+    whole_rows: ClassVar[bool] = True
+    """True if a row without an entry of one of the columns counts for no coordinate; else only for those of others."""
     width_varies: ClassVar[bool] = False
     """True if an interval's width depends on more than the noise, such as on how many rows there are."""
 

@@ -10,6 +10,7 @@ from almoner._spelling import EXACT, spelling_sql
 from almoner.errors import ArgumentError, DataError, DataReason, LedgerError, Unsupported
 from almoner.ledger import Dataset, Domain, Ledger, Periods
 from almoner.queries._language.keys import check_column, check_table
+from almoner.queries._questions.kinds.several import Several
 from almoner.queries._questions.question import Question
 from almoner.queries._sql.columns import cast, key_kind, literal
 from almoner.queries._sql.dialects import Dialect
@@ -301,13 +302,11 @@ def filled(asked: Question, datasets: Mapping[str, Dataset]) -> Question:
     if not asked.unfilled:
         return asked
     changes: dict[str, Any] = {}
-    if names := asked.left_out():
-        domain = _domain(str(getattr(asked, "column", "")), asked, datasets)
-        if domain is None or domain.keys is not None or getattr(asked, "per", None) == "total":
-            listed, column = " and ".join(f"{name}=" for name in names), repr(getattr(asked, "column", None))
-            about = f"a person's total of {column}" if getattr(asked, "per", None) == "total" else column
-            raise ArgumentError(f"{listed} must be given: no data set declares bounds of {about}")
-        changes |= {name: getattr(domain, name) for name in names}
+    if isinstance(asked, Several):
+        pairs = zip(asked.plain().items(), asked.members, strict=True)
+        changes["aggregates"] = {name: {**own, **_bounds(each, asked, datasets)} for (name, own), (_, each) in pairs}
+    else:
+        changes |= _bounds(asked, asked, datasets)
     by = []
     for column, keys in asked.keys:
         domain = None if keys else _domain(column, asked, datasets)
@@ -316,6 +315,19 @@ def filled(asked: Question, datasets: Mapping[str, Dataset]) -> Question:
             raise ArgumentError(f"by: no data set declares keys of {column!r}: give by={{{column!r}: keys}}")
         by.append((column, keys or declared))
     return replace(asked, **changes, by=tuple(by))
+
+
+def _bounds(one: Question, asked: Question, datasets: Mapping[str, Dataset]) -> dict[str, Any]:
+    """Bounds that a question, or one of its aggregates, leaves out, as they are declared."""
+    names = one.left_out()
+    if not names:
+        return {}
+    domain = _domain(str(getattr(one, "column", "")), asked, datasets)
+    if domain is None or domain.keys is not None or getattr(one, "per", None) == "total":
+        listed, column = " and ".join(f"{name}=" for name in names), repr(getattr(one, "column", None))
+        about = f"a person's total of {column}" if getattr(one, "per", None) == "total" else column
+        raise ArgumentError(f"{listed} must be given: no data set declares bounds of {about}")
+    return {name: getattr(domain, name) for name in names}
 
 
 def _domain(column: str, asked: Question, datasets: Mapping[str, Dataset]) -> Domain | None:
