@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from almoner import filters
 from almoner.errors import ArgumentError
-from almoner.ledger import Dataset, Domain, Ledger, Terms
+from almoner.ledger import Domain, Ledger, Terms
 from almoner.queries import Count, Mean, Session, Several, Sum
 from almoner.queries._ask.answer import answer
 from almoner.queries._questions.kinds_of import described, question
@@ -126,7 +126,7 @@ def enumerate_names(members):
 
 
 @pytest.mark.quick(6)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     rows=st.lists(ROW, min_size=1, max_size=12),
     members=st.lists(MEMBER, min_size=1, max_size=5),
@@ -213,8 +213,8 @@ def test_several_as_plain_values(tmp_path):
     asked = Several(ALL, by={"place": ["x"]}, clip=3, rho=0.1)
     assert question(json.loads(json.dumps(described(asked)))) == asked
     hours = {"hours": {"ask": "mean", "column": "n"}}
-    with Ledger.open(tmp_path / "l", Terms(filters.Zcdp(rho=1.0)), create=True) as book:
-        book.dataset(Dataset("visits", "who", {"n": Domain(low=0, high=9)}))
+    with Ledger.open(tmp_path / "l", Terms(filters.Zcdp(rho=1.0), person="VARCHAR"), create=True) as book:
+        book.dataset("visits", person="who", columns={"n": Domain(low=0, high=9)})
         table = pa.table({"who": ["a", "b"], "n": [1, 2]})
         with Session.open(table, person="who", ledger=book, dataset="visits") as session:
             told = session.analyst("ann").ask(Several(hours, rho=0.1), key="a")
