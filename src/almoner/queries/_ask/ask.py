@@ -22,13 +22,17 @@ from almoner.ledger.interfaces import Offer
 from almoner.mechanisms import Gaussian
 from almoner.queries._ask.answer import Answer, Quote, answer_of, quote
 from almoner.queries._ask.price import stand_in, with_auto, with_error, with_known_auto
+from almoner.queries._ask.rows import Rows, arranged
 from almoner.queries._ask.so_far import AnalystId, SoFar, answered, span_of
 from almoner.queries._language.keys import Key
+from almoner.queries._language.sql import Statement
 from almoner.queries._questions.kinds.entries import Keys
+from almoner.queries._questions.kinds.sql import Sql
 from almoner.queries._questions.kinds_of import described, recorded
 from almoner.queries._questions.noise import STEPS, laplace, noisy, noisy_mixed
 from almoner.queries._questions.question import Question
 from almoner.queries._sql.compiler import Compiled
+from almoner.queries._tables.statements import read_with
 from almoner.queries._tables.tables import filled
 from almoner.queries.engines import Engine
 
@@ -263,9 +267,15 @@ class Asking(Uncopyable):
         """The question with its table, where tables have names, and with what it leaves out to its data set."""
         if not isinstance(asked, Question):
             return asked
-        if self._schema.named and asked.table is None:  # the record must tell which it was
+        if (
+            self._schema.named and asked.table is None and not isinstance(asked, Sql)
+        ):  # the record must tell which it was
             asked = replace(asked, table=self._schema.name(None))
-        return filled(asked, self.datasets)
+        return filled(asked, self.datasets, self._schema)
+
+    def read(self, asked: Sql) -> Statement:
+        """The statement of a question, in the names of the tables."""
+        return read_with(asked.sql, self._schema)
 
     def span(self, asked: Question) -> tuple[str, str] | None:
         """The periods that a question can be about."""
@@ -408,6 +418,26 @@ class Analyst(Uncopyable):
         if earlier_of is not None and reserved is None:
             share_earlier(self._session.ledger, asked, self._who, key=key, analysts=earlier_of)
         return self._session.asked(asked, self._who, key=key, reserved=reserved)
+
+    def sql(self, text: str, *, key: str, **options: Any) -> Rows:
+        """Ask a SELECT statement: the answer's rows, with intervals beside each aggregate; docs/sql.md says what it may say.
+
+        Args:
+            text: the statement. It is read, never run: it becomes one question, with one price for all its aggregates.
+            key: as of ``ask``.
+            options: the fields of ``Sql``: a price (``rho=``, ``epsilon=`` or ``sigma=``), ``clip=``, ``bounds=``,
+                ``by=`` and so on; and those of ``ask``.
+
+        Raises:
+            ArgumentError: a word of the statement is not known, or keys or bounds are not public: with what to write.
+            BudgetExceeded, DataError: as of ``ask``.
+
+        Guarantee: that of ``ask``; HAVING, ORDER BY and LIMIT work on the answer alone, and cost nothing.
+        Source: theory 5.1 and 2.9; Dwork & Roth (2014), Prop. 2.1 (post-processing).
+        """
+        asking = {name: options.pop(name) for name in ("reserved", "earlier_of") if name in options}
+        asked = Sql(text, **options)
+        return arranged(self._session.read(asked), self.ask(asked, key=key, **asking))
 
     def answers(self) -> list[Answer]:
         """This analyst's answers for this purpose so far, in order."""

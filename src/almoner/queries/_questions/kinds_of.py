@@ -13,6 +13,7 @@ from almoner.queries._questions.kinds.counts import Count, Extremes, Histogram, 
 from almoner.queries._questions.kinds.entries import Distinct, Keys, Mean, Ratio, Sum, Variance
 from almoner.queries._questions.kinds.moments import Covariance, Regression
 from almoner.queries._questions.kinds.several import Several
+from almoner.queries._questions.kinds.sql import Sql
 from almoner.queries._questions.question import Question
 
 __all__ = ["ASKS", "described", "question", "question_model", "question_schema", "recorded"]
@@ -32,7 +33,7 @@ _ASKED: tuple[type[Question], ...] = (
         Top,
         Distinct,
         Keys,
-        Several,
+        *(Several, Sql),
     ),
 )
 _KINDS: dict[str, type[Question]] = {kind.__name__.lower(): kind for kind in (*_ASKED, Lengths, Extremes)}

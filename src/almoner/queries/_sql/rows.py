@@ -35,6 +35,8 @@ class PeopleTable:
     columns: Mapping[str, str]
     who: str
     one_row: bool = False
+    person: str = ""
+    """The column that says whose row it is."""
 
 
 @dataclass(frozen=True, slots=True)

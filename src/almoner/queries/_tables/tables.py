@@ -8,15 +8,17 @@ from typing import Any
 from almoner._misfits import Misfit
 from almoner._spelling import EXACT, spelling_sql
 from almoner.errors import ArgumentError, DataError, DataReason, LedgerError, Unsupported
-from almoner.ledger import Dataset, Domain, Ledger, Periods
+from almoner.ledger import Dataset, Ledger, Periods
 from almoner.queries._language.keys import check_column, check_table
 from almoner.queries._questions.kinds.several import Several
+from almoner.queries._questions.kinds.sql import Sql
 from almoner.queries._questions.question import Question
 from almoner.queries._sql.columns import cast, key_kind, literal
 from almoner.queries._sql.dialects import Dialect
 from almoner.queries._sql.rows import PeopleTable, PublicTable, Schema
 from almoner.queries._tables import sources
 from almoner.queries._tables.files import Files
+from almoner.queries._tables.statements import domain_of, meant
 from almoner.queries.engines import plugin_of
 
 __all__ = [
@@ -113,7 +115,10 @@ def schema_of(
             public[str(each.name)] = PublicTable(sql, columns, dialect.columns, each.key, each.on)
         else:
             who = each.found_by(columns, person_kind, dialect)
-            people[each.name or "data"] = PeopleTable(sql, each.seen(columns), dialect.columns, who, each.one_row)
+            named = each.person
+            people[each.name or "data"] = PeopleTable(
+                sql, each.seen(columns), dialect.columns, who, each.one_row, named
+            )
     return Schema(people, public, named=all(each.name is not None for each in given))
 
 
@@ -297,10 +302,13 @@ def _check_fits(declared: Dataset, given: TableInput, schema: Schema) -> None:
             literal(key, kind)
 
 
-def filled(asked: Question, datasets: Mapping[str, Dataset]) -> Question:
+def filled(asked: Question, datasets: Mapping[str, Dataset], schema: Schema) -> Question:
     """The question with bounds and keys that it leaves out as its data set declares them; refused where none are."""
     if not asked.unfilled:
         return asked
+    if isinstance(asked, Sql):
+        return filled(meant(asked, schema, datasets), datasets, schema)
+    datasets = {} if asked.each_person else datasets  # columns are steps, whatever they are called
     changes: dict[str, Any] = {}
     if isinstance(asked, Several):
         pairs = zip(asked.plain().items(), asked.members, strict=True)
@@ -309,7 +317,7 @@ def filled(asked: Question, datasets: Mapping[str, Dataset]) -> Question:
         changes |= _bounds(asked, asked, datasets)
     by = []
     for column, keys in asked.keys:
-        domain = None if keys else _domain(column, asked, datasets)
+        domain = None if keys else domain_of(column, asked.table, datasets)
         declared = None if domain is None else domain.keys
         if not keys and declared is None:
             raise ArgumentError(f"by: no data set declares keys of {column!r}: give by={{{column!r}: keys}}")
@@ -322,20 +330,9 @@ def _bounds(one: Question, asked: Question, datasets: Mapping[str, Dataset]) -> 
     names = one.left_out()
     if not names:
         return {}
-    domain = _domain(str(getattr(one, "column", "")), asked, datasets)
+    domain = domain_of(str(getattr(one, "column", "")), asked.table, datasets)
     if domain is None or domain.keys is not None or getattr(one, "per", None) == "total":
         listed, column = " and ".join(f"{name}=" for name in names), repr(getattr(one, "column", None))
         about = f"a person's total of {column}" if getattr(one, "per", None) == "total" else column
         raise ArgumentError(f"{listed} must be given: no data set declares bounds of {about}")
     return {name: getattr(domain, name) for name in names}
-
-
-def _domain(column: str, asked: Question, datasets: Mapping[str, Dataset]) -> Domain | None:
-    """Declaration of a column of the question's table, or of another one as ``table.column``."""
-    if asked.each_person:  # columns are steps, whatever they are called
-        return None
-    table, dot, name = column.partition(".")
-    if dot and table in datasets:
-        return datasets[table].columns.get(name)
-    own = datasets.get(asked.table or "")
-    return None if own is None else own.columns.get(column)
