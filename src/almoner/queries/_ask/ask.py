@@ -420,7 +420,7 @@ class Analyst(Uncopyable):
         return self._session.asked(asked, self._who, key=key, reserved=reserved)
 
     def sql(self, text: str, *, key: str, **options: Any) -> Rows:
-        """Ask a SELECT statement: the answer's rows, with intervals beside each aggregate; docs/sql.md says what it may say.
+        """Ask a SELECT statement, as docs/sql.md says: rows, with intervals beside each aggregate.
 
         Args:
             text: the statement. It is read, never run: it becomes one question, with one price for all its aggregates.

@@ -48,35 +48,24 @@ class Rows:
 
 def arranged(told: Statement, answer: Answer) -> Rows:
     """The rows of an answer that a statement keeps, in its order, with the columns that it shows."""
-    listed: dict[str, list[Any]] = {}
-    keys, names = [value for _, value in told.outputs if not isinstance(value, Aggregate)], list[str]()
+    listed, names = dict[str, list[Any]](), list[str]()
     labels: Any = (answer.question.several() or ("", ()))[1]
+    truths = answer.truth_intervals or [None] * len(answer.groups)
     for place, (name, value) in enumerate(told.outputs):
+        names += [f"{name}{end}" for end in (_ENDS if isinstance(value, Aggregate) else _ENDS[:1])] * (
+            place < told.shown
+        )
         if not isinstance(value, Aggregate):
-            where = told.group.index(value)
-            shown = [
-                " to ".join(map(str, key[where])) if isinstance(key[where], tuple) else key[where]
-                for key in answer.groups
-            ]
-            listed[f"c{place}"] = shown
-            names += [name] * (place < told.shown)
+            keys = [group[told.group.index(value)] for group in answer.groups]
+            listed[f"c{place}"] = [" to ".join(map(str, key)) if isinstance(key, tuple) else key for key in keys]
             continue
         which = list(labels).index(value.level if value.kind == "quantile" else name)
-        truths = answer.truth_intervals or [None] * len(answer.groups)
-        rows = [
-            (
-                number[which] if number is not None else None,
-                *interval[which],
-                *((truth and truth[which]) or (None, None)),
-            )
-            for number, interval, truth in zip(answer.values, answer.intervals, truths, strict=True)
-        ]
-        rows = [
-            tuple(sqrt(max(0.0, each)) if value.root and each is not None else each for each in row) for row in rows
-        ]
-        for end, column in zip(_ENDS, zip(*rows, strict=True), strict=True):
-            listed[f"c{place}{end}"] = list(column)
-            names += [f"{name}{end}"] * (place < told.shown)
+        for end in _ENDS:
+            listed[f"c{place}{end}"] = []
+        for number, interval, truth in zip(answer.values, answer.intervals, truths, strict=True):
+            ends = (None, None) if truth is None or truth[which] is None else truth[which]
+            for end, each in zip(_ENDS, [number and number[which], *interval[which], *ends], strict=True):
+                listed[f"c{place}{end}"].append(sqrt(max(0.0, each)) if value.root and each is not None else each)
     return Rows(answer, tuple(names), _kept(told, listed, len(names)))
 
 

@@ -41,9 +41,9 @@ _INSTEAD = {
     "DISTINCT_MODIFIER": "GROUP BY", "cte_map": "one SELECT", "UNION": "two statements", "SETOP_NODE": "two statements",
 }  # fmt: skip
 _NAMES = {
-    **{name: name for name in ("abs", "floor", "round", "lower", "upper", "trim", "length", "substring", "year", "day")},
-    "substr": "substring", "hour": "hour", "month": "month_of_year", "isodow": "weekday", "least": "least",
-    "greatest": "greatest",
+    **{name: name for name in ("abs", "floor", "round", "lower", "upper", "trim", "length", "substring", "least")},
+    "greatest": "greatest", "substr": "substring", "year": "year", "month": "month_of_year", "day": "day",
+    "hour": "hour", "isodow": "weekday",
 }  # fmt: skip
 _PARTS = {"year": "year", "month": "month_of_year", "day": "day", "hour": "hour", "isodow": "weekday"}
 _TRUNCATED = {"day": "date", "week": "week", "month": "month", "quarter": "quarter"}
@@ -270,9 +270,11 @@ class _Reader:
         name = node.get("function_name", "").lower()
         if node["type"] != "FUNCTION" or name not in _AGGREGATES:
             return None
-        kind = _AGGREGATES[name]
+        kind, released, self._released = _AGGREGATES[name], self._released, False  # inside of it are rows
         where, distinct, arguments = _taken({**node, "function_name": ""}, "filter", "distinct", "arguments")
         values = [self._value(*_taken(each, "expression")) for each in arguments]
+        filter_ = None if where is None else self._condition(where)
+        self._released = released
         wanted = {"count_star": (0,), "count": (0, 1), "quantile_cont": (2,), "approx_quantile": (2,)}.get(name, (1,))
         if len(values) not in wanted:
             raise _refused(name, f"takes {' or '.join(map(str, wanted))} values")
@@ -288,7 +290,7 @@ class _Reader:
         elif kind == "count" and of is not None and not distinct:
             of = tree.Case(((tree.Not(tree.IsNull(of)), one),), tree.Literal(0))
         if distinct:
-            if kind != "count" or where is not None or of is None:
+            if kind != "count" or filter_ is not None or of is None:
                 raise _refused("DISTINCT", "is for count(DISTINCT person), with a filter in WHERE")
             return Aggregate("people", of)
         if where is not None:

@@ -20,7 +20,6 @@ from almoner.queries._sql.rows import Schema
 __all__ = ["domain_of", "meant", "read_with"]
 
 _PRICED = ("clip", "at_most", "report", "per_group", "sigma", "rho", "epsilon", "pace", "anyway")
-_LIMITS = {"least": min, "greatest": max}
 
 
 def domain_of(column: str, table: str | None, datasets: Mapping[str, Dataset]) -> Domain | None:
@@ -92,7 +91,7 @@ def meant(asked: Sql, schema: Schema, datasets: Mapping[str, Dataset]) -> Questi
     if all(value.kind == "quantile" for _, value in aggregates) and len({value.of for _, value in aggregates}) == 1:
         of, levels = aggregates[0][1].of, tuple(dict.fromkeys(value.level for _, value in aggregates))
         low, high, _ = reader.bounds(of, needed=True)
-        edges = [low + (high - low) * place / asked.bins for place in range(asked.bins)]
+        edges = [low + (high - low) * place / asked.quantile_bins for place in range(asked.quantile_bins)]
         more = {"levels": levels, "per": "row", "bounds_hold": asked.bounds_hold}
         return Quantiles(_column(of), (*edges, high), **more, **given)
     if any(value.kind == "quantile" for _, value in aggregates):
@@ -135,49 +134,40 @@ class _Meaning:
         domain = self._domain(_column(key))
         if domain is None or domain.keys is None:
             shown = quoted(names[0], "a column")
-            raise ArgumentError(
-                f"sql: GROUP BY {shown} needs public keys: write WHERE {names[0]} IN (...), or give by={{{shown}: [...]}}"
-            )
+            cure = f"write WHERE {names[0]} IN (...), or give by={{{shown}: [...]}}"
+            raise ArgumentError(f"sql: GROUP BY {shown} needs public keys: {cure}")
         return None
 
     def bounds(self, node: Expression | None, *, needed: bool = False) -> tuple[float, float, bool]:
-        """Two numbers between which an expression is, and whether that needs no clipping; infinite where none are."""
-        low, high, sure = self._between(node)
-        if needed and not (-inf < low < high < inf):
+        """Two numbers to which an expression is clipped, infinite where not known, and whether it is between them."""
+        low, high = self._between(node, assumed=True)
+        least, most = self._between(node, assumed=self._asked.bounds_hold)
+        if needed and not -inf < low < high < inf:
             shown = "x" if node is None else _column(node)
             line = f"bounds={{{shown!r}: (0, 100)}}"
             raise ArgumentError(f"sql: bounds of {quoted(shown, 'an expression')} are not known: give {line}")
-        return low, high, sure
+        return low, high, low <= least and most <= high
 
-    def _between(self, node: Expression | None) -> tuple[float, float, bool]:
-        hold, kind = self._asked.bounds_hold, "" if node is None else self._kinds.get(_column(node))
-        if node is not None and _column(node) in self._bounds:
-            low, high = self._bounds[_column(node)]
-            return low, high, hold
-        if isinstance(node, tree.Condition) or kind == "bool":
-            return 0.0, 1.0, True
+    def _between(self, node: Expression | None, *, assumed: bool) -> tuple[float, float]:
+        """Two numbers between which an expression is, if what was given for columns is ``assumed``."""
+        name, domain = _column(node), self._domain(_column(node))
+        if isinstance(node, tree.Condition) or self._kinds.get(name) == "bool":
+            return 0.0, 1.0
+        if assumed and name in self._bounds:
+            return self._bounds[name]
+        if assumed and domain is not None and domain.low is not None and domain.high is not None:
+            return domain.low, domain.high
         match node:
             case tree.Literal(int() | float() as value):
-                return float(value), float(value), True
+                return float(value), float(value)
             case tree.Case(branches, otherwise):
                 values = [value for _, value in branches] + ([] if otherwise is None else [otherwise])
-                ends = [self._between(value) for value in values]
-                lows, highs, sure = zip(*ends, strict=True)
-                return min(lows), max(highs), all(sure)
-            case tree.Call("least" | "greatest" as name, arguments) if len(arguments) > 1:
-                ends = [self._between(value) for value in arguments]
-                limit = _LIMITS[name]
-                low, high = limit(low for low, _, _ in ends), limit(high for _, high, _ in ends)
-                return low, high, hold if _clipped(ends, low, high) else True
-            case tree.Column(name) if (domain := self._domain(name)) is not None:
-                if domain.low is not None and domain.high is not None:
-                    return domain.low, domain.high, hold
-        return -inf, inf, True
-
-
-def _clipped(ends: list[tuple[float, float, bool]], low: float, high: float) -> bool:
-    """True if a bound of a least or greatest value comes from bounds that may clip."""
-    return any(not sure and (low == first or high == last) for first, last, sure in ends)
+                lows, highs = zip(*(self._between(value, assumed=assumed) for value in values), strict=True)
+                return min(lows), max(highs)
+            case tree.Call("least" | "greatest" as limit, arguments):
+                lows, highs = zip(*(self._between(value, assumed=assumed) for value in arguments), strict=True)
+                return (min(lows), min(highs)) if limit == "least" else (max(lows), max(highs))
+        return -inf, inf
 
 
 def _column(node: Expression | None) -> str:
@@ -200,9 +190,6 @@ def _results(key: Expression) -> list[Any]:
     """The results of a CASE of literals."""
     if not isinstance(key, tree.Case):
         return []
-    values = [value for _, value in key.branches] + ([] if key.otherwise is None else [key.otherwise])
-    return (
-        [value.value for value in values if isinstance(value, tree.Literal)]
-        if all(isinstance(value, tree.Literal) for value in values)
-        else []
-    )
+    values = [*(value for _, value in key.branches), *([] if key.otherwise is None else [key.otherwise])]
+    found = [value.value for value in values if isinstance(value, tree.Literal)]
+    return found if len(found) == len(values) else []

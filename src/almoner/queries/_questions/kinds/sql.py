@@ -28,7 +28,7 @@ class Sql(Question):
     """{column: (low, high)} for sums, means and quantiles of columns; entries are clipped to these."""
     bounds_hold: bool = field(default=False, kw_only=True)
     """A declaration: every entry is within its bounds; for ``truth_intervals``."""
-    bins: Annotated[int, Number(2, 4096, whole=True)] = field(default=100, kw_only=True)
+    quantile_bins: Annotated[int, Number(2, 4096, whole=True)] = field(default=100, kw_only=True)
     """How many bins of equal width, between the bounds, quantiles are read off."""
 
     def _check_kind(self) -> None:
