@@ -50,7 +50,7 @@ def compare(session, text, keys):
         shown = [row[place] for place in places]
         theirs = wanted.get(tuple(shown[: len(keys)]), [None] * len(shown[len(keys) :]))
         for ours, one in zip(shown[len(keys) :], theirs, strict=True):
-            assert ours == pytest.approx(0 if one is None and ours is not None else one, abs=2e-2), text
+            assert ours == pytest.approx(0 if one is None and ours is not None else one and float(one), abs=2e-2), text
 
 
 @pytest.mark.quick(20)
