@@ -20,7 +20,7 @@ from almoner.errors import ArgumentError, DataError, LedgerError
 from almoner.ledger import Dataset, Entry, Ledger, Transaction
 from almoner.ledger.interfaces import Offer
 from almoner.mechanisms import Gaussian
-from almoner.queries._ask.answer import Answer, Quote, answer_of, quote
+from almoner.queries._ask.answer import Answer, Quote, answer, answer_of, quote
 from almoner.queries._ask.price import stand_in, with_auto, with_error, with_known_auto
 from almoner.queries._ask.rows import Rows, arranged
 from almoner.queries._ask.so_far import AnalystId, SoFar, answered, span_of
@@ -436,8 +436,12 @@ class Analyst(Uncopyable):
         Source: theory 5.1 and 2.9; Dwork & Roth (2014), Prop. 2.1 (post-processing).
         """
         asking = {name: options.pop(name) for name in ("reserved", "earlier_of") if name in options}
-        asked = Sql(text, **options)
-        return arranged(self._session.read(asked), self.ask(asked, key=key, **asking))
+        asked, session = Sql(text, **options), self._session
+        told, trial = session.read(asked), stand_in(session.filled(asked), pure=session.pure)
+        arranged(
+            told, answer(trial, [0] * (trial.groups * trial.coordinates + trial.reports), key)
+        )  # before it is paid
+        return arranged(told, self.ask(asked, key=key, **asking))
 
     def answers(self) -> list[Answer]:
         """This analyst's answers for this purpose so far, in order."""

@@ -36,9 +36,8 @@ _INSTEAD = {
     "max": "a quantile, as quantile_cont(x, 0.99)",
     "var_samp": "var_pop", "variance": "var_pop", "stddev": "stddev_pop", "stddev_samp": "stddev_pop",
     "percentile_cont": "quantile_cont(x, 0.5)", "approx_count_distinct": "queries.Distinct",
-    "SUBQUERY": "each_person= of a question, for a step over each person's rows",
-    "WINDOW_AGGREGATE": "the columns of the answer, to compute from", "STAR": "the columns, or count(*)",
-    "DISTINCT_MODIFIER": "GROUP BY", "cte_map": "one SELECT", "UNION": "two statements", "SETOP_NODE": "two statements",
+    "SUBQUERY": "each_person= of a question, for a step over each person's rows", "cte_map": "one SELECT",
+    "DISTINCT_MODIFIER": "GROUP BY", "SET_OPERATION_NODE": "two statements", "STAR": "the columns, or count(*)",
 }  # fmt: skip
 _NAMES = {
     **{name: name for name in ("abs", "floor", "round", "lower", "upper", "trim", "length", "substring", "least")},
@@ -52,6 +51,10 @@ _SIGNS = {
     "EQUAL": "=", "NOTEQUAL": "<>", "LESSTHAN": "<", "GREATERTHAN": ">", "LESSTHANOREQUALTO": "<=",
     "GREATERTHANOREQUALTO": ">=",
 }  # fmt: skip
+
+
+_COMPOSED = ("CONJUNCTION_", "COMPARE_", "OPERATOR_NOT", "OPERATOR_IS_", "VALUE_CONSTANT")
+"""Nodes that may stand over released columns; beside arithmetic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,32 +189,24 @@ class _Reader:
 
     def _from(self, node: Any) -> list[tuple[str, bool, Any]]:
         """(Table, whether rows without a match stay, what is equal), the first table first."""
-        if node["type"] == "JOIN":
-            left, right, condition, using, kind = _taken(
-                node, "left", "right", "condition", "using_columns", "join_type"
-            )
-            if (
-                kind not in ("INNER", "LEFT")
-                or right["type"] != "BASE_TABLE"
-                or (condition is None and len(using) != 1)
-            ):
-                raise _refused(f"{kind} JOIN", "is not taken as it is written")
-            ((name, _, _),) = self._from(right)
-            return [*self._from(left), (name, kind == "LEFT", using[0] if condition is None else condition)]
-        if node["type"] != "BASE_TABLE":
+        if node["type"] == "BASE_TABLE":
+            name, alias = _taken(node, "table_name", "alias")
+            if (alias or name).casefold() in self._names:
+                raise ArgumentError("sql: each table needs a name of its own")
+            self._names[(alias or name).casefold()] = name
+            return [(name, True, None)]
+        if node["type"] != "JOIN":
             raise _refused(node["type"])
-        name, alias = _taken(node, "table_name", "alias")
-        if not name or (alias or name).casefold() in self._names:
-            raise ArgumentError("sql: each table needs a name of its own")
-        self._names[(alias or name).casefold()] = name
-        return [(name, True, None)]
+        left, right, on, using, kind = _taken(node, "left", "right", "condition", "using_columns", "join_type")
+        if kind not in ("INNER", "LEFT") or right["type"] != "BASE_TABLE" or (on is None and len(using) != 1):
+            raise _refused(f"{kind} JOIN", "is not taken as it is written")
+        rows, ((name, _, _),) = self._from(left), self._from(right)
+        return [*rows, (name, kind == "LEFT", on or using[0])]
 
     def _join(self, table: str, stays: bool, on: Any) -> Join:
         if isinstance(on, str):
             return table, stays, self._column(None, on), self._column(table, on)
-        if on["type"] != "COMPARE_EQUAL":
-            raise _refused("ON", "must be one equality of two columns")
-        both = [self._value(side) for side in _taken(on, "left", "right")]
+        both = [self._value(side) for side in (_taken(on, "left", "right") if on["type"] == "COMPARE_EQUAL" else ())]
         names = [side.name for side in both if isinstance(side, tree.Column)]
         if len(names) != 2:
             raise _refused("ON", "must be one equality of two columns")
@@ -276,46 +271,45 @@ class _Reader:
         filter_ = None if where is None else self._condition(where)
         self._released = released
         wanted = {"count_star": (0,), "count": (0, 1), "quantile_cont": (2,), "approx_quantile": (2,)}.get(name, (1,))
-        if len(values) not in wanted:
-            raise _refused(name, f"takes {' or '.join(map(str, wanted))} values")
-        of, level = (values[0] if values else None), 0.5
-        if len(values) == 2:
-            share = values[1].value if isinstance(values[1], tree.Literal) else None
-            if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
-                raise _refused(name, "takes a share from 0 to 1")
-            level = float(share)
-        one = tree.Literal(1)
-        if name in ("count_if", "countif") and of is not None:
-            of = tree.Case(((_as_condition(of), one),), tree.Literal(0))
-        elif kind == "count" and of is not None and not distinct:
-            of = tree.Case(((tree.Not(tree.IsNull(of)), one),), tree.Literal(0))
+        share = values[1].value if len(values) == 2 and isinstance(values[1], tree.Literal) else 0.5
+        if len(values) not in wanted or not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise _refused(name, f"takes {' or '.join(map(str, wanted))} values, and shares from 0 to 1")
+        of, one, zero = (values[0] if values else None), tree.Literal(1), tree.Literal(0)
         if distinct:
             if kind != "count" or filter_ is not None or of is None:
                 raise _refused("DISTINCT", "is for count(DISTINCT person), with a filter in WHERE")
             return Aggregate("people", of)
-        if where is not None:
-            of = tree.Case(
-                ((self._condition(where), one if of is None else of),), tree.Literal(0) if of is None else None
-            )
-        return Aggregate("sum" if kind == "count" and of is not None else kind, of, level, name == "stddev_pop")
+        if kind == "count" and of is not None:
+            of = tree.Case(((tree.Not(tree.IsNull(of)) if name == "count" else _as_condition(of), one),), zero)
+        if filter_ is not None:
+            of = tree.Case(((filter_, of or one),), None if of else zero)
+        return Aggregate("sum" if kind == "count" and of is not None else kind, of, float(share), name == "stddev_pop")
 
     def _condition(self, node: Any, depth: int = 0) -> Condition:
         return _as_condition(self._value(node, depth))
 
     def _value(self, node: Any, depth: int = 0) -> Expression:
-        """An expression; of released columns, where they are there, in their place."""
+        """An expression; where columns are released, of these."""
         if depth > DEEPEST:
             raise ArgumentError(f"sql is nested more than {DEEPEST} deep")
-        if self._released and (found := self._aggregate(node)) is not None:
-            known = [value for _, value in self._outputs]
-            self._outputs += [] if found in known else [(_called(node, found), found)]
-            return tree.Column(f"c{[*known, found].index(found)}")
-        value = self._plain(node, depth + 1)
-        if self._released and not isinstance(value, tree.Literal):
-            for place, (_, output) in enumerate(self._outputs):
-                if output == value:
-                    return tree.Column(f"c{place}")
-        return value
+        composed = node["type"].startswith(_COMPOSED) or node.get("function_name") in ("+", "-", "*", "/")
+        return self._plain(node, depth + 1) if composed or not self._released else self._output(node, depth + 1)
+
+    def _output(self, node: Any, depth: int) -> tree.Column:
+        """The released column that a node names: by its name, or as a key or an aggregate, which may be a new one."""
+        names, path = [name.casefold() for name, _ in self._outputs], node.get("column_names", [])
+        if len(path) == 1 and path[0].casefold() in names:
+            return tree.Column(f"c{names.index(path[0].casefold())}")
+        found: Expression | Aggregate | None = self._aggregate(node)
+        if found is None:
+            self._released = False
+            found, self._released = self._plain(node, depth), True
+        known = [value for _, value in self._outputs]
+        if found not in known and not isinstance(found, Aggregate):
+            raise _refused("HAVING", "and ORDER BY are about keys, aggregates, numbers and comparisons")
+        if isinstance(found, Aggregate) and found not in known:
+            self._outputs.append((_called(node, found), found))
+        return tree.Column(f"c{[*known, found].index(found)}")
 
     def _plain(self, node: Any, depth: int) -> Expression:
         kind = node["type"]
@@ -359,10 +353,6 @@ class _Reader:
         raise _refused(kind)
 
     def _named(self, path: list[str]) -> Expression:
-        if self._released and len(path) == 1:
-            for place, (name, _) in enumerate(self._outputs):
-                if name.casefold() == path[0].casefold():
-                    return tree.Column(f"c{place}")
         if len(path) > 2 or (len(path) == 2 and path[0].casefold() not in self._names):
             raise _refused(".".join(path))
         table = self._names[path[0].casefold()] if len(path) == 2 else None
