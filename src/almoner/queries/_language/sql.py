@@ -124,9 +124,9 @@ def _parsed(text: str) -> Any:
 
 
 def _refused(word: str, why: str = "is not known here") -> ArgumentError:
-    instead = _INSTEAD.get(word)
-    more = f"; write {instead}" if instead else "; docs/sql.md says what is"
-    return ArgumentError(f"sql: {quoted(word, 'a word of it')} {why}{more}")
+    if word in _INSTEAD:
+        return ArgumentError(f"sql: {word!r} {why}; write {_INSTEAD[word]}")
+    return ArgumentError(f"sql: {quoted(word, 'a word of it')} {why}; docs/sql.md says what is")
 
 
 def _taken(node: Mapping[str, Any], *names: str) -> list[Any]:
