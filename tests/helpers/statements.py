@@ -7,6 +7,7 @@ import pyarrow as pa
 
 SIZE = 60
 COLUMNS = {"n": "whole", "x": "number", "t": "text", "b": "bool", "d": "date"}
+DAYS = [datetime.date(2011, 12, 1), datetime.date(2012, 1, 9)]
 RANDOM = random.Random(4)
 ROWS = pa.table(
     {
@@ -34,8 +35,9 @@ def number(of, depth):
     a, b = number(of, depth - 1), number(of, depth - 1)
     return of.choice(
         [
-            f"({a} + {b})", f"({a} - {b})", f"{a} * 2", f"-({a})", f"abs({a})", f"CASE WHEN {truth(of, depth - 1)} THEN {a} ELSE {b} END",
-            f"CASE WHEN {truth(of, depth - 1)} THEN {a} END", f"coalesce({a}, {b})", f"greatest({a}, {b})", f"least({a}, {b}, 3)",
+            f"({a} + {b})", f"({a} - {b})", f"{a} * 2", f"-({a})", f"abs({a})",
+            f"CASE WHEN {truth(of, depth - 1)} THEN {a} ELSE {b} END", f"CASE WHEN {truth(of, depth - 1)} THEN {a} END",
+            f"coalesce({a}, {b})", f"greatest({a}, {b})", f"least({a}, {b}, 3)",
             f"CAST({a} AS DOUBLE)", "length(t)", "year(d)", "extract(month FROM d)", f"floor({a})", f"ifnull({a}, 0)",
         ]
     )  # fmt: skip
@@ -45,9 +47,9 @@ def truth(of, depth):
     """A condition on a row."""
     a, b = number(of, depth - 1), number(of, depth - 2)
     simple = [
-        f"{a} {of.choice(['=', '<>', '!=', '<', '<=', '>', '>='])} {b}", f"t = {of.choice(LITERALS['text'])}", "b", "NOT b",
-        f"t IN ({', '.join(of.sample(LITERALS['text'], 2))})", f"n NOT IN (1, 2)", f"t LIKE {of.choice(['%', 'a%', '_', 'A%'])!r}",
-        "t NOT LIKE '%s'", "x IS NULL", "x IS NOT NULL", f"{a} BETWEEN -1 AND 3", f"n NOT BETWEEN {b} AND 9",
+        f"{a} {of.choice(['=', '<>', '!=', '<', '<=', '>', '>='])} {b}", f"t = {of.choice(LITERALS['text'])}",
+        "b", "NOT b", f"t IN ({', '.join(of.sample(LITERALS['text'], 2))})", "n NOT IN (1, 2)",
+        f"t LIKE {of.choice(['%', 'a%', '_', 'A%'])!r}", "t NOT LIKE '%s'", "x IS NULL", "x IS NOT NULL", f"{a} BETWEEN -1 AND 3", f"n NOT BETWEEN {b} AND 9",
         f"d {of.choice(['<', '>=', '='])} {of.choice(LITERALS['date'])}", "date_trunc('month', d) = '2011-12-01'",
     ]  # fmt: skip
     if depth <= 0:
@@ -77,17 +79,17 @@ def random_statement(of):
     values = [f"{aggregate(of)} AS a{place}" for place in range(of.randrange(1, 4))]
     where = of.choice(["", f" WHERE {truth(of, 2)}", f" WHERE x IS NOT NULL AND {truth(of, 1)}"])
     group = f" GROUP BY {', '.join(of.choice([key, str(place + 1), f'k{place}']) for place, key in enumerate(keys))}"
-    return f"SELECT {', '.join([*named, *values])} FROM data{where}{group if keys else ''}", [
-        f"k{k}" for k in range(len(keys))
-    ]
+    select = f"SELECT {', '.join([*named, *values])} FROM data{where}{group if keys else ''}"
+    return select, [f"k{place}" for place in range(len(keys))]
 
 
 WORDS = [
-    "DISTINCT", "OVER ()", "LIMIT 3", "OFFSET 1", "ORDER BY 1", "HAVING count(*) > 1", "UNION ALL SELECT 1", "WITH q AS (SELECT 1)",
-    "TABLESAMPLE 10%", "QUALIFY 1", "(SELECT 1)", "*", "who", "min(n)", "$1", "?", ";", "--", "/*", "'", '"', "NULL", "x[1]",
-    "{'a': 1}", "lambda y: y", "random()", "now()", "read_csv('x')", "ILIKE 'a'", "SIMILAR TO 'a'", "::INTEGER", "::BLOB", "COLLATE NOCASE",
-    "IS DISTINCT FROM 1", "= ANY (SELECT 1)", "EXISTS (SELECT 1)", "ORDER BY x", "ROLLUP (b)", "JOIN data d2 USING (who)", ", data e",
-    "PIVOT", "data.data.n", "1e400", "99999999999999999999", "\x00", "ä", "FROM", "SELECT", "AS", "(", ")", ",",
+    "DISTINCT", "OVER ()", "LIMIT 3", "OFFSET 1", "ORDER BY 1", "HAVING count(*) > 1", "UNION ALL SELECT 1",
+    "WITH q AS (SELECT 1)", "TABLESAMPLE 10%", "QUALIFY 1", "(SELECT 1)", "*", "who", "min(n)", "$1", "?", ";", "--",
+    "/*", "'", "\"", "NULL", "x[1]", "{'a': 1}", "lambda y: y", "random()", "now()", "read_csv('x')", "ILIKE 'a'",
+    "SIMILAR TO 'a'", "::INTEGER", "::BLOB", "COLLATE NOCASE", "IS DISTINCT FROM 1", "= ANY (SELECT 1)",
+    "EXISTS (SELECT 1)", "ORDER BY x", "ROLLUP (b)", "JOIN data d2 USING (who)", ", data e", "PIVOT", "data.data.n",
+    "1e400", "99999999999999999999", "\u0000", "\u00e4", "FROM", "SELECT", "AS", "(", ")", ",",
 ]  # fmt: skip
 
 

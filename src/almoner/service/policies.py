@@ -148,10 +148,14 @@ class TablePart(RowsPart):
         nothing = ColumnPart()
         if isinstance(question, Sql):
             named = {name: part for name, part in self.columns.items() if name.casefold() in question.sql.casefold()}
-            by = {name: part.keys for name, part in named.items() if part.keys} | dict(question.keys)
             given: Any = question.bounds
+            listed: dict[str, Any] = {name: part.keys for name, part in named.items() if part.keys}
             ends = {name: (part.low, part.high) for name, part in named.items() if part.low is not None}
-            return replace(question, by=by, bounds=(ends | {name: pair for name, *pair in given or ()}) or None)
+            return replace(
+                question,
+                by=listed | dict(question.keys),
+                bounds=(ends | {name: pair for name, *pair in given or ()}) or None,
+            )
         by = {name: keys or self.columns.get(name, nothing).keys or None for name, keys in question.keys}
         column = self.columns.get(str(getattr(question, "column", "")), nothing)
         bounds: dict[str, Any] = {}

@@ -66,8 +66,8 @@ def test_statements_mean_what_duckdb_says(session):
         try:
             compare(session, text, keys)
             kept += 1
-        except ArgumentError as refused:
-            assert "sql: " in str(refused) or "kind" in str(refused) or "comparison" in str(refused), text
+        except ArgumentError:  # of two literals, or too deep
+            continue
     assert kept > MANY / 2
 
 
@@ -145,12 +145,13 @@ def test_rows_are_kept_ordered_and_cut_as_the_statement_says(session):
         "HAVING count(*) > 3 AND letter <> 'zz' ORDER BY sum(x) DESC NULLS FIRST, 1 LIMIT 2 OFFSET 1"
     )
     rows = without_noise(session, Sql(text, **GIVEN))
-    assert rows.columns == ("letter", "mean", "mean_low", "mean_high", "mean_truth_low", "mean_truth_high")
+    assert rows.columns == ("letter", "mean", "mean_low", "mean_high")
     assert [row[0] for row in rows.rows] == [letter for letter, _ in duckdb_says(text)]
     assert [name for name, _ in rows.answer.question.members] == ["mean", "count(*)", "sum(x)"]
     assert rows.to_arrow().num_rows == len(rows.to_pandas()) == 2
     none = without_noise(session, Sql("SELECT count(*) AS c FROM data HAVING c < 0", **GIVEN))
-    assert none.rows == [] and none.to_arrow().num_rows == 0
+    assert none.rows == []
+    assert none.to_arrow().num_rows == 0
 
 
 def test_one_release_for_all_aggregates(session):
@@ -159,8 +160,10 @@ def test_one_release_for_all_aggregates(session):
     text = "SELECT b, count(*), avg(n), sum(n), count(DISTINCT who) FROM data WHERE n IS NOT NULL GROUP BY b"
     options = {"clip": 4, "rho": 0.1, "bounds": {"n": (-4, 7)}}
     first, again = (analyst.sql(text, key="one", **options) for _ in range(2))
-    assert first == again and len(analyst.answers()) == 1
-    assert isinstance(first.answer.question, Several) and first.answer.question.coordinates == 3
+    assert first == again
+    assert len(analyst.answers()) == 1
+    assert isinstance(first.answer.question, Several)
+    assert first.answer.question.coordinates == 3
     assert first.answer.rho == pytest.approx(0.1)
     assert {row[0] for row in first.rows} == {True, False}
 
@@ -169,8 +172,10 @@ def test_quantiles_are_asked_alone(session):
     """Of one column, at several levels, between its bounds."""
     text = "SELECT b, median(n) AS half, quantile_cont(n, 0.9) FROM data GROUP BY b ORDER BY half"
     rows = without_noise(session, Sql(text, quantile_bins=11, **GIVEN))
-    assert isinstance(rows.answer.question, Quantiles) and rows.answer.question.levels == (0.5, 0.9)
-    assert len(rows.rows) == 2 and len(rows.columns) == 11
+    assert isinstance(rows.answer.question, Quantiles)
+    assert rows.answer.question.levels == (0.5, 0.9)
+    assert len(rows.rows) == 2
+    assert rows.columns[4] == "quantile_cont(n, 0.9)"
 
 
 @pytest.fixture(scope="module")
@@ -197,8 +202,8 @@ def test_tables_are_joined_by_the_person_or_a_public_key(shop):
     given = {"clip": 9, "sigma": 300.0, "bounds": {"spent": (0, 9)}}
     left = without_noise(shop, Sql(by_age.format("LEFT JOIN", "v.who = c.id"), **given)).rows[0]
     inner = without_noise(shop, Sql(by_age.format("JOIN", "c.id = v.who"), **given)).rows[0]
-    assert (round(left[0]), round(left[5])) == (3, 12)
-    assert (round(inner[0]), round(inner[5])) == (2, 7)
+    assert (round(left[0]), round(left[3])) == (3, 12)
+    assert (round(inner[0]), round(inner[3])) == (2, 7)
     regions = (
         "SELECT region, count(*) FROM visits JOIN zips USING (zip) WHERE region IN ('north', 'south') GROUP BY region"
     )
@@ -206,7 +211,7 @@ def test_tables_are_joined_by_the_person_or_a_public_key(shop):
     with pytest.raises(ArgumentError, match="write JOIN customers ON who = customers.id"):
         shop.analyst("ann").filled(Sql(by_age.format("JOIN", "v.zip = c.id"), **given))
     one = shop.analyst("ann").filled(Sql("SELECT count(*), avg(member) FROM customers", rho=0.1))
-    assert one.clip == 1 and one.table == "customers"
+    assert (one.clip, one.table) == (1, "customers")
     assert dict(one.aggregates)["avg(member)"][-1] == ("bounds_hold", True)
 
 
@@ -230,8 +235,9 @@ def test_bounds_of_expressions():
 
     assert found("greatest(least(x, 99), 0)") == (0, 99, True)
     assert found("case when x > 3 then 1 else 0 end") == (0, 1, True)
-    assert found("b") == (0, 1, True) and found("x > 3") == (0, 1, True)
-    assert found("n") == (0, 50, False) and found("n", bounds_hold=True) == (0, 50, True)
+    assert found("b") == found("x > 3") == (0, 1, True)
+    assert found("n") == (0, 50, False)
+    assert found("n", bounds_hold=True) == (0, 50, True)
     assert found("greatest(n, 60)") == (60, 60, False)
     assert found("least(n, 10)") == (0, 10, False)
     assert found("x + 1")[:2] == (float("-inf"), float("inf"))

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from math import isfinite
 from typing import Any
 
 import duckdb
@@ -223,12 +222,11 @@ class _Reader:
 
     def _key(self, node: Any) -> Expression:
         """A key of GROUP BY: an expression, the number of a column, or its name."""
-        value: Expression | Aggregate = self._value(node)
+        path = [name.casefold() for name in node.get("column_names", ())]
+        named = [each for name, each in self._outputs if path == [name.casefold()]]
+        value = named[0] if named else self._value(node)
         if isinstance(value, tree.Literal):
             value = self._outputs[self._whole(node, 1, len(self._outputs)) - 1][1]
-        elif isinstance(value, tree.Column):
-            named = [each for name, each in self._outputs if name.casefold() == value.name.casefold()]
-            value = named[0] if named else value
         if isinstance(value, Aggregate):
             raise ArgumentError("sql: GROUP BY takes no aggregate")
         return value
@@ -378,7 +376,7 @@ class _Reader:
 
     def _function(self, node: Any, depth: int) -> Expression:
         name, arguments, _ = _taken(node, "function_name", "arguments", "is_operator")
-        values = [self._value(*_taken(each, "expression"), depth) for each in arguments]
+        values = [self._value(each, depth) for (each,) in (_taken(each, "expression") for each in arguments)]
         first = values[0].value if values and isinstance(values[0], tree.Literal) else None
         match name.lower(), values:
             case "-" | "+" | "*" | "/", [left, right]:
@@ -407,21 +405,17 @@ def _as_condition(node: Expression) -> Condition:
 
 def _literal(node: Mapping[str, Any]) -> tree.Literal:
     kind, text = _taken(node, "kind", "text")
-    value: Any = {"INTEGER": int, "NUMERIC": float, "STRING": str, "BOOLEAN": "true".__eq__}.get(kind, lambda _: None)(
-        text
-    )
-    if (
-        value is None
-        or (kind == "NUMERIC" and not isfinite(value))
-        or (kind == "INTEGER" and not -(2**63) <= value < 2**63)
-    ):
+    read: dict[str, Callable[[str], Any]] = {"INTEGER": int, "NUMERIC": float, "STRING": str, "BOOLEAN": "true".__eq__}
+    value = read[kind](text) if kind in read else None
+    if value is None or (isinstance(value, int | float) and not -(2**63) <= value < 2**63):
         raise _refused("NULL" if kind == "NULL_LITERAL" else str(text), "is no literal that is taken")
     return tree.Literal(value)
 
 
 def _called(node: Mapping[str, Any], found: Aggregate) -> str:
     """The name of an aggregate that has none of its own."""
-    return f"{node['function_name'].removesuffix('_star')}({'*' if found.of is None else written(found.of)})"
+    name, of = node["function_name"].removesuffix("_star"), "*" if found.of is None else written(found.of)
+    return f"{name}({of}{f', {found.level:g}' if 'quantile' in name else ''})"
 
 
 def written(node: Expression) -> str:

@@ -92,8 +92,8 @@ def meant(asked: Sql, schema: Schema, datasets: Mapping[str, Dataset]) -> Questi
         of, levels = aggregates[0][1].of, tuple(dict.fromkeys(value.level for _, value in aggregates))
         low, high, _ = reader.bounds(of, needed=True)
         edges = [low + (high - low) * place / asked.quantile_bins for place in range(asked.quantile_bins)]
-        more = {"levels": levels, "per": "row", "bounds_hold": asked.bounds_hold}
-        return Quantiles(_column(of), (*edges, high), **more, **given)
+        given |= {"levels": levels, "per": "row", "bounds_hold": asked.bounds_hold}
+        return Quantiles(_column(of), (*edges, high), **given)
     if any(value.kind == "quantile" for _, value in aggregates):
         raise ArgumentError("sql: quantiles are a release of their own: ask for those of one column in one statement")
     return Several({name: reader.member(value) for name, value in aggregates}, **given)
@@ -108,7 +108,7 @@ class _Meaning:
         self._asked, self._kinds = asked, kinds
         self._domain = partial(domain_of, table=table, datasets=datasets)
         given: Any = asked.bounds
-        self._bounds = {column: ends for column, *ends in given or ()}
+        self._bounds: dict[str, tuple[float, float]] = {column: ends for column, *ends in given or ()}
 
     def member(self, value: Aggregate) -> dict[str, Any]:
         """An aggregate as one of ``Several``."""
