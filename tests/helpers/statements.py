@@ -49,7 +49,8 @@ def truth(of, depth):
     simple = [
         f"{a} {of.choice(['=', '<>', '!=', '<', '<=', '>', '>='])} {b}", f"t = {of.choice(LITERALS['text'])}",
         "b", "NOT b", f"t IN ({', '.join(of.sample(LITERALS['text'], 2))})", "n NOT IN (1, 2)",
-        f"t LIKE {of.choice(['%', 'a%', '_', 'A%'])!r}", "t NOT LIKE '%s'", "x IS NULL", "x IS NOT NULL", f"{a} BETWEEN -1 AND 3", f"n NOT BETWEEN {b} AND 9",
+        f"t LIKE {of.choice(['%', 'a%', '_', 'A%'])!r}", "t NOT LIKE '%s'", "x IS NULL", "x IS NOT NULL",
+        f"{a} BETWEEN -1 AND 3", f"n NOT BETWEEN {b} AND 9",
         f"d {of.choice(['<', '>=', '='])} {of.choice(LITERALS['date'])}", "date_trunc('month', d) = '2011-12-01'",
     ]  # fmt: skip
     if depth <= 0:

@@ -208,7 +208,7 @@ def test_tables_are_joined_by_the_person_or_a_public_key(shop):
         "SELECT region, count(*) FROM visits JOIN zips USING (zip) WHERE region IN ('north', 'south') GROUP BY region"
     )
     assert [round(row[1]) for row in without_noise(shop, Sql(regions, **given)).rows] == [3, 2]
-    with pytest.raises(ArgumentError, match="write JOIN customers ON who = customers.id"):
+    with pytest.raises(ArgumentError, match=r"write JOIN customers ON who = customers\.id"):
         shop.analyst("ann").filled(Sql(by_age.format("JOIN", "v.zip = c.id"), **given))
     one = shop.analyst("ann").filled(Sql("SELECT count(*), avg(member) FROM customers", rho=0.1))
     assert (one.clip, one.table) == (1, "customers")

@@ -88,11 +88,14 @@ class Quote:
     periods, as the filters say: another period can pay for more."""
     table: str | None = None
     """The table that the question is about, where a session has several."""
+    alone: float | None = None
+    """The epsilon that was given, in other budgets: this question alone keeps it, at the budget's delta."""
 
     def __str__(self) -> str:
         """One sentence with the price, the noise and whether the question fits."""
         price = f"rho = {self.rho:.3g}" if self.epsilon is None else f"epsilon = {self.epsilon:.3g}"
         width = "" if self.half_width is None else f"95 % within about {self.half_width:.3g}; "
+        price += "" if self.alone is None else f" (alone: epsilon = {self.alone:g} at the budget's delta)"
         more = "" if self.fits is None else f"; {self.fits:,} such questions certainly fit"
         where = "" if self.table is None else f"about table {self.table}: "
         return f"{where}{width}costs a person at most {price}, {shown(100 * self.of_budget, 3)} % of the budget{more}"

@@ -16,12 +16,13 @@ from typing import Any
 
 from almoner import _audit_hook, _check
 from almoner._uncopyable import Uncopyable
+from almoner._units import to_float
 from almoner.errors import ArgumentError, DataError, LedgerError
 from almoner.ledger import Dataset, Entry, Ledger, Transaction
 from almoner.ledger.interfaces import Offer
 from almoner.mechanisms import Gaussian
 from almoner.queries._ask.answer import Answer, Quote, answer, answer_of, quote
-from almoner.queries._ask.price import stand_in, with_auto, with_error, with_known_auto
+from almoner.queries._ask.price import at_epsilon, stand_in, with_auto, with_error, with_known_auto
 from almoner.queries._ask.rows import Rows, arranged
 from almoner.queries._ask.so_far import AnalystId, SoFar, answered, span_of
 from almoner.queries._language.keys import Key
@@ -271,7 +272,8 @@ class Asking(Uncopyable):
             self._schema.named and asked.table is None and not isinstance(asked, Sql)
         ):  # the record must tell which it was
             asked = replace(asked, table=self._schema.name(None))
-        return filled(asked, self.datasets, self._schema)
+        asked = filled(asked, self.datasets, self._schema)
+        return asked if asked.epsilon is None or self.pure else at_epsilon(asked, self.ledger.terms.delta)
 
     def read(self, asked: Sql) -> Statement:
         """The statement of a question, in the names of the tables."""
@@ -329,7 +331,7 @@ class Analyst(Uncopyable):
         if so_far is not None and (so_far.analyst, so_far.purpose) != self._who:
             raise ArgumentError(f"so_far: it is of analyst {so_far.analyst!r} and purpose {so_far.purpose!r}")
         session, budget = self._session, self._session.ledger.budget_units
-        facts, asked = so_far or session.facts(self._who), session.filled(asked)
+        facts, asked, alone = so_far or session.facts(self._who), session.filled(asked), getattr(asked, "epsilon", None)
         find = session.ledger.find if so_far is None else so_far.find
         if asked.error is not None:
             asked = session.with_error(asked, facts)
@@ -340,7 +342,8 @@ class Analyst(Uncopyable):
         if closed is None:
             known = quote(trial, budget, left=left)  # the noise is not known before the clip is chosen
             return replace(known, standard_errors={}, margins={}, half_width=None)
-        return quote(closed, budget, left=left, released=facts.released(described(closed)))
+        known = quote(closed, budget, left=left, released=facts.released(described(closed)))
+        return replace(known, alone=None if session.pure else alone)
 
     def filled(self, asked: Question) -> Question:
         """The question as it will be recorded: with its table, and bounds and keys that it leaves to the data set.
@@ -357,6 +360,15 @@ class Analyst(Uncopyable):
             before: what this method gave earlier, so that only what is new is read.
         """
         return SoFar.read(self._session.ledger, *self._who, before)
+
+    @property
+    def left(self) -> float:
+        """The budget left to this analyst, for this purpose, at worst: in rho, or epsilon in pure budgets.
+
+        To a person who paid the highest price of every question so far, within the analyst's and the purpose's limits,
+        and beside what others set aside; in periods, of that with least. By public facts alone: most people have more.
+        """
+        return to_float(self._session.facts(self._who).left, down=True)
 
     def check(self, asked: Question, *, key: str) -> None:
         """Refuse, before anything is charged, what could not be asked under this key whatever the data.

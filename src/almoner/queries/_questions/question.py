@@ -30,7 +30,7 @@ from almoner.queries._questions.field_types import By, Clip, Error, Filter, Leng
 from almoner.queries._questions.intervals import NoiseBand, Whole, around
 from almoner.queries._questions.noise import STEPS, BinFactor, price_of
 
-__all__ = ["Question", "complete_clip", "least_share", "set_fields"]
+__all__ = ["Question", "complete_clip", "least_share", "longest", "set_fields"]
 
 _SHARES = [share / 50 for share in range(1, 41)]
 _MOST_CELLS = 1_000_000
@@ -65,7 +65,8 @@ class Question:
     rho: Annotated[float, Number(1e-12, 1e3)] | None = None
     """The price for a person who contributes the full clip, from which the noise follows."""
     epsilon: Annotated[float, Number(1e-6, 1e3)] | None = None
-    """Price as of ``rho``, for pure budgets. The noise is then discrete Laplace noise, and all lengths are L1 norms."""
+    """Price as of ``rho``, for pure budgets. The noise is then discrete Laplace noise, and all lengths are L1 norms. In
+    other budgets, with a delta: the highest rho at which this question alone is (epsilon, delta)-DP."""
     error: Error | None = None
     """Half the width of a 95 % interval of the answer, from which the noise follows. It is in the answer's units (500),
     or a share of its size ("2%" of an earlier answer to the same question, or "2% of 5000")."""
