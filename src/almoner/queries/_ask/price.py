@@ -233,7 +233,7 @@ def at_epsilon(asked: Question, delta: float | None) -> Question:
     Source: theory 2.9 and 3.3.
     """
     if delta is None:
-        raise ArgumentError("epsilon= needs a delta, and this budget was given without one: give rho= or sigma=")
+        raise ArgumentError("question: this ledger counts rho, and its budget has no delta: give sigma= or rho=")
     mu = gaussian.mu(epsilon=float(asked.epsilon or 0), delta=delta)
     most = longest(asked)  # in L1, as is a clip that was left out
     kept = {} if most is None or isinstance(asked.clip, str) or float(asked.clip or 0) < most else {"clip": None}
