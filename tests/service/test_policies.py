@@ -238,3 +238,17 @@ def test_both_ports_are_not_the_same(tmp_path):
         read(tmp_path, text)
     other = changed("holder_port = 8090", 'holder_port = 8090\nholder_host = "::1"', text)
     assert read(tmp_path, other).file.service.port == 8090
+
+
+def test_statements_and_several_aggregates_take_keys_and_bounds_of_the_policy(tmp_path):
+    """Over HTTP a statement needs neither where the policy says them; a refusal quotes no word of it."""
+    with service(service_folder(tmp_path)) as running:
+        statement = {"ask": "sql", "sql": "SELECT country, avg(hours) AS mean FROM visits GROUP BY country"}
+        told = running.ann.ask("sql", {**statement, "clip": 5, "sigma": 60})
+        assert told.status_code == 201, told.text
+        assert told.json()["groups"] == [["FR"], ["ES"]]
+        hours = {"ask": "several", "aggregates": {"mean": {"ask": "mean", "column": "hours"}}}
+        assert running.ann.ask("several", {**hours, "by": "country", "sigma": 60}).status_code == 201
+        refused = running.ann.ask("no", {"ask": "sql", "sql": "SELECT MARKERED(hours) FROM visits", "sigma": 60})
+        assert refused.status_code == 422
+        assert "MARKERED" not in refused.text

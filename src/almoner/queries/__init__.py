@@ -15,11 +15,14 @@ texts; arithmetic, ``case`` and functions. An expression may also stand in place
 
 from almoner.queries._ask.answer import Answer, Quote, write_csv
 from almoner.queries._ask.ask import Analyst
+from almoner.queries._ask.rows import Rows
 from almoner.queries._ask.so_far import SoFar
 from almoner.queries._language.keys import ranges
 from almoner.queries._questions.kinds.counts import Count, Histogram, People, Quantiles, Top, spaced_edges
 from almoner.queries._questions.kinds.entries import Distinct, Keys, Mean, Ratio, Sum, Variance
 from almoner.queries._questions.kinds.moments import Covariance, Regression
+from almoner.queries._questions.kinds.several import Several
+from almoner.queries._questions.kinds.sql import Sql
 from almoner.queries._questions.question import Question
 from almoner.queries._session import Recommendation, Session, recommend
 from almoner.queries._statements import Line, Statement, statement
@@ -28,6 +31,7 @@ from almoner.queries._tables.tables import Lookup, Table
 
 __all__ = [
     "Analyst", "Answer", "Count", "Covariance", "Distinct", "Histogram", "Keys", "Line", "Lookup", "Mean", "People",
-    "Quantiles", "Question", "Quote", "Ratio", "Recommendation", "Regression", "Session", "SoFar", "Statement", "Sum",
-    "Table", "Top", "Variance", "ViewCheck", "ranges", "recommend", "spaced_edges", "statement", "write_csv",
+    "Quantiles", "Question", "Quote", "Ratio", "Recommendation", "Regression", "Rows", "Session", "Several", "SoFar",
+    "Sql", "Statement", "Sum", "Table", "Top", "Variance", "ViewCheck", "ranges", "recommend", "spaced_edges",
+    "statement", "write_csv",
 ]  # fmt: skip

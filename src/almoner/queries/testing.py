@@ -24,6 +24,7 @@ from almoner.ledger import Finding, Ledger, Terms, verify
 from almoner.queries._questions.kinds.counts import Count, Histogram, People, Quantiles, Top
 from almoner.queries._questions.kinds.entries import Distinct, Keys, Mean, Ratio, Sum, Variance
 from almoner.queries._questions.kinds.moments import Covariance, Regression
+from almoner.queries._questions.kinds.several import Several
 from almoner.queries._questions.kinds_of import described
 from almoner.queries._questions.question import Question
 from almoner.queries._session import Session
@@ -51,6 +52,8 @@ _ROWS = pa.table(
     }
 )
 _CHEAP: dict[str, Any] = {"sigma": 1e4}
+_PERS = ("row", "person", "total")
+_MEANS = {per: {"ask": "mean", "column": "x", "low": -1, "high": 9, "per": per} for per in _PERS}
 _QUESTIONS: Sequence[Question] = (
     Count(clip=2, **_CHEAP),
     People(where="t like '%s' or t like '_' or t like '100%'", **_CHEAP),
@@ -74,6 +77,12 @@ _QUESTIONS: Sequence[Question] = (
     Covariance({"x": (-1, 3.5), "n": (0, 7)}, clip=1.5, per_group=1.2, **_CHEAP),
     Regression("n", {"x": (0, 1e6), "n": (0, 7)}, clip=1, by={"t": [*"xyzabc"]}, **_CHEAP),
     Top(2, "t", ("y", "x", "nowhere"), count="rows", by={"n": [1, 3, 4]}, clip=4, **_CHEAP),
+    Several(
+        {"rows": "count", "people": "people", "sum": {"ask": "sum", "column": "n", "low": 0, "high": 5}, **_MEANS},
+        by={"b": [True, False]},
+        clip=2,
+        **_CHEAP,
+    ),
     Count(
         each_person={"total": "sum(x)", "last": "last(t, d)", "kinds": "distinct(t)", "some": "any(b)"},
         where="total > -3 and last != 'y' and (kinds < 3 or some)",

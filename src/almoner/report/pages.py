@@ -29,6 +29,7 @@ _ASKED = {
     "quantiles": "values in the middle and at the ends",
     "top": "the most frequent of some names",
     "distinct": "a number of different values",
+    "several": "several numbers",
     "keys": "names that many people share",
     "lengths": "how much one person adds",
     "extremes": "how far values reach",

@@ -88,11 +88,14 @@ class Quote:
     periods, as the filters say: another period can pay for more."""
     table: str | None = None
     """The table that the question is about, where a session has several."""
+    alone: float | None = None
+    """The epsilon that was given, in other budgets: this question alone keeps it, at the budget's delta."""
 
     def __str__(self) -> str:
         """One sentence with the price, the noise and whether the question fits."""
         price = f"rho = {self.rho:.3g}" if self.epsilon is None else f"epsilon = {self.epsilon:.3g}"
         width = "" if self.half_width is None else f"95 % within about {self.half_width:.3g}; "
+        price += "" if self.alone is None else f" (alone: epsilon = {self.alone:g} at the budget's delta)"
         more = "" if self.fits is None else f"; {self.fits:,} such questions certainly fit"
         where = "" if self.table is None else f"about table {self.table}: "
         return f"{where}{width}costs a person at most {price}, {shown(100 * self.of_budget, 3)} % of the budget{more}"
@@ -174,8 +177,10 @@ class Answer:
         """The interval of a question without groups, or of the first group."""
         return self.intervals[0]
 
-    def columns(self, most: int | None = None) -> dict[str, list[Any]]:
+    def columns(self, most: int | None = None, *, wide: bool = False) -> dict[str, list[Any]]:
         """The table of ``to_pandas`` by columns, each of the same length; of ``most`` rows, or all."""
+        if wide:
+            return self._wide(most)
         several = self.question.several()
         if several is None and any(isinstance(each, list) for each in self.intervals):
             several = "number", ()
@@ -194,25 +199,43 @@ class Answer:
                 rows.append([*shown, *name, number, low, high, *next(ends)][: len(by) + len(named)])
         return {name: [row[place] for row in rows[:most]] for place, name in enumerate([*by, *named])}
 
-    def to_pandas(self) -> "pandas.DataFrame":
+    def _wide(self, most: int | None) -> dict[str, list[Any]]:
+        """A row for each group: its keys, then each value with its ends, named by what the values are called."""
+        several, by, long = self.question.several() or ("", ["value"]), self.question.key_columns(), self.columns()
+        names, size = list(map(str, several[1])), len(self.groups)
+        if len(names) * size != len(long["value"]):
+            raise ArgumentError("wide=True is for answers whose groups have the same values")
+        listed = list(long.items())
+        table = {column: each[:: len(names)][:most] for column, (_, each) in zip(by, listed, strict=False)}
+        for place, name in enumerate(names):
+            for last in [last for last in _LAST if last in long]:
+                column = name if last == "value" else f"{name}_{last}"
+                while column in table:
+                    column += "_"
+                table[column] = long[last][place :: len(names)][:most]
+        return table
+
+    def to_pandas(self, *, wide: bool = False) -> "pandas.DataFrame":
         """A row for each value: the keys of its group, the value, and the interval's low and high end.
 
         Where a group has several values a column says which one it is: "bin", "level", or "number". If there are truth
         intervals, "truth_low" and "truth_high" follow, None where one is not known. A column grouped by that is called
         like one of ours gets "_" after its name. ``attrs`` say what the numbers and the intervals are about.
+
+        With ``wide`` a row for each group, in which each value has columns of its own: "hours", "hours_low" and so on.
         """
         with _extras.need("pandas", extra="queries"):
             import pandas
-        frame = pandas.DataFrame(self.columns())
+        frame = pandas.DataFrame(self.columns(wide=wide))
         frame.attrs |= {"estimand": self.estimand, "about": self.about}
         return frame
 
-    def to_arrow(self) -> "pyarrow.Table":
+    def to_arrow(self, *, wide: bool = False) -> "pyarrow.Table":
         """The table of ``to_pandas``, for Arrow; its metadata say what the numbers and the intervals are about."""
         with _extras.need("pyarrow", extra="queries"):
             import pyarrow
         about = {"estimand": self.estimand, "about": self.about}
-        return pyarrow.table(self.columns()).replace_schema_metadata(about)
+        return pyarrow.table(self.columns(wide=wide)).replace_schema_metadata(about)
 
     def to_csv(self, path: Path | str) -> None:
         """Write the table of ``to_pandas`` to a file, which it replaces."""

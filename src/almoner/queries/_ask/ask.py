@@ -16,22 +16,27 @@ from typing import Any
 
 from almoner import _audit_hook, _check
 from almoner._uncopyable import Uncopyable
+from almoner._units import to_float
 from almoner.errors import ArgumentError, DataError, LedgerError
 from almoner.ledger import Dataset, Entry, Ledger, Transaction
 from almoner.ledger.interfaces import Offer
 from almoner.mechanisms import Gaussian
-from almoner.queries._ask.answer import Answer, Quote, answer_of, quote
-from almoner.queries._ask.price import stand_in, with_auto, with_error, with_known_auto
+from almoner.queries._ask.answer import Answer, Quote, answer, answer_of, quote
+from almoner.queries._ask.price import at_epsilon, stand_in, with_auto, with_error, with_known_auto
+from almoner.queries._ask.rows import Rows, arranged
 from almoner.queries._ask.so_far import AnalystId, SoFar, answered, span_of
 from almoner.queries._language.expressions import is_condition
 from almoner.queries._language.keys import Key
+from almoner.queries._language.sql import Statement
 from almoner.queries._questions.kinds.entries import Keys
+from almoner.queries._questions.kinds.sql import Sql
 from almoner.queries._questions.kinds_of import BEFORE, described, recorded
 from almoner.queries._questions.noise import STEPS, laplace, noisy, noisy_mixed
 from almoner.queries._questions.question import Question
 from almoner.queries._sql.compiler import Compiled
 from almoner.queries._tables.engine import Engine
-from almoner.queries._tables.tables import domain_of, filled
+from almoner.queries._tables.statements import domain_of, read_with
+from almoner.queries._tables.tables import filled
 
 __all__ = ["Analyst", "Asking", "refuse_other", "told_keys"]
 
@@ -269,11 +274,15 @@ class Asking(Uncopyable):
         """
         if not isinstance(asked, Question):
             return asked
-        if self._schema.named and asked.table is None:  # the record must tell which it was
+        if self._schema.named and asked.table is None and not isinstance(asked, Sql):  # the record must tell which
             asked = replace(asked, table=self._schema.name(None))
-        asked = filled(asked, self.datasets)
+        asked = self._with_known(filled(asked, self.datasets, self._schema))
+        return asked if asked.epsilon is None or self.pure else at_epsilon(asked, self.ledger.terms.delta)
+
+    def _with_known(self, asked: Question) -> Question:
+        """The question with what types and declarations show: bounds change no entry, each person has one row."""
         table = self._schema.people.get(asked.table or next(iter(self._schema.people)))
-        if table is None or asked.each_person is not None:
+        if table is None or asked.each_person is not None or asked.each:
             return asked
         known: dict[str, Any] = {}
         if getattr(asked, "bounds_hold", True) is False and getattr(asked, "per", "row") != "total":
@@ -281,15 +290,20 @@ class Asking(Uncopyable):
             low, high = (
                 (getattr(asked, end, None) for end in ("low", "high")) if edges is None else edges[:: len(edges) - 1]
             )
-            domain = domain_of(column, asked, self.datasets) if self.datasets else None
+            domain = domain_of(column, asked.table, self.datasets) if self.datasets else None
             least, most = (None, None) if domain is None else (domain.low, domain.high)
             if table.kinds[column] == "bool" if column in table.kinds else is_condition(column):
                 least, most = 0.0, 1.0
-            if not {str, type(None)} & set(map(type, (low, high, least, most))) and low <= least and most <= high:
+            ends: list[Any] = [low, least, most, high]
+            if not {str, type(None)} & set(map(type, ends)) and ends[0] <= ends[1] and ends[2] <= ends[3]:
                 known["bounds_hold"] = True
         if table.one_row and asked.at_most is None and asked.values() is None and not asked.spare_units:
             known["at_most"] = 1.0
         return replace(asked, **known) if known else asked
+
+    def read(self, asked: Sql) -> Statement:
+        """The statement of a question, in the names of the tables."""
+        return read_with(asked.sql, self._schema)
 
     def span(self, asked: Question) -> tuple[str, str] | None:
         """The periods that a question can be about."""
@@ -343,7 +357,7 @@ class Analyst(Uncopyable):
         if so_far is not None and (so_far.analyst, so_far.purpose) != self._who:
             raise ArgumentError(f"so_far: it is of analyst {so_far.analyst!r} and purpose {so_far.purpose!r}")
         session, budget = self._session, self._session.ledger.budget_units
-        facts, asked = so_far or session.facts(self._who), session.filled(asked)
+        facts, asked, alone = so_far or session.facts(self._who), session.filled(asked), getattr(asked, "epsilon", None)
         find = session.ledger.find if so_far is None else so_far.find
         if asked.error is not None:
             asked = session.with_error(asked, facts)
@@ -354,7 +368,8 @@ class Analyst(Uncopyable):
         if closed is None:
             known = quote(trial, budget, left=left)  # the noise is not known before the clip is chosen
             return replace(known, standard_errors={}, margins={}, half_width=None)
-        return quote(closed, budget, left=left, released=facts.released(described(closed)))
+        known = quote(closed, budget, left=left, released=facts.released(described(closed)))
+        return replace(known, alone=None if session.pure else alone)
 
     def filled(self, asked: Question) -> Question:
         """The question as it will be recorded: with its table, and bounds and keys that it leaves to the data set.
@@ -371,6 +386,15 @@ class Analyst(Uncopyable):
             before: what this method gave earlier, so that only what is new is read.
         """
         return SoFar.read(self._session.ledger, *self._who, before)
+
+    @property
+    def left(self) -> float:
+        """The budget left to this analyst, for this purpose, at worst: in rho, or epsilon in pure budgets.
+
+        To a person who paid the highest price of every question so far, within the analyst's and the purpose's limits,
+        and beside what others set aside; in periods, of that with least. By public facts alone: most people have more.
+        """
+        return to_float(self._session.facts(self._who).left, down=True)
 
     def check(self, asked: Question, *, key: str) -> None:
         """Refuse, before anything is charged, what could not be asked under this key whatever the data.
@@ -432,6 +456,30 @@ class Analyst(Uncopyable):
         if earlier_of is not None and reserved is None:
             share_earlier(self._session.ledger, asked, self._who, key=key, analysts=earlier_of)
         return self._session.asked(asked, self._who, key=key, reserved=reserved)
+
+    def sql(self, text: str, *, key: str, **options: Any) -> Rows:
+        """Ask a SELECT statement, as docs/sql.md says: rows, with intervals beside each aggregate.
+
+        Args:
+            text: the statement. It is read, never run: it becomes one question, with one price for all its aggregates.
+            key: as of ``ask``.
+            options: the fields of ``Sql``: a price (``rho=``, ``epsilon=`` or ``sigma=``), ``clip=``, ``bounds=``,
+                ``by=`` and so on; and those of ``ask``.
+
+        Raises:
+            ArgumentError: a word of the statement is not known, or keys or bounds are not public: with what to write.
+            BudgetExceeded, DataError: as of ``ask``.
+
+        Guarantee: that of ``ask``; HAVING, ORDER BY and LIMIT work on the answer alone, and cost nothing.
+        Source: theory 5.1 and 2.9; Dwork & Roth (2014), Prop. 2.1 (post-processing).
+        """
+        asking = {name: options.pop(name) for name in ("reserved", "earlier_of") if name in options}
+        asked, session = Sql(text, **options), self._session
+        told, trial = session.read(asked), stand_in(session.filled(asked), pure=session.pure)
+        arranged(
+            told, answer(trial, [0] * (trial.groups * trial.coordinates + trial.reports), key)
+        )  # before it is paid
+        return arranged(told, self.ask(asked, key=key, **asking))
 
     def answers(self) -> list[Answer]:
         """This analyst's answers for this purpose so far, in order."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
-from math import comb, inf, log, sqrt
+from math import comb, inf, log, nextafter, sqrt
 from statistics import NormalDist
 from typing import Any
 
@@ -22,6 +22,7 @@ from scipy.special import gammaincc
 
 from almoner._search import edge
 from almoner._units import to_float
+from almoner.curves import gaussian
 from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.ledger import Entry
 from almoner.queries._ask.answer import NOT_THE_QUESTION, expected_half_width
@@ -30,9 +31,9 @@ from almoner.queries._questions.intervals import CONFIDENCE, NoiseBand
 from almoner.queries._questions.kinds.counts import SIZES, Extremes, Lengths
 from almoner.queries._questions.kinds_of import described, recorded
 from almoner.queries._questions.noise import STEPS
-from almoner.queries._questions.question import Question
+from almoner.queries._questions.question import Question, longest
 
-__all__ = ["best_clip", "stand_in", "with_auto", "with_error", "with_known_auto"]
+__all__ = ["at_epsilon", "best_clip", "stand_in", "with_auto", "with_error", "with_known_auto"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -223,6 +224,22 @@ def _at_some_price(asked: Question, pure: bool) -> Question:
     """The question at a price in place of an error; with noise in its place, a large clip would have no price."""
     price: dict[str, Any] = {"epsilon": 1.0} if pure else {"rho": 1.0}
     return replace(asked, error=None, level=None, **price)
+
+
+def at_epsilon(asked: Question, delta: float | None) -> Question:
+    """A question with an ``epsilon`` at the highest rho at which it alone is (epsilon, delta)-DP; for Gaussian noise.
+
+    Guarantee: the answer is (epsilon, delta)-DP, whatever else is asked: its noise makes it sqrt(2 rho)-GDP.
+    Source: theory 2.9 and 3.3.
+    """
+    if delta is None:
+        raise ArgumentError("question: this ledger counts rho, and its budget has no delta: give sigma= or rho=")
+    mu = gaussian.mu(epsilon=float(asked.epsilon or 0), delta=delta)
+    most = longest(asked)  # in L1, as is a clip that was left out
+    kept: dict[str, Any] = (
+        {} if most is None or isinstance(asked.clip, str) or float(asked.clip or 0) < most else {"clip": None}
+    )
+    return replace(asked, epsilon=None, rho=nextafter(mu * mu / 2, 0), **kept)
 
 
 def stand_in(asked: Question, *, pure: bool) -> Question:

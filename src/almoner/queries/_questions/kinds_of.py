@@ -12,12 +12,29 @@ from almoner.errors import ArgumentError
 from almoner.queries._questions.kinds.counts import Count, Extremes, Histogram, Lengths, People, Quantiles, Top
 from almoner.queries._questions.kinds.entries import Distinct, Keys, Mean, Ratio, Sum, Variance
 from almoner.queries._questions.kinds.moments import Covariance, Regression
+from almoner.queries._questions.kinds.several import Several
+from almoner.queries._questions.kinds.sql import Sql
 from almoner.queries._questions.question import Question
 
 __all__ = ["ASKS", "BEFORE", "described", "question", "question_model", "question_schema", "recorded"]
 
 _ASKED: tuple[type[Question], ...] = (
-    *(Count, People, Sum, Mean, Ratio, Variance, Covariance, Regression, Histogram, Quantiles, Top, Distinct, Keys),
+    *(
+        Count,
+        People,
+        Sum,
+        Mean,
+        Ratio,
+        Variance,
+        Covariance,
+        Regression,
+        Histogram,
+        Quantiles,
+        Top,
+        Distinct,
+        Keys,
+        *(Several, Sql),
+    ),
 )
 _KINDS: dict[str, type[Question]] = {kind.__name__.lower(): kind for kind in (*_ASKED, Lengths, Extremes)}
 ASKS = tuple(kind.__name__.lower() for kind in _ASKED)
@@ -37,6 +54,9 @@ def described(asked: Question) -> dict[str, object]:
             value = [[column, list(keys) or None] for column, keys in asked.keys] or None
         if each.name in ("pace", "anyway"):
             values |= {} if value == each.default else {each.name: value}
+        elif isinstance(asked, Several) and each.name == "aggregates":
+            members = asked.plain().items()
+            values[each.name] = {name: {field: _plain(one) for field, one in own.items()} for name, own in members}
         elif value is not None:
             values[each.name] = _plain(value)
     return values

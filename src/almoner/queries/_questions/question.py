@@ -41,7 +41,7 @@ from almoner.queries._questions.field_types import (
 from almoner.queries._questions.intervals import NoiseBand, Whole, around
 from almoner.queries._questions.noise import STEPS, BinFactor, price_of
 
-__all__ = ["Question", "complete_clip", "least_share", "set_fields"]
+__all__ = ["Question", "complete_clip", "least_share", "longest", "set_fields"]
 
 _SHARES = [share / 50 for share in range(1, 41)]
 _MOST_CELLS = 1_000_000
@@ -76,7 +76,8 @@ class Question:
     rho: Annotated[float, Number(1e-12, 1e3)] | None = None
     """The price for a person who contributes the full clip, from which the noise follows."""
     epsilon: Annotated[float, Number(1e-6, 1e3)] | None = None
-    """Price as of ``rho``, for pure budgets. The noise is then discrete Laplace noise, and all lengths are L1 norms."""
+    """Price as of ``rho``, for pure budgets. The noise is then discrete Laplace noise, and all lengths are L1 norms. In
+    other budgets, with a delta: the highest rho at which this question alone is (epsilon, delta)-DP."""
     error: Error | None = None
     """Half the width of a 95 % interval of the answer, from which the noise follows. It is in the answer's units (500),
     or a share of its size ("2%" of an earlier answer to the same question, or "2% of 5000")."""
@@ -140,6 +141,8 @@ class Question:
     _about: ClassVar[str] = ""
     _once: ClassVar[bool] = False  # each person is at most one full row in a group
     _reported: ClassVar[bool] = False
+    whole_rows: ClassVar[bool] = True
+    """True if a row without an entry of one of the columns counts for no coordinate; else only for those of others."""
     width_varies: ClassVar[bool] = False
     """True if an interval's width depends on more than the noise, such as on how many rows there are."""
 

@@ -19,12 +19,16 @@ rows; or people by the total of their rows in the group."""
 
 @dataclass(frozen=True, slots=True)
 class CountRows:
-    """Number of rows of a person."""
+    """Number of rows of a person; where a column is given, of those with an entry."""
+
+    column: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AnyRow:
-    """1 for a person with at least one row, else 0."""
+    """1 for a person with at least one row, where a column is given with an entry; else 0."""
+
+    column: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

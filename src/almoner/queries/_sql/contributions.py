@@ -41,9 +41,12 @@ def away(entry: Entry, value: str) -> str:
     return f"({clipped} - {double(entry.center)})" if entry.center else clipped
 
 
-def person_total(coordinate: Coordinate, place: int, steps: int, sql: Dialect) -> str:
-    """SQL of the total of a person's rows in a group, with a place for {only}: which rows; ``place`` is its units'."""
-    number = "nullif(CAST(count(*){only} AS DOUBLE), 0)"
+def person_total(coordinate: Coordinate, place: int, steps: int, sql: Dialect, rows: str) -> str:
+    """SQL of the total of a person's rows in a group, with a place for {only}: which rows; ``place`` is its units'.
+
+    ``rows`` is the number of those that count for it.
+    """
+    number = f"nullif({rows}, 0)"
     match coordinate:
         case Entry(per="person") | Product(first=Entry(per="person")):
             mean = sql.rounded.format(f"(coalesce(sum(u{place}){{only}}, 0) / {number})")
@@ -57,7 +60,7 @@ def person_total(coordinate: Coordinate, place: int, steps: int, sql: Dialect) -
             total = f"least(greatest({total}, {lowest}), {highest})"
             if entry.power == 2:
                 total = sql.rounded.format(f"({total} * {total} / {steps:d})")
-            return f"CASE WHEN count(*){{only}} = 0 THEN 0 ELSE {total} END"
+            return f"CASE WHEN {rows} = 0 THEN 0 ELSE {total} END"
     return f"least(greatest(coalesce(sum(u{place}){{only}}, 0), {_LOWEST}), {_HIGHEST})"
 
 
@@ -99,16 +102,23 @@ def coordinates_of(
 ) -> tuple[list[str], list[str], list[str], list[object]]:
     """(Whole steps in a row, totals over a person's rows with a place for {only}, tests on rows, parameters)."""
     units, totals, parameters = list[str](), list[str](), list[object]()
+    columns = [entry.column for coordinate in question.row() for entry in _entries(coordinate)]
     for coordinate in question.row():
+        column, rows = getattr(coordinate, "column", None), "CAST(count(*){only} AS DOUBLE)"
+        if column is not None and not question.whole_rows:
+            rows = f"CAST(count(u{len(units):d}){{only}} AS DOUBLE)"
+            unit = _units(coordinate, question.steps, kinds, sql, parameters)
+            units.append(f"CASE WHEN {sql.present.format(number_of(column, kinds, sql))} THEN {unit} END")
+        elif not isinstance(coordinate, CountRows | AnyRow):
+            units.append(_units(coordinate, question.steps, kinds, sql, parameters))
         match coordinate:
             case CountRows():
-                totals.append(f"least(CAST(count(*){{only}} AS DOUBLE) * {question.steps:d}, {_HIGHEST})")
+                totals.append(f"least({rows} * {question.steps:d}, {_HIGHEST})")
             case AnyRow():
-                totals.append(f"least(CAST(count(*){{only}} AS DOUBLE), 1) * {question.steps:d}")
+                totals.append(f"least({rows}, 1) * {question.steps:d}")
             case _:
-                totals.append(person_total(coordinate, len(units), question.steps, sql))
-                units.append(_units(coordinate, question.steps, kinds, sql, parameters))
-    columns = [entry.column for coordinate in question.row() for entry in _entries(coordinate)]
+                totals.append(person_total(coordinate, len(units) - 1, question.steps, sql, rows))
+    columns = columns if question.whole_rows else []
     bins = question.bins()
     if isinstance(bins, Bins) and bins.per == "person":
         share = f"(CAST(count(*){{only}} AS DOUBLE) * {question.steps:d} / max(n){{only}})"  # of ``binned_rows``

@@ -52,6 +52,8 @@ class PeopleTable:
     one_row: bool = False
     parent: Parent | None = None
     plain: str = ""
+    person: str = ""
+    """The column that says whose row it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,17 @@ from typing import Any
 from almoner._misfits import Misfit
 from almoner._spelling import EXACT, spelling_sql
 from almoner.errors import ArgumentError, DataError, DataReason, LedgerError
-from almoner.ledger import Dataset, Domain, Ledger, Periods
+from almoner.ledger import Dataset, Ledger, Periods
 from almoner.queries._language.keys import check_column, check_table
+from almoner.queries._questions.kinds.several import Several
+from almoner.queries._questions.kinds.sql import Sql
 from almoner.queries._questions.question import Question
 from almoner.queries._sql.columns import cast, key_kind, literal
 from almoner.queries._sql.dialects import Dialect
 from almoner.queries._sql.rows import Parent, PeopleTable, PublicTable, Schema, owned
 from almoner.queries._tables import sources
 from almoner.queries._tables.files import Files
+from almoner.queries._tables.statements import domain_of, meant
 from almoner.queries.engines import plugin_of
 
 __all__ = [
@@ -134,7 +137,9 @@ def schema_of(
         if name in people:
             return people[name]
         each, columns, sql, dialect = listed[name]
-        own = PeopleTable(sql, each.seen(columns), dialect.columns, "", each.one_row, plain=sql)
+        own = PeopleTable(
+            sql, each.seen(columns), dialect.columns, "", each.one_row, plain=sql, person=str(each.person)
+        )
         if each.parent is None:
             people[name] = replace(own, who=each.found_by(columns, person_kind, dialect))
             return people[name]
@@ -360,21 +365,22 @@ def _check_fits(declared: Dataset, given: TableInput, schema: Schema) -> None:
             literal(key, kind)
 
 
-def filled(asked: Question, datasets: Mapping[str, Dataset]) -> Question:
+def filled(asked: Question, datasets: Mapping[str, Dataset], schema: Schema) -> Question:
     """The question with bounds and keys that it leaves out as its data set declares them; refused where none are."""
     if not asked.unfilled:
         return asked
+    if isinstance(asked, Sql):
+        return filled(meant(asked, schema, datasets), datasets, schema)
+    datasets = {} if asked.each or asked.each_person else datasets  # columns are steps, whatever they are called
     changes: dict[str, Any] = {}
-    if names := asked.left_out():
-        domain = domain_of(str(getattr(asked, "column", "")), asked, datasets)
-        if domain is None or domain.keys is not None or getattr(asked, "per", None) == "total":
-            listed, column = " and ".join(f"{name}=" for name in names), repr(getattr(asked, "column", None))
-            about = f"a person's total of {column}" if getattr(asked, "per", None) == "total" else column
-            raise ArgumentError(f"{listed} must be given: no data set declares bounds of {about}")
-        changes |= {name: getattr(domain, name) for name in names}
+    if isinstance(asked, Several):
+        pairs = zip(asked.plain().items(), asked.members, strict=True)
+        changes["aggregates"] = {name: {**own, **_bounds(each, asked, datasets)} for (name, own), (_, each) in pairs}
+    else:
+        changes |= _bounds(asked, asked, datasets)
     by = []
     for column, keys in asked.keys:
-        domain = None if keys else domain_of(column, asked, datasets)
+        domain = None if keys else domain_of(column, asked.table, datasets)
         declared = None if domain is None else domain.keys
         if not keys and declared is None:
             raise ArgumentError(f"by: no data set declares keys of {column!r}: give by={{{column!r}: keys}}")
@@ -382,12 +388,14 @@ def filled(asked: Question, datasets: Mapping[str, Dataset]) -> Question:
     return replace(asked, **changes, by=tuple(by))
 
 
-def domain_of(column: str, asked: Question, datasets: Mapping[str, Dataset]) -> Domain | None:
-    """Declaration of a column of the question's table, or of another one as ``table.column``."""
-    if asked.each or asked.each_person:  # columns are steps, whatever they are called
-        return None
-    table, dot, name = column.partition(".")
-    if dot and table in datasets:
-        return datasets[table].columns.get(name)
-    own = datasets.get(asked.table or "")
-    return None if own is None else own.columns.get(column)
+def _bounds(one: Question, asked: Question, datasets: Mapping[str, Dataset]) -> dict[str, Any]:
+    """Bounds that a question, or one of its aggregates, leaves out, as they are declared."""
+    names = one.left_out()
+    if not names:
+        return {}
+    domain = domain_of(str(getattr(one, "column", "")), asked.table, datasets)
+    if domain is None or domain.keys is not None or getattr(one, "per", None) == "total":
+        listed, column = " and ".join(f"{name}=" for name in names), repr(getattr(one, "column", None))
+        about = f"a person's total of {column}" if getattr(one, "per", None) == "total" else column
+        raise ArgumentError(f"{listed} must be given: no data set declares bounds of {about}")
+    return {name: getattr(domain, name) for name in names}

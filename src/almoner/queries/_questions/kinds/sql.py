@@ -1,0 +1,46 @@
+"""A question as a SELECT statement, which a session reads with the names of its tables."""
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from almoner._check import told
+from almoner._reading import Field, Number
+from almoner.errors import ArgumentError
+from almoner.queries._language.expressions import LONGEST
+from almoner.queries._language.sql import statement
+from almoner.queries._questions.field_types import Columns
+from almoner.queries._questions.question import Question
+
+__all__ = ["Sql"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sql(Question):
+    """A SELECT statement over a table of people: the session asks the ``Several``, or ``Quantiles``, that it means.
+
+    ``count(*)``, ``count(DISTINCT person)``, ``sum``, ``avg``, ``var_pop``, ``stddev_pop`` and, alone, ``median`` and
+    ``quantile_cont``; FROM, JOIN, WHERE and GROUP BY as docs/sql.md says. Anything else is refused by its name. Keys
+    come from ``by``, lists in WHERE, or the data set; bounds from ``bounds``, the expression, or the data set.
+    """
+
+    sql: Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": LONGEST})]
+    bounds: Columns | None = field(default=None, kw_only=True)
+    """{column: (low, high)} for sums, means and quantiles of columns; entries are clipped to these."""
+    bounds_hold: bool = field(default=False, kw_only=True)
+    """A declaration: every entry is within its bounds; for ``truth_intervals``."""
+    quantile_bins: Annotated[int, Number(2, 4096, whole=True)] = field(default=100, kw_only=True)
+    """How many bins of equal width, between the bounds, quantiles are read off."""
+
+    def _check_kind(self) -> None:
+        for name in ("table", "where", "each_person", "error"):
+            if (value := getattr(self, name)) is not None:
+                raise ArgumentError(f"{told(**{name: value})}: the statement says it; a price is rho= or epsilon=")
+        statement(self.sql)
+
+    def left_out(self) -> tuple[str, ...]:
+        """All of it: only a session knows what the names in it are."""
+        return ("sql",)
+
+    def most_in_group(self) -> float | None:
+        """Unknown as yet: the question that it means is checked for a clip of its own."""
+        return 1.0

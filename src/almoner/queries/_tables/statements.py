@@ -1,0 +1,195 @@
+"""The question that a SELECT statement means, by the names of a session's tables and what its data sets declare."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from math import inf
+from typing import Any
+
+from almoner._check import quoted
+from almoner.errors import ArgumentError
+from almoner.ledger import Dataset, Domain
+from almoner.queries._language import expressions as tree
+from almoner.queries._language.expressions import Expression
+from almoner.queries._language.sql import Aggregate, Statement, statement, written
+from almoner.queries._questions.kinds.counts import Quantiles
+from almoner.queries._questions.kinds.several import Several
+from almoner.queries._questions.kinds.sql import Sql
+from almoner.queries._questions.question import Question
+from almoner.queries._sql.rows import Schema
+
+__all__ = ["domain_of", "meant", "read_with"]
+
+_PRICED = ("clip", "at_most", "report", "per_group", "sigma", "rho", "epsilon", "pace", "anyway")
+
+
+def domain_of(column: str, table: str | None, datasets: Mapping[str, Dataset]) -> Domain | None:
+    """Declaration of a column of a table, or of another one as ``table.column``."""
+    other, dot, name = column.partition(".")
+    if dot and other in datasets:
+        return datasets[other].columns.get(name)
+    own = datasets.get(table or "")
+    return None if own is None else own.columns.get(column)
+
+
+def read_with(sql: str, schema: Schema) -> Statement:
+    """The statement in the names of a session's columns; ArgumentError where a table or a column is not there."""
+    people = schema.people if schema.named else {"data": next(iter(schema.people.values()))}
+
+    def tables(names: tuple[str, ...]) -> Any:
+        for place, name in enumerate(names):
+            known = {**people, **(schema.public if place else {})}
+            if name not in known:
+                raise ArgumentError(
+                    f"sql: there is no table {quoted(name, 'of it')} here; there are {', '.join(known)}"
+                )
+        kinds = {name: (people.get(name) or schema.public[name]).kinds for name in names}
+
+        def column(table: str | None, name: str) -> str:
+            places = [each for each in (names if table is None else [table]) if _known(name, kinds[each]) is not None]
+            if not places or (len(places) > 1 and places[0] != names[0]):
+                raise ArgumentError(f"sql: column {quoted(name, 'of it')} is not there, or in several tables")
+            own = _known(name, kinds[places[0]])
+            return str(own) if places[0] == names[0] else f"{places[0]}.{own}"
+
+        return column
+
+    return statement(sql, tables)
+
+
+def _known(name: str, kinds: Mapping[str, str]) -> str | None:
+    """The column of this name; in other letters, small or large, where one alone is."""
+    alike = [each for each in kinds if each.casefold() == name.casefold()]
+    return name if name in kinds else alike[0] if len(alike) == 1 else None
+
+
+def meant(asked: Sql, schema: Schema, datasets: Mapping[str, Dataset]) -> Question:
+    """The question that a statement means; refused, with the line to write, where keys or bounds are not public."""
+    told = read_with(asked.sql, schema)
+    table = schema.people[schema.name(told.table if schema.named else None)]
+    conditions = [] if told.where is None else [written(told.where)]
+    for name, stays, ours, theirs in told.joins:
+        other = schema.people.get(name) if schema.named else None
+        public = schema.public.get(name)
+        right = (public.on, f"{name}.{public.key}") if public else (table.person, f"{name}.{other and other.person}")
+        if (ours, theirs) != right:
+            raise ArgumentError(f"sql: write JOIN {name} ON {right[0]} = {right[1]}: rows are found by that alone")
+        conditions += [] if stays else [f"({written(tree.Column(theirs))} is not null)"]
+    given: dict[str, Any] = {name: getattr(asked, name) for name in _PRICED}
+    if given["clip"] is None and table.one_row:
+        given["clip"] = 1.0
+    given |= {"table": told.table if schema.named else None, "where": " and ".join(conditions) or None}
+    reader = _Meaning(asked, given["table"], table.kinds, datasets)
+    given["by"] = [(_column(key), reader.keys(key, told)) for key in told.group]
+    aggregates = [(name, value) for name, value in told.outputs if isinstance(value, Aggregate)]
+    if not aggregates:
+        raise ArgumentError("sql: nothing is asked for: write an aggregate, such as count(*)")
+    for name, value in aggregates:
+        if value.kind == "people" and value.of != tree.Column(table.person):
+            raise ArgumentError(
+                f"sql: {name} counts people alone, as count(DISTINCT {table.person}); see queries.Distinct"
+            )
+    if all(value.kind == "quantile" for _, value in aggregates) and len({value.of for _, value in aggregates}) == 1:
+        of, levels = aggregates[0][1].of, tuple(dict.fromkeys(value.level for _, value in aggregates))
+        low, high, _ = reader.bounds(of, needed=True)
+        edges = [low + (high - low) * place / asked.quantile_bins for place in range(asked.quantile_bins)]
+        given |= {"levels": levels, "per": "row", "bounds_hold": asked.bounds_hold}
+        return Quantiles(_column(of), (*edges, high), **given)
+    if any(value.kind == "quantile" for _, value in aggregates):
+        raise ArgumentError("sql: quantiles are a release of their own: ask for those of one column in one statement")
+    return Several({name: reader.member(value) for name, value in aggregates}, **given)
+
+
+class _Meaning:
+    """Keys and bounds of expressions, from what is public."""
+
+    def __init__(
+        self, asked: Sql, table: str | None, kinds: Mapping[str, str], datasets: Mapping[str, Dataset]
+    ) -> None:
+        self._asked, self._kinds = asked, kinds
+        self._domain = partial(domain_of, table=table, datasets=datasets)
+        given: Any = asked.bounds
+        self._bounds: dict[str, tuple[float, float]] = {column: ends for column, *ends in given or ()}
+
+    def member(self, value: Aggregate) -> dict[str, Any]:
+        """An aggregate as one of ``Several``."""
+        if value.of is None or value.kind == "people":
+            return {"ask": value.kind}
+        low, high, sure = self.bounds(value.of, needed=self._domain(_column(value.of)) is None)
+        ends = {"low": low, "high": high} if abs(low) < inf and abs(high) < inf else {}
+        more: dict[str, Any] = {} if value.kind == "sum" else {"per": "row"}
+        return {"ask": value.kind, "column": _column(value.of), "bounds_hold": sure, **ends, **more}
+
+    def keys(self, key: Expression, told: Statement) -> Any:
+        """Public keys of an expression, or None for those of the data set."""
+        by: Any = self._asked.by
+        names = [_column(key), written(key), *(name for name, value in told.outputs if value == key)]
+        for name, listed in by or ():
+            if name in names:
+                return listed
+        found = list(_listed(told.where, key)) or _results(key)
+        if found:
+            return list(dict.fromkeys(found))
+        if isinstance(key, tree.Condition) or self._kinds.get(_column(key)) == "bool":
+            return [True, False]
+        domain = self._domain(_column(key))
+        if domain is None or domain.keys is None:
+            shown = quoted(names[0], "a column")
+            cure = f"write WHERE {names[0]} IN (...), or give by={{{shown}: [...]}}"
+            raise ArgumentError(f"sql: GROUP BY {shown} needs public keys: {cure}")
+        return None
+
+    def bounds(self, node: Expression | None, *, needed: bool = False) -> tuple[float, float, bool]:
+        """Two numbers to which an expression is clipped, infinite where not known, and whether it is between them."""
+        low, high = self._between(node, assumed=True)
+        least, most = self._between(node, assumed=self._asked.bounds_hold)
+        if needed and not -inf < low < high < inf:
+            shown = "x" if node is None else _column(node)
+            line = f"bounds={{{shown!r}: (0, 100)}}"
+            raise ArgumentError(f"sql: bounds of {quoted(shown, 'an expression')} are not known: give {line}")
+        return low, high, low <= least and most <= high
+
+    def _between(self, node: Expression | None, *, assumed: bool) -> tuple[float, float]:
+        """Two numbers between which an expression is, if what was given for columns is ``assumed``."""
+        name, domain = _column(node), self._domain(_column(node))
+        if isinstance(node, tree.Condition) or self._kinds.get(name) == "bool":
+            return 0.0, 1.0
+        if assumed and name in self._bounds:
+            return self._bounds[name]
+        if assumed and domain is not None and domain.low is not None and domain.high is not None:
+            return domain.low, domain.high
+        match node:
+            case tree.Literal(int() | float() as value):
+                return float(value), float(value)
+            case tree.Case(branches, otherwise):
+                values = [value for _, value in branches] + ([] if otherwise is None else [otherwise])
+                lows, highs = zip(*(self._between(value, assumed=assumed) for value in values), strict=True)
+                return min(lows), max(highs)
+            case tree.Call("least" | "greatest" as limit, arguments):
+                lows, highs = zip(*(self._between(value, assumed=assumed) for value in arguments), strict=True)
+                return (min(lows), min(highs)) if limit == "least" else (max(lows), max(highs))
+        return -inf, inf
+
+
+def _column(node: Expression | None) -> str:
+    return node.name if isinstance(node, tree.Column) else "" if node is None else written(node)
+
+
+def _listed(node: tree.Condition | None, key: Expression) -> Iterator[Any]:
+    """Literals one of which an expression is wherever a condition is true."""
+    match node:
+        case tree.And(parts):
+            for part in parts:
+                yield from _listed(part, key)
+        case tree.In(value, among) if value == key:
+            yield from (each.value for each in among)
+        case tree.Compare("=", value, tree.Literal(one)) if value == key:
+            yield one
+
+
+def _results(key: Expression) -> list[Any]:
+    """The results of a CASE of literals."""
+    if not isinstance(key, tree.Case):
+        return []
+    values = [*(value for _, value in key.branches), *([] if key.otherwise is None else [key.otherwise])]
+    found = [value.value for value in values if isinstance(value, tree.Literal)]
+    return found if len(found) == len(values) else []

@@ -1,0 +1,243 @@
+"""SELECT statements: what they come to is what DuckDB says of the same rows, and what is not known is refused."""
+
+import os
+import random
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from almoner import filters
+from almoner.errors import ArgumentError
+from almoner.ledger import Domain, Ledger, Terms
+from almoner.queries import Lookup, Quantiles, Session, Several, Sql, Table
+from almoner.queries._ask.answer import answer
+from almoner.queries._ask.rows import arranged
+from ledgers import exact
+from sessions import opened
+from statements import ROWS, mutated, random_statement
+
+BY = {"t": ["a", "b", "it's", "A%", "", "nowhere"], "b": [True, False], "n": [0, 1, 2, 3, 7, -4, 99]}
+GIVEN = {"clip": 60, "sigma": 300.0, "bounds": {"n": (-4, 7), "x": (-2, 9)}}
+MANY = int(os.environ.get("ALMONER_STATEMENTS", "60"))
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory):
+    with opened(tmp_path_factory.mktemp("sql") / "l", ROWS, budget=filters.Zcdp(rho=5e3)) as session:
+        yield session
+
+
+def without_noise(session, asked):
+    """The rows of a statement, with no noise."""
+    analyst = session.analyst("ann")
+    meant = analyst.filled(asked)
+    return arranged(session._asking.read(asked), answer(meant, exact(session, meant)[0], "key"))
+
+
+def duckdb_says(text):
+    with duckdb.connect() as connection:
+        connection.register("data", ROWS)
+        return connection.execute(text).fetchall()
+
+
+def compare(session, text, keys):
+    """Each group as DuckDB has it; groups that it does not have are empty."""
+    rows = without_noise(session, Sql(text, by={name: BY[name] for name in BY if name in text}, **GIVEN))
+    places = [place for place, name in enumerate(rows.columns) if not name.endswith(("_low", "_high"))]
+    wanted = {tuple(row[: len(keys)]): row[len(keys) :] for row in duckdb_says(text)}
+    for row in rows.rows:
+        shown = [row[place] for place in places]
+        theirs = wanted.get(tuple(shown[: len(keys)]), [None] * len(shown[len(keys) :]))
+        for ours, one in zip(shown[len(keys) :], theirs, strict=True):
+            assert ours == pytest.approx(0 if one is None and ours is not None else one and float(one), abs=2e-2), text
+
+
+@pytest.mark.quick(20)
+def test_statements_mean_what_duckdb_says(session):
+    """Random statements in the subset: keys, filters, cases, functions and every aggregate."""
+    of, kept = random.Random(os.environ.get("ALMONER_SEED", "1")), 0
+    for _ in range(MANY):
+        text, keys = random_statement(of)
+        try:
+            duckdb_says(text)
+        except duckdb.Error:
+            continue
+        try:
+            compare(session, text, keys)
+            kept += 1
+        except ArgumentError:  # of two literals, or too deep
+            continue
+    assert kept > MANY / 2
+
+
+def test_whatever_is_written_is_refused_or_understood(session):
+    """Statements with words put in, left out and swapped: an argument error or a question, and nothing else."""
+    of, analyst, meant = random.Random(os.environ.get("ALMONER_SEED", "2")), session.analyst("ann"), 0
+    for _ in range(5 * MANY):
+        text = mutated(of, random_statement(of)[0])
+        try:
+            analyst.quote(Sql(text, by=BY, **GIVEN))
+            meant += 1
+        except ArgumentError:
+            continue
+    assert meant > 0
+
+
+REFUSED = {
+    "SELECT n FROM data": "must be an aggregate",
+    "SELECT t, count(*) FROM data GROUP BY t": "write WHERE t IN (...), or give by={'t': [...]}",
+    "SELECT sum(n) FROM data": "give bounds={'n': (0, 100)}",
+    "SELECT max(n) FROM data": "write a quantile, as quantile_cont(x, 0.99)",
+    "SELECT var_samp(n) FROM data": "write var_pop",
+    "SELECT stddev(n) FROM data": "write stddev_pop",
+    "SELECT count(DISTINCT t) FROM data": "as count(DISTINCT who); see queries.Distinct",
+    "SELECT median(n), count(*) FROM data": "quantiles are a release of their own",
+    "SELECT count(*) FROM data UNION SELECT 1": "SET_OPERATION_NODE",
+    "SELECT count(*) FROM other": "there is no table 'other' here; there are data",
+    "SELECT count(*) FROM data WHERE secret > 1": "column 'secret' is not there",
+    "SELECT DISTINCT count(*) FROM data": "'DISTINCT_MODIFIER' is not known here",
+    "SELECT sum(n) OVER () FROM data": "'WINDOW_AGGREGATE' is not known here",
+    "SELECT count(*) FROM data TABLESAMPLE 10%": "'sample' is not taken",
+    "SELECT count(*) FROM data QUALIFY n > 1": "'qualify' is not taken",
+    "WITH a AS (SELECT 1) SELECT count(*) FROM data": "'cte_map' is not taken",
+    "SELECT count(*) FROM (SELECT 1)": "'SUBQUERY' is not known here; write each_person=",
+    "SELECT count(*) FROM read_csv('/etc/passwd')": "'TABLE_FUNCTION' is not known here",
+    "SELECT count(*) FROM data WHERE n IN (SELECT 1)": "'SUBQUERY' is not known here",
+    "SELECT count(*) FROM data WHERE random() > 0.5": "'random' is not known here",
+    "SELECT count(*) FROM data WHERE t ILIKE 'a'": "'~~*' is not known here",
+    "SELECT avg(DISTINCT n) FROM data": "'DISTINCT' is for count(DISTINCT person)",
+    "SELECT count(*) FROM data GROUP BY ROLLUP (b, t)": "'GROUPING SETS'",
+    "SELECT count(*) FROM data, data e": "is not taken",
+    "SELECT count(*) FROM other.data": "'schema_name' is not taken",
+    "SELECT sum(n)/count(*) AS mean FROM data": "must be an aggregate",
+    "SELECT count(*) FROM data LIMIT 10%": "'LIMIT_MODIFIER'",
+    "SELECT 1; SELECT 2": "must be one SELECT statement",
+    "DROP TABLE data": "must be one SELECT statement",
+    "SELECT count(*), count(*) FROM data": "two columns have one name",
+    "": "must be a SELECT of 1 to",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_is_not_known_is_refused_by_its_name(session, text):
+    """Each with the word, and with what to write where there is something."""
+    with pytest.raises(ArgumentError) as refused:
+        session.analyst("ann").filled(Sql(text, clip=1, sigma=300.0))
+    assert REFUSED[text] in str(refused.value) or "sum" in text
+
+
+def test_an_unknown_word_in_a_known_node_is_refused(session, monkeypatch):
+    """The wrong variant, in which a field that is not known is passed over, takes a sample for the whole table."""
+    from almoner.queries._language import sql
+
+    text = "SELECT count(*) FROM data TABLESAMPLE 10%"
+    with pytest.raises(ArgumentError):
+        sql.statement(text)
+    monkeypatch.setattr(sql, "_empty", lambda _: True)
+    assert sql.statement(text).table == "data"
+
+
+def test_rows_are_kept_ordered_and_cut_as_the_statement_says(session):
+    """HAVING, ORDER BY, LIMIT and OFFSET are about released values; hidden aggregates are paid for, and not shown."""
+    text = (
+        "SELECT t AS letter, avg(x) AS mean FROM data WHERE t IN ('a', 'b', 'it''s') GROUP BY t "
+        "HAVING count(*) > 3 AND letter <> 'zz' ORDER BY sum(x) DESC NULLS FIRST, 1 LIMIT 2 OFFSET 1"
+    )
+    rows = without_noise(session, Sql(text, **GIVEN))
+    assert rows.columns == ("letter", "mean", "mean_low", "mean_high")
+    assert [row[0] for row in rows.rows] == [letter for letter, _ in duckdb_says(text)]
+    assert [name for name, _ in rows.answer.question.members] == ["mean", "count(*)", "sum(x)"]
+    assert rows.to_arrow().num_rows == len(rows.to_pandas()) == 2
+    none = without_noise(session, Sql("SELECT count(*) AS c FROM data HAVING c < 0", **GIVEN))
+    assert none.rows == []
+    assert none.to_arrow().num_rows == 0
+
+
+def test_one_release_for_all_aggregates(session):
+    """One question, one price, one entry of the record; under the same key it is there for nothing."""
+    analyst = session.analyst("sam")
+    text = "SELECT b, count(*), avg(n), sum(n), count(DISTINCT who) FROM data WHERE n IS NOT NULL GROUP BY b"
+    options = {"clip": 4, "rho": 0.1, "bounds": {"n": (-4, 7)}}
+    first, again = (analyst.sql(text, key="one", **options) for _ in range(2))
+    assert first == again
+    assert len(analyst.answers()) == 1
+    assert isinstance(first.answer.question, Several)
+    assert first.answer.question.coordinates == 3
+    assert first.answer.rho == pytest.approx(0.1)
+    assert {row[0] for row in first.rows} == {True, False}
+
+
+def test_quantiles_are_asked_alone(session):
+    """Of one column, at several levels, between its bounds."""
+    text = "SELECT b, median(n) AS half, quantile_cont(n, 0.9) FROM data GROUP BY b ORDER BY half"
+    rows = without_noise(session, Sql(text, quantile_bins=11, **GIVEN))
+    assert isinstance(rows.answer.question, Quantiles)
+    assert rows.answer.question.levels == (0.5, 0.9)
+    assert len(rows.rows) == 2
+    assert rows.columns[4] == "quantile_cont(n, 0.9)"
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    """Visits, customers with one row each, and public regions."""
+    visits = pa.table(
+        {"who": ["a", "a", "b", "c", "x"], "zip": ["n", "s", "n", "n", "s"], "spent": [1.0, 2.0, 3.0, 4.0, 5.0]}
+    )
+    customers = pa.table({"id": ["a", "b", "c"], "age": [20, 30, None], "member": [True, False, True]})
+    zips = pa.table({"zip": ["n", "s"], "region": ["north", "south"]})
+    tables = {"visits": visits, "customers": Table(customers, one_row=True)}
+    with Session.open(
+        tables=tables, public={"zips": Lookup(zips, "zip")}, person={"visits": "who", "customers": "id"},
+        budget=filters.Zcdp(rho=5e3), ledger=tmp_path_factory.mktemp("shop") / "l", create=True,
+    ) as session:  # fmt: skip
+        yield session
+
+
+def test_tables_are_joined_by_the_person_or_a_public_key(shop):
+    """LEFT JOIN keeps rows without a match, JOIN does not; another condition is refused with the one to write."""
+    by_age = (
+        "SELECT count(*) AS n, sum(v.spent) AS s FROM visits v {} customers c ON {} WHERE c.age > 25 OR c.age IS NULL"
+    )
+    given = {"clip": 9, "sigma": 300.0, "bounds": {"spent": (0, 9)}}
+    left = without_noise(shop, Sql(by_age.format("LEFT JOIN", "v.who = c.id"), **given)).rows[0]
+    inner = without_noise(shop, Sql(by_age.format("JOIN", "c.id = v.who"), **given)).rows[0]
+    assert (round(left[0]), round(left[3])) == (3, 12)
+    assert (round(inner[0]), round(inner[3])) == (2, 7)
+    regions = (
+        "SELECT region, count(*) FROM visits JOIN zips USING (zip) WHERE region IN ('north', 'south') GROUP BY region"
+    )
+    assert [round(row[1]) for row in without_noise(shop, Sql(regions, **given)).rows] == [3, 2]
+    with pytest.raises(ArgumentError, match=r"write JOIN customers ON who = customers\.id"):
+        shop.analyst("ann").filled(Sql(by_age.format("JOIN", "v.zip = c.id"), **given))
+    one = shop.analyst("ann").filled(Sql("SELECT count(*), avg(member) FROM customers", rho=0.1))
+    assert (one.clip, one.table) == (1, "customers")
+    assert dict(one.aggregates)["avg(member)"][-1] == ("bounds_hold", True)
+
+
+def test_keys_and_bounds_may_be_those_of_the_data_set(tmp_path):
+    """Declared domains close a statement: no list of keys and no bounds are given."""
+    with Ledger.open(tmp_path / "l", Terms(filters.Zcdp(rho=5e3), person="VARCHAR"), create=True) as book:
+        book.dataset("data", person="who", columns={"n": Domain(low=-4, high=7), "t": Domain(keys=["a", "b"])})
+        with Session.open(ROWS, person="who", ledger=book, dataset="data") as session:
+            rows = session.analyst("ann").sql("SELECT t, avg(n) FROM data GROUP BY t", key="k", clip=9, rho=0.1)
+            assert [row[0] for row in rows.rows] == ["a", "b"]
+
+
+def test_bounds_of_expressions():
+    """Literals, cases, least and greatest bound an expression, and then nothing is clipped; given ones may clip."""
+    from almoner.queries._language.expressions import parse_value
+    from almoner.queries._tables.statements import _Meaning
+
+    def found(text, **given):
+        asked = Sql("SELECT count(*) FROM data", bounds={"n": (0, 50)}, sigma=1.0, **given)
+        return _Meaning(asked, None, {"b": "bool", "n": "whole"}, {}).bounds(parse_value(text, name="column"))
+
+    assert found("greatest(least(x, 99), 0)") == (0, 99, True)
+    assert found("case when x > 3 then 1 else 0 end") == (0, 1, True)
+    assert found("b") == found("x > 3") == (0, 1, True)
+    assert found("n") == (0, 50, False)
+    assert found("n", bounds_hold=True) == (0, 50, True)
+    assert found("greatest(n, 60)") == (60, 60, False)
+    assert found("least(n, 10)") == (0, 10, False)
+    assert found("x + 1")[:2] == (float("-inf"), float("inf"))
