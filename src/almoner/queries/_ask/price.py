@@ -236,7 +236,9 @@ def at_epsilon(asked: Question, delta: float | None) -> Question:
         raise ArgumentError("question: this ledger counts rho, and its budget has no delta: give sigma= or rho=")
     mu = gaussian.mu(epsilon=float(asked.epsilon or 0), delta=delta)
     most = longest(asked)  # in L1, as is a clip that was left out
-    kept = {} if most is None or isinstance(asked.clip, str) or float(asked.clip or 0) < most else {"clip": None}
+    kept: dict[str, Any] = (
+        {} if most is None or isinstance(asked.clip, str) or float(asked.clip or 0) < most else {"clip": None}
+    )
     return replace(asked, epsilon=None, rho=nextafter(mu * mu / 2, 0), **kept)
 
 
