@@ -15,7 +15,7 @@ from almoner import _check, _extras
 from almoner._disk import PRIVATE_FOLDER, never_close
 from almoner.errors import ArgumentError, LedgerError
 
-__all__ = ["HANDED", "Query", "Rows", "StepRefused", "TempTable", "Workspace", "duckdb", "quoted", "text"]
+__all__ = ["HANDED", "Query", "Rows", "StepRefused", "TempTable", "Workspace", "apart", "duckdb", "quoted", "text"]
 
 
 HANDED = "handed_over"
@@ -75,6 +75,19 @@ def duckdb() -> ModuleType:
     with _extras.need("duckdb", extra="queries"):
         import duckdb as library
     return library
+
+
+def apart(sql: str, *parameters: object, refusal: str, **tables: object) -> list[tuple[Any, ...]]:
+    """Rows of a statement in a database of its own, with these tables and no files; ArgumentError where it fails."""
+    config = {"autoload_known_extensions": False, "enable_external_access": False}
+    with duckdb().connect(config=config) as connection:
+        try:
+            for name, table in tables.items():
+                connection.register(name, table)
+            rows: list[tuple[Any, ...]] = connection.execute(sql, parameters).fetchall()
+        except duckdb().Error:
+            raise ArgumentError(refusal) from None
+    return rows
 
 
 class Workspace:

@@ -4,10 +4,8 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
-import duckdb
-
 from almoner import _extras
-from almoner.errors import ArgumentError
+from almoner._workspace import apart
 from almoner.queries._ask.answer import Answer
 from almoner.queries._language.sql import Aggregate, Statement, written
 
@@ -69,10 +67,6 @@ def arranged(told: Statement, answer: Answer) -> Rows:
     kept = "" if told.having is None else f" WHERE {written(told.having)}"
     kept += f" ORDER BY {', '.join(told.order)}" * bool(told.order)
     kept += "" if told.limit[0] is None else f" LIMIT {told.limit[0]:d}"
-    with duckdb.connect(config={"enable_external_access": False}) as connection:
-        connection.register("released", pyarrow.table(listed))
-        sql = f"SELECT {', '.join(list(listed)[: len(names)])} FROM released{kept} OFFSET {told.limit[1]:d}"
-        try:
-            return Rows(answer, tuple(names), connection.execute(sql).fetchall())
-        except duckdb.Error:
-            raise ArgumentError("sql: HAVING or ORDER BY compares what cannot be compared") from None
+    sql = f"SELECT {', '.join(list(listed)[: len(names)])} FROM released{kept} OFFSET {told.limit[1]:d}"
+    refusal = "sql: HAVING or ORDER BY compares what cannot be compared"
+    return Rows(answer, tuple(names), apart(sql, refusal=refusal, released=pyarrow.table(listed)))

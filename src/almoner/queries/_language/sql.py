@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import duckdb
-
 from almoner._check import quoted
+from almoner._workspace import apart
 from almoner.errors import AlmonerError, ArgumentError
 from almoner.queries._language import expressions as tree
 from almoner.queries._language.expressions import DEEPEST, LONGEST, Condition, Expression
@@ -86,7 +85,7 @@ class Statement:
     having: Condition | None
     order: tuple[str, ...]
     limit: tuple[int | None, int]
-    """How many rows, or None, and how many before them are left out."""
+    """The number of rows, or None, and of those before them that are left out."""
 
 
 def statement(text: str, tables: Tables | None = None) -> Statement:
@@ -108,12 +107,9 @@ def _as_written(table: str | None, column: str) -> str:
 @lru_cache(64)
 def _parsed(text: str) -> Any:
     """The tree of a text: DuckDB's parser alone sees it, as a parameter, in a connection without data."""
-    with duckdb.connect(config={"autoload_known_extensions": False, "enable_external_access": False}) as connection:
-        try:
-            (row,) = connection.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [text]).fetchall()
-        except duckdb.Error:
-            raise ArgumentError("sql must be one SELECT statement") from None
-    found = json.loads(row[0])
+    parse = "SELECT json_serialize_sql(CAST(? AS VARCHAR))"
+    ((told,),) = apart(parse, text, refusal="sql must be one SELECT statement")
+    found = json.loads(told)
     if found["error"] or len(found["statements"]) != 1:
         why = quoted(found.get("error_message", "several statements"), "it is none", most=200)
         raise ArgumentError(f"sql must be one SELECT statement: {why}")

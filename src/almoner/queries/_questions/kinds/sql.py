@@ -29,7 +29,7 @@ class Sql(Question):
     bounds_hold: bool = field(default=False, kw_only=True)
     """A declaration: every entry is within its bounds; for ``truth_intervals``."""
     quantile_bins: Annotated[int, Number(2, 4096, whole=True)] = field(default=100, kw_only=True)
-    """How many bins of equal width, between the bounds, quantiles are read off."""
+    """The number of bins of equal width, between the bounds, that quantiles are read off."""
 
     def _check_kind(self) -> None:
         for name in ("table", "where", "each_person", "error"):
