@@ -153,7 +153,8 @@ ON_SHOP = [
 @needs("online_retail")
 def test_baskets_and_first_months_are_asked_of_one_table_of_lines(path):
     """The lines of a shop: one row for each invoice of a customer, and the month of the first one beside each line."""
-    rows = "SELECT *, Quantity * UnitPrice AS amount, CAST(InvoiceDate AS DATE) AS day FROM data WHERE CustomerID IS NOT NULL"
+    columns = "*, Quantity * UnitPrice AS amount, CAST(InvoiceDate AS DATE) AS day"
+    rows = f"SELECT {columns} FROM data WHERE CustomerID IS NOT NULL"
     file = SHOP / "online_retail.csv.gz"
     budget = filters.Zcdp(rho=1.0)
     table = Table(file, view=rows)
