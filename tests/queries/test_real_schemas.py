@@ -1,16 +1,17 @@
-"""Questions along keys over public data sets as they are, without a view: what plain SQL over the same files gives."""
+"""Questions along keys over public data sets: what plain SQL over the same files gives."""
 
 import pytest
 
 from almoner import filters
 from almoner._workspace import duckdb
-from almoner.queries import Count, Lookup, Mean, People, Session, Sum
+from almoner.queries import Count, Lookup, Mean, People, Session, Sum, Table
 from data_folders import DATA, needs
 from sessions import CHEAP, without_noise
 
 pytestmark = pytest.mark.slow
 
-EICU, MIMIC = DATA / "eicu_demo", DATA / "mimic3_demo"
+EICU, MIMIC, SHOP = DATA / "eicu_demo", DATA / "mimic3_demo", DATA / "online_retail"
+MONTHS = ["2010-12-01", "2011-02-01"]
 CLIP = {"clip": 100_000, "sigma": 1e6}
 
 
@@ -123,3 +124,41 @@ def test_admissions_and_stays_are_a_path_of_three_steps(path):
     with session(path, tables, person, public) as opened:
         for asked, sql in ON_MIMIC:
             assert close(without_noise(opened, asked), [value for (value,) in plain(sql, **files)]), sql
+
+
+SMALL = "CASE WHEN sum(amount) > 300 THEN 300 WHEN sum(amount) < 0 THEN 0 ELSE sum(amount) END AS total"
+BASKETS = "GROUP BY CustomerID, InvoiceNo"
+ON_SHOP = [
+    (
+        Count(each={"InvoiceNo": {"total": "sum(amount)"}}, where="total > 100", **CLIP),
+        f"SELECT count(*) FROM (SELECT sum(amount) AS total FROM rows {BASKETS}) WHERE total > 100",
+    ),
+    (
+        Mean("total", 0, 300, per="row", each={"InvoiceNo": {"total": "sum(amount)"}}, **CLIP),
+        f"SELECT avg(total) FROM (SELECT {SMALL} FROM rows {BASKETS})",
+    ),
+    (
+        Count(each={"InvoiceNo": {"n": "count()"}}, each_person={"most": "max(n)"}, where="most >= 50", **CHEAP),
+        f"SELECT count(DISTINCT CustomerID) FROM (SELECT CustomerID, count(*) AS n FROM rows {BASKETS}) WHERE n >= 50",
+    ),
+    (
+        Count(beside={"first": "min(month(day))"}, where="month(day) = '2011-03-01'", by={"first": MONTHS}, **CLIP),
+        "SELECT count(day) FROM (VALUES (DATE '2010-12-01'), (DATE '2011-02-01')) v(m) LEFT JOIN (SELECT day, "
+        "min(date_trunc('month', day)) OVER (PARTITION BY CustomerID) AS first FROM rows) r ON first = m "
+        "AND date_trunc('month', day) = DATE '2011-03-01' GROUP BY m ORDER BY m",
+    ),
+]
+
+
+@needs("online_retail")
+def test_baskets_and_first_months_are_asked_of_one_table_of_lines(path):
+    """The lines of a shop: one row for each invoice of a customer, and the month of the first one beside each line."""
+    columns = "*, Quantity * UnitPrice AS amount, CAST(InvoiceDate AS DATE) AS day"
+    rows = f"SELECT {columns} FROM data WHERE CustomerID IS NOT NULL"
+    file = SHOP / "online_retail.csv.gz"
+    budget = filters.Zcdp(rho=1.0)
+    table = Table(file, view=rows)
+    with Session.open(table, person="CustomerID", budget=budget, ledger=path, create=True) as opened:
+        for asked, sql in ON_SHOP:
+            wanted = plain(f"WITH rows AS ({rows}) {sql}", data=file)
+            assert close(without_noise(opened, asked), [value for (value,) in wanted]), sql

@@ -135,6 +135,7 @@ def lines(path, view, **options):
 def test_other_tables_that_a_view_reads_are_divided_by_person_too(path, tmp_path, monkeypatch, caplog):
     """By their path: a person's rows may follow from all that person's rows in both tables, and from nobody else's."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("almoner.queries._tables.checks.CHECK_SECONDS", 60.0)
     joined = "FROM data l JOIN 'orders.parquet' o ON o.id = l.order"
     with lines(path, f"SELECT l.*, m.n {joined} JOIN {MINE} m ON m.who = o.who") as session:
         assert session.view_check.people == 20
@@ -154,6 +155,7 @@ def test_other_tables_that_a_view_reads_are_divided_by_person_too(path, tmp_path
 def test_what_a_view_reads_and_is_not_divided_is_said(path, tmp_path, monkeypatch, caplog):
     """Once, when the session is opened: files by a function, and files that are no table of the session."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("almoner.queries._tables.checks.CHECK_SECONDS", 60.0)
     parquet.write_table(pa.table({"order": [1, 2], "y": [1, 2]}), "other.parquet")
     reads = "WITH mine AS (FROM data) SELECT m.* FROM mine m LEFT JOIN 'other.parquet' USING (\"order\"), range(1)"
     beside = " LEFT JOIN read_parquet('orders.parquet') o ON o.id = m.order"
