@@ -148,7 +148,7 @@ def _full(**_):
 
 
 def test_plain_python_datasets_and_folders_of_packed_csv_give_the_same(tmp_path):
-    """Rows and columns of Python, where an entry that a row lacks is missing; Arrow's datasets; *.csv.gz in a folder."""
+    """Rows of Python, where an entry that one lacks is missing, columns; datasets of Arrow; *.csv.gz in a folder."""
     rows = [{"who": 1}, {"who": 1, "v": 2.5}, {"who": 2, "v": 0.5}, {"who": 3, "v": 9.0}]
     table = pa.table({"who": [1, 1, 2, 3], "v": [None, 2.5, 0.5, 9.0]})
     (tmp_path / "rows").mkdir()
