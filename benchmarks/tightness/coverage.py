@@ -88,7 +88,8 @@ def cases(name, who, v, r):
     order, weights = np.argsort(v, kind="stable"), 1 / lengths[np.unique(who, return_inverse=True)[1]]
     below = np.cumsum(weights[order])
     read = {"step": step, "bounds_hold": name != "retail"}
-    yield "median per person", Quantiles("v", edges, **read, **rho), v[order][np.searchsorted(below, below[-1] / 2)]
+    median = Quantiles("v", edges, chosen=0, **read, **rho)  # those that are chosen: quantiles.py
+    yield "median per person", median, v[order][np.searchsorted(below, below[-1] / 2)]
     yield "median per row", Quantiles("v", edges, per="row", **read, **half), np.sort(v)[(len(v) - 1) // 2]
     yield "ratio per row", Ratio(numerator_where="r = 1", **half), r.mean()
 

@@ -1,8 +1,11 @@
 """The same table in every form: the same sums, the same charges, the same refusals."""
 
+import gzip
+
 import duckdb
 import pyarrow as pa
 import pytest
+from pyarrow import dataset
 from pyarrow import parquet as pq
 
 import forms
@@ -142,3 +145,23 @@ def test_an_engine_that_overlooks_nan_is_refused(tmp_path, monkeypatch):
 
 def _full(**_):
     raise OSError(28, "No space left on device")
+
+
+def test_plain_python_datasets_and_folders_of_packed_csv_give_the_same(tmp_path):
+    """Rows of Python, where an entry that one lacks is missing, columns; datasets of Arrow; *.csv.gz in a folder."""
+    rows = [{"who": 1}, {"who": 1, "v": 2.5}, {"who": 2, "v": 0.5}, {"who": 3, "v": 9.0}]
+    table = pa.table({"who": [1, 1, 2, 3], "v": [None, 2.5, 0.5, 9.0]})
+    (tmp_path / "rows").mkdir()
+    for place, lines in enumerate(("1,\n1,2.5\n", "2,0.5\n3,9\n")):
+        (tmp_path / "rows" / f"2011.{place}.csv.gz").write_bytes(gzip.compress(f"who,v\n{lines}".encode()))
+    given = {"arrow": table, "rows": rows, "columns": table.to_pydict(), "set": dataset.dataset(table)}
+    forms_given = {name: {"data": data} for name, data in {**given, "folder": tmp_path / "rows"}.items()}
+    asked = [Count(clip=2, sigma=1000.0), Mean("v", 0, 10, sigma=1000.0)]
+    wanted = compare(tmp_path, forms_given, asked)
+    assert people(wanted, asked[1]) == {1, 2, 3}
+    for bad in ([[1, 2.5]], [], {"who": [1], "v": [1, 2]}):
+        with pytest.raises(AlmonerError, match="data"):
+            opened(tmp_path / "l", bad)
+    (tmp_path / "rows" / "more.csv").write_text("who,v\n4,1\n")
+    with pytest.raises(DataError, match="files of one kind"):
+        opened(tmp_path / "l", tmp_path / "rows")

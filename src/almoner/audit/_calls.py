@@ -103,7 +103,7 @@ def _more(amount: float, than: float) -> bool:
 def _rho(mechanism: Any, norm: float) -> float:
     if isinstance(mechanism, Gaussian | DiscreteGaussian):
         return (norm / mechanism.sigma) ** 2 / 2
-    if isinstance(mechanism, Exponential):  # theory of docs/proofs/chosen-quantiles.md, Theorem 2
+    if isinstance(mechanism, Exponential):  # docs/proofs/chosen-quantiles.md, Theorem 2
         return pi / 16 * _epsilon(mechanism, norm) ** 2
     return _epsilon(mechanism, norm) ** 2 / 2
 

@@ -8,13 +8,14 @@ from statistics import NormalDist
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from almoner import filters, noise
+from almoner import audit, filters, noise
 from almoner._units import MEASURE
 from almoner.errors import ArgumentError
 from almoner.noise import _draws
-from almoner.queries import Quantiles
+from almoner.queries import Quantiles, Session
 from almoner.queries._questions import choice as chosen
 from almoner.queries._questions.choice import Choice, winning_choice
 from almoner.queries._questions.kinds_of import described, recorded
@@ -114,6 +115,7 @@ def test_choices_have_the_stated_odds():
     want = np.array(odds(losses, rate, weights)) * 20_000
     assert ((counts - want) ** 2 <= 30 * (want + 0.1)).all()
     assert counts[4] == 0
+    assert noise.choice([0, 2**2000], Fraction(1, 2**1990)) == 0
     for seed in range(40):
         fast = _draws._choice(losses, rate, weights, np.random.default_rng(seed).bytes)
         with pytest.MonkeyPatch.context() as patch:
@@ -179,6 +181,8 @@ def test_it_is_done_where_values_gain():
     assert choosing(200, epsilon=None, sigma=100.0, chosen=1)
     assert not choosing(200, chosen=0)
     assert not choosing(200, (0.0,))
+    assert not choosing(200, (1e-300,))
+    assert not choosing(200, chosen=1e-300)
     assert not choosing(200, per="row", clip=2)
     assert not choosing(200, per_group=0.5)
     assert not choosing(200, report=0.1)
@@ -241,3 +245,26 @@ def test_people_with_little_left_are_chosen_for_as_they_are(tmp_path):
         sums, units = exact(session, asked)
         assert sum(sums) / (asked.noise * STEPS) * MEASURE <= units["p"] <= 0.4001 * MEASURE
         assert ann.ask(asked, key="after", anyway=True).truth_intervals is None
+
+
+@pytest.mark.parametrize(
+    ("budget", "price"), [(filters.Basic(epsilon=5.0), {"epsilon": 0.5}), (filters.Zcdp(rho=1.0), {"rho": 0.02})]
+)
+def test_an_audit_sees_what_people_move_and_what_they_paid(tmp_path, monkeypatch, budget, price):
+    """A replay without a person finds nothing; and finds too little paid where choices are twice as loud."""
+    rows = pa.table({"who": [k // 2 for k in range(40)], "v": [k * 7 % 200 for k in range(40)]})
+
+    def asked(table):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        with Session.open(table, person="who", budget=budget, ledger=folder, create=True) as session:
+            analyst = session.analyst("dora")
+            analyst.ask(Quantiles("v", range(201), **price), key="k")
+            yield audit.Outcome(analyst.answers(), session)
+
+    def without(table, person):
+        return table.filter(pc.not_equal(table["who"], person))
+
+    assert audit.replay(asked, rows, people=[3, 4], without=without).holds
+    plain = Choice.eta.fget
+    monkeypatch.setattr(Choice, "eta", property(lambda self: 2 * plain(self)))
+    assert not audit.replay(asked, rows, people=[3], without=without).holds

@@ -287,14 +287,12 @@ class Asking(Uncopyable):
         known: dict[str, Any] = {}
         if getattr(asked, "bounds_hold", True) is False and getattr(asked, "per", "row") != "total":
             column, edges = getattr(asked, "column", ""), getattr(asked, "edges", None)
-            low, high = (
-                (getattr(asked, end, None) for end in ("low", "high")) if edges is None else edges[:: len(edges) - 1]
-            )
+            given = (getattr(asked, "low", None), getattr(asked, "high", None)) if edges is None else edges
             domain = domain_of(column, asked.table, self.datasets) if self.datasets else None
-            least, most = (None, None) if domain is None else (domain.low, domain.high)
+            shown: tuple[Any, Any] = (None, None) if domain is None else (domain.low, domain.high)
             if table.kinds[column] == "bool" if column in table.kinds else is_condition(column):
-                least, most = 0.0, 1.0
-            ends: list[Any] = [low, least, most, high]
+                shown = 0.0, 1.0
+            ends = given[0], *shown, given[-1]
             if not {str, type(None)} & set(map(type, ends)) and ends[0] <= ends[1] and ends[2] <= ends[3]:
                 known["bounds_hold"] = True
         if table.one_row and asked.at_most is None and asked.values() is None and not asked.spare_units:

@@ -131,7 +131,7 @@ def winning_choice(bins: int, levels: tuple[float, ...], share: float, pure: boo
     band = NoiseBand(sqrt(2) if pure else 1.0, pure)
     for level in levels:
         each = [separate_error(bins, level, e) if factor is None else factor.error(level, e) for e in range(1, bins)]
-        if not each or not 0 < level < 1:
+        if not each or not 1e-6 <= level <= 1 - 1e-6 or share < 0.01:
             return False
         counts = sqrt(sum(error**2 for error in each) / len(each)) * band.standard_error
         value, half = choice.errors(level)

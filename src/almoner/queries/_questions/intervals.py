@@ -107,14 +107,7 @@ def total_interval(whole: Whole, place: int) -> Interval:
     return low, max(high, high / whole.least)
 
 
-def mean_interval(
-    count: float,
-    total: float,
-    noise: NoiseBand,
-    tail: float = _TAIL,
-    *,
-    least: float = 1.0,
-) -> Interval:
+def mean_interval(count: float, total: float, noise: NoiseBand, tail: float = _TAIL, *, least: float = 1.0) -> Interval:
     """Of a total of entries over their count: the means that a test at the total minus mean times count leaves.
 
     Both are noisy. Entries have weights of at least ``least`` in both; each end has this tail's probability, at most

@@ -26,6 +26,7 @@ __all__ = ["CSV", "PARQUET", "TYPES", "CsvFiles", "Files", "check_person", "file
 PARQUET, CSV = (".parquet", ".pq"), (".csv", ".tsv")
 
 _Identity = tuple[int, int, int, int]
+_PACKED = ".gz", ".zst"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,12 @@ def is_split(path: Path, files: Iterable[Path]) -> bool:
 
 def suffix(path: Path) -> str:
     """The ending of a file's name in small letters, without that of its compression."""
-    return (path.with_suffix("") if path.suffix in (".gz", ".zst") else path).suffix.lower()
+    return (path.with_suffix("") if path.suffix in _PACKED else path).suffix.lower()
+
+
+def _ending(path: Path) -> str:
+    """The ending of a file's name, with that of its compression."""
+    return "".join(path.suffixes[-2:]) if path.suffix in _PACKED else path.suffix
 
 
 def files_of(data: str | Path | Sequence[str | Path]) -> Files:
@@ -110,13 +116,13 @@ def _files_in(path: Path) -> list[Path]:
         raise DataError(f"{path} holds a link to a folder, or to nothing, which would not be read: put the rows there")
     files = [each for each in inside if each.is_file()]
     hidden = {file for file in files if any(part.startswith((".", "_")) for part in file.relative_to(path).parts)}
-    kinds = {file.suffix for file in files if file not in hidden}  # letter by letter: .CSV is another kind
-    if len(kinds) != 1 or not kinds <= {*PARQUET, *CSV}:
+    kinds = {_ending(file) for file in files if file not in hidden}  # letter by letter: .CSV is another kind
+    if len(kinds) != 1 or not kinds <= {*PARQUET, *CSV, *(f"{each}{more}" for each in CSV for more in _PACKED)}:
         raise DataError(f"{path} must hold files of one kind, .parquet or .csv, and no others")
     (kind,) = kinds
-    if any(file.suffix == kind for file in hidden):  # half-written or deleted rows of programs that keep such files
+    if any(_ending(file) == kind for file in hidden):  # half-written or deleted rows of programs that keep such files
         raise DataError(f"{path} holds hidden {kind} files, in it or in folders whose names begin with . or _")
-    files = [file for file in files if file.suffix == kind]
+    files = [file for file in files if _ending(file) == kind]
     if is_split(path, files) and any("=" in part for part in path.parts):
         raise DataError(f"{path} is a part of a folder that is split by names with =; give the whole of it")
     return files

@@ -294,12 +294,18 @@ def as_arrow(data: object, *, person: str, table: str | None = None) -> "Table":
         raise ArgumentError("table= is for DuckDB files and connections")
     if type(data).__name__ == "LazyFrame" and hasattr(data, "collect"):
         data = data.collect()
-    kinds = (pyarrow.Table, "to_arrow", "iloc", "__arrow_c_stream__")
+    if isinstance(data, list) and data and all(isinstance(each, dict) for each in data):
+        data = {
+            name: [each.get(name) for each in data] for name in dict.fromkeys(name for each in data for name in each)
+        }
+    kinds = (pyarrow.Table, dict, "to_table", "to_arrow", "iloc", "__arrow_c_stream__")
     if not any(hasattr(data, kind) if isinstance(kind, str) else isinstance(data, kind) for kind in kinds):
-        raise ArgumentError("data must be a path, or a table of pandas, Polars or Arrow")
+        raise ArgumentError("data must be a path, or a table of pandas, Polars or Arrow, or {column: entries}")
     with suppress(pyarrow.ArrowException, ValueError, TypeError):  # its message may quote entries
         if isinstance(data, pyarrow.Table):
             rows = data
+        elif hasattr(data, "to_table"):  # a dataset of Arrow
+            rows = data.to_table()
         elif hasattr(data, "to_arrow"):  # Polars
             rows = data.to_arrow()
         elif hasattr(data, "iloc"):  # pandas
@@ -390,7 +396,7 @@ def _rows(
             raise ArgumentError("table= is for DuckDB files")
         connection.register(in_memory, data)
         return typed(connection, f"SELECT * FROM {in_memory}", options.types, misfits)
-    path, kind = files.shown, files.listed[0].suffix if files.folder else disk.suffix(files.listed[0])
+    path, kind = files.shown, disk.suffix(files.listed[0])
     if kind in (".duckdb", ".db"):
         rows = _from_database(connection, path, options.table, view_name(place, "source_file"))
         return typed(connection, rows, options.types, misfits)

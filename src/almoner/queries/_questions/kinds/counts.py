@@ -189,8 +189,7 @@ class Quantiles(_Binned):
 
     def scales(self) -> dict[str, float]:
         """One count for each bin; where bins are mixed, the count of all; people, where values are chosen."""
-        choice = self.choice
-        if choice is not None:
+        if (choice := self.choice) is not None:
             return {"people beyond the quantile": max(choice.errors(level)[0] for level in self.levels) / self.spread}
         factor = self.bin_factor()
         return _Binned.scales(self) if factor is None else {"count of all": factor.error(0.0, factor.bins)}
@@ -199,8 +198,7 @@ class Quantiles(_Binned):
         return "level", self.levels
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
-        choice = self.choice
-        if choice is not None:
+        if (choice := self.choice) is not None:
             cells = [divmod(round(part * self.steps), choice.cells) for part in parts[::2]]
             values = [self._inside(place, (part + 0.5) / choice.cells) for place, part in cells]
             return values, self._chosen_intervals(choice, parts)
