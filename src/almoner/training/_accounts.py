@@ -47,7 +47,7 @@ class Everybody:
 
     Args:
         people: how many there are.
-        public: the filter, ``budget`` from then on; None: nobody is charged and nobody refused, because something else counts.
+        public: the filter; None: nobody is charged and nobody refused, because something else counts.
 
     Guarantee: each person is charged the full sensitivity of every step, so the filter's guarantee holds for all.
     Source: theory.md statements 4.1 to 4.3; Feldman & Zrnic (2021), Algorithm 7.
