@@ -14,9 +14,9 @@ HIDDEN = {
     "torch": ("from almoner.training import Trainer", "torch"),
     "sklearn": ("from almoner.training import LogisticRegression", "sklearn"),
     "PIL": (
-        "import pathlib, tempfile; from almoner.training.images import _image_files; "
+        "import pathlib, tempfile; from almoner.training import saved_model; "
         "folder = pathlib.Path(tempfile.mkdtemp()); (folder / 'a.png').touch(); "
-        "_image_files.read(folder, classes=None, shape=(1, 8, 8))",
+        "saved_model.read_pictures(folder, classes=None, shape=(1, 8, 8))",
         "images",
     ),
     "itsdangerous": ("import almoner.service", "service"),

@@ -32,7 +32,7 @@ from torch import nn
 
 from almoner import filters
 from almoner.training import Descent, FullBatch, LogisticRegression, Trainer
-from almoner.training._counting import ActiveAnswer
+from almoner.training._accounts import ActiveAnswer
 from almoner.training._linear.descent import plan
 from almoner.training.stopping import Dropouts, SquareRoot, StillActive, Tree
 

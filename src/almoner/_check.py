@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from almoner.errors import ArgumentError
 
 __all__ = [
-    "amount", "between", "equally_long", "floats", "name", "noise", "number", "one_of",
+    "amount", "between", "each_amount", "each_between", "equally_long", "floats", "name", "noise", "number", "one_of",
     "positive", "quoted", "refuse_renamed", "refusing", "renamed", "saved", "told", "unquoted", "whole", "within",
 ]  # fmt: skip
 
@@ -124,6 +124,20 @@ def amount(**named: object) -> None:
     for name, value in named.items():
         if _LARGEST < value < inf:  # type: ignore[operator]
             raise ArgumentError(f"{told(**{name: value})} must be in [0, {_LARGEST:g}] or inf")
+
+
+def each_between(low: float, high: float, **named: Iterable[object]) -> None:
+    """Reject lists with an entry outside the open interval (low, high)."""
+    for name, values in named.items():
+        for value in values:
+            between(low, high, **{name: value})
+
+
+def each_amount(**named: Iterable[object]) -> None:
+    """Reject lists with an entry that is no amount of privacy loss."""
+    for name, values in named.items():
+        for value in values:
+            amount(**{name: value})
 
 
 def equally_long(**named: Sequence[object]) -> None:

@@ -14,7 +14,7 @@ from almoner.errors import ArgumentError
 from almoner.queries import Sum
 from almoner.training import FixedBatches
 from almoner.training._linear import descent, search
-from almoner.training._run import books, distributed, samplings, settings
+from almoner.training._run import books, models, samplings, settings
 from almoner.training.callbacks import AdaptiveClip
 from almoner.training.correlated import Banded, BandedInverse
 from almoner.training.correlated._factor import Factor, Pattern
@@ -73,7 +73,7 @@ def forgotten_clip(monkeypatch):
 
 
 def noise_left_out(monkeypatch):
-    monkeypatch.setattr(distributed.Processes, "noisy_total", lambda self, sums, sigma, generator: list(sums))
+    monkeypatch.setattr(models.Processes, "noisy_total", lambda self, sums, sigma, generator: list(sums))
 
 
 def mean_of_those_who_are_there(monkeypatch):

@@ -18,7 +18,7 @@ from almoner import errors, filters, ledger, mechanisms, odometers, training
 from almoner.queries import Session
 from almoner.training import FixedBatches, callbacks
 from almoner.training._records import correct
-from almoner.training._run import ending
+from almoner.training._run import run as run_module
 from almoner.training._run.folder import Folder, _read
 from almoner.training._run.run import Interruptions, Killed, Saves
 from almoner.training.correlated import Banded
@@ -368,7 +368,7 @@ class Clock:
 def saved_at(monkeypatch, *, every, cost, step, steps=200):
     """Steps after which it is saved, where a save and a step take so long."""
     clock, found = Clock(), []
-    monkeypatch.setattr(ending, "monotonic", clock)
+    monkeypatch.setattr(run_module, "monotonic", clock)
 
     def save():
         clock.now += cost

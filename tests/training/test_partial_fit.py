@@ -15,7 +15,7 @@ from almoner import filters, individual, mechanisms, training
 from almoner.errors import ArgumentError, DataError, UnknownPerson, Unsupported
 from almoner.training import Descent, LogisticRegression
 from almoner.training._linear import partial
-from almoner.training._run import distributed
+from almoner.training._run import models as run_models
 from almoner.training.saved_model import SavedAccounts
 from forks import needs_fork, raises_in_fork
 
@@ -61,7 +61,7 @@ def test_calls_are_the_updates_of_a_stream(columns, monkeypatch):
     """
     if columns > 1:
         monkeypatch.setattr(partial, "independent", lambda noise: lambda sums, sigma, rows: sums)
-        monkeypatch.setattr(distributed.Processes, "noisy_total", lambda self, sums, sigma, generator: list(sums))
+        monkeypatch.setattr(run_models.Processes, "noisy_total", lambda self, sums, sigma, generator: list(sums))
     classes, budget = list(range(max(2, columns))), {"epsilon": 2.0 if columns == 1 else 2.6, "delta": 1e-5}
     fitted = model(classes=classes, **budget)
     for update in range(8):

@@ -15,7 +15,7 @@ from almoner import filters, individual, training
 from almoner.curves import gaussian, renyi
 from almoner.training import stopping
 from almoner.training._records import correct
-from almoner.training._run import distributed, samplings
+from almoner.training._run import models, samplings
 from almoner.training._run.books import MemoryBook
 from almoner.training._run.run import Saves
 from audits import DELTA, epsilon_bound
@@ -186,9 +186,9 @@ def test_contributing_after_a_refusal_is_caught():
 
 def test_noise_scaled_by_the_batch_is_caught(monkeypatch):
     """The same audit exceeds the claim where the noise shrinks with the share of people in the batch."""
-    original = distributed.Processes.noisy_total
+    original = models.Processes.noisy_total
     monkeypatch.setattr(
-        distributed.Processes,
+        models.Processes,
         "noisy_total",
         lambda self, sums, sigma, generator: original(self, sums, sigma * 0.5, generator),
     )
@@ -270,7 +270,7 @@ def spread_tells_who_is_there(count):
 def test_dividing_by_the_active_people_is_caught(planted, monkeypatch):
     """Divided by the number of people, noise tells how many there are, every time; divided by a fixed one, never."""
     if planted:
-        original, noisy, there = samplings.FullBatch.contribute, distributed.Processes.noisy_total, []
+        original, noisy, there = samplings.FullBatch.contribute, models.Processes.noisy_total, []
 
         def sums(self, model, turnout, accounts, step):
             there.append(turnout.people)
@@ -280,6 +280,6 @@ def test_dividing_by_the_active_people_is_caught(planted, monkeypatch):
             return [part * 4.5 / there[-1] for part in noisy(self, parts, sigma, generator)]
 
         monkeypatch.setattr(samplings.FullBatch, "contribute", sums)
-        monkeypatch.setattr(distributed.Processes, "noisy_total", by_people)
+        monkeypatch.setattr(models.Processes, "noisy_total", by_people)
     right = spread_tells_who_is_there(60)
     assert right == 60 if planted else 10 <= right <= 50

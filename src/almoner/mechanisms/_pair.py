@@ -49,8 +49,7 @@ class MixtureOfGaussians(Paired):
         for name in ("sensitivities", "probabilities"):
             object.__setattr__(self, name, _floats(name, getattr(self, name)))
         _check_law("probabilities", self.probabilities)
-        for sensitivity in self.sensitivities:
-            _check.amount(sensitivity=sensitivity)
+        _check.each_amount(sensitivity=self.sensitivities)
         _check.equally_long(sensitivities=self.sensitivities, probabilities=self.probabilities)
 
 

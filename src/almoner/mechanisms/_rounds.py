@@ -170,9 +170,8 @@ class Renyi(Mechanism):
         one, other = len(self.orders), len(self.values)
         if not one or one != other:
             raise ArgumentError(f"orders and values must be equally long and not empty, not {one} and {other}")
-        for order, value in zip(self.orders, self.values, strict=True):
-            _check.between(1, inf, order=order)
-            _check.amount(value=value)
+        _check.each_between(1, inf, order=self.orders)
+        _check.each_amount(value=self.values)
         if any(a >= b for a, b in zip(self.orders, self.orders[1:], strict=False)):
             raise ArgumentError(f"orders={self.orders!r} must increase strictly")
 

@@ -1,42 +1,65 @@
-"""Accounts of all people by one worst case, people who are named by ids, and the data holder's report. Private."""
+"""Accounts of a training: of all people by one worst case, or by ids, and such that people leave; the holder's report.
 
-from collections.abc import Callable, Hashable, Sequence
+Accounts that people leave for good when they cannot pay have running counts of those who left, with noise of a known
+law: by a binary tree, or by the square root of the running sums. Both are a product A = L R of triangular matrices,
+with A x the running sums of x. Released is A x + L z, with z independent noise; what a person who moves one entry of x
+by one unit pays is the longest column of R. All is private, but for the worst case, the counts and their noise.
+
+Names and symbols
+    steps     T   how many counts there are; public
+    sigma         standard deviation of each entry of z; public
+
+Source: theory 4.1 to 4.3 and 5.8; docs/proofs/dropouts.md.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from fractions import Fraction
+from functools import cached_property
+from math import floor, fsum, log2, sqrt
+from threading import Lock
+from typing import Any, cast
 
+import array_api_compat
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from almoner import filters
+from almoner import _check, filters, individual, mechanisms
+from almoner._arrays import Array, Library, Mask
 from almoner._private import LEVELS, MARK
+from almoner._uncopyable import OwnProcess, Uncopyable
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import Filter
 from almoner.mechanisms import Gaussian, Mechanism, SampledGaussian, repeated
+from almoner.training.correlated._kinds import square_root_series
 
-__all__ = ["Everybody", "HolderReport", "ShareHistory", "ids_and_rows", "join_new"]
+__all__ = [
+    "ActiveAnswer", "DropoutCount", "Everybody", "HolderReport", "ShareHistory", "SquareRoot", "StoppingAccounts",
+    "Tree", "ids_and_rows", "join_new", "rounded",
+]  # fmt: skip
 
-Array = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class Everybody:
     """Accounts without individual accounting: a step costs its worst case, charged to one public filter.
 
     Args:
         people: how many there are.
-        budget: the public filter; None: nobody is charged and nobody refused, because something else counts.
+        public: the filter; None: nobody is charged and nobody refused, because something else counts.
 
     Guarantee: each person is charged the full sensitivity of every step, so the filter's guarantee holds for all.
     Source: theory.md statements 4.1 to 4.3; Feldman & Zrnic (2021), Algorithm 7.
     """
 
-    people: int
-    budget: filters.Filter | None
+    def __init__(self, people: int, public: filters.Filter | None) -> None:
+        self._people, self.budget = people, public
 
     def restored(self, state: dict[str, Any]) -> "Everybody":
         """The accounts that ``state`` describes, of as many people."""
         kind: Any = type(self.budget)
-        return Everybody(self.people, kind.from_state(state))
+        return Everybody(self._people, kind.from_state(state))
 
     def admits(self, step: Mechanism) -> bool:
         """True if the public filter has room; asking changes nothing."""
@@ -53,11 +76,11 @@ class Everybody:
         """The state of the public filter; None without one."""
         return None if self.budget is None else self.budget.state()
 
-    def allowance(self, step: Mechanism) -> Array:
+    def allowance(self, step: Mechanism) -> Floats:
         """(n,) the sensitivity of the step, for each person; it is the same for several steps."""
-        return np.full(self.people, repeated(step)[0].sensitivity)  # type: ignore[attr-defined]
+        return np.full(self._people, repeated(step)[0].sensitivity)  # type: ignore[attr-defined]
 
-    def charge(self, step: Gaussian | SampledGaussian, norms: Array) -> NDArray[np.bool_]:
+    def charge(self, step: Gaussian | SampledGaussian, norms: Floats) -> NDArray[np.bool_]:
         """Charge the worst case once, or raise BudgetExceeded; (n,) private: who keeps to the sensitivity."""
         if self.budget is not None:
             self.budget.charge(step)
@@ -152,3 +175,290 @@ class ShareHistory:
     def report(self) -> HolderReport:
         steps, active, quantiles = zip(*self._rows, strict=True) if self._rows else ((), (), ())
         return HolderReport(self.shares(), steps, active, quantiles)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A running count by a binary tree: each noisy node sums a block of steps, each count a few nodes.
+
+    Args:
+        steps: public, T >= 1.
+        sigma: public, > 0. The standard deviation of each node's noise.
+
+    Guarantee: all counts together cost a person who drops once at most what ``mechanism`` costs, the Gaussian
+        mechanism of mu squared = (floor(log2 T) + 1) / sigma^2; a person who does not drop pays nothing.
+    Source: theory 5.8; Chan, Shi & Song (2011); Dwork, Naor, Pitassi & Rothblum (2010), section 4.
+    """
+
+    steps: int
+    sigma: float
+
+    def __post_init__(self) -> None:
+        _check.whole(1, steps=self.steps)
+        _check.noise(sigma=self.sigma)
+
+    @property
+    def mechanism(self) -> mechanisms.Gaussian:
+        """The price of a person's drop at most: all nodes that it can be in, floor(log2 T) + 1, as one mechanism."""
+        return mechanisms.Gaussian(sigma=self.sigma, sensitivity=_root_above(int(self.steps).bit_length()))
+
+    def standard_error(self, step: int) -> float:
+        """Sigma times the root of the number of nodes: of the ones in the step's binary digits."""
+        _check.within(1, self.steps, step=step)
+        return self.sigma * sqrt(int(step).bit_count())
+
+    def errors(self, noise: np.random.Generator) -> Iterator[float]:
+        """One draw per step, for the node that ends there; a count is the sum of at most log2 T + 1 nodes."""
+        nodes = [0.0] * int(self.steps).bit_length()
+        for step in range(1, self.steps + 1):
+            nodes[(step & -step).bit_length() - 1] = noise.normal(0.0, self.sigma)
+            yield fsum(node for level, node in enumerate(nodes) if step >> level & 1)
+
+
+@dataclass(frozen=True)
+class SquareRoot:
+    """A running count by the square root of the matrix of running sums: less noise than a tree at the same price.
+
+    Args:
+        steps: public, T >= 1.
+        sigma: public, > 0. The standard deviation of the noise before it is correlated.
+
+    Guarantee: all counts together cost a person who drops once at most what ``mechanism`` costs, the Gaussian
+        mechanism of mu squared = (c_0^2 + ... + c_{T-1}^2) / sigma^2, c_k = binomial(2k, k) / 4^k: 2.5 / sigma^2 at
+        100 steps, 4.7 / sigma^2 at 100,000; a person who does not drop pays nothing.
+    Source: theory 5.8; Fichtenberger, Henzinger & Upadhyay (2023), https://arxiv.org/abs/2202.11205; for adaptive
+        inputs Denisov et al. (2022), https://arxiv.org/abs/2202.08312, Thm 2.1.
+    """
+
+    steps: int
+    sigma: float
+
+    def __post_init__(self) -> None:
+        _check.whole(1, steps=self.steps)
+        _check.noise(sigma=self.sigma)
+
+    @cached_property
+    def _coefficients(self) -> NDArray[np.float64]:
+        """c_0, ..., c_{T-1}: the first column of the square root."""
+        return square_root_series(self.steps)
+
+    @cached_property
+    def _squares(self) -> NDArray[np.float64]:
+        """Sums of squares of the first 1, ..., T coefficients."""
+        return np.cumsum(self._coefficients**2)
+
+    @property
+    def mechanism(self) -> mechanisms.Gaussian:
+        """The price of a person's drop at most: the longest column of the square root, the first; rounded up."""
+        # each coefficient is off by at most two units in the last place, its square by five
+        square = fsum(self._coefficients**2) * (1 + 8 * 2.0**-53)
+        return mechanisms.Gaussian(sigma=self.sigma, sensitivity=_root_above(square))
+
+    def standard_error(self, step: int) -> float:
+        """Sigma times the length of a row of the square root."""
+        _check.within(1, self.steps, step=step)
+        return self.sigma * sqrt(self._squares[step - 1])
+
+    def errors(self, noise: np.random.Generator) -> Iterator[float]:
+        """Each is a sum over all draws so far, which are stored."""
+        draws = np.zeros(self.steps)
+        for step in range(self.steps):
+            draws[step] = noise.normal(0.0, self.sigma)
+            yield float(draws[: step + 1] @ self._coefficients[step::-1])
+
+
+def rounded(value: float, sigma: float) -> float:
+    """A noisy number to about a millionth of the noise: the last digits of a sum may reveal the exact value."""
+    grid = 2.0 ** (floor(log2(sigma)) - 20)
+    return round(value / grid) * grid
+
+
+def _root_above(square: float) -> float:
+    """A float whose square, in exact arithmetic, is not below the number."""
+    root = sqrt(square)
+    while Fraction(root) ** 2 < Fraction(square):
+        root = float(np.nextafter(root, np.inf))
+    return root
+
+
+@dataclass(frozen=True, slots=True)
+class DropoutCount:
+    """A noisy count of the people who have dropped out so far. Every field is public."""
+
+    count: float
+    standard_error: float
+    price: mechanisms.Mechanism  # the price that was booked in each account for all counts
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveAnswer:
+    """The answer to "are at least so many people still active?". Every field is public."""
+
+    still: bool
+    price: mechanisms.Mechanism  # the price that was booked in each account for all answers
+
+
+class StoppingAccounts(Uncopyable, ABC):
+    """Accounts that people leave for good; the price of asking about them is booked in advance."""
+
+    own_samples: bool  # true if drops may depend on a person's own past samples, as they do where bounds depend on them
+
+    def __init__(
+        self,
+        people: individual.Filter,
+        price: mechanisms.Mechanism,
+        norm: float | bool,
+        noise: np.random.Generator | None,
+        least: float,
+    ) -> None:
+        if not isinstance(people, individual.Filter):
+            raise ArgumentError(f"people={people!r} must be an individual.Filter")
+        _check.between(0, 1, least=least)
+        if not people.budget.admits(price):
+            raise ArgumentError(f"people: {price!r} costs more than the whole budget {people.budget!r}")
+        self._people, self._price, self._least = people, price, least
+        self._noise, self.reproducible = np.random.default_rng() if noise is None else noise, noise is not None
+        spent = people.spent()
+        self._xp: Library = array_api_compat.array_namespace(spent)
+        self._device = array_api_compat.device(spent)
+        dtype = self._xp.bool if norm is True else self._xp.float64
+        norms = self._xp.full((spent.shape[0],), norm, dtype=dtype, device=self._device)
+        # a person who cannot pay is not counted, and never takes part; all others have paid before the first release
+        self._inside: Mask = people.charge(price, norms)
+        self._before_first = 0
+        self._all_gather: Callable[[Any], list[Any]] = lambda value: [value]
+        self._process = OwnProcess()
+        self._lock = Lock()  # one step after another: a drop is counted once
+
+    def __repr__(self) -> str:
+        return f"training.stopping.{type(self).__name__}(price={self._price!r}, budget={self._people.budget!r})"
+
+    @property
+    def people(self) -> individual.Filter:
+        """The accounts that are charged. PRIVATE."""
+        return self._people
+
+    @property
+    def most(self) -> int | None:
+        """The number of steps that the price is for; None: any number. Public."""
+        return None
+
+    @property
+    def price(self) -> mechanisms.Mechanism:
+        """The price that was booked in each account. Public."""
+        return self._price
+
+    @property
+    @abstractmethod
+    def answer(self) -> DropoutCount | ActiveAnswer:
+        """The latest answer, as a frozen value. Public."""
+
+    def close(self) -> individual.Filter:
+        """The accounts, for other uses."""
+        return self._people
+
+    def begin_after(self, steps: int) -> None:
+        """Charge so many steps to the accounts directly first; a person who is out after them is in the first count."""
+        self._before_first = steps
+
+    @property
+    def begun(self) -> bool:
+        """True if a step was counted. Public."""
+        return self._before_first < 0
+
+    def undo(self) -> None:
+        """Give back what was booked, before the first charge: nothing was asked, and nothing will be."""
+        with self._lock:
+            if self._people.refundable(self._price):
+                self._people.refund(self._price, self._inside)
+            self._inside = cast(Mask, self._xp.zeros_like(self._inside))
+
+    def among(self, gathered: Callable[[Any], list[Any]]) -> None:
+        """Count the people of several processes, each of which holds the accounts of its own people; before any charge.
+
+        ``Trainer.fit`` calls it; in a loop of your own, in every process. ``gathered`` gives every process's value,
+        private, in one order, e.g. by ``torch.distributed.all_gather_object``. The first process's noise counts.
+        """
+        if len(set(gathered(self._terms()))) > 1:
+            raise ArgumentError("group: the processes do not ask the same question; nothing was counted")
+        self._all_gather = gathered
+
+    def allowance(self, step: mechanisms.Mechanism) -> Array:
+        """(n,) private: the most each may still contribute, without the booked price; of several steps, to each."""
+        if self._before_first > 0:
+            return self._people.allowance(step)
+        one = mechanisms.repeated(step)[0]
+        sensitivity, room = _sensitivity(one), self._people.allowance(one)
+        staying = self._staying(sensitivity, room)
+        allowance = room if step is one else self._people.allowance(step)
+        return self._xp.where(staying, allowance, self._xp.zeros_like(allowance))
+
+    def check(self, step: mechanisms.Mechanism) -> None:
+        """Raise what ``charge`` would raise for a step, whoever is in it; nobody is charged."""
+        if self._before_first <= 0:
+            self._refuse_more()
+            _sensitivity(step)
+        self._people.check(step)
+
+    def charge(self, step: mechanisms.Mechanism, norms: Array) -> Mask:
+        """(n,) bool, private: charge each who is still in and can pay, see who drops out, and answer the question anew.
+
+        A person who was refused, or could contribute less than the share ``least`` of the step's sensitivity, has
+        dropped out for good. Norms are (n,) private, as for ``individual.Filter.charge``.
+
+        Guarantee: no account exceeds its budget; if and when a person drops out follows from own data and past outputs.
+        Source: theory 5.1, 5.2 and 5.8.
+        """
+        self._process.check(f"this {type(self).__name__}")
+        with self._lock:
+            if self._before_first > 0:
+                active = self._people.charge(step, norms)
+                self._before_first -= 1
+                return active
+            self._before_first = -1
+            return self._charge(step, norms)
+
+    def _charge(self, step: mechanisms.Mechanism, norms: Array) -> Mask:
+        self._refuse_more()
+        sensitivity = _sensitivity(step)
+        staying = self._staying(sensitivity, self._people.allowance(step))
+        norms = self._xp.asarray(norms, dtype=self._xp.float64, device=self._device)
+        if tuple(norms.shape) != tuple(self._inside.shape):
+            raise ArgumentError("norms must have one entry for each person who had an account when the counting began")
+        norms = self._xp.where(staying, norms, self._xp.asarray(float("nan"), device=self._device))
+        active: Mask = self._people.charge(step, norms)
+        known = (norms >= 0) & (norms <= sensitivity)
+        inside = staying & (active | ~known)  # NaN and the like: out of this step, but their budget is all there
+        before, self._inside = self._inside, inside
+        counts = int(self._xp.count_nonzero(before & ~inside)), int(self._xp.count_nonzero(inside))
+        dropped, still_active = (sum(part) for part in zip(*self._all_gather(counts), strict=True))
+        self._release(self._all_gather(self._noisy_answer(dropped, still_active))[0])
+        return active
+
+    def _staying(self, sensitivity: float, room: Array) -> Mask:
+        if tuple(room.shape) != tuple(self._inside.shape):
+            raise ArgumentError("people: nobody may join while drops are counted")
+        return self._inside & (room >= self._least * sensitivity)
+
+    def _refuse_more(self) -> None:
+        """Raise where no further step is possible."""
+
+    @abstractmethod
+    def _terms(self) -> str:
+        """The question's terms, public: equal in every process."""
+
+    @abstractmethod
+    def _noisy_answer(self, dropped: int, active: int) -> float:
+        """Something to release about this step's numbers, which are private."""
+
+    @abstractmethod
+    def _release(self, answer: float) -> None:
+        """Keep the answer, which is public: that of the first process."""
+
+
+def _sensitivity(step: mechanisms.Mechanism) -> float:
+    """The most that a person can contribute to a step; refuses a step in which all contribute the same."""
+    sensitivity: float | None = getattr(step, "sensitivity", None)
+    if not isinstance(step, mechanisms.Mechanism) or sensitivity is None:
+        raise Unsupported(f"step={step!r} must be a mechanism with a sensitivity")
+    return sensitivity

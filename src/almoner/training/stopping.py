@@ -20,7 +20,7 @@ import numpy as np
 
 from almoner import _audit_hook, _check, individual, mechanisms
 from almoner.errors import ArgumentError, Unsupported
-from almoner.training._counting import ActiveAnswer, DropoutCount, SquareRoot, StoppingAccounts, Tree, rounded
+from almoner.training._accounts import ActiveAnswer, DropoutCount, SquareRoot, StoppingAccounts, Tree, rounded
 from almoner.training._run.books import publish
 
 __all__ = ["Dropouts", "SquareRoot", "StillActive", "Tree"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from almoner.errors import ArgumentError, DataError
-from almoner.training.images import _image_files
+from almoner.training import saved_model
 from pictures import NAMES, bars, drawn, folder_of
 
 
@@ -12,13 +12,15 @@ def test_a_file_of_arrays_is_read_with_its_labels_and_people(tmp_path):
     """Grey and colour images come out with the channels first; labels and people stay as they are."""
     images, labels = drawn(6)
     path = bars(tmp_path / "a.npz", images=images, labels=labels, people=np.array(list("aabbcc")))
-    found = _image_files.read(path, classes=NAMES, shape=None)
+    found = saved_model.read_pictures(path, classes=NAMES, shape=None)
     assert found.shape == (1, 16, 16)
     assert np.array_equal(found.images[:, 0], images)
     assert np.array_equal(found.labels, labels)
     assert found.people.tolist() == list("aabbcc")
     colour = np.stack([images, images // 2, images // 3], axis=3)
-    found = _image_files.read(bars(tmp_path / "b.npz", images=colour, labels=labels), classes=None, shape=(3, 16, 16))
+    found = saved_model.read_pictures(
+        bars(tmp_path / "b.npz", images=colour, labels=labels), classes=None, shape=(3, 16, 16)
+    )
     assert np.array_equal(found.images[:, 1], images // 2)
     assert found.labels is None
 
@@ -27,13 +29,13 @@ def test_a_folder_gives_the_images_that_were_saved(tmp_path):
     """Classes are numbered as stated, not as the folders are sorted; grey pixels of the right size are not changed."""
     images, labels = drawn(8)
     folder = folder_of(tmp_path / "f", images, labels)
-    found = _image_files.read(folder, classes=("upright", "absent", "level"), shape=(1, 16, 16))
+    found = saved_model.read_pictures(folder, classes=("upright", "absent", "level"), shape=(1, 16, 16))
     order = np.argsort(labels, kind="stable")  # level comes first
     assert np.array_equal(found.images[:, 0], images[order])
     assert found.labels.tolist() == [2 - 2 * label for label in labels[order]]
-    scaled = _image_files.read(folder, classes=NAMES, shape=(3, 8, 12))
+    scaled = saved_model.read_pictures(folder, classes=NAMES, shape=(3, 8, 12))
     assert scaled.images.shape == (8, 3, 8, 12)
-    flat = _image_files.read(folder_of(tmp_path / "g", images), classes=None, shape=(1, 16, 16))
+    flat = saved_model.read_pictures(folder_of(tmp_path / "g", images), classes=None, shape=(1, 16, 16))
     assert np.array_equal(flat.images[:, 0], images)
 
 
@@ -62,7 +64,7 @@ def test_arrays_that_break_a_rule_are_refused(tmp_path, arrays, word):
     path = tmp_path / "a.npz"
     np.savez(path, **{"images": images, "labels": labels, **arrays})
     with pytest.raises(DataError, match=word):
-        _image_files.read(path, classes=NAMES, shape=None)
+        saved_model.read_pictures(path, classes=NAMES, shape=None)
 
 
 def test_files_that_are_no_archive_of_images_are_refused(tmp_path):
@@ -73,17 +75,17 @@ def test_files_that_are_no_archive_of_images_are_refused(tmp_path):
         np.save(file, np.zeros(3))
     for path, word in ((text, "cannot be read"), (one, "one array"), (tmp_path / "absent.npz", "cannot be read")):
         with pytest.raises(DataError, match=word):
-            _image_files.read(path, classes=NAMES, shape=None)
+            saved_model.read_pictures(path, classes=NAMES, shape=None)
     images, _ = drawn(4)
     np.savez(tmp_path / "n.npz", images=images)
     with pytest.raises(DataError, match="'labels'"):
-        _image_files.read(tmp_path / "n.npz", classes=NAMES, shape=None)
+        saved_model.read_pictures(tmp_path / "n.npz", classes=NAMES, shape=None)
     with pytest.raises(DataError, match="28x28"):
-        _image_files.read(tmp_path / "n.npz", classes=None, shape=(1, 28, 28))
+        saved_model.read_pictures(tmp_path / "n.npz", classes=None, shape=(1, 28, 28))
     cut = (tmp_path / "n.npz").read_bytes()
     text.write_bytes(cut[: len(cut) // 2])
     with pytest.raises(DataError, match="cannot be read"):
-        _image_files.read(text, classes=None, shape=None)
+        saved_model.read_pictures(text, classes=None, shape=None)
 
 
 def test_folders_that_break_a_rule_are_refused_without_a_name_in_the_error(tmp_path):
@@ -93,13 +95,13 @@ def test_folders_that_break_a_rule_are_refused_without_a_name_in_the_error(tmp_p
 
     def refused(word, **options):
         with pytest.raises((ArgumentError, DataError), match=word) as error:
-            _image_files.read(folder, **{"classes": NAMES, "shape": (1, 16, 16), **options})
+            saved_model.read_pictures(folder, **{"classes": NAMES, "shape": (1, 16, 16), **options})
         assert "secret" not in str(error.value)
 
     refused("shape is missing", shape=None)
     refused("named like the classes", classes=("level", "other"))
     (folder / "level" / ".hidden").write_text("is passed over")
-    _image_files.read(folder, classes=NAMES, shape=(1, 16, 16))
+    saved_model.read_pictures(folder, classes=NAMES, shape=(1, 16, 16))
     for name, content in (("secret.gif", b"x"), ("secret.png", b"x"), ("secret.jpg", b"\xff\xd8\xff")):
         (folder / "level" / name).write_bytes(content)
         refused("must be files that end in" if name.endswith("gif") else "cannot be read")
@@ -120,10 +122,10 @@ def test_folders_that_break_a_rule_are_refused_without_a_name_in_the_error(tmp_p
 def test_sizes_that_make_no_sense_are_refused(text):
     """The error has the text and the rule."""
     with pytest.raises(ArgumentError, match="shape="):
-        _image_files.shape_of(text)
+        saved_model.image_shape(text)
 
 
 def test_sizes_are_grey_or_in_colour():
     """HEIGHTxWIDTH, and with x3 three channels."""
-    assert _image_files.shape_of("28x30") == (1, 28, 30)
-    assert _image_files.shape_of("32X32x3") == (3, 32, 32)
+    assert saved_model.image_shape("28x30") == (1, 28, 30)
+    assert saved_model.image_shape("32X32x3") == (3, 32, 32)

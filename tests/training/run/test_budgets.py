@@ -7,7 +7,7 @@ from torch import nn
 from almoner import filters, individual, mechanisms, training
 from almoner.accounting import calibrate
 from almoner.errors import ArgumentError, CalibrationFailed
-from almoner.training._run import budgets
+from almoner.training._run import settings as run_settings
 from training_runs import BY_RECORD
 
 N = 200
@@ -70,7 +70,7 @@ def test_steps_of_everybody_have_the_exact_filter(per_person, noise):
 def test_accounts_per_person_have_the_best_filter_that_they_can_have():
     """Whatever is named admits at least as many steps as each filter that was a choice before."""
     step = mechanisms.SampledGaussian(2.0, 1.0, 0.05)
-    budget, why = budgets.recommended(1.0, 1e-5, step, per_person=True)
+    budget, why = run_settings.recommended(1.0, 1e-5, step, per_person=True)
     individual.Filter(1, budget)
     others = filters.Residue(**TARGET), filters.Renyi(plan=step, **TARGET), filters.Renyi(**TARGET)
     assert calibrate.steps(budget, step) >= 0.99 * max(calibrate.steps(each, step) for each in others) > 0
@@ -109,7 +109,7 @@ def test_what_is_missing_or_twice_is_refused(options, message):
 @pytest.mark.slow
 def test_no_noise_may_be_enough(monkeypatch):
     """Where no noise is enough the search ends in an error that names the target."""
-    monkeypatch.setattr(budgets, "least", lambda *_, **__: float("inf"))
+    monkeypatch.setattr(run_settings, "least", lambda *_, **__: float("inf"))
     with pytest.raises(CalibrationFailed, match=r"epsilon=1\.0.*5 steps"):
         trainer(steps=5, sampling=training.Poisson(0.1), individual=False, **TARGET)
 

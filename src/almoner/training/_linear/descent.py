@@ -33,9 +33,8 @@ from almoner.accounting import calibrate
 from almoner.errors import ArgumentError
 from almoner.individual import AccountsPerPerson
 from almoner.mechanisms import Gaussian
-from almoner.training._accounts import Everybody
+from almoner.training._accounts import Everybody, SquareRoot
 from almoner.training._card import Card
-from almoner.training._counting import SquareRoot
 from almoner.training._run.books import Draw, MemoryBook
 from almoner.training._run.run import CurrentState, Interruptions, Run, Saves
 from almoner.training._run.samplings import Clipped, FullBatch, Sampling, Turnout

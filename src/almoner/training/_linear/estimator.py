@@ -16,9 +16,8 @@ from almoner import _check, individual
 from almoner.errors import ArgumentError
 from almoner.individual import BudgetStatement, Statement
 from almoner.mechanisms import Repeated
-from almoner.training._accounts import Everybody, ShareHistory
+from almoner.training._accounts import DropoutCount, Everybody, ShareHistory, StoppingAccounts, rounded
 from almoner.training._card import Boundary
-from almoner.training._counting import DropoutCount, StoppingAccounts, rounded
 from almoner.training._linear.descent import (
     LinearModel,
     LogisticGradients,

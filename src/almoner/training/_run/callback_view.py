@@ -11,7 +11,7 @@ from torch import nn
 from almoner import _check
 from almoner.errors import ArgumentError, Unsupported
 from almoner.mechanisms import Gaussian, Mechanism, Repeated, SampledGaussian
-from almoner.training._counting import ActiveAnswer, DropoutCount, StoppingAccounts, rounded
+from almoner.training._accounts import ActiveAnswer, DropoutCount, StoppingAccounts, rounded
 from almoner.training._records import Records, Values, means_by_person, values_by_record
 from almoner.training._run.books import MemoryBook
 from almoner.training._run.models import Processes
