@@ -237,9 +237,9 @@ class Planned(Filter):
     Args:
         plan: public; the mechanism that will be charged most often, or a Composed of several (an epoch): as often as it
             fits. Or [(mechanism, count), ...]: exactly these rounds, in any order, and all that they leave of the
-            budget is change, which buys other rounds. Rounds: Gaussian, SampledGaussian, DiscreteGaussian, Laplace, Pure,
-            PDP, RandomizedResponse, Approximate, RandomAllocation, SampledRecords, TruncatedGaussian, ReplacedGaussian,
-            MixtureOfGaussians, Shuffled, DominatingPair.
+            budget is change, which buys other rounds. Rounds: Gaussian, SampledGaussian, DiscreteGaussian, Laplace,
+            Pure, PDP, RandomizedResponse, Approximate, RandomAllocation, SampledRecords, TruncatedGaussian,
+            ReplacedGaussian, MixtureOfGaussians, Shuffled, DominatingPair.
         epsilon, delta: public.
         reserve: public, in [0, 1); the share of the planned rounds that is turned into change at the start, for rounds
             that are not planned. They are bought without it too.
