@@ -234,12 +234,9 @@ class Prices:
 
     def _exchange(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int) -> tuple[int, int] | None:
         self._know(mechanism)
-        size, spare = count * self.size(mechanism), self.spare(slack / FAILURE)
         block, here = {mechanism: count}, rounds_at(level)
-        found = [
-            exchange_of_block(grid, block, self.plan, here, size=size, worth=self.worth, spare=spare)
-            for grid in self._grids
-        ]
+        sums = {"size": count * self.size(mechanism), "spare": self.spare(slack / FAILURE)}
+        found = [exchange_of_block(grid, block, self.plan, here, worth=self.worth, **sums) for grid in self._grids]
         return min((pair for pair in found if pair), key=lambda pair: pair[0] * self.worth - pair[1], default=None)
 
     @property
