@@ -294,6 +294,9 @@ def _epsilon(side: _Side, delta: float, least: float, most: int = MOST) -> float
             while least < best <= low:
                 low = max(least, FURTHER * best)
                 best = min(best, _crossing(parts, target, low, best, precision=SPLIT_PRECISION))
+        if best > least:  # few places choose smaller tilts than many do
+            made = composition(side.kinds, tilt_at(side.kinds, best), best, most=most)
+            best = min(best, _crossing(made.log_delta, target, max(least, FURTHER * best), best))
     for _ in range(STEPS):  # a search that began far off: what suits half of its end may reach further
         trial = 0.5 * best
         worse = not least < trial < inf or _log_delta(side, trial, FEWER) > target + NEARLY
