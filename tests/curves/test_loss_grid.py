@@ -203,7 +203,7 @@ def test_comparisons_under_a_tilt_never_say_more_than_forty_digits_do(seed):
 
 
 def test_a_comparison_under_a_tilt_refuses_a_moment_that_grows():
-    """A curve that is nowhere above by more than the slack, and a mean of exp(t loss) that is: no, with a tilt or not."""
+    """A curve that is nowhere above by more than the slack, and a mean of exp(t loss) that is: no, both ways."""
     tilt, slack = 8.0, 1e-3
     more = Law(-1, np.array([0.5, 0.0, 0.5]), 0.0, 0.0)
     weights = 1e-4 * np.exp(-tilt * STEP * np.arange(1, 41))

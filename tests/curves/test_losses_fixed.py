@@ -260,3 +260,12 @@ def test_the_judge_finds_no_answer_below_the_truth_and_few_above_it():
     done = subprocess.run([sys.executable, program, "--quick"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert "below the truth 0" in done.stdout
+
+
+def test_many_rounds_of_rare_large_losses_do_not_stop_at_the_end_of_a_bracket():
+    """Epsilon grows with the rounds, and half of it is not given away where first searches ended far above."""
+    step = m.SampledGaussian(0.953, 1.0, 4.3737e-5)
+    few, more, most = (epsilon_at({step: n}, delta=2.4859e-14) for n in (7_000_000, 8_350_772, 10_000_000))
+    assert few < more < most
+    assert few == pytest.approx(1.18, abs=0.03)
+    assert most == pytest.approx(1.40, abs=0.03)

@@ -355,11 +355,8 @@ def by_filter(
     quick = [kind(epsilon=epsilon, delta=delta) for kind in _FILTERS]
     rows = [_calibrated(type(budget).__name__, budget, *asked) for budget in quick]
     near = _calibrated("", fixed, *asked, 1.0, _FIXED_TOLERANCE).noise_multiplier or 1.0
-    slow: dict[str, _Asked] = {
-        "Planned": _PlannedAs(epsilon=epsilon, delta=delta),
-        "Residue": filters.Residue(epsilon=epsilon, delta=delta),
-    }
-    rows += [_calibrated(name, budget, *asked, near) for name, budget in slow.items()]
+    slow = _PlannedAs(epsilon=epsilon, delta=delta), filters.Residue(epsilon=epsilon, delta=delta)
+    rows += [_calibrated(name, budget, *asked, near) for name, budget in zip(("Planned", "Residue"), slow, strict=True)]
     return tuple(rows)
 
 

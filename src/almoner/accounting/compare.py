@@ -26,6 +26,7 @@ from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 __all__ = ["Bound", "Comparison", "compare", "optimum"]
 
 _TOLERANCE = 1e-3  # relative: how finely the smallest epsilon that a filter needs is searched, from above
+_STRONG = "strong composition (Dwork et al.)", "strong composition (Kairouz)"
 
 _FIXED = {
     "privacy loss distributions": "loss distributions, rounds fixed",
@@ -36,8 +37,6 @@ _FIXED = {
     "basic composition": "basic composition",
 }
 """The rows of ``curves._totals`` that ``compare`` shows, in its order, and their names there."""
-
-_STRONG = "strong composition (Dwork et al.)", "strong composition (Kairouz)"
 
 EpsilonAfter = Callable[[int], float]
 """Number of rounds -> epsilon."""

@@ -140,8 +140,7 @@ class RenyiOrder(Filter):
     Args:
         alpha: public: the order, > 1.
         rho: public: the budget at that order, nats, > 0; or give ``epsilon`` and ``delta``.
-        epsilon: public: > 0; with ``delta``, from which the largest budget follows (theory 3.2).
-        delta: public: in (0, 1).
+        epsilon, delta: public: > 0, and in (0, 1); the largest budget follows from them (theory 3.2).
 
     Guarantee: the whole adaptive interaction is (alpha, rho)-RDP in both directions, hence
     (curves.renyi.epsilon([rho], [alpha], delta=delta), delta)-DP for every delta.

@@ -44,6 +44,7 @@ STEPS = 60  # most steps of a search
 ROUGH, PLACES = 2, 2**12  # searches before the last, and their places
 FEWER, SPLIT_PLACES = 2**14, 2**17  # places of first splits; most of a part whose largest loss is above epsilon
 SPLIT_PRECISION = 1e-4  # relative, of first searches, and of split runs
+FURTHER = 0.8  # share of epsilon down to which split runs are looked at, at a time
 NEARLY, NEAR = 3.0, 0.99  # log delta on few places, and share of epsilon, from which on more places are looked at
 RARE, CUTS, CUT, WIDER = -5.0, 3, 0.6, 4.0  # when, how often and where a run is split
 FEW, MOST_SIZES = 4, 12  # most kinds, and most sizes of the largest loss, of a split run
@@ -277,7 +278,8 @@ def _epsilon(side: _Side, delta: float, least: float, most: int = MOST) -> float
         near = min(near, best)
         tilt = tilt_at(side.kinds, near)
     few = len(side.kinds) <= FEW
-    made = _composed_for(side.kinds, near, min(most, SPLIT_PLACES) if few and rough.log_chance(near) < RARE else most)
+    places = min(most, SPLIT_PLACES) if few and rough.log_chance(near) < RARE else most
+    made = _composed_for(side.kinds, near, places)
     best = min(best, _crossing(made.log_delta, target, least, near))
     if 0 < best < inf and few and made.log_chance(best) < RARE:
         before = inf
@@ -286,9 +288,15 @@ def _epsilon(side: _Side, delta: float, least: float, most: int = MOST) -> float
                 break
             before, parts = best, _split(side.kinds, best, FEWER)
             best = min(best, _crossing(parts, target, least, best, precision=SPLIT_PRECISION))
-        if best > least:
-            low, parts = max(least, 0.8 * best), _split(side.kinds, best, most)
-            best = min(best, _crossing(parts, target, low, best, precision=SPLIT_PRECISION))
+        before = inf
+        while least < best <= FURTHER * before:  # first searches, on few places, may end far above
+            before, parts, low = best, _split(side.kinds, best, most), best
+            while least < best <= low:
+                low = max(least, FURTHER * best)
+                best = min(best, _crossing(parts, target, low, best, precision=SPLIT_PRECISION))
+        if best > least:  # few places choose smaller tilts than many do
+            made = composition(side.kinds, tilt_at(side.kinds, best), best, most=most)
+            best = min(best, _crossing(made.log_delta, target, max(least, FURTHER * best), best))
     for _ in range(STEPS):  # a search that began far off: what suits half of its end may reach further
         trial = 0.5 * best
         worse = not least < trial < inf or _log_delta(side, trial, FEWER) > target + NEARLY

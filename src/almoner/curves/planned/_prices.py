@@ -227,19 +227,16 @@ class Prices:
 
     def _payment(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int, beside: int) -> int | None:
         self._know(mechanism)
-        size, context = count * self.size(mechanism), bundle(self.plan, rounds_at(level))
-        sums = {"size": size, "spare": self.spare(slack / FAILURE), "beside": beside}
-        found = [payment_for_block(grid, {mechanism: count}, context, **sums) for grid in self._grids]
+        block, context = {mechanism: count}, bundle(self.plan, rounds_at(level))
+        sums = {"size": count * self.size(mechanism), "spare": self.spare(slack / FAILURE)}
+        found = [payment_for_block(grid, block, context, beside=beside, **sums) for grid in self._grids]
         return min((change for change in found if change is not None), default=None)
 
     def _exchange(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int) -> tuple[int, int] | None:
         self._know(mechanism)
-        size, spare = count * self.size(mechanism), self.spare(slack / FAILURE)
         block, here = {mechanism: count}, rounds_at(level)
-        found = [
-            exchange_of_block(grid, block, self.plan, here, size=size, worth=self.worth, spare=spare)
-            for grid in self._grids
-        ]
+        sums = {"size": count * self.size(mechanism), "spare": self.spare(slack / FAILURE)}
+        found = [exchange_of_block(grid, block, self.plan, here, worth=self.worth, **sums) for grid in self._grids]
         return min((pair for pair in found if pair), key=lambda pair: pair[0] * self.worth - pair[1], default=None)
 
     @property

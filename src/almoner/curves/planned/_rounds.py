@@ -167,14 +167,13 @@ def tilted_estimate(
         return [Kind(rounds * count, one.losses, np.log(one.masses), 0.0) for one, count in side.parts]
 
     def best(side: _Side, rounds: int, places: int) -> tuple[float, float]:
-        """About the logarithm of delta, and the tilt that shows it on so many places."""
+        """About the logarithm of delta, less what the lattice adds to the scale, and the tilt that shows it."""
         each = kinds(side, rounds)
         if rounds * sum(count * float(one.losses.max()) for one, count in side.parts) <= epsilon:
             return -inf, tilt_at(each, epsilon)
         made = composition(each, tilt_at(each, epsilon), epsilon, most=places)
         parts = _PARTS if _NEVER < made.log_chance(epsilon) < _RARE else ()
         every = [made, *(composition(each, part * made.tilt, epsilon, most=places) for part in parts)]
-        # less what the lattice adds to the scale
         return min((one.log_delta(epsilon) - one.scale + moments(each, one.tilt)[0], one.tilt) for one in every)
 
     def value(places: int) -> Callable[[int], float]:
