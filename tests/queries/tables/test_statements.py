@@ -241,3 +241,26 @@ def test_bounds_of_expressions():
     assert found("greatest(n, 60)") == (60, 60, False)
     assert found("least(n, 10)") == (0, 10, False)
     assert found("x + 1")[:2] == (float("-inf"), float("inf"))
+
+
+def test_tables_are_joined_along_the_path_to_the_person(tmp_path):
+    """The lines of orders by what their orders and customers are; people are those at the end of the path."""
+    lines = pa.table({"order": [1, 1, 2, 3, 9], "price": [1.0, 2.0, 3.0, 4.0, 5.0]})
+    orders = pa.table({"id": [1, 2, 3], "buyer": ["ann", "bob", "ann"], "web": [True, False, True]})
+    buyers = Table(pa.table({"name": ["ann", "bob"], "age": [30, 40]}), one_row=True)
+    with Session.open(
+        tables={"lines": lines, "orders": orders, "buyers": buyers},
+        person={"lines": "order -> orders.id", "orders": "buyer", "buyers": "name"},
+        budget=filters.Zcdp(rho=5e3), ledger=tmp_path / "l", create=True,
+    ) as market:  # fmt: skip
+        both = 'FROM lines JOIN orders ON lines."order" = orders.id JOIN buyers ON orders.buyer = buyers.name'
+        given = {"clip": 9, "sigma": 300.0, "bounds": {"price": (0, 9)}}
+        asked = Sql(f"SELECT web, count(*) AS n, sum(price) AS s {both} WHERE age < 45 GROUP BY web", **given)
+        rows = without_noise(market, asked)
+        wanted = {True: (3, 7.0), False: (1, 3.0)}
+        n, s = rows.columns.index("n"), rows.columns.index("s")
+        assert {row[0]: (round(row[n]), round(row[s], 2)) for row in rows.rows} == wanted
+        people = Sql('SELECT count(DISTINCT orders.buyer) FROM lines JOIN orders ON "order" = id', **given)
+        assert round(without_noise(market, people).rows[0][0]) == 2
+        with pytest.raises(ArgumentError, match=r"write JOIN orders ON order = orders\.id"):
+            market.analyst("ann").filled(Sql("SELECT count(*) FROM lines JOIN orders ON price = id", **given))

@@ -15,7 +15,7 @@ from almoner.queries._questions.kinds.counts import Quantiles
 from almoner.queries._questions.kinds.several import Several
 from almoner.queries._questions.kinds.sql import Sql
 from almoner.queries._questions.question import Question
-from almoner.queries._sql.rows import Schema
+from almoner.queries._sql.rows import PeopleTable, Schema
 
 __all__ = ["domain_of", "meant", "read_with"]
 
@@ -67,10 +67,11 @@ def meant(asked: Sql, schema: Schema, datasets: Mapping[str, Dataset]) -> Questi
     told = read_with(asked.sql, schema)
     table = schema.people[schema.name(told.table if schema.named else None)]
     conditions = [] if told.where is None else [written(told.where)]
+    person, path = _owner(table, schema)
     for name, stays, ours, theirs in told.joins:
-        other = schema.people.get(name) if schema.named else None
-        public = schema.public.get(name)
-        right = (public.on, f"{name}.{public.key}") if public else (table.person, f"{name}.{other and other.person}")
+        other, public = schema.people.get(name), schema.public.get(name)
+        right = (public.on, f"{name}.{public.key}") if public else (person, f"{name}.{other and other.person}")
+        right = path.get(name, right)
         if (ours, theirs) != right:
             raise ArgumentError(f"sql: write JOIN {name} ON {right[0]} = {right[1]}: rows are found by that alone")
         conditions += [] if stays else [f"({written(tree.Column(theirs))} is not null)"]
@@ -78,16 +79,17 @@ def meant(asked: Sql, schema: Schema, datasets: Mapping[str, Dataset]) -> Questi
     if given["clip"] is None and table.one_row:
         given["clip"] = 1.0
     given |= {"table": told.table if schema.named else None, "where": " and ".join(conditions) or None}
-    reader = _Meaning(asked, given["table"], table.kinds, datasets)
+    kinds = dict(table.kinds)
+    for name, *_ in told.joins:
+        kinds |= {f"{name}.{column}": kind for column, kind in {**schema.people, **schema.public}[name].kinds.items()}
+    reader = _Meaning(asked, given["table"], kinds, datasets)
     given["by"] = [(_column(key), reader.keys(key, told)) for key in told.group]
     aggregates = [(name, value) for name, value in told.outputs if isinstance(value, Aggregate)]
     if not aggregates:
         raise ArgumentError("sql: nothing is asked for: write an aggregate, such as count(*)")
     for name, value in aggregates:
-        if value.kind == "people" and value.of != tree.Column(table.person):
-            raise ArgumentError(
-                f"sql: {name} counts people alone, as count(DISTINCT {table.person}); see queries.Distinct"
-            )
+        if value.kind == "people" and value.of != tree.Column(person):
+            raise ArgumentError(f"sql: {name} counts people alone, as count(DISTINCT {person}); see queries.Distinct")
     if all(value.kind == "quantile" for _, value in aggregates) and len({value.of for _, value in aggregates}) == 1:
         of, levels = aggregates[0][1].of, tuple(dict.fromkeys(value.level for _, value in aggregates))
         low, high, _ = reader.bounds(of, needed=True)
@@ -97,6 +99,16 @@ def meant(asked: Sql, schema: Schema, datasets: Mapping[str, Dataset]) -> Questi
     if any(value.kind == "quantile" for _, value in aggregates):
         raise ArgumentError("sql: quantiles are a release of their own: ask for those of one column in one statement")
     return Several({name: reader.member(value) for name, value in aggregates}, **given)
+
+
+def _owner(table: PeopleTable, schema: Schema) -> tuple[str, dict[str, tuple[str, str]]]:
+    """(The column that names a row's person, for each table on the path there the two columns that are equal)."""
+    path, place = dict[str, tuple[str, str]](), ""
+    while table.parent is not None:
+        above = table.parent.table
+        path[above] = f"{place}{table.parent.column}", f"{above}.{table.parent.key}"
+        place, table = f"{above}.", schema.people[above]
+    return place + table.person, path
 
 
 class _Meaning:
