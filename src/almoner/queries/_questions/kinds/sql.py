@@ -32,8 +32,8 @@ class Sql(Question):
     """The number of bins of equal width, between the bounds, that quantiles are read off."""
 
     def _check_kind(self) -> None:
-        for name in ("table", "where", "each_person", "error"):
-            if (value := getattr(self, name)) is not None:
+        for name in ("table", "where", "each", "each_person", "beside", "error"):
+            if value := getattr(self, name):
                 raise ArgumentError(f"{told(**{name: value})}: the statement says it; a price is rho= or epsilon=")
         statement(self.sql)
 
