@@ -271,7 +271,7 @@ def test_the_promise_for_a_lifetime():
         filters.Basic(epsilon=0.5): lambda _: 2.0,
     }
     for budget, promised in budgets.items():
-        terms = RecordedTerms.of(Terms(budget, person="VARCHAR", periods=MONTHS), "tables")
+        terms = RecordedTerms.of(Terms(budget, person="VARCHAR", periods=MONTHS))
         mu = getattr(budget, "mu", inf)
         assert terms.lifetime(1e-6) == pytest.approx(float(promised(mu)), rel=1e-6)
         assert terms.lifetime(1e-6) > terms.promise(1e-6)

@@ -146,7 +146,7 @@ def test_other_budgets_are_refused(path):
 def test_the_first_entry_names_the_measure():
     """Terms come back as they were written; without a measure it is zCDP; one that is not known is refused."""
     for budget in (filters.Zcdp(rho=0.1), filters.Gaussian(epsilon=1.0, delta=1e-6), filters.Basic(epsilon=1.0)):
-        terms = RecordedTerms.of(Terms(budget, person="BIGINT"), "tables")
+        terms = RecordedTerms.of(Terms(budget, person="BIGINT"))
         public = json.loads(json.dumps(terms.public))
         assert RecordedTerms.read(public) == terms
         with pytest.raises(ValueError, match="not known"):

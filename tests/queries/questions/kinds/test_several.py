@@ -31,7 +31,7 @@ ALL = {
     "each": {"ask": "mean", "column": "amount", "low": -5, "high": 5},
     "totals": {"ask": "mean", "column": "amount", "low": -5, "high": 5, "per": "total"},
     "signed": {"ask": "sum", "column": "amount", "low": -5, "high": 5},
-    "wide": {"ask": "sum", "column": "n", "low": 0, "high": 2, "widest": [0, 10]},
+    "wide": {"ask": "sum", "column": "n", "low": 0, "high": 2},
 }
 RICH = filters.Zcdp(rho=1e3)
 

@@ -20,7 +20,7 @@ from almoner.queries._questions.question import Question, set_fields
 __all__ = ["Several"]
 
 _KINDS: dict[str, type[Question]] = {each.__name__.lower(): each for each in (Count, People, Sum, Mean, Variance)}
-_OWN = ("column", "low", "high", "per", "widest", "bounds_hold")
+_OWN = ("column", "low", "high", "per", "bounds_hold")
 _MOST = 64
 Member = tuple[tuple[str, Any], ...]
 
@@ -50,9 +50,7 @@ def _members(given: Any) -> tuple[tuple[str, Member], ...]:
     return tuple(listed)
 
 
-_Fields = dict[
-    Literal["ask", "column", "low", "high", "per", "widest", "bounds_hold"], bool | float | str | list[float]
-]
+_Fields = dict[Literal["ask", "column", "low", "high", "per", "bounds_hold"], bool | float | str]
 _Named = Annotated[
     dict[Annotated[str, Field(min_length=1, max_length=1000)], Literal["count", "people"] | _Fields],
     Field(min_length=1, max_length=_MOST),
