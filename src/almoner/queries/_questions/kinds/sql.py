@@ -43,4 +43,4 @@ class Sql(Question):
 
     def most_in_group(self) -> float | None:
         """Unknown as yet: the question that it means is checked for a clip of its own."""
-        return 1.0
+        return None if self.clip == "auto" else 1.0
