@@ -11,8 +11,6 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NUMPY", "Array", "Library", "Mask", "to_numpy"]
-
 Flag = bool  # a library's own ``bool`` is a kind of entry
 
 

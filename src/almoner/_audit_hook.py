@@ -13,8 +13,6 @@ from typing import Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["AuditHook", "Part", "coins", "installed", "released"]
-
 T = TypeVar("T")
 
 

@@ -2,8 +2,6 @@
 
 from datetime import date, timedelta
 
-__all__ = ["start_of"]
-
 
 def start_of(every: str, day: date) -> date:
     """The first day of the period that a day is in: its "day", "week" (from Monday), "month", "quarter" or "year"."""

@@ -19,11 +19,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from almoner.errors import ArgumentError
 
-__all__ = [
-    "amount", "between", "each_amount", "each_between", "equally_long", "floats", "name", "noise", "number", "one_of",
-    "positive", "quoted", "refuse_renamed", "refusing", "renamed", "saved", "told", "unquoted", "whole", "within",
-]  # fmt: skip
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

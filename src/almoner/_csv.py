@@ -34,8 +34,6 @@ from almoner.errors import DataError
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["Form", "batches", "form", "guarded", "lines_of"]
-
 Result = TypeVar("Result")
 
 _DELIMITERS = ",;|\t"

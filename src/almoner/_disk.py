@@ -22,11 +22,6 @@ try:
 except ModuleNotFoundError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
-__all__ = [
-    "PRIVATE_FILE", "PRIVATE_FOLDER", "Lock", "abandon_after_fork", "first_file", "never_close", "private_files",
-    "private_folder", "sync", "sync_tree", "whole_file", "whole_folder",
-]  # fmt: skip
-
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 """Modes of files and folders that their owner alone may use."""
 

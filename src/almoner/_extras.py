@@ -5,8 +5,6 @@ from contextlib import contextmanager
 
 from almoner.errors import MissingExtra
 
-__all__ = ["need"]
-
 
 @contextmanager
 def need(*libraries: str, extra: str) -> Iterator[None]:

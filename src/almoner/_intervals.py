@@ -3,8 +3,6 @@
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from math import floor, inf, log10
 
-__all__ = ["interval_shown", "value_shown"]
-
 
 def value_shown(value: float, low: float, high: float, *, thousands: str = "") -> str:
     """A value, rounded to the first two digits of half the width of its interval; all digits before the point."""

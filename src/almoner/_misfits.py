@@ -15,8 +15,6 @@ from typing import NamedTuple
 from almoner._private import MARK
 from almoner.errors import DataError
 
-__all__ = ["DECIMALS", "FIRST", "Misfit", "refuse", "tell", "unread"]
-
 FIRST = 5
 """Number of entries that cannot be read whose places are shown."""
 

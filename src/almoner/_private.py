@@ -1,7 +1,5 @@
 """The mark of views for the data holder, and the quantiles over people that they show."""
 
-__all__ = ["LEVELS", "MARK"]
-
 MARK = "private: for the data holder"
 """Stands on every table, picture and report that belongs to the data holder alone."""
 

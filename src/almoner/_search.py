@@ -5,8 +5,6 @@ from math import inf, sqrt
 
 from almoner.errors import CalibrationFailed
 
-__all__ = ["edge", "first_true", "last_true", "last_whole", "least"]
-
 
 def last_true(holds: Callable[[float], bool], *, start: float) -> float:
     """The largest float x >= 0, to rounding, at which a condition holds that holds at 0 and fails from some point on.

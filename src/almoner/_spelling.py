@@ -13,8 +13,6 @@ from typing import Literal, get_args
 from almoner import _check
 from almoner._workspace import duckdb
 
-__all__ = ["EXACT", "Spelling", "check_spelling", "spelled", "spelling_sql"]
-
 Spelling = Literal["exact", "nfc", "caseless"]
 """Which spellings of a text are one person's id."""
 

@@ -5,8 +5,6 @@ from typing import NoReturn
 
 from almoner.errors import ArgumentError, CopyRefused
 
-__all__ = ["OwnProcess", "Uncopyable"]
-
 
 class Uncopyable:
     """copy, deepcopy and pickle refuse. Checkpoints go through an explicit ``state()`` and ``from_state()``."""

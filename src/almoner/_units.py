@@ -19,11 +19,6 @@ from math import ceil, floor, inf, nextafter
 from sys import float_info
 from typing import overload
 
-__all__ = [
-    "FAILURE", "FINE", "MEASURE", "RANGE", "Units", "as_float", "budget", "exact", "shown", "times", "to_float", "up",
-    "whole",
-]  # fmt: skip
-
 MEASURE = 10**15
 """Units in one nat of epsilon, one of rho, one of mu squared, one of Rényi divergence; where they are int64."""
 

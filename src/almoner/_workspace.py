@@ -15,9 +15,6 @@ from almoner import _check, _extras
 from almoner._disk import PRIVATE_FOLDER, never_close
 from almoner.errors import ArgumentError, LedgerError
 
-__all__ = ["HANDED", "Query", "Rows", "StepRefused", "TempTable", "Workspace", "apart", "duckdb", "quoted", "text"]
-
-
 HANDED = "handed_over"
 """The name under which a statement reads rows that another engine gave."""
 

@@ -21,8 +21,6 @@ from almoner._units import FINE, MEASURE, times, to_float, up
 from almoner.curves import approximate, gaussian, renyi, tradeoff, zcdp
 from almoner.errors import Unsupported
 
-__all__ = ["Additive", "Basic", "Gaussian", "RenyiCurve", "RenyiOrder", "Scalar", "Zcdp", "coarse", "in_units"]
-
 Total = gaussian.Gaussian | zcdp.Zcdp | renyi.Renyi | approximate.Approximate
 """Promise of totals, in a notion of ``curves``."""
 

@@ -25,8 +25,6 @@ from almoner._units import FAILURE, MEASURE, RANGE, as_float, budget, exact, tim
 from almoner.curves import approximate, renyi
 from almoner.errors import Unsupported
 
-__all__ = ["Boundary", "PersonBound", "as_floats"]
-
 STRETCH = 0.25
 """The stretch of an approximate round's epsilon for the pathwise promise, as a share of it; theory 2.4."""
 

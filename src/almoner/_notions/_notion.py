@@ -21,8 +21,6 @@ from almoner.curves import _residue, renyi, tradeoff
 from almoner.curves.planned import _table as planned_table
 from almoner.errors import ArgumentError, Unsupported
 
-__all__ = ["READ", "Account", "Budget", "ByRemainder", "Measure", "Notion", "Promise", "State", "Totals", "no_failures"]
-
 Totals = tuple[Units, ...]
 """Whole units, one amount for each total of a notion."""
 

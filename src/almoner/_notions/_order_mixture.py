@@ -23,8 +23,6 @@ from almoner._units import FAILURE, FINE, MEASURE, RANGE, budget, times, to_floa
 from almoner.curves import _order_mixture, approximate, renyi
 from almoner.errors import Unsupported
 
-__all__ = ["OrderMixture", "certain"]
-
 HALF = RANGE // 2
 """Twice of it fits into int64: amounts from here on count as infinite where several totals are stored."""
 

@@ -27,8 +27,6 @@ from almoner.curves import _residue, planned, renyi, tradeoff
 from almoner.curves.planned import _table as planned_table
 from almoner.errors import ArgumentError, Unsupported
 
-__all__ = ["Planned"]
-
 BLOCKS_LEFT = 16
 """A block takes about this part of what is left at most: larger blocks have better prices."""
 

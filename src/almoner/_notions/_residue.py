@@ -23,8 +23,6 @@ from almoner._units import FAILURE, FINE, Units, budget, exact, times, to_float,
 from almoner.curves import _residue, gaussian, renyi, tradeoff
 from almoner.errors import Unsupported
 
-__all__ = ["Residue"]
-
 SLACK = Fraction(1, 100)
 """Part of delta that pays for slack: it costs less than 0.2 % of the budget, and sampled Gaussians need some."""
 

@@ -18,8 +18,6 @@ from almoner._units import FAILURE, FINE, budget, exact, to_float, up
 from almoner.curves import renyi, zcdp
 from almoner.errors import ArgumentError, Unsupported
 
-__all__ = ["Approximate", "WithFailures", "check_share", "default_share"]
-
 Measure = TypeVar("Measure", covariant=True)
 
 SHARE_OF_LATER = 1000

@@ -28,11 +28,6 @@ from almoner._units import MEASURE
 from almoner.errors import ArgumentError, BudgetExceeded, UnknownPerson, Unsupported
 from almoner.mechanisms import DiscreteGaussian, Exponential, Gaussian, Laplace, SampledGaussian
 
-__all__ = [
-    "Call", "Diverged", "Found", "Frozen", "Pair", "Recorder", "Run", "Values", "compare", "difference", "plain",
-    "values_of",
-]  # fmt: skip
-
 T = TypeVar("T")
 Array = NDArray[np.float64]
 

@@ -25,8 +25,6 @@ from almoner._search import edge
 from almoner.curves import gaussian
 from almoner.errors import ArgumentError
 
-__all__ = ["ManyRuns", "OneRun", "many_runs", "one_run"]
-
 LARGEST_EPSILON, LARGEST_MU = 64.0, 32.0
 FINENESS = 2.0**-40
 ROUND = 1e-9

@@ -29,8 +29,6 @@ from scipy.stats import chi2, gamma
 from almoner.audit._calls import Call, Found, Run, values_of
 from almoner.mechanisms import DiscreteGaussian, Gaussian, Laplace, SampledGaussian
 
-__all__ = ["noise_found"]
-
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 

@@ -24,8 +24,6 @@ from almoner.audit._calls import (
 from almoner.audit._noise import noise_found
 from almoner.errors import ArgumentError
 
-__all__ = ["Finding", "Outcome", "Report", "replay"]
-
 
 @dataclass(frozen=True)
 class Finding:

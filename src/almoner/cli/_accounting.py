@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from almoner.accounting.compare import Comparison
     from almoner.mechanisms import Mechanism
 
-__all__ = ["calibrate", "compare", "described", "epsilon", "losses"]
-
 WHICH = (
     "You need the first if noise, sample rate and number of steps were fixed before the run; the second if any of them "
     "may depend on results and a filter with that budget refuses what does not fit; the third if there is no budget "

@@ -11,8 +11,6 @@ from almoner.cli._options import Delta, Group, Json
 from almoner.cli._shown import dumps
 from almoner.errors import ArgumentError, DataError
 
-__all__ = ["audit"]
-
 PipelineFile = Annotated[
     Path, typer.Argument(help="A Python file that defines pipeline, data, people, without, and may define replaced.")
 ]

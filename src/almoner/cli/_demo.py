@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from almoner.training import Card, HolderReport
     from almoner.training.demo_tables import Example
 
-__all__ = ["demo"]
-
 CUSTOMERS, WEEKS, FULL_WEEKS = 3000, 52, 8
 """Generated customers, weeks with a question, and weeks that a budget pays for in full."""
 

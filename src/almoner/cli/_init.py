@@ -11,8 +11,6 @@ import typer
 
 from almoner.cli._options import Force, Group, check_free
 
-__all__ = ["init"]
-
 Rows = Iterable[tuple[object, ...]]
 
 Folder = Annotated[Path, typer.Argument(help="The folder to write to; it is made if it is not there.")]

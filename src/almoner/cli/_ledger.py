@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from almoner.queries import Statement
     from almoner.queries.plans import Plan
 
-__all__ = ["Person", "ledger_commands", "opened", "statement"]
-
 LedgerName = Annotated[str, typer.Argument(help="The ledger: a file, or postgresql://user@server/database.")]
 LedgerOrModel = Annotated[str, typer.Argument(help="A ledger, or the folder of a model with kept accounts.")]
 Person = Annotated[str, typer.Option("--person", help="The person, named as in the data.")]

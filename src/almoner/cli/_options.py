@@ -24,13 +24,6 @@ from almoner._units import exact
 from almoner.cli._shown import use_letters_of_the_terminal
 from almoner.errors import AlmonerError, ArgumentError, DataError, MissingExtra
 
-__all__ = [
-    "Commands", "CsvFile", "Delta", "Epsilon", "Force", "Group", "Json", "MaxGradNorm", "NoiseMultiplier",
-    "OptionalDelta", "OptionalNoiseMultiplier", "OptionalSteps", "OutFile", "OutFolder", "Page", "Picture",
-    "PrivatePicture", "SampleRate", "Sampling", "check_free", "check_new_file", "check_page", "check_picture",
-    "flattened", "refusing", "tell_or_write", "write_page",
-]  # fmt: skip
-
 _NOISE_MULTIPLIER = typer.Option(
     "--noise-multiplier", help="Standard deviation of the noise of one step, divided by the clip (the sensitivity)."
 )

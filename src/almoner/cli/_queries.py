@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from almoner.queries import Answer, Quote, Session
     from almoner.queries.plans import Plan
 
-__all__ = ["OtherLedger", "query"]
-
 PlanFile = Annotated[Path, typer.Argument(help="A TOML file: data, person, ledger, budget, analyst, questions.")]
 OtherLedger = Annotated[str | None, typer.Option("--ledger", help="Use this ledger instead of the plan's.")]
 

@@ -13,8 +13,6 @@ from almoner.errors import ArgumentError
 if TYPE_CHECKING:
     from almoner.service.policies import Policy
 
-__all__ = ["serve"]
-
 PolicyFile = Annotated[Path | None, typer.Argument(help="A TOML file: data, budget, analysts, limits, prices.")]
 Check = Annotated[bool, typer.Option("--check", help="Explain the policy in words, and serve nothing.")]
 NewToken = Annotated[bool, typer.Option("--new-token", help="Print a new token, and what the policy says of it.")]

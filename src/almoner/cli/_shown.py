@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from almoner.queries import Answer
     from almoner.training import HolderReport
 
-__all__ = [
-    "Listing", "console", "draw_spends", "dumps", "print_answers", "print_misfits", "progress_bar", "show",
-    "use_letters_of_the_terminal", "working",
-]  # fmt: skip
-
 _SIGNS = {"±": "+-", "–": "-", "—": "-", "−": "-", "≤": "<=", "≥": ">=", "×": "x", "→": "->", "“": '"', "”": '"'}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 

@@ -15,8 +15,6 @@ import numpy as np
 
 from almoner.curves._grid.connect_the_dots import Floats
 
-__all__ = ["allowed_delta", "around", "default_weights"]
-
 
 def allowed_delta(totals: Floats, lam: Floats, log_weights: Floats, epsilon: float) -> Floats:
     """G(S, epsilon), rounded up, for totals (..., m), inf allowed; weights (m,) add up to at most 1.

@@ -26,9 +26,6 @@ from almoner.curves._grid import discrete
 from almoner.curves._grid.connect_the_dots import Floats
 from almoner.errors import Unsupported
 
-__all__ = ["Pair", "exponential", "laplace", "of", "randomized_response", "sampled_gaussian"]
-
-
 ROUND_UP = 1.0 + 2.0**-48  # covers the rounding of a few operations
 LARGEST_EPSILON = 100.0  # from this epsilon on a mechanism counts as revealing everything
 SMALLEST_NOISE = 0.05  # a sampled Gaussian of less relative noise counts as revealing all people in the sample

@@ -14,8 +14,6 @@ from almoner._units import Units, exact, up
 from almoner.curves import approximate, zcdp
 from almoner.errors import Unsupported
 
-__all__ = ["prices"]
-
 
 def prices(mechanism: mechanisms.Mechanism) -> tuple[Units, Units]:
     """Price one round: its terms of V and of the drift, in units, rounded up.

@@ -22,8 +22,6 @@ from almoner.curves import approximate, gaussian, renyi, zcdp
 from almoner.curves._rdp import selection
 from almoner.errors import Unsupported
 
-__all__ = ["Total", "optimum", "tightest", "totals"]
-
 _MOST_ROUNDS = 10**7  # most rounds of the exact pure bound
 
 _ADAPTIVE, _IN_ADVANCE = "within a budget, however adaptive", "fixed in advance"

@@ -20,9 +20,6 @@ from numpy.typing import NDArray
 
 from almoner.curves._grid.connect_the_dots import Floats
 
-__all__ = ["above_tangent", "of_orders", "of_zcdp"]
-
-
 _LEAST_LEVEL = -31.0  # level of the rarest test: x is 3e-14
 _HALVINGS = 40
 _LEAST_LAM = 1e-8

@@ -11,8 +11,6 @@ from almoner.filters._filter import Filter
 from almoner.filters._filters import Approximate, Basic, Gaussian, Planned, Renyi, RenyiCurve, RenyiOrder, Residue, Zcdp
 from almoner.filters._published import Pure, Rogers
 
-__all__ = ["All", "restored"]
-
 KINDS: dict[str, type[Filter]] = {
     kind.__name__: kind
     for kind in (Approximate, Basic, Gaussian, Planned, Pure, Renyi, RenyiCurve, RenyiOrder, Residue, Rogers, Zcdp)

@@ -11,8 +11,6 @@ from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 from almoner.filters._all import restored
 from almoner.filters._filter import Filter
 
-__all__ = ["Either"]
-
 
 class Either(Uncopyable):
     """Go on while at least one of several filters has admitted *every* round so far.

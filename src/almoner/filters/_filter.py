@@ -9,8 +9,6 @@ from almoner._units import FINE
 from almoner.curves import tradeoff
 from almoner.errors import ArgumentError, BudgetExceeded
 
-__all__ = ["Filter"]
-
 
 class Filter(Account[Budget[Any]]):
     """An account with a budget. ``charge`` is the only method that changes it.

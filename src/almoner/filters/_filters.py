@@ -16,8 +16,6 @@ from almoner.errors import ArgumentError
 from almoner.filters import _plans
 from almoner.filters._filter import Filter
 
-__all__ = ["Approximate", "Basic", "Gaussian", "Planned", "Renyi", "RenyiCurve", "RenyiOrder", "Residue", "Zcdp"]
-
 
 def _either(name: str, value: float | None, epsilon: float | None, delta: float | None) -> None:
     """Reject budgets given both as (epsilon, delta) and in the filter's own measure, or as neither."""

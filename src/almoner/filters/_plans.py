@@ -6,8 +6,6 @@ from typing import Any, cast
 from almoner import _check, mechanisms
 from almoner.errors import ArgumentError
 
-__all__ = ["from_fields", "one", "to_fields"]
-
 
 def one(plan: object) -> mechanisms.Mechanism:
     """A plan as one mechanism, whatever its form."""

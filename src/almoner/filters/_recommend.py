@@ -26,8 +26,6 @@ from almoner.filters import _plans
 from almoner.filters._filter import Filter
 from almoner.filters._filters import Basic, Gaussian, Planned, Renyi, Residue, Zcdp
 
-__all__ = ["Recommendation", "recommend"]
-
 MARGIN = 0.99
 """A filter that comes first in the list of candidates is taken if it admits this part of what the best admits."""
 

@@ -14,8 +14,6 @@ from almoner._uncopyable import Uncopyable
 from almoner.errors import ArgumentError, UnknownPerson
 from almoner.individual._costs import Costs
 
-__all__ = ["Accounts", "AccountsPerPerson", "People", "with_rows"]
-
 People = Array | Sequence[Hashable]
 """Rows, or ids."""
 

@@ -31,8 +31,6 @@ from almoner._units import RANGE, Units
 from almoner.curves.planned import _table as planned_table
 from almoner.errors import ArgumentError, Unsupported
 
-__all__ = ["Costs", "Power", "TakingPart", "charge_all", "costs_of", "search_allowance"]
-
 _GRID = 512  # norms in a table; each rounded up to the next: at most 1.1 % in the norm
 _SPAN = 256.0  # from sensitivity / _SPAN to sensitivity
 _LEAST = 1e-60  # of a norm in a table: mechanisms refuse smaller sensitivities

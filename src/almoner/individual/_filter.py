@@ -20,8 +20,6 @@ from almoner.individual._costs import Costs, Power, TakingPart, charge_all, cost
 from almoner.individual._shares import checked_shares, guesses, promised
 from almoner.individual._statements import BudgetStatement
 
-__all__ = ["Filter"]
-
 _BUDGETS: tuple[type[filters.Filter], ...] = (
     *(filters.Basic, filters.Gaussian, filters.Zcdp, filters.RenyiOrder, filters.RenyiCurve),
     *(filters.Renyi, filters.Residue, filters.Planned),

@@ -28,8 +28,6 @@ from almoner.curves import losses as curves
 from almoner.errors import ArgumentError
 from almoner.individual._statements import LossStatement
 
-__all__ = ["Losses", "dominating_mu", "losses"]
-
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 

@@ -18,8 +18,6 @@ from almoner.individual._accounts import Accounts, People
 from almoner.individual._costs import Costs, costs_of
 from almoner.individual._statements import ForOnePerson
 
-__all__ = ["Odometer", "Statement"]
-
 Boundary = odometers.Odometer | odometers.FeldmanZrnic | odometers.GaussianRestarts
 
 _KINDS = (odometers.Renyi, odometers.Gaussian, odometers.Line, odometers.FeldmanZrnic, odometers.GaussianRestarts)

@@ -19,8 +19,6 @@ from almoner._notions import Budget
 from almoner.accounting import meaning
 from almoner.errors import ArgumentError
 
-__all__ = ["checked_shares", "guesses", "promised", "shares"]
-
 MOST_DIFFERENT = 100  # different epsilons; more are rounded down onto a grid of so many
 PRECISION = 1e-4  # relative precision of a share that is looked for
 

@@ -7,8 +7,6 @@ from math import inf
 from almoner._units import shown
 from almoner.accounting import meaning
 
-__all__ = ["BudgetStatement", "ForOnePerson", "LossStatement"]
-
 PRIVATE = "This statement is itself computed from your data: anyone you show it to learns something about them."
 
 

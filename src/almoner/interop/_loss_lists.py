@@ -26,8 +26,6 @@ from math import fsum
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LossList", "of_a_pair"]
-
 _MOST = 100_000 - 2  # most losses of a pair, beside an infinite one and what Q alone has
 _UP = 1e-12  # relative widening of a part of a mass: more than rounding moves it
 

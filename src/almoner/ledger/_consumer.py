@@ -29,8 +29,6 @@ from almoner.ledger._record.rules import ConsumerState
 from almoner.ledger._transaction import Transaction
 from almoner.ledger.interfaces import Offer, Payment
 
-__all__ = ["Consumer", "new_claim", "write_off"]
-
 Result = TypeVar("Result")
 Units = NDArray[np.int64]
 

@@ -15,8 +15,6 @@ from almoner._disk import PRIVATE_FILE, Lock, sync
 from almoner.errors import ArgumentError, LedgerError
 from almoner.ledger.interfaces import Store
 
-__all__ = ["Head", "Witness", "newest", "witness_to_record"]
-
 _TAIL = 4096
 """Bytes at the end of the file, in which the last line is."""
 

@@ -37,8 +37,6 @@ from almoner.ledger._stores.postgres import Postgres
 from almoner.ledger._transaction import Transaction
 from almoner.ledger.interfaces import Offer, Store
 
-__all__ = ["Ledger"]
-
 Result = TypeVar("Result")
 
 

@@ -16,8 +16,6 @@ from almoner._disk import first_file
 from almoner.errors import ArgumentError, LedgerError
 from almoner.ledger._periods import Periods
 
-__all__ = ["Names", "Person", "check_of", "checked_key", "key_of", "new_key"]
-
 Person = int | str
 """A person's name, as the data have it or as the record says it."""
 

@@ -15,8 +15,6 @@ from almoner.ledger._stores.file import File
 from almoner.ledger._stores.postgres import Postgres
 from almoner.ledger.interfaces import Store
 
-__all__ = ["closed_on_error", "create_in", "names_of", "on_a_server", "open_store"]
-
 
 def on_a_server(ledger: Path | str) -> bool:
     """True for a connection string, False for a path; what only looks like one is refused without being quoted."""

@@ -5,8 +5,6 @@ from typing import NamedTuple
 from almoner._units import to_float
 from almoner.errors import BudgetExceeded
 
-__all__ = ["MASS", "Payment", "PaymentSql", "exceeded"]
-
 MASS = 1024
 """Parts of the longest contribution in which missing mass is counted."""
 _ALMOST = "CAST('0.99999999' AS DOUBLE)"

@@ -25,8 +25,6 @@ from almoner._calendar import start_of
 from almoner._check import told
 from almoner.errors import ArgumentError
 
-__all__ = ["Periods"]
-
 _EVERY = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}
 """So many days after the first one it is the next period, whatever the year."""
 _MOST = 5000

@@ -12,8 +12,6 @@ from almoner.ledger._record.rules import ConsumerState, Rules
 from almoner.ledger._record.watch import Watch
 from almoner.ledger.interfaces import MASS, Admitted, Offer, Payment, Store
 
-__all__ = ["Admission", "Transaction"]
-
 
 @dataclass(frozen=True, slots=True)
 class Admission:

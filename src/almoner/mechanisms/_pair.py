@@ -9,11 +9,6 @@ from almoner import _check
 from almoner.errors import ArgumentError, Unsupported
 from almoner.mechanisms._rounds import Composed, Gaussian, Laplace, Mechanism, Pure, Repeated, SampledGaussian, Zcdp
 
-__all__ = [
-    "DominatingPair", "MixtureOfGaussians", "Paired", "RandomAllocation", "ReplacedGaussian", "SampledRecords",
-    "Shuffled", "TruncatedGaussian", "replaced",
-]  # fmt: skip
-
 _MOST = 100_000  # outcomes of a pair
 _TOLERANCE = 1e-9  # by which probabilities may miss one
 _ROUNDING = 1e-12  # up to here what misses is rounding

@@ -10,12 +10,6 @@ from typing import Any, TypeVar
 from almoner import _check
 from almoner.errors import ArgumentError
 
-__all__ = [
-    "PDP", "Approximate", "BestOf", "Composed", "DiscreteGaussian", "Exponential", "Gaussian", "Laplace", "Mechanism",
-    "Pure", "RandomizedResponse", "Renyi", "Repeated", "SampledGaussian", "Zcdp", "gaussian_step", "in_order", "leaves",
-    "repeated", "rounds",
-]  # fmt: skip
-
 Value = TypeVar("Value")
 
 _MOST = 10**30  # rounds in one Repeated; nested ones may count further

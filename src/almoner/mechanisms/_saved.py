@@ -9,8 +9,6 @@ from almoner.errors import ArgumentError
 from almoner.mechanisms import _pair, _rounds
 from almoner.mechanisms._rounds import Mechanism
 
-__all__ = ["fields_schema", "from_fields", "to_fields"]
-
 _KINDS: dict[str, type[Mechanism]] = {
     name: kind
     for module in (_rounds, _pair)

@@ -27,8 +27,6 @@ from numpy.typing import NDArray
 from almoner import _check
 from almoner.errors import ArgumentError
 
-__all__ = ["choice", "discrete_laplace", "rounded_gaussian"]
-
 Bits = Callable[[int], bytes]  # gives so many random bytes
 
 

@@ -15,8 +15,6 @@ from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.odometers._odometer import Odometer
 from almoner.odometers._renyi import Renyi
 
-__all__ = ["Capped", "Rounds"]
-
 
 @dataclass(frozen=True, slots=True)
 class Rounds:

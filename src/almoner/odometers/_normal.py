@@ -26,8 +26,6 @@ from almoner.curves import zcdp
 from almoner.odometers import _roots
 from almoner.odometers._odometer import Odometer
 
-__all__ = ["Gaussian", "Line"]
-
 _PLANS = tuple(10.0**power for power in range(-6, 7))
 
 

@@ -6,8 +6,6 @@ from almoner import mechanisms
 from almoner._notions import Account, Boundary, PersonBound, Totals
 from almoner.errors import ArgumentError
 
-__all__ = ["Counting", "Odometer"]
-
 Bound = TypeVar("Bound", bound=PersonBound)
 
 

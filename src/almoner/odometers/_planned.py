@@ -30,8 +30,6 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.odometers._odometer import Odometer
 from almoner.odometers._renyi import Orders, around_plan
 
-__all__ = ["Planned"]
-
 LEAST_DELTA = 1e-300  # parts of a smaller delta would vanish
 BESIDE = 0.1  # part of delta that the mixture over orders has
 CONTEXT = 32  # least planned rounds between a purchase of other rounds and the checkpoint that it is made beside

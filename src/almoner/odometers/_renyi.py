@@ -28,8 +28,6 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.odometers import _roots
 from almoner.odometers._odometer import Odometer
 
-__all__ = ["Renyi"]
-
 _DEFAULT = tuple(float(1 + lam) for lam in np.geomspace(0.05, 500.0, 41))
 _WHOLE = 19.0  # whole orders are the quickest to compute: of larger lam only those are looked at
 _SEARCH = np.array([lam if lam < _WHOLE else round(lam) for lam in np.geomspace(1e-3, 1e5, 41)])

@@ -21,8 +21,6 @@ from scipy import special
 
 from almoner._arrays import NUMPY, Array, Library, Mask
 
-__all__ = ["exponentials", "exponentials_ex_post", "normal", "normal_ex_post", "raised"]
-
 _STEPS = 60
 _CLOSE = 1e-13
 

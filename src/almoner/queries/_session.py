@@ -27,8 +27,6 @@ from almoner.queries._tables.engine import DuckDB, Engine, opened
 from almoner.queries._tables.tables import Lookup, TableInput, changed, check_shared, fitting, given_tables
 from almoner.queries.engines import plugin_of
 
-__all__ = ["Recommendation", "Session", "recommend"]
-
 LOG = logging.getLogger("almoner.queries")
 
 

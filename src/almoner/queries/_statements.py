@@ -11,8 +11,6 @@ from almoner._units import shown, to_float
 from almoner.accounting.meaning import sentence
 from almoner.ledger import Entry, Ledger, Periods
 
-__all__ = ["Line", "Statement", "statement", "together"]
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Line:

@@ -555,7 +555,7 @@ def _filled(value: Any, places: Mapping[str, Any], field: str = "") -> Any:
         if match[1] is None:
             return match[0][0]  # a doubled bracket
         text = str(at(match[1]))
-        return text.replace("'", "''") if field == "where" else text  # it stands in quotes there
+        return text.replace("'", "''") if field in ("where", "sql") else text  # it stands in quotes there
 
     alone = _PLACE.fullmatch(value)
-    return at(alone[1]) if alone and alone[1] and field not in ("key", "where") else _PLACE.sub(replaced, value)
+    return at(alone[1]) if alone and alone[1] and field not in ("key", "where", "sql") else _PLACE.sub(replaced, value)

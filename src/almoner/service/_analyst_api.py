@@ -27,8 +27,6 @@ with _extras.need("prometheus_client", extra="service"):
     from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
     from prometheus_client.core import GaugeMetricFamily
 
-__all__ = ["DATA_TEXTS", "AnalystApi", "Metrics", "Rates", "Reply"]
-
 Result = TypeVar("Result")
 
 _LOG = logging.getLogger("almoner.service")

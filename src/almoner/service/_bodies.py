@@ -18,12 +18,6 @@ from almoner.queries.plans import ASKS, described, question
 from almoner.service._padded_worker import Busy, Stopped
 from almoner.service.policies import ColumnPart, Limits
 
-__all__ = [
-    "BODIES", "FIXED_TEXTS", "MOST_TEXT", "AnswerBody", "DataSetBody", "DataSetsBody", "ListedBody", "MeBody",
-    "PublicTableBody", "QuoteBody", "Refused", "answer_of", "asked", "dumps", "parsed", "problem_of", "quote_of",
-    "refusing",
-]  # fmt: skip
-
 Result = TypeVar("Result")
 
 MOST_TEXT = 4_000  # largest number of characters of all texts of a question together, but for public keys

@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 from almoner.ledger import summary
 from almoner.service._analyst_api import DATA_TEXTS, AnalystApi
 
-__all__ = ["HolderApi", "in_holder_thread"]
-
 SHARES = tuple(place / 20 for place in range(21))
 _REMEMBER = 15.0  # seconds for which counts of people are kept
 _ASIDE = ThreadPoolExecutor(4, thread_name_prefix="holder")  # so that no thread of analysts ever waits for it

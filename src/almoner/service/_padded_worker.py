@@ -15,8 +15,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from almoner.errors import AlmonerError
 
-__all__ = ["Busy", "PaddedWorker", "Stopped"]
-
 Result = TypeVar("Result")
 
 _MOST_WAITING = 8  # pieces of work in one queue

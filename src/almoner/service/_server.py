@@ -23,8 +23,6 @@ with _extras.need("starlette", "uvicorn", extra="service"):
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
-__all__ = ["OpenService", "opened", "serve"]
-
 _CONFIG: Mapping[str, Any] = {
     **dict.fromkeys(("access_log", "server_header", "date_header", "proxy_headers"), False),
     "ws": "none",

@@ -34,11 +34,6 @@ from almoner.individual import Filter
 from almoner.mechanisms import Gaussian, Mechanism, SampledGaussian, repeated
 from almoner.training.correlated._kinds import square_root_series
 
-__all__ = [
-    "ActiveAnswer", "DropoutCount", "Everybody", "HolderReport", "ShareHistory", "SquareRoot", "StoppingAccounts",
-    "Tree", "ids_and_rows", "join_new", "rounded",
-]  # fmt: skip
-
 Floats = NDArray[np.float64]
 
 

@@ -15,8 +15,6 @@ from almoner.errors import ArgumentError, DataError
 from almoner.mechanisms import Gaussian, Mechanism, SampledGaussian
 from almoner.odometers import FeldmanZrnic, GaussianRestarts, Odometer
 
-__all__ = ["Boundary", "Card", "build_card", "worst_case"]
-
 Boundary = Odometer | FeldmanZrnic | GaussianRestarts  # odometers that a running bound is read off
 
 ADJACENCY = "add or remove one person, with all of that person's records"

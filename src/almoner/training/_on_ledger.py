@@ -34,8 +34,6 @@ from almoner.ledger import Consumer, Ledger, new_claim
 from almoner.mechanisms import Gaussian
 from almoner.training._card import Card
 
-__all__ = ["LedgerRun", "LedgerStream", "OnLedger", "digest", "reserve_on_ledger"]
-
 
 @dataclass(frozen=True, slots=True)
 class OnLedger:

@@ -24,8 +24,6 @@ from almoner.training.gradients import _batches
 from almoner.training.gradients._batches import Batch, Column, Inputs, as_inputs, as_tensor
 from almoner.training.gradients._self_check import evaluation_mode
 
-__all__ = ["Records", "Values", "as_records", "as_rows", "correct", "means_by_person", "values_by_record"]
-
 LABELS = ("labels", "label")  # names of the target in a record that is a dict
 
 FORM = "all records must have one shape, such as a public length that sequences are padded to, whatever is beside them"

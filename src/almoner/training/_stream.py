@@ -35,8 +35,6 @@ from almoner.training.correlated._kinds import FixedBatches
 from almoner.training.gradients import Gradients
 from almoner.training.gradients._batches import check_batch
 
-__all__ = ["Stream"]
-
 
 class Stream(Uncopyable, AbstractContextManager["Stream"]):
     """Train a module on people as they come. Every update is released; only the people in it are charged.

@@ -48,8 +48,6 @@ from almoner.training.correlated._kinds import FixedBatches
 from almoner.training.gradients import Gradients
 from almoner.training.gradients._batches import check_batch
 
-__all__ = ["Trainer"]
-
 OWN_SAMPLES = (filters.RenyiOrder, filters.RenyiCurve, filters.Zcdp)
 """The budgets for which bounds may use a person's own past samples (theory 5.6)."""
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from almoner.training import OnLedger
     from almoner.training.saved_model import Trained
 
-__all__ = ["OF_TRAIN", "OF_TRAIN_IMAGES", "OF_TUNE", "predict", "schema", "score", "train", "train_images", "tune"]
-
 Data = Annotated[Path, typer.Argument(help="A CSV or Parquet file with the people's data.")]
 Target = Annotated[str, typer.Option(help="The column to predict.")]
 Person = Annotated[

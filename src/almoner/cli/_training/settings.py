@@ -14,8 +14,6 @@ from typing import Annotated, Any
 from almoner._reading import Field, Model, Numbers, Text, read, toml
 from almoner.errors import ArgumentError, DataError
 
-__all__ = ["IMAGES", "MODELS", "TRAIN", "TUNE", "as_settings", "read_settings", "settings_template"]
-
 TRAIN, TUNE, IMAGES = "train", "tune", "train-images"
 """Commands that read such a file."""
 

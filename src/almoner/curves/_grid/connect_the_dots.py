@@ -25,8 +25,6 @@ import numpy as np
 from numpy.polynomial.legendre import leggauss
 from numpy.typing import NDArray
 
-__all__ = ["Dots", "gaussian", "gaussian_merged", "laplace", "laplace_merged", "sampled_losses", "two_points"]
-
 Floats = NDArray[np.float64]
 
 ULP = 2.0**-52

@@ -26,9 +26,6 @@ from scipy.special import logsumexp, ndtri
 from almoner.curves._grid.connect_the_dots import ULP, Floats
 from almoner.mechanisms import DominatingPair, Mechanism, Paired
 
-__all__ = ["Direction", "coarse", "directions", "failure", "largest_loss", "mu", "renyi", "rho", "without_failures"]
-
-
 SMALLEST = 1e-290  # a smaller probability counts as none
 LARGEST_LOSS = 500.0  # a larger loss counts as infinite
 ROUNDING = 1e-12  # up to here probabilities that miss one are rounding

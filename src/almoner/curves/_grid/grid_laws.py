@@ -17,8 +17,6 @@ from almoner.curves._grid.laws import Law as Points
 from almoner.curves._grid.laws import law as discrete_law
 from almoner.errors import Unsupported
 
-__all__ = ["MOST_PLACES", "Law", "change", "laws", "spread"]
-
 MOST_PLACES = 2**22  # places on either side of 0; larger losses count as infinite, and lower ones are moved up
 
 

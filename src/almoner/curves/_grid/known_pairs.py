@@ -20,8 +20,6 @@ from almoner.curves._grid.connect_the_dots import ULP, Floats
 from almoner.curves._grid.mixtures import UP, Outcomes, reveals_all
 from almoner.errors import Unsupported
 
-__all__ = ["outcomes"]
-
 Ratios = tuple[Floats, Floats, float]  # ratios, their masses under Q, and a bound on the errors of both
 
 LATTICE_REACH = 37.0  # deviations of discrete noise on either side: less than 1e-290 is left outside

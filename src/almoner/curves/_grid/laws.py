@@ -29,9 +29,6 @@ from almoner.curves._grid import discrete, mixtures
 from almoner.curves._grid.connect_the_dots import ULP, Floats
 from almoner.errors import Unsupported
 
-__all__ = ["Law", "Normal", "law", "tilted"]
-
-
 SMALLEST_NOISE = 0.02  # relative noise; the loss of a smaller one counts as infinite
 LARGEST_NOISE = 1e100  # a larger one counts as this in a worse law, and has no better law
 LARGEST_EPSILON = 500.0  # largest epsilon of a Laplace or pure round; the loss of a larger one counts as infinite

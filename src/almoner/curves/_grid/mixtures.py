@@ -21,8 +21,6 @@ from almoner import mechanisms
 from almoner.curves._grid.connect_the_dots import NODES, ULP, WEIGHTS, Floats
 from almoner.errors import Unsupported
 
-__all__ = ["UP", "Outcomes", "cells", "irregular", "outcomes", "reveals_all", "still"]
-
 Mixture = tuple[Floats, Floats]  # weights and moves
 Outcomes = tuple[Floats, Floats, float]  # probabilities under P and Q, and a bound on their relative errors
 

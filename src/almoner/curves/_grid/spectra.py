@@ -10,10 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
-__all__ = [
-    "SMALLEST_BLOCK", "Spectrum", "block_for", "first_coefficients", "longest_sum", "power", "sums_from_above",
-]  # fmt: skip
-
 Spectrum = NDArray[np.complexfloating]
 Floats = NDArray[np.floating]
 

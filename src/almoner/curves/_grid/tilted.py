@@ -21,8 +21,6 @@ from scipy import fft
 from almoner._search import edge
 from almoner.curves._grid.connect_the_dots import ULP
 
-__all__ = ["Composition", "Kind", "composition", "largest_kernel", "moments", "tilt_at", "tilt_where"]
-
 Floats = NDArray[np.float64]
 
 FEWEST, MOST = 2**12, 2**20  # places of a window

@@ -19,9 +19,6 @@ import numpy as np
 
 from almoner.curves._grid.connect_the_dots import Floats
 
-__all__ = ["add", "remove"]
-
-
 _LARGEST_SUM = 2**14  # whole orders up to here by their sum; above, Minkowski's inequality
 _LARGEST_GRID = 2**20  # points of the quadrature; above, Minkowski's inequality
 _TIGHT = 23.0  # from this log of q e^((a-1)/(2 z^2)) on, Minkowski's bound is within 1e-11: the term of k = a is in A

@@ -20,9 +20,6 @@ from almoner._search import edge
 from almoner.curves._grid.connect_the_dots import Floats
 from almoner.mechanisms import BestOf, Mechanism, repeated
 
-__all__ = ["log_mean", "log_ratio", "only", "probabilities", "renyi", "span"]
-
-
 _ROUND_UP = 1 + 1e-9
 _TINY = 1e-12
 _NO_SHAPE = 1e-15  # times span: the limit at 0 is right to half of it

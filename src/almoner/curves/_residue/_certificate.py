@@ -29,9 +29,6 @@ from almoner import _check
 from almoner.curves._grid.connect_the_dots import Floats
 from almoner.curves._pairs import Pair
 
-__all__ = ["LARGEST_SHARE", "certified", "gaps"]
-
-
 LARGEST_SHARE = 63 / 64  # one round may take at most this part of b squared: b' stays away from 0
 ULP = 2.0**-52
 FIRST_CELLS = 64  # cells into which [0, end] is cut first

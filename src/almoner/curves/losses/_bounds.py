@@ -29,8 +29,6 @@ from almoner.curves._grid.laws import law
 from almoner.curves.losses._groups import SUM_BLOCK, Group, groups
 from almoner.curves.losses._windows import on, shifted, tilts_at_delta, tilts_at_epsilons, to_host
 
-__all__ = ["deltas", "epsilons"]
-
 Mask = NDArray[np.bool_]
 
 FIRST_POINTS = 64  # epsilons that a search looks at first

@@ -35,8 +35,6 @@ from almoner.curves._grid.tilted import (
 )
 from almoner.errors import Unsupported
 
-__all__ = ["delta_at", "epsilon_at"]
-
 Run = Mapping[mechanisms.Mechanism, int]
 
 PRECISION = 1e-6  # relative: how far above the crossing an epsilon may be found

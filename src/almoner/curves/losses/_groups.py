@@ -45,9 +45,6 @@ from almoner.curves.losses._windows import (
     tolerance,
 )
 
-__all__ = ["SUM_BLOCK", "Group", "groups"]
-
-
 SUM_BLOCK = 1024  # terms of a sum over frequencies that are added up at once
 SERIES_ENTRIES = 2**24  # most numbers in one group's series
 

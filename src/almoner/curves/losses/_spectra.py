@@ -22,9 +22,6 @@ import numpy as np
 from almoner.curves._grid.connect_the_dots import ULP, Floats
 from almoner.curves._grid.laws import Law, Normal
 
-__all__ = ["BLUR", "TILTS", "Columns", "columns", "decay", "frequency_counts", "log_moments"]
-
-
 TILTS: Floats = 2.0 ** np.arange(-4, 16.5, 0.5)  # Chernoff's, at which moment generating functions are known
 BLUR = 9.0  # strength of the blur: the characteristic function of its noise at the cap is exp(-BLUR**2 / 2)
 LOG_FLOOR = -700.0  # no logarithm is below it

@@ -24,11 +24,6 @@ from almoner.curves._grid.connect_the_dots import ULP, Floats
 from almoner.curves._grid.laws import Law, Normal, law, tilted
 from almoner.curves.losses._spectra import BLUR, TILTS, decay, frequency_counts, log_moments
 
-__all__ = [
-    "Direction", "Placement", "Window", "chunks", "cutoff_errors", "directions", "on", "placed", "rows_of", "shifted",
-    "tilts_at_delta", "tilts_at_epsilons", "to_host", "tolerance",
-]  # fmt: skip
-
 Integers = NDArray[np.int64]
 Rounds = Sequence[mechanisms.Mechanism]
 

@@ -30,8 +30,6 @@ from almoner.curves.planned._prices import Plan
 from almoner.curves.planned._tails import Kind, Side
 from almoner.errors import ArgumentError
 
-__all__ = ["ERRORS", "FACTORS", "MOST_ROUNDS", "SLACK", "Bounds", "Run", "checkpoints"]
-
 Floats = NDArray[np.float64]
 Values = NDArray[np.floating]
 

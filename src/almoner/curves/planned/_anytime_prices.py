@@ -24,8 +24,6 @@ from almoner.curves.planned._prices import rounds_at
 from almoner.curves.planned._round_price import CHANGE, Price, bundle, exchange_of_block, payment_for_block
 from almoner.curves.planned._tails import Side
 
-__all__ = ["Exchanges"]
-
 OUTSIDE = 1e-18  # mass of losses that may lie outside a grid's window
 LARGEST_SIZE = 2**17  # largest size of a grid; what needs a larger one has no price
 

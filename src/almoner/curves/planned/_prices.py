@@ -28,8 +28,6 @@ from almoner.curves.planned._round_price import CHANGE, Plan, bundle, exchange_o
 from almoner.curves.planned._rounds import Estimate, first_estimate, largest, tilted_estimate
 from almoner.errors import ArgumentError
 
-__all__ = ["LEAST_SLACK", "MOST_ROUNDS", "SLACK", "Plan", "Prices", "level", "rounds_at"]
-
 SLACK = 0.01
 """Part of delta that pays for slack, where that costs less than LOST of the planned rounds."""
 

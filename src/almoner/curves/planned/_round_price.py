@@ -16,8 +16,6 @@ from almoner import mechanisms
 from almoner._units import exact
 from almoner.curves._loss_grid import Grid
 
-__all__ = ["CHANGE", "Plan", "Price", "bundle", "exchange_of_block", "no_louder", "payment_for_block"]
-
 Floats = NDArray[np.float64]
 Bundles = tuple[dict[Hashable, int], dict[Hashable, int], dict[Hashable, int]]
 

@@ -22,8 +22,6 @@ from almoner.curves._grid.spectra import Spectrum, power
 from almoner.curves._grid.tilted import Kind, composition, moments, tilt_at, tilt_where
 from almoner.errors import Unsupported
 
-__all__ = ["Estimate", "first_estimate", "largest"]
-
 Floats = NDArray[np.float64]
 Plan = Sequence[tuple[mechanisms.Mechanism, int]]
 

@@ -31,8 +31,6 @@ from almoner.curves.planned._prices import ERRORS, Prices
 from almoner.curves.planned._round_price import no_louder
 from almoner.errors import Unsupported
 
-__all__ = ["CHANGE", "NEVER", "RULE", "SHARE", "Table", "delta", "of_one_kind", "opening", "sellers", "table", "worths"]
-
 Bundle = Mapping[Hashable, int]
 
 NEVER = 2**62

@@ -13,8 +13,6 @@ from scipy import fft
 from almoner.curves._grid.spectra import Spectrum, power
 from almoner.curves._loss_grid import TILTS, Law
 
-__all__ = ["Kind", "Side"]
-
 Floats = NDArray[np.float64]
 Kind = type[np.floating]
 

@@ -13,8 +13,6 @@ from almoner._uncopyable import Uncopyable
 from almoner.curves import gaussian, losses, zcdp
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 
-__all__ = ["Koskela"]
-
 Floats = NDArray[np.float64]
 
 _POINTS = 51  # epsilons of the default grid

@@ -9,8 +9,6 @@ from almoner._units import FINE, budget, up
 from almoner.curves import approximate, zcdp
 from almoner.filters._filter import Filter
 
-__all__ = ["Pure"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Squares(_notions.Scalar):

@@ -10,8 +10,6 @@ from almoner._units import FAILURE, to_float, up
 from almoner.curves import _rogers, renyi
 from almoner.filters._filter import Filter
 
-__all__ = ["Rogers"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SquareAndDrift(_notions.WithFailures[tuple[float, float]]):

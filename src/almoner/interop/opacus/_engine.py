@@ -24,11 +24,6 @@ from almoner.accounting import calibrate
 from almoner.curves._totals import tightest
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 
-__all__ = [
-    "SHUFFLED", "Accountant", "FixedAccountant", "Hook", "OdometerAccountant", "PrivacyEngine", "forget_gradients",
-    "rate", "refuse_accumulation", "refuse_unsampled", "steps_that_fit",
-]  # fmt: skip
-
 LOG = logging.getLogger("almoner.interop.opacus")
 
 COINS = 2.0**-23  # a float32 draw falls below q with probability at most q + COINS

@@ -24,8 +24,6 @@ from almoner.individual import Odometer as PersonOdometer
 from almoner.interop.opacus import _engine
 from almoner.training.books import Bounds, MemoryBook
 
-__all__ = ["IndividualOptimizer", "individual"]
-
 SPLIT = "BatchMemoryManager splits batches, which individual() does not follow: give it max_physical_batch_size instead"
 OWN_PAST = (filters.RenyiOrder, filters.RenyiCurve)
 """The budgets for which bounds may depend on a person's own past samples (theory 5.6)."""

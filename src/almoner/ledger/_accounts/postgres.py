@@ -15,8 +15,6 @@ from almoner.ledger._names import Names, Person
 from almoner.ledger._stores.postgres import Postgres
 from almoner.ledger.interfaces import Offer, Payment, PrivateNote, Share, Store
 
-__all__ = ["PostgresAccounts"]
-
 _BLOCK = 50_000
 _BY_PERSON = " ORDER BY person"
 """Charges of a question are stored together in this order; those of a person are found by the index."""

@@ -9,10 +9,6 @@ from almoner.errors import DataError, LedgerError
 from almoner.ledger._names import Names, Person
 from almoner.ledger.interfaces import Charge, Consistency, Extent, Offer, Payment, PrivateNote, Share, Store
 
-__all__ = [
-    "TableAccounts", "TableAdmitted", "TableOffer", "about_the_data", "left_of", "refunded",
-]  # fmt: skip
-
 
 class TableAccounts:
     """Keeps the accounts where the record is. All in and out of it is private, but prices, budgets and limits.

@@ -25,8 +25,6 @@ from almoner.ledger._stores.file import File
 from almoner.ledger._stores.postgres import Postgres
 from almoner.ledger._transaction import Transaction
 
-__all__ = ["Size", "backup", "compact", "erase", "protect", "restore", "size"]
-
 _REFUSE = """
 CREATE OR REPLACE FUNCTION ledger.refuse_change() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS '
 BEGIN

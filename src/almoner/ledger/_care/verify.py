@@ -15,8 +15,6 @@ from almoner.ledger._record.entries import START, Entry, Row, digest, filed_unde
 from almoner.ledger._record.rules import CHARGING, Rules
 from almoner.ledger.interfaces import Consistency, Payment
 
-__all__ = ["Finding", "Summary", "check_export", "check_export_file", "export", "left_at_worst", "summary", "verify"]
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:

@@ -12,8 +12,6 @@ from almoner.errors import ArgumentError
 from almoner.ledger._record.entries import Run, read_rows
 from almoner.ledger._record.terms import NAMES
 
-__all__ = ["Dataset", "Domain", "read_datasets"]
-
 _MOST_KEYS = 100_000
 _LONGEST = 1000
 _LARGEST = 1e100

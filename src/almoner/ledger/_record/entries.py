@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-__all__ = ["START", "Entry", "Row", "digest", "filed_under", "find", "insert", "plain", "read_rows", "seal", "sealed"]
-
 START = "0" * 64
 """The seal of the first entry, in place of an entry before it."""
 

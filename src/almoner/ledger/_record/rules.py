@@ -25,10 +25,6 @@ from almoner.ledger._record.terms import PURE, RecordedTerms
 from almoner.ledger._record.watch import Watch
 from almoner.ledger.interfaces import Charge, Payment, Share
 
-__all__ = [
-    "CHARGING", "EVERYTHING", "Allowance", "Answered", "ConsumerState", "Rules", "history", "net_charges", "scope_of",
-]  # fmt: skip
-
 CHARGING = ("answered", "training", "settled", "update", "merged")
 """The kinds of entries that charge people, give something back, or stand for earlier ones that did."""
 

@@ -25,8 +25,6 @@ from almoner.ledger._names import Person
 from almoner.ledger._payment import exceeded
 from almoner.ledger._periods import Periods
 
-__all__ = ["GAUSSIAN", "NAMES", "PURE", "RENAMED", "ZCDP", "LedgerBudget", "RecordedTerms", "Terms"]
-
 ZCDP, GAUSSIAN, PURE = "zCDP rho", "Gaussian rho", "epsilon"
 """The measures, as first entries name them. Gaussian rho is mu squared / 2."""
 

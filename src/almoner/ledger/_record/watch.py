@@ -18,8 +18,6 @@ from almoner.errors import ArgumentError
 from almoner.ledger._record.terms import GAUSSIAN, PURE
 from almoner.ledger.interfaces import MASS
 
-__all__ = ["Watch"]
-
 
 @dataclass(frozen=True, slots=True)
 class Watch:

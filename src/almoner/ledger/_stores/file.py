@@ -17,8 +17,6 @@ from almoner._workspace import Workspace, duckdb, text
 from almoner.errors import AlmonerError, ArgumentError, LedgerError, LedgerReason
 from almoner.ledger._stores.schema import bring_up_to_date, make
 
-__all__ = ["File"]
-
 Result = TypeVar("Result")
 
 

@@ -27,8 +27,6 @@ from almoner._workspace import Workspace, quoted
 from almoner.errors import AlmonerError, ArgumentError, LedgerError, LedgerReason
 from almoner.ledger._stores.schema import bring_up_to_date, make
 
-__all__ = ["SCHEMA", "Postgres", "psycopg", "read"]
-
 Result = TypeVar("Result")
 Connection = Any
 """The driver's: psycopg's."""

@@ -13,8 +13,6 @@ from almoner.errors import LedgerError
 from almoner.ledger._record.entries import insert
 from almoner.ledger.interfaces import Store
 
-__all__ = ["STEPS", "TABLES", "VERSION", "bring_up_to_date", "make"]
-
 TABLES = """
 CREATE TABLE ledger.ledger_format(version INTEGER NOT NULL, since {text});
 CREATE TABLE ledger.record(number BIGINT NOT NULL{key}, kind {text} NOT NULL, key {text} UNIQUE, analyst {text},

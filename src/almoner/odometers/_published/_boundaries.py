@@ -34,8 +34,6 @@ from almoner.odometers import _roots
 from almoner.odometers._normal import Clock, Clocked, planned, tuned
 from almoner.odometers._odometer import Odometer
 
-__all__ = ["Lecuyer", "Mixture", "Rogers", "Stitched"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ClosedMixture(Clock):

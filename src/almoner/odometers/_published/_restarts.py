@@ -28,8 +28,6 @@ from almoner.curves import gaussian, renyi
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 from almoner.odometers._odometer import Counting
 
-__all__ = ["FeldmanZrnic", "GaussianRestarts"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FiltersInARow(PersonBound):

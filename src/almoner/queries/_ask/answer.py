@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     import pyarrow
     from matplotlib.axes import Axes
 
-__all__ = [
-    "NOT_THE_QUESTION", "Answer", "Quote", "answer", "answer_of", "expected_half_width", "quote", "same_question",
-    "write_csv",
-]  # fmt: skip
-
 _LAST = ("value", "low", "high", "truth_low", "truth_high")
 _LINES = 10
 _HTML_LINES = 20

@@ -38,8 +38,6 @@ from almoner.queries._tables.engine import Engine
 from almoner.queries._tables.statements import domain_of, read_with
 from almoner.queries._tables.tables import filled
 
-__all__ = ["Analyst", "Asking", "refuse_other", "told_keys"]
-
 _NOISE = frozenset({"sigma", "rho", "epsilon"})
 """Fields that may differ between a question and an earlier one whose answer will do."""
 _SHARED = ("question", "released", "keys", "floor", "complete", "dataset", "declared")

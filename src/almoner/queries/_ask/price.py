@@ -33,8 +33,6 @@ from almoner.queries._questions.kinds_of import described, recorded
 from almoner.queries._questions.noise import STEPS
 from almoner.queries._questions.question import Question, longest
 
-__all__ = ["at_epsilon", "best_clip", "stand_in", "with_auto", "with_error", "with_known_auto"]
-
 Floats = npt.NDArray[np.float64]
 
 _SURE = 0.85  # of what noise alone hardly reaches, once some people stand out

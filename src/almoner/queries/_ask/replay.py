@@ -15,8 +15,6 @@ from almoner.queries._questions.question import Question
 from almoner.queries._sql.compiler import Compiled
 from almoner.queries._tables.engine import Engine
 
-__all__ = ["replayed"]
-
 ALL = ""
 """The scope of the sums over everything."""
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-__all__ = ["Rows", "arranged"]
-
 
 @dataclass(frozen=True, slots=True)
 class Rows:

@@ -17,8 +17,6 @@ from almoner.queries._questions.question import Question
 from almoner.queries._sql.columns import literal
 from almoner.queries._sql.rows import Schema
 
-__all__ = ["AnalystId", "SoFar", "answered", "span_of"]
-
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 _DATES = ("date", "week", "month", "quarter")
 """The functions that give a date, and never an earlier one of a later time."""

@@ -28,11 +28,6 @@ from types import MappingProxyType
 from almoner._check import quoted
 from almoner.errors import ArgumentError
 
-__all__ = [
-    "And", "Arithmetic", "Call", "Case", "Column", "Compare", "In", "IsNull", "IsTrue", "Like", "Literal", "Not", "Or",
-    "Steps", "checked_steps", "is_condition", "parse", "parse_step", "parse_value", "parts",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class Column:

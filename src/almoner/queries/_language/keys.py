@@ -10,11 +10,6 @@ from typing import Any, TypeGuard
 from almoner._check import quoted, told
 from almoner.errors import ArgumentError
 
-__all__ = [
-    "LONGEST_KEY", "End", "Key", "Range", "are_ranges", "check_column", "check_table", "checked_keys", "keys_by_column",
-    "ranges",
-]  # fmt: skip
-
 End = int | float | str | None
 Range = tuple[End, End]
 """(Low, high): low <= entry < high; None for no end. Dates and times are texts."""

@@ -17,8 +17,6 @@ from almoner.errors import AlmonerError, ArgumentError
 from almoner.queries._language import expressions as tree
 from almoner.queries._language.expressions import DEEPEST, LONGEST, Condition, Expression
 
-__all__ = ["Aggregate", "Join", "Statement", "Tables", "statement", "written"]
-
 _SAYS_NOTHING: dict[str, tuple[object, ...]] = {
     "ref_type": ("REGULAR",), "nearest_count": (1,), "nearest_order_type": ("ASCENDING",),
     "aggregate_handling": ("STANDARD_HANDLING",),
@@ -34,6 +32,7 @@ _INSTEAD = {
     "max": "a quantile, as quantile_cont(x, 0.99)",
     "var_samp": "var_pop", "variance": "var_pop", "stddev": "stddev_pop", "stddev_samp": "stddev_pop",
     "percentile_cont": "quantile_cont(x, 0.5)", "approx_count_distinct": "queries.Distinct",
+    "INTEGER": "round(x), or a CASE of 1 and 0", "BIGINT": "round(x), or a CASE of 1 and 0",
     "SUBQUERY": "each_person= of a question, for a step over each person's rows", "cte_map": "one SELECT",
     "DISTINCT_MODIFIER": "GROUP BY", "SET_OPERATION_NODE": "two statements", "STAR": "the columns, or count(*)",
 }  # fmt: skip
@@ -44,7 +43,7 @@ _NAMES = {
 }  # fmt: skip
 _PARTS = {"year": "year", "month": "month_of_year", "day": "day", "hour": "hour", "isodow": "weekday"}
 _TRUNCATED = {"day": "date", "week": "week", "month": "month", "quarter": "quarter"}
-_TYPES = {"DOUBLE": "number", "BIGINT": "whole", "INTEGER": "whole", "VARCHAR": "text", "TEXT": "text", "DATE": "date"}
+_TYPES = {"DOUBLE": "number", "VARCHAR": "text", "TEXT": "text", "DATE": "date"}
 _SIGNS = {
     "EQUAL": "=", "NOTEQUAL": "<>", "LESSTHAN": "<", "GREATERTHAN": ">", "LESSTHANOREQUALTO": "<=",
     "GREATERTHANOREQUALTO": ">=",
@@ -367,7 +366,7 @@ class _Reader:
         if isinstance(value, tree.Literal) and isinstance(value.value, str) and name.upper() in ("DATE", "TIMESTAMP"):
             return value
         if name.upper() not in _TYPES:
-            raise _refused(name)
+            raise _refused(name.upper())
         return tree.Call(_TYPES[name.upper()], (value,))
 
     def _function(self, node: Any, depth: int) -> Expression:
@@ -390,6 +389,8 @@ class _Reader:
                 return tree.Call("days", (start, end))
             case called, _ if called in _NAMES:
                 return tree.Call(_NAMES[called], tuple(values))
+            case called, _ if called in _AGGREGATES:
+                raise ArgumentError("sql: an aggregate must stand alone in its column: compute from the columns")
         raise _refused(name)
 
 

@@ -24,8 +24,6 @@ from almoner.mechanisms import Exponential
 from almoner.queries._questions.intervals import CONFIDENCE, NoiseBand
 from almoner.queries._questions.noise import STEPS, separate_error, winning_factor
 
-__all__ = ["Choice", "winning_choice"]
-
 _CELLS = 4096
 _ETA = Fraction("1.5957")  # below sqrt(8 / pi): a range of eta is (eta * sqrt(pi / 8))-GDP
 _ROOT = 2**40

@@ -22,11 +22,6 @@ from almoner.queries._language.expressions import (
 )
 from almoner.queries._language.keys import LONGEST_KEY, check_column, check_table, keys_by_column
 
-__all__ = [
-    "LARGEST", "Bounds", "By", "Clip", "Column", "ColumnName", "Columns", "End", "Error", "Filter", "KeyList", "Length",
-    "PerKey", "PerPerson", "TableName", "check_auto", "target",
-]  # fmt: skip
-
 SHARE = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*(?:of\s+(\d[\d_]*(?:\.\d*)?(?:[eE]\+?\d+)?)\s*)?"
 
 

@@ -16,11 +16,6 @@ from functools import lru_cache, partial
 from math import hypot, log, sqrt
 from statistics import NormalDist
 
-__all__ = [
-    "CONFIDENCE", "Interval", "NoiseBand", "Whole", "around", "between_odds", "mean_interval", "total_interval",
-    "variance_interval",
-]  # fmt: skip
-
 CONFIDENCE = 0.95
 _TAIL = (1 - CONFIDENCE) / 2
 _SMALL = 0.1  # part of the error probability that goes to what is of second order

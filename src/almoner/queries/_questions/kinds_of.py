@@ -16,8 +16,6 @@ from almoner.queries._questions.kinds.several import Several
 from almoner.queries._questions.kinds.sql import Sql
 from almoner.queries._questions.question import Question
 
-__all__ = ["ASKS", "BEFORE", "described", "question", "question_model", "question_schema", "recorded"]
-
 _ASKED: tuple[type[Question], ...] = (
     *(
         Count,

@@ -26,11 +26,6 @@ from almoner import _audit_hook, noise
 from almoner._units import MEASURE, up
 from almoner.mechanisms import Gaussian, Laplace
 
-__all__ = [
-    "FACTOR_BITS", "STEPS", "BinFactor", "bin_factor", "laplace", "noisy", "noisy_mixed", "price_of",
-    "separate_error", "units_per_step", "winning_factor",
-]  # fmt: skip
-
 STEPS = 2**20
 """Whole steps in one full row: contributions are rounded to them, added up exactly, and given whole noise."""
 

@@ -41,8 +41,6 @@ from almoner.queries._questions.field_types import (
 from almoner.queries._questions.intervals import NoiseBand, Whole, around
 from almoner.queries._questions.noise import STEPS, BinFactor, price_of
 
-__all__ = ["Question", "complete_clip", "least_share", "longest", "set_fields"]
-
 _SHARES = [share / 50 for share in range(1, 41)]
 _MOST_CELLS = 1_000_000
 _MOST_NOISE = 2.0**53

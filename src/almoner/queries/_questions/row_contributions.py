@@ -7,11 +7,6 @@ it can be is ``Question.steps`` whole steps.
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = [
-    "AnyRow", "Bins", "Coordinate", "CountRows", "Entry", "EntryBuckets", "KeyCells", "Matching", "Per", "Product",
-    "Values", "over_what",
-]  # fmt: skip
-
 Per = Literal["person", "row", "total"]
 """Whose distribution a question is about: people, each of one weight that is shared equally by their rows in the group;
 rows; or people by the total of their rows in the group."""

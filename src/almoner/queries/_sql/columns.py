@@ -16,11 +16,6 @@ from almoner.errors import ArgumentError
 from almoner.queries._language import expressions as tree
 from almoner.queries._sql.dialects import Dialect, Literal, Sql, double, filled
 
-__all__ = [
-    "CELLS", "KEY_KINDS", "FilterCompiler", "Keys", "Unusable", "Wanted", "as_dates", "cast", "check_usable", "cure_of",
-    "key_kind", "keys_of", "kind_of", "kind_of_type", "literal", "recast", "shown_type",
-]  # fmt: skip
-
 Wanted = OneOf["question", "person", "text"]
 """Uses of a column that its type does not allow: in questions, as a name of people, as a name that is a text."""
 

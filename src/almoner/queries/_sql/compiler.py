@@ -36,8 +36,6 @@ from almoner.queries._sql.contributions import binned_rows, coordinates_of, numb
 from almoner.queries._sql.dialects import Dialect, Sql, double
 from almoner.queries._sql.rows import Joined, People, Relation, Schema, one_row_each
 
-__all__ = ["Compiled", "Compiler"]
-
 _ONE = double(1)
 _ABOVE = double(1 + 1e-8)  # factor above every rounding of a longer sum
 

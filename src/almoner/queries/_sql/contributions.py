@@ -15,8 +15,6 @@ from almoner.queries._questions.row_contributions import AnyRow, Bins, Coordinat
 from almoner.queries._sql.columns import FilterCompiler, kind_of
 from almoner.queries._sql.dialects import Dialect, double
 
-__all__ = ["binned_rows", "coordinates_of", "number_of", "place_between"]
-
 _LOWEST, _HIGHEST = double(-(2.0**50)), double(2.0**50)
 _MOST_SCALES = 2.0**29  # of one entry in a person's total: 2^49 steps
 _TOTAL_BITS = 32  # of the edges, in a total that is put in a bin

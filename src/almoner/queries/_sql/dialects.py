@@ -18,8 +18,6 @@ from string import Formatter
 from almoner._workspace import quoted
 from almoner.errors import ArgumentError
 
-__all__ = ["Dialect", "Literal", "Sql", "case_tables", "double", "duckdb_dialect", "filled", "functions", "like_regex"]
-
 _LARGEST_SQL = 100_000
 _SHORT = 100
 

@@ -23,8 +23,6 @@ from almoner.queries._language.keys import Range
 from almoner.queries._sql.columns import FilterCompiler, cast, check_usable, kind_of, literal
 from almoner.queries._sql.dialects import Dialect, Sql, filled
 
-__all__ = ["Joined", "Parent", "People", "PeopleTable", "PublicTable", "Relation", "Schema", "one_row_each", "owned"]
-
 
 class Parent(NamedTuple):
     """Where a row's owner is found: in the row of ``table`` whose ``key`` equals the row's own ``column``."""

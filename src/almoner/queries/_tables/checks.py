@@ -30,8 +30,6 @@ from almoner.queries._tables.files import Files
 from almoner.queries._tables.tables import TableInput, schema_of
 from almoner.queries.engines import Plugin, kinds_of, plugin_of, types_of
 
-__all__ = ["SAMPLE", "ViewCheck", "on_terms", "prepared", "refuse", "view_checked"]
-
 LOG = logging.getLogger("almoner.queries")
 
 _IMPURE = (

@@ -23,8 +23,6 @@ from almoner.queries._tables.files import Files
 from almoner.queries._tables.tables import TableInput, schema_of
 from almoner.queries.engines import Plugin, kinds_of, plugin_of, told_nothing
 
-__all__ = ["DuckDB", "Elsewhere", "Engine", "has_twice", "opened"]
-
 
 class Engine(ABC):
     """The people's rows. Private: it belongs to the data holder's session."""

@@ -21,8 +21,6 @@ from almoner.errors import ArgumentError, DataError
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["CSV", "PARQUET", "TYPES", "CsvFiles", "Files", "check_person", "files_of", "is_split", "load_csv", "suffix"]
-
 PARQUET, CSV = (".parquet", ".pq"), (".csv", ".tsv")
 
 _Identity = tuple[int, int, int, int]

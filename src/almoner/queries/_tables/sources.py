@@ -33,8 +33,6 @@ from almoner.queries._tables import files as disk
 if TYPE_CHECKING:
     from pyarrow import Table
 
-__all__ = ["ReadOptions", "attach"]
-
 _FILE = decompress(
     b64decode(
         "eNoLcAwyFGUQtRG10RFlAzLYRNlkJDgYwOCDPYzF0CDGoIFFVFAQSDIBMRsjRORHPQMK+GAPNFNFVAXJcBagPnsQCTYUiYdi2AGoQQ32oiyS"

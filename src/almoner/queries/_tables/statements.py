@@ -17,8 +17,6 @@ from almoner.queries._questions.kinds.sql import Sql
 from almoner.queries._questions.question import Question
 from almoner.queries._sql.rows import PeopleTable, Schema
 
-__all__ = ["domain_of", "meant", "read_with"]
-
 _PRICED = ("clip", "at_most", "report", "per_group", "sigma", "rho", "epsilon", "pace", "anyway")
 
 

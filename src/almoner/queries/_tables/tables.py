@@ -21,11 +21,6 @@ from almoner.queries._tables.files import Files
 from almoner.queries._tables.statements import domain_of, meant
 from almoner.queries.engines import plugin_of
 
-__all__ = [
-    "Lookup", "Table", "TableInput", "changed", "check_shared", "domain_of", "filled", "fitting", "given_tables",
-    "schema_of",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class TableInput:

@@ -20,8 +20,6 @@ from almoner.service.policies import Policy
 with _extras.need("itsdangerous", extra="service"):
     from itsdangerous import BadData, Signer, URLSafeTimedSerializer
 
-__all__ = ["Visit", "Visits", "bearer", "in_force"]
-
 _SECONDS = 8 * 3600
 
 

@@ -10,8 +10,6 @@ from almoner._reading import schema_of
 from almoner.queries.plans import question_schema
 from almoner.service._bodies import BODIES
 
-__all__ = ["document"]
-
 _SCHEMAS = "#/components/schemas/"
 _TOLD: dict[str, str] = {
     "400": "The body is no JSON, or a parameter or the key breaks a rule.",

@@ -28,8 +28,6 @@ from almoner.service._http.login import Visit, Visits, in_force
 from almoner.service._http.routes import ask, count_request
 from almoner.service.policies import AnalystTerms, Policy, holder_of
 
-__all__ = ["AnalystPages", "Console"]
-
 _MOST_ROWS = 200
 _MOST_ANSWERS = 50
 _DAYS = 60

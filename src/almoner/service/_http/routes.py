@@ -14,8 +14,6 @@ from almoner.service._http.login import bearer, in_force
 from almoner.service._http.openapi import document
 from almoner.service.policies import AnalystTerms, holder_of
 
-__all__ = ["AnalystRoutes", "HolderRoutes", "ask", "count_request"]
-
 
 class AnalystRoutes:
     """Handlers of what analysts may do: a method for each operation of the document."""

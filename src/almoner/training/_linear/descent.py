@@ -40,11 +40,6 @@ from almoner.training._run.run import CurrentState, Interruptions, Run, Saves
 from almoner.training._run.samplings import Clipped, FullBatch, Sampling, Turnout
 from almoner.training._run.settings import Settings
 
-__all__ = [
-    "COUNT_SHARE", "LinearModel", "LogisticGradients", "Plan", "check_course", "descend", "independent", "plan",
-    "probabilities", "rate_of", "take_steps",
-]  # fmt: skip
-
 Array = NDArray[np.float64]
 Matrix: TypeAlias = "Array | sparse.csr_matrix"
 

@@ -38,8 +38,6 @@ from almoner.training._run.samplings import FullBatch, Turnout
 from almoner.training._run.settings import fresh_odometer
 from almoner.training.stopping import Dropouts
 
-__all__ = ["Descent", "LogisticRegression"]
-
 Counting = Callable[[individual.Filter], StoppingAccounts]
 
 RENAMED = {

@@ -31,11 +31,6 @@ from almoner.individual import BudgetStatement, Filter, Odometer, Statement
 from almoner.training._accounts import HolderReport
 from almoner.training._card import Card
 
-__all__ = [
-    "IMAGES", "MODULE", "TABLE", "ModelFolder", "PersonalAccounts", "SavedAccounts", "Trained", "accounts_file",
-    "check_places", "metrics_of",
-]  # fmt: skip
-
 FORMAT, ACCOUNTS_FORMAT = 2, 1  # of what a folder, and a file of accounts, holds
 
 TABLE, IMAGES, MODULE = "logistic regression", "logistic regression on images", "PyTorch module"

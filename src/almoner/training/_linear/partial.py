@@ -28,8 +28,6 @@ from almoner.training._run.folder import Folder, check_ids
 from almoner.training._run.run import CurrentState, Interruptions, Run
 from almoner.training._run.samplings import FullBatch, Turnout
 
-__all__ = ["PartialFit"]
-
 Floats = NDArray[np.float64]
 Features: TypeAlias = "ArrayLike | sparse.csr_matrix"
 

@@ -24,8 +24,6 @@ from almoner.training._linear.partial import Features, Floats
 from almoner.training._linear.wrappers import Copied, Predicting
 from almoner.training._run.books import publish
 
-__all__ = ["PrivateSearch"]
-
 OF_DESCENT = ("average", "decay", "extra_steps", "momentum", "pace")
 TUNABLE = (*(f"descent__{name}" for name in OF_DESCENT), "learning_rate", "max_grad_norm", "steps")
 SCORE_SHARE = 0.1

@@ -23,8 +23,6 @@ from sklearn.utils.validation import validate_data
 from almoner.errors import ArgumentError, DataError, PrivacyWarning
 from almoner.training._linear.descent import probabilities
 
-__all__ = ["Copied", "Predicting", "labels_of", "numbers_of", "validated"]
-
 LOG = logging.getLogger("almoner.training")
 
 _COLUMNS = 100

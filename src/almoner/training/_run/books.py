@@ -28,8 +28,6 @@ from almoner.training._run.run import CurrentState, TrainingState
 from almoner.training._run.samplings import Sums, Turnout
 from almoner.training._run.settings import check_price, fresh_odometer
 
-__all__ = ["Bounds", "Counts", "Draw", "LedgerBook", "MemoryBook", "Opened", "publish"]
-
 T = TypeVar("T")
 Floats = NDArray[np.float64]
 Contribute = Callable[[AccountsPerPerson], Sums]

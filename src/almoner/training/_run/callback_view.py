@@ -19,8 +19,6 @@ from almoner.training._run.run import CurrentState, History, TrainingState
 from almoner.training._run.samplings import FullBatch, Poisson, Sampling, Turnout
 from almoner.training._run.settings import Settings
 
-__all__ = ["CallbackView", "Questions", "put_in_front"]
-
 
 class CallbackView:
     """The state of a run, handed to callbacks. It holds nothing private.

@@ -33,8 +33,6 @@ from almoner.training.correlated._factor import Factor, Noise, Pattern, largest_
 from almoner.training.correlated._kinds import FixedBatches
 from almoner.training.gradients._batches import Column
 
-__all__ = ["BatchContributions", "batch_plan", "noise_for"]
-
 Array = NDArray[np.float64]
 Correlation = Banded | BandedInverse | PrefixSums
 ADDITIVE = (filters.Gaussian, filters.Zcdp, filters.RenyiOrder, filters.RenyiCurve)

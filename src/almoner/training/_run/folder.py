@@ -26,8 +26,6 @@ from almoner.errors import ArgumentError, DataError
 from almoner.ledger import new_claim
 from almoner.mechanisms import Mechanism
 
-__all__ = ["Announced", "Folder", "RunFolder", "check_ids"]
-
 FORMAT = 2  # of what a folder holds. It grows when a version can't go on from what an earlier one wrote.
 
 PLAIN = "run.history and people's ids must be numbers, strings, tensors, or lists and dicts of them, to be saved"

@@ -24,8 +24,6 @@ from almoner.training._records import Records
 from almoner.training._run.samplings import Clipped, refuse_others
 from almoner.training.gradients import Gradients
 
-__all__ = ["Processes", "TorchModel", "check_optimizer", "noise_generator"]
-
 EXPLODED = 1e12  # parameters whose norm is so many times that of the first ones are of no use to anybody
 
 Array = NDArray[np.float64]

@@ -27,9 +27,6 @@ from almoner.mechanisms import Gaussian, Mechanism
 from almoner.training._run.folder import Announced, Folder
 from almoner.training._run.samplings import Model, Sampling, Turnout
 
-__all__ = ["CurrentState", "Interruptions", "Killed", "Run", "Saves", "TrainingState"]
-
-
 History = dict[str, Any]
 
 PLAIN = ("step", "reason", "max_grad_norm", "noise_multiplier", "sample_rate", "seeded", "own_samples", "called")

@@ -22,11 +22,6 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import AccountsPerPerson
 from almoner.mechanisms import Mechanism, Repeated, SampledGaussian
 
-__all__ = [
-    "Beginning", "Clipped", "FullBatch", "Model", "Poisson", "Sampling", "Turnout", "checked_sampling",
-    "paced_allowance", "refuse_others",
-]  # fmt: skip
-
 Array = NDArray[np.float64]
 Sums = list[Any]
 PLAIN = (bool, int, float, str, type(None))  # settings that the repr of a sampling shows

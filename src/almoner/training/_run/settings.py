@@ -23,11 +23,6 @@ from almoner.training._run.run import CurrentState, TrainingState
 from almoner.training._run.samplings import FullBatch, Poisson
 from almoner.training.correlated._kinds import FixedBatches
 
-__all__ = [
-    "RENAMED", "Compute", "Picked", "Settings", "Target", "Watched", "check_price", "check_shares",
-    "checked_callbacks", "fresh_odometer", "picked", "watched",
-]  # fmt: skip
-
 RENAMED = {
     "epsilon": "budget=training.Target(epsilon=1.0, delta=1e-5)",
     "delta": "budget=training.Target(epsilon=1.0, delta=1e-5)",

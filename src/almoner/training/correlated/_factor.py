@@ -33,8 +33,6 @@ from scipy.linalg import toeplitz
 from almoner import _check
 from almoner.errors import ArgumentError
 
-__all__ = ["Array", "Draw", "Factor", "Noise", "Pattern", "Window", "Workload", "largest_norm", "price"]
-
 KEYS = 2**128
 SLACK = 2.0**-50
 

@@ -27,8 +27,6 @@ from almoner import _check
 from almoner.errors import ArgumentError
 from almoner.training.correlated._factor import Array, Draw, Factor, Window, Workload
 
-__all__ = ["Banded", "BandedFactor", "BandedInverse", "FixedBatches", "PrefixSums", "square_root_series"]
-
 MOST_STEPS = 4096
 ITERATIONS = 300
 BITS = 192

@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from almoner.errors import ArgumentError
 
-__all__ = ["Batch", "Chunk", "Column", "Inputs", "as_inputs", "as_tensor", "check_batch", "chunks"]
-
 Batch = Tensor | Sequence[Tensor] | Mapping[str, Tensor]
 """Inputs of a module: a tensor, several in order, or by name; also arrays of NumPy, tables of pandas."""
 

@@ -22,8 +22,6 @@ from almoner.training.gradients._layers import refuse_unsupported
 from almoner.training.gradients._recorder import Loss, Observe, Recorder, trained_parameters
 from almoner.training.gradients.augmentations import Views
 
-__all__ = ["Gradients", "check", "clipping"]
-
 
 def clipping(norms: Tensor, clip: float) -> Tensor:
     """(n,) the weights min(1, clip / norm) that make no contribution larger than the clip; zero for unknown norms."""

@@ -28,11 +28,6 @@ from typing import Any, Self, cast
 import torch
 from torch import Tensor, nn
 
-__all__ = [
-    "Dense", "Factor", "Factors", "Make", "OuterProducts", "ParameterFactors", "SparseRows", "add_weighted_sums",
-    "full", "gradients_of", "grouped_by_person", "norms_of", "of_one_person", "of_parameters", "products_cost_less",
-]  # fmt: skip
-
 TRAFFIC = 32
 """Writing one number of g costs about as much as so many multiplications: where it is better not to build g."""
 

@@ -23,8 +23,6 @@ from almoner.errors import Unsupported
 from almoner.training.gradients import _factors
 from almoner.training.gradients._factors import Dense, Factor, OuterProducts, ParameterFactors, SparseRows, full
 
-__all__ = ["Call", "Kinds", "factors_of", "refuse_unsupported", "rule_of", "spread_out"]
-
 ByName = dict[str, Factor]
 Rule = Callable[[Any, Tensor, Tensor], ByName]
 

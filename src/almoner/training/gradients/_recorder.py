@@ -27,8 +27,6 @@ from almoner.training.gradients._factors import Dense, Factors, Make, ParameterF
 from almoner.training.gradients._layers import Call, Kinds, factors_of, rule_of, spread_out
 from almoner.training.gradients._sequences import FORWARDS
 
-__all__ = ["Loss", "Observe", "Recorder", "changed", "trained_parameters"]
-
 Loss = Callable[..., Tensor]
 Observe = Callable[[slice | Tensor, Tensor, Tensor], None]
 Kind = type[nn.Module]

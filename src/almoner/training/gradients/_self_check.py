@@ -17,8 +17,6 @@ from almoner.training.gradients._batches import Batch, Column, Inputs, as_inputs
 from almoner.training.gradients._factors import Factors, gradients_of
 from almoner.training.gradients._recorder import Loss, Recorder, changed, trained_parameters
 
-__all__ = ["check", "evaluation_mode", "gradients", "spread"]
-
 Value = TypeVar("Value")
 
 FEW = 4  # so many records from all over are compared

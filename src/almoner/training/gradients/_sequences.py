@@ -24,8 +24,6 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from almoner.errors import Unsupported
 from almoner.training.gradients._factors import Dense, Make, OuterProducts, ParameterFactors, full
 
-__all__ = ["FORWARDS"]
-
 State = tuple[Tensor, ...]
 
 

@@ -20,8 +20,6 @@ from almoner.queries._questions.intervals import CONFIDENCE, Interval, NoiseBand
 from almoner.queries._questions.noise import STEPS, BinFactor, separate_error, winning_factor
 from almoner.queries._questions.question import Question, set_fields
 
-__all__ = ["SIZES", "Count", "Extremes", "Histogram", "Lengths", "People", "Quantiles", "Top", "spaced_edges"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Counted(Question):

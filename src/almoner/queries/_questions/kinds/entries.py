@@ -22,8 +22,6 @@ from almoner.queries._questions.intervals import Interval, NoiseBand, Whole, aro
 from almoner.queries._questions.noise import STEPS
 from almoner.queries._questions.question import Question, set_fields
 
-__all__ = ["Distinct", "Keys", "Mean", "Ratio", "Sum", "Variance", "key_threshold", "tail"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Bounded(Question):

@@ -16,8 +16,6 @@ from almoner.queries._questions.noise import STEPS
 from almoner.queries._questions.question import Question
 from almoner.queries._questions.row_contributions import AnyRow, Coordinate, CountRows, Entry, Product, over_what
 
-__all__ = ["Covariance", "Regression"]
-
 Matrix = NDArray[np.float64]
 _FIRM = 20  # a count is firm from so many margins on: products of two noises are small beside one of them
 

@@ -17,8 +17,6 @@ from almoner.queries._questions.kinds.entries import Mean, Sum, Variance
 from almoner.queries._questions.noise import STEPS
 from almoner.queries._questions.question import Question, set_fields
 
-__all__ = ["Several"]
-
 _KINDS: dict[str, type[Question]] = {each.__name__.lower(): each for each in (Count, People, Sum, Mean, Variance)}
 _OWN = ("column", "low", "high", "per", "bounds_hold")
 _MOST = 64

@@ -11,8 +11,6 @@ from almoner.queries._language.sql import statement
 from almoner.queries._questions.field_types import Columns
 from almoner.queries._questions.question import Question
 
-__all__ = ["Sql"]
-
 
 @dataclass(frozen=True, slots=True)
 class Sql(Question):
@@ -43,4 +41,4 @@ class Sql(Question):
 
     def most_in_group(self) -> float | None:
         """Unknown as yet: the question that it means is checked for a clip of its own."""
-        return 1.0
+        return None if self.clip == "auto" else 1.0
