@@ -346,7 +346,7 @@ class Planned(ByRemainder, WithFailures[int]):
         more, largest = (MORE_SLACK_ONCE, LARGEST_SLACK_ONCE) if self.once else (MORE_SLACK, LARGEST_SLACK)
         while slack:
             bought = self._bought_with(left, leaf, block, most, _residue.ladder(slack))
-            if bought is not None or slack >= floor(left.slack * largest):
+            if bought is not None or slack * (more if self.once else 1) >= floor(left.slack * largest):
                 return bought
             slack = min(slack * more, floor(left.slack * largest))
         return None

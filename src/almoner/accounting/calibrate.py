@@ -29,11 +29,8 @@ __all__ = ["Calibration", "by_filter", "in_advance", "least", "most_rounds", "si
 
 _MOST_STEPS = 2**40
 _MOST_NOISE = 1e60  # that a mechanism may have
-
 _FIXED_TOLERANCE, _FILTER_TOLERANCE = 1e-4, 1e-3  # relative: how finely noise is searched where questions take long
-
 _FEW_PLACES = 2**16  # of the lattice while a search is far off
-
 _FILTERS: tuple[Callable[..., Filter], ...] = (filters.Gaussian, filters.Zcdp, filters.Renyi, filters.Approximate)
 
 

@@ -27,7 +27,6 @@ __all__ = ["Bound", "Comparison", "compare", "optimum"]
 
 _TOLERANCE = 1e-3  # relative: how finely the smallest epsilon that a filter needs is searched, from above
 _STRONG = "strong composition (Dwork et al.)", "strong composition (Kairouz)"
-
 _FIXED = {
     "privacy loss distributions": "loss distributions, rounds fixed",
     "Gaussian DP, exact": "exact, rounds fixed in advance",

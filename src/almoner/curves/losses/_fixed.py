@@ -36,7 +36,6 @@ from almoner.curves._grid.tilted import (
 from almoner.errors import Unsupported
 
 Run = Mapping[mechanisms.Mechanism, int]
-
 PRECISION = 1e-6  # relative: how far above the crossing an epsilon may be found
 STEPS = 60  # most steps of a search
 ROUGH, PLACES = 2, 2**12  # searches before the last, and their places
@@ -280,27 +279,33 @@ def _epsilon(side: _Side, delta: float, least: float, most: int = MOST) -> float
     made = _composed_for(side.kinds, near, places)
     best = min(best, _crossing(made.log_delta, target, least, near))
     if 0 < best < inf and few and made.log_chance(best) < RARE:
-        before = inf
-        for _ in range(CUTS):
-            if best > NEAR * before or best <= least:
-                break
-            before, parts = best, _split(side.kinds, best, FEWER)
-            best = min(best, _crossing(parts, target, least, best, precision=SPLIT_PRECISION))
-        before = inf
-        while least < best <= FURTHER * before:  # first searches, on few places, may end far above
-            before, parts, low = best, _split(side.kinds, best, most), best
-            while least < best <= low:
-                low = max(least, FURTHER * best)
-                best = min(best, _crossing(parts, target, low, best, precision=SPLIT_PRECISION))
-        if best > least:  # few places choose smaller tilts than many do
-            made = composition(side.kinds, tilt_at(side.kinds, best), best, most=most)
-            best = min(best, _crossing(made.log_delta, target, max(least, FURTHER * best), best))
+        best = _by_splits(side, target, least, best, most)
     for _ in range(STEPS):  # a search that began far off: what suits half of its end may reach further
         trial = 0.5 * best
         worse = not least < trial < inf or _log_delta(side, trial, FEWER) > target + NEARLY
         if worse or _log_delta(side, trial, most) > target:
             break
         best = min(trial, _crossing(_composed_for(side.kinds, trial, most).log_delta, target, least, trial))
+    return best
+
+
+def _by_splits(side: _Side, target: float, least: float, best: float, most: int) -> float:
+    """An epsilon at most the best so far, by split runs, and by many places at last."""
+    before = inf
+    for _ in range(CUTS):
+        if best > NEAR * before or best <= least:
+            break
+        before, parts = best, _split(side.kinds, best, FEWER)
+        best = min(best, _crossing(parts, target, least, best, precision=SPLIT_PRECISION))
+    before = inf
+    while least < best <= FURTHER * before:  # first searches, on few places, may end far above
+        before, parts, low = best, _split(side.kinds, best, most), best
+        while least < best <= low:
+            low = max(least, FURTHER * best)
+            best = min(best, _crossing(parts, target, low, best, precision=SPLIT_PRECISION))
+    if best > least:  # few places choose smaller tilts than many do
+        made = composition(side.kinds, tilt_at(side.kinds, best), best, most=most)
+        best = min(best, _crossing(made.log_delta, target, max(least, FURTHER * best), best))
     return best
 
 

@@ -52,8 +52,6 @@ OUTSIDE = 1e-17  # mass of the plan's losses that may lie outside the window
 MARGIN, NARROW = 1.3, 1.1  # factor by which the window is wider than the plan needs; under a tilt
 FAR, MANY = 1e-14, 10**6  # OUTSIDE under a tilt; rounds above which the finest grid there is twice as fine
 PER_OCTAVE = 4  # levels of k between one power of two and the next
-
-
 Bundles = Callable[[int], dict[Hashable, int]]
 
 
