@@ -27,9 +27,11 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from almoner.curves._grid.connect_the_dots import ULP, Floats
-from almoner.curves._grid.grid_laws import Law
+from almoner.curves._grid.grid_laws import MOST_PLACES, Law, change, laws, spread
 from almoner.curves._grid.spectra import Spectrum, block_for, first_coefficients, longest_sum, power, sums_from_above
 from almoner.errors import Unsupported
+
+__all__ = ["MOST_PLACES", "TILTS", "Grid", "Law", "Untilted", "change", "laws", "spread"]
 
 Bundle = Mapping[Hashable, int]
 Items = tuple[tuple[Hashable, int], ...]  # of a bundle

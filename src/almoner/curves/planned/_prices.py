@@ -28,6 +28,8 @@ from almoner.curves.planned._round_price import CHANGE, Plan, bundle, exchange_o
 from almoner.curves.planned._rounds import Estimate, first_estimate, largest, tilted_estimate
 from almoner.errors import ArgumentError
 
+__all__ = ["LEAST_SLACK", "MOST_ROUNDS", "SLACK", "Plan", "Prices", "level", "rounds_at"]
+
 SLACK = 0.01
 """Part of delta that pays for slack, where that costs less than LOST of the planned rounds."""
 
@@ -52,6 +54,8 @@ OUTSIDE = 1e-17  # mass of the plan's losses that may lie outside the window
 MARGIN, NARROW = 1.3, 1.1  # factor by which the window is wider than the plan needs; under a tilt
 FAR, MANY = 1e-14, 10**6  # OUTSIDE under a tilt; rounds above which the finest grid there is twice as fine
 PER_OCTAVE = 4  # levels of k between one power of two and the next
+
+
 Bundles = Callable[[int], dict[Hashable, int]]
 
 

@@ -19,6 +19,10 @@ with _extras.need("starlette", "uvicorn", extra="service"):
     from starlette.routing import Route
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+__all__ = [
+    "Guard", "Handler", "Request", "Response", "application", "body_of", "json_response", "page_response", "redirect",
+]  # fmt: skip
+
 MOST_BODY = 65_536  # largest number of bytes of the body of a request
 _BODY_SECONDS = 10.0
 _LOG = logging.getLogger("almoner.service")
