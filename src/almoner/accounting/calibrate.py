@@ -352,7 +352,7 @@ def by_filter(
     quick = [kind(epsilon=epsilon, delta=delta) for kind in _FILTERS]
     rows = [_calibrated(type(budget).__name__, budget, *asked) for budget in quick]
     near = _calibrated("", fixed, *asked, 1.0, _FIXED_TOLERANCE).noise_multiplier or 1.0
-    slow = _PlannedAs(epsilon=epsilon, delta=delta), filters.Residue(epsilon=epsilon, delta=delta)
+    slow: tuple[_Asked, ...] = _PlannedAs(epsilon=epsilon, delta=delta), filters.Residue(epsilon=epsilon, delta=delta)
     rows += [_calibrated(name, budget, *asked, near) for name, budget in zip(("Planned", "Residue"), slow, strict=True)]
     return tuple(rows)
 

@@ -227,14 +227,15 @@ class Prices:
 
     def _payment(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int, beside: int) -> int | None:
         self._know(mechanism)
-        block, context = {mechanism: count}, bundle(self.plan, rounds_at(level))
+        block: dict[Hashable, int] = {mechanism: count}
+        context = bundle(self.plan, rounds_at(level))
         sums = {"size": count * self.size(mechanism), "spare": self.spare(slack / FAILURE)}
         found = [payment_for_block(grid, block, context, beside=beside, **sums) for grid in self._grids]
         return min((change for change in found if change is not None), default=None)
 
     def _exchange(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int) -> tuple[int, int] | None:
         self._know(mechanism)
-        block, here = {mechanism: count}, rounds_at(level)
+        block, here = dict[Hashable, int]({mechanism: count}), rounds_at(level)
         sums = {"size": count * self.size(mechanism), "spare": self.spare(slack / FAILURE)}
         found = [exchange_of_block(grid, block, self.plan, here, worth=self.worth, **sums) for grid in self._grids]
         return min((pair for pair in found if pair), key=lambda pair: pair[0] * self.worth - pair[1], default=None)
