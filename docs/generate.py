@@ -42,7 +42,6 @@ MODULES = (
     "almoner.interop.dp_accounting",
     "almoner.interop.opendp",
     "almoner.ledger",
-    "almoner.ledger.interfaces",
     "almoner.queries",
     "almoner.queries.engines",
     "almoner.queries.plans",

@@ -5,25 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from almoner.ledger import interfaces
-from almoner.ledger._accounts import parquet, postgres, tables
+from almoner.ledger import _interfaces
+from almoner.ledger._accounts import postgres, tables
 from almoner.ledger._stores.file import File
 from almoner.ledger._stores.postgres import Postgres
-from almoner.queries.spark import SparkWriter, _SparkVerdicts
 
 PARTS = [
-    (interfaces.Store, File),
-    (interfaces.Store, Postgres),
-    (interfaces.AccountStore, tables.TableAccounts),
-    (interfaces.AccountStore, postgres.PostgresAccounts),
-    (interfaces.AccountStore, parquet.ParquetAccounts),
-    (interfaces.Offer, tables.TableOffer),
-    (interfaces.Offer, postgres._SentOffer),
-    (interfaces.Offer, parquet._FileOffer),
-    (interfaces.Admitted, tables.TableAdmitted),
-    (interfaces.Admitted, parquet._FileAdmitted),
-    (interfaces.AccountWriter, SparkWriter),
-    (interfaces.Verdicts, _SparkVerdicts),
+    (_interfaces.Store, File),
+    (_interfaces.Store, Postgres),
+    (tables.TableAccounts, postgres.PostgresAccounts),
+    (tables.TableOffer, postgres._SentOffer),
 ]
 
 
@@ -34,12 +25,6 @@ def test_parts_take_the_arguments_of_their_interface(interface, part):
         if not name.startswith("_"):
             ours = inspect.signature(getattr(part, name)).parameters
             assert list(ours) == list(inspect.signature(method).parameters), name
-
-
-def test_each_kind_of_accounts_has_a_name_of_its_own():
-    """By it a ledger is opened with the accounts that it was made with."""
-    assert tables.TableAccounts.kind == postgres.PostgresAccounts.kind == "tables"
-    assert parquet.ParquetAccounts.kind == "parquet"
 
 
 def test_only_a_file_has_a_path(tmp_path):

@@ -20,6 +20,8 @@ from almoner import _check
 from almoner._uncopyable import Uncopyable
 from almoner._workspace import Query
 from almoner.errors import ArgumentError, LedgerError
+from almoner.ledger._accounts.tables import TableOffer
+from almoner.ledger._interfaces import Payment
 from almoner.ledger._ledger import Ledger
 from almoner.ledger._names import Person
 from almoner.ledger._payment import exceeded
@@ -27,7 +29,6 @@ from almoner.ledger._periods import Periods
 from almoner.ledger._record.entries import Entry, plain
 from almoner.ledger._record.rules import ConsumerState
 from almoner.ledger._transaction import Transaction
-from almoner.ledger.interfaces import Offer, Payment
 
 Result = TypeVar("Result")
 Units = NDArray[np.int64]
@@ -109,7 +110,7 @@ class Consumer(Uncopyable):
         tokens = [accounts.names.token(name) for name in names]
         order = sha256(plain({"people": tokens}).encode()).hexdigest()
 
-        def work(transaction: Transaction, offer: Offer) -> Entry:
+        def work(transaction: Transaction, offer: TableOffer) -> Entry:
             if transaction.find(self.key) is not None:
                 self._refuse_other_training(transaction.consumers.get(self.key), order)
                 return transaction.append({"kind": "claimed", "training": self.key}, {"claim": self.claim})
@@ -203,7 +204,7 @@ class Consumer(Uncopyable):
         if not _is_within(units, self.units):
             raise ArgumentError("units must be whole numbers from 0 to what was reserved for each person")
 
-        def work(transaction: Transaction, offer: Offer) -> Entry:
+        def work(transaction: Transaction, offer: TableOffer) -> Entry:
             if not self._in_force(transaction):
                 raise ArgumentError(f"training {self.key!r} went on elsewhere, or is over: nothing was given back")
             return transaction.refund(offer, self.key, dict(public or {}))
@@ -283,7 +284,7 @@ class Consumer(Uncopyable):
         called = _offered_as(self._ledger, names)
 
         def once() -> Entry | None:
-            def left(transaction: Transaction, offer: Offer) -> tuple[int, Units]:
+            def left(transaction: Transaction, offer: TableOffer) -> tuple[int, Units]:
                 asked = self._next(transaction, int(price))
                 admitted = transaction.admit(offer, payment=Payment(pace=int(pace)), **asked)
                 rows = self._ledger.store.workspace.run(f"SELECT person, units FROM {admitted.people.rows}")
@@ -295,7 +296,7 @@ class Consumer(Uncopyable):
             if not _is_within(units, most):
                 raise ArgumentError("contribute must return whole numbers from 0 to what each person may pay")
 
-            def charge(transaction: Transaction, offer: Offer) -> Entry | None:
+            def charge(transaction: Transaction, offer: TableOffer) -> Entry | None:
                 if transaction.number != before:  # somebody wrote: each may have less left, and is looked up again
                     return None
                 admitted = transaction.admit(offer, **self._next(transaction, int(price)))
@@ -369,7 +370,7 @@ class Consumer(Uncopyable):
         raise ArgumentError(f"key={self.key!r} {why}")
 
     def _alone(
-        self, people: Sequence[Person], units: int | Units, work: Callable[[Transaction, Offer], Result]
+        self, people: Sequence[Person], units: int | Units, work: Callable[[Transaction, TableOffer], Result]
     ) -> Result:
         """Do the work of one transaction of its own, with an offer of these units for each of these people."""
         with self._ledger.store.lock:
@@ -421,7 +422,7 @@ def _offered_as(ledger: Ledger, people: Sequence[Person]) -> list[object]:
 
 
 def with_people(
-    ledger: Ledger, people: Sequence[Person], units: int | Units, work: Callable[[Transaction, Offer], Result]
+    ledger: Ledger, people: Sequence[Person], units: int | Units, work: Callable[[Transaction, TableOffer], Result]
 ) -> Result:
     """Do the work of one transaction, as ``Ledger.answer``, with an offer of units for each of these private people."""
     store = ledger.store

@@ -14,8 +14,9 @@ from almoner._workspace import Query
 from almoner.accounting.meaning import Meaning
 from almoner.errors import ArgumentError, LedgerError
 from almoner.ledger._accounts.postgres import PostgresAccounts
-from almoner.ledger._accounts.tables import TableAccounts
+from almoner.ledger._accounts.tables import TableAccounts, TableOffer
 from almoner.ledger._copy_guard import Witness, newest, witness_to_record
+from almoner.ledger._interfaces import Store
 from almoner.ledger._names import Person
 from almoner.ledger._opening import closed_on_error, create_in, names_of, open_store
 from almoner.ledger._periods import Periods
@@ -35,7 +36,6 @@ from almoner.ledger._record.terms import RENAMED, LedgerBudget, RecordedTerms, T
 from almoner.ledger._record.watch import Watch
 from almoner.ledger._stores.postgres import Postgres
 from almoner.ledger._transaction import Transaction
-from almoner.ledger.interfaces import Offer, Store
 
 Result = TypeVar("Result")
 
@@ -383,7 +383,7 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
             if self.store.inside:
                 raise ArgumentError(f"ledger: {what} while a transaction is open, which may be undone")
 
-    def answer(self, charges: Query, work: Callable[[Transaction, Offer], Result]) -> Result:
+    def answer(self, charges: Query, work: Callable[[Transaction, TableOffer], Result]) -> Result:
         """Prepare what a question would charge each person, then do the work of answering it in one transaction.
 
         Args:

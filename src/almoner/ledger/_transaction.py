@@ -6,11 +6,12 @@ from typing import Any
 
 from almoner import _audit_hook, _check
 from almoner.errors import ArgumentError
+from almoner.ledger._accounts.tables import TableAdmitted, TableOffer
+from almoner.ledger._interfaces import MASS, Payment, Store
 from almoner.ledger._record.datasets import Dataset
 from almoner.ledger._record.entries import Entry, find, insert, sealed
 from almoner.ledger._record.rules import ConsumerState, Rules
 from almoner.ledger._record.watch import Watch
-from almoner.ledger.interfaces import MASS, Admitted, Offer, Payment, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Admission:
         periods: the first and the last that the question can be about; None for all.
     """
 
-    people: Admitted
+    people: TableAdmitted
     key: str | None
     analyst: str
     purpose: str | None
@@ -67,7 +68,7 @@ class Transaction:
 
     def admit(
         self,
-        offer: Offer,
+        offer: TableOffer,
         *,
         key: str | None,
         price: int,
@@ -166,7 +167,7 @@ class Transaction:
         note = admission.people.charge(self.number + 1, admission.scopes, self._rules.chargeable)
         return self.append(entry, {**note, **(training or {})})
 
-    def refund(self, offer: Offer, key: str, public: Mapping[str, object]) -> Entry:
+    def refund(self, offer: TableOffer, key: str, public: Mapping[str, object]) -> Entry:
         """Settle a training: each person pays what was offered, and gets back what was reserved beside it.
 
         Args:

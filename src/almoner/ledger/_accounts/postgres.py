@@ -10,10 +10,10 @@ from typing import Any
 
 from almoner._workspace import Query
 from almoner.errors import LedgerError
-from almoner.ledger._accounts.tables import TableAccounts, TableAdmitted, about_the_data, left_of, refunded
+from almoner.ledger._accounts.tables import TableAccounts, TableAdmitted, TableOffer, about_the_data, left_of, refunded
+from almoner.ledger._interfaces import Payment, PrivateNote, Share, Store
 from almoner.ledger._names import Names, Person
 from almoner.ledger._stores.postgres import Postgres
-from almoner.ledger.interfaces import Offer, Payment, PrivateNote, Share, Store
 
 _BLOCK = 50_000
 _BY_PERSON = " ORDER BY person"
@@ -31,7 +31,7 @@ class PostgresAccounts(TableAccounts):
         super().open(store, names)
         self._by_text = names.kind == "VARCHAR"
 
-    def prepare(self, charges: Query) -> Offer:
+    def prepare(self, charges: Query) -> TableOffer:
         """Work everything out in the workspace, number the rows, and send number, person and units to the server."""
         return _SentOffer(self._server, charges, self.names)
 
@@ -50,7 +50,7 @@ class PostgresAccounts(TableAccounts):
         return super().named(stored.decode() if self._by_text else stored)
 
 
-class _SentOffer:
+class _SentOffer(TableOffer):
     """Charges of a question to each person: worked out in the workspace, and sent to the server."""
 
     def __init__(self, server: Postgres, charges: Query, names: Names) -> None:

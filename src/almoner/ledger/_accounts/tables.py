@@ -6,8 +6,8 @@ from typing import Any
 
 from almoner._workspace import Query, StepRefused
 from almoner.errors import DataError, LedgerError
+from almoner.ledger._interfaces import Charge, Consistency, Extent, Payment, PrivateNote, Share, Store
 from almoner.ledger._names import Names, Person
-from almoner.ledger.interfaces import Charge, Consistency, Extent, Offer, Payment, PrivateNote, Share, Store
 
 
 class TableAccounts:
@@ -25,7 +25,7 @@ class TableAccounts:
         """The ledger is open, and names people so; called once, before all else."""
         self._store, self.names = store, names
 
-    def prepare(self, charges: Query) -> Offer:
+    def prepare(self, charges: Query) -> "TableOffer":
         """Work out what a question would charge: person (each once), units, and what else its answer needs.
 
         The units are what a person's contribution costs in full, without the fixed part of a ``Payment``.
@@ -166,7 +166,7 @@ class TableAccounts:
 
 
 class TableOffer:
-    """A query that gives what a question charges each person: it runs where the accounts are."""
+    """Charges that a question would bring each person, prepared before the transaction: here a query. Private."""
 
     def __init__(self, store: Store, charges: Query, names: Names) -> None:
         self._store = store
@@ -177,7 +177,14 @@ class TableOffer:
                 store.workspace.make(charges.tables)
 
     def admit(self, most: int, shares: Sequence[Share], payment: Payment) -> "TableAdmitted":
-        """Read the rows once, and write down who can pay, and what."""
+        """Choose the people who can pay: at most so much in all, and within each limited share; rows are read once.
+
+        Where the question has a pace, what was offered for each person has a ``factor``, which is made smaller for
+        those who pay for less than all of their contribution.
+
+        Raises:
+            DataError: the data cannot be read.
+        """
         joins, left, scopes = left_of(most, shares, "c.account")
         pays = payment.sql(left, divide="//")
         paid = f"{pays.units} AS units" + ("" if payment.pace is None else f", {pays.factor} AS factor")
@@ -196,7 +203,11 @@ class TableOffer:
         return TableAdmitted(self._store, rows, table, f"SELECT wanted, paid FROM {self._judged}", payment)
 
     def refund(self, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
-        """Write down what remains, where the accounts are, and give back the rest."""
+        """Give back, under this entry, what an earlier one reserved beside the units that are offered for each person.
+
+        Raises:
+            LedgerError: more is offered for a person than was reserved; nothing may be written then.
+        """
         self._store.run(
             f"CREATE OR REPLACE TEMP TABLE {self._judged} AS SELECT {self._account} AS person, units "
             f"FROM ({self._charges.sql}) c",
@@ -205,29 +216,35 @@ class TableOffer:
         return refunded(self._store, self._judged, entry, of, scopes)
 
     def close(self) -> None:
+        """Remove what was prepared."""
         self._store.workspace.drop([self._judged, *(table.name for table in self._charges.tables)])
 
 
 class TableAdmitted:
-    """The people who take part, as a table of person, units and whether they are ``fresh``: without an account."""
+    """The people who take part in a question. Private; it ends with the transaction.
+
+    ``rows``: their offers, as SQL of a table in the workspace.
+    """
 
     def __init__(self, store: Store, rows: str, table: str, paid: str, payment: Payment, *, order: str = "") -> None:
-        """Take SQL of ``rows`` in the workspace, and beside the accounts of their ``table`` and what all paid."""
+        """Take SQL of the rows, and beside the accounts of their table of person, units, fresh, and what all paid."""
         self.rows = rows
         self._run = store.run
         self._table, self._paid, self._payment, self._order = table, paid, payment, order
 
     def refused(self) -> int:
+        """Count the people who were offered, and have not left, and cannot pay in full."""
         return self._of_refused("count(*)")
 
     def missing_mass(self, price: int) -> int:
+        """The mass missing from their contributions; see ``Payment.mass_sql``."""
         return self._of_refused(self._payment.mass_sql(price))
 
     def _of_refused(self, number: str) -> int:
         return int(self._run(f"SELECT {number} FROM ({self._paid}) p WHERE paid < wanted")[0][0])
 
     def charge(self, question: int, scopes: Collection[str], budget: int) -> PrivateNote:
-        """Charge each person; refuses to go on where the accounts do not add up afterwards."""
+        """Charge each person under an entry; refuses to go on where the accounts do not add up afterwards."""
         run, table = self._run, self._table
         spent = "SELECT coalesce(sum(spent), 0) FROM ledger.accounts"
         ((before, people, units),) = run(f"SELECT ({spent}), count(*), coalesce(sum(units), 0) FROM {table} c")

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from almoner.errors import LedgerError
+from almoner.ledger._interfaces import Store
 from almoner.ledger._record.entries import insert
-from almoner.ledger.interfaces import Store
 
 TABLES = """
 CREATE TABLE ledger.ledger_format(version INTEGER NOT NULL, since {text});

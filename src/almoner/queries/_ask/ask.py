@@ -19,7 +19,7 @@ from almoner._uncopyable import Uncopyable
 from almoner._units import to_float
 from almoner.errors import ArgumentError, DataError, LedgerError
 from almoner.ledger import Dataset, Entry, Ledger, Transaction
-from almoner.ledger.interfaces import Offer
+from almoner.ledger._accounts.tables import TableOffer
 from almoner.mechanisms import Gaussian
 from almoner.queries._ask.answer import Answer, Quote, answer, answer_of, quote
 from almoner.queries._ask.price import at_epsilon, stand_in, with_auto, with_error, with_known_auto
@@ -208,7 +208,7 @@ class Asking(Uncopyable):
 
         periods = self.span(closed)
 
-        def work(transaction: Transaction, offer: Offer) -> Entry:
+        def work(transaction: Transaction, offer: TableOffer) -> Entry:
             earlier = transaction.find(key)
             if earlier is not None:  # another writer came first
                 return earlier

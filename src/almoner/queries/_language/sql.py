@@ -451,20 +451,6 @@ def written(node: Expression) -> str:
     raise ArgumentError("sql: an expression is missing")
 
 
-_WORDS = {
-    "and",
-    "or",
-    "not",
-    "in",
-    "is",
-    "null",
-    "between",
-    "like",
-    "true",
-    "false",
-    "case",
-    "when",
-    "then",
-    "else",
-    "end",
-}
+_WORDS = frozenset(
+    ["and", "or", "not", "in", "is", "null", "between", "like", "true", "false", "case", "when", "then", "else", "end"]
+)

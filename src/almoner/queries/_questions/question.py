@@ -22,7 +22,7 @@ from almoner._check import told
 from almoner._reading import Number, model_of, read
 from almoner._units import RANGE, up
 from almoner.errors import ArgumentError
-from almoner.ledger.interfaces import Payment
+from almoner.ledger._interfaces import Payment
 from almoner.mechanisms import Gaussian, Laplace
 from almoner.queries._language.keys import Key
 from almoner.queries._questions import row_contributions as terms

@@ -79,7 +79,8 @@ def meant(asked: Sql, schema: Schema, datasets: Mapping[str, Dataset]) -> Questi
     given |= {"table": told.table if schema.named else None, "where": " and ".join(conditions) or None}
     kinds = dict(table.kinds)
     for name, *_ in told.joins:
-        kinds |= {f"{name}.{column}": kind for column, kind in {**schema.people, **schema.public}[name].kinds.items()}
+        joined = (schema.people.get(name) or schema.public[name]).kinds
+        kinds |= {f"{name}.{column}": kind for column, kind in joined.items()}
     reader = _Meaning(asked, given["table"], kinds, datasets)
     given["by"] = [(_column(key), reader.keys(key, told)) for key in told.group]
     aggregates = [(name, value) for name, value in told.outputs if isinstance(value, Aggregate)]

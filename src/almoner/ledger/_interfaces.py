@@ -1,11 +1,6 @@
-"""Protocols between the parts of a ledger: where it is kept, and who keeps the accounts.
+"""Parts of a ledger, as they know one another: where it is kept, and what is said of accounts."""
 
-A question's way through them: ``TableAccounts.prepare`` gives an ``Offer``, before the transaction; in the transaction
-``Offer.admit`` gives the people who are ``Admitted``, and ``Admitted.charge`` charges them. Each step is a method of
-what the step before it returned.
-"""
-
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from threading import RLock
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -13,9 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from almoner._workspace import Workspace
 from almoner.ledger._payment import MASS, Payment
 
-__all__ = [
-    "MASS", "Admitted", "Charge", "Consistency", "Extent", "Offer", "Payment", "Share", "Store",
-]  # fmt: skip
+__all__ = ["MASS", "Charge", "Consistency", "Extent", "Payment", "Share", "Store"]
 
 Result = TypeVar("Result")
 
@@ -99,57 +92,3 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Release the file or the connection."""
-
-
-class Admitted(Protocol):
-    """The people who take part in a question. Private; it ends with the transaction."""
-
-    rows: str
-    """The offers of these people: SQL of a table in the workspace."""
-
-    def refused(self) -> int:
-        """Count the people who were offered, and have not left, and cannot pay in full."""
-
-    def missing_mass(self, price: int) -> int:
-        """The mass missing from their contributions; see ``Payment.mass_sql``."""
-
-    def charge(self, question: int, scopes: Collection[str], budget: int) -> PrivateNote:
-        """Charge each person admitted; refuses to go on where the accounts do not add up afterwards.
-
-        Args:
-            question: number of the entry.
-            scopes: the limited scopes that the question falls under.
-            budget: the most that each person may have spent, units.
-
-        Returns:
-            units and people in all.
-        """
-
-
-class Offer(Protocol):
-    """Charges that a question would bring each person, prepared before the transaction. Private."""
-
-    def admit(self, most: int, shares: Sequence[Share], payment: Payment) -> Admitted:
-        """Choose the people who can pay: at most so much in all, and within each limited share.
-
-        Where the question has a pace, what was offered for each person has a ``factor``, which is made smaller for
-        those who pay for less than all of their contribution.
-
-        Raises:
-            DataError: the data cannot be read.
-        """
-
-    def refund(self, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
-        """Give back, under this entry, what an earlier one reserved beside the units that are offered for each person.
-
-        Args:
-            entry: number of the entry that gives back.
-            of: number of the entry that reserved.
-            scopes: the limited scopes that it falls under.
-
-        Raises:
-            LedgerError: more is offered for a person than was reserved; nothing may be written then.
-        """
-
-    def close(self) -> None:
-        """Remove what was prepared."""
