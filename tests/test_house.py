@@ -200,7 +200,7 @@ def test_import_loads_nothing_heavy():
 
 @each_module
 def test_modules_are_small_and_honest(path):
-    """At most 600 lines, a docstring, a sorted __all__ if public, no assert, no warning (but one), no print but in commands."""
+    """At most 600 lines, a docstring, a sorted __all__ if public; no assert, no warning but one, no print but in cli."""
     text = path.read_text(encoding="utf-8")
     tree = parsed(path)
     assert len(text.splitlines()) <= LINES

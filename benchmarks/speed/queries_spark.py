@@ -61,8 +61,8 @@ def ask(session: Session, name: str, turn: object) -> float:
 PER_PERSON = {  # cut off, or Spark leaves the people out
     "count": "SELECT sum(least(x, 30)) FROM (SELECT person, count(*) AS x FROM {data} GROUP BY person)",
     "sum": "SELECT sum(least(x, 3000)) FROM (SELECT person, sum(v) AS x FROM {data} GROUP BY person)",
-    "count by 7 days": "SELECT day, sum(least(x, 10)) FROM (SELECT person, day, count(*) AS x FROM {data} WHERE day < 7 "
-    "GROUP BY person, day) GROUP BY day",
+    "count by 7 days": "SELECT day, sum(least(x, 10)) FROM (SELECT person, day, count(*) AS x FROM {data} "
+    "WHERE day < 7 GROUP BY person, day) GROUP BY day",
 }
 
 
