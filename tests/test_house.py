@@ -111,7 +111,7 @@ MANY: dict[str, int] = {}
 """Functions that take more parameters, and how many; these numbers may only fall."""
 CHARGING = 3
 """Classes of training that have a method ``charge(self, step, ...)``."""
-SIZES = {"": 57_992, "queries": 11_197, "ledger": 5_091, "service": 2_603, "training": 12_193}
+SIZES = {"": 57_989, "queries": 11_193, "ledger": 5_091, "service": 2_603, "training": 12_193}
 """Lines of the package with its pages, and of some rooms; they may only fall."""
 TRAINING_MODULES = 47
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
@@ -200,7 +200,7 @@ def test_import_loads_nothing_heavy():
 
 @each_module
 def test_modules_are_small_and_honest(path):
-    """At most 600 lines, a docstring, a sorted __all__ if public; no assert, no warning but one, no print but in cli."""
+    """At most 600 lines, a docstring, a sorted __all__ if public; no assert, no warning but one, print in cli alone."""
     text = path.read_text(encoding="utf-8")
     tree = parsed(path)
     assert len(text.splitlines()) <= LINES

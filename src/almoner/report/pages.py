@@ -30,6 +30,7 @@ _ASKED = {
     "top": "the most frequent of some names",
     "distinct": "a number of different values",
     "several": "several numbers",
+    "sql": "a table of numbers",
     "keys": "names that many people share",
     "lengths": "how much one person adds",
     "extremes": "how far values reach",

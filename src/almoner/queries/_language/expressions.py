@@ -197,6 +197,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _WORDS = {"and", "or", "not", "in", "is", "null", "between", "true", "false"}
+WORDS = _WORDS | {"like", "case", "when", "then", "else", "end"}  # that a column in quotes alone can be called
 _COMPARISONS = {"=": "=", "==": "=", "!=": "<>", "<>": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 

@@ -419,7 +419,7 @@ def written(node: Expression) -> str:
     """An expression as text of the language."""
     match node:
         case tree.Column(name):
-            plain = re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", name) and name.lower() not in _WORDS
+            plain = re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", name) and name.lower() not in tree.WORDS
             doubled = name.replace('"', '""')
             return name if plain else f'"{doubled}"'
         case tree.Literal(bool() as value):
@@ -449,8 +449,3 @@ def written(node: Expression) -> str:
         case tree.And(parts) | tree.Or(parts):
             return f"({(' and ' if isinstance(node, tree.And) else ' or ').join(map(written, parts))})"
     raise ArgumentError("sql: an expression is missing")
-
-
-_WORDS = frozenset(
-    ["and", "or", "not", "in", "is", "null", "between", "like", "true", "false", "case", "when", "then", "else", "end"]
-)
