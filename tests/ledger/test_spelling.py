@@ -12,7 +12,6 @@ from almoner._spelling import EXACT, spelled, spelling_sql
 from almoner._workspace import duckdb
 from almoner.errors import ArgumentError, DataError, Unsupported
 from almoner.ledger import Consumer, Ledger, Periods, Terms, verify
-from almoner.ledger._opening import create_in, open_store
 from almoner.queries.plans import Plan
 from sparks import needs_spark, started
 from terms import grouped
@@ -157,7 +156,7 @@ def test_a_ledger_keeps_its_spelling(path):
 
 
 def test_what_has_no_spelling(path):
-    """An unknown one, whole numbers, and accounts in Parquet files; nothing is made."""
+    """An unknown one, and whole numbers; nothing is made."""
     with pytest.raises(ArgumentError, match="spelling='NFC'"):
         opened(path, "NFC")
     for make in (
@@ -166,9 +165,6 @@ def test_what_has_no_spelling(path):
     ):
         with pytest.raises(ArgumentError, match="whole numbers"):
             make()
-    terms = Terms(filters.Zcdp(rho=1.0), person="VARCHAR", spelling="nfc")
-    with pytest.raises(ArgumentError, match="letter by letter"):
-        create_in(open_store(path), terms, "parquet", create=True)
     assert not path.exists()
 
 

@@ -99,7 +99,7 @@ class Prices:
         self.grid, self.cut = self._fitted(about, leak, once)
         if self._far and not once:  # a grid counts many rounds better than the estimate, also where it is too narrow
             fit = self._roughly_fitting(delta, epsilon, max(about.rounds, 1), MOST_ROUNDS, self._beside(0))
-            if fit > 1.01 * about.rounds + 2:
+            if fit > 1.05 * about.rounds + 2:
                 about = far(fit=fit)
                 self.grid, self.cut = self._fitted(about, leak, once)
         self.worth = max(1, round(sum(count * self.size(one) for one, count in plan)))

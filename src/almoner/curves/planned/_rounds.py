@@ -19,7 +19,7 @@ from almoner import mechanisms
 from almoner.curves._grid.laws import Law as Points
 from almoner.curves._grid.laws import law, tilted
 from almoner.curves._grid.spectra import Spectrum, power
-from almoner.curves._grid.tilted import Kind, composition, moments, tilt_at, tilt_where
+from almoner.curves._grid.tilted import Kind, composition, tilt_at, tilt_where
 from almoner.errors import Unsupported
 
 Floats = NDArray[np.float64]
@@ -172,7 +172,7 @@ def tilted_estimate(
         made = composition(each, tilt_at(each, epsilon), epsilon, most=places)
         parts = _PARTS if _NEVER < made.log_chance(epsilon) < _RARE else ()
         every = [made, *(composition(each, part * made.tilt, epsilon, most=places) for part in parts)]
-        return min((one.log_delta(epsilon) - one.scale + moments(each, one.tilt)[0], one.tilt) for one in every)
+        return min((one.log_delta(epsilon), one.tilt) for one in every)
 
     def value(places: int) -> Callable[[int], float]:
         return lambda rounds: exp(min(max(best(side, rounds, places)[0] for side in sides), 0.0))
