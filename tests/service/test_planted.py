@@ -38,6 +38,10 @@ BODIES = [
     {"ask": "top", "k": 2, "column": "c", "among": ["x", "y", "z"], "clip": 1, "sigma": 20},
     {"ask": "distinct", "column": "c", "most": 4, "sigma": 20},
     {"ask": "keys", "column": "c", "delta": 1e-9, "most": 2, "sigma": 20},
+    {"ask": "several", "aggregates": {"n": "count", "m": {"ask": "mean", "column": "h", "low": 0, "high": 24}},
+     "each": {"c": {"h": "sum(h)"}}, "clip": 2, "sigma": 20},
+    {"ask": "sql", "sql": "SELECT c, count(*), avg(h) FROM data WHERE c IN ('x', 'y') AND h > 2 GROUP BY c",
+     "bounds": {"h": [0, 24]}, "clip": 2, "sigma": 20},
 ]  # fmt: skip
 TABLES = """
 [periods]
