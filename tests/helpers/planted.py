@@ -10,11 +10,11 @@ from almoner import audit
 from almoner.ledger._accounts import postgres
 from almoner.mechanisms import DiscreteGaussian, Gaussian, Laplace
 from almoner.queries import Count, Sum
-from almoner.queries import _session as duckdb_engine
 from almoner.queries import spark as spark_plugin
 from almoner.queries._ask import ask as released_sums
 from almoner.queries._questions import question
 from almoner.queries._sql import compiler
+from almoner.queries._tables import engine as duckdb_engine
 
 
 def asked(told=()):

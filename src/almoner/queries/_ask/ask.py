@@ -49,6 +49,10 @@ def refuse_other(entry: Entry, values: Mapping[str, object], who: AnalystId, *, 
     public, values = entry.public, _without_anyway(values)
     parts = map(public.get, ("question", "asked"))
     question, wanted = (None if each is None else _without_anyway(each) for each in parts)
+    if question is not None:  # what was declared since then makes no other question of it
+        since = {name for name in ("bounds_hold", "at_most") if values.get(name) == 1 and not question.get(name)}
+        values = {name: each for name, each in values.items() if name not in since}
+        values |= {name: question[name] for name in since & question.keys()}
     if named and "dataset" not in public and "table" not in public.get("asked", question or {}):  # from before it
         values = {name: value for name, value in values.items() if name != "table"}
     if question is not None and question != values and wanted != values:
