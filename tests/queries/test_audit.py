@@ -16,10 +16,10 @@ from scipy.stats import chi2
 
 from almoner import filters
 from almoner.queries import Count, Session, Sum
-from almoner.queries import _session as duckdb_engine
 from almoner.queries._ask import ask as release
 from almoner.queries._questions import question
 from almoner.queries._sql import compiler
+from almoner.queries._tables import engine as duckdb_engine
 
 pytestmark = pytest.mark.slow
 

@@ -104,6 +104,8 @@ KINDS = [
     {"ask": "top", "k": 1, "column": "country", "among": ["FR", "ES"], "clip": 5},
     {"ask": "distinct", "column": "country", "most": 3},
     {"ask": "keys", "column": "country", "delta": 1e-3, "most": 2, "rho": 0.2},
+    {"ask": "several", "aggregates": {"n": "count", "h": {"ask": "mean", **HOURS, "per": "row"}}, "clip": 5},
+    {"ask": "sql", "sql": "SELECT country, count(*), avg(hours) FROM visits GROUP BY country", "clip": 5},
 ]
 
 
