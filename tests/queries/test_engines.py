@@ -10,8 +10,10 @@ import warehouse
 from almoner import filters
 from almoner.errors import ArgumentError, DataError, Unsupported
 from almoner.ledger import Consumer, Periods, Terms, backup, compact, erase
-from almoner.queries import Count, Session, Sum, Table
+from almoner.queries import Count, Distinct, Keys, Session, Sum, Table
 from almoner.queries import engines as plugins
+from almoner.queries._questions.kinds.counts import Extremes
+from ledgers import counted, exact
 
 ROWS = pa.table({"who": ["ann", "bob", "ann"], "n": [1, 2, 3], "day": pa.array([0, 1, 2], pa.timestamp("s", "UTC"))})
 
@@ -117,3 +119,37 @@ def test_an_engine_that_fails_tells_nothing(load, tmp_path, monkeypatch):
     with opened(tmp_path / "l", data, budget=None, create=False) as session:
         session.analyst("ann").ask(question, key="b")
         assert session.ledger.spent("ann") == 2 * before
+
+
+def test_who_comes_in_parts_is_charged_for_the_whole(load, tmp_path, monkeypatch):
+    """An engine that hands rows over twice: sums and charges are those of twice the rows, and values are kept once."""
+    twice, right = pa.concat_tables([ROWS, ROWS]), warehouse.WarehousePlugin.run
+    monkeypatch.setattr(warehouse.WarehousePlugin, "run", lambda *given: pa.concat_tables([right(*given)] * 2))
+    noise, terms = {"sigma": 1e4}, Terms(filters.Zcdp(rho=1.0), keys_delta=1e-6)
+    asked = [
+        (Count(clip=9, by={"n": [1, 2, 3]}, **noise), twice),
+        (Sum("n", 0, 9, clip=9, per_group=2, **noise), twice),
+        (Distinct("n", most=2, **noise), ROWS),
+        (Keys("n", most=2, delta=1e-9, **noise), ROWS),
+        (Extremes(column="n", **noise), ROWS),
+    ]
+    for place, (question, rows) in enumerate(asked):
+        measure = counted if isinstance(question, Keys) else exact
+        with opened(tmp_path / f"a{place}", load(ROWS), budget=terms) as ours:
+            found = measure(ours, question)
+        with opened(tmp_path / f"b{place}", rows, budget=terms) as theirs:
+            assert found == measure(theirs, question), question
+
+
+def test_a_ledger_anywhere_takes_other_engines(load, where):
+    """In a file or on a server, one ledger for both kinds of rows, which charge the same."""
+    question = Count(by={"n": [*range(12)]}, clip=2, rho=0.1)
+    with opened(where, load(ROWS)) as session:
+        spent = [0]
+        for rows, key in ((load(ROWS), "a"), (ROWS, "b")):
+            with Session.open(rows, person="who", ledger=session.ledger) as shared:
+                shared.analyst("ann").ask(question, key=key)
+                assert all(each.holds for each in shared.verify(replay=True))
+            spent.append(session.ledger.spent("ann"))
+        assert spent == [0, spent[1], 2 * spent[1]]
+        assert spent[1] > 0

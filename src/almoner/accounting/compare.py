@@ -17,7 +17,7 @@ from math import e, expm1, inf, isfinite, log, sqrt, tanh
 import numpy as np
 
 from almoner import _check, _search, filters, mechanisms, odometers
-from almoner._units import shown
+from almoner._units import exact, shown
 from almoner.accounting.answers import plan_fits
 from almoner.curves import approximate, gaussian, renyi
 from almoner.curves._totals import optimum, totals
@@ -152,8 +152,8 @@ def _strong(mechanism: mechanisms.Mechanism, count: int, delta: float) -> tuple[
     Guarantee: so many rounds, fixed in advance, are (epsilon, delta)-DP with each.
     Source: Dwork, Rothblum & Vadhan (2010), Theorem III.3; Kairouz, Oh & Viswanath (2015), Theorem 3.4
     """
-    epsilon, failure = map(float, approximate.cost(mechanism))
-    rest = (delta - count * failure) * (1 - 1e-9)
+    cost, failure = approximate.cost(mechanism)
+    epsilon, rest = float(cost), float(exact(delta) - count * failure) * (1 - 1e-9)
     if not (epsilon < 700 and rest > 0):
         return inf, inf
     spread, wide = (epsilon * sqrt(2 * count * log(x)) for x in (1 / rest, e + sqrt(count) * epsilon / rest))

@@ -241,10 +241,7 @@ def choice(losses: Sequence[int], rate: float | Fraction, *, weights: Sequence[i
 
 def _choice(losses: Sequence[int], rate: Fraction, weights: Sequence[int], bits: Bits) -> int:
     """``choice`` with given bits: by doubles where these decide it for certain, else by bounds on all weights."""
-    least, far = (
-        min(losses),
-        10**4 * rate.denominator // rate.numerator + 1,
-    )  # a weight of exp(-10000) is none, for doubles
+    least, far = min(losses), 10**4 * rate.denominator // rate.numerator + 1  # exp(-10000) is nothing in doubles
     above = [loss - least for loss in losses]
     exponents = np.array([min(each, far) * rate.numerator / rate.denominator for each in above])
     sizes = np.array(weights, np.float64) * np.exp(-exponents)

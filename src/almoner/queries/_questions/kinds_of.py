@@ -17,23 +17,9 @@ from almoner.queries._questions.kinds.sql import Sql
 from almoner.queries._questions.question import Question
 
 _ASKED: tuple[type[Question], ...] = (
-    *(
-        Count,
-        People,
-        Sum,
-        Mean,
-        Ratio,
-        Variance,
-        Covariance,
-        Regression,
-        Histogram,
-        Quantiles,
-        Top,
-        Distinct,
-        Keys,
-        *(Several, Sql),
-    ),
-)
+    Count, People, Sum, Mean, Ratio, Variance, Covariance, Regression, Histogram, Quantiles, Top, Distinct, Keys,
+    Several, Sql,
+)  # fmt: skip
 _KINDS: dict[str, type[Question]] = {kind.__name__.lower(): kind for kind in (*_ASKED, Lengths, Extremes)}
 ASKS = tuple(kind.__name__.lower() for kind in _ASKED)
 """Kinds of questions that analysts ask; the others are a session's own."""

@@ -215,7 +215,7 @@ def _compiled(question: Question, schema: Schema, sql: Dialect, handed: str | No
     if values is not None:
         charges, sums = _value_charges(question, values), _value_sums(values)
         made = f"SELECT DISTINCT person, cell, value FROM ({rows}) WHERE value IS NOT NULL"
-        distinct, read = _handed(made, handed)
+        distinct, read = _handed(made, handed, "SELECT DISTINCT person, cell, value FROM {}")
         return Compiled(keys, _kept(values, distinct), charges, parameters, sums, question.groups, rows=read)
     cells = question.groups * (1 if question.bins() is None else question.coordinates)
     size = question.groups * question.coordinates
@@ -257,7 +257,8 @@ def _compiled_extremes(question: Extremes, schema: Schema, sql: Dialect, handed:
         f"{double(question.steps)} AS x0 FROM extremes"
         for offset, name in ((0, "largest"), (bins.cells // 2, "smallest"))
     ]
-    extremes, read = _handed(each, handed)
+    merged = "SELECT person, max(largest) AS largest, min(smallest) AS smallest FROM {} GROUP BY person"
+    extremes, read = _handed(each, handed, merged)
     table = f"WITH extremes AS (FROM {extremes}) {' UNION ALL '.join(cells)}"
     both = f"{CELLS} JOIN {{admitted}} USING (person)"
     sums = f"SELECT cell, {_added(['x0'])} FROM {both} GROUP BY cell"
@@ -265,11 +266,14 @@ def _compiled_extremes(question: Extremes, schema: Schema, sql: Dialect, handed:
     return Compiled((), table, charges, (*parameters, *where.parameters), sums, question.coordinates, rows=read)
 
 
-def _handed(rows: str, handed: str | None) -> tuple[str, str | None]:
-    """(What a statement of the workspace reads rows from, what an engine elsewhere is to run for them)."""
+def _handed(rows: str, handed: str | None, merged: str) -> tuple[str, str | None]:
+    """(What a statement of the workspace reads rows from, what an engine elsewhere is to run for them).
+
+    What an engine elsewhere gives in parts is ``merged``, SQL over {}: nobody is charged for a part alone.
+    """
     if handed is None:
         return f"({rows})", None
-    return f"(SELECT * REPLACE ({handed} AS person) FROM {HANDED})", rows
+    return f"({merged.format(f'(SELECT * REPLACE ({handed} AS person) FROM {HANDED})')})", rows
 
 
 def _relation(question: Question, schema: Schema, sql: Dialect) -> tuple[str, Relation]:
@@ -312,7 +316,10 @@ def _long(question: Question, rows: str, totals: list[str], handed: str | None) 
     """(What an engine elsewhere runs, the rows of the table of cells, charges, sums): a row for a person and cell."""
     names = [f"x{place}" for place in range(len(totals))]
     listed = ", ".join(f"{total.format(only='')} AS {name}" for total, name in zip(totals, names, strict=True))
-    long, read = _handed(f"SELECT person, cell, {listed} FROM ({rows}) GROUP BY person, cell", handed)
+    merged = (
+        f"SELECT person, cell, {', '.join(f'sum({name}) AS {name}' for name in names)} FROM {{}} GROUP BY person, cell"
+    )
+    long, read = _handed(f"SELECT person, cell, {listed} FROM ({rows}) GROUP BY person, cell", handed, merged)
     both = f"{CELLS} JOIN {told(question)} USING (person)"
     kept = "kept" if question.report_scale else "factor"
     sums = f"SELECT cell, {_added(names, kept)}{_reported(names, question)} FROM {both} GROUP BY cell"
