@@ -108,7 +108,7 @@ def test_a_label_that_is_no_class_is_refused_before_any_step(tmp_path):
         saved_model.train_images_to_folder(
             bars(tmp_path / "a.npz", images=images, labels=labels), tmp_path / "m", observe=pytest.fail, **OPTIONS
         )
-    assert "77" not in str(error.value)
+    assert "77" not in str(error.value).replace(str(tmp_path), "")
 
 
 @pytest.mark.parametrize("damage", ["classes", "shape", "drawings", "dimensions", "features", "format", "axes", "coef"])
