@@ -1,10 +1,13 @@
 """Noise and steps agree with the filter that will be charged."""
 
+from functools import partial
+
 import pytest
 
 from almoner import filters, individual
 from almoner import mechanisms as m
 from almoner.accounting import calibrate
+from almoner.curves._totals import tightest
 from almoner.errors import ArgumentError, CalibrationFailed, Unsupported
 
 BUDGETS = {
@@ -147,6 +150,19 @@ def test_steps_of_a_run_fixed_in_advance():
     assert planned.steps == planned_as(m.SampledGaussian(1.1, 1.0, 0.01)).left >= 0.99 * 421
     none = {"epsilon": 0.1, "delta": 1e-5, "noise_multiplier": 0.5, "sample_rate": 0.5}
     assert calibrate.in_advance(**none).steps == calibrate.by_filter(**none)[4].steps == 0
+
+
+def test_steps_that_cost_next_to_nothing_are_counted():
+    """Where a thousand steps have no loss at all, the search goes on; without end it says so."""
+    cheap = {"epsilon": 9.068, "delta": 2.04e-9, "noise_multiplier": 5.768, "sample_rate": 0.0003294}
+    most = calibrate.in_advance(**cheap).steps  # 40,342 where the search stood still
+    run = partial(m.Repeated, m.SampledGaussian(5.768, 1.0, 0.0003294))
+    for count, fits in ((most, True), (round(most * (1 + 3e-6)), False)):
+        assert (tightest(run(count), delta=2.04e-9).epsilon <= 9.068) == fits
+    assert most > 6e8
+    endless = calibrate.in_advance(epsilon=1.0, delta=1e-5, noise_multiplier=1e3, sample_rate=1e-9)
+    assert endless.steps is None
+    assert "more than 1099511627775 rounds fit" in endless.note
 
 
 @pytest.mark.parametrize("bad", [{"epsilon": 0.0}, {"delta": 1.0}, {"steps": 0}, {"max_grad_norm": -1.0}])

@@ -14,7 +14,7 @@ A budget is described by a fresh filter; nothing is charged to it. What is left 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from math import exp, inf, log, log1p
+from math import exp, expm1, inf, log, log1p
 from typing import Protocol
 
 from almoner import _check, _search, filters, mechanisms
@@ -107,7 +107,8 @@ def _secant(
         good, bad = (min(place, good), bad) if value >= 0 else (good, max(place, bad))
         if 0 <= value < near or good - bad < gap:
             break
-        nearest = sorted(known, key=lambda at: abs(known[at]))[:2]
+        side = 1 if bad == -inf else -1  # of several places that are equally far off, the last ones tried
+        nearest = sorted(known, key=lambda at: (abs(known[at]), side * at))[:2]
         if len(nearest) > 1:
             slope = (known[nearest[1]] - known[nearest[0]]) / (nearest[1] - nearest[0])
         place = nearest[0] + min(3.0, max(-3.0, (aim - known[nearest[0]]) / max(slope, 0.05)))
@@ -249,22 +250,30 @@ class _FixedInAdvance:
         def run(place: float) -> mechanisms.Mechanism:
             return mechanisms.Repeated(mechanisms.gaussian_step(clip * exp(place), clip, sample_rate), count)
 
-        start = -log(log1p(gaussian.mu(epsilon=min(self.epsilon, 1e6), delta=self.delta) ** 2 / count / sample_rate**2))
-        start = min(max(start / 2, log(0.05)), log(1e5))
+        start = min(max(-log(log1p(self._square() / count / sample_rate**2)) / 2, log(0.05)), log(1e5))
         noise = clip * exp(self._least(run, start, 2.0, aim=2e-5, near=4e-5, gap=_FIXED_TOLERANCE))
         if noise > 1e6 * clip:
             raise CalibrationFailed(f"{count} steps do not fit with any noise multiplier up to 1e6")
         return noise
 
-    def steps(self, step: mechanisms.Mechanism) -> int:
-        """The largest number of steps that fits, up to a part in a million."""
+    def _square(self) -> float:
+        """The variance of the loss of a Gaussian run that just fits; a search begins with it."""
+        return gaussian.mu(epsilon=min(self.epsilon, 1e6), delta=self.delta) ** 2
+
+    def steps(self, noise: float, sample_rate: float) -> int:
+        """The largest number of steps that fits, up to a part in a million; the clip is 1."""
+        step = mechanisms.gaussian_step(noise, 1.0, sample_rate)
         if not self.admits(step):
             return 0
 
         def run(place: float) -> mechanisms.Mechanism:
-            return mechanisms.Repeated(step, max(1, int(exp(-place))))
+            return mechanisms.Repeated(step, int(min(max(exp(-place), 1.0), _MOST_STEPS)))
 
-        few = int(exp(-self._least(run, -log(100.0), 0.5, aim=0.0, near=1e-6, gap=1e-6)))
+        start = log(expm1(min(noise**-2, 500.0)) / self._square()) + 2 * log(sample_rate)
+        start = min(max(start, -log(_MOST_STEPS)), 0.0)
+        if start < -log(1e10) and self.admits(run(-log(_MOST_STEPS))):
+            raise CalibrationFailed(f"more than {_MOST_STEPS - 1} rounds fit of {step!r}")
+        few = int(exp(-self._least(run, start, 0.5, aim=5e-7, near=1e-6, gap=1e-6)))
         many = few + 1
         while few < 10**4 and self.admits(mechanisms.Repeated(step, many)):
             few, many = many, many + 1
@@ -282,7 +291,7 @@ class _FixedInAdvance:
         from almoner.curves.losses import epsilon_at  # here: exact epsilons need none of it
 
         try:
-            near, slope = _secant(partial(surplus, epsilon=rough), start, aim=0.0, near=0.01, gap=0.01, slope=slope)
+            near, slope = _secant(partial(surplus, epsilon=rough), start, aim=0.02, near=0.05, gap=0.05, slope=slope)
         except Unsupported:
             near = inf
         exactly = partial(surplus, epsilon=lru_cache(lambda run: tightest(run, delta=self.delta).epsilon))
@@ -376,8 +385,10 @@ def _calibrated(
         _check.noise(noise_multiplier=relative)
     try:
         if relative is not None:
-            step = mechanisms.gaussian_step(relative, 1.0, sample_rate)
-            most = budget.steps(step) if isinstance(budget, _FixedInAdvance) else steps(budget, step)
+            if isinstance(budget, _FixedInAdvance):
+                most = budget.steps(relative, sample_rate)
+            else:
+                most = steps(budget, mechanisms.gaussian_step(relative, 1.0, sample_rate))
             return Calibration(name, relative * clip, relative, most, "")
         least = _least_noise(budget, count if count is not None else 0, sample_rate, near, tolerance, clip)
     except (Unsupported, CalibrationFailed) as error:
