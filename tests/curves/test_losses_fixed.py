@@ -204,6 +204,18 @@ def test_searches_that_begin_far_off():
     assert delta_at(run, epsilon=0.4 * epsilon) > 2.43e-9
 
 
+def test_a_search_ends_where_what_suits_its_end_finds_no_less():
+    """Chernoff's bound is 140 times too large here; what suits it found an epsilon of 0.5445 and stopped."""
+    run = {m.SampledGaussian(25.403257122829135, 1.0, 0.00032776371971819304): 6_583_200}
+    assert 0.260108 < epsilon_at(run, delta=9.412566414883286e-18) < 0.26021  # 0.260108595 by a contour
+
+
+def test_epsilons_next_to_zero_are_zero_or_found():
+    """Where delta covers nearly all, the search goes down to zero, and ends."""
+    run = {m.SampledGaussian(394707.1991666153, 1.0, 3.6992279057336616e-9): 4151}
+    assert 0 <= epsilon_at(run, delta=3.2397883115841977e-13) < 1e-9
+
+
 def gaussian_kinds(count=30, mu=0.4):
     side, _ = _fixed._sides({m.SampledGaussian(1.0, mu, 1.0): count})
     return side.kinds, mu * count**0.5

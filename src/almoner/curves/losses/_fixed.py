@@ -41,7 +41,7 @@ STEPS = 60  # most steps of a search
 ROUGH, PLACES = 2, 2**12  # searches before the last, and their places
 FEWER, SPLIT_PLACES = 2**14, 2**17  # places of first splits; most of a part whose largest loss is above epsilon
 SPLIT_PRECISION = 1e-4  # relative, of first searches, and of split runs
-FURTHER = 0.8  # share of epsilon down to which split runs are looked at, at a time
+FURTHER = 0.8  # share of epsilon down to which split runs are looked at first; its square next
 NEARLY, NEAR = 3.0, 0.99  # log delta on few places, and share of epsilon, from which on more places are looked at
 RARE, CUTS, CUT, WIDER = -5.0, 3, 0.6, 4.0  # when, how often and where a run is split
 FEW, MOST_SIZES = 4, 12  # most kinds, and most sizes of the largest loss, of a split run
@@ -285,7 +285,11 @@ def _epsilon(side: _Side, delta: float, least: float, most: int = MOST) -> float
         worse = not least < trial < inf or _log_delta(side, trial, FEWER) > target + NEARLY
         if worse or _log_delta(side, trial, most) > target:
             break
-        best = min(trial, _crossing(_composed_for(side.kinds, trial, most).log_delta, target, least, trial))
+        near = trial
+        best = min(near, _crossing(_composed_for(side.kinds, near, most).log_delta, target, least, near))
+    while least < best < NEAR * near:  # what suits the end of a search that began far off may end nearer
+        near = best
+        best = min(near, _crossing(_composed_for(side.kinds, near, most).log_delta, target, least, near))
     return best
 
 
@@ -299,9 +303,11 @@ def _by_splits(side: _Side, target: float, least: float, best: float, most: int)
         best = min(best, _crossing(parts, target, least, best, precision=SPLIT_PRECISION))
     before = inf
     while least < best <= FURTHER * before:  # first searches, on few places, may end far above
-        before, parts, low = best, _split(side.kinds, best, most), best
+        before, parts, low, share = best, _split(side.kinds, best, most), best, FURTHER
+        if parts(least) <= target:
+            return least
         while least < best <= low:
-            low = max(least, FURTHER * best)
+            low, share = max(least, share * best), share**2
             best = min(best, _crossing(parts, target, low, best, precision=SPLIT_PRECISION))
     if best > least:  # few places choose smaller tilts than many do
         made = composition(side.kinds, tilt_at(side.kinds, best), best, most=most)
