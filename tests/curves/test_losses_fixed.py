@@ -210,6 +210,12 @@ def test_a_search_ends_where_what_suits_its_end_finds_no_less():
     assert 0.260108 < epsilon_at(run, delta=9.412566414883286e-18) < 0.26021  # 0.260108595 by a contour
 
 
+def test_a_lattice_too_coarse_to_tell_does_not_choose_the_tilt():
+    """Two million rounds on 4,096 places look as if one round decided: the tilt was too small, and 2.3 % too much."""
+    run = {m.SampledGaussian(8.545802463341788, 1.0, 0.07075983504299033): 1_846_148}
+    assert 146.4499 < epsilon_at(run, delta=6.826807859719113e-14) < 146.48  # 146.449921 by a contour
+
+
 def test_epsilons_next_to_zero_are_zero_or_found():
     """Where delta covers nearly all, the search goes down to zero, and ends."""
     run = {m.SampledGaussian(394707.1991666153, 1.0, 3.6992279057336616e-9): 4151}

@@ -11,7 +11,7 @@ Source: theory 4.13, 7.2; docs/proofs/losses.md, sections 8 and 9.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, exp, floor, frexp, inf, ldexp, log, log1p, sqrt
 
 import numpy as np
@@ -151,6 +151,7 @@ class Composition:
         below, beyond: bounds on the masses below and above the window.
         scale: K of the composition.
         slack: bound on the error of the logarithm of every mass, and of K.
+        cost: about how much of K the lattice added.
     """
 
     step: float
@@ -162,6 +163,7 @@ class Composition:
     beyond: float
     scale: float
     slack: float
+    cost: float = 0.0
 
     def log_delta(self, epsilon: float) -> float:
         """The logarithm of delta at an epsilon.
@@ -187,7 +189,12 @@ class Composition:
         return self.scale - self.tilt * epsilon + log(max(value, 1e-300)) + doubt
 
     def log_chance(self, epsilon: float) -> float:
-        """The logarithm of the kernel's tilted mean, over its largest value: small where no tilt helps."""
+        """The logarithm of the kernel's tilted mean, over its largest value: small where no tilt helps.
+
+        It is 0 where the lattice is too coarse to tell.
+        """
+        if self.cost > 1:
+            return 0.0
         return self.log_delta(epsilon) - (self.scale - self.tilt * epsilon + largest_kernel(self.tilt))
 
     def _from(self, v: float) -> float:
@@ -217,7 +224,8 @@ def composition(kinds: Sequence[Kind], tilt: float, epsilon: float, most: int = 
         if cost <= wanted or size >= most:
             break
         size = min(most, 1 << ceil(log(size) / log(2) + min(max(0.5 * log(cost / wanted) / log(2) + 0.1, 1.0), 4.0)))
-    return _composed(lattice, tilt, step, floor((low + high - size * step) / 2 / step), size, shifts)
+    made = _composed(lattice, tilt, step, floor((low + high - size * step) / 2 / step), size, shifts)
+    return replace(made, cost=cost)
 
 
 def _composed(lattice: Sequence[Kind], tilt: float, step: float, first: int, size: int, shifts: Floats) -> Composition:

@@ -279,7 +279,7 @@ def _epsilon(side: _Side, delta: float, least: float, most: int = MOST) -> float
     made = _composed_for(side.kinds, near, places)
     best = min(best, _crossing(made.log_delta, target, least, near))
     if 0 < best < inf and few and made.log_chance(best) < RARE:
-        best = _by_splits(side, target, least, best, most)
+        near = best = _by_splits(side, target, least, best, most)
     for _ in range(STEPS):  # a search that began far off: what suits half of its end may reach further
         trial = 0.5 * best
         worse = not least < trial < inf or _log_delta(side, trial, FEWER) > target + NEARLY
