@@ -294,6 +294,24 @@ def test_a_loud_round_has_the_cheaper_price_of_both_with_a_tilt_and_without(q, z
 
 
 @pytest.mark.parametrize(
+    ("q", "z", "epsilon", "delta", "rounds"),
+    [
+        (5.004e-5, 0.5739, 0.2419, 6.8e-10, 2),
+        (1.141e-4, 1.091, 0.3773, 7.58e-14, 177_600),
+        (1e-4, 1.2, 0.5, 1e-18, 362_000),
+    ],
+)
+def test_errors_of_a_curve_are_in_proportion_to_it(q, z, epsilon, delta, rounds):
+    """Delta of one round, of two and of all: never below that of fixed answers, and near it."""
+    step = mechanisms.SampledGaussian(z, 1.0, q)
+    some = prices(step, epsilon, delta)
+    assert some.rounds >= rounds
+    for count in (1, 2, some.rounds):
+        exact = losses.delta_at({step: count}, epsilon=epsilon)
+        assert exact * (1 - 1e-6) <= some.delta(count, 0, epsilon=epsilon) <= 1.04 * exact + 1e-4 * delta
+
+
+@pytest.mark.parametrize(
     ("q", "z", "epsilon", "delta"),
     [
         (0.01, 1.0, 2.0, 1e-10), (0.008, 9.0, 1.2, 1e-14), (4.08e-5, 0.614, 2.0, 1.1e-10), (1.0, 5.0, 3.0, 1e-20),

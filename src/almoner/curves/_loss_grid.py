@@ -208,12 +208,14 @@ class Grid:
 
     def _delta_of_side(self, bundle: Bundle, epsilon: float, side: int) -> float:
         long, doubt, tail = self._composed(tuple(bundle.items()), side)
-        spectrum, factors = long.astype(np.complex128), self._excess(epsilon, self.under[side])[: len(long)]
+        all_factors, mean = self._excess(epsilon, self.under[side])
+        spectrum, factors = long.astype(np.complex128), all_factors[: len(long)]
         sizes, twice = np.abs(spectrum), self._twice[: len(long)]
         value = float((spectrum * factors).real.sum())  # Parseval's identity
-        value += sqrt(float((twice * doubt**2).sum()) + tail**2) + (self._gamma + 8 * ULP) * float(
-            (twice * sizes).sum()
-        )
+        doubts = sqrt(float((twice * doubt**2).sum()) + tail**2)
+        value += mean * (doubts + self._gamma * sqrt(float((twice * sizes**2).sum())))
+        farthest = abs(epsilon) + float(np.abs(self._places[[0, -1]]).max())
+        value += (8 + 4 * farthest) * ULP * (1 + doubts)  # of the function, whose slope is at most 1
         value += 4 * (8 + log(self.size)) * ULP * float((sizes * np.abs(factors)).sum())  # of NumPy's pairwise sum
         height = self._height(bundle, epsilon, side)
         value = value * height + (self._outside(bundle, side) * height + self._leak(bundle, side))
@@ -248,7 +250,7 @@ class Grid:
         for side in (0, 1):
             live, _ = self._live(tuple(bundle.items()), side)
             product = self._product(tuple(bundle.items()), side, live).astype(np.complex128)
-            value = float((product * self._excess(epsilon, self.under[side])[:live]).real.sum())
+            value = float((product * self._excess(epsilon, self.under[side])[0][:live]).real.sum())
             values.append(value * self._height(bundle, epsilon, side))
         return max(values)
 
@@ -301,11 +303,15 @@ class Grid:
         scale, away = self.scale(bundle, side), _LONG(self.under[side]) * _LONG(epsilon)
         return exp(min(float(scale - away) + 8 * ULP * float(abs(scale) + away) + 1e-12, 700.0))
 
-    def _excess_coefficients(self, epsilon: float, tilt: float) -> Spectrum:
-        """Factors of a composition's Fourier coefficients: the curve at epsilon is the sum of the products."""
+    def _excess_coefficients(self, epsilon: float, tilt: float) -> tuple[Spectrum, float]:
+        """Factors of a composition's Fourier coefficients, the sum of whose products is the curve at epsilon.
+
+        Beside them the root of the mean of the squares of the function that they transform.
+        """
         beyond = np.minimum(epsilon - self._places, 0.0)
         excess = -np.expm1(beyond) * np.exp(tilt * beyond) if tilt else -np.expm1(beyond)
-        return np.asarray(np.conj(fft.rfft(np.roll(excess, self.low))) * (self._twice / self.size))
+        factors = np.conj(fft.rfft(np.roll(excess, self.low))) * (self._twice / self.size)
+        return np.asarray(factors), sqrt(float(excess @ excess) / self.size) * (1 + 1e-9)
 
     def _spare(self, less: Bundle, more: Bundle, context: Bundle, side: int) -> float:
         """A lower bound on the least of (curve of more and context) - (curve of less and context)."""

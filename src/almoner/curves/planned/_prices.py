@@ -52,7 +52,7 @@ LEAK = 1e-3  # mass of all planned rounds together that counts as infinite, as a
 SMALLEST_SIZE, FINEST_SIZE = 13, 18  # sizes of the grid, as powers of two
 OUTSIDE = 1e-17  # mass of the plan's losses that may lie outside the window
 MARGIN, NARROW = 1.3, 1.1  # factor by which the window is wider than the plan needs; under a tilt
-FAR, MANY = 1e-14, 10**6  # OUTSIDE under a tilt; rounds above which the finest grid there is twice as fine
+FAR, MANY = 1e-14, 25 * 10**4  # OUTSIDE under a tilt; rounds above which the finest grid is twice as fine
 PER_OCTAVE = 4  # levels of k between one power of two and the next
 
 
@@ -306,7 +306,7 @@ class Prices:
         cut = leak / (ceil(1.02 * about.rounds) + 2)
         margin = NARROW if self._far else MARGIN
         low, high, size = margin * about.ends[0] - 0.05, margin * about.ends[1] + 0.05, 2**SMALLEST_SIZE
-        finest = FINEST_SIZE + (self._far and about.rounds > MANY)
+        finest = FINEST_SIZE + (about.rounds > MANY)
         widened = MAX_WIDENING_ONCE if once else MAX_WIDENING if about.rounds > FEW else MAX_WIDENING_FEW
         while size < 2**finest and about.widened((high - low) / size) > 1 + widened:
             size *= 2
