@@ -1,4 +1,4 @@
-"""Writes docs/cli.md, docs/api.md, docs/questions.md and docs/training/step.svg, and tables in other pages: those between
+"""Writes docs/cli.md, docs/api.md, docs/questions.md, docs/training/step.svg, and tables in other pages: those between
 
     <!-- table: almoner.module.Model -->
     <!-- end -->

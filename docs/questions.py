@@ -471,11 +471,11 @@ GROUPS = {
     "Models": MODELS, "Budget": BUDGET,
 }  # fmt: skip
 
-_HEAD = f"""# Questions that a shop asks
+_HEAD = """# Questions that a shop asks
 
-Here are {{number}} questions about [Online Retail](https://archive.ics.uci.edu/dataset/352/online+retail), 406,829 order lines of
-4,372 customers in a year; {{asked}} can be asked. A test asks each line of the real data, and compares what it says with plain
-SQL. The data holder opens the shop:
+Here are NUMBER questions about [Online Retail](https://archive.ics.uci.edu/dataset/352/online+retail), 406,829 order
+lines of 4,372 customers in a year; ASKED can be asked. A test asks each line of the real data, and compares it with
+plain SQL. The data holder opens the shop:
 
 ```python
 session = queries.Session.open(
@@ -485,11 +485,11 @@ session = queries.Session.open(
 ann = session.analyst("ann")
 ```
 
-`ask(x)` stands for `ann.ask(x, key=...)`, and `sql(x)` for `ann.sql(x, key=...)`, with a key of your own. Each question takes a
-price besides, such as `rho=0.001` or `epsilon=0.05`. These are public knowledge of the shop:
+`ask(x)` stands for `ann.ask(x, key=...)`, and `sql(x)` for `ann.sql(x, key=...)`, with a key of your own. Each question
+takes a price besides, such as `rho=0.001` or `epsilon=0.05`. These are public knowledge of the shop:
 
 ```python
-{CONSTANTS.strip()}
+CONSTANTS
 ```
 
 Here `clip` is so large that nobody is clipped, so that answers can be compared with SQL: choose
@@ -511,4 +511,6 @@ def page() -> str:
             asked += 1
     lines.append("| **Cannot be asked** | |")
     lines += [f"| {words} | {reason} |" for words, reason in CANNOT]
-    return _HEAD.format(number=asked + len(CANNOT), asked=asked) + "\n".join(lines) + "\n"
+    head = _HEAD.replace("NUMBER", f"{asked + len(CANNOT)}").replace("ASKED", f"{asked}")
+    head = head.replace("CONSTANTS", CONSTANTS.strip())
+    return head + "\n".join(lines) + "\n"
