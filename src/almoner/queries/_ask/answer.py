@@ -229,9 +229,8 @@ class Answer:
         """An answer of other rows: (group, value, interval, truth interval)."""
         groups, values, intervals, truths = map(list, zip(*rows, strict=True))
         known = None if all(each is None for each in truths) else truths
-        about = f"{self.about} Here: {derived} of that."
-        made = {"groups": groups, "values": values, "intervals": intervals, "truth_intervals": known}
-        return replace(self, about=about, derived=derived, **made)
+        told = {"about": f"{self.about} Here: {derived} of that.", "derived": derived}
+        return replace(self, groups=groups, values=values, intervals=intervals, truth_intervals=known, **told)
 
     def _together(self, intervals: int) -> "Answer":
         """The answer with intervals of which so many hold together."""
@@ -262,7 +261,7 @@ class Answer:
                 )
                 error = weight * sqrt(last - first) * question.spread * STEPS / question.steps
                 noise = NoiseBand(error, question.pure)
-                return part, noise, _whole(question, [part], [taken] if clipped else None, noise, least)
+                return part, noise, whole_of(question, [part], [taken] if clipped else None, noise, least)
 
             line = [one(total, place, size) for place in range(size)]
             rows += [tuple(map(list, zip(*line, strict=True)))] if binned else line
@@ -468,7 +467,7 @@ def _places(numbers: Sequence[float | None]) -> Callable[[float], float]:
 
 def answer_of(public: Mapping[str, Any], question: Question) -> Answer:
     """The answer to a question that the public part of an entry of the record holds."""
-    known = {name: public.get(name) for name in ("complete", "keys", "floor")}
+    known: dict[str, Any] = {name: public.get(name) for name in ("complete", "keys", "floor")}
     return replace(answer(question, public["released"], public["key"], **known), earlier=public.get("released at"))
 
 
@@ -496,7 +495,7 @@ def answer(
         value, interval = question.read(parts, noise)
         values.append(value)
         intervals.append(interval)
-        whole = _whole(
+        whole = whole_of(
             question, parts, _parts(question, released, question.groups + group) if clipped else None, noise, least
         )
         truths.append(None if whole is None else question.truth(whole))
@@ -521,7 +520,7 @@ def _parts(question: Question, released: Sequence[int], group: int) -> list[floa
     return [part / question.steps for part in released[start : start + question.numbers]]
 
 
-def _whole(
+def whole_of(
     question: Question, parts: list[float], taken: list[float] | None, noise: NoiseBand, least: float
 ) -> Whole | None:
     """Numbers of a group as they would be without a clip; ``taken``: the report; None where it is noise."""

@@ -1,11 +1,14 @@
 """Quotes: price and noise of a question before it is asked, from public facts alone."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from math import isfinite
+from typing import Any
 
 from almoner._units import shown, to_float
-from almoner.queries._ask.answer import numbers_of, rho_of
+from almoner.errors import ArgumentError
+from almoner.queries._ask.answer import numbers_of, rho_of, whole_of
 from almoner.queries._questions.intervals import NoiseBand
 from almoner.queries._questions.noise import STEPS
 from almoner.queries._questions.question import Question
@@ -58,6 +61,8 @@ class Quote:
     """The table that the question is about, where a session has several."""
     alone: float | None = None
     """The epsilon that was given, in other budgets: this question alone keeps it, at the budget's delta."""
+    warning: str | None = None
+    """Where truth intervals of a total will be more than twice as wide as those for the noise: why, and what helps."""
 
     def __str__(self) -> str:
         """One sentence with the price, the noise and whether the question fits."""
@@ -66,6 +71,7 @@ class Quote:
         price += "" if self.alone is None else f" (alone: epsilon = {self.alone:g} at the budget's delta)"
         more = "" if self.fits is None else f"; {self.fits:,} such questions certainly fit"
         where = "" if self.table is None else f"about table {self.table}: "
+        more += "" if self.warning is None else f"; {self.warning}"
         return f"{where}{width}costs a person at most {price}, {shown(100 * self.of_budget, 3)} % of the budget{more}"
 
 
@@ -73,13 +79,53 @@ def quote(question: Question, budget: int, *, left: int, released: Sequence[int]
     """Price and noise of a question, from public facts alone; ``left`` of the budget at worst, both in units."""
     errors = {name: question.spread * scale for name, scale in question.scales().items()}
     quantile = NoiseBand(1.0, question.pure).z(1)
+    half = expected_half_width(question, released)
     return Quote(
         rho=rho_of(question),
         of_budget=question.price / budget,
         standard_errors=errors,
         margins={name: quantile * error for name, error in errors.items()},
         epsilon=to_float(question.price) if question.pure else None,
-        half_width=expected_half_width(question, released),
+        half_width=half,
         fits=left // question.price,
         table=question.table,
+        warning=None if half is None else _warning(question, half, released),
     )
+
+
+def _warning(question: Question, half_width: float, released: Sequence[int] | None) -> str | None:
+    """Words on truth intervals that a declared ``at_most`` makes much wider than the noise; None where it does not."""
+    own, most = _truth_half_width(question), float(question.at_most or 0)
+    if own is None or own <= 2 * half_width:
+        return None
+    told = f"truth intervals about +- {own:.3g}"
+    if released is not None:
+        width, groups = question.coordinates, range(min(_MOST_GROUPS, question.groups))
+        parts = ([each / question.steps for each in released[group * width :][:width]] for group in groups)
+        found = [question.read(each, NoiseBand(1.0, question.pure)) for each in parts]
+        size = max(abs(number or 0.0) for each in found for _, number, _, _ in numbers_of(*each, ""))
+        told += f", more than the earlier answer of {size:.3g}" if own > size else ""
+    told += f", since at_most={most:g} is far above clip={question.clip:g}"
+    price: dict[str, Any] = {"sigma": None, "epsilon" if question.pure else "rho": to_float(question.price)}
+    widths = dict[float, float]()
+    for place in range(1, 25):
+        with suppress(ArgumentError):  # a clip or a price that no question may have
+            clip = float(f"{most * 2 ** (-place / 2):.2g}")
+            other = replace(question, clip=clip, **price)
+            widths[clip] = _truth_half_width(other) or own
+    best = max((clip for clip, each in widths.items() if each <= 1.1 * min(widths.values())), default=0.0)
+    if widths.get(best, own) > 0.9 * own:
+        return f"{told}: no clip makes them much narrower at this price, only a lower at_most="
+    return f"{told}: clip={best:g} at this price gives +- {widths[best]:.3g}, and a lower at_most= less"
+
+
+def _truth_half_width(question: Question) -> float | None:
+    """Half the width of truth intervals while everybody can pay, where a report makes them wider; None elsewhere."""
+    if question.width_varies or not question.report_scale or question.unclipped:
+        return None
+    parts = [0.0] * question.numbers
+    noise = NoiseBand(question.spread * STEPS / question.steps, question.pure)
+    whole = whole_of(question, parts, parts, noise, 1.0)
+    truth = None if whole is None else question.truth(whole)
+    ends = [] if truth is None else [(low, high) for _, _, low, high in numbers_of(None, truth, "")]
+    return max(((high - low) / 2 for low, high in ends), default=None)
