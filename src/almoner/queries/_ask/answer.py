@@ -229,7 +229,7 @@ class Answer:
         """An answer of other rows: (group, value, interval, truth interval)."""
         groups, values, intervals, truths = map(list, zip(*rows, strict=True))
         known = None if all(each is None for each in truths) else truths
-        told = {"about": f"{self.about} Here: {derived} of that.", "derived": derived}
+        told: dict[str, Any] = {"about": f"{self.about} Here: {derived} of that.", "derived": derived}
         return replace(self, groups=groups, values=values, intervals=intervals, truth_intervals=known, **told)
 
     def _together(self, intervals: int) -> "Answer":

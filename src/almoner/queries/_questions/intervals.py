@@ -10,7 +10,7 @@ Intervals of quotients and variances are in units of the largest entry in a row:
 otherwise.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import hypot, inf, log, sqrt
@@ -210,7 +210,7 @@ def less(first: Any, second: Any) -> Any:
     return (first[0] - second[1], first[1] - second[0]) if isinstance(first, tuple) else first - second
 
 
-def roots(listed: list[Any]) -> list[Any]:
+def roots(listed: Iterable[Any]) -> list[Any]:
     """The square root of each number, or of both ends of each interval."""
     return [
         None if each is None else tuple(roots(each)) if isinstance(each, tuple) else sqrt(max(0.0, each))
