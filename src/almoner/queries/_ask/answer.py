@@ -486,7 +486,8 @@ def answer(
     Payment.floor; so many of its intervals hold ``together``.
     """
     noise = NoiseBand(question.spread * STEPS / question.steps, question.pure)
-    noise = replace(noise, standard_error=noise.standard_error * noise.z(together) / noise.z(1))
+    if together > 1:
+        noise = replace(noise, standard_error=noise.standard_error * noise.z(together) / noise.z(1))
     least, clipped = _paid(question, floor)
     values, intervals, truths = [], [], []
     groups: list[tuple[Key, ...]] = question.labels if keys is None else [(each,) for each in keys]
