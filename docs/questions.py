@@ -479,9 +479,15 @@ plain SQL. The data holder opens the shop:
 
 ```python
 session = queries.Session.open(
-    queries.Table("online_retail.csv.gz",
-        view="SELECT *, Quantity * UnitPrice AS amount, CAST(InvoiceDate AS DATE) AS day FROM data"),
-    person="CustomerID", budget=filters.Zcdp(epsilon=1, delta=1e-6), ledger="shop.ledger", create=True)
+    queries.Table(
+        "online_retail.csv.gz",
+        view="SELECT *, Quantity * UnitPrice AS amount, CAST(InvoiceDate AS DATE) AS day FROM data",
+    ),
+    person="CustomerID",
+    budget=filters.Zcdp(epsilon=1, delta=1e-6),
+    ledger="shop.ledger",
+    create=True,
+)
 ann = session.analyst("ann")
 ```
 
