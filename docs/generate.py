@@ -1,4 +1,4 @@
-"""Writes docs/cli.md, docs/api.md and docs/training/step.svg from the package, and tables in other pages: those between
+"""Writes docs/cli.md, docs/api.md, docs/questions.md, docs/training/step.svg, and tables in other pages: those between
 
     <!-- table: almoner.module.Model -->
     <!-- end -->
@@ -135,6 +135,14 @@ def api() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def questions() -> str:
+    """The page of a shop's questions."""
+    path = Path(__file__).with_name("questions.py")
+    names: dict[str, Any] = {"__name__": "questions"}
+    exec(compile(path.read_text(encoding="utf-8"), path, "exec"), names)
+    return str(names["page"]())
+
+
 PAGES = ("queries.md", "service.md", "training/from-a-file.md")
 """Pages with tables that are made from models."""
 
@@ -193,6 +201,7 @@ if __name__ == "__main__":
     folder = Path(__file__).parent
     (folder / "cli.md").write_text(cli(), encoding="utf-8")
     (folder / "api.md").write_text(api(), encoding="utf-8")
+    (folder / "questions.md").write_text(questions(), encoding="utf-8")
     for name in PAGES:
         page = (folder / name).read_text(encoding="utf-8")
         (folder / name).write_text(with_tables(page), encoding="utf-8")

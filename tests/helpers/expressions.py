@@ -86,7 +86,7 @@ def _number(choose, depth):
         return Call("bucket", (_any_number(choose, depth), Literal((1, 0.5, 7, 1e-3)[choose(4)])))
     if picked == 6:
         return Call("number", (grown(("text", "bool", "whole")[choose(3)], choose, depth),))
-    return Call(("abs", "floor", "round")[choose(3)], (_any_number(choose, depth),))
+    return Call(("abs", "floor", "round", "sqrt")[choose(4)], (_any_number(choose, depth),))
 
 
 def _whole(choose, depth):
@@ -114,7 +114,9 @@ def _text(choose, depth):
 
 
 def _bool(choose, depth):
-    picked = choose(8)
+    picked = choose(9)
+    if picked == 8:
+        return IsTrue(Call("contains", (grown("text", choose, depth), _or_literal("text", choose, max(depth, 1)))))
     if picked == 0:
         return Not(_condition(grown("bool", choose, depth)))
     if picked in (1, 2):
@@ -187,7 +189,8 @@ def kind_of(node):
             if node.name in ("coalesce", "least", "greatest"):
                 return common(node.arguments)
             for kind, names in {
-                "number": ("abs", "floor", "round", "bucket", "number"),
+                "number": ("abs", "exp", "floor", "ln", "round", "sqrt", "bucket", "number"),
+                "bool": ("contains",),
                 "text": ("lower", "upper", "trim", "substring", "text"),
                 "date": ("week", "month", "quarter", "date"),
             }.items():
@@ -382,6 +385,10 @@ def _to_date(entry):
 
 _FUNCTIONS = {
     "abs": lambda entry: abs(float(entry)),
+    "exp": lambda entry: math.exp(entry) if entry < 709 else None,
+    "ln": lambda entry: math.log(entry) if entry > 0 else None,
+    "sqrt": lambda entry: math.sqrt(entry) if entry >= 0 else None,
+    "contains": lambda entry, part: part in entry,
     "floor": _floor,
     "round": _rounded,
     "bucket": _bucket,

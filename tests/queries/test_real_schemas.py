@@ -4,13 +4,14 @@ import pytest
 
 from almoner import filters
 from almoner._workspace import duckdb
-from almoner.queries import Count, Lookup, Mean, People, Session, Sum, Table
+from almoner.queries import Count, Histogram, Lookup, Mean, People, Session, Sum, Table
 from data_folders import DATA, needs
 from sessions import CHEAP, without_noise
 
 pytestmark = pytest.mark.slow
 
 EICU, MIMIC, SHOP = DATA / "eicu_demo", DATA / "mimic3_demo", DATA / "online_retail"
+FILMS = DATA / "movielens_latest_small"
 MONTHS = ["2010-12-01", "2011-02-01"]
 CLIP = {"clip": 100_000, "sigma": 1e6}
 
@@ -162,3 +163,71 @@ def test_baskets_and_first_months_are_asked_of_one_table_of_lines(path):
         for asked, sql in ON_SHOP:
             wanted = plain(f"WITH rows AS ({rows}) {sql}", data=file)
             assert close(without_noise(opened, asked), [value for (value,) in wanted]), sql
+
+
+_RATED = "FROM ratings r JOIN movies m USING (movieId)"
+ON_FILMS = [
+    (
+        Count(where="contains(movies.genres, 'Comedy')", **CLIP),
+        f"SELECT count(*) {_RATED} WHERE genres LIKE '%Comedy%'",
+    ),
+    (
+        Mean("rating", 0, 5, per="row", where="movies.genres like 'Drama%'", **CLIP),
+        f"SELECT avg(rating) {_RATED} WHERE genres LIKE 'Drama%'",
+    ),
+    (
+        People(where="contains(movies.title, 'Star Wars')", **CHEAP),
+        f"SELECT count(DISTINCT userId) {_RATED} WHERE title LIKE '%Star Wars%'",
+    ),
+    (
+        Mean("rating >= 4", 0, 1, per="row", where="contains(movies.genres, 'Horror')", **CLIP),
+        f"SELECT avg((rating >= 4)::INT) {_RATED} WHERE genres LIKE '%Horror%'",
+    ),
+    (
+        Sum("rating", 0, 5, by={"substring(movies.title, 1, 1)": ["A", "T"]}, **CLIP),
+        f"SELECT sum(rating) {_RATED} WHERE title[1] IN ('A', 'T') GROUP BY title[1] ORDER BY title[1]",
+    ),
+    (
+        Count(by={"bucket(timestamp, 100000000)": [900_000_000, 1_400_000_000]}, **CLIP),
+        "SELECT count(*) FROM ratings WHERE timestamp // 100000000 IN (9, 14) GROUP BY timestamp // 100000000 "
+        "ORDER BY timestamp // 100000000",
+    ),
+    (
+        Count(beside={"n": "count()"}, where="n >= 500 and contains(movies.genres, 'Action')", **CLIP),
+        f"SELECT count(*) {_RATED} JOIN (SELECT userId, count(*) AS n FROM ratings GROUP BY 1) USING (userId) "
+        "WHERE n >= 500 AND genres LIKE '%Action%'",
+    ),
+    (
+        Count(each={"movies.genres": {"n": "count()"}}, where="n >= 10", **CLIP),
+        f"SELECT count(*) FROM (SELECT userId, genres, count(*) AS n {_RATED} GROUP BY ALL) WHERE n >= 10",
+    ),
+    (
+        Count(each_person={"rated": "count()", "tagged": "count(tags)"}, where="tagged > 0 and rated < 100", **CHEAP),
+        "SELECT count(*) FROM (SELECT userId FROM ratings GROUP BY 1 HAVING count(*) < 100) "
+        "WHERE userId IN (SELECT userId FROM tags)",
+    ),
+    (
+        Count(table="tags", where="contains(lower(tag), 'funny') and contains(movies.genres, 'Comedy')", **CLIP),
+        "SELECT count(*) FROM tags JOIN movies USING (movieId) "
+        "WHERE lower(tag) LIKE '%funny%' AND genres LIKE '%Comedy%'",
+    ),
+    (
+        Histogram("rating", [0, 2, 4, 5.5], where="movies.title like '%(1994)%'", **CLIP),
+        f"SELECT unnest([count(*) FILTER (rating < 2), count(*) FILTER (rating BETWEEN 2 AND 3.5), "
+        f"count(*) FILTER (rating >= 4)]) {_RATED} WHERE title LIKE '%(1994)%'",
+    ),
+]
+
+
+@needs("movielens_latest_small")
+def test_films_are_found_by_the_key_of_a_rating(path):
+    """Ratings and tags name the person, films are public; nothing else is declared, and no view is written."""
+    files = {name: FILMS / f"{name}.csv.gz" for name in ("ratings", "tags", "movies")}
+    tables = {name: files[name] for name in ("ratings", "tags")}
+    with session(
+        path, tables, dict.fromkeys(tables, "userId"), {"movies": Lookup(files["movies"], "movieId")}
+    ) as opened:
+        for asked, sql in ON_FILMS:
+            found = without_noise(opened, asked)
+            found = found[0] if isinstance(asked, Histogram) else found
+            assert close(found, [value for (value,) in plain(sql, **files)]), sql

@@ -13,8 +13,9 @@ texts; arithmetic, ``case`` and functions. An expression may also stand in place
 ``Mean("hours > 12", 0, 1)``.
 """
 
-from almoner.queries._ask.answer import Answer, Quote, write_csv
+from almoner.queries._ask.answer import Answer, write_csv
 from almoner.queries._ask.ask import Analyst
+from almoner.queries._ask.quoted import Quote
 from almoner.queries._ask.rows import Rows
 from almoner.queries._ask.so_far import SoFar
 from almoner.queries._language.keys import ranges

@@ -61,8 +61,9 @@ from almoner._reading import AfterValidator, Checked, Day, Field, Model, Rule, b
 from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.filters import Basic, Gaussian, Zcdp
 from almoner.ledger import Finding, Ledger, Periods, Terms, on_a_server
-from almoner.queries._ask.answer import Answer, Quote
+from almoner.queries._ask.answer import Answer
 from almoner.queries._ask.ask import Analyst
+from almoner.queries._ask.quoted import Quote
 from almoner.queries._questions.kinds_of import ASKS, described, question, question_schema
 from almoner.queries._questions.question import Question
 from almoner.queries._session import Session

@@ -94,9 +94,19 @@ def test_spark_computes_what_duckdb_computes(table, tmp_path):
     """The same values to the last bit, also of dates, roundings and letters with marks."""
     choose = Random(99).randrange
     texts = [written(grown(list(KINDS.values())[choose(6)], choose, 2)) for _ in range(ENGINE_TREES)]
-    texts += [f"{name}(f)" for name in ("floor", "round", "abs", "whole")]
+    texts += [f"{name}(f)" for name in ("floor", "round", "abs", "sqrt", "ln", "exp", "whole")]
     texts += [f"{name}({column})" for name in ("week", "month", "quarter", "year", "weekday") for column in "ds"]
-    texts += ["lower(t)", "upper(t)", "number(t)", "whole(t)", "date(t)", "bucket(f, 0.1)", "hour(s)", "t like '%a_b%'"]
+    texts += [
+        "lower(t)",
+        "upper(t)",
+        "number(t)",
+        "whole(t)",
+        "date(t)",
+        "bucket(f, 0.1)",
+        "contains(t, 'a')",
+        "hour(s)",
+        "t like '%a_b%'",
+    ]
     rows = table.sql("SELECT row_number() OVER () AS place, * FROM data").to_arrow_table()
     parquet.write_table(rows.rename_columns([f"c{place}" for place in range(7)]), tmp_path / "rows.parquet")
     names = dict.fromkeys(["place", *KINDS])
@@ -161,7 +171,7 @@ def test_dates_of_pandas_are_keys_and_edges(path):
         ("least()", "needs values"),
         ("sum(n)", "'sum' is no function here"),
         ("month(day)", "does not hold numbers"),
-        ("+".join(["n"] * 100), "nested more than"),
+        ("+".join(["n"] * 202), "nested more than"),
         ("round(" * 41 + "n" + ")" * 41, "nested more than"),
     ],
 )
@@ -215,3 +225,29 @@ def test_patterns_are_matched_in_linear_time(table):
         (False,)
     ]
     assert time.process_time() - start < 5
+
+
+def test_logarithms_roots_and_powers_are_missing_where_they_are_none(table):
+    """No entry makes them fail; what is no finite number is missing."""
+    for name in ("ln", "sqrt", "exp"):
+        (found,) = computed(table, [f"{name}(f)"])
+        wanted = [value(parse_value(f"{name}(f)", name="column"), row) for row in ROWS]
+        assert [each is None for each in found] == [each is None for each in wanted]
+        there = [(a, b) for a, b in zip(found, wanted, strict=True) if a is not None]
+        assert all(a == pytest.approx(b, rel=1e-14) for a, b in there)
+
+
+def test_a_hundred_columns_are_added(table):
+    """A sum of many columns is one expression."""
+    text = "+".join(["f"] * 100)
+    assert computed(table, [text]) == [[value(parse_value(text, name="column"), row) for row in ROWS]]
+
+
+def test_whole_numbers_of_a_number_are_keys(path):
+    """Buckets of a whole width, floor and round need no whole() to group by; other numbers are refused."""
+    with opened(path) as session:
+        for column, keys in (("bucket(amount, 2)", [0, 2]), ("floor(amount)", [1, 2]), ("round(amount)", [1, 3])):
+            asked, whole = (Count(by={text: keys}, **MANY) for text in (column, f"whole({column})"))
+            assert without_noise(session, asked) == without_noise(session, whole) != [0, 0]
+        with pytest.raises(ArgumentError, match="of kind number"):
+            session.analyst("ann").quote(Count(by={"bucket(amount, 0.5)": [0, 1]}, **MANY))

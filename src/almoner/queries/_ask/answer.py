@@ -1,22 +1,26 @@
-"""Answers, how far noise may have moved them, and their tables: for pandas, Arrow, CSV, terminals, notebooks, plots.
+"""Answers, how far noise may have moved them, what follows from them at no cost, and their tables.
 
 Everything here is public. ``intervals`` are about the noise alone; ``truth_intervals`` also about what was clipped, and
 what people with little budget left could not pay for.
 """
 
 import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from math import hypot, isfinite
+from itertools import accumulate
+from math import hypot, inf, isfinite, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from almoner import _extras, _html
-from almoner._units import MEASURE, shown, to_float, up
+from almoner import _check, _extras, _html
+from almoner._units import MEASURE, to_float, up
 from almoner.errors import ArgumentError
 from almoner.queries._language.keys import Key
-from almoner.queries._questions.intervals import NoiseBand, Whole
+from almoner.queries._questions.intervals import NoiseBand, Whole, less, roots, share_interval
+from almoner.queries._questions.kinds.counts import Count, Histogram, People, Quantiles
+from almoner.queries._questions.kinds.entries import Distinct, Mean, Ratio, Sum, Variance
+from almoner.queries._questions.kinds.several import Several
 from almoner.queries._questions.noise import STEPS
 from almoner.queries._questions.question import Question, complete_clip, least_share
 
@@ -31,69 +35,19 @@ _HTML_LINES = 20
 _PLOTTED = 200
 _BAR = 160  # width of the bar of an interval, in pixels
 _NOISE = {"sigma", "rho", "epsilon", "error", "level"}
+_TOTALS = Count, People, Sum, Histogram
+_COMPARED = (*_TOTALS, Mean, Variance, Ratio, Distinct, Quantiles, Several)
+_Sum = tuple[float, NoiseBand, Whole | None]
+"""A sum of an answer's numbers, the noise on it, and what all people have; None where that is not known."""
+_Total = Callable[..., _Sum]
+_Row = tuple[Any, Any, Any]
+"""Value, interval, truth interval."""
 NOT_THE_QUESTION = frozenset({*_NOISE, "clip", "at_most", "report", "pace", "anyway"})
-_MOST_GROUPS = 1000
 
 
 def same_question(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     """True if two questions, as plain values, ask for the same, with whatever clip and noise."""
     return all(first.get(name) == second.get(name) for name in {*first, *second} - NOT_THE_QUESTION)
-
-
-def expected_half_width(question: Question, released: Sequence[int] | None, noise: float | None = None) -> float | None:
-    """Half the width of a 95 % interval, in the units of the answer: the mean over its numbers.
-
-    None where it depends on sums, and no ``released`` ones are given; ``noise``: in full rows, None for the question's
-    own.
-    """
-    if question.values() is not None or (question.width_varies and released is None) or question.choice is not None:
-        return None
-    width = question.coordinates
-    sums = [0] * width if released is None else list(released[: min(_MOST_GROUPS, question.groups) * width])
-    band = NoiseBand((question.spread if noise is None else noise) * STEPS / question.steps, question.pure)
-    halves: list[float] = []
-    for start in range(0, len(sums), width):
-        value, interval = question.read([part / question.steps for part in sums[start : start + width]], band)
-        halves += [high / 2 - low / 2 for _, _, low, high in _numbers(value, interval, "")]
-    mean = sum(half / len(halves) for half in halves)
-    return mean if isfinite(mean) else None
-
-
-@dataclass(frozen=True, slots=True)
-class Quote:
-    """Price of a question at worst, and the size of its noise."""
-
-    rho: float
-    """The price for a person who contributes the full clip, rounded up; every other person less. In a pure budget it is
-    epsilon**2 / 2."""
-    of_budget: float
-    """The price as a share of each person's budget."""
-    standard_errors: dict[str, float]
-    """Of each number that is released, in the units of the answer."""
-    margins: dict[str, float]
-    """Half the width of a 95 % interval around each."""
-    epsilon: float | None = None
-    """The price in a pure budget; None in others."""
-    half_width: float | None = None
-    """Half the width of a 95 % interval that the answer will have, in its units, the mean over its numbers. None where
-    it depends on how many rows there are, and this analyst has no earlier answer to the same question that tells."""
-    fits: int | None = None
-    """The number of questions of this price that every person can certainly still pay, also one who paid the highest
-    price of every question so far. Most people can pay more. With periods, every question so far about the same
-    periods, as the filters say: another period can pay for more."""
-    table: str | None = None
-    """The table that the question is about, where a session has several."""
-    alone: float | None = None
-    """The epsilon that was given, in other budgets: this question alone keeps it, at the budget's delta."""
-
-    def __str__(self) -> str:
-        """One sentence with the price, the noise and whether the question fits."""
-        price = f"rho = {self.rho:.3g}" if self.epsilon is None else f"epsilon = {self.epsilon:.3g}"
-        width = "" if self.half_width is None else f"95 % within about {self.half_width:.3g}; "
-        price += "" if self.alone is None else f" (alone: epsilon = {self.alone:g} at the budget's delta)"
-        more = "" if self.fits is None else f"; {self.fits:,} such questions certainly fit"
-        where = "" if self.table is None else f"about table {self.table}: "
-        return f"{where}{width}costs a person at most {price}, {shown(100 * self.of_budget, 3)} % of the budget{more}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +80,10 @@ class Answer:
     earlier: str | None = None
     """When it was released, in ISO form, where an earlier answer to the same question stands for it, which cost nothing
     again; else None."""
+    floor: int | None = field(default=None, repr=False)
+    """The least that everybody could pay for it, in units of the budget; None where that is not known."""
+    derived: str = ""
+    """The name of what was made of an answer by one of its methods; empty for an answer itself."""
 
     @property
     def about_budgets(self) -> str:
@@ -160,7 +118,8 @@ class Answer:
     @property
     def estimand(self) -> str:
         """Noun phrase for the quantity that the answer estimates."""
-        return _in_table(self.question.estimand, self.question)
+        whole = _in_table(self.question.estimand, self.question)
+        return f"{self.derived} of {whole}" if self.derived else whole
 
     @property
     def truth_interval(self) -> Any:
@@ -172,6 +131,142 @@ class Answer:
         """The interval of a question without groups, or of the first group."""
         return self.intervals[0]
 
+    def difference(self, first: Any, second: Any) -> "Answer":
+        """The value of one group less that of another, with its interval, at no cost.
+
+        Args:
+            first, second: the key of a group, public; a tuple of keys where several columns are grouped by.
+
+        Guarantee: the interval misses with a probability of at most 5 % what the answer's own intervals are about.
+        Source: docs/proofs/truth-intervals.md, Theorem 6.
+        """
+        question, wide, places = self.question, self._together(2), []
+        for key in (first, second):
+            found = [place for place, group in enumerate(self.groups) if group in ((key,), key)]
+            if not found:
+                raise ArgumentError(
+                    f"{key!r} is no group of the answer; there are {', '.join(map(str, self.groups[:5]))}"
+                )
+            places += found
+        a, b = places
+        truths = _or_none(wide.truth_intervals, self.groups)
+        value, interval, truth = (less(each[a], each[b]) for each in (self.values, wide.intervals, truths))
+        if isinstance(question, _TOTALS):  # the noise on both is of one size, and independent
+            numbers = (_parts(question, self.released, place) for place in places)
+            error = sqrt(2) * question.spread * STEPS / question.steps
+            value, interval = question.read(less(*numbers), NoiseBand(error, question.pure))
+            truth = truth if truth is None or _paid(question, self.floor) != (1.0, False) else interval
+        names = tuple(f"{one} - {other}" for one, other in zip(self.groups[a], self.groups[b], strict=True))
+        return self._made("the difference", [(names, value, interval, truth)])
+
+    def largest(self, k: int) -> "Answer":
+        """The k groups with the largest values, largest first, at no cost.
+
+        Guarantee: the intervals of all groups together, so also of those that come out on top, hold with a probability
+            of at least 95 % what the answer's own are about.
+        Source: docs/proofs/truth-intervals.md, Theorem 6.
+        """
+        _check.whole(1, k=k)
+        wide = self._together(len(self.groups))
+        if any(isinstance(value, list) for value in self.values):
+            raise ArgumentError("largest() is for answers with one value in each group")
+        truths = _or_none(wide.truth_intervals, self.groups)
+        rows = sorted(
+            zip(self.groups, self.values, wide.intervals, truths, strict=True),
+            key=lambda row: inf if row[1] is None else -row[1],
+        )
+        return self._made(f"the largest of {len(rows)} groups", rows[:k])
+
+    def running(self) -> "Answer":
+        """Running totals over the keys of the last column of ``by``, or over a histogram's bins, at no cost.
+
+        With several columns they begin anew for each combination of the others. Intervals are 95 % each.
+        """
+        return self._along("running totals", lambda total, place, _: _read_sum(self.question, *total(0, place + 1)))
+
+    def moving(self, values: int) -> "Answer":
+        """Means of each value and those before it, ``values`` in all, along what ``running`` adds up, at no cost.
+
+        The first ones are of the values that there are.
+        """
+        _check.whole(1, values=values)
+
+        def mean(total: _Total, place: int, _: int) -> _Row:
+            first = max(0, place + 1 - values)
+            return _read_sum(self.question, *total(first, place + 1, 1 / (place + 1 - first)))
+
+        return self._along(f"means of {values}", mean)
+
+    def shares(self) -> "Answer":
+        """Shares in the total of what ``running`` adds up, at no cost; without ends where that may be 0.
+
+        Guarantee: each interval misses with a probability of at most 5 % what the answer's own are about.
+        Source: docs/proofs/truth-intervals.md, Theorem 7.
+        """
+        positive = min(getattr(self.question, "ends", (0.0,))) >= 0
+
+        def share(total: _Total, place: int, size: int) -> _Row:
+            (part, noise, own), (every, _, whole) = total(place, place + 1), total(0, size)
+            value, interval = share_interval(part, every, noise, size, positive=positive)
+            if own is None or whole is None or own.least < 1 or not self.question.reported():
+                return value, interval, None
+            truth = share_interval(own.parts[0], whole.parts[0], own.noise, size, positive=positive)
+            return value, interval, truth[1]
+
+        return self._along("shares", share)
+
+    def roots(self) -> "Answer":
+        """Standard deviations, of a ``Variance``: the square roots of its values and intervals, at no cost."""
+        if self.derived or not isinstance(self.question, Variance):
+            raise ArgumentError("roots() is for the answer to a Variance(...), whose roots are standard deviations")
+        columns = (
+            self.groups,
+            *map(roots, (self.values, self.intervals, _or_none(self.truth_intervals, self.groups))),
+        )
+        return self._made("the square root", zip(*columns, strict=True))
+
+    def _made(self, derived: str, rows: Iterable[tuple[Any, ...]]) -> "Answer":
+        """An answer of other rows: (group, value, interval, truth interval)."""
+        groups, values, intervals, truths = map(list, zip(*rows, strict=True))
+        known = None if all(each is None for each in truths) else truths
+        told: dict[str, Any] = {"about": f"{self.about} Here: {derived} of that.", "derived": derived}
+        return replace(self, groups=groups, values=values, intervals=intervals, truth_intervals=known, **told)
+
+    def _together(self, intervals: int) -> "Answer":
+        """The answer with intervals of which so many hold together."""
+        question = self.question
+        if self.derived or not isinstance(question, _COMPARED) or question.choice is not None:
+            kinds = ", ".join(kind.__name__ for kind in _COMPARED)
+            raise ArgumentError(f"groups are compared of an answer to {kinds}, of quantiles with chosen=0")
+        return answer(question, self.released, self.key, self.complete, floor=self.floor, together=intervals)
+
+    def _along(self, derived: str, one: "Callable[[_Total, int, int], _Row]") -> "Answer":
+        """Another value in place of each: ``one`` makes it from totals of numbers of its line, its place, and the size.
+
+        A line is the bins of a group, or the groups that differ in their last key alone.
+        """
+        question, rows = self.question, list[Any]()
+        if self.derived or not isinstance(question, _TOTALS):
+            raise ArgumentError(f"{derived} are of an answer to {', '.join(kind.__name__ for kind in _TOTALS)}")
+        binned = isinstance(question, Histogram)
+        size = question.coordinates if binned else len((question.keys or (("", ("",)),))[-1][1])
+        sums, least, clipped = [0, *accumulate(self.released)], *_paid(question, self.floor)
+        for start in range(0, question.groups * question.coordinates, size):
+
+            def total(first: int, last: int, weight: float = 1.0, start: int = start) -> _Sum:
+                places = start + first, start + last
+                part, taken = (
+                    weight * (sums[after + places[1]] - sums[after + places[0]]) / question.steps
+                    for after in (0, question.groups * question.coordinates if clipped else 0)
+                )
+                error = weight * sqrt(last - first) * question.spread * STEPS / question.steps
+                noise = NoiseBand(error, question.pure)
+                return part, noise, whole_of(question, [part], [taken] if clipped else None, noise, least)
+
+            line = [one(total, place, size) for place in range(size)]
+            rows += [tuple(map(list, zip(*line, strict=True)))] if binned else line
+        return self._made(derived, ((group, *row) for group, row in zip(self.groups, rows, strict=True)))
+
     def columns(self, most: int | None = None, *, wide: bool = False) -> dict[str, list[Any]]:
         """The table of ``to_pandas`` by columns, each of the same length; of ``most`` rows, or all."""
         if wide:
@@ -181,14 +276,14 @@ class Answer:
             several = "number", ()
         last = list(_LAST[: 3 if self.truth_intervals is None else 5])
         named = last if several is None else [several[0], *last]
-        truths = [None] * len(self.groups) if self.truth_intervals is None else self.truth_intervals
+        truths = _or_none(self.truth_intervals, self.groups)
         by = [column if column not in named else f"{column}_" for column in self.question.key_columns()]
         rows: list[list[Any]] = []
         for group, value, interval, truth in zip(self.groups, self.values, self.intervals, truths, strict=True):
             if most is not None and len(rows) >= most:
                 break
             ends = _truths(interval, truth)
-            for place, (label, number, low, high) in enumerate(_numbers(value, interval, "")):
+            for place, (label, number, low, high) in enumerate(numbers_of(value, interval, "")):
                 name = [] if several is None else [several[1][place] if several[1] else label]
                 shown = (" to ".join(map(str, key)) if isinstance(key, tuple) else key for key in group)  # a range
                 rows.append([*shown, *name, number, low, high, *next(ends)][: len(by) + len(named)])
@@ -327,12 +422,12 @@ def write_csv(answers: Sequence[Answer], path: Path | str, *, keys: bool = True)
             writer.writerows([*first, *("" if cell is None else cell for cell in line), answer.about] for line in lines)
 
 
-def _numbers(value: Any, interval: Any, label: str) -> Iterator[tuple[str, float | None, float, float]]:
+def numbers_of(value: Any, interval: Any, label: str) -> Iterator[tuple[str, float | None, float, float]]:
     """(Its name, number, low, high) of each number of a group: of lists, of lists of lists, of pairs with a name."""
     if isinstance(interval, list):
         for place, each in enumerate(interval):
             inner = f"{label}, {place}" if label else str(place)
-            yield from _numbers(None if value is None else value[place], each, inner)
+            yield from numbers_of(None if value is None else value[place], each, inner)
     elif isinstance(value, tuple):
         name, number = value
         yield str(name), number, *interval
@@ -370,25 +465,9 @@ def _places(numbers: Sequence[float | None]) -> Callable[[float], float]:
     return place
 
 
-def quote(question: Question, budget: int, *, left: int, released: Sequence[int] | None = None) -> Quote:
-    """Price and noise of a question, from public facts alone; ``left`` of the budget at worst, both in units."""
-    errors = {name: question.spread * scale for name, scale in question.scales().items()}
-    quantile = NoiseBand(1.0, question.pure).z(1)
-    return Quote(
-        rho=_rho(question),
-        of_budget=question.price / budget,
-        standard_errors=errors,
-        margins={name: quantile * error for name, error in errors.items()},
-        epsilon=to_float(question.price) if question.pure else None,
-        half_width=expected_half_width(question, released),
-        fits=left // question.price,
-        table=question.table,
-    )
-
-
 def answer_of(public: Mapping[str, Any], question: Question) -> Answer:
     """The answer to a question that the public part of an entry of the record holds."""
-    known = {name: public.get(name) for name in ("complete", "keys", "floor")}
+    known: dict[str, Any] = {name: public.get(name) for name in ("complete", "keys", "floor")}
     return replace(answer(question, public["released"], public["key"], **known), earlier=public.get("released at"))
 
 
@@ -399,16 +478,17 @@ def answer(
     complete: bool | None = None,
     keys: Sequence[Key] | None = None,
     floor: int | None = None,
+    together: int = 1,
 ) -> Answer:
     """The answer that noisy sums give: ``released`` are the sums, in whole steps, and the report on what was clipped.
 
     ``complete`` is what a watch said; ``keys`` name the groups, where the question lists none; ``floor``:
-    Payment.floor.
+    Payment.floor; so many of its intervals hold ``together``.
     """
     noise = NoiseBand(question.spread * STEPS / question.steps, question.pure)
-    least = 0.0 if floor is None else least_share(question, floor)
-    everybody = floor is not None and floor >= question.price
-    full = everybody and question.unclipped
+    if together > 1:
+        noise = replace(noise, standard_error=noise.standard_error * noise.z(together) / noise.z(1))
+    least, clipped = _paid(question, floor)
     values, intervals, truths = [], [], []
     groups: list[tuple[Key, ...]] = question.labels if keys is None else [(each,) for each in keys]
     for group in range(len(groups)):
@@ -416,12 +496,23 @@ def answer(
         value, interval = question.read(parts, noise)
         values.append(value)
         intervals.append(interval)
-        taken = None if full or not question.report_scale else _parts(question, released, question.groups + group)
-        truths.append(_truth(question, parts, taken, noise, least) if least else None)
+        whole = whole_of(
+            question, parts, _parts(question, released, question.groups + group) if clipped else None, noise, least
+        )
+        truths.append(None if whole is None else question.truth(whole))
     known = None if all(each is None for each in truths) else truths
+    everybody = floor is not None and floor >= question.price
     about = _about_in_words(question, everybody=everybody, least=least, covered=known is not None)
-    rho, clip = _rho(question), None if floor is None else complete_clip(question, floor)
-    return Answer(key, question, groups, values, intervals, known, about, rho, list(released), clip, complete)
+    rho, clip = rho_of(question), None if floor is None else complete_clip(question, floor)
+    return Answer(
+        key, question, groups, values, intervals, known, about, rho, list(released), clip, complete, None, floor
+    )
+
+
+def _paid(question: Question, floor: int | None) -> tuple[float, bool]:
+    """(The share of everybody's contribution in answer and report, 0 if not known; whether the report is needed)."""
+    full = floor is not None and floor >= question.price and question.unclipped
+    return 0.0 if floor is None else least_share(question, floor), bool(question.report_scale) and not full
 
 
 def _parts(question: Question, released: Sequence[int], group: int) -> list[float]:
@@ -430,16 +521,31 @@ def _parts(question: Question, released: Sequence[int], group: int) -> list[floa
     return [part / question.steps for part in released[start : start + question.numbers]]
 
 
-def _truth(question: Question, parts: list[float], taken: list[float] | None, noise: NoiseBand, least: float) -> Any:
-    """The intervals of a group about what would be without a clip; ``taken``: the report; None where it is noise."""
+def whole_of(
+    question: Question, parts: list[float], taken: list[float] | None, noise: NoiseBand, least: float
+) -> Whole | None:
+    """Numbers of a group as they would be without a clip; ``taken``: the report; None where it is noise."""
+    if not least:
+        return None
     if taken is None:
-        return question.truth(Whole(parts, noise, parts, noise, least))
+        return Whole(parts, noise, parts, noise, least)
     whole = [part + each / question.report_scale for part, each in zip(parts, taken, strict=True)]
     error = hypot(noise.standard_error, noise.standard_error / question.report_scale)
-    return question.truth(Whole(whole, NoiseBand(error, noise.pure), parts, noise, least))
+    return Whole(whole, replace(noise, standard_error=error), parts, noise, least)
 
 
-def _rho(question: Question) -> float:
+def _read_sum(question: Question, part: float, noise: NoiseBand, whole: Whole | None) -> _Row:
+    """Value and intervals of a sum of numbers of the question."""
+    value, interval = question.read([part], noise)
+    row = value, interval, None if whole is None else question.truth(whole)
+    return row if question.bins() is None else tuple(each and each[0] for each in row)  # type: ignore[return-value]
+
+
+def _or_none(truths: list[Any] | None, groups: list[Any]) -> list[Any]:
+    return [None] * len(groups) if truths is None else truths
+
+
+def rho_of(question: Question) -> float:
     """The price in rho, rounded up: what is epsilon-DP is epsilon**2 / 2-zCDP (theory 2.3)."""
     return to_float(up(Fraction(question.price, MEASURE) ** 2 / 2) if question.pure else question.price)
 

@@ -21,8 +21,9 @@ from almoner.errors import ArgumentError, DataError, LedgerError
 from almoner.ledger import Dataset, Entry, Ledger, Transaction
 from almoner.ledger._accounts.tables import TableOffer
 from almoner.mechanisms import Gaussian
-from almoner.queries._ask.answer import Answer, Quote, answer, answer_of, quote
+from almoner.queries._ask.answer import Answer, answer, answer_of
 from almoner.queries._ask.price import at_epsilon, stand_in, with_auto, with_error, with_known_auto
+from almoner.queries._ask.quoted import Quote, quote
 from almoner.queries._ask.rows import Rows, arranged
 from almoner.queries._ask.so_far import AnalystId, SoFar, answered, span_of
 from almoner.queries._language.expressions import is_condition

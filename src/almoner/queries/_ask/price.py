@@ -25,7 +25,8 @@ from almoner._units import to_float
 from almoner.curves import gaussian
 from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.ledger import Entry
-from almoner.queries._ask.answer import NOT_THE_QUESTION, expected_half_width
+from almoner.queries._ask.answer import NOT_THE_QUESTION
+from almoner.queries._ask.quoted import expected_half_width
 from almoner.queries._questions.field_types import target
 from almoner.queries._questions.intervals import CONFIDENCE, NoiseBand
 from almoner.queries._questions.kinds.counts import SIZES, Extremes, Lengths

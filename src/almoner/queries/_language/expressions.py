@@ -148,6 +148,7 @@ def _nodes(value: object) -> Iterator[Expression]:
 
 LONGEST = 10_000
 DEEPEST = 40
+LONGEST_CHAIN = 200
 LONGEST_PATTERN = 200
 
 
@@ -169,10 +170,11 @@ def _forms(names: str, gives: str, *takes: str) -> dict[str, tuple[Signature, ..
 
 
 SIGNATURES: Mapping[str, tuple[Signature, ...]] = MappingProxyType(
-    _forms("abs floor round", "number", "number")
+    _forms("abs exp floor ln round sqrt", "number", "number")
     | _forms("bucket", "number", "number number")
     | _forms("lower upper trim", "text", "text")
     | _forms("length", "whole", "text")
+    | _forms("contains", "bool", "text text")
     | _forms("substring", "text", "text whole", "text whole whole")
     | _forms("year month_of_year day weekday", "whole", "date")
     | _forms("hour", "whole", "time")
@@ -222,11 +224,11 @@ def parse_value(text: str, *, name: str, functions: Collection[str] = FUNCTIONS)
     tree = reader.expression(0)
     reader.end()
     level = [tree]  # long chains of signs are deep, too
-    for _ in range(2 * DEEPEST):
+    for _ in range(LONGEST_CHAIN):
         level = [each for node in level for each in parts(node)]
         if not level:
             return tree
-    raise ArgumentError(f"{name} is nested more than {2 * DEEPEST} deep")
+    raise ArgumentError(f"{name} is nested more than {LONGEST_CHAIN} deep")
 
 
 def is_condition(text: str) -> bool:
@@ -235,6 +237,18 @@ def is_condition(text: str) -> bool:
         return not text.isidentifier() and isinstance(parse_value(text, name="column"), Condition)
     except ArgumentError:  # said by who needs its value
         return False
+
+
+def is_whole(text: str) -> bool:
+    """True if an expression has whole numbers alone, as keys must be: floor, round, or bucket of a whole width."""
+    try:
+        node = parse_value(text, name="by")
+    except ArgumentError:  # a column's name may be no expression
+        return False
+    if not isinstance(node, Call) or node.name not in ("bucket", "floor", "round"):
+        return False
+    last = node.arguments[-1]
+    return node.name != "bucket" or (isinstance(last, Literal) and isinstance(last.value, int))
 
 
 def _from(text: str, place: int, most: int = 40) -> str:

@@ -40,6 +40,7 @@ _NAMES = {
     **{name: name for name in ("abs", "floor", "round", "lower", "upper", "trim", "length", "substring", "least")},
     "greatest": "greatest", "substr": "substring", "year": "year", "month": "month_of_year", "day": "day",
     "hour": "hour", "isodow": "weekday",
+    "exp": "exp", "ln": "ln", "sqrt": "sqrt", "contains": "contains",
 }  # fmt: skip
 _PARTS = {"year": "year", "month": "month_of_year", "day": "day", "hour": "hour", "isodow": "weekday"}
 _TRUNCATED = {"day": "date", "week": "week", "month": "month", "quarter": "quarter"}

@@ -10,11 +10,12 @@ Intervals of quotients and variances are in units of the largest entry in a row:
 otherwise.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from math import hypot, log, sqrt
+from math import hypot, inf, log, sqrt
 from statistics import NormalDist
+from typing import Any
 
 CONFIDENCE = 0.95
 _TAIL = (1 - CONFIDENCE) / 2
@@ -148,6 +149,28 @@ def variance_interval(count: float, total: float, squares: float, noise: NoiseBa
     return max(0.0, min(lows)), min(1.0, max(highs))
 
 
+def share_interval(
+    part: float, total: float, noise: NoiseBand, size: int, *, positive: bool
+) -> tuple[float | None, Interval]:
+    """(Share, interval) of one of ``size`` numbers in their total; each has this noise, ``positive``: none is below 0.
+
+    Shares p are left at which part - p * total, whose noise is 1 - p times one and p times the others, is within the
+    margin.
+
+    Guarantee: it misses the share with a probability of at most 5 %.
+    Source: docs/proofs/truth-intervals.md, Theorem 7; Fieller (1954).
+    """
+    least, most = (0.0, 1.0) if positive else (-inf, inf)
+    value = None if total <= 0 and (positive or not total) else min(max(part / total, least), most)
+    margin = noise.margin(1) ** 2
+    leading, middle = total**2 - margin * size, part * total - margin
+    if leading <= 0:
+        return value, (least, most)
+    root = sqrt(margin * max(0.0, (total - part) ** 2 + (size - 1) * part**2 - margin * (size - 1)))
+    low, high = (middle - root) / leading, (middle + root) / leading
+    return value, (min(max(low, least), most), max(min(high, most), least))
+
+
 def _edge(rejects: Callable[[float], float], inside: float, outside: float) -> float:
     """Where a test that rejects (> 0) from the first point on stops to; the second point if it never does."""
     if rejects(inside) <= 0:
@@ -176,3 +199,20 @@ def between_odds(interval: Interval, low: float, high: float, least: float) -> I
     lowest = low if below + left <= 0 else low + (high - low) * (below / (below + left))
     highest = high if above + right <= 0 else low + (high - low) * (above / (above + right))
     return min(lowest, first), max(highest, last)
+
+
+def less(first: Any, second: Any) -> Any:
+    """The difference of two numbers, of two intervals, or of the parts of two lists; None where one is not known."""
+    if first is None or second is None:
+        return None
+    if isinstance(first, list):
+        return list(map(less, first, second))
+    return (first[0] - second[1], first[1] - second[0]) if isinstance(first, tuple) else first - second
+
+
+def roots(listed: Iterable[Any]) -> list[Any]:
+    """The square root of each number, or of both ends of each interval."""
+    return [
+        None if each is None else tuple(roots(each)) if isinstance(each, tuple) else sqrt(max(0.0, each))
+        for each in listed
+    ]

@@ -97,7 +97,7 @@ def kind_of_type(sql_type: str) -> str:
     return _KIND_OF.get(sql_type, shown_type(sql_type))
 
 
-_CHECKED = {"number text": "finite", "date text": "dated"}
+_CHECKED = {"number text": "finite", "date text": "dated", "exp": "finite"}
 """Properties that results of functions are checked for."""
 
 
@@ -373,6 +373,8 @@ def keys_of(
     name: str, column: str, keys: tuple[object, ...], kinds: Mapping[str, str], sql: Dialect
 ) -> tuple[Keys, str]:
     """A table of keys, and the join that gives it to each row under its name as an alias: key, place."""
+    if kind_of(column, kinds) == "number" and tree.is_whole(column):
+        column = f"whole({column})"
     kind = key_kind(column, kinds)
     values = tuple(literal(key, kind) for key in keys)
     if len(set(values)) < len(values):
