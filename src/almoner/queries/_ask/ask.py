@@ -477,7 +477,9 @@ class Analyst(Uncopyable):
         asked, session = Sql(text, **options), self._session
         told, trial = session.read(asked), stand_in(session.filled(asked), pure=session.pure)
         zeros = [0] * (trial.groups * trial.numbers + trial.reports)
-        arranged(told, answer(trial, zeros, key))  # refuses what cannot be shown before it is paid
+        arranged(
+            told, answer(trial, zeros, key, keys=[] if isinstance(trial, Keys) else None)
+        )  # refuses what cannot be shown before it is paid
         return arranged(told, self.ask(asked, key=key, **asking))
 
     def answers(self) -> list[Answer]:

@@ -1,6 +1,7 @@
 """A question as a SELECT statement, which a session reads with the names of its tables."""
 
 from dataclasses import dataclass, field
+from math import nextafter
 from typing import Annotated
 
 from almoner._check import told
@@ -28,6 +29,11 @@ class Sql(Question):
     """A declaration: every entry is within its bounds; for ``truth_intervals``."""
     quantile_bins: Annotated[int, Number(2, 4096, whole=True)] = field(default=100, kw_only=True)
     """The number of bins of equal width, between the bounds, that quantiles are read off."""
+
+    delta: Annotated[float, Number(1e-100, nextafter(1, 0))] | None = field(default=None, kw_only=True)
+    """For keys that nobody lists, of GROUP BY beside ``count(DISTINCT person)`` alone: as of ``Keys``."""
+    most: Annotated[int, Number(1, 4096, whole=True)] = field(default=1, kw_only=True)
+    """How many such keys one person counts for."""
 
     def _check_kind(self) -> None:
         for name in ("table", "where", "each", "each_person", "beside", "error"):
