@@ -100,8 +100,8 @@ REFUSED = {
     "SELECT sum(n) OVER () FROM data": "'WINDOW_AGGREGATE' is not known here",
     "SELECT count(*) FROM data TABLESAMPLE 10%": "'sample' is not taken",
     "SELECT count(*) FROM data QUALIFY n > 1": "'qualify' is not taken",
-    "WITH a AS (SELECT 1) SELECT count(*) FROM data": "'cte_map' is not taken",
-    "SELECT count(*) FROM (SELECT 1)": "'SUBQUERY' is not known here; write each_person=",
+    "WITH a AS (SELECT n FROM data) SELECT count(*) FROM data": "FROM does not name 'a'",
+    "SELECT count(*) FROM (SELECT 1)": "'EMPTY' is not known here",
     "SELECT count(*) FROM read_csv('/etc/passwd')": "'TABLE_FUNCTION' is not known here",
     "SELECT count(*) FROM data WHERE n IN (SELECT 1)": "'SUBQUERY' is not known here",
     "SELECT count(*) FROM data WHERE random() > 0.5": "'random' is not known here",
@@ -130,12 +130,12 @@ def test_what_is_not_known_is_refused_by_its_name(session, text):
 
 def test_an_unknown_word_in_a_known_node_is_refused(session, monkeypatch):
     """The wrong variant, in which a field that is not known is passed over, takes a sample for the whole table."""
-    from almoner.queries._language import sql
+    from almoner.queries._language import nodes, sql
 
     text = "SELECT count(*) FROM data TABLESAMPLE 10%"
     with pytest.raises(ArgumentError):
         sql.statement(text)
-    monkeypatch.setattr(sql, "_empty", lambda _: True)
+    monkeypatch.setattr(nodes, "_empty", lambda _: True)
     assert sql.statement(text).table == "data"
 
 
@@ -228,11 +228,12 @@ def test_keys_and_bounds_may_be_those_of_the_data_set(tmp_path):
 def test_bounds_of_expressions():
     """Literals, cases, least and greatest bound an expression, and then nothing is clipped; given ones may clip."""
     from almoner.queries._language.expressions import parse_value
+    from almoner.queries._language.sql import statement
     from almoner.queries._tables.statements import _Meaning
 
     def found(text, **given):
         asked = Sql("SELECT count(*) FROM data", bounds={"n": (0, 50)}, sigma=1.0, **given)
-        return _Meaning(asked, None, {"b": "bool", "n": "whole"}, {}).bounds(parse_value(text, name="column"))
+        return _Meaning(asked, statement(asked.sql), None, {"b": "bool", "n": "whole"}, {}).bounds(parse_value(text, name="column"))
 
     assert found("greatest(least(x, 99), 0)") == (0, 99, True)
     assert found("case when x > 3 then 1 else 0 end") == (0, 1, True)

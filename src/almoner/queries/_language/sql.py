@@ -170,6 +170,8 @@ class _Reader:
         name, alias = taken(node, "table_name", "alias")
         if (alias or name).casefold() in (*self._aliases, self._over):
             raise ArgumentError("sql: each table needs a name of its own")
+        if name in self._listed:
+            raise ArgumentError(f"sql: table {quoted(name, 'of FROM')} may stand there once")
         self._aliases[(alias or name).casefold()] = name
         self._listed.append(name)
         self._column = self._tables(tuple(self._listed))
@@ -376,7 +378,7 @@ class _Reader:
             if kind != "count" or filter_ is not None or of is None:
                 raise refused("DISTINCT", "is for count(DISTINCT person), with a filter in WHERE")
             return Aggregate("people", of)
-        if kind == "count" and isinstance(of, tree.Literal):
+        if kind == "count" and (isinstance(of, tree.Literal) or (self._steps and of in self._steps[-1][0])):
             of = None  # every row has it
         if kind == "count" and of is not None:
             of = tree.Case(((tree.Not(tree.IsNull(of)) if name == "count" else _as_condition(of), one),), zero)
