@@ -6,8 +6,8 @@ The rows have a column and the ledger has tables that no statement may read: non
 is run. What a statement comes to, without noise, must be what DuckDB says of the same rows without that column; where
 DuckDB refuses a statement because of a name, so must Almoner. HAVING, ORDER BY and LIMIT are about released values, so
 such statements are only read. The first statement that breaks a rule stops the run and is printed. With --log the count
-is kept every 500 statements, and a run that is started again goes on from there. tests/queries/tables/test_statements.py
-is the quick form. Prints one JSON object: how many statements of each kind were refused, compared or only read.
+is kept every 500 statements, and a run that is started again goes on from there. The quick form is in
+tests/queries/tables/test_statements.py. Prints one JSON object: how many of each kind were refused, compared or read.
 """
 
 import argparse

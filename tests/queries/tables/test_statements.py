@@ -51,8 +51,8 @@ def test_whatever_is_written_is_refused_or_understood(session):
         try:
             analyst.quote(Sql(text, by=BY, **GIVEN))
             meant[place % 5 == 0] += 1
-        except ArgumentError as error:
-            assert str(error)
+        except ArgumentError:
+            continue
     assert min(meant[True], meant[False]) > 0
 
 
@@ -205,9 +205,8 @@ def test_bounds_of_expressions():
 
     def found(text, **given):
         asked = Sql("SELECT count(*) FROM data", bounds={"n": (0, 50)}, sigma=1.0, **given)
-        return _Meaning(asked, statement(asked.sql), None, {"b": "bool", "n": "whole"}, {}).bounds(
-            parse_value(text, name="column")
-        )
+        meaning = _Meaning(asked, statement(asked.sql), None, {"b": "bool", "n": "whole"}, {})
+        return meaning.bounds(parse_value(text, name="column"))
 
     assert found("greatest(least(x, 99), 0)") == (0, 99, True)
     assert found("case when x > 3 then 1 else 0 end") == (0, 1, True)
