@@ -97,8 +97,9 @@ def random_statement(of):
 def nested(of, text):
     """A statement over a SELECT in place of the table: of its rows, of a row for each person, or for each key."""
     inner = "who, {} FROM data WHERE " + truth(of, 1) + " GROUP BY who{}" + of.choice(["", " HAVING count(*) > 1"])
+    clamped = f"greatest(least({number(of, 1)}, 30), -30)"
     steps = [
-        f"{of.choice(['sum', 'min', 'max'])}({number(of, 1)}) AS n", f"avg({of.choice(['n', 'x'])}) AS x",
+        f"{of.choice(['sum', 'min', 'max'])}({clamped}) AS n", f"avg({of.choice(['n', 'x'])}) AS x",
         f"{of.choice(['bool_or', 'bool_and'])}({truth(of, 1)}) AS b", "min(d) AS d",
     ]  # fmt: skip
     counted = of.choice(["count(*)", "count(x)", f"count_if({truth(of, 1)})", "count(DISTINCT t)"])
@@ -106,7 +107,7 @@ def nested(of, text):
     inside = of.choice(
         [
             f"SELECT * FROM data WHERE {truth(of, 1)}",
-            f"SELECT who, {number(of, 1)} AS n, x, t, b, d FROM data WHERE {truth(of, 1)}",
+            f"SELECT who, greatest(least({number(of, 1)}, 250), -250) AS n, x, t, b, d FROM data WHERE {truth(of, 1)}",
             "SELECT " + inner.format(", ".join([*steps, "max(t) AS t"]), ""),
             "SELECT t, " + inner.format(", ".join(steps), ", t").replace(" WHERE ", " WHERE t IS NOT NULL AND "),
         ]

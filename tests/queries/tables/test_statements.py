@@ -215,6 +215,9 @@ def test_bounds_of_expressions():
     assert found("n", bounds_hold=True) == (0, 50, True)
     assert found("greatest(n, 60)") == (60, 60, False)
     assert found("least(n, 10)") == (0, 10, False)
+    assert found("least(case when b then 1 end, 9)") == (1, 9, True)  # 9 where the case is missing
+    assert found("greatest(case when b then 1 end, -9)") == (-9, 1, True)
+    assert found("least(coalesce(n, 3), n, 99)", bounds_hold=True)[2] is True
     assert found("x + 1")[:2] == (float("-inf"), float("inf"))
 
 
