@@ -11,7 +11,7 @@ import pytest
 from almoner import filters
 from almoner.errors import ArgumentError
 from almoner.ledger import Domain, Ledger, Terms
-from almoner.queries import Lookup, Quantiles, Session, Several, Sql, Table
+from almoner.queries import Keys, Lookup, Quantiles, Session, Several, Sql, Table
 from sessions import opened
 from statements import BY, GIVEN, ROWS, compare, duckdb_says, hostile, mutated, nested, random_statement, without_noise
 
@@ -238,6 +238,11 @@ def test_tables_are_joined_along_the_path_to_the_person(tmp_path):
         wanted = {True: (3, 7.0), False: (1, 3.0)}
         n, s = rows.columns.index("n"), rows.columns.index("s")
         assert {row[0]: (round(row[n]), round(row[s], 2)) for row in rows.rows} == wanted
+        web = (
+            f"SELECT buyer, count(*) AS n, count(price) AS k {both} WHERE web GROUP BY buyer"  # of lines, not of orders
+        )
+        step = Sql(f"SELECT count(*), avg(n) AS a, avg(k) FROM ({web})", sigma=300.0, bounds={"n": (0, 9), "k": (0, 9)})
+        assert without_noise(market, step).rows[0][::3] == pytest.approx([1, 3, 3], abs=1e-3)
         people = Sql('SELECT count(DISTINCT orders.buyer) FROM lines JOIN orders ON "order" = id', **given)
         assert round(without_noise(market, people).rows[0][0]) == 2
         with pytest.raises(ArgumentError, match=r"write JOIN orders ON order = orders\.id"):
@@ -251,3 +256,76 @@ def test_a_clip_may_be_chosen(session):
     assert 1 <= rows.answer.question.clip <= 9
     with pytest.raises(ArgumentError, match="nobody counts for more than one full row"):
         session.analyst("eve").sql("SELECT count(DISTINCT who) FROM data", key="b", **options)
+
+
+INSIDE = {
+    "SELECT count(*) FROM (SELECT t, count(*) AS k FROM data GROUP BY t)": "write GROUP BY who, there too",
+    "SELECT count(*) FROM (SELECT who, t, n FROM data GROUP BY ALL)": "GROUP BY who and one more column, then",
+    "SELECT count(*) FROM (SELECT sum(n) AS s FROM data)": "inside of FROM, beside GROUP BY",
+    "SELECT count(*) FROM (SELECT n FROM data LIMIT 3)": "stand in the last SELECT",
+    "SELECT count(*) FROM (SELECT who, n FROM data GROUP BY who)": "'n' must be an aggregate, or stand in GROUP BY",
+    "SELECT count(*) FROM (SELECT who, sum(n) AS who FROM data GROUP BY who)": "'who' is there twice",
+    "SELECT count(*) FROM (SELECT *, n + 1 AS n FROM data)": "'n' is there twice",
+    "SELECT sum(x) FROM (SELECT n FROM data)": "column 'x' is not there",
+    "SELECT count(*) FROM (SELECT who FROM data GROUP BY who) q JOIN data USING (who)": "JOIN stands inside",
+    "SELECT count(*) FROM (SELECT * FROM data) q JOIN data b USING (who)": "table 'data' may stand there once",
+    "WITH RECURSIVE a AS (SELECT n FROM data UNION SELECT n FROM a) SELECT count(*) FROM a": "WITH without RECURSIVE",
+    "WITH a AS (SELECT * FROM a) SELECT count(*) FROM a": "there is no table 'a'",
+    "SELECT avg(s) FROM (SELECT who, sum(n) AS s FROM data GROUP BY who)": "give bounds={'s': (0, 100)}",
+    "SELECT t, count(DISTINCT who) FROM data GROUP BY t": "delta=1e-9 for keys that nobody lists",
+}
+
+
+@pytest.mark.parametrize("text", INSIDE)
+def test_what_cannot_be_read_into_a_question_is_refused(session, text):
+    """SELECTs inside of FROM that are no columns, no filter and no step over a person's rows."""
+    with pytest.raises(ArgumentError) as refused:
+        session.analyst("ann").filled(Sql(text, sigma=300.0))
+    assert INSIDE[text] in str(refused.value)
+
+
+def test_a_select_that_groups_by_the_person_is_a_step_over_a_persons_rows(session):
+    """Nobody counts for more than one row then, so that no clip is needed; other names may bound its columns."""
+    text = (
+        "WITH bits AS (SELECT who, t, sum(n) AS s FROM data WHERE t <> '' GROUP BY who, t), "
+        "people AS (SELECT who, max(s) AS most, avg(s) AS mean FROM bits GROUP BY who HAVING count(*) > 1) "
+        "SELECT count(*) AS c, avg(most), avg(mean) AS m, count(DISTINCT who) AS who FROM people"
+    )
+    asked = session.analyst("ann").filled(Sql(text, sigma=300.0, bounds={"most": (-9, 40), "mean": (-9, 40)}))
+    assert (asked.clip, dict(asked.each).keys(), len(asked.each_person)) == (1, {"t"}, 4)
+    row = without_noise(session, Sql(text, sigma=300.0, bounds={"most": (-9, 40), "mean": (-9, 40)})).rows[0]
+    assert row[::3] == pytest.approx([float(each) for each in duckdb_says(text)[0]], abs=1e-3)
+
+
+def test_steps_are_not_what_is_declared_of_columns_of_their_names(tmp_path):
+    """The wrong variant clips a person's sum to the bounds of an entry, and says that nothing is clipped."""
+    with Ledger.open(tmp_path / "l", Terms(filters.Zcdp(rho=5e3), person="VARCHAR"), create=True) as book:
+        book.dataset("data", person="who", columns={"n": Domain(low=-4, high=7), "t": Domain(keys=["a", "b"])})
+        with Session.open(ROWS, person="who", ledger=book, dataset="data") as session:
+            text = "SELECT avg(n) FROM (SELECT who, sum(n) AS n FROM data GROUP BY who)"
+            with pytest.raises(ArgumentError, match="bounds of 'n' are not known"):
+                session.analyst("ann").filled(Sql(text, rho=0.1))
+            asked = session.analyst("ann").filled(Sql(text, rho=0.1, bounds={"n": (-9, 99)}))
+            assert dict(asked.plain()["avg(n)"]) == {
+                "ask": "mean",
+                "column": "n",
+                "low": -9,
+                "high": 99,
+                "per": "row",
+                "bounds_hold": False,
+            }
+
+
+def test_keys_that_nobody_listed_are_asked_for_with_a_delta(tmp_path):
+    """One question of ``Keys``; HAVING, ORDER BY and LIMIT are about the keys that are told."""
+    many = pa.table({"who": [*range(600)], "t": ["a", "b", "b"] * 200})
+    with opened(tmp_path / "l", many, budget=filters.Zcdp(rho=5e3), keys_delta=1e-6) as session:
+        text = "SELECT t, count(DISTINCT who) AS people FROM data GROUP BY t HAVING people > 300 ORDER BY people"
+        rows = session.analyst("ann").sql(text, key="k", rho=10, delta=1e-9)
+        assert (rows.answer.question, rows.columns[:2]) == (Keys("t", delta=1e-9, rho=10), ("t", "people"))
+        assert [(key, round(people, -1)) for key, people, *_ in rows.rows] == [("b", 400)]
+        for wrong in ({"by": {"t": ["a"]}}, {"clip": 3}):
+            with pytest.raises(ArgumentError):
+                session.analyst("ann").sql(text, key="w", rho=1, delta=1e-9, **wrong)
+        with pytest.raises(ArgumentError, match=r"count\(DISTINCT person\) alone"):
+            session.analyst("ann").sql("SELECT t, count(*) FROM data GROUP BY t", key="w", rho=1, delta=1e-9)
