@@ -102,7 +102,8 @@ def nested(of, text):
         f"{of.choice(['sum', 'min', 'max'])}({clamped}) AS n", f"avg({of.choice(['n', 'x'])}) AS x",
         f"{of.choice(['bool_or', 'bool_and'])}({truth(of, 1)}) AS b", "min(d) AS d",
     ]  # fmt: skip
-    counted = of.choice(["count(*)", "count(x)", f"count_if({truth(of, 1)})", "count(DISTINCT t)"])
+    # DuckDB's count_if is NULL, not 0, where its condition is never known
+    counted = of.choice(["count(*)", "count(x)", f"count(*) FILTER (WHERE {truth(of, 1)})", "count(DISTINCT t)"])
     steps[0] = of.choice([steps[0], f"{counted} AS n", f"sum(n) FILTER (WHERE {truth(of, 1)}) AS n"])
     inside = of.choice(
         [

@@ -1,7 +1,7 @@
 """Remove one person, with the noise off: no answer moves by more than that person is charged, for every question."""
 
 from dataclasses import replace
-from math import isclose, sqrt
+from math import sqrt
 from random import Random
 
 import pyarrow as pa
@@ -30,7 +30,7 @@ from almoner.queries import (
 )
 from almoner.queries._questions.kinds_of import ASKS, described
 from almoner.queries._questions.noise import STEPS
-from almoner.queries._tables.engine import Engine
+from almoner.queries._tables.engine import DuckDB
 
 NAMES = [f"p{number}" for number in range(5)]
 LINES = "FROM lines JOIN orders ON lines.order_id = orders.id"
@@ -193,9 +193,9 @@ def three_quarters(sql):
 
 def charged_alike(monkeypatch, wrong):
     """Change what is charged, behind the compiler."""
-    right = Engine.charges
+    right = DuckDB.charges
     monkeypatch.setattr(
-        Engine, "charges", lambda self, plan: (lambda found: replace(found, sql=wrong(found.sql)))(right(self, plan))
+        DuckDB, "charges", lambda self, plan: (lambda found: replace(found, sql=wrong(found.sql)))(right(self, plan))
     )
 
 
@@ -217,7 +217,7 @@ def test_a_planted_charge_is_found(tmp_path, monkeypatch):
 
 
 def test_a_planted_charge_that_follows_from_others_is_found(tmp_path, monkeypatch):
-    """Who has the least name pays for everybody's contributions."""
+    """Everybody pays for how many people there are, too."""
     others = "SELECT * REPLACE (units + (SELECT count(*) FROM everything) AS units) FROM everything"
     charged_alike(monkeypatch, lambda sql: f"WITH everything AS MATERIALIZED ({sql}) {others}")
     assert len(broken(tmp_path, 1, "zcdp")) > 15
@@ -225,7 +225,6 @@ def test_a_planted_charge_that_follows_from_others_is_found(tmp_path, monkeypatc
 
 def test_charging_again_finds_a_wrong_charge_of_every_question(tmp_path, monkeypatch):
     """The ledger agrees with itself, and a replay from the rows tells; without the error everything holds."""
-    assert isclose(1, 1)
     with opened(tmp_path, world(1), BUDGETS["zcdp"]) as session:
         analyst = session.analyst("ann")
         for place, asked in enumerate(questions(PRICES["zcdp"])):
