@@ -140,7 +140,12 @@ def retire(path: LedgerName, person: Person) -> None:
 
 def restore(path: LedgerName, person: Person) -> None:
     """Let a person who left return, with the account as it was."""
-    _change(path, person, "is back, with the account as it was left", lambda ledger: ledger.restore(person))
+
+    def back(ledger: "Ledger") -> None:
+        if not ledger.restore(person):
+            raise ArgumentError("--person: nobody of this name has left; names are spelt as in the data")
+
+    _change(path, person, "is back, with the account as it was left", back)
 
 
 def erase(path: LedgerName, person: Person) -> None:

@@ -342,13 +342,16 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         self._ledger.watch(replace(watch, noise=laplace(watch.scales[0])), analyst=analyst, purpose=purpose)
         return watch
 
-    def retire(self, person: object) -> None:
-        """A person leaves: in no later answer. The account is kept, so that nobody returns with a fresh one."""
-        self._ledger.retire(person)
+    def retire(self, person: object) -> bool:
+        """A person leaves: in no later answer. The account is kept, so that nobody returns with a fresh one.
 
-    def restore(self, person: object) -> None:
-        """A person returns to the account as it was left."""
-        self._ledger.restore(person)
+        False where no account has this name, private: nobody was charged under it, or it is spelled otherwise.
+        """
+        return self._ledger.retire(person)
+
+    def restore(self, person: object) -> bool:
+        """A person returns to the account as it was left; False, private, where nobody of this name has left."""
+        return self._ledger.restore(person)
 
     def statement(self, person: object, *, delta: float | None = None) -> Statement:
         """Every question that charged a person, the total, and what it means. Private."""

@@ -43,6 +43,11 @@ class TableAccounts:
         self._store.run("UPDATE ledger.accounts SET gone = ? WHERE person = ?", [gone, stored])
         return {}
 
+    def gone(self, person: Person) -> bool | None:
+        """True if a person has left; None where there is no account."""
+        rows = self._store.run("SELECT gone FROM ledger.accounts WHERE person = ?", [self.stored(person)])
+        return bool(rows[0][0]) if rows else None
+
     def open_share(self, scope: str, questions: Collection[int]) -> PrivateNote:
         """Limit a scope from now on; these questions were charged to it before."""
         self._store.run(

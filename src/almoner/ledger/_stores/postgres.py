@@ -90,6 +90,7 @@ class Postgres:
 
     workspace: Workspace
     path: Path | None = None
+    reading = False
 
     def __init__(self, ledger: str) -> None:
         self._conninfo, self._schema, self.name = read(ledger)
