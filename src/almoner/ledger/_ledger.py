@@ -342,7 +342,7 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
         names = self.accounts_of(person)
 
         def work(transaction: Transaction) -> bool:
-            before = [self.accounts.gone(name) for name in names]
+            before = [self.accounts.has_left(name) for name in names]
             if not gone and not any(before):
                 return False
             for name in names:

@@ -43,7 +43,7 @@ class TableAccounts:
         self._store.run("UPDATE ledger.accounts SET gone = ? WHERE person = ?", [gone, stored])
         return {}
 
-    def gone(self, person: Person) -> bool | None:
+    def has_left(self, person: Person) -> bool | None:
         """True if a person has left; None where there is no account."""
         rows = self._store.run("SELECT gone FROM ledger.accounts WHERE person = ?", [self.stored(person)])
         return bool(rows[0][0]) if rows else None
