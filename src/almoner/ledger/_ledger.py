@@ -329,8 +329,7 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
     def retire(self, person: object) -> bool:
         """A person leaves: left out of every later question. The account is kept: nobody returns with a new one.
 
-        Returns:
-            False where no account has this name, private: nobody was charged under it, or it is spelled otherwise.
+        False, private, where no account has this name: nobody was charged under it, or it is spelled otherwise.
         """
         return self._mark(person, gone=True)
 

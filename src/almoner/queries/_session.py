@@ -343,10 +343,7 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         return watch
 
     def retire(self, person: object) -> bool:
-        """A person leaves: in no later answer. The account is kept, so that nobody returns with a fresh one.
-
-        False where no account has this name, private: nobody was charged under it, or it is spelled otherwise.
-        """
+        """A person leaves: in no later answer; the account is kept. False, private, where no account has this name."""
         return self._ledger.retire(person)
 
     def restore(self, person: object) -> bool:

@@ -106,9 +106,9 @@ def test_an_unknown_word_in_a_known_node_is_refused(session, monkeypatch):
 
     text = "SELECT count(*) FROM data TABLESAMPLE 10%"
     with pytest.raises(ArgumentError):
-        sql.statement(text)
+        sql.statement(text, lambda _: lambda _, name: name)
     monkeypatch.setattr(nodes, "_empty", lambda _: True)
-    assert sql.statement(text).table == "data"
+    assert sql.statement(text, lambda _: lambda _, name: name).table == "data"
 
 
 def test_rows_are_kept_ordered_and_cut_as_the_statement_says(session):
@@ -205,7 +205,8 @@ def test_bounds_of_expressions():
 
     def found(text, **given):
         asked = Sql("SELECT count(*) FROM data", bounds={"n": (0, 50)}, sigma=1.0, **given)
-        meaning = _Meaning(asked, statement(asked.sql), None, {"b": "bool", "n": "whole"}, {})
+        told = statement(asked.sql, lambda _: lambda _, name: name)
+        meaning = _Meaning(asked, told, {"b": "bool", "n": "whole"}, lambda _: None)
         return meaning.bounds(parse_value(text, name="column"))
 
     assert found("greatest(least(x, 99), 0)") == (0, 99, True)

@@ -97,25 +97,21 @@ class File:
                 f"{self.name} has another name (a hard link), under which it could be opened beside this", reason="busy"
             )
         connection, library = self.workspace.connection, self.workspace.library
+        kind = "duckdb, READ_ONLY" if self.reading else "duckdb"
         try:
             with private_files():
-                connection.execute(
-                    f"ATTACH {text(str(self._file))} AS ledger (TYPE duckdb{', READ_ONLY' * self.reading})"
-                )
+                connection.execute(f"ATTACH {text(str(self._file))} AS ledger (TYPE {kind})")
         except library.Error as error:
             raise self._refused(_why_not_attached(error, self._file)) from None
-        for ending in (
-            () if self.reading else (".new", ".new.wal")
-        ):  # of a compaction that was killed: nothing in them is in force
-            with suppress(OSError):
+        for ending in (".new", ".new.wal"):  # of a compaction that was killed: nothing in them is in force
+            with suppress(OSError):  # it may be read alone
                 self._beside(ending).unlink(missing_ok=True)
         try:
             connection.execute("SELECT version FROM ledger.ledger_format")
         except library.Error:
             raise self._refused(_DAMAGED) from None
         try:
-            if not self.reading:
-                self.workspace.make_spill()
+            _ = self.reading or self.workspace.make_spill()
         except OSError:
             raise LedgerError(f"{self.name}: {self._file.name}.tmp beside it cannot be replaced by a folder") from None
         bring_up_to_date(self)

@@ -12,23 +12,9 @@ from typing import Any
 from almoner._check import quoted
 from almoner.errors import AlmonerError, ArgumentError
 from almoner.queries._language import expressions as tree
-from almoner.queries._language.expressions import DEEPEST, LONGEST, Condition, Expression
-from almoner.queries._language.nodes import (
-    AGGREGATES,
-    COMPOSED,
-    NAMES,
-    PARTS,
-    SIGNS,
-    STEPS,
-    TRUNCATED,
-    TYPES,
-    column,
-    literal,
-    parsed,
-    refused,
-    taken,
-    written,
-)
+from almoner.queries._language import nodes
+from almoner.queries._language.expressions import DEEPEST, Condition, Expression
+from almoner.queries._language.nodes import column, literal, parsed, refused, taken, written
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,24 +54,14 @@ class Statement:
     """The number of rows, or None, and of those before them that are left out."""
 
 
-def statement(text: str, tables: Tables | None = None) -> Statement:
+def statement(text: str, tables: Tables) -> Statement:
     """The SELECT that a text is; ArgumentError, with the word, where it says anything that is not known here."""
-    if not isinstance(text, str) or not text.strip() or len(text) > LONGEST:
-        raise ArgumentError(f"sql must be a SELECT of 1 to {LONGEST} characters")
     try:
-        return _Reader(tables or _as_they_are).statement(parsed(text))
+        return _Reader(tables).statement(parsed(text))
     except AlmonerError:
         raise
     except (KeyError, TypeError, ValueError, RecursionError):  # a field that another version of DuckDB does not write
         raise ArgumentError("sql: a word of it is not known here") from None
-
-
-def _as_written(table: str | None, column: str) -> str:
-    return column if table is None else f"{table}.{column}"
-
-
-def _as_they_are(_: tuple[str, ...]) -> Callable[[str | None, str], str]:
-    return _as_written
 
 
 _View = tuple[list[str], Any, dict[str, Any]]
@@ -228,7 +204,7 @@ class _Reader:
 
     def _is_there(self, name: str) -> bool:
         with suppress(ArgumentError):
-            return self._tables is not _as_they_are and bool(self._column(None, name))
+            return bool(self._column(None, name))
         return False
 
     def _grouped(self, selected: list[Any], by_all: bool, group: list[Any], having: Any) -> dict[str, Expression]:
@@ -269,31 +245,33 @@ class _Reader:
     def _step(self, node: Any, depth: int) -> Expression | None:
         """Over a person's rows, or those with a key: an aggregate of these, as a column; None where it is none."""
         name = node.get("function_name", "").lower()
-        if node["type"] != "FUNCTION" or name not in STEPS:
+        if node["type"] != "FUNCTION" or name not in nodes.STEPS:
             return None
-        keys, self._keys = self._keys, None  # inside of it are rows
-        where, distinct, arguments = taken({**node, "function_name": ""}, "filter", "distinct", "arguments")
-        values = [self._value(*taken(each, "expression"), depth) for each in arguments]
-        rows = [*self._where, *([] if where is None else [self._condition(where, depth)]), *self._anchor]
-        self._keys, kind = keys, STEPS[name]
-        if len(values) != {"count": len(values[:1]), "first": 2, "last": 2}.get(kind, 1) or (
-            not values and name not in ("count", "count_star")
-        ):
-            raise refused(name, "takes other values")
+        values, filter_, distinct = self._arguments(node, name)
+        kind, rows, called = nodes.STEPS[name], [*self._where, *filter_, *self._anchor], self._hint * (depth == 1)
         if kind == "count" and not distinct:
-            if values and not isinstance(values[0], tree.Literal):
-                rows.append(_as_condition(values[0]) if name != "count" else tree.Not(tree.IsNull(values[0])))
-            among = _all(rows)
-            return self._stepped("count", *([] if among is None else [among]), called=self._hint * (depth == 1))
+            rows += [] if not values or isinstance(values[0], tree.Literal) else [_counted(name, values[0])]
+            return self._stepped("count", *filter(None, [_all(rows)]), called=called)
         if distinct and kind not in ("count", "min", "max"):
             raise refused("DISTINCT", "is for count(DISTINCT x)")
         if (among := _all(rows)) is not None:
             values[-1] = tree.Case(((among, values[-1]),), None)
         if kind == "mean":
-            there = tree.Not(tree.IsNull(values[0]))
+            there = _counted("count", values[0])
             return tree.Arithmetic("/", self._stepped("sum", *values), self._stepped("count", there))
-        kind = "distinct" if distinct and kind == "count" else kind
-        return self._stepped(kind, *values, called=self._hint * (depth == 1))
+        return self._stepped("distinct" if kind == "count" else kind, *values, called=called)
+
+    def _arguments(self, node: Any, name: str) -> tuple[list[Expression], list[Condition], bool]:
+        """Values of an aggregate's rows, the filter of the rows, and whether each value counts once."""
+        before, self._keys, self._released = (self._keys, self._released), None, False  # inside of it are rows
+        where, distinct, arguments = taken({**node, "function_name": ""}, "filter", "distinct", "arguments")
+        values = [self._value(*taken(each, "expression")) for each in arguments]
+        kept = [] if where is None else [self._condition(where)]
+        self._keys, self._released = before
+        wanted = {"count_star": (0,), "count": (0, 1), "quantile_cont": (2,), "approx_quantile": (2,)}.get(name, (1,))
+        if len(values) not in ((2,) if nodes.STEPS.get(name) in ("first", "last") else wanted):
+            raise refused(name, f"takes {' or '.join(map(str, wanted))} values")
+        return values, kept, distinct
 
     def _of_person(self, node: Any, depth: int) -> Expression:
         """An expression of keys and of aggregates over a person's rows."""
@@ -332,9 +310,9 @@ class _Reader:
             raise ArgumentError("sql: GROUP BY takes no aggregate")
         return value
 
-    def _modifiers(self, nodes: list[Any], shown: int) -> tuple[tuple[str, ...], tuple[int | None, int]]:
+    def _modifiers(self, listed: list[Any], shown: int) -> tuple[tuple[str, ...], tuple[int | None, int]]:
         order, most, skipped = list[str](), None, 0
-        for node in nodes:
+        for node in listed:
             if node["type"] == "ORDER_MODIFIER":
                 for each in taken(node, "orders")[0]:
                     expression, nulls = taken(each, "expression", "null_order")
@@ -362,17 +340,13 @@ class _Reader:
     def _aggregate(self, node: Any) -> Aggregate | None:
         """The aggregate that a node is; None where it is none."""
         name = node.get("function_name", "").lower()
-        if node["type"] != "FUNCTION" or name not in AGGREGATES:
+        if node["type"] != "FUNCTION" or name not in nodes.AGGREGATES:
             return None
-        kind, released, self._released = AGGREGATES[name], self._released, False  # inside of it are rows
-        where, distinct, arguments = taken({**node, "function_name": ""}, "filter", "distinct", "arguments")
-        values = [self._value(*taken(each, "expression")) for each in arguments]
-        filter_ = None if where is None else self._condition(where)
-        self._released = released
-        wanted = {"count_star": (0,), "count": (0, 1), "quantile_cont": (2,), "approx_quantile": (2,)}.get(name, (1,))
-        share = values[1].value if len(values) == 2 and isinstance(values[1], tree.Literal) else 0.5
-        if len(values) not in wanted or not isinstance(share, int | float) or not 0 <= share <= 1:
-            raise refused(name, f"takes {' or '.join(map(str, wanted))} values, and shares from 0 to 1")
+        (values, kept, distinct), kind = self._arguments(node, name), nodes.AGGREGATES[name]
+        filter_ = kept[0] if kept else None
+        share = (values[1].value if isinstance(values[1], tree.Literal) else -1) if len(values) == 2 else 0.5
+        if not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise refused(name, "takes shares from 0 to 1")
         of, one, zero = (values[0] if values else None), tree.Literal(1), tree.Literal(0)
         if distinct:
             if kind != "count" or filter_ is not None or of is None:
@@ -381,7 +355,7 @@ class _Reader:
         if kind == "count" and (isinstance(of, tree.Literal) or (self._steps and of in self._steps[-1][0])):
             of = None  # every row has it
         if kind == "count" and of is not None:
-            of = tree.Case(((tree.Not(tree.IsNull(of)) if name == "count" else _as_condition(of), one),), zero)
+            of = tree.Case(((_counted(name, of), one),), zero)
         if filter_ is not None:
             of = tree.Case(((filter_, of or one),), None if of else zero)
         return Aggregate("sum" if kind == "count" and of is not None else kind, of, float(share), name == "stddev_pop")
@@ -393,7 +367,7 @@ class _Reader:
         """An expression; where columns are released, of these."""
         if depth > DEEPEST:
             raise ArgumentError(f"sql is nested more than {DEEPEST} deep")
-        composed = node["type"].startswith(COMPOSED) or node.get("function_name") in ("+", "-", "*", "/")
+        composed = node["type"].startswith(nodes.COMPOSED) or node.get("function_name") in ("+", "-", "*", "/")
         if self._keys is not None:
             return self._of_person(node, depth + 1)
         return self._plain(node, depth + 1) if composed or not self._released else self._output(node, depth + 1)
@@ -450,9 +424,9 @@ class _Reader:
                 return self._cast(node, depth)
             case "FUNCTION":
                 return self._function(node, depth)
-        if kind.removeprefix("COMPARE_") in SIGNS and kind.startswith("COMPARE_"):
+        if kind.removeprefix("COMPARE_") in nodes.SIGNS and kind.startswith("COMPARE_"):
             left, right = (self._value(each, depth) for each in taken(node, "left", "right"))
-            return tree.Compare(SIGNS[kind.removeprefix("COMPARE_")], left, right)
+            return tree.Compare(nodes.SIGNS[kind.removeprefix("COMPARE_")], left, right)
         raise refused(kind)
 
     def _named(self, path: list[str]) -> Expression:
@@ -484,9 +458,9 @@ class _Reader:
         (name,), value = taken(kind, "type_name"), self._value(child, depth)
         if isinstance(value, tree.Literal) and isinstance(value.value, str) and name.upper() in ("DATE", "TIMESTAMP"):
             return value
-        if name.upper() not in TYPES:
+        if name.upper() not in nodes.TYPES:
             raise refused(name.upper())
-        return tree.Call(TYPES[name.upper()], (value,))
+        return tree.Call(nodes.TYPES[name.upper()], (value,))
 
     def _function(self, node: Any, depth: int) -> Expression:
         name, arguments, _ = taken(node, "function_name", "arguments", "is_operator")
@@ -501,14 +475,14 @@ class _Reader:
                 like = tree.Like(value, pattern)
                 return like if name == "~~" else tree.Not(like)
             case "date_part" | "date_trunc" as called, [_, value] if isinstance(first, str):
-                ours = (PARTS if called == "date_part" else TRUNCATED).get(first.lower())
+                ours = (nodes.PARTS if called == "date_part" else nodes.TRUNCATED).get(first.lower())
                 if ours is not None:
                     return tree.Call(ours, (value,))
             case "date_diff" | "datediff", [_, start, end] if first == "day":
                 return tree.Call("days", (start, end))
-            case called, _ if called in NAMES:
-                return tree.Call(NAMES[called], tuple(values))
-            case called, _ if called in AGGREGATES:
+            case called, _ if called in nodes.NAMES:
+                return tree.Call(nodes.NAMES[called], tuple(values))
+            case called, _ if called in nodes.AGGREGATES:
                 raise ArgumentError("sql: an aggregate must stand alone in its column; inside of FROM, beside GROUP BY")
         raise refused(name)
 
@@ -517,6 +491,11 @@ def _as_condition(node: Expression) -> Condition:
     if isinstance(node, tree.Literal):
         raise ArgumentError("sql: a literal alone is no condition")
     return node if isinstance(node, Condition) else tree.IsTrue(node)
+
+
+def _counted(name: str, of: Expression) -> Condition:
+    """Rows that an aggregate counts: with an entry, or for which a condition is true."""
+    return tree.Not(tree.IsNull(of)) if name == "count" else _as_condition(of)
 
 
 def _all(listed: list[Condition]) -> Condition | None:

@@ -1,6 +1,6 @@
 """The question that a SELECT statement means, by the names of a session's tables and what its data sets declare."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from math import inf
 from typing import Any
@@ -79,7 +79,9 @@ def meant(asked: Sql, schema: Schema, datasets: Mapping[str, Dataset]) -> Questi
     given: dict[str, Any] = {name: getattr(asked, name) for name in _PRICED}
     given["table"] = told.table if schema.named else None
     given |= {"where": None if told.where is None else written(told.where), **_steps(told, people, person)}
-    reader = _Meaning(asked, told, given["table"], kinds, datasets)
+    if told.steps:  # columns are steps, whatever they are called
+        kinds, datasets = {}, {}
+    reader = _Meaning(asked, told, kinds, partial(domain_of, table=given["table"], datasets=datasets))
     aggregates = [(name, value) for name, value in told.outputs if isinstance(value, Aggregate)]
     if not aggregates:
         raise ArgumentError("sql: nothing is asked for: write an aggregate, such as count(*)")
@@ -137,16 +139,10 @@ class _Meaning:
     """Keys and bounds of expressions, from what is public."""
 
     def __init__(
-        self,
-        asked: Sql,
-        told: Statement,
-        table: str | None,
-        kinds: Mapping[str, str],
-        datasets: Mapping[str, Dataset],
+        self, asked: Sql, told: Statement, kinds: Mapping[str, str], domain: Callable[[str], Domain | None]
     ) -> None:
         self._asked, self._names = asked, told.names
-        self._kinds = {} if told.steps else kinds  # columns are steps, whatever they are called
-        self._domain = partial(domain_of, table=table, datasets={} if told.steps else datasets)
+        self._kinds, self._domain = kinds, domain
         given: Any = asked.bounds
         self._bounds: dict[str, tuple[float, float]] = {column: ends for column, *ends in given or ()}
 

@@ -8,7 +8,7 @@ from almoner._check import told
 from almoner._reading import Field, Number
 from almoner.errors import ArgumentError
 from almoner.queries._language.expressions import LONGEST
-from almoner.queries._language.sql import statement
+from almoner.queries._language.nodes import parsed
 from almoner.queries._questions.field_types import Columns
 from almoner.queries._questions.question import Question
 
@@ -39,7 +39,9 @@ class Sql(Question):
         for name in ("table", "where", "each", "each_person", "beside", "error"):
             if value := getattr(self, name):
                 raise ArgumentError(f"{told(**{name: value})}: the statement says it; a price is rho= or epsilon=")
-        statement(self.sql)
+        if not self.sql.strip() or len(self.sql) > LONGEST:
+            raise ArgumentError(f"sql must be a SELECT of 1 to {LONGEST} characters")
+        parsed(self.sql)
 
     def left_out(self) -> tuple[str, ...]:
         """All of it: only a session knows what the names in it are."""
