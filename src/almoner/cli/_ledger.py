@@ -140,12 +140,7 @@ def retire(path: LedgerName, person: Person) -> None:
 
 def restore(path: LedgerName, person: Person) -> None:
     """Let a person who left return, with the account as it was."""
-
-    def back(ledger: "Ledger") -> None:
-        if not ledger.restore(person):
-            raise ArgumentError("--person: nobody of this name has left; names are spelt as in the data")
-
-    _change(path, person, "is back, with the account as it was left", back)
+    _change(path, person, "is back, with the account as it was left", lambda ledger: ledger.restore(person))
 
 
 def erase(path: LedgerName, person: Person) -> None:

@@ -333,9 +333,9 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
         """
         return self._mark(person, gone=True)
 
-    def restore(self, person: object) -> bool:
-        """A person returns, to the account as it was left; False, private, where nobody of this name has left."""
-        return self._mark(person, gone=False)
+    def restore(self, person: object) -> None:
+        """A person returns, to the account as it was left; ArgumentError, private, where nobody of the name has left."""
+        self._mark(person, gone=False)
 
     def _mark(self, person: object, *, gone: bool) -> bool:
         names = self.accounts_of(person)
@@ -343,7 +343,7 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
         def work(transaction: Transaction) -> bool:
             before = [self.accounts.has_left(name) for name in names]
             if not gone and not any(before):
-                return False
+                raise ArgumentError("restore: nobody of this name has left; names are spelt as in the data")
             for name in names:
                 note = self.accounts.mark(name, gone=gone)
                 transaction.append(

@@ -45,12 +45,7 @@ def closed_on_error(store: Store) -> Iterator[None]:
 
 
 def create_in(
-    store: Store,
-    wanted: Terms,
-    *,
-    create: bool,
-    pseudonyms: Path | None = None,
-    witness: Path | str | None = None,
+    store: Store, wanted: Terms, *, create: bool, pseudonyms: Path | None = None, witness: Path | str | None = None
 ) -> None:
     """Make a ledger, unless nobody said that it is new, or its witness has seen it; and the key of its pseudonyms."""
     if witness is not None and Path(witness).exists():

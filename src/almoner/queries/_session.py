@@ -346,9 +346,9 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         """A person leaves: in no later answer; the account is kept. False, private, where no account has this name."""
         return self._ledger.retire(person)
 
-    def restore(self, person: object) -> bool:
-        """A person returns to the account as it was left; False, private, where nobody of this name has left."""
-        return self._ledger.restore(person)
+    def restore(self, person: object) -> None:
+        """A person returns to the account as it was left; ArgumentError, private, where nobody of the name has left."""
+        self._ledger.restore(person)
 
     def statement(self, person: object, *, delta: float | None = None) -> Statement:
         """Every question that charged a person, the total, and what it means. Private."""

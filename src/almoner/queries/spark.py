@@ -35,10 +35,7 @@ _KINDS = {
     "date": "date",
     **dict.fromkeys(("timestamp", "timestamp_ntz"), "time"),
 }
-_CASTS = {
-    "binary": "hex({0})",
-    **dict.fromkeys(("struct", "array", "map"), "to_json({0})"),
-}
+_CASTS = {"binary": "hex({0})", **dict.fromkeys(("struct", "array", "map"), "to_json({0})")}
 # NaN is nobody's name, 0 and -0 are one; times do not depend on a setting; numbers keep all their digits
 _PEOPLE = {
     **dict.fromkeys(("float", "double"), "CAST(nanvl({0} + 0, NULL) AS STRING)"),

@@ -72,7 +72,7 @@ REFUSED = {
     "SELECT sum(n) OVER () FROM data": "'WINDOW_AGGREGATE' is not known here",
     "SELECT count(*) FROM data TABLESAMPLE 10%": "'sample' is not taken",
     "SELECT count(*) FROM data QUALIFY n > 1": "'qualify' is not taken",
-    "WITH a AS (SELECT n FROM data) SELECT count(*) FROM data": "FROM does not name 'a'",
+    "WITH a(z) AS (SELECT n FROM data) SELECT sum(z) FROM a": "'aliases' is not taken",
     "SELECT count(*) FROM (SELECT 1)": "'EMPTY' is not known here",
     "SELECT count(*) FROM read_csv('/etc/passwd')": "'TABLE_FUNCTION' is not known here",
     "SELECT count(*) FROM data WHERE n IN (SELECT 1)": "'SUBQUERY' is not known here",

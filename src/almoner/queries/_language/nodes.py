@@ -1,7 +1,7 @@
 """Nodes that DuckDB's parser makes of SELECT statements: the words that are known, and expressions as text.
 
-DuckDB says the statement as nodes. Every field of every node is read, or must say nothing: an unknown node, or an
-unknown word in a known one, is refused by its name. No text of a statement is passed on.
+Every field of every node is read, or must say nothing: an unknown node, or an unknown word in a known one, is refused
+by its name. No text of a statement is passed on.
 """
 
 import json
@@ -11,7 +11,8 @@ from functools import lru_cache
 from typing import Any
 
 from almoner._check import quoted
-from almoner._workspace import apart
+from almoner._workspace import apart, text
+from almoner._workspace import quoted as in_quotes
 from almoner.errors import ArgumentError
 from almoner.queries._language import expressions as tree
 from almoner.queries._language.expressions import Expression
@@ -43,9 +44,7 @@ _INSTEAD = {
     "RECURSIVE_CTE_NODE": "WITH without RECURSIVE", "~~*": "lower(x) LIKE 'a%'", "!~~*": "lower(x) NOT LIKE 'a%'",
     "dayofweek": "isodow(x)", "dow": "isodow(x)", "quarter": "date_trunc('quarter', x)",
     "strftime": "date_trunc('month', x), or year(x)", "ceil": "-floor(-x)", "nullif": "CASE WHEN x <> 0 THEN x END",
-    "string_agg": "count(*) with GROUP BY", "list": "count(*) with GROUP BY",
-    **dict.fromkeys(("WINDOW_AGGREGATE", "WINDOW_ROW_NUMBER", "WINDOW_RANK", "WINDOW_LAG", "WINDOW_LEAD"),
-    "a question with beside={'n': 'count()'} for columns about all rows of a person; of the answer, pandas"),
+    "WINDOW_AGGREGATE": "a question with beside={'n': 'count()'}, of all rows of a person; or ask, and use to_pandas()",
 }  # fmt: skip
 NAMES = {
     **{name: name for name in ("abs", "floor", "round", "lower", "upper", "trim", "length", "substring", "least")},
@@ -66,10 +65,10 @@ COMPOSED = ("CONJUNCTION_", "COMPARE_", "OPERATOR_NOT", "OPERATOR_IS_", "VALUE_C
 
 
 @lru_cache(64)
-def parsed(text: str) -> Any:
+def parsed(sql: str) -> Any:
     """The tree of a text: DuckDB's parser alone sees it, as a parameter, in a connection without data."""
     parse = "SELECT json_serialize_sql(CAST(? AS VARCHAR))"
-    ((told,),) = apart(parse, text, refusal="sql must be one SELECT statement")
+    ((told,),) = apart(parse, sql, refusal="sql must be one SELECT statement")
     found = json.loads(told)
     if found["error"] or len(found["statements"]) != 1:
         why = quoted(found.get("error_message", "several statements"), "it is none", most=200)
@@ -105,11 +104,11 @@ def _empty(value: object) -> bool:
 
 
 def literal(node: Mapping[str, Any]) -> tree.Literal:
-    kind, text = taken(node, "kind", "text")
+    kind, spelled = taken(node, "kind", "text")
     read: dict[str, Callable[[str], Any]] = {"INTEGER": int, "NUMERIC": float, "STRING": str, "BOOLEAN": "true".__eq__}
-    value = read[kind](text) if kind in read else None
+    value = read[kind](spelled) if kind in read else None
     if value is None or (isinstance(value, int | float) and not -(2**63) <= value < 2**63):
-        raise refused("NULL" if kind == "NULL_LITERAL" else str(text), "is no literal that is taken")
+        raise refused("NULL" if kind == "NULL_LITERAL" else str(spelled), "is no literal that is taken")
     return tree.Literal(value)
 
 
@@ -121,17 +120,14 @@ def column(node: Expression | None) -> str:
 def written(node: Expression) -> str:
     """An expression as text of the language."""
     match node:
+        case tree.Column(name) if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", name) and name.lower() not in tree.WORDS:
+            return name
         case tree.Column(name):
-            plain = re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", name) and name.lower() not in tree.WORDS
-            doubled = name.replace('"', '""')
-            return name if plain else f'"{doubled}"'
-        case tree.Literal(bool() as value):
-            return str(value).lower()
+            return in_quotes(name)
         case tree.Literal(str() as value):
-            doubled = value.replace("'", "''")
-            return f"'{doubled}'"
+            return text(value)
         case tree.Literal(value):
-            return f"{value!r}"
+            return str(value).lower() if isinstance(value, bool) else f"{value!r}"
         case tree.Arithmetic(sign, left, right) | tree.Compare(sign, left, right):
             return f"({written(left)} {sign} {written(right)})"
         case tree.Call(name, arguments):
@@ -142,7 +138,7 @@ def written(node: Expression) -> str:
         case tree.In(value, among):
             return f"({written(value)} in ({', '.join(map(written, among))}))"
         case tree.Like(value, pattern):
-            return f"({written(value)} like {written(tree.Literal(pattern))})"
+            return f"({written(value)} like {text(pattern)})"
         case tree.IsNull(value):
             return f"({written(value)} is null)"
         case tree.IsTrue(value):

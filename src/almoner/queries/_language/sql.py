@@ -64,15 +64,11 @@ def statement(text: str, tables: Tables) -> Statement:
         raise ArgumentError("sql: a word of it is not known here") from None
 
 
-_View = tuple[list[str], Any, dict[str, Any]]
-"""A SELECT that WITH names: names for its columns, its node, and the views before it."""
-
-
 class _Reader:
     """Nodes to trees, in the names of one statement's tables."""
 
     def __init__(self, tables: Tables) -> None:
-        self._tables, self._listed, self._unused = tables, list[str](), list[str]()
+        self._tables, self._listed = tables, list[str]()
         self._joins, self._where = list[Join](), list[Condition]()
         self._steps, self._names = list[tuple[tuple[Expression, ...], dict[str, str]]](), dict[str, str]()
         self._aliases = dict[str, str]()  # tables of this SELECT, by their names in it
@@ -86,8 +82,6 @@ class _Reader:
 
     def statement(self, node: Any) -> Statement:
         selected, by_all, group, having, modifiers = self._select(node, {})
-        if self._unused:
-            raise ArgumentError(f"sql: FROM does not name {quoted(self._unused[0], 'a SELECT of WITH')}")
         for item in selected:
             self._outputs.append(self._item(item))
         shown = len(self._outputs)
@@ -117,9 +111,7 @@ class _Reader:
             "modifiers",
         )  # fmt: skip
         for each in named["map"]:
-            columns, query = taken(each["value"], "aliases", "query_node")
-            views = {**views, each["key"].casefold(): (columns, query, views)}
-            self._unused.append(each["key"].casefold())
+            views = {**views, each["key"].casefold(): (*taken(each["value"], "query_node"), views)}
         if sets not in ([], [list(range(len(group)))]):
             raise refused("GROUPING SETS")
         self._from(source, views)
@@ -131,12 +123,10 @@ class _Reader:
         if node["type"] == "JOIN":
             self._join(node, views)
         elif node["type"] == "SUBQUERY":
-            alias, columns, inside = taken(node, "alias", "column_name_alias", "subquery")
-            self._derive((columns, *taken(inside, "node"), views), alias)
+            alias, inside = taken(node, "alias", "subquery")
+            self._derive(*taken(inside, "node"), views, alias)
         elif node["type"] == "BASE_TABLE" and (name := node["table_name"].casefold()) in views:
-            alias, _ = taken(node, "alias", "table_name")
-            self._unused = [each for each in self._unused if each != name]
-            self._derive(views[name], alias or name)
+            self._derive(*views[name], taken(node, "alias", "table_name")[0] or name)
         else:
             self._table(node)
 
@@ -177,9 +167,8 @@ class _Reader:
             self._anchor = [tree.Or((there, tree.Not(there)))]
         self._where += [] if kind == "LEFT" else [tree.Not(tree.IsNull(tree.Column(theirs)))]
 
-    def _derive(self, view: _View, alias: str) -> None:
+    def _derive(self, node: Any, views: dict[str, Any], alias: str) -> None:
         """A SELECT inside of FROM: its columns as expressions over rows; where it groups, over what steps make."""
-        names, node, views = view
         selected, by_all, group, having, modifiers = self._select(node, views)
         if modifiers:
             raise ArgumentError("sql: ORDER BY, LIMIT and DISTINCT stand in the last SELECT; inside of FROM, GROUP BY")
@@ -187,7 +176,7 @@ class _Reader:
             made, is_open = self._grouped(selected, by_all, group, having), False
         else:
             stars = [item for item in selected if item["type"] == "STAR" and not taken(item)]
-            if len(stars) > 1 or (stars and (names or (self._over is not None and self._aliases))):
+            if len(stars) > 1 or (stars and self._over is not None and self._aliases):
                 raise refused("STAR", "cannot stand here")
             made, is_open = dict(self._made) if stars else {}, bool(stars) and self._open
             listed = [(_called_as(item), self._value({**item, "alias": ""})) for item in selected if item not in stars]
@@ -195,9 +184,6 @@ class _Reader:
                 if name.casefold() in made or (is_open and self._is_there(name)):
                     raise ArgumentError(f"sql: {quoted(name, 'a column')} is there twice: give it another name")
                 made[name.casefold()] = value
-        if len(names) > len(made):
-            raise ArgumentError("sql: there are more names than columns")
-        made = dict(zip([*(name.casefold() for name in names), *list(made)[len(names) :]], made.values(), strict=False))
         self._names |= {written(value): name for name, value in made.items() if name[:1] != " "}
         self._made, self._open, self._over, self._aliases = made, is_open, alias.casefold(), {}
         self._below = self._column
@@ -293,11 +279,8 @@ class _Reader:
 
     def _item(self, node: Any) -> tuple[str, Expression | Aggregate]:
         alias, node = node.get("alias", ""), {**node, "alias": ""}
-        value = self._aggregate(node)
-        found = value or self._value(node)
-        if isinstance(found, Aggregate):
-            return alias or _called(node, found), found
-        return alias or (found.name if isinstance(found, tree.Column) else written(found)), found
+        found = self._aggregate(node) or self._value(node)
+        return alias or (_called(node, found) if isinstance(found, Aggregate) else column(found)), found
 
     def _key(self, node: Any) -> Expression:
         """A key of GROUP BY: an expression, the number of a column, or its name."""

@@ -209,21 +209,11 @@ class _Meaning:
             case tree.Call("least" | "greatest" as limit, arguments):
                 lows, highs = zip(*(self._between(value, assumed=assumed) for value in arguments), strict=True)
                 ends = highs if limit == "least" else lows  # of those that are there, one of which is the result
-                there = [end for end, each in zip(ends, arguments, strict=True) if _is_there(each)]
+                there = [end for end, each in zip(ends, arguments, strict=True) if isinstance(each, tree.Literal)]
                 if limit == "least":
                     return min(lows), min(there, default=max(highs))
                 return max(there, default=min(lows)), max(highs)
         return -inf, inf
-
-
-def _is_there(node: Expression) -> bool:
-    """True if an expression has a value whatever the row is."""
-    match node:
-        case tree.Call("least" | "greatest" | "coalesce", arguments):
-            return any(map(_is_there, arguments))
-        case tree.Case(branches, tree.Literal()):
-            return all(_is_there(value) for _, value in branches)
-    return isinstance(node, tree.Literal)
 
 
 def _listed(node: tree.Condition | None, key: Expression) -> Iterator[Any]:
