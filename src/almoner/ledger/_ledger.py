@@ -327,14 +327,11 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
         self.transact(work)
 
     def retire(self, person: object) -> bool:
-        """A person leaves: left out of every later question. The account is kept: nobody returns with a new one.
-
-        False, private, where no account has this name: nobody was charged under it, or it is spelled otherwise.
-        """
+        """A person leaves: in no later answer; the account is kept. False, private, where no account has this name."""
         return self._mark(person, gone=True)
 
     def restore(self, person: object) -> None:
-        """A person returns, to the account as it was left; ArgumentError, private, where nobody of the name has left."""
+        """A person returns, to the account as it was left; ArgumentError where nobody of this name has left."""
         self._mark(person, gone=False)
 
     def _mark(self, person: object, *, gone: bool) -> bool:

@@ -347,7 +347,7 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         return self._ledger.retire(person)
 
     def restore(self, person: object) -> None:
-        """A person returns to the account as it was left; ArgumentError, private, where nobody of the name has left."""
+        """A person returns to the account as it was left; ArgumentError where nobody of this name has left."""
         self._ledger.restore(person)
 
     def statement(self, person: object, *, delta: float | None = None) -> Statement:

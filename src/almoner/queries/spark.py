@@ -118,9 +118,7 @@ class _SparkPlugin:
     name, data = "Spark", "data frames of Spark"
 
     def takes(self, data: object) -> bool:
-        return any(
-            kind.__module__.startswith("pyspark.sql.") and kind.__name__ == "DataFrame" for kind in type(data).__mro__
-        )
+        return any(of.__module__.startswith("pyspark.sql.") and of.__name__ == "DataFrame" for of in type(data).__mro__)
 
     def types(self, data: "DataFrame") -> Sequence[tuple[str, str]]:
         return [(field.name, field.dataType.simpleString()) for field in data.schema.fields]

@@ -66,7 +66,7 @@ REFUSED = {
     "SELECT count(DISTINCT t) FROM data": "as count(DISTINCT who); see queries.Distinct",
     "SELECT median(n), count(*) FROM data": "quantiles are a release of their own",
     "SELECT count(*) FROM data UNION SELECT 1": "SET_OPERATION_NODE",
-    "SELECT count(*) FROM other": "there is no table 'other' here; there are data",
+    "SELECT count(*) FROM other": "no table 'other' is here; there are data",
     "SELECT count(*) FROM data WHERE secret > 1": "column 'secret' is not there",
     "SELECT DISTINCT count(*) FROM data": "'DISTINCT_MODIFIER' is not known here",
     "SELECT sum(n) OVER () FROM data": "'WINDOW_AGGREGATE' is not known here",
@@ -271,7 +271,7 @@ INSIDE = {
     "SELECT count(*) FROM (SELECT who FROM data GROUP BY who) q JOIN data USING (who)": "JOIN stands inside",
     "SELECT count(*) FROM (SELECT * FROM data) q JOIN data b USING (who)": "table 'data' may stand there once",
     "WITH RECURSIVE a AS (SELECT n FROM data UNION SELECT n FROM a) SELECT count(*) FROM a": "WITH without RECURSIVE",
-    "WITH a AS (SELECT * FROM a) SELECT count(*) FROM a": "there is no table 'a'",
+    "WITH a AS (SELECT * FROM a) SELECT count(*) FROM a": "no table 'a' is here",
     "SELECT avg(s) FROM (SELECT who, sum(n) AS s FROM data GROUP BY who)": "give bounds={'s': (0, 100)}",
     "SELECT t, count(DISTINCT who) FROM data GROUP BY t": "delta=1e-9 for keys that nobody lists",
 }

@@ -50,9 +50,7 @@ class TableAccounts:
 
     def open_share(self, scope: str, questions: Collection[int]) -> PrivateNote:
         """Limit a scope from now on; these questions were charged to it before."""
-        self._store.run(
-            f"INSERT INTO ledger.shares SELECT ?, person, units FROM ({summed(_under(questions))}) c", [scope]
-        )
+        self._store.run(f"INSERT INTO ledger.shares SELECT ?,person,units FROM ({summed(_under(questions))})", [scope])
         return {}
 
     def above(self, edges: Sequence[int]) -> list[int]:

@@ -125,9 +125,7 @@ class File:
         except OSError:
             if self.reading:  # DuckDB's own lock remains
                 return
-            raise LedgerError(
-                f"{self.name}, or {self._file.name}.lock beside it, {_FORBIDDEN[0]}", reason="forbidden"
-            ) from None
+            raise LedgerError(f"{self.name}, or {self._file.name}.lock, {_FORBIDDEN[0]}", reason="forbidden") from None
         if not taken:
             raise self._refused(_BUSY)
 
@@ -246,9 +244,7 @@ class File:
                 return
         if not self.closed:
             self._drop()
-            raise LedgerError(
-                f"{self.name} was moved or replaced while it was open, and is closed now", reason="closed"
-            )
+            raise LedgerError(f"{self.name} was moved or replaced while it was open, and is closed", reason="closed")
 
     def _undone(self) -> bool:
         with suppress(LedgerError):

@@ -134,10 +134,8 @@ class _Reader:
         if node["type"] != "BASE_TABLE":
             raise refused(node["type"])
         name, alias = taken(node, "table_name", "alias")
-        if (alias or name).casefold() in (*self._aliases, self._over):
-            raise ArgumentError("sql: each table needs a name of its own")
-        if name in self._listed:
-            raise ArgumentError(f"sql: table {quoted(name, 'of FROM')} may stand there once")
+        if (alias or name).casefold() in (*self._aliases, self._over) or name in self._listed:
+            raise ArgumentError(f"sql: table {quoted(name, 'of FROM')} may stand there once, by a name of its own")
         self._aliases[(alias or name).casefold()] = name
         self._listed.append(name)
         self._column = self._tables(tuple(self._listed))

@@ -1,6 +1,6 @@
 """The question that a SELECT statement means, by the names of a session's tables and what its data sets declare."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from math import inf
 from typing import Any
@@ -39,9 +39,7 @@ def read_with(sql: str, schema: Schema) -> Statement:
         for place, name in enumerate(names):
             known = {**people, **(schema.public if place else {})}
             if name not in known:
-                raise ArgumentError(
-                    f"sql: there is no table {quoted(name, 'of it')} here; there are {', '.join(known)}"
-                )
+                raise ArgumentError(f"sql: no table {quoted(name, 'of it')} is here; there are {', '.join(known)}")
         kinds = {name: (people.get(name) or schema.public[name]).kinds for name in names}
 
         def found(table: str | None, name: str) -> str:
@@ -138,9 +136,7 @@ def _owner(table: PeopleTable, schema: Schema) -> tuple[str, dict[str, tuple[str
 class _Meaning:
     """Keys and bounds of expressions, from what is public."""
 
-    def __init__(
-        self, asked: Sql, told: Statement, kinds: Mapping[str, str], domain: Callable[[str], Domain | None]
-    ) -> None:
+    def __init__(self, asked: Sql, told: Statement, kinds: Mapping[str, str], domain: partial[Domain | None]) -> None:
         self._asked, self._names = asked, told.names
         self._kinds, self._domain = kinds, domain
         given: Any = asked.bounds
