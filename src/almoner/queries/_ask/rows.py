@@ -49,9 +49,8 @@ def arranged(told: Statement, answer: Answer) -> Rows:
     """
     import pyarrow
 
-    table = list(answer.columns(wide=True).values())
     alone = [name for name, value in told.outputs if isinstance(value, Aggregate)]  # of keys that nobody listed
-    labels = list((answer.question.several() or ("", alone))[1])
+    table, labels = list(answer.columns(wide=True).values()), list((answer.question.several() or ("", alone))[1])
     ends, keys = ["", "_low", "_high", "_truth_low", "_truth_high"], len(told.group)
     ends = ends[: (len(table) - keys) // len(labels)]
     listed, names = dict[str, list[Any]](), list[str]()

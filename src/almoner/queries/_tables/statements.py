@@ -74,9 +74,8 @@ def meant(asked: Sql, schema: Schema, datasets: Mapping[str, Dataset]) -> Questi
             raise ArgumentError(f"sql: write JOIN {name} ON {right[0]} = {right[1]}: rows are found by that alone")
         people |= {theirs} if ours == person and not stays else set()
         kinds |= {f"{name}.{each}": kind for each, kind in (other or schema.public[name]).kinds.items()}
-    given: dict[str, Any] = {name: getattr(asked, name) for name in _PRICED}
-    given["table"] = told.table if schema.named else None
-    given |= {"where": None if told.where is None else written(told.where), **_steps(told, people, person)}
+    given: dict[str, Any] = {name: getattr(asked, name) for name in _PRICED} | _steps(told, people, person)
+    given |= {"table": told.table if schema.named else None, "where": told.where and written(told.where)}
     if told.steps:  # columns are steps, whatever they are called
         kinds, datasets = {}, {}
     reader = _Meaning(asked, told, kinds, partial(domain_of, table=given["table"], datasets=datasets))
