@@ -247,6 +247,9 @@ def test_statements_and_several_aggregates_take_keys_and_bounds_of_the_policy(tm
         told = running.ann.ask("sql", {**statement, "clip": 5, "sigma": 60})
         assert told.status_code == 201, told.text
         assert told.json()["groups"] == [["FR"], ["ES"]]
+        steps = "SELECT avg(hours) FROM (SELECT customer, sum(hours) AS hours FROM visits GROUP BY customer)"
+        told = running.ann.ask("steps", {"ask": "sql", "sql": steps, "sigma": 60})  # those bounds are of a visit
+        assert (told.status_code, "bounds" in told.text) == (422, True)
         hours = {"ask": "several", "aggregates": {"mean": {"ask": "mean", "column": "hours"}}}
         assert running.ann.ask("several", {**hours, "by": "country", "sigma": 60}).status_code == 201
         refused = running.ann.ask("no", {"ask": "sql", "sql": "SELECT MARKERED(hours) FROM visits", "sigma": 60})
@@ -278,11 +281,12 @@ high = 8
     with service(folder) as running:
         joined = "FROM lines JOIN visits ON lines.visit = visits.id"
         asked = {"ask": "sql", "clip": 5, "sigma": 60, "by": {"visits.country": ["FR", "ES"]}}
+        asked["bounds"] = {"price": [0, 8]}
         told = running.ann.ask("a", {**asked, "sql": f"SELECT country, avg(price) AS p {joined} GROUP BY country"})
         assert told.status_code == 201, told.text
         each = f"(SELECT customer, sum(price) AS price, count(*) AS n {joined} GROUP BY customer)"
         statement = {"ask": "sql", "sql": f"SELECT avg(price) FROM {each} WHERE n > 3", "sigma": 60}
-        unbounded = running.ann.ask("b", statement)  # the policy's bounds are of a line, not of a person's sum
+        unbounded = running.ann.ask("b", statement)
         assert (unbounded.status_code, "bounds" in unbounded.text) == (422, True)
         told = running.ann.ask("b", {**statement, "bounds": {"price": [0, 99]}})
         assert told.status_code == 201, told.text

@@ -40,16 +40,17 @@ def read_with(sql: str, schema: Schema) -> Statement:
             known = {**people, **(schema.public if place else {})}
             if name not in known:
                 raise ArgumentError(f"sql: no table {quoted(name, 'of it')} is here; there are {', '.join(known)}")
-        kinds = {name: (people.get(name) or schema.public[name]).kinds for name in names}
+        found = {name: people.get(name) or schema.public[name] for name in names}  # the person may be named, not used
+        kinds = {name: {str(getattr(each, "person", "")): "", **each.kinds} for name, each in found.items()}
 
-        def found(table: str | None, name: str) -> str:
+        def place(table: str | None, name: str) -> str:
             places = [each for each in (names if table is None else [table]) if _known(name, kinds[each]) is not None]
             if not places or (len(places) > 1 and places[0] != names[0]):
                 raise ArgumentError(f"sql: column {quoted(name, 'of it')} is not there, or in several tables")
             own = _known(name, kinds[places[0]])
             return str(own) if places[0] == names[0] else f"{places[0]}.{own}"
 
-        return found
+        return place
 
     return statement(sql, tables)
 

@@ -33,7 +33,7 @@ class Sql(Question):
     delta: Annotated[float, Number(1e-100, nextafter(1, 0))] | None = field(default=None, kw_only=True)
     """For keys that nobody lists, of GROUP BY beside ``count(DISTINCT person)`` alone: as of ``Keys``."""
     most: Annotated[int, Number(1, 4096, whole=True)] = field(default=1, kw_only=True)
-    """How many such keys one person counts for."""
+    """The most such keys that one person counts for."""
 
     def _check_kind(self) -> None:
         for name in ("table", "where", "each", "each_person", "beside", "error"):
