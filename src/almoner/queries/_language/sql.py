@@ -198,11 +198,10 @@ class _Reader:
             with suppress(ArgumentError):  # an aggregate, or refused below
                 value = self._value({**item, "alias": ""})
             self._outputs.append((_called_as(item), value))
-        named = [name for name, _ in self._outputs]
         keys = tuple(value for _, value in self._outputs if not isinstance(value, Aggregate))
         self._keys = keys if by_all else tuple(map(self._key, group))
         self._taken, self._here = dict[str, str](), dict[str, Expression]()
-        for name, item in zip(named, selected, strict=True):
+        for (name, _), item in zip(self._outputs, selected, strict=True):
             self._hint = "" if name.startswith(" ") else name
             value = self._value({**item, "alias": ""})
             if self._here.setdefault(name.casefold(), value) is not value:

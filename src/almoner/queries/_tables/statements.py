@@ -118,8 +118,7 @@ def _steps(told: Statement, people: set[str], person: str) -> dict[str, Any]:
 def _keys(asked: Sql, told: Statement, aggregates: list[tuple[str, Aggregate]], given: dict[str, Any]) -> Question:
     """The question for keys that nobody listed."""
     if len(told.group) != 1 or [value.kind for _, value in aggregates] != ["people"] or asked.by:
-        rule = "one column in GROUP BY, without by=, and count(DISTINCT person) alone"
-        raise ArgumentError(f"sql: delta={asked.delta!r} is for keys that nobody lists: {rule}")
+        raise ArgumentError("sql: delta= is for one column in GROUP BY, without by=, and count(DISTINCT person) alone")
     return Keys(column(told.group[0]), delta=asked.delta, most=asked.most, **given)
 
 
