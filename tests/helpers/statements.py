@@ -1,9 +1,19 @@
-"""Random SELECT statements over one table, of which most are in the subset, and mutations of which few are."""
+"""Random SELECT statements over one table: most are in the subset, few of the mutated ones are, and hostile ones.
+
+What a statement comes to, without noise, is compared with what DuckDB says of the same rows.
+"""
 
 import datetime
 import random
 
+import duckdb
 import pyarrow as pa
+import pytest
+
+from almoner.queries import Sql
+from almoner.queries._ask.answer import answer
+from almoner.queries._ask.rows import arranged
+from almoner.queries._questions.kinds_of import described
 
 SIZE = 60
 COLUMNS = {"n": "whole", "x": "number", "t": "text", "b": "bool", "d": "date"}
@@ -84,6 +94,30 @@ def random_statement(of):
     return select, [f"k{place}" for place in range(len(keys))]
 
 
+def nested(of, text):
+    """A statement over a SELECT in place of the table: of its rows, of a row for each person, or for each key."""
+    inner = "who, {} FROM data WHERE " + truth(of, 1) + " GROUP BY who{}" + of.choice(["", " HAVING count(*) > 1"])
+    clamped = f"greatest(least({number(of, 1)}, 30), -30)"
+    steps = [
+        f"{of.choice(['sum', 'min', 'max'])}({clamped}) AS n", f"avg({of.choice(['n', 'x'])}) AS x",
+        f"{of.choice(['bool_or', 'bool_and'])}({truth(of, 1)}) AS b", "min(d) AS d",
+    ]  # fmt: skip
+    # DuckDB's count_if is NULL, not 0, where its condition is never known
+    counted = of.choice(["count(*)", "count(x)", f"count(*) FILTER (WHERE {truth(of, 1)})", "count(DISTINCT t)"])
+    steps[0] = of.choice([steps[0], f"{counted} AS n", f"sum(n) FILTER (WHERE {truth(of, 1)}) AS n"])
+    inside = of.choice(
+        [
+            f"SELECT * FROM data WHERE {truth(of, 1)}",
+            f"SELECT who, greatest(least({number(of, 1)}, 250), -250) AS n, x, t, b, d FROM data WHERE {truth(of, 1)}",
+            "SELECT " + inner.format(", ".join([*steps, "max(t) AS t"]), ""),
+            "SELECT t, " + inner.format(", ".join(steps), ", t").replace(" WHERE ", " WHERE t IS NOT NULL AND "),
+        ]
+    )
+    if of.randrange(2):
+        return f"WITH data AS ({inside}) {text}"
+    return text.replace(" FROM data", f" FROM ({inside}) AS data", 1)
+
+
 WORDS = [
     "DISTINCT", "OVER ()", "LIMIT 3", "OFFSET 1", "ORDER BY 1", "HAVING count(*) > 1", "UNION ALL SELECT 1",
     "WITH q AS (SELECT 1)", "TABLESAMPLE 10%", "QUALIFY 1", "(SELECT 1)", "*", "who", "min(n)", "$1", "?", ";", "--",
@@ -97,7 +131,7 @@ WORDS = [
 def mutated(of, text):
     """A statement with a few words put in, left out or swapped."""
     words = text.split(" ")
-    for _ in range(of.randrange(1, 4)):
+    for _ in range(of.choice([1, 1, 1, 2, 3])):
         place = of.randrange(len(words))
         what = of.randrange(3)
         if what == 0:
@@ -107,3 +141,94 @@ def mutated(of, text):
         else:
             words[place] = of.choice([*WORDS, *words])
     return " ".join(words)
+
+
+def hostile(of):
+    """A statement that wants what no analyst may have, or to break the reader."""
+    many = of.choice([3, 39, 41, 200, 2000])
+    what = of.choice(
+        [
+            "read_csv('/etc/passwd')", "read_parquet('*')", "read_text('/etc/passwd')", "glob('*')", "'data.csv'",
+            "ledger.accounts", "ledger.record", "information_schema.tables", "duckdb_settings()", "duckdb_tables()",
+            "sqlite_master", "data.data", "range(9)", "unnest([1])", "pragma_table_info('data')", "other", "given0",
+        ]
+    )  # fmt: skip
+    value = of.choice(
+        [
+            "secret", "data.secret", '"secret"', "getenv('HOME')", "current_setting('home_directory')", "rowid",
+            "query('SELECT 1')", "nextval('s')", "(SELECT max(secret) FROM data)", "COLUMNS(*)", "columns('s.*')",
+            "data", "struct_pack(a := n)", "(n).x", "n::secret", "hash(n)", "random()", "error('x')", "$1", "?1",
+            "U&'\\0041'", "E'\\x41'", "x'41'", "1e400", "9" * many, "-" + "9" * 19, "'" + "ä‮" * many + "'",
+            "(" * many + "n" + ")" * many, "NOT " * many + "b", "n" + " + 1" * many, "abs(" * many + "n" + ")" * many,
+            "CASE WHEN b THEN 1 ELSE " * many + "n" + " END" * many, f"n IN ({', '.join(map(str, range(many)))})",
+        ]
+    )  # fmt: skip
+    inner = "data"
+    for place in range(many if many < 100 else 5):
+        inner = f"(SELECT * FROM {inner}) q{place}"
+    return of.choice(
+        [
+            f"SELECT count(*) FROM {what}", f"SELECT count(*) FROM data JOIN {what} USING (who)",
+            f"WITH data AS (SELECT * FROM {what}) SELECT count(*) FROM data", f"SELECT sum({value}) FROM data",
+            f"SELECT count(*) FROM data WHERE {value}", f"SELECT count(*) FROM data WHERE {value} > 3",
+            f"SELECT count({value}) AS c FROM data", f"SELECT {value} AS k, count(*) FROM data GROUP BY k",
+            f"SELECT count(*) AS c FROM data HAVING c > {value}", f"SELECT count(*) FROM data ORDER BY {value}",
+            f"SELECT count(*) FROM data LIMIT {value}", f"SELECT count(*) FROM {inner}",
+            f"SELECT count(*) /* {what} */ FROM data -- {value}", f"SELECT count(*) FROM data; SELECT {value}",
+            f"PRAGMA {value}", f"COPY data TO {what}", "ATTACH 'x.db'", f"SET home = {value}", "INSTALL httpfs",
+            f"CREATE TABLE x AS SELECT {value}", f"EXPLAIN SELECT {value}", f"FROM {what}", "DESCRIBE data", "CALL x()",
+            f"SELECT count(*) FROM (SELECT who, sum({value}) AS s FROM data GROUP BY who) WHERE s > 3",
+        ]
+    )  # fmt: skip
+
+
+BY = {"t": ["a", "b", "it's", "A%", "", "nowhere"], "b": [True, False], "n": [0, 1, 2, 3, 7, -4, 99]}
+GIVEN = {"clip": 60, "sigma": 300.0, "bounds": {"n": (-4, 7), "x": (-2, 9)}}
+WIDE = {**GIVEN, "bounds": {"n": (-250, 250), "x": (-250, 250)}}
+
+
+def of_everybody(session, asked):
+    """Sums in whole steps over all people, with no noise; and the SQL of the question."""
+    plan, workspace = session._rows.plan(asked, described(asked)), session.ledger.store.workspace
+    charges = session._rows.charges(plan)
+    workspace.make(charges.tables)
+    workspace.run(
+        f"CREATE OR REPLACE TEMP TABLE everybody AS SELECT * FROM ({charges.sql}) WHERE units > 0", charges.parameters
+    )
+    sums = session._rows.sums(plan, "everybody")
+    workspace.drop(table.name for table in charges.tables)
+    return sums, f"{charges.sql} {plan.sums}"
+
+
+def without_noise(session, asked, *, refuse=()):
+    """The rows of a statement, with no noise; none of the words to ``refuse`` may be in the SQL that is run."""
+    meant = session.analyst("ann").filled(asked)
+    sums, sql = of_everybody(session, meant)
+    assert not any(word in sql.casefold() for word in refuse), asked.sql
+    return arranged(session._asking.read(asked), answer(meant, sums, "key"))
+
+
+def duckdb_says(text):
+    """DuckDB's own answer over the same rows."""
+    with duckdb.connect() as connection:
+        connection.register("data", ROWS)
+        return connection.execute(text).fetchall()
+
+
+def asked_of(text, *, wide=False):
+    """The question of a statement, with public keys of the columns that it names."""
+    return Sql(text, by={name: BY[name] for name in BY if name in text}, **(WIDE if wide else GIVEN))
+
+
+def compare(session, text, keys, *, wide=False, say=duckdb_says, refuse=()):
+    """Each group as DuckDB has it; groups that it does not have are empty."""
+    rows = without_noise(session, asked_of(text, wide=wide), refuse=refuse)
+    places = [place for place, name in enumerate(rows.columns) if not name.endswith(("_low", "_high"))]
+    wanted = {tuple(row[: len(keys)]): row[len(keys) :] for row in say(text)}
+    step = 0.02 if not wide else 0.5 if "_pop(" in text else 0.1  # wide bounds have coarse steps
+    for row in rows.rows:
+        shown = [row[place] for place in places]
+        theirs = wanted.get(tuple(shown[: len(keys)]), [None] * len(shown[len(keys) :]))
+        for ours, one in zip(shown[len(keys) :], theirs, strict=True):
+            near = ours is None if one is None else ours == pytest.approx(float(one), abs=step, rel=1e-3)
+            assert near or (one is None and ours == 0), text

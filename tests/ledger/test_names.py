@@ -169,7 +169,7 @@ def test_other_keys_are_refused(place, tmp_path, key):
 def test_ledgers_that_have_none(tmp_path, key):
     """A ledger with names is not opened as if it had pseudonyms; a key that is there is taken for a new one."""
     opened(tmp_path / "plain").close()
-    with pytest.raises(ArgumentError, match="was made without"):
+    with pytest.raises(ArgumentError, match="names people as the data do"):
         opened(tmp_path / "plain", pseudonyms=key)
     assert not key.exists()
     opened(tmp_path / "first", pseudonyms=key).close()

@@ -26,7 +26,7 @@ TAKEN = [200, 201, 403, 404, 409, 413, 422, 429]
 that its model takes; its texts may be too long together."""
 
 UNSAID = (
-    "a name of letters, digits and _",
+    "a name of at most 100 letters",
     "in the language of filters",
     "expected a column or a literal",
     "a literal alone is no filter",

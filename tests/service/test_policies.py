@@ -10,7 +10,7 @@ import pytest
 from almoner.errors import ArgumentError, DataError
 from almoner.service import explain, hash_of, opened
 from almoner.service.policies import Limits, Policy
-from services import POLICY, TOKENS, service, service_folder
+from services import MARKER, POLICY, TOKENS, service, service_folder
 
 ANN = POLICY.index("[analysts.ann]")
 
@@ -247,8 +247,52 @@ def test_statements_and_several_aggregates_take_keys_and_bounds_of_the_policy(tm
         told = running.ann.ask("sql", {**statement, "clip": 5, "sigma": 60})
         assert told.status_code == 201, told.text
         assert told.json()["groups"] == [["FR"], ["ES"]]
+        steps = "SELECT avg(hours) FROM (SELECT customer, sum(hours) AS hours FROM visits GROUP BY customer)"
+        told = running.ann.ask("steps", {"ask": "sql", "sql": steps, "sigma": 60})  # those bounds are of a visit
+        assert (told.status_code, "bounds" in told.text) == (422, True)
         hours = {"ask": "several", "aggregates": {"mean": {"ask": "mean", "column": "hours"}}}
         assert running.ann.ask("several", {**hours, "by": "country", "sigma": 60}).status_code == 201
         refused = running.ann.ask("no", {"ask": "sql", "sql": "SELECT MARKERED(hours) FROM visits", "sigma": 60})
         assert refused.status_code == 422
         assert "MARKERED" not in refused.text
+
+
+def test_statements_and_questions_go_along_a_path_to_the_person(tmp_path):
+    """Lines belong to whoever their visit belongs to; no statement reads a column that the policy leaves out."""
+    folder = service_folder(tmp_path)
+    lines = ["visit,price,margin", *(f"{row},{row % 9},{MARKER}" for row in range(320))]
+    (folder / "lines.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    visits = (folder / f"{MARKER}-visits.csv").read_text(encoding="utf-8").splitlines()
+    numbered = [f"{'id' if place == 0 else place - 1},{line}" for place, line in enumerate(visits)]
+    (folder / f"{MARKER}-visits.csv").write_text("\n".join(numbered) + "\n", encoding="utf-8")
+    more = """
+[tables.lines]
+data = "lines.csv"
+person = "visit -> visits.id"
+types = { visit = "whole", price = "number" }
+[tables.lines.columns.price]
+low = 0
+high = 8
+[tables.lines.columns.visit]
+[tables.visits.columns.id]
+"""
+    policy = changed("types = {", 'types = { id = "whole",')
+    (folder / "policy.toml").write_text(policy + more, encoding="utf-8")
+    with service(folder) as running:
+        joined = "FROM lines JOIN visits ON lines.visit = visits.id"
+        asked = {"ask": "sql", "clip": 5, "sigma": 60, "by": {"visits.country": ["FR", "ES"]}}
+        asked["bounds"] = {"price": [0, 8]}
+        told = running.ann.ask("a", {**asked, "sql": f"SELECT country, avg(price) AS p {joined} GROUP BY country"})
+        assert told.status_code == 201, told.text
+        each = f"(SELECT customer, sum(price) AS price, count(*) AS n {joined} GROUP BY customer)"
+        statement = {"ask": "sql", "sql": f"SELECT avg(price) FROM {each} WHERE n > 3", "sigma": 60}
+        unbounded = running.ann.ask("b", statement)
+        assert (unbounded.status_code, "bounds" in unbounded.text) == (422, True)
+        told = running.ann.ask("b", {**statement, "bounds": {"price": [0, 99]}})
+        assert told.status_code == 201, told.text
+        plain = {"ask": "count", "table": "lines", "where": "visits.country = 'FR'", "clip": 5, "sigma": 60}
+        assert running.ann.ask("c", plain).status_code == 201
+        for wrong in (f"SELECT count(margin) {joined}", f"SELECT count(diagnosis) {joined}", "SELECT * FROM lines"):
+            refused = running.ann.ask("d", {**asked, "by": None, "sql": wrong})
+            assert refused.status_code == 422, refused.text
+        assert not any(MARKER in seen for seen in running.ann.seen)

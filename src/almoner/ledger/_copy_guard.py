@@ -54,9 +54,7 @@ def witness_to_record(store: Store, known: str | None, path: Path | str | None, 
     elif begin:
         Witness(wanted, store).begin()
     else:
-        raise LedgerError(
-            f"{store.name} has no witness, and witness={str(path)!r} is asked for; {cure} begins it", reason="missing"
-        )
+        raise LedgerError(f"{store.name} has no witness; witness={str(path)!r}: {cure} begins it", reason="missing")
     return wanted
 
 

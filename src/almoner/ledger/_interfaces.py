@@ -59,6 +59,8 @@ class Store(Protocol):
     """One thread at a time."""
     inside: bool
     """True if a transaction is open."""
+    reading: bool
+    """True if it may be read alone: nothing is written, and no witness is told."""
 
     @property
     def closed(self) -> bool:

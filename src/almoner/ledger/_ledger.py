@@ -326,25 +326,29 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
 
         self.transact(work)
 
-    def retire(self, person: object) -> None:
-        """A person leaves: left out of every later question. The account is kept: nobody returns with a new one."""
-        self._mark(person, gone=True)
+    def retire(self, person: object) -> bool:
+        """A person leaves: in no later answer; the account is kept. False, private, where no account has this name."""
+        return self._mark(person, gone=True)
 
     def restore(self, person: object) -> None:
-        """A person returns, to the account as it was left."""
+        """A person returns, to the account as it was left; ArgumentError where nobody of this name has left."""
         self._mark(person, gone=False)
 
-    def _mark(self, person: object, *, gone: bool) -> None:
+    def _mark(self, person: object, *, gone: bool) -> bool:
         names = self.accounts_of(person)
 
-        def work(transaction: Transaction) -> None:
+        def work(transaction: Transaction) -> bool:
+            before = [self.accounts.has_left(name) for name in names]
+            if not gone and not any(before):
+                raise ArgumentError("restore: nobody of this name has left; names are spelt as in the data")
             for name in names:
                 note = self.accounts.mark(name, gone=gone)
                 transaction.append(
                     {"kind": "retired" if gone else "returned"}, {**note, "person": self.accounts.names.token(name)}
                 )
+            return any(each is not None for each in before)
 
-        self.transact(work)
+        return self.transact(work)
 
     def transact(self, work: Callable[[Transaction], Result]) -> Result:
         """Work that reads and writes the ledger as one transaction; nothing of it may be told before this returns.
@@ -555,7 +559,7 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
 
     def _tell_witness(self) -> None:
         """Show the witness the newest entry; closes a ledger that is not the newest."""
-        if self._rules.witness is not None:
+        if self._rules.witness is not None and not self.store.reading:
             try:
                 Witness(Path(self._rules.witness), self.store).check()
             except LedgerError:

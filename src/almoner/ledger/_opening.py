@@ -38,19 +38,12 @@ def closed_on_error(store: Store) -> Iterator[None]:
     except BaseException as error:
         store.close()
         if isinstance(error, IndexError | ValueError | KeyError) and not isinstance(error, ArgumentError):
-            raise LedgerError(
-                f"{store.name} is damaged: its first entry does not say the terms", reason="damaged"
-            ) from None
+            raise LedgerError(f"{store.name} is damaged: its first entry lacks the terms", reason="damaged") from None
         raise
 
 
 def create_in(
-    store: Store,
-    wanted: Terms,
-    *,
-    create: bool,
-    pseudonyms: Path | None = None,
-    witness: Path | str | None = None,
+    store: Store, wanted: Terms, *, create: bool, pseudonyms: Path | None = None, witness: Path | str | None = None
 ) -> None:
     """Make a ledger, unless nobody said that it is new, or its witness has seen it; and the key of its pseudonyms."""
     if witness is not None and Path(witness).exists():
@@ -86,9 +79,7 @@ def names_of(store: Store, terms: RecordedTerms, pseudonyms: Path | None) -> Nam
     """The names of people in a ledger: as in the data, or hashes with the key that it was made with."""
     if terms.pseudonyms is None:
         if pseudonyms is not None:
-            raise ArgumentError(
-                f"pseudonyms={str(pseudonyms)!r}: {store.name} was made without, and names people as the data do"
-            )
+            raise ArgumentError(f"pseudonyms={str(pseudonyms)!r}: {store.name} names people as the data do")
         return Names(terms.person, units=terms.periods if terms.person == Periods.NUMBERS else None)
     recorded = read_rows(store.run, "number = 0")[0].entry(private=True).private["key"]
     return Names(terms.person, checked_key(Path(recorded) if pseudonyms is None else pseudonyms, terms.pseudonyms))

@@ -114,9 +114,7 @@ class Transaction:
         if payment.pace is not None:
             _check.whole(1, pace=payment.pace)
             if spare:
-                raise ArgumentError(
-                    f"pace={payment.pace}: who has {spare} units to spare is not asked of those who shrink"
-                )
+                raise ArgumentError(f"pace={payment.pace}: who has {spare} units to spare is not asked of who shrink")
         more: dict[str, Any] = {"spare": spare, "delta": delta, "periods": periods, "anyway": anyway}
         allowance, floor = self._rules.admit(price, payment, who=(analyst, purpose), reserved=reserved, **more)
         shares = [share._replace(most=share.most - spare) for share in allowance.shares]

@@ -342,12 +342,12 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         self._ledger.watch(replace(watch, noise=laplace(watch.scales[0])), analyst=analyst, purpose=purpose)
         return watch
 
-    def retire(self, person: object) -> None:
-        """A person leaves: in no later answer. The account is kept, so that nobody returns with a fresh one."""
-        self._ledger.retire(person)
+    def retire(self, person: object) -> bool:
+        """A person leaves: in no later answer; the account is kept. False, private, where no account has this name."""
+        return self._ledger.retire(person)
 
     def restore(self, person: object) -> None:
-        """A person returns to the account as it was left."""
+        """A person returns to the account as it was left; ArgumentError where nobody of this name has left."""
         self._ledger.restore(person)
 
     def statement(self, person: object, *, delta: float | None = None) -> Statement:

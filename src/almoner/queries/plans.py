@@ -547,9 +547,7 @@ def _filled(value: Any, places: Mapping[str, Any], field: str = "") -> Any:
 
     def at(name: str) -> Any:
         if name not in places:
-            raise ArgumentError(
-                f"{{{name}}} is not known here; known are {', '.join(f'{{{each}}}' for each in places)}"
-            )
+            raise ArgumentError(f"{{{name}}} is not known; known are {', '.join(f'{{{each}}}' for each in places)}")
         return places[name]
 
     def replaced(match: re.Match[str]) -> str:

@@ -35,10 +35,7 @@ _KINDS = {
     "date": "date",
     **dict.fromkeys(("timestamp", "timestamp_ntz"), "time"),
 }
-_CASTS = {
-    "binary": "hex({0})",
-    **dict.fromkeys(("struct", "array", "map"), "to_json({0})"),
-}
+_CASTS = {"binary": "hex({0})", **dict.fromkeys(("struct", "array", "map"), "to_json({0})")}
 # NaN is nobody's name, 0 and -0 are one; times do not depend on a setting; numbers keep all their digits
 _PEOPLE = {
     **dict.fromkeys(("float", "double"), "CAST(nanvl({0} + 0, NULL) AS STRING)"),
@@ -121,9 +118,7 @@ class _SparkPlugin:
     name, data = "Spark", "data frames of Spark"
 
     def takes(self, data: object) -> bool:
-        return any(
-            kind.__module__.startswith("pyspark.sql.") and kind.__name__ == "DataFrame" for kind in type(data).__mro__
-        )
+        return any(of.__module__.startswith("pyspark.sql.") and of.__name__ == "DataFrame" for of in type(data).__mro__)
 
     def types(self, data: "DataFrame") -> Sequence[tuple[str, str]]:
         return [(field.name, field.dataType.simpleString()) for field in data.schema.fields]

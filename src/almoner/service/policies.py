@@ -151,6 +151,7 @@ class TablePart(RowsPart):
             given: Any = question.bounds
             listed: dict[str, Any] = {name: part.keys for name, part in named.items() if part.keys}
             ends = {name: (part.low, part.high) for name, part in named.items() if part.low is not None}
+            ends = ends if question.sql.casefold().count("select") == 1 else {}  # an inner one may call a step like it
             return replace(
                 question,
                 by=listed | dict(question.keys),

@@ -21,7 +21,7 @@ import pytest
 
 from almoner._disk import private_files
 from almoner.errors import ArgumentError, LedgerError
-from almoner.ledger import Ledger
+from almoner.ledger import Ledger, summary
 from ledgers import ask, clean, opened
 
 
@@ -290,11 +290,13 @@ def test_full_disk(path):
 
 
 def test_read_only_file(path):
-    """Somebody who may not write the file gets a clear error, and it stays as it is."""
-    folder = Path(tempfile.mkdtemp())
+    """Who may not write the file, or beside it, looks at it, and gets a clear error for a change; it stays as it is."""
+    folder, said = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp())
     try:
         path = folder / "people.ledger"
-        opened(path).close()
+        with opened(path, witness=said / "head") as book:
+            ask(book, "a", {"ann": 5})
+        shutil.rmtree(said)  # an auditor's copy has none
         before = path.read_bytes()
         path.chmod(0o444)
         folder.chmod(0o555)
@@ -303,8 +305,13 @@ def test_read_only_file(path):
             if os.getuid() == 0:  # root may write everything
                 os.setgid(65534)
                 os.setuid(65534)
-            with pytest.raises(LedgerError, match="may not be written"):
-                Ledger.open(path)
+            with Ledger.open(path) as book:
+                assert book.spent("ann") == 5
+                assert clean(book)
+                assert summary(book).questions[0]["key"] == "a"
+                for change in (lambda: book.retire("ann"), lambda: ask(book, "b", {"ann": 5}), book.store.shrink):
+                    with pytest.raises(LedgerError, match="may not be written"):
+                        change()
 
         assert in_a_child(refused) == 0
         assert path.read_bytes() == before

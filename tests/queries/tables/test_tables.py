@@ -72,7 +72,7 @@ def test_steps_over_a_persons_rows_of_another_table(shop, step, where, people):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"where": "shops.x = 1"}, "there is no table 'shops'; there are orders, customers, products"),
+        ({"where": "shops.x = 1"}, "no table 'shops' is here; there are orders, customers, products"),
         ({"where": "customers.aged = 1"}, "table 'customers' has no column 'aged'"),
         ({"where": "age = 1"}, "column 'age' is not in the data"),
         ({"table": "customers", "where": "orders.amount > 1"}, "several rows there.*each_person=.*sum\\(orders.amount"),
@@ -194,7 +194,7 @@ def test_tables_without_a_name(path):
         assert without_noise(session, Count(where="products.category = 'X'", **MANY)) == [2]
         with pytest.raises(ArgumentError, match="one table, without a name"):
             session.analyst("a").quote(Count(table="data", **MANY))
-        with pytest.raises(ArgumentError, match="there is no table 'data'"):
+        with pytest.raises(ArgumentError, match="no table 'data' is here"):
             session.analyst("a").quote(Count(where="data.amount > 1", **MANY))
         assert "table" not in described(session.analyst("a").ask(Count(**MANY), key="k").question)
 

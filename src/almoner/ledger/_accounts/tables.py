@@ -43,11 +43,14 @@ class TableAccounts:
         self._store.run("UPDATE ledger.accounts SET gone = ? WHERE person = ?", [gone, stored])
         return {}
 
+    def has_left(self, person: Person) -> bool | None:
+        """True if a person has left; None where there is no account."""
+        rows = self._store.run("SELECT gone FROM ledger.accounts WHERE person = ?", [self.stored(person)])
+        return bool(rows[0][0]) if rows else None
+
     def open_share(self, scope: str, questions: Collection[int]) -> PrivateNote:
         """Limit a scope from now on; these questions were charged to it before."""
-        self._store.run(
-            f"INSERT INTO ledger.shares SELECT ?, person, units FROM ({summed(_under(questions))}) c", [scope]
-        )
+        self._store.run(f"INSERT INTO ledger.shares SELECT ?,person,units FROM ({summed(_under(questions))})", [scope])
         return {}
 
     def above(self, edges: Sequence[int]) -> list[int]:

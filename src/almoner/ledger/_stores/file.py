@@ -48,7 +48,7 @@ class File:
         self._file = self.path = path.resolve()  # the same by every name, and after a change of folder
         self.name = str(path)
         self.lock = RLock()
-        self.inside = False
+        self.inside = self.reading = False
         self._file_lock = Lock(self._beside(".lock"))
         abandon_after_fork(self)
 
@@ -56,8 +56,9 @@ class File:
         return self._file.exists()
 
     def open(self, *, memory_limit: str | None, threads: int | None) -> None:
-        """Attach the file to a workspace of its own."""
-        spill = self._beside(".tmp")
+        """Attach the file to a workspace of its own; only to read, where the user may not write it or beside it."""
+        self.reading = not all(os.access(place, os.W_OK) for place in (self._file, self._file.parent))
+        spill = None if self.reading else self._beside(".tmp")
         self.workspace = Workspace(spill, memory_limit=memory_limit, threads=threads, name=self.name)
         try:
             self._attach()
@@ -86,30 +87,31 @@ class File:
             raise LedgerError(f"{self.name} is not a file", reason="damaged")
         self._take_lock()
         left_over = self._beside(".new")  # by a crash while it was made
-        if left_over.exists() and left_over.samefile(self._file):
+        if not self.reading and left_over.exists() and left_over.samefile(self._file):
             left_over.unlink()
         self._status = self._file.stat()
         if not self._file_lock.claim(self._status):
             raise self._refused(_BUSY)
-        if self._status.st_nlink > 1:
+        if self._status.st_nlink > 1 and not self.reading:
             raise LedgerError(
                 f"{self.name} has another name (a hard link), under which it could be opened beside this", reason="busy"
             )
         connection, library = self.workspace.connection, self.workspace.library
+        kind = "duckdb, READ_ONLY" if self.reading else "duckdb"
         try:
             with private_files():
-                connection.execute(f"ATTACH {text(str(self._file))} AS ledger (TYPE duckdb)")
+                connection.execute(f"ATTACH {text(str(self._file))} AS ledger (TYPE {kind})")
         except library.Error as error:
             raise self._refused(_why_not_attached(error, self._file)) from None
         for ending in (".new", ".new.wal"):  # of a compaction that was killed: nothing in them is in force
-            with suppress(OSError):
+            with suppress(OSError):  # it may be read alone
                 self._beside(ending).unlink(missing_ok=True)
         try:
             connection.execute("SELECT version FROM ledger.ledger_format")
         except library.Error:
             raise self._refused(_DAMAGED) from None
         try:
-            self.workspace.make_spill()
+            _ = self.reading or self.workspace.make_spill()
         except OSError:
             raise LedgerError(f"{self.name}: {self._file.name}.tmp beside it cannot be replaced by a folder") from None
         bring_up_to_date(self)
@@ -121,9 +123,9 @@ class File:
         try:
             taken = self._file_lock.take(required=False)  # where there are no locks, DuckDB's own remains
         except OSError:
-            raise LedgerError(
-                f"{self.name}, or {self._file.name}.lock beside it, {_FORBIDDEN[0]}", reason="forbidden"
-            ) from None
+            if self.reading:  # DuckDB's own lock remains
+                return
+            raise LedgerError(f"{self.name}, or {self._file.name}.lock, {_FORBIDDEN[0]}", reason="forbidden") from None
         if not taken:
             raise self._refused(_BUSY)
 
@@ -159,6 +161,8 @@ class File:
         with self.lock:
             if self.inside:
                 return work()
+            if self.reading:
+                raise self._refused(_FORBIDDEN)
             self._check_place()
             self.run("BEGIN TRANSACTION")
             self.inside = True
@@ -188,6 +192,8 @@ class File:
     def shrink(self) -> None:
         """Write all into a new file without gaps, in the old one's place; on failure it is as it was, and is closed."""
         with self.lock:
+            if self.reading:
+                raise self._refused(_FORBIDDEN)
             self._check_place()
             fresh, done = self._beside(".new"), False
             try:
@@ -238,9 +244,7 @@ class File:
                 return
         if not self.closed:
             self._drop()
-            raise LedgerError(
-                f"{self.name} was moved or replaced while it was open, and is closed now", reason="closed"
-            )
+            raise LedgerError(f"{self.name} was moved or replaced while it was open, and is closed", reason="closed")
 
     def _undone(self) -> bool:
         with suppress(LedgerError):

@@ -90,6 +90,7 @@ class Postgres:
 
     workspace: Workspace
     path: Path | None = None
+    reading = False
 
     def __init__(self, ledger: str) -> None:
         self._conninfo, self._schema, self.name = read(ledger)
@@ -182,9 +183,7 @@ class Postgres:
                 with suppress(_TryAgain):
                     return self._once("ISOLATION LEVEL SERIALIZABLE, READ WRITE", work, turn=True)
                 time.sleep(random.random() * min(1.0, 0.01 * 2**attempt))
-        raise LedgerError(
-            f"{self.name} is busy: other programs keep writing to it. Nothing was charged; ask again", reason="busy"
-        )
+        raise LedgerError(f"{self.name} is busy: others keep writing. Nothing was charged; ask again", reason="busy")
 
     def snapshot(self, work: Callable[[], Result]) -> Result:
         with self.lock:

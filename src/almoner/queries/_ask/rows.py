@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from almoner import _extras
 from almoner._workspace import apart
 from almoner.queries._ask.answer import Answer
-from almoner.queries._language.sql import Aggregate, Statement, written
+from almoner.queries._language.nodes import written
+from almoner.queries._language.sql import Aggregate, Statement
 
 if TYPE_CHECKING:
     import pandas
@@ -48,7 +49,8 @@ def arranged(told: Statement, answer: Answer) -> Rows:
     """
     import pyarrow
 
-    table, labels = list(answer.columns(wide=True).values()), list((answer.question.several() or ("", ()))[1])
+    alone = [name for name, value in told.outputs if isinstance(value, Aggregate)]  # of keys that nobody listed
+    table, labels = list(answer.columns(wide=True).values()), list((answer.question.several() or ("", alone))[1])
     ends, keys = ["", "_low", "_high", "_truth_low", "_truth_high"], len(told.group)
     ends = ends[: (len(table) - keys) // len(labels)]
     listed, names = dict[str, list[Any]](), list[str]()

@@ -78,9 +78,7 @@ def check_table(**tables: object) -> None:
     """Refuse a name of a table that could not stand in an expression; the keyword is the argument's name."""
     for argument, name in tables.items():
         if not isinstance(name, str) or not re.fullmatch(r"[^\W\d]\w{0,99}", name):
-            raise ArgumentError(
-                f"{told(**{argument: name})} must be a name of letters, digits and _, of at most 100 characters"
-            )
+            raise ArgumentError(f"{told(**{argument: name})} must be a name of at most 100 letters, digits and _")
 
 
 def keys_by_column(by: object) -> tuple[tuple[str, tuple[Key, ...]], ...]:

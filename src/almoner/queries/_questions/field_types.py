@@ -143,10 +143,7 @@ Length = Annotated[float, Number(1e-3, MOST_CLIP)]
 Clip = Annotated[float | str, Number(1e-3, MOST_CLIP, words=("auto",))]
 _Size = Annotated[float, Field(gt=0, le=LARGEST)]
 _Share = Annotated[str, Field(pattern=f"^{SHARE}$")]
-Error = Annotated[
-    float | str,
-    Checked(_same(target), _Size | _Share, "a number above 0, or a share such as '2%'"),
-]
+Error = Annotated[float | str, Checked(_same(target), _Size | _Share, "a number above 0, or a share such as '2%'")]
 End = Annotated[float | Literal["auto"], Number(-LARGEST, LARGEST, words=("auto",))]
 Bounds = Annotated[
     tuple[float, float],

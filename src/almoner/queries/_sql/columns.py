@@ -244,9 +244,7 @@ class FilterCompiler:
         if kinds == {"date", "time"}:
             kinds = {"time"}
         if len(kinds) > 1 and kinds != {"whole", "number"}:
-            raise ArgumentError(
-                f"{self._name}: columns or values of kinds {' and '.join(sorted(kinds))} cannot be {what}"
-            )
+            raise ArgumentError(f"{self._name}: values of kinds {' and '.join(sorted(kinds))} cannot be {what}")
         kind = min(kinds)  # "number" comes before "whole"
         return "number" if kind == "whole" and any(isinstance(value, float) for value in values) else kind
 
@@ -387,9 +385,7 @@ def key_kind(column: str, kinds: Mapping[str, str]) -> str:
     """The kind of a column whose entries are keys; refuses others."""
     kind = kind_of(column, kinds)
     if kind not in KEY_KINDS:
-        raise ArgumentError(
-            f"by: column {column!r} is of kind {kind}; group by text, whole numbers, truths, dates, or by ranges"
-        )
+        raise ArgumentError(f"by: column {column!r} is of kind {kind}; group by text, whole, bool, date, or by ranges")
     return kind
 
 

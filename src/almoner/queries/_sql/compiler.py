@@ -446,9 +446,7 @@ def _bounded_wide(rows: str, groups: list[list[str]], question: Question) -> str
     bound = int(question.per_group * STEPS)
     squares = ", ".join(f"{_firm(_length(names, question))} AS s{place}" for place, names in enumerate(groups))
     factors = ", ".join(f"{_shrinking(question, f's{place}', bound)} AS f{place}" for place in range(len(groups)))
-    shrunk = ", ".join(
-        f"{_shrunk(name, f'f{place}')} AS {name}" for place, names in enumerate(groups) for name in names
-    )
+    shrunk = ", ".join(f"{_shrunk(name, f'f{at}')} AS {name}" for at, names in enumerate(groups) for name in names)
     inner = f"SELECT *, {factors} FROM (SELECT *, {squares} FROM ({rows}))"
     return f"SELECT person, {shrunk} FROM ({inner})"
 

@@ -245,7 +245,7 @@ class Joined(_Kinds):
         people, public = self.schema.people if self.schema.named else {}, self.schema.public
         if table not in people and table not in public:
             raise ArgumentError(
-                f"column {name!r}: there is no table {table!r}; there are {', '.join([*people, *public])}"
+                f"column {name!r}: no table {table!r} is here; there are {', '.join([*people, *public])}"
             )
         kinds = self._columns_of(table)
         if column not in kinds:
@@ -297,9 +297,7 @@ class Joined(_Kinds):
 
     def _by_key(self, table: PublicTable) -> _Join:
         if table.on not in self:
-            raise ArgumentError(
-                f"column {table.on!r}, by which rows of a public table are found, is not in table {self.name!r}"
-            )
+            raise ArgumentError(f"column {table.on!r}, by which public rows are found, is not in table {self.name!r}")
         kind, wanted = kind_of(table.on, self), table.kinds[table.key]
         if kind != wanted:
             raise ArgumentError(f"column {table.on!r} is of kind {kind}, and the key {table.key!r} of kind {wanted}")

@@ -61,9 +61,7 @@ def check_engine() -> None:
             connection.execute(EXPECT_NAN)
             right = all(connection.execute(f"{sql} {rows}{where}").fetchall() == [(1,)] for sql, where in _asked())
     except OSError as error:
-        raise DataError(
-            f"{tempfile.gettempdir()}: no file can be written there; set TMPDIR to another folder"
-        ) from error
+        raise DataError(f"{tempfile.gettempdir()}: no file can be written; set TMPDIR to another folder") from error
     except duckdb().Error:  # versions before 2.0.1 do not know the setting
         pass
     if not right:
@@ -293,9 +291,7 @@ def as_arrow(data: object, *, person: str, table: str | None = None) -> "Table":
     if type(data).__name__ == "LazyFrame" and hasattr(data, "collect"):
         data = data.collect()
     if isinstance(data, list) and data and all(isinstance(each, dict) for each in data):
-        data = {
-            name: [each.get(name) for each in data] for name in dict.fromkeys(name for each in data for name in each)
-        }
+        data = {name: [row.get(name) for row in data] for name in dict.fromkeys(name for row in data for name in row)}
     kinds = (pyarrow.Table, dict, "to_table", "to_arrow", "iloc", "__arrow_c_stream__")
     if not any(hasattr(data, kind) if isinstance(kind, str) else isinstance(data, kind) for kind in kinds):
         raise ArgumentError("data must be a path, or a table of pandas, Polars or Arrow, or {column: entries}")

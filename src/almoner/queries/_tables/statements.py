@@ -10,8 +10,10 @@ from almoner.errors import ArgumentError
 from almoner.ledger import Dataset, Domain
 from almoner.queries._language import expressions as tree
 from almoner.queries._language.expressions import Expression
-from almoner.queries._language.sql import Aggregate, Statement, statement, written
+from almoner.queries._language.nodes import column, written
+from almoner.queries._language.sql import Aggregate, Statement, statement
 from almoner.queries._questions.kinds.counts import Quantiles
+from almoner.queries._questions.kinds.entries import Keys
 from almoner.queries._questions.kinds.several import Several
 from almoner.queries._questions.kinds.sql import Sql
 from almoner.queries._questions.question import Question
@@ -37,19 +39,18 @@ def read_with(sql: str, schema: Schema) -> Statement:
         for place, name in enumerate(names):
             known = {**people, **(schema.public if place else {})}
             if name not in known:
-                raise ArgumentError(
-                    f"sql: there is no table {quoted(name, 'of it')} here; there are {', '.join(known)}"
-                )
-        kinds = {name: (people.get(name) or schema.public[name]).kinds for name in names}
+                raise ArgumentError(f"sql: no table {quoted(name, 'of it')} is here; there are {', '.join(known)}")
+        found = {name: people.get(name) or schema.public[name] for name in names}  # the person may be named, not used
+        kinds = {name: {str(getattr(each, "person", "")): "", **each.kinds} for name, each in found.items()}
 
-        def column(table: str | None, name: str) -> str:
+        def place(table: str | None, name: str) -> str:
             places = [each for each in (names if table is None else [table]) if _known(name, kinds[each]) is not None]
             if not places or (len(places) > 1 and places[0] != names[0]):
                 raise ArgumentError(f"sql: column {quoted(name, 'of it')} is not there, or in several tables")
             own = _known(name, kinds[places[0]])
             return str(own) if places[0] == names[0] else f"{places[0]}.{own}"
 
-        return column
+        return place
 
     return statement(sql, tables)
 
@@ -64,40 +65,61 @@ def meant(asked: Sql, schema: Schema, datasets: Mapping[str, Dataset]) -> Questi
     """The question that a statement means; refused, with the line to write, where keys or bounds are not public."""
     told = read_with(asked.sql, schema)
     table = schema.people[schema.name(told.table if schema.named else None)]
-    conditions = [] if told.where is None else [written(told.where)]
     person, path = _owner(table, schema)
+    people, kinds = {person}, dict(table.kinds)
     for name, stays, ours, theirs in told.joins:
         other, public = schema.people.get(name), schema.public.get(name)
         right = (public.on, f"{name}.{public.key}") if public else (person, f"{name}.{other and other.person}")
         right = path.get(name, right)
         if (ours, theirs) != right:
             raise ArgumentError(f"sql: write JOIN {name} ON {right[0]} = {right[1]}: rows are found by that alone")
-        conditions += [] if stays else [f"({written(tree.Column(theirs))} is not null)"]
-    given: dict[str, Any] = {name: getattr(asked, name) for name in _PRICED}
-    if given["clip"] is None and table.one_row:
-        given["clip"] = 1.0
-    given |= {"table": told.table if schema.named else None, "where": " and ".join(conditions) or None}
-    kinds = dict(table.kinds)
-    for name, *_ in told.joins:
-        joined = (schema.people.get(name) or schema.public[name]).kinds
-        kinds |= {f"{name}.{column}": kind for column, kind in joined.items()}
-    reader = _Meaning(asked, given["table"], kinds, datasets)
-    given["by"] = [(_column(key), reader.keys(key, told)) for key in told.group]
+        people |= {theirs} if ours == person and not stays else set()
+        kinds |= {f"{name}.{each}": kind for each, kind in (other or schema.public[name]).kinds.items()}
+    given: dict[str, Any] = {name: getattr(asked, name) for name in _PRICED} | _steps(told, people, person)
+    given |= {"table": told.table if schema.named else None, "where": told.where and written(told.where)}
+    if told.steps:  # columns are steps, whatever they are called
+        kinds, datasets = {}, {}
+    reader = _Meaning(asked, told, kinds, partial(domain_of, table=given["table"], datasets=datasets))
     aggregates = [(name, value) for name, value in told.outputs if isinstance(value, Aggregate)]
     if not aggregates:
         raise ArgumentError("sql: nothing is asked for: write an aggregate, such as count(*)")
     for name, value in aggregates:
-        if value.kind == "people" and value.of != tree.Column(person):
+        if value.kind == "people" and column(value.of) not in people:
             raise ArgumentError(f"sql: {name} counts people alone, as count(DISTINCT {person}); see queries.Distinct")
+    if asked.delta is not None:
+        return _keys(asked, told, aggregates, given)
+    if given["clip"] is None and table.one_row and not told.steps:
+        given["clip"] = 1.0
+    given["by"] = [(column(key), reader.keys(key, told)) for key in told.group]
     if all(value.kind == "quantile" for _, value in aggregates) and len({value.of for _, value in aggregates}) == 1:
         of, levels = aggregates[0][1].of, tuple(dict.fromkeys(value.level for _, value in aggregates))
         low, high, _ = reader.bounds(of, needed=True)
         edges = [low + (high - low) * place / asked.quantile_bins for place in range(asked.quantile_bins)]
         given |= {"levels": levels, "per": "row", "bounds_hold": asked.bounds_hold}
-        return Quantiles(_column(of), (*edges, high), **given)
+        return Quantiles(column(of), (*edges, high), **given)
     if any(value.kind == "quantile" for _, value in aggregates):
         raise ArgumentError("sql: quantiles are a release of their own: ask for those of one column in one statement")
     return Several({name: reader.member(value) for name, value in aggregates}, **given)
+
+
+def _steps(told: Statement, people: set[str], person: str) -> dict[str, Any]:
+    """Steps over a person's rows, that SELECTs inside of FROM make: ``each`` and ``each_person`` of the question."""
+    given: dict[str, Any] = {}
+    for keys, steps in told.steps:
+        others = [column(key) for key in keys if column(key) not in people]
+        if len(others) == len(keys):
+            raise ArgumentError(f"sql: GROUP BY inside of FROM is for each person: write GROUP BY {person}, there too")
+        if (given.keys() & {"each_person", "each"} and (others or "each_person" in given)) or len(others) > 1:
+            raise ArgumentError(f"sql: inside of FROM, GROUP BY {person} and one more column, then GROUP BY {person}")
+        given |= {"each": {others[0]: steps}} if others else {"each_person": steps}
+    return given
+
+
+def _keys(asked: Sql, told: Statement, aggregates: list[tuple[str, Aggregate]], given: dict[str, Any]) -> Question:
+    """The question for keys that nobody listed."""
+    if len(told.group) != 1 or [value.kind for _, value in aggregates] != ["people"] or asked.by:
+        raise ArgumentError("sql: delta= is for one column in GROUP BY, without by=, and count(DISTINCT person) alone")
+    return Keys(column(told.group[0]), delta=asked.delta, most=asked.most, **given)
 
 
 def _owner(table: PeopleTable, schema: Schema) -> tuple[str, dict[str, tuple[str, str]]]:
@@ -113,11 +135,9 @@ def _owner(table: PeopleTable, schema: Schema) -> tuple[str, dict[str, tuple[str
 class _Meaning:
     """Keys and bounds of expressions, from what is public."""
 
-    def __init__(
-        self, asked: Sql, table: str | None, kinds: Mapping[str, str], datasets: Mapping[str, Dataset]
-    ) -> None:
-        self._asked, self._kinds = asked, kinds
-        self._domain = partial(domain_of, table=table, datasets=datasets)
+    def __init__(self, asked: Sql, told: Statement, kinds: Mapping[str, str], domain: partial[Domain | None]) -> None:
+        self._asked, self._names = asked, told.names
+        self._kinds, self._domain = kinds, domain
         given: Any = asked.bounds
         self._bounds: dict[str, tuple[float, float]] = {column: ends for column, *ends in given or ()}
 
@@ -125,27 +145,29 @@ class _Meaning:
         """An aggregate as one of ``Several``."""
         if value.of is None or value.kind == "people":
             return {"ask": value.kind}
-        low, high, sure = self.bounds(value.of, needed=self._domain(_column(value.of)) is None)
+        low, high, sure = self.bounds(value.of, needed=self._domain(column(value.of)) is None)
         ends = {"low": low, "high": high} if abs(low) < inf and abs(high) < inf else {}
         more: dict[str, Any] = {} if value.kind == "sum" else {"per": "row"}
-        return {"ask": value.kind, "column": _column(value.of), "bounds_hold": sure, **ends, **more}
+        return {"ask": value.kind, "column": column(value.of), "bounds_hold": sure, **ends, **more}
 
     def keys(self, key: Expression, told: Statement) -> Any:
         """Public keys of an expression, or None for those of the data set."""
         by: Any = self._asked.by
-        names = [_column(key), written(key), *(name for name, value in told.outputs if value == key)]
+        names = [self._shown(key), column(key), written(key), *(name for name, value in told.outputs if value == key)]
         for name, listed in by or ():
             if name in names:
                 return listed
         found = list(_listed(told.where, key)) or _results(key)
         if found:
             return list(dict.fromkeys(found))
-        if isinstance(key, tree.Condition) or self._kinds.get(_column(key)) == "bool":
+        if isinstance(key, tree.Condition) or self._kinds.get(column(key)) == "bool":
             return [True, False]
-        domain = self._domain(_column(key))
+        domain = self._domain(column(key))
         if domain is None or domain.keys is None:
             shown = quoted(names[0], "a column")
             cure = f"write WHERE {names[0]} IN (...), or give by={{{shown}: [...]}}"
+            if [value.kind for _, value in told.outputs if isinstance(value, Aggregate)] == ["people"]:
+                cure += ", or, where the ledger has a keys_delta, delta=1e-9 for keys that nobody lists"
             raise ArgumentError(f"sql: GROUP BY {shown} needs public keys: {cure}")
         return None
 
@@ -154,18 +176,22 @@ class _Meaning:
         low, high = self._between(node, assumed=True)
         least, most = self._between(node, assumed=self._asked.bounds_hold)
         if needed and not -inf < low < high < inf:
-            shown = "x" if node is None else _column(node)
+            shown = "x" if node is None else self._shown(node)
             line = f"bounds={{{shown!r}: (0, 100)}}"
             raise ArgumentError(f"sql: bounds of {quoted(shown, 'an expression')} are not known: give {line}")
         return low, high, low <= least and most <= high
 
+    def _shown(self, node: Expression | None) -> str:
+        """The name of an expression: as a SELECT inside of FROM called it, or as it is written."""
+        return column(node) if node is None else self._names.get(written(node), column(node))
+
     def _between(self, node: Expression | None, *, assumed: bool) -> tuple[float, float]:
         """Two numbers between which an expression is, if what was given for columns is ``assumed``."""
-        name, domain = _column(node), self._domain(_column(node))
+        name, domain = column(node), self._domain(column(node))
         if isinstance(node, tree.Condition) or self._kinds.get(name) == "bool":
             return 0.0, 1.0
-        if assumed and name in self._bounds:
-            return self._bounds[name]
+        if assumed and (shown := self._shown(node) if name not in self._bounds else name) in self._bounds:
+            return self._bounds[shown]
         if assumed and domain is not None and domain.low is not None and domain.high is not None:
             return domain.low, domain.high
         match node:
@@ -177,12 +203,12 @@ class _Meaning:
                 return min(lows), max(highs)
             case tree.Call("least" | "greatest" as limit, arguments):
                 lows, highs = zip(*(self._between(value, assumed=assumed) for value in arguments), strict=True)
-                return (min(lows), min(highs)) if limit == "least" else (max(lows), max(highs))
+                ends = highs if limit == "least" else lows  # of those that are there, one of which is the result
+                there = [end for end, each in zip(ends, arguments, strict=True) if isinstance(each, tree.Literal)]
+                if limit == "least":
+                    return min(lows), min(there, default=max(highs))
+                return max(there, default=min(lows)), max(highs)
         return -inf, inf
-
-
-def _column(node: Expression | None) -> str:
-    return node.name if isinstance(node, tree.Column) else "" if node is None else written(node)
 
 
 def _listed(node: tree.Condition | None, key: Expression) -> Iterator[Any]:

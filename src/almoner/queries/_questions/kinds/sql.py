@@ -1,13 +1,14 @@
 """A question as a SELECT statement, which a session reads with the names of its tables."""
 
 from dataclasses import dataclass, field
+from math import nextafter
 from typing import Annotated
 
 from almoner._check import told
 from almoner._reading import Field, Number
 from almoner.errors import ArgumentError
 from almoner.queries._language.expressions import LONGEST
-from almoner.queries._language.sql import statement
+from almoner.queries._language.nodes import parsed
 from almoner.queries._questions.field_types import Columns
 from almoner.queries._questions.question import Question
 
@@ -29,11 +30,18 @@ class Sql(Question):
     quantile_bins: Annotated[int, Number(2, 4096, whole=True)] = field(default=100, kw_only=True)
     """The number of bins of equal width, between the bounds, that quantiles are read off."""
 
+    delta: Annotated[float, Number(1e-100, nextafter(1, 0))] | None = field(default=None, kw_only=True)
+    """For keys that nobody lists, of GROUP BY beside ``count(DISTINCT person)`` alone: as of ``Keys``."""
+    most: Annotated[int, Number(1, 4096, whole=True)] = field(default=1, kw_only=True)
+    """The most such keys that one person counts for."""
+
     def _check_kind(self) -> None:
         for name in ("table", "where", "each", "each_person", "beside", "error"):
             if value := getattr(self, name):
                 raise ArgumentError(f"{told(**{name: value})}: the statement says it; a price is rho= or epsilon=")
-        statement(self.sql)
+        if not self.sql.strip() or len(self.sql) > LONGEST:
+            raise ArgumentError(f"sql must be a SELECT of 1 to {LONGEST} characters")
+        parsed(self.sql)
 
     def left_out(self) -> tuple[str, ...]:
         """All of it: only a session knows what the names in it are."""
