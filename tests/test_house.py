@@ -101,7 +101,6 @@ THINGS = 20
 LEAST_LINES = 60
 """A module that one other module imports alone has so many, or a reason in ALONE."""
 ALONE = {
-    "filters._published._pure": "a published filter, beside the others",
     "training.books": "public: the names that loops of users' own charge by",
 }
 """Modules that are small and imported by one other module, and why they are files of their own."""
