@@ -138,8 +138,7 @@ class Stitched(Clocked):
     """
 
     def __init__(self, *, delta: float, start: float | None = None, sum_delta: float | None = None) -> None:
-        if start is not None:
-            _check.positive(start=start)
+        _check.given(_check.positive, start=start)
         notion = Stitches(delta=delta, sum_delta=sum_delta, start=start)
         super().__init__(notion, delta=delta, sum_delta=sum_delta, start=start)
 

@@ -343,8 +343,7 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
         _check.whole(0, extra_steps=chosen.extra_steps)
         self._check_settings()
         check_course(average=chosen.average, decay=chosen.decay, pace=chosen.pace, momentum=chosen.momentum)
-        if self.n_people is not None:
-            _check.whole(1, n_people=self.n_people)
+        _check.given(_check.whole, 1, n_people=self.n_people)
         counts = self._drop_counts(counting)
         by_number = counting is None or chosen.stop_when_inactive is not None
         planned = plan(
@@ -369,8 +368,7 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
         chosen = self._descent
         if chosen.stop_when_inactive is None and counting is None:
             return 0
-        if chosen.stop_when_inactive is not None:
-            _check.between(0, 1, stop_when_inactive=chosen.stop_when_inactive)
+        _check.given(_check.between, 0, 1, stop_when_inactive=chosen.stop_when_inactive)
         if not self.individual:
             raise ArgumentError("stop_when_inactive and counting need individual=True")
         if chosen.extra_steps < 1 or chosen.pace >= 1:

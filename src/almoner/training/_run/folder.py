@@ -53,8 +53,7 @@ class RunFolder:
     def __post_init__(self) -> None:
         if not isinstance(self.path, str | Path):
             raise ArgumentError("folder must be a path, or training.RunFolder(path, resume=True)")
-        if self.every is not None:
-            _check.whole(1, every=self.every)
+        _check.given(_check.whole, 1, every=self.every)
 
     @classmethod
     def of(cls, given: "str | Path | RunFolder | None") -> "RunFolder | None":
