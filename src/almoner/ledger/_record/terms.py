@@ -143,11 +143,9 @@ class RecordedTerms:
     @classmethod
     def read(cls, public: Mapping[str, Any]) -> Self:
         """The terms that a first entry says."""
-        delta, measure = public["delta"], public.get("measure", ZCDP)
+        delta, measure = public["delta"], public["measure"]
         if measure not in (ZCDP, GAUSSIAN, PURE):
             raise ValueError(f"measure {measure!r} is not known")
-        if "accounts" in public:
-            raise ValueError("accounts in Parquet files are of an earlier version")
         said = {name: public[name] for name in _LEFT_OUT if name in public} | {"measure": measure}
         if "periods" in public:
             said |= {"periods": Periods.read(public["periods"]), "names": str(public["periods"]["names"])}
