@@ -100,8 +100,8 @@ class OfModule:
         return self._settings.noise_multiplier
 
     def _card(self, state: TrainingState, delta: float | None, **others: Any) -> Card:
-        rate, done = float(self._optimizer.param_groups[0]["lr"]), {"steps": state.step, "released": state.released}
-        return self._settings.card(delta=delta, learning_rate=rate, reproducible=state.seeded, **done, **others)
+        others |= {"learning_rate": float(self._optimizer.param_groups[0]["lr"]), "steps": state.step}
+        return self._settings.card(delta=delta, released=state.released, reproducible=state.seeded, **others)
 
 
 def _norm(parameters: Sequence[Tensor]) -> float:
