@@ -83,7 +83,7 @@ class TorchModel:
 
 
 class OfModule:
-    """What trainers of a module show of it."""
+    """Facts that the trainers of a module show of it."""
 
     _module: nn.Module
     _optimizer: Any
