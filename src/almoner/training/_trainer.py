@@ -413,9 +413,8 @@ class Trainer(OfModule):
 
     def card(self, *, delta: float | None = None) -> Card:
         """The promise about the trained module, and its price. Public. Delta is for budgets that have none."""
-        whose = "record" if self._people_of.people is None else "group"
-        record = "" if self._held is None else self._held.record
-        return self._card(self._trained().current.value, delta, people_from=whose, record=record)
+        state, whose = self._trained().current.value, "record" if self._people_of.people is None else "group"
+        return self._card(state, delta, people_from=whose, record="" if self._held is None else self._held.record)
 
     def _shares_of_run(self) -> ShareHistory:
         self._trained()
