@@ -46,6 +46,7 @@ def test_shown_amounts_round_against_the_spender(units):
         (lambda **named: _check.within(0, 1, **named), [-1e-300, 1.0000001, nan, inf, "0"]),
         (lambda **named: _check.between(0, 1, **named), [0, 1, nan, -inf]),
         (lambda **named: _check.whole(1, **named), [0, 1.0, nan, True, "2"]),
+        (lambda **named: _check.given(_check.whole, 1, **named), [0, 1.0, nan, True, "2"]),
     ],
 )
 def test_checks_name_argument_and_value(check, bad):
@@ -53,6 +54,13 @@ def test_checks_name_argument_and_value(check, bad):
     for value in bad:
         with pytest.raises(ArgumentError, match=r"^sigma=.* must be "):
             check(sigma=value)
+
+
+def test_what_is_left_out_is_not_checked():
+    """An argument that is None keeps every rule; all others are checked by it."""
+    _check.given(_check.positive, sigma=None, rate=0.5)
+    with pytest.raises(ArgumentError, match=r"^rate=0 must be positive"):
+        _check.given(_check.positive, sigma=None, rate=0)
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-320, 0.1, 0.067404, 1.23401, 1.23499, 9.9991, 123456.7, 1e30, inf])

@@ -12,7 +12,7 @@ from functools import wraps
 from math import inf
 from numbers import Integral, Rational, Real
 from sys import float_info
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -133,6 +133,11 @@ def each_amount(**named: Iterable[object]) -> None:
     for name, values in named.items():
         for value in values:
             amount(**{name: value})
+
+
+def given(rule: Callable[..., None], *bounds: Any, **named: object) -> None:
+    """Check those arguments by a rule that are not None: ``given(whole, 1, steps=steps)``."""
+    rule(*bounds, **{name: value for name, value in named.items() if value is not None})
 
 
 def equally_long(**named: Sequence[object]) -> None:

@@ -101,8 +101,7 @@ class Workspace:
         """Open it; what does not fit into memory goes to ``spill``, by default among temporary files of the system."""
         if memory_limit is not None and not re.fullmatch(r"\d+(\.\d+)?(MB|GB|MiB|GiB)", memory_limit):
             raise ArgumentError(f"memory_limit={memory_limit!r} must be a size like '4GB'")
-        if threads is not None:
-            _check.whole(1, threads=threads)
+        _check.given(_check.whole, 1, threads=threads)
         self.library = duckdb()
         self._name = name
         self._why_closed = "is closed; open it again"

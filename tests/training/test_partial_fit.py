@@ -16,7 +16,7 @@ from almoner.errors import ArgumentError, DataError, UnknownPerson, Unsupported
 from almoner.training import Descent, LogisticRegression
 from almoner.training._linear import partial
 from almoner.training._run import models as run_models
-from almoner.training.saved_model import SavedAccounts
+from almoner.training.saved_model import saved_statement
 from forks import needs_fork, raises_in_fork
 
 PEOPLE = ["ann", "bob", "cat", "dan", "eve"]
@@ -189,7 +189,7 @@ def test_accounts_are_saved_for_statements(tmp_path):
     fitted = model().partial_fit(*rows(0)).partial_fit(*rows(1))
     path = fitted.accounts_.save(tmp_path / "people")
     assert path.stat().st_mode & 0o777 == 0o600
-    assert SavedAccounts.read(path).statement("ann").used == fitted.statement("ann").used
+    assert saved_statement(path, "ann").used == fitted.statement("ann").used
     x, y, _ = rows(0)
     fitted.partial_fit(x[:2], y[:2], [1, "1"])
     with pytest.raises(Unsupported, match="same as text"):

@@ -381,8 +381,7 @@ def _calibrated(
     if (count is None) == (noise_multiplier is None):
         raise ArgumentError("give either steps or noise_multiplier")
     relative = noise_multiplier
-    if relative is not None:
-        _check.noise(noise_multiplier=relative)
+    _check.given(_check.noise, noise_multiplier=relative)
     try:
         if relative is not None:
             if isinstance(budget, _FixedInAdvance):

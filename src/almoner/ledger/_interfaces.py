@@ -78,7 +78,7 @@ class Store(Protocol):
         """
 
     def open(self, *, memory_limit: str | None, threads: int | None) -> None:
-        """Open the ledger and a workspace; an older version's tables are brought to this version."""
+        """Open the ledger and a workspace; a ledger whose tables are of another version is refused."""
 
     def run(self, sql: str, parameters: Iterable[object] = ()) -> list[tuple[Any, ...]]:
         """Execute SQL of our own making where the ledger is; all rows that it gives."""

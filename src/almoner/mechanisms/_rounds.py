@@ -83,8 +83,7 @@ class DiscreteGaussian(Mechanism):
 
     def __post_init__(self) -> None:
         Mechanism.__post_init__(self)
-        if self.dimension is not None:
-            _check.whole(1, dimension=self.dimension)
+        _check.given(_check.whole, 1, dimension=self.dimension)
 
 
 @dataclass(frozen=True, slots=True)

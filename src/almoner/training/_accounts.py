@@ -173,7 +173,16 @@ class ShareHistory:
 
 
 @dataclass(frozen=True)
-class Tree:
+class _Counter:
+    steps: int
+    sigma: float
+
+    def __post_init__(self) -> None:
+        _check.whole(1, steps=self.steps)
+        _check.noise(sigma=self.sigma)
+
+
+class Tree(_Counter):
     """A running count by a binary tree: each noisy node sums a block of steps, each count a few nodes.
 
     Args:
@@ -184,13 +193,6 @@ class Tree:
         mechanism of mu squared = (floor(log2 T) + 1) / sigma^2; a person who does not drop pays nothing.
     Source: theory 5.8; Chan, Shi & Song (2011); Dwork, Naor, Pitassi & Rothblum (2010), section 4.
     """
-
-    steps: int
-    sigma: float
-
-    def __post_init__(self) -> None:
-        _check.whole(1, steps=self.steps)
-        _check.noise(sigma=self.sigma)
 
     @property
     def mechanism(self) -> mechanisms.Gaussian:
@@ -210,8 +212,7 @@ class Tree:
             yield fsum(node for level, node in enumerate(nodes) if step >> level & 1)
 
 
-@dataclass(frozen=True)
-class SquareRoot:
+class SquareRoot(_Counter):
     """A running count by the square root of the matrix of running sums: less noise than a tree at the same price.
 
     Args:
@@ -224,13 +225,6 @@ class SquareRoot:
     Source: theory 5.8; Fichtenberger, Henzinger & Upadhyay (2023), https://arxiv.org/abs/2202.11205; for adaptive
         inputs Denisov et al. (2022), https://arxiv.org/abs/2202.08312, Thm 2.1.
     """
-
-    steps: int
-    sigma: float
-
-    def __post_init__(self) -> None:
-        _check.whole(1, steps=self.steps)
-        _check.noise(sigma=self.sigma)
 
     @cached_property
     def _coefficients(self) -> NDArray[np.float64]:

@@ -138,7 +138,7 @@ class Card:
         from almoner._reading import read  # which most processes never need
 
         try:
-            read(cls._model(), described)
+            read(_model(), described)
             released = described["released"]
             fields = [{name: value for name, value in each.items() if name != "times"} for each in released]
             listed = [(mechanisms.from_fields(one), each["times"]) for one, each in zip(fields, released, strict=True)]
@@ -151,16 +151,10 @@ class Card:
             raise DataError("this is not a card of a model: its numbers are out of their ranges")
         return card
 
-    @staticmethod
-    def _model() -> Any:
-        from almoner._reading import model_of
-
-        return model_of(Card, released=list[dict[str, Any]])
-
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
         """JSON Schema of a card, as ``to_json`` writes it."""
-        return cls._model().json_schema()  # type: ignore[no-any-return]
+        return _model().json_schema()  # type: ignore[no-any-return]
 
     def to_json(self) -> str:
         """The card as JSON."""
@@ -286,6 +280,12 @@ class Card:
             noise = f"noise of standard deviation {self.count_sigma:.4g} on the count"
             source = f"a noisy count of the people, paid for by each of them ({noise})"
         return f"{self.divisor:.10g}, {source}"
+
+
+def _model() -> Any:
+    from almoner._reading import model_of
+
+    return model_of(Card, released=list[dict[str, Any]])
 
 
 def _in_words(released: tuple[tuple[Mechanism, int], ...]) -> list[str]:

@@ -64,8 +64,7 @@ class OnLedger:
         if not isinstance(self.ledger, Ledger | Path | str):
             raise ArgumentError("ledger must be an open ledger, or where it is")
         _check.name(key=self.key, analyst=self.analyst)
-        if self.purpose is not None:
-            _check.name(purpose=self.purpose)
+        _check.given(_check.name, purpose=self.purpose)
 
     def consumer(self, ledger: Ledger, **claimed: Any) -> Consumer:
         """The consumer of this name on the ledger, which is open; with its claims, and what the record says of it."""

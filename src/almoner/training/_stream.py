@@ -27,7 +27,7 @@ from almoner.training._on_ledger import LedgerStream, OnLedger
 from almoner.training._records import Records, as_records
 from almoner.training._run.books import Bounds, LedgerBook, MemoryBook
 from almoner.training._run.folder import Folder, RunFolder
-from almoner.training._run.models import Processes, TorchModel, check_optimizer, noise_generator
+from almoner.training._run.models import OfModule, Processes, TorchModel, check_optimizer, noise_generator
 from almoner.training._run.run import Interruptions, Run, Saves
 from almoner.training._run.samplings import Beginning, FullBatch, Sampling, Turnout, checked_sampling
 from almoner.training._run.settings import RENAMED, Compute, Settings, Target, Watched, picked, watched
@@ -36,7 +36,7 @@ from almoner.training.gradients import Gradients
 from almoner.training.gradients._batches import check_batch
 
 
-class Stream(Uncopyable, AbstractContextManager["Stream"]):
+class Stream(OfModule, Uncopyable, AbstractContextManager["Stream"]):
     """Train a module on people as they come. Every update is released; only the people in it are charged.
 
     An account for each person pays off here: a person who is in three of two hundred updates pays for three.
@@ -180,16 +180,6 @@ class Stream(Uncopyable, AbstractContextManager["Stream"]):
         self._divisor = self._run.more["divisor"] = divisor
 
     @property
-    def module(self) -> nn.Module:
-        """The module that is trained, in place."""
-        return self._module
-
-    @property
-    def noise_multiplier(self) -> float:
-        """The noise on a sum, as a multiple of the clip. Public."""
-        return self._settings.noise_multiplier
-
-    @property
     def number(self) -> int:
         """The number of updates that were released. Public."""
         return self._run.current.value.step
@@ -264,18 +254,9 @@ class Stream(Uncopyable, AbstractContextManager["Stream"]):
 
     def card(self, *, delta: float | None = None) -> Card:
         """The promise about the module after every update, and its price. Public."""
-        state = self._run.current.value
-        return self._settings.card(
-            delta=delta,
-            released=state.released,
-            streamed=True,
-            pace=0.0,
-            steps=state.step,
-            learning_rate=float(self._optimizer.param_groups[0]["lr"]),
-            divisor=self._divisor,
-            record="" if self._ledger is None else self._ledger.record,
-            reproducible=state.seeded,
-        )
+        record = "" if self._ledger is None else self._ledger.record
+        how: dict[str, Any] = {"streamed": True, "pace": 0.0, "divisor": self._divisor}
+        return self._card(self._run.current.value, delta, record=record, **how)
 
     def _described(self) -> dict[str, Any]:
         """The settings that a stream goes on with and its ledger's record repeats. Public."""

@@ -30,7 +30,7 @@ from almoner.training._run.books import Bounds, Counts, MemoryBook
 from almoner.training._run.callback_view import CallbackView, Questions, put_in_front
 from almoner.training._run.fixed_batches import BatchContributions, batch_plan, noise_for
 from almoner.training._run.folder import Folder, RunFolder
-from almoner.training._run.models import Processes, TorchModel, check_optimizer, noise_generator
+from almoner.training._run.models import OfModule, Processes, TorchModel, check_optimizer, noise_generator
 from almoner.training._run.run import Interruptions, Run, Saves
 from almoner.training._run.samplings import Beginning, FullBatch, Sampling, Turnout, checked_sampling
 from almoner.training._run.settings import (
@@ -54,7 +54,7 @@ OWN_SAMPLES = (filters.RenyiOrder, filters.RenyiCurve, filters.Zcdp)
 Callback = Callable[[CallbackView], None]
 
 
-class Trainer:
+class Trainer(OfModule):
     """Train a module so that no account exceeds the budget, whatever happens on the way.
 
     Args:
@@ -139,16 +139,6 @@ class Trainer:
             sampling=sampling,
             seeded=seed is not None,
         )
-
-    @property
-    def module(self) -> nn.Module:
-        """The module that is trained, in place."""
-        return self._module
-
-    @property
-    def noise_multiplier(self) -> float:
-        """The noise on a sum, as a multiple of the clip. Public."""
-        return self._settings.noise_multiplier
 
     @_check.renamed(RENAMED)
     def fit(
@@ -423,16 +413,8 @@ class Trainer:
 
     def card(self, *, delta: float | None = None) -> Card:
         """The promise about the trained module, and its price. Public. Delta is for budgets that have none."""
-        state, records = self._trained().current.value, self._people_of
-        return self._settings.card(
-            delta=delta,
-            released=state.released,
-            steps=state.step,
-            learning_rate=float(self._optimizer.param_groups[0]["lr"]),
-            people_from="record" if records.people is None else "group",
-            reproducible=state.seeded,
-            record="" if self._held is None else self._held.record,
-        )
+        state, whose = self._trained().current.value, "record" if self._people_of.people is None else "group"
+        return self._card(state, delta, people_from=whose, record="" if self._held is None else self._held.record)
 
     def _shares_of_run(self) -> ShareHistory:
         self._trained()

@@ -371,10 +371,8 @@ class EarlyStopping(Looks):
     ) -> None:
         if target is None and patience is None:
             raise ArgumentError("EarlyStopping: give target=, patience= or both")
-        if target is not None:
-            _check.positive(target=target)
-        if patience is not None:
-            _check.whole(1, patience=patience)
+        _check.given(_check.positive, target=target)
+        _check.given(_check.whole, 1, patience=patience)
         super().__init__(every=every, sigma=sigma)
         if not isinstance(odometer, Odometer) or odometer.count:
             raise ArgumentError(f"odometer={odometer!r} must be a fresh odometer")

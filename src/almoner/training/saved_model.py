@@ -30,11 +30,11 @@ from almoner.training._linear.model_folder import (
     IMAGES,
     TABLE,
     ModelFolder,
-    SavedAccounts,
     Trained,
     accounts_file,
     check_places,
     metrics_of,
+    saved_statement,
 )
 from almoner.training._on_ledger import OnLedger
 from almoner.training.tables import Schema, template
@@ -548,7 +548,7 @@ def statement(model: Path, person: str) -> BudgetStatement:
     kept = accounts_file(model.resolve()) if model.is_dir() else model
     if not kept.is_file():
         raise DataError(f"{kept} is not there: accounts are kept where training was asked to, by keep_accounts = true")
-    return SavedAccounts.read(kept).statement(person)
+    return saved_statement(kept, person)
 
 
 def schema_template(data: Path, *, target: str, person: str | None = None) -> str:

@@ -10,7 +10,7 @@ import torch
 from almoner import errors, filters, individual, mechanisms, odometers, training
 from almoner.training import FixedBatches, stopping
 from almoner.training._run.books import MemoryBook
-from almoner.training._run.fixed_batches import Rows, _bytes_of
+from almoner.training._run.fixed_batches import _bytes_of
 from almoner.training._run.folder import _read
 from almoner.training.correlated import Banded, BandedInverse, PrefixSums
 from almoner.training.correlated._factor import Noise
@@ -261,13 +261,13 @@ def test_lost_steps_use_no_noise_again(data, tmp_path):
     x, y = data
     kept = []
 
-    class Spy(Rows):
+    class Spy(Noise):
         def normal(self, mean, sigma, size):
-            kept.append((self._noise.step, self._noise.draw(self._noise.step)))
+            kept.append((self.step, self.draw(self.step)))
             return super().normal(mean, sigma, size)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("almoner.training._run.fixed_batches.Rows", Spy)
+        patch.setattr("almoner.training._run.fixed_batches.Noise", Spy)
         first = made(Banded(4), filters.Gaussian(mu=30.0), noise_multiplier=1.0, seed=9)
         with dies(Killed):
             first.fit(x, y, folder=training.RunFolder(tmp_path, every=5), callbacks=[killed_at(9)])

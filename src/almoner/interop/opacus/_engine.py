@@ -423,10 +423,8 @@ class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
                 raise ArgumentError("epsilon= and delta= must be given together")
             _check.positive(epsilon=epsilon)
             _check.between(0, 1, delta=delta)
-        if steps is not None:
-            _check.whole(1, steps=steps)
-        if epochs is not None:
-            _check.positive(epochs=epochs)
+        _check.given(_check.whole, 1, steps=steps)
+        _check.given(_check.positive, epochs=epochs)
         super().__init__(accountant="rdp", secure_mode=secure_mode)
         self._target, self._steps, self._epochs, self._why = target, steps, epochs, ""
         self._is_chosen = budget is not None

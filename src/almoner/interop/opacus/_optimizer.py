@@ -144,8 +144,7 @@ def individual(
     Source: theory 5.1, 5.2, 5.6.
     """
     _check.positive(slack=slack)
-    if max_physical_batch_size is not None:
-        _check.whole(1, max_physical_batch_size=max_physical_batch_size)
+    _check.given(_check.whole, 1, max_physical_batch_size=max_physical_batch_size)
     if type(optimizer) is not DPOptimizer:
         kind = type(optimizer).__name__
         raise Unsupported(f"optimizer: {kind} is not a plain DPOptimizer, as make_private gives it (flat, no ghost)")

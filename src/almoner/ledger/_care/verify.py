@@ -276,10 +276,8 @@ class _Checks:
             public = answered.entry.public
             if answered.entry.kind in ("settled", "merged"):
                 continue
-            payment, spare = Payment(public.get("pace")), public.get("spare", 0)
-            lefts = (answered.left, answered.left_by_budget)
-            floors = [payment.floor(left - spare, int(public["price"])) for left in lefts]
-            if public.get("floor", floors[0]) not in floors:
+            left = answered.left - public.get("spare", 0)
+            if public.get("floor") != Payment(public.get("pace")).floor(left, int(public["price"])):
                 return False
         return True
 

@@ -356,16 +356,12 @@ class Rules:
         Guarantee: nobody has less in these periods; it is known from the public parts of the record alone.
         Source: docs/proofs/individual-filter.md, "How complete an answer is".
         """
-        return min(most - worst.most(places) for most, worst in self._worst(allowance, self.charged_in_all))
-
-    def left_by_budget(self, allowance: Allowance, places: Places | None = None) -> int:
-        """As ``left``, but limits of other analysts do not count, as ledgers of older versions state it; never more."""
-        return min(most - worst.most(places) for most, worst in self._worst(allowance, self.charged))
+        return min(most - worst.most(places) for most, worst in self._worst(allowance))
 
     def left_by_period(self, analyst: str, purpose: str | None) -> dict[str, int]:
         """Units, at least 0, that everybody has left for a new question, by the first day of each run of periods."""
         allowance = self.allowance(analyst=analyst, purpose=purpose, reserved=None)
-        worst = self._worst(allowance, self.charged_in_all)
+        worst = self._worst(allowance)
         starts = sorted({start for _, each in worst for start, _ in each.runs})
         labels = ("",) if self.terms.periods is None else self.terms.periods.labels
         lefts = {place: min(most - each.at(place) for most, each in worst) for place in starts if place < len(labels)}
@@ -378,14 +374,14 @@ class Rules:
         analysts = [worst for scope, worst in by_scope if scope.startswith("analyst:")]
         return self.charged if self.came_back else self.charged.or_all_of(analysts)
 
-    def _worst(self, allowance: Allowance, in_all: HighestCharge) -> list[tuple[int, HighestCharge]]:
+    def _worst(self, allowance: Allowance) -> list[tuple[int, HighestCharge]]:
         """For the budget and each limit: the most that may be spent, and the most anybody can have been charged."""
         charged = self.charged_by_scope
         shares = [
             (most, self.charged if self.came_back else charged.get(scope, HighestCharge()))
             for scope, most in allowance.shares
         ]
-        return [(allowance.most, in_all), *shares]
+        return [(allowance.most, self.charged_in_all), *shares]
 
     def allow_delta(self, delta: float) -> None:
         """Refuse a question that costs a delta which is not declared, or not left.
@@ -450,14 +446,12 @@ class Answered(NamedTuple):
         allowance: the most that each person may have spent after it.
         gone: the people who had left.
         left: units that every person had left for it at least, by what is public; see ``Rules.left``.
-        left_by_budget: the same as older versions stated it; see ``Rules.left_by_budget``.
     """
 
     entry: Entry
     allowance: Allowance
     gone: frozenset[Person]
     left: int
-    left_by_budget: int
 
 
 def history(rows: Iterable[Row]) -> Iterator[Answered]:
@@ -468,8 +462,7 @@ def history(rows: Iterable[Row]) -> Iterator[Answered]:
             allowance = rules.allowance(analyst=str(row.analyst), purpose=row.purpose, reserved=row.reserved)
             entry, gone = row.entry(private=True), frozenset(rules.gone)
             places = rules.places(entry.public.get("periods") if entry.kind == "answered" else None)
-            lefts = rules.left(allowance, places), rules.left_by_budget(allowance, places)
-            yield Answered(entry, allowance, gone, *lefts)
+            yield Answered(entry, allowance, gone, rules.left(allowance, places))
         rules.read(row)
 
 

@@ -84,12 +84,10 @@ class Terms:
             raise ArgumentError(f"periods={self.periods!r} must be a ledger.Periods")
         if self.periods is not None and self.keys_delta is not None:
             raise Unsupported("keys_delta with periods: what several periods of a person add to a delta is not proven")
-        if self.keys_delta is not None:
-            _check.between(0, 1, keys_delta=self.keys_delta)
+        _check.given(_check.between, 0, 1, keys_delta=self.keys_delta)
         if self.keys_delta is not None and isinstance(self.budget, Basic):
             raise ArgumentError(f"keys_delta={self.keys_delta!r}: a pure budget has delta = 0; use Zcdp or Gaussian")
-        if self.person is not None:
-            _check.one_of(tuple(NAMES), person=self.person)
+        _check.given(_check.one_of, tuple(NAMES), person=self.person)
         for scope, share in self.limits.items():
             if scope.partition(":")[0] not in ("analyst", "purpose"):
                 raise ArgumentError(f"limits: {scope!r} must be 'analyst:NAME' or 'purpose:NAME'")
@@ -145,11 +143,9 @@ class RecordedTerms:
     @classmethod
     def read(cls, public: Mapping[str, Any]) -> Self:
         """The terms that a first entry says."""
-        delta, measure = public["delta"], public.get("measure", ZCDP)
+        delta, measure = public["delta"], public["measure"]
         if measure not in (ZCDP, GAUSSIAN, PURE):
             raise ValueError(f"measure {measure!r} is not known")
-        if "accounts" in public:
-            raise ValueError("accounts in Parquet files are of an earlier version")
         said = {name: public[name] for name in _LEFT_OUT if name in public} | {"measure": measure}
         if "periods" in public:
             said |= {"periods": Periods.read(public["periods"]), "names": str(public["periods"]["names"])}

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from almoner._disk import Lock, abandon_after_fork, private_files, sync
 from almoner._workspace import Workspace, duckdb, text
 from almoner.errors import AlmonerError, ArgumentError, LedgerError, LedgerReason
-from almoner.ledger._stores.schema import bring_up_to_date, make
+from almoner.ledger._stores.schema import check_version, make
 
 Result = TypeVar("Result")
 
@@ -114,7 +114,7 @@ class File:
             _ = self.reading or self.workspace.make_spill()
         except OSError:
             raise LedgerError(f"{self.name}: {self._file.name}.tmp beside it cannot be replaced by a folder") from None
-        bring_up_to_date(self)
+        check_version(self)
 
     def _take_lock(self) -> None:
         """Keep all other programs away from the file until this one is closed."""

@@ -25,7 +25,7 @@ from almoner import _extras
 from almoner._disk import abandon_after_fork, never_close
 from almoner._workspace import Workspace, quoted
 from almoner.errors import AlmonerError, ArgumentError, LedgerError, LedgerReason
-from almoner.ledger._stores.schema import bring_up_to_date, make
+from almoner.ledger._stores.schema import check_version, make
 
 Result = TypeVar("Result")
 Connection = Any
@@ -139,7 +139,7 @@ class Postgres:
         if not self.exists():
             raise LedgerError(f"{self.name}: the ledger is gone", reason="missing")
         self.workspace = Workspace(None, memory_limit=memory_limit, threads=threads, name=self.name)
-        bring_up_to_date(self)
+        check_version(self)
 
     def run(self, sql: str, parameters: Iterable[object] = ()) -> list[tuple[Any, ...]]:
         def work(connection: Connection) -> list[tuple[Any, ...]]:

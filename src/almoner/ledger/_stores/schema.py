@@ -1,10 +1,5 @@
-"""The tables of a ledger, their version, and the steps from older versions.
+"""The tables of a ledger, and their version: a ledger of another one is refused."""
 
-Every step is run once, in one transaction with all others that are due, and is noted with its time in the table
-``ledger_format``. A ledger of a newer version is refused.
-"""
-
-import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -26,20 +21,7 @@ CREATE TABLE ledger.charges(question BIGINT NOT NULL, person {person} NOT NULL, 
 Run = Callable[..., Any]
 
 
-def _reservations(run: Run) -> None:
-    """Version 2: the record says in a column of its own which reservation an answer used."""
-    run("ALTER TABLE ledger.ledger_format ADD COLUMN since VARCHAR")
-    run("ALTER TABLE ledger.record ADD COLUMN reserved VARCHAR")
-    for number, public in run("SELECT number, public FROM ledger.record WHERE kind = 'answered'"):
-        used = json.loads(public).get("reserved")
-        if used is not None:
-            run("UPDATE ledger.record SET reserved = ? WHERE number = ?", [used, number])
-
-
-STEPS: tuple[tuple[int, Callable[[Run], None]], ...] = ((2, _reservations),)
-"""(the version that it leads to, the step), in order."""
-
-VERSION = STEPS[-1][0]
+VERSION = 2
 """Of the tables that this program reads and writes."""
 
 
@@ -49,27 +31,16 @@ def make(run: Run, first: Sequence[object], **spelling: str) -> None:
     for statement in TABLES.format(**places | spelling).split(";"):
         if statement.strip():
             run(statement)
-    noted(run, VERSION)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    run("INSERT INTO ledger.ledger_format(version, since) VALUES (?, ?)", [VERSION, now])
     insert(run, first)
 
 
-def bring_up_to_date(store: Store) -> None:
-    """Bring the tables of an older version to this program's, in one transaction; refuse those of a newer one."""
+def check_version(store: Store) -> None:
+    """Refuse tables of another version than this program's."""
     ((version,),) = store.run("SELECT max(version) FROM ledger.ledger_format")
-    if not isinstance(version, int) or version > VERSION:
-        raise LedgerError(f"{store.name} is of version {version}; this program reads up to {VERSION}")
-
-    def work() -> None:
-        for leads_to, step in STEPS:
-            if leads_to > version:
-                step(store.run)
-                noted(store.run, leads_to)
-
-    if version < VERSION:
-        store.transact(work)
-
-
-def noted(run: Run, version: int) -> None:
-    """Note that the tables are of a version from now on."""
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    run("INSERT INTO ledger.ledger_format(version, since) VALUES (?, ?)", [version, now])
+    if version != VERSION:
+        raise LedgerError(
+            f"{store.name} is of version {version}, and this program reads version {VERSION}: open it with the release "
+            "of Almoner that made it, or make a new ledger with create=True at another place"
+        )

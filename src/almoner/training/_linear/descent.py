@@ -435,8 +435,7 @@ def plan(
     _check.between(0, 1, delta=delta)
     _check.positive(max_grad_norm=max_grad_norm)
     _check.whole(1, steps=steps)
-    if noise_multiplier is not None:
-        _check.positive(noise_multiplier=noise_multiplier)
+    _check.given(_check.positive, noise_multiplier=noise_multiplier)
     if epsilon is not None:
         _check.positive(epsilon=epsilon)
         budget = BUDGETS[accounting](epsilon=epsilon, delta=delta)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self, cast
 
 import numpy as np
@@ -297,18 +298,14 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
         Their price is booked in each account at once. The planned steps are charged directly, which everybody can pay;
         the steps after them are counted, and who is out before that is in the first count.
         """
-        people, drops = book.accounts, planned.drops
-        if counting is not None:
-            rule = counting(people)
-        elif drops is not None:
+        drops = planned.drops
+        if counting is None and drops is not None:
             noise = None if self.seed is None else np.random.default_rng([self.seed, 2])
-            rule = Dropouts(people, drops, noise=noise)
-        else:
+            counting = partial(Dropouts, counter=drops, noise=noise)
+        if counting is None:
             return None
-        if not isinstance(rule, StoppingAccounts) or rule.people is not people:
-            raise ArgumentError("counting must make Dropouts or StillActive of the accounts that it is given")
-        try:
-            book.check_observed(rule.price)  # what cannot be counted beside is given back
+
+        def check(rule: StoppingAccounts) -> None:
             if rule.most is not None and rule.most < self._extra_steps:
                 raise ArgumentError(f"counting: {rule.most} counts are fewer than extra_steps={self._extra_steps}")
             by_number = isinstance(rule.answer, DropoutCount)
@@ -316,11 +313,9 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
                 raise ArgumentError("stop_when_inactive must be given where drops are counted: the share that ends it")
             if not by_number and most is not None:
                 raise ArgumentError("stop_when_inactive: StillActive has its own number of people; leave the share out")
-        except BaseException:
-            rule.undo()
-            raise
+
+        rule = book.put_in_front(counting, "counting", check)
         rule.begin_after(self.steps)
-        book.put_in_front(rule, rule.answer.price)
         return rule
 
     def statement(self, person: object) -> BudgetStatement | Statement:
@@ -348,8 +343,7 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
         _check.whole(0, extra_steps=chosen.extra_steps)
         self._check_settings()
         check_course(average=chosen.average, decay=chosen.decay, pace=chosen.pace, momentum=chosen.momentum)
-        if self.n_people is not None:
-            _check.whole(1, n_people=self.n_people)
+        _check.given(_check.whole, 1, n_people=self.n_people)
         counts = self._drop_counts(counting)
         by_number = counting is None or chosen.stop_when_inactive is not None
         planned = plan(
@@ -374,8 +368,7 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
         chosen = self._descent
         if chosen.stop_when_inactive is None and counting is None:
             return 0
-        if chosen.stop_when_inactive is not None:
-            _check.between(0, 1, stop_when_inactive=chosen.stop_when_inactive)
+        _check.given(_check.between, 0, 1, stop_when_inactive=chosen.stop_when_inactive)
         if not self.individual:
             raise ArgumentError("stop_when_inactive and counting need individual=True")
         if chosen.extra_steps < 1 or chosen.pace >= 1:

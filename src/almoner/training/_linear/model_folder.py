@@ -74,7 +74,7 @@ class PersonalAccounts:
         return replace(self.odometer.statement(row), person=person)
 
     def save(self, path: Path) -> Path:
-        """Write what ``SavedAccounts`` reads, for its owner alone; PRIVATE. Unsupported: two ids are alike as text."""
+        """Write what ``saved_statement`` reads, for its owner alone; PRIVATE. Unsupported: ids are alike as text."""
         text = self.text()
         with whole_file(path) as file:
             file.write(text.encode())
@@ -116,41 +116,22 @@ class PersonalAccounts:
         return int(found[0])
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class SavedAccounts:
-    """Accounts as a file holds them, for statements alone: nothing can be charged. PRIVATE, but for delta."""
-
-    ids: Sequence[str]
-    used: Sequence[float]
-    epsilon: Sequence[float]
-    guess: Sequence[float]
-    delta: float
-
-    def __repr__(self) -> str:
-        return f"SavedAccounts({MARK})"
-
-    @classmethod
-    def read(cls, path: Path) -> "SavedAccounts":
-        """The file that ``PersonalAccounts.save`` wrote; raises DataError where it is none, or damaged."""
-        try:
-            fields = json.loads(path.read_text(encoding="utf-8"))
-            ids, used, epsilon, guess = (fields[name] for name in ("ids", "used", "epsilon", "guess"))
-            kept = cls(ids, used, epsilon, guess, float(fields["delta"]))
-            numbers = np.asarray([kept.used, kept.epsilon, kept.guess], dtype=np.float64)
-            people = len(set(kept.ids))
-            sound = fields["format"] == ACCOUNTS_FORMAT and numbers.shape == (3, people) and people == len(kept.ids)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path} does not hold the accounts of a model") from error
-        if not sound or not np.all(numbers >= 0) or np.any(numbers[[0, 2]] > 1):
-            raise DataError(f"{path} does not hold the accounts of a model, or is damaged")
-        return kept
-
-    def statement(self, person: str) -> BudgetStatement:
-        """The statement of one person, named as in the data, for nobody else."""
-        if person not in self.ids:
-            raise UnknownPerson("--person: the model was trained on no records of this person")
-        row = list(self.ids).index(person)
-        return BudgetStatement(person, self.used[row], self.epsilon[row], self.delta, self.guess[row])
+def saved_statement(path: Path, person: str) -> BudgetStatement:
+    """One person's statement, for nobody else, from the file that ``PersonalAccounts.save`` wrote; else DataError."""
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        ids, delta = fields["ids"], float(fields["delta"])
+        numbers = np.asarray([fields[name] for name in ("used", "epsilon", "guess")], dtype=np.float64)
+        people = len(set(ids))
+        sound = fields["format"] == ACCOUNTS_FORMAT and numbers.shape == (3, people) and people == len(ids)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} does not hold the accounts of a model") from error
+    if not sound or not np.all(numbers >= 0) or np.any(numbers[[0, 2]] > 1):
+        raise DataError(f"{path} does not hold the accounts of a model, or is damaged")
+    if person not in ids:
+        raise UnknownPerson("--person: the model was trained on no records of this person")
+    used, epsilon, guess = numbers[:, ids.index(person)].tolist()
+    return BudgetStatement(person, used, epsilon, delta, guess)
 
 
 def accounts_file(model: Path) -> Path:

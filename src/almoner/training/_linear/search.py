@@ -175,8 +175,7 @@ class PrivateSearch(Copied, Predicting, ClassifierMixin, BaseEstimator):  # type
         """The budget of one run, so that the best of them costs what was promised."""
         _check.positive(epsilon=self.epsilon)
         _check.between(0, 1, delta=self.delta)
-        if self.seed is not None:
-            _check.whole(0, seed=self.seed)
+        _check.given(_check.whole, 0, seed=self.seed)
         if self.shape == float("inf"):
             raise ArgumentError("shape=inf may give no run at all: take a finite one")
         left = self.delta - tuning.MISSED * (1 + exp(min(self.epsilon, 700.0)))

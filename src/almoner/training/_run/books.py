@@ -21,7 +21,7 @@ from almoner.errors import ArgumentError, BudgetExceeded, DataError, Unsupported
 from almoner.individual import AccountsPerPerson, Filter, Losses
 from almoner.individual import Odometer as PersonOdometer
 from almoner.mechanisms import Gaussian, Mechanism, SampledGaussian
-from almoner.training._accounts import Everybody, join_new
+from almoner.training._accounts import Everybody, StoppingAccounts, join_new
 from almoner.training._card import Boundary
 from almoner.training._on_ledger import LedgerStream
 from almoner.training._run.run import CurrentState, TrainingState
@@ -33,6 +33,8 @@ Floats = NDArray[np.float64]
 Contribute = Callable[[AccountsPerPerson], Sums]
 Draw = Callable[[Sums, float, Any], Sums]
 """Gives private sums plus one draw of noise of a standard deviation, from rows of correlated noise where there are."""
+
+GATES = "must make Dropouts or StillActive of the accounts that it is given"
 
 
 def publish(release: Callable[[], T], *, exact: object, mechanism: object, part: _audit_hook.Part | None = None) -> T:
@@ -288,11 +290,25 @@ class MemoryBook(_Book):
         part = None if rows is None else rows.part()
         return publish(lambda: draw(sums, step.sigma, rows), exact=sums, mechanism=step, part=part)
 
-    def put_in_front(self, gate: Any, price: Mechanism) -> None:
-        """Charge steps through these accounts, whose price is booked in each account already."""
+    def put_in_front(
+        self, counting: Callable[[Any], Any], named: str, check: Callable[[StoppingAccounts], object]
+    ) -> StoppingAccounts:
+        """Charge steps through accounts made of these, which have booked their price in each; given back if refused."""
+        gate = counting(self.accounts)
+        if not isinstance(gate, StoppingAccounts):
+            raise ArgumentError(f"{named} {GATES}")
+        try:
+            if gate.people is not self.accounts:
+                raise ArgumentError(f"{named} {GATES}")
+            check(gate)
+            self.check_observed(gate.price)
+        except BaseException:
+            gate.undo()
+            raise
         self.gate = gate
-        self.current.add_release(price)
-        self.count_worst_case(price)
+        self.current.add_release(gate.price)
+        self.count_worst_case(gate.price)
+        return gate
 
     def admits(self, mechanism: Mechanism) -> bool:
         """True if the public filter has room; with accounts per person always, because each is judged by itself."""

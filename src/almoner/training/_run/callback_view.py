@@ -216,13 +216,12 @@ class Questions:
 
 
 def put_in_front(counting: Any, book: MemoryBook, sampling: Sampling, settings: Settings, processes: Processes) -> Any:
-    """Put accounts that answer a public question in front of a book, and book their price; before the first step."""
+    """Put accounts that answer a public question in front of a book; before the first step."""
     if settings.batches is not None:
         raise Unsupported("drops are not counted together with FixedBatches")
-    stopping, current = counting(book.accounts), book.current
-    try:
-        if not isinstance(stopping, StoppingAccounts) or stopping.people is not book.accounts:
-            raise ArgumentError("watch: a function must make Dropouts or StillActive of the accounts that it is given")
+    current = book.current
+
+    def check(stopping: StoppingAccounts) -> None:
         last, step = settings.last_step, current.value.step
         if stopping.most is not None and last and stopping.most < last - step:
             raise ArgumentError(f"watch: {stopping.most} counts are fewer than steps: {last}")
@@ -232,13 +231,9 @@ def put_in_front(counting: Any, book: MemoryBook, sampling: Sampling, settings: 
             if not isinstance(sampling, Poisson):
                 raise Unsupported(f"sampling={sampling!r}: its bounds follow own samples, which the price excludes")
             sampling.own_samples = False  # before the first step: refreshes alone
-        book.check_observed(stopping.price)
-    except BaseException:
-        if isinstance(stopping, StoppingAccounts):
-            stopping.undo()
-        raise
+        if not processes.single:
+            stopping.among(processes.all_gather)
+
+    stopping = book.put_in_front(counting, "watch: a function", check)
     current.update(seeded=current.value.seeded or stopping.reproducible)
-    if not processes.single:
-        stopping.among(processes.all_gather)
-    book.put_in_front(stopping, stopping.price)
     return stopping

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from almoner import _audit_hook, _check, filters, individual
+from almoner import _check, filters, individual
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import AccountsPerPerson
 from almoner.mechanisms import Gaussian, Mechanism, Repeated
@@ -103,8 +103,7 @@ class BatchContributions(Sampling):
         self._pace = plan.batches.pace if self._spend_remainder else 0.0
         seed = run.seed
         key = None if seed is None else int.from_bytes(np.random.default_rng([seed, 1]).bytes(16), "little")
-        self._noise = Noise(plan.factor, run.numbers, key=key)
-        self.noise = Rows(self._noise)
+        self.noise: Noise = Noise(plan.factor, run.numbers, key=key)
         self._batch = _batches(plan, run.records)
         self._charged, self._done = 0, 0
         turns = max(len(pattern.places) for pattern in plan.patterns)
@@ -113,8 +112,8 @@ class BatchContributions(Sampling):
 
     def contribute(self, model: Model, turnout: Turnout, accounts: AccountsPerPerson, step: Mechanism) -> Sums:
         number = self._plan.factor.steps - turnout.left
-        if number != self._noise.step:
-            raise ArgumentError(f"step={number!r}: the noise is that of step {self._noise.step}; nothing was released")
+        if number != self.noise.step:
+            raise ArgumentError(f"step={number!r}: the noise is that of step {self.noise.step}; nothing was released")
         members = np.flatnonzero(self._batch == number % self._plan.count)
         pattern, turn = self._plan.patterns[number % self._plan.count], number // self._plan.count
         own, cross = pattern.own(turn), pattern.cross(turn, self._past[members, :turn])
@@ -154,7 +153,7 @@ class BatchContributions(Sampling):
 
     def state(self) -> dict[str, Any]:
         """Contributions in the steps that are done, and the SECRET keys; ``afresh``: a charged one may be released."""
-        keys = [[first, None if key is None else str(key)] for first, key in self._noise.keys]
+        keys = [[first, None if key is None else str(key)] for first, key in self.noise.keys]
         return {"past": self._past, "keys": keys, "step": self._done, "afresh": self._charged > self._done}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -181,7 +180,7 @@ class BatchContributions(Sampling):
             book.write_off(mechanism, norms=norms)
         self._refuse_shared(book, afresh)
         self._past = np.zeros_like(self._past) if afresh else self._past
-        self._noise.go_on(self._kept, self._done, afresh=afresh)
+        self.noise.go_on(self._kept, self._done, afresh=afresh)
 
     @staticmethod
     def _refuse_shared(book: Any, steps: bool) -> None:
@@ -204,20 +203,3 @@ def _batches(plan: BatchPlan, records: Records) -> NDArray[np.int64]:
 def _bytes_of(part: Tensor) -> NDArray[np.uint8]:
     """(records, bytes) what each record is stored as; also of numbers that NumPy does not have."""
     return part.detach().cpu().contiguous().reshape(len(part), -1).view(torch.uint8).numpy()
-
-
-class Rows:
-    """The rows of correlated noise, as a generator of normal numbers gives them. SECRET."""
-
-    def __init__(self, noise: Noise) -> None:
-        self._noise = noise
-
-    def part(self) -> _audit_hook.Part:
-        """Which row of which factor comes next: public."""
-        return _audit_hook.Part(self._noise, "rows", factor=self._noise.factor, step=self._noise.step)
-
-    def normal(self, mean: float, sigma: float, size: int) -> Array:
-        row = self._noise.next()
-        if len(row) != size:
-            raise ArgumentError(f"size={size!r} must be that of the noise, {len(row)}")
-        return mean + sigma * row

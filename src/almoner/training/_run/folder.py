@@ -53,8 +53,7 @@ class RunFolder:
     def __post_init__(self) -> None:
         if not isinstance(self.path, str | Path):
             raise ArgumentError("folder must be a path, or training.RunFolder(path, resume=True)")
-        if self.every is not None:
-            _check.whole(1, every=self.every)
+        _check.given(_check.whole, 1, every=self.every)
 
     @classmethod
     def of(cls, given: "str | Path | RunFolder | None") -> "RunFolder | None":
@@ -94,11 +93,6 @@ class Folder:
         self._update_file, self._claims_file = self.path / "update.npz", self.path / "claims"
         if self._state_file.exists() and not resume:
             raise ArgumentError(f"folder={str(path)!r} holds a run already: pass resume=True to go on with it")
-        if (self.path / "state.pt").exists():
-            raise DataError(
-                f"folder: {str(self.path / 'state.pt')!r} is of format 1, of another version of Almoner; this one "
-                f"reads format {FORMAT}. Nothing was changed: go on with the version that began it"
-            )
         self._lock = Lock(self.path / "lock")
         try:
             taken = self._lock.take()

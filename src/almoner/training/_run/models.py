@@ -20,8 +20,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from almoner.errors import ArgumentError
+from almoner.training._card import Card
 from almoner.training._records import Records
+from almoner.training._run.run import TrainingState
 from almoner.training._run.samplings import Clipped, refuse_others
+from almoner.training._run.settings import Settings
 from almoner.training.gradients import Gradients
 
 EXPLODED = 1e12  # parameters whose norm is so many times that of the first ones are of no use to anybody
@@ -77,6 +80,28 @@ class TorchModel:
     def load(self, state: Mapping[str, Any]) -> None:
         self._module.load_state_dict(state["module"])
         self._optimizer.load_state_dict(state["optimizer"])
+
+
+class OfModule:
+    """Facts that the trainers of a module show of it."""
+
+    _module: nn.Module
+    _optimizer: Any
+    _settings: Settings
+
+    @property
+    def module(self) -> nn.Module:
+        """The module that is trained, in place."""
+        return self._module
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The noise on a sum, as a multiple of the clip. Public."""
+        return self._settings.noise_multiplier
+
+    def _card(self, state: TrainingState, delta: float | None, **others: Any) -> Card:
+        others |= {"learning_rate": float(self._optimizer.param_groups[0]["lr"]), "steps": state.step}
+        return self._settings.card(delta=delta, released=state.released, reproducible=state.seeded, **others)
 
 
 def _norm(parameters: Sequence[Tensor]) -> float:

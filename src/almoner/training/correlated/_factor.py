@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import toeplitz
 
-from almoner import _check
+from almoner import _audit_hook, _check
 from almoner.errors import ArgumentError
 
 KEYS = 2**128
@@ -299,6 +299,16 @@ class Noise:
         row = next(self._rows)
         self.step += 1
         return row
+
+    def normal(self, mean: float, sigma: float, size: int) -> Array:
+        """(size,) the noise of the next step as a generator of normal numbers gives it. SECRET."""
+        if size != self._size:
+            raise ArgumentError(f"size={size!r} must be that of the noise, {self._size}")
+        return mean + sigma * self.next()
+
+    def part(self) -> _audit_hook.Part:
+        """Which row of which factor comes next: public."""
+        return _audit_hook.Part(self, "rows", factor=self.factor, step=self.step)
 
     def go_on(
         self, keys: Sequence[tuple[int, int | None]], step: int, *, key: int | None = None, afresh: bool = False
