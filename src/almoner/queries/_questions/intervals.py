@@ -10,7 +10,7 @@ Intervals of quotients and variances are in units of the largest entry in a row:
 otherwise.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import hypot, log, sqrt
@@ -23,6 +23,9 @@ _HALVINGS = 44
 _GRID = 16
 
 Interval = tuple[float, float]
+Basis = Sequence[Sequence[int]]
+"""A line for each released number: what it adds to the count, to the sum and to the sum of squares."""
+OWN: Basis = (1, 0, 0), (0, 1, 0), (0, 0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,34 +105,35 @@ def total_interval(whole: Whole, place: int) -> Interval:
     return low, max(high, high / whole.least)
 
 
-def mean_interval(count: float, total: float, noise: NoiseBand, tail: float = _TAIL, *, least: float = 1.0) -> Interval:
+def mean_interval(
+    parts: Sequence[float], noise: NoiseBand, tail: float = _TAIL, *, least: float = 1.0, basis: Basis = OWN
+) -> Interval:
     """Of a total of entries over their count: the means that a test at the total minus mean times count leaves.
 
-    Both are noisy. Entries have weights of at least ``least`` in both; each end has this tail's probability, at most
-    0.025.
+    Both are read off the noisy parts. Entries have weights of at least ``least`` in all of them; each end has this
+    tail's probability, at most 0.025.
 
     Guarantee: each end is on the wrong side with a probability of at most the tail.
     Source: Fieller (1954); docs/proofs/truth-intervals.md, Theorem 3.
     """
-    error, first, last = noise.standard_error, -1.0, 1.0
+    first, last = -1.0, 1.0
 
     def beyond(mean: float, sign: float = 1.0) -> float:
-        return sign * (total - mean * count) - noise.quantile(tail, error, mean * error)
+        return sign * _sum(parts, basis, -mean, 1.0) - _margin(noise, tail, basis[: len(parts)], -mean, 1.0)
 
     low, high = _edge(beyond, first, last), _edge(partial(beyond, sign=-1.0), last, first)
     return between_odds((min(low, high), max(low, high)), first, last, least)
 
 
-def variance_interval(count: float, total: float, squares: float, noise: NoiseBand, *, least: float = 1.0) -> Interval:
+def variance_interval(parts: Sequence[float], noise: NoiseBand, *, least: float = 1.0, basis: Basis = OWN) -> Interval:
     """Of a variance: at each mean of an interval of 99.5 %, the variances that a test at the squares leaves.
 
-    All three are noisy, and entries have weights of at least ``least`` in all of them.
+    Count, total and squares are read off the noisy parts, in which entries have weights of at least ``least``.
 
     Guarantee: each end is on the wrong side with a probability of at most 2.5 %.
     Source: docs/proofs/truth-intervals.md, Theorem 4.
     """
-    error = noise.standard_error
-    first, last = mean_interval(count, total, noise, _SMALL * _TAIL, least=least)
+    first, last = mean_interval(parts, noise, _SMALL * _TAIL, least=least, basis=basis)
     tail = (1 - 2 * _SMALL) * _TAIL
     lows, highs = [], []
     for place in range(_GRID + 1):
@@ -137,15 +141,28 @@ def variance_interval(count: float, total: float, squares: float, noise: NoiseBa
         top = 1.0 if least == 1 else (1 + abs(mean)) ** 2  # of squares of differences from the mean
 
         def beyond(variance: float, sign: float, mean: float = mean) -> float:
-            moved = mean**2 - variance
-            margin = noise.quantile(tail, error, 2 * mean * error, moved * error)
-            return sign * (squares - 2 * mean * total + moved * count) - margin
+            weights = mean**2 - variance, -2 * mean, 1.0
+            return sign * _sum(parts, basis, *weights) - _margin(noise, tail, basis, *weights)
 
         low, high = _edge(partial(beyond, sign=1.0), 0.0, top), _edge(partial(beyond, sign=-1.0), top, 0.0)
         ends = between_odds((min(low, high), max(low, high)), 0.0, top, least)
         lows.append(ends[0])
         highs.append(ends[1])
     return max(0.0, min(lows)), min(1.0, max(highs))
+
+
+def _sum(parts: Sequence[float], basis: Basis, *weights: float) -> float:
+    """A weighted sum of the count, the sum and the sum of squares."""
+    return sum(part * _weight(line, weights) for part, line in zip(parts, basis, strict=False))
+
+
+def _margin(noise: NoiseBand, tail: float, basis: Basis, *weights: float) -> float:
+    """The value that the noise of such a sum exceeds with this probability at most."""
+    return noise.quantile(tail, *(noise.standard_error * _weight(line, weights) for line in basis))
+
+
+def _weight(line: Sequence[int], weights: Sequence[float]) -> float:
+    return sum(each * weight for each, weight in zip(line, weights, strict=False))
 
 
 def _edge(rejects: Callable[[float], float], inside: float, outside: float) -> float:
