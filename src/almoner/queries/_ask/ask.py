@@ -498,7 +498,7 @@ class Analyst(Uncopyable):
         ``keys_delta``, such as many people share. The price is shared equally by columns. Again, it is free.
 
         Args:
-            price: the most that all of it costs a person, in rho, or epsilon in pure budgets; None for all that is left.
+            price: the most that it costs a person in all: a rho, or an epsilon of pure budgets; None for what is left.
             bounds: {column: (low, high)}, public.
             keys: {column: keys}, public: the names that may be in a column.
             clip: the most rows of a person that count; None to count no rows.
@@ -506,7 +506,7 @@ class Analyst(Uncopyable):
             name: what the keys of its questions begin with.
 
         Returns:
-            {key: answer}: of ``name`` the people, of "name: column" its entries, of "name, missing: column" the people.
+            {key: answer}: of ``name`` the people, of "name: column" entries, of "name, missing: column" who has none.
 
         Guarantee: that of ``ask``. Names and types of columns, which are public, say what is asked, and nothing else
             of the data.

@@ -48,8 +48,9 @@ def summary_questions(
     measure, whole = price
     share, about = whole / (1 + len(columns)) * SURE, {} if table is None else {"table": table}
     texts = sum(kind == "text" and each not in domains for each, kind in columns.items())
-    both = Several({"people": "people", "rows": "count"}, clip=clip, **{measure: share}, **about)
-    asked: dict[str, Question] = {name: People(**{measure: share}, **about) if clip is None else both}
+    asked: dict[str, Question] = {name: People(**{measure: share}, **about)}
+    if clip is not None:
+        asked[name] = Several({"people": "people", "rows": "count"}, clip=clip, **{measure: share}, **about)
     for place, (column, kind) in enumerate(columns.items()):
         shown = column if len(column) <= 100 and column.isprintable() else f"column {place + 1}"
         quoted = '"' + column.replace('"', '""') + '"'
