@@ -35,13 +35,10 @@ def summary_questions(
     """The questions of a summary, each under its key: people, and for each column what is in it and who has none.
 
     Args:
-        columns: the kind of each column, but for the person's.
-        domains: what is declared of columns, public.
+        columns, domains: the kind of each column, but for the person's, and what is declared of them; public.
         price: "rho" or "epsilon", and what all of them cost together.
-        name: what keys begin with.
-        clip: the most rows of a person that count; None to count no rows.
-        table: that they are about, where there are several.
         keys_delta: what unlisted keys of all texts may cost together; 0 for no such question.
+        name, clip, table: as of ``Analyst.summary``.
     """
     if other := sorted(domains.keys() - columns.keys()):
         raise ArgumentError(f"{told(column=other[0])} is not in the table: give bounds= and keys= of its columns")
@@ -66,7 +63,7 @@ def summary_questions(
 def _of_column(
     column: str, quoted: str, kind: str, domain: Domain | None, asking: dict[str, Any], delta: float
 ) -> Question | None:
-    """What is asked of a column's entries; None where nothing can be."""
+    """A question about a column's entries; None where there is none."""
     keys: Sequence[Any] | None = None if domain is None else domain.keys
     if keys is not None:
         return Top(min(_TOP, len(keys)), column, keys, clip=1, **asking)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import hypot, log, sqrt
+from operator import mul
 from statistics import NormalDist
 
 CONFIDENCE = 0.95
@@ -119,7 +120,7 @@ def mean_interval(
     first, last = -1.0, 1.0
 
     def beyond(mean: float, sign: float = 1.0) -> float:
-        return sign * _sum(parts, basis, -mean, 1.0) - _margin(noise, tail, basis[: len(parts)], -mean, 1.0)
+        return _above(parts, noise, tail, basis, sign, -mean, 1.0)
 
     low, high = _edge(beyond, first, last), _edge(partial(beyond, sign=-1.0), last, first)
     return between_odds((min(low, high), max(low, high)), first, last, least)
@@ -141,8 +142,7 @@ def variance_interval(parts: Sequence[float], noise: NoiseBand, *, least: float 
         top = 1.0 if least == 1 else (1 + abs(mean)) ** 2  # of squares of differences from the mean
 
         def beyond(variance: float, sign: float, mean: float = mean) -> float:
-            weights = mean**2 - variance, -2 * mean, 1.0
-            return sign * _sum(parts, basis, *weights) - _margin(noise, tail, basis, *weights)
+            return _above(parts, noise, tail, basis, sign, mean**2 - variance, -2 * mean, 1.0)
 
         low, high = _edge(partial(beyond, sign=1.0), 0.0, top), _edge(partial(beyond, sign=-1.0), top, 0.0)
         ends = between_odds((min(low, high), max(low, high)), 0.0, top, least)
@@ -151,18 +151,10 @@ def variance_interval(parts: Sequence[float], noise: NoiseBand, *, least: float 
     return max(0.0, min(lows)), min(1.0, max(highs))
 
 
-def _sum(parts: Sequence[float], basis: Basis, *weights: float) -> float:
-    """A weighted sum of the count, the sum and the sum of squares."""
-    return sum(part * _weight(line, weights) for part, line in zip(parts, basis, strict=False))
-
-
-def _margin(noise: NoiseBand, tail: float, basis: Basis, *weights: float) -> float:
-    """The value that the noise of such a sum exceeds with this probability at most."""
-    return noise.quantile(tail, *(noise.standard_error * _weight(line, weights) for line in basis))
-
-
-def _weight(line: Sequence[int], weights: Sequence[float]) -> float:
-    return sum(each * weight for each, weight in zip(line, weights, strict=False))
+def _above(parts: Sequence[float], noise: NoiseBand, tail: float, basis: Basis, sign: float, *weights: float) -> float:
+    """A weighted sum of count, sum and sum of squares, times a sign, less what its noise exceeds with this tail."""
+    each = [sum(map(mul, line, weights)) for line in basis[: len(parts)]]
+    return sign * sum(map(mul, parts, each)) - noise.quantile(tail, *(noise.standard_error * one for one in each))
 
 
 def _edge(rejects: Callable[[float], float], inside: float, outside: float) -> float:
