@@ -1,6 +1,6 @@
 """Compare errors of questions at one epsilon with diffprivlib, OpenDP and SmartNoise SQL, and those of series.
 
-python benchmarks/tightness/peers_queries.py [--runs 60] [--peers PYTHON ...] [--json]
+python benchmarks/tightness/peers_queries.py [--runs 60] [--peers PYTHON ...] [--without-quantiles] [--json]
 
 Adult and RAND HIE, epsilon = 0.1 for each question: root mean squared errors. Series are of 20 counts at (1, 1e-6) in
 all. All are told the same bounds, edges and clips. Almoner asks a real ledger, once, and draws
@@ -312,11 +312,11 @@ def smartnoise(runs: int) -> dict[str, list[float]]:
     return told
 
 
-def run_peer(peer: str, pythons: list[str], runs: int) -> dict[str, list[float]] | str:
+def run_peer(peer: str, pythons: list[str], more: list[str]) -> dict[str, list[float]] | str:
     """Answers of a peer in the first environment that has it; else what was missing."""
     reason = "no environment"
     for python in pythons:
-        command = [python, __file__, "--one", peer, "--runs", str(runs)]
+        command = [python, __file__, "--one", peer, *more]
         run = subprocess.run(command, capture_output=True, text=True)
         if run.returncode == 0:
             return json.loads(run.stdout.splitlines()[-1])
@@ -330,15 +330,19 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=60)
     parser.add_argument("--peers", nargs="*", default=[sys.executable])
     parser.add_argument("--one", choices=PEERS, help="run this peer here, and print its answers")
+    parser.add_argument("--without-quantiles", action="store_true", help="leave them out: they take most of the time")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    more = ["--without-quantiles"] * options.without_quantiles
+    if more:
+        QUANTILES.clear()
     if options.one:
         print(json.dumps(globals()[options.one](options.runs)))
         return
     told = {"pure": almoner(options.runs, True), "rho": almoner(options.runs, False)}
     told["rho"]["series"] = almoner_series(options.runs)
     for peer in PEERS:
-        found = run_peer(peer, options.peers, options.runs)
+        found = run_peer(peer, options.peers, ["--runs", str(options.runs), *more])
         if isinstance(found, str):
             print(f"{peer} does not run, and is left out: {found}", flush=True)
         else:

@@ -526,8 +526,10 @@ class Analyst(Uncopyable):
         if name in before and price is None:
             price = getattr(before[name], measure) * (1 + len(columns)) / SURE
         total = self.left if price is None else price
-        of = {"name": name, "clip": clip, "table": table, "keys_delta": to_float(ledger.terms.keys_delta or 0)}
-        asked = summary_questions(columns, domains, (measure, total), **of)
+        delta = float(ledger.terms.keys_delta or 0)
+        asked = summary_questions(
+            columns, domains, (measure, total), name=name, clip=clip, table=table, keys_delta=delta
+        )
         for key, question in asked.items():  # before anything is charged
             self.check(question, key=key)
         return {key: self.ask(question, key=key) for key, question in asked.items()}

@@ -1,6 +1,6 @@
 """A first look at a table: for each column a question, chosen by its name and type alone, all at one price."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from almoner._check import told
@@ -44,19 +44,23 @@ def summary_questions(
         raise ArgumentError(f"{told(column=other[0])} is not in the table: give bounds= and keys= of its columns")
     measure, whole = price
     share, about = whole / (1 + len(columns)) * SURE, {} if table is None else {"table": table}
+
+    def priced(part: float) -> dict[str, Any]:
+        return {measure: share * part, **about}
+
     texts = sum(kind == "text" and each not in domains for each, kind in columns.items())
-    asked: dict[str, Question] = {name: People(**{measure: share}, **about)}
+    asked: dict[str, Question] = {name: People(**priced(1))}
     if clip is not None:
-        asked[name] = Several({"people": "people", "rows": "count"}, clip=clip, **{measure: share}, **about)
+        asked[name] = Several({"people": "people", "rows": "count"}, clip=clip, **priced(1))
     for place, (column, kind) in enumerate(columns.items()):
         shown = column if len(column) <= 100 and column.isprintable() else f"column {place + 1}"
         quoted = '"' + column.replace('"', '""') + '"'
-        parts = {measure: share * (1 - _MISSING), **about}
-        one = _of_column(column, quoted, kind, domains.get(column), parts, keys_delta / max(1, texts) * SURE)
+        delta = keys_delta / max(1, texts) * SURE
+        one = _of_column(column, quoted, kind, domains.get(column), priced(1 - _MISSING), delta)
         if one is not None:
             asked[f"{name}: {shown}"] = one
-        missing = share if one is None else share * _MISSING
-        asked[f"{name}, missing: {shown}"] = People(where=f"{quoted} is null", **{measure: missing}, **about)
+        missing = priced(1 if one is None else _MISSING)
+        asked[f"{name}, missing: {shown}"] = People(where=f"{quoted} is null", **missing)
     return asked
 
 
@@ -64,9 +68,8 @@ def _of_column(
     column: str, quoted: str, kind: str, domain: Domain | None, asking: dict[str, Any], delta: float
 ) -> Question | None:
     """A question about a column's entries; None where there is none."""
-    keys: Sequence[Any] | None = None if domain is None else domain.keys
-    if keys is not None:
-        return Top(min(_TOP, len(keys)), column, keys, clip=1, **asking)
+    if domain is not None and domain.keys is not None:
+        return Top(min(_TOP, len(domain.keys)), column, domain.keys, clip=1, **asking)
     match kind:
         case "bool":
             return Mean(column, 0, 1, **asking)
