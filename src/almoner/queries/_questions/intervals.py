@@ -154,7 +154,8 @@ def variance_interval(parts: Sequence[float], noise: NoiseBand, *, least: float 
 def _above(parts: Sequence[float], noise: NoiseBand, tail: float, basis: Basis, sign: float, *weights: float) -> float:
     """A weighted sum of count, sum and sum of squares, times a sign, less what its noise exceeds with this tail."""
     each = [sum(map(mul, line, weights)) for line in basis[: len(parts)]]
-    return sign * sum(map(mul, parts, each)) - noise.quantile(tail, *(noise.standard_error * one for one in each))
+    value: float = sum(map(mul, parts, each))
+    return sign * value - noise.quantile(tail, *(noise.standard_error * one for one in each))
 
 
 def _edge(rejects: Callable[[float], float], inside: float, outside: float) -> float:
