@@ -30,8 +30,10 @@ _NOISE_MULTIPLIER = typer.Option(
 _DELTA = typer.Option("--delta", help="Delta: the probability with which the guarantee may fail.")
 _STEPS = typer.Option("--steps", help="Number of steps.")
 _SAMPLE_RATE = typer.Option("--sample-rate", help="Poisson sampling rate of each step; 1 is the full batch.")
+_EPSILON = typer.Option("--epsilon", help="Epsilon of the privacy budget of each person.")
 
-Epsilon = Annotated[float, typer.Option("--epsilon", help="Epsilon of the privacy budget of each person.")]
+Epsilon = Annotated[float, _EPSILON]
+OptionalEpsilon = Annotated[float | None, _EPSILON]
 Delta = Annotated[float, _DELTA]
 OptionalDelta = Annotated[float | None, _DELTA]
 NoiseMultiplier = Annotated[float, _NOISE_MULTIPLIER]

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from almoner._check import told
 from almoner._units import shown
-from almoner.cli._options import CsvFile, Force, Group, Json, check_new_file
+from almoner.cli._options import CsvFile, Delta, Force, Group, Json, OptionalEpsilon, check_new_file, check_page
 from almoner.cli._shown import Listing, dumps, print_answers, print_misfits, show
+from almoner.errors import ArgumentError
 
 if TYPE_CHECKING:
     from almoner.queries import Answer, Quote, Session
@@ -141,6 +143,63 @@ def ask(
         said = "1 answer was" if stored == 1 else f"{stored} answers were"
         it = "it" if stored == 1 else "them"
         show(f"{said} stored already: nothing was charged for {it}. To ask anew, change the key.")
+
+
+@query.command(
+    "summary", epilog="Example: almoner query summary visits.parquet --person who --ledger first.ledger --epsilon 1"
+)
+def summary(
+    data: Annotated[Path, typer.Argument(help="The table: a Parquet, CSV or DuckDB file, a row for each event.")],
+    person: Annotated[str, typer.Option("--person", help="The column that says whose row it is.")],
+    ledger: Annotated[str, typer.Option("--ledger", help="The ledger that it is charged to.")],
+    epsilon: OptionalEpsilon = None,
+    delta: Delta = 1e-6,
+    price: Annotated[
+        float | None,
+        typer.Option(help="The most that it costs a person, in the ledger's unit; else all that is left."),
+    ] = None,
+    bounds: Annotated[list[str] | None, typer.Option(help="Public bounds of a column, as age=0:120.")] = None,
+    clip: Annotated[float | None, typer.Option(help="The most rows of a person that count; else none are.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page with pictures as well.")] = None,
+    csv: CsvFile = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Show people, missing entries, quartiles, rates and frequent keys of each column, at one price.
+
+    With --epsilon the ledger is made where there is none: all answers that are charged to it, whoever asks, are then
+    (epsilon, delta)-DP together. Names and types of columns are taken as public: they alone say what is asked.
+    Numbers without --bounds are told by steps of about a tenth. The same command again gives the same answers.
+    """
+    from almoner.filters import Gaussian
+    from almoner.ledger import Ledger, Terms
+    from almoner.queries import Session
+    from almoner.report import pages
+
+    check_new_file(csv, force=force, read=(data, ledger))
+    check_page(html, force=force, read=(data, ledger), as_json=as_json)
+    terms = None
+    if epsilon is not None:  # half of delta is for keys of texts
+        terms = Terms(Gaussian(epsilon=epsilon, delta=delta / 2), keys_delta=delta / 2)
+    elif not Ledger.exists(ledger):
+        raise ArgumentError(f"there is no ledger at {ledger}: give --epsilon 1 to make it, or restore a backup")
+    ends = dict(map(_bounds, bounds or ()))
+    with Session.open(data, person=person, budget=terms, ledger=ledger, create=terms is not None) as session:
+        answers = session.analyst("summary").summary(price=price, bounds=ends, clip=clip)
+    _write_csv(answers, csv)
+    if html is not None:
+        html.write_text(pages.answers(answers, title=f"Summary of {data.name}"), encoding="utf-8")
+    print_answers(answers, as_json=as_json)
+
+
+def _bounds(given: str) -> tuple[str, tuple[float, float]]:
+    """A column with its bounds, from "column=low:high"."""
+    column, _, ends = given.rpartition("=")
+    try:
+        low, high = map(float, ends.split(":"))
+    except ValueError:
+        raise ArgumentError(f"{told(bounds=given)} must be a column and numbers, as --bounds age=0:120") from None
+    return column, (low, high)
 
 
 @query.command("list", epilog="Example: almoner query list questions.toml")

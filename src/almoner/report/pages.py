@@ -1,4 +1,4 @@
-"""Write accounts as pages of HTML: for one person, and for the data holder.
+"""Write accounts as pages of HTML: for one person, and for the data holder; and answers, for everybody.
 
 Each page is one file that asks for nothing from elsewhere. Names, keys and questions on it are escaped.
 """
@@ -12,9 +12,9 @@ from typing import Any
 from almoner import _html
 from almoner.individual import BudgetStatement
 from almoner.ledger import Entry, Ledger, summary, verify
-from almoner.queries import Statement
+from almoner.queries import Answer, Statement
 
-__all__ = ["ledger", "statement"]
+__all__ = ["answers", "ledger", "statement"]
 
 _ASKED = {
     "count": "a number of rows",
@@ -58,6 +58,19 @@ def statement(told: Statement | BudgetStatement, *, person: object) -> str:
     share = told.used if isinstance(told, BudgetStatement) else told.rho / told.budget
     right = f"{min(1000, ceil(1000 * told.guess - 1e-9)) / 10:g}"
     return _html.render("statement.html", told=told, person=person, share=share, right=right, asked=_asked)
+
+
+def answers(told: Mapping[str, Answer], *, title: str) -> str:
+    """Answers as a page of tables, each interval with a picture; public, as they are.
+
+    Args:
+        told: public: what ``Analyst.summary`` or ``Plan.ask`` gave.
+        title: public: what stands above them.
+
+    Returns:
+        HTML.
+    """
+    return _html.render("answers.html", title=title, tables=[each._repr_html_() for each in told.values()])
 
 
 def _asked(question: Mapping[str, Any], key: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from almoner import _audit_hook, _check
 from almoner._uncopyable import Uncopyable
 from almoner._units import to_float
 from almoner.errors import ArgumentError, DataError, LedgerError
-from almoner.ledger import Dataset, Entry, Ledger, Transaction
+from almoner.ledger import Dataset, Domain, Entry, Ledger, Transaction
 from almoner.ledger._accounts.tables import TableOffer
 from almoner.mechanisms import Gaussian
 from almoner.queries._ask.answer import Answer, answer, answer_of
@@ -26,6 +26,7 @@ from almoner.queries._ask.price import at_epsilon, stand_in, with_auto, with_err
 from almoner.queries._ask.quoted import Quote, quote
 from almoner.queries._ask.rows import Rows, arranged
 from almoner.queries._ask.so_far import AnalystId, SoFar, answered, span_of
+from almoner.queries._ask.summary import SHOWN_KINDS, SURE, summary_questions
 from almoner.queries._language.expressions import is_condition
 from almoner.queries._language.keys import Key
 from almoner.queries._language.sql import Statement
@@ -480,6 +481,59 @@ class Analyst(Uncopyable):
         zeros, keys = [0] * (trial.groups * trial.numbers + trial.reports), [] if isinstance(trial, Keys) else None
         arranged(told, answer(trial, zeros, key, keys=keys))  # refuses what cannot be shown before it is paid
         return arranged(told, self.ask(asked, key=key, **asking))
+
+    def summary(
+        self,
+        *,
+        price: float | None = None,
+        bounds: Mapping[str, tuple[float, float]] | None = None,
+        keys: Mapping[str, Collection[Key]] | None = None,
+        clip: float | None = None,
+        table: str | None = None,
+        name: str = "summary",
+    ) -> dict[str, Answer]:
+        """Ask for each column what is in it and how many people lack an entry, and how many people there are.
+
+        Of numbers it is quartiles over people, between declared bounds or by steps of about a tenth; of dates those of
+        years; of truth values a rate; of texts the 20 most frequent keys, declared ones or, where the ledger has a
+        ``keys_delta``, such as many people share. The price is shared equally by columns. Again, it is free.
+
+        Args:
+            price: the most that it costs a person in all: a rho, or an epsilon of pure budgets; None for what is left.
+            bounds: {column: (low, high)}, public.
+            keys: {column: keys}, public: the names that may be in a column.
+            clip: the most rows of a person that count; None to count no rows.
+            table: the table that it is about, where there are several.
+            name: what the keys of its questions begin with.
+
+        Returns:
+            {key: answer}: of ``name`` the people, of "name: column" entries, of "name, missing: column" who has none.
+
+        Guarantee: that of ``ask``. Names and types of columns, which are public, say what is asked, and nothing else
+            of the data.
+        Source: theory 5.1 and 2.9.
+        """
+        session, ledger = self._session, self._session.ledger
+        named = next(iter(session._schema.people)) if table is None else table
+        if named not in session._schema.people:
+            raise ArgumentError(f"{_check.told(table=table)} must be one of {', '.join(session._schema.people)}")
+        its = session._schema.people[named]
+        columns = {each: kind for each, kind in its.kinds.items() if each != its.person and kind in SHOWN_KINDS}
+        given = {each: Domain(low, high) for each, (low, high) in (bounds or {}).items()}
+        given |= {each: Domain(keys=tuple(listed)) for each, listed in (keys or {}).items()}
+        declared = {each: domain_of(each, named, session.datasets) for each in columns if session.datasets}
+        domains = {each: domain for each, domain in declared.items() if domain is not None} | given
+        before, measure = {each.key: each.question for each in self.answers()}, "epsilon" if session.pure else "rho"
+        if name in before and price is None:
+            price = getattr(before[name], measure) * (1 + len(columns)) / SURE
+        total = self.left if price is None else price
+        delta = float(ledger.terms.keys_delta or 0)
+        asked = summary_questions(
+            columns, domains, (measure, total), name=name, clip=clip, table=table, keys_delta=delta
+        )
+        for key, question in asked.items():  # before anything is charged
+            self.check(question, key=key)
+        return {key: self.ask(question, key=key) for key, question in asked.items()}
 
     def answers(self) -> list[Answer]:
         """This analyst's answers for this purpose so far, in order."""

@@ -10,10 +10,11 @@ Intervals of quotients and variances are in units of the largest entry in a row:
 otherwise.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import hypot, inf, log, sqrt
+from operator import mul
 from statistics import NormalDist
 from typing import Any
 
@@ -24,6 +25,9 @@ _HALVINGS = 44
 _GRID = 16
 
 Interval = tuple[float, float]
+Basis = Sequence[Sequence[int]]
+"""A line for each released number: what it adds to the count, to the sum and to the sum of squares."""
+OWN: Basis = (1, 0, 0), (0, 1, 0), (0, 0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,34 +107,35 @@ def total_interval(whole: Whole, place: int) -> Interval:
     return low, max(high, high / whole.least)
 
 
-def mean_interval(count: float, total: float, noise: NoiseBand, tail: float = _TAIL, *, least: float = 1.0) -> Interval:
+def mean_interval(
+    parts: Sequence[float], noise: NoiseBand, tail: float = _TAIL, *, least: float = 1.0, basis: Basis = OWN
+) -> Interval:
     """Of a total of entries over their count: the means that a test at the total minus mean times count leaves.
 
-    Both are noisy. Entries have weights of at least ``least`` in both; each end has this tail's probability, at most
-    0.025.
+    Both are read off the noisy parts. Entries have weights of at least ``least`` in all of them; each end has this
+    tail's probability, at most 0.025.
 
     Guarantee: each end is on the wrong side with a probability of at most the tail.
     Source: Fieller (1954); docs/proofs/truth-intervals.md, Theorem 3.
     """
-    error, first, last = noise.standard_error, -1.0, 1.0
+    first, last = -1.0, 1.0
 
     def beyond(mean: float, sign: float = 1.0) -> float:
-        return sign * (total - mean * count) - noise.quantile(tail, error, mean * error)
+        return _above(parts, noise, tail, basis, sign, -mean, 1.0)
 
     low, high = _edge(beyond, first, last), _edge(partial(beyond, sign=-1.0), last, first)
     return between_odds((min(low, high), max(low, high)), first, last, least)
 
 
-def variance_interval(count: float, total: float, squares: float, noise: NoiseBand, *, least: float = 1.0) -> Interval:
+def variance_interval(parts: Sequence[float], noise: NoiseBand, *, least: float = 1.0, basis: Basis = OWN) -> Interval:
     """Of a variance: at each mean of an interval of 99.5 %, the variances that a test at the squares leaves.
 
-    All three are noisy, and entries have weights of at least ``least`` in all of them.
+    Count, total and squares are read off the noisy parts, in which entries have weights of at least ``least``.
 
     Guarantee: each end is on the wrong side with a probability of at most 2.5 %.
     Source: docs/proofs/truth-intervals.md, Theorem 4.
     """
-    error = noise.standard_error
-    first, last = mean_interval(count, total, noise, _SMALL * _TAIL, least=least)
+    first, last = mean_interval(parts, noise, _SMALL * _TAIL, least=least, basis=basis)
     tail = (1 - 2 * _SMALL) * _TAIL
     lows, highs = [], []
     for place in range(_GRID + 1):
@@ -138,9 +143,7 @@ def variance_interval(count: float, total: float, squares: float, noise: NoiseBa
         top = 1.0 if least == 1 else (1 + abs(mean)) ** 2  # of squares of differences from the mean
 
         def beyond(variance: float, sign: float, mean: float = mean) -> float:
-            moved = mean**2 - variance
-            margin = noise.quantile(tail, error, 2 * mean * error, moved * error)
-            return sign * (squares - 2 * mean * total + moved * count) - margin
+            return _above(parts, noise, tail, basis, sign, mean**2 - variance, -2 * mean, 1.0)
 
         low, high = _edge(partial(beyond, sign=1.0), 0.0, top), _edge(partial(beyond, sign=-1.0), top, 0.0)
         ends = between_odds((min(low, high), max(low, high)), 0.0, top, least)
@@ -169,6 +172,13 @@ def share_interval(
     root = sqrt(margin * max(0.0, (total - part) ** 2 + (size - 1) * part**2 - margin * (size - 1)))
     low, high = (middle - root) / leading, (middle + root) / leading
     return value, (min(max(low, least), most), max(min(high, most), least))
+
+
+def _above(parts: Sequence[float], noise: NoiseBand, tail: float, basis: Basis, sign: float, *weights: float) -> float:
+    """A weighted sum of count, sum and sum of squares, times a sign, less what its noise exceeds with this tail."""
+    each = [sum(map(mul, line, weights)) for line in basis[: len(parts)]]
+    value: float = sum(map(mul, parts, each))
+    return sign * value - noise.quantile(tail, *(noise.standard_error * one for one in each))
 
 
 def _edge(rejects: Callable[[float], float], inside: float, outside: float) -> float:

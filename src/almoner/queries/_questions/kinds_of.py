@@ -24,7 +24,7 @@ _KINDS: dict[str, type[Question]] = {kind.__name__.lower(): kind for kind in (*_
 ASKS = tuple(kind.__name__.lower() for kind in _ASKED)
 """Kinds of questions that analysts ask; the others are a session's own."""
 BEFORE = {"correlated": False, "chosen": 0.0}
-"""Fields of quantiles that came later, as they were before."""
+"""Fields of quantiles, means and variances that came later, as they were before."""
 
 
 def described(asked: Question) -> dict[str, object]:
@@ -52,7 +52,8 @@ def recorded(public: Mapping[str, Any]) -> Question:
     kind = _KINDS.get(values.get("ask", ""))
     by_row = kind is not None and any(each.name == "per" for each in fields(kind)) and "per" not in values
     values = {**values, "per": "row"} if by_row else values
-    return question({**BEFORE, **values} if kind is Quantiles else values)
+    later = {name for name in BEFORE if kind is not None and hasattr(kind, name)}
+    return question({**{name: BEFORE[name] for name in later}, **values})
 
 
 def _plain(value: object) -> object:

@@ -7,7 +7,7 @@ Names and symbols
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import ceil, erfc, inf, isqrt, nextafter, sqrt
+from math import ceil, erfc, hypot, inf, isqrt, nextafter, sqrt
 from typing import Annotated, Any
 
 from almoner import _check
@@ -18,7 +18,7 @@ from almoner.errors import ArgumentError
 from almoner.queries._questions import intervals
 from almoner.queries._questions import row_contributions as terms
 from almoner.queries._questions.field_types import LARGEST, Bounds, ColumnName, End, Filter
-from almoner.queries._questions.intervals import Interval, NoiseBand, Whole, around, mean_interval, total_interval
+from almoner.queries._questions.intervals import OWN, Basis, Interval, NoiseBand, Whole, around, total_interval
 from almoner.queries._questions.noise import STEPS
 from almoner.queries._questions.question import Question, set_fields
 
@@ -68,9 +68,16 @@ class _Bounded(Question):
         return self.bounds_hold
 
 
+_CORRELATED: dict[int, Basis] = {2: ((1, 1), (-1, 1)), 3: ((1, 1, 1), (1, -1, 1), (-1, 0, 1))}
+
+
 @dataclass(frozen=True, slots=True)
 class _Averaged(_Bounded):
     per: terms.Per = field(default="person", kw_only=True)
+    correlated: bool = field(default=True, kw_only=True)
+    """True if noise on count and sums may be correlated, as it then is in pure budgets: with t from 0 at the lower
+    bound to 1 at the upper one, each row is in sums of t and t - 1 (variances: of their squares and -2 t (1 - t)),
+    which add up to 1 in L1 norm. False: in a count and sums, which do so only after division by how many they are."""
     width_varies = True
 
     @property
@@ -82,12 +89,47 @@ class _Averaged(_Bounded):
     def whole_estimand(self) -> str:
         return f"the {type(self).__name__.lower()} of {terms.over_what(self.column, self.per)}"
 
-    def _count(self) -> terms.Coordinate:
-        return terms.CountRows() if self.per == "row" else terms.AnyRow()
+    def row(self) -> tuple[terms.Coordinate, ...]:
+        power = 2 if isinstance(self, Variance) else 1
+        if self._basis is not OWN:
+            up, down = (self._entry(end, 2 * self.half, power) for end in self.ends)
+            if power == 1:
+                return up, down
+            return (
+                up,
+                down,
+                terms.Product(self._entry(self.ends[0], 2 * self.half), self._entry(self.ends[1], self.half)),
+            )
+        count = terms.CountRows() if self.per == "row" else terms.AnyRow()
+        return count, *(self._entry(self.middle, self.half, each + 1) for each in range(power))
 
-    def _from_middle(self, power: int = 1) -> terms.Entry:
-        """The entry as its difference from the middle, in halves."""
-        return terms.Entry(self.column, *self.ends, self.middle, self.half, power, self.per)
+    def _entry(self, center: float, scale: float, power: int = 1) -> terms.Entry:
+        return terms.Entry(self.column, *self.ends, center, scale, power, self.per)
+
+    @property
+    def _basis(self) -> Basis:
+        """The count, the sum and the sum of squares of differences from the middle, in halves, by the coordinates.
+
+        Guarantee: where it is not ``OWN``, a row's coordinates add up to at most 1 in L1 norm, not to 2 or 3.
+        Source: docs/proofs/noise.md, Theorem 4.
+        """
+        squares = isinstance(self, Variance)
+        if not self.pure or not self.correlated or (squares and self.per == "total"):
+            return OWN
+        return _CORRELATED[3 if squares else 2]
+
+    def _steps(self) -> int:
+        """Whole steps; rounding of a row, and of a person's mean, then makes nothing longer than 1."""
+        return Question._steps(self) if self._basis is OWN else STEPS - len(self.row())
+
+    def _read_off(self, parts: list[float], place: int) -> float:
+        """The count, the sum or the sum of squares of differences from the middle, in halves."""
+        return sum(part * line[place] for part, line in zip(parts, self._basis, strict=False))
+
+    def _errors(self) -> list[float]:
+        """Of each of these, in full rows, for noise of 1 on each coordinate."""
+        size = len(self.row())
+        return [STEPS / self.steps * hypot(*(line[k] for line in self._basis[:size])) for k in range(size)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,27 +180,22 @@ class Mean(_Averaged):
     each person's rows, the total clipped to [low, high].
     """
 
-    def row(self) -> tuple[terms.Coordinate, ...]:
-        return self._count(), self._from_middle()
-
     def scales(self) -> dict[str, float]:
-        full = STEPS / self.steps
-        return {"count": full, "sum of differences from the middle": full * self.half}
+        count, total = self._errors()
+        return {"count": count, "sum of differences from the middle": total * self.half}
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
-        count, total = parts
+        count, total = self._read_off(parts, 0), self._read_off(parts, 1)
         if count <= 0:
             return None, self.ends
-        return self.middle + self.half * _clip(total / count), self._in_units(mean_interval(count, total, noise))
+        return self.middle + self.half * _clip(total / count), self._interval(parts, noise)
 
     def truth(self, whole: Whole) -> Any:
-        if not self.reported():
-            return None
-        count, total = whole.parts
-        return self._in_units(mean_interval(count, total, whole.noise, least=whole.least))
+        return self._interval(whole.parts, whole.noise, whole.least) if self.reported() else None
 
-    def _in_units(self, interval: Interval) -> Interval:
-        return self.middle + self.half * interval[0], self.middle + self.half * interval[1]
+    def _interval(self, parts: list[float], noise: NoiseBand, least: float = 1.0) -> Interval:
+        low, high = intervals.mean_interval(parts, noise, least=least, basis=self._basis)
+        return self.middle + self.half * low, self.middle + self.half * high
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,31 +206,26 @@ class Variance(_Averaged):
     their rows drawn at random: it has the differences between a person's own rows in it.
     """
 
-    def row(self) -> tuple[terms.Coordinate, ...]:
-        return self._count(), self._from_middle(), self._from_middle(power=2)
-
     def scales(self) -> dict[str, float]:
-        full = STEPS / self.steps
+        count, total, squares = self._errors()
         return {
-            "count": full,
-            "sum of differences from the middle": full * self.half,
-            "sum of their squares": full * self.half**2,
+            "count": count,
+            "sum of differences from the middle": total * self.half,
+            "sum of their squares": squares * self.half**2,
         }
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
-        count, total, squares = parts
-        scale = self.half**2
+        count, total, squares = (self._read_off(parts, place) for place in range(3))
         if count <= 0:
-            return None, (0.0, scale)
+            return None, (0.0, self.half**2)
         value = max(0.0, min(1.0, squares / count - _clip(total / count) ** 2))
-        low, high = intervals.variance_interval(count, total, squares, noise)
-        return value * scale, (low * scale, high * scale)
+        return value * self.half**2, self._interval(parts, noise)
 
     def truth(self, whole: Whole) -> Any:
-        if not self.bounds_hold:
-            return None
-        count, total, squares = whole.parts
-        low, high = intervals.variance_interval(count, total, squares, whole.noise, least=whole.least)
+        return self._interval(whole.parts, whole.noise, whole.least) if self.bounds_hold else None
+
+    def _interval(self, parts: list[float], noise: NoiseBand, least: float = 1.0) -> Interval:
+        low, high = intervals.variance_interval(parts, noise, least=least, basis=self._basis)
         return low * self.half**2, high * self.half**2
 
 
