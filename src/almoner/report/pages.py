@@ -61,7 +61,7 @@ def statement(told: Statement | BudgetStatement, *, person: object) -> str:
 
 
 def answers(told: Mapping[str, Answer], *, title: str) -> str:
-    """Answers, as of ``Analyst.summary``, as a page of tables in HTML, with pictures of intervals; public, as they are."""
+    """Answers (``Analyst.summary``) as a page of HTML: tables with pictures of intervals; public, as they are."""
     return _html.render("answers.html", title=title, tables=[each._repr_html_() for each in told.values()])
 
 

@@ -75,7 +75,7 @@ _CORRELATED: dict[int, Basis] = {2: ((1, 1), (-1, 1)), 3: ((1, 1, 1), (1, -1, 1)
 class _Averaged(_Bounded):
     per: terms.Per = field(default="person", kw_only=True)
     correlated: bool = field(default=True, kw_only=True)
-    """True if noise on count and sums may be correlated, as it is in pure budgets: a row is then in parts that add up to
+    """True if noise on count and sums may be correlated, as it is in pure budgets: a row has parts that add up to
     1, which has less noise (docs/proofs/noise.md, Theorem 4). False: in a count and sums."""
     width_varies = True
 
