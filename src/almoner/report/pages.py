@@ -61,15 +61,7 @@ def statement(told: Statement | BudgetStatement, *, person: object) -> str:
 
 
 def answers(told: Mapping[str, Answer], *, title: str) -> str:
-    """Answers as a page of tables, each interval with a picture; public, as they are.
-
-    Args:
-        told: public: what ``Analyst.summary`` or ``Plan.ask`` gave.
-        title: public: what stands above them.
-
-    Returns:
-        HTML.
-    """
+    """Answers (``Analyst.summary``) as a page of HTML: tables with pictures of intervals; public, as they are."""
     return _html.render("answers.html", title=title, tables=[each._repr_html_() for each in told.values()])
 
 

@@ -503,8 +503,7 @@ class Analyst(Uncopyable):
             bounds: {column: (low, high)}, public.
             keys: {column: keys}, public: the names that may be in a column.
             clip: the most rows of a person that count; None to count no rows.
-            table: the table that it is about, where there are several.
-            name: what the keys of its questions begin with.
+            table, name: the table, where there are several; what the keys of its questions begin with.
 
         Returns:
             {key: answer}: of ``name`` the people, of "name: column" entries, of "name, missing: column" who has none.

@@ -37,8 +37,7 @@ def summary_questions(
     Args:
         columns, domains: the kind of each column, but for the person's, and what is declared of them; public.
         price: "rho" or "epsilon", and what all of them cost together.
-        keys_delta: what unlisted keys of all texts may cost together; 0 for no such question.
-        name, clip, table: as of ``Analyst.summary``.
+        keys_delta: what unlisted keys of all texts may cost together; 0 for none. Others: ``Analyst.summary``.
     """
     if other := sorted(domains.keys() - columns.keys()):
         raise ArgumentError(f"{told(column=other[0])} is not in the table: give bounds= and keys= of its columns")

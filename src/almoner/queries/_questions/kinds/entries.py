@@ -75,9 +75,8 @@ _CORRELATED: dict[int, Basis] = {2: ((1, 1), (-1, 1)), 3: ((1, 1, 1), (1, -1, 1)
 class _Averaged(_Bounded):
     per: terms.Per = field(default="person", kw_only=True)
     correlated: bool = field(default=True, kw_only=True)
-    """True if noise on count and sums may be correlated, as it then is in pure budgets: with t from 0 at the lower
-    bound to 1 at the upper one, each row is in sums of t and t - 1 (variances: of their squares and -2 t (1 - t)),
-    which add up to 1 in L1 norm. False: in a count and sums, which do so only after division by how many they are."""
+    """True if noise on count and sums may be correlated, as it is in pure budgets: a row has parts that add up to
+    1, which has less noise (docs/proofs/noise.md, Theorem 4). False: in a count and sums."""
     width_varies = True
 
     @property
