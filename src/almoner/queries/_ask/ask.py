@@ -478,8 +478,10 @@ class Analyst(Uncopyable):
         asking = {name: options.pop(name) for name in ("reserved", "earlier_of") if name in options}
         asked, session = Sql(text, **options), self._session
         told, trial = session.read(asked), stand_in(session.filled(asked), pure=session.pure)
-        zeros, keys = [0] * (trial.groups * trial.numbers + trial.reports), [] if isinstance(trial, Keys) else None
-        arranged(told, answer(trial, zeros, key, keys=keys))  # refuses what cannot be shown before it is paid
+        zeros = [0] * (trial.groups * trial.numbers + trial.reports)
+        arranged(
+            told, answer(trial, zeros, key, keys=[] if isinstance(trial, Keys) else None)
+        )  # refuses what cannot be shown before it is paid
         return arranged(told, self.ask(asked, key=key, **asking))
 
     def summary(
