@@ -58,7 +58,7 @@ _PLAN, _PUBLISH = "Plan the budget", "Publish statistics"
 _TABLE = "people.csv --target income --schema schema.toml --epsilon 1"
 _IMAGES = "almoner train-images bars.npz --classes level,upright --people 200 --kind strokes --drawings 99 --out bars"
 _OLD = {train: ("train", OF_TRAIN), tune: ("tune", OF_TUNE), train_images: ("train-images", OF_TRAIN_IMAGES)}
-"""Options of other commands, and of earlier versions."""
+"""Options of other commands."""
 
 
 def _lines(command: str, others: dict[str, str]) -> dict[str, str]:

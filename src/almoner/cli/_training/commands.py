@@ -49,28 +49,19 @@ _NO_SCHEMA = (
     "`almoner schema DATA --target COLUMN --out schema.toml` writes a schema to fill in, with the names of the "
     "columns only; `almoner init train --example` writes a schema with comments, and data that it fits"
 )
-_IMAGES, _TUNE = "almoner train-images IMAGES --classes a,b --people N --kind KIND --out OUT", "almoner tune DATA ..."
+_IMAGES = "almoner train-images IMAGES --classes a,b --people N --kind KIND --out OUT"
 OF_TRAIN = dict(
-    accounting="leave it out: the budget is Gaussian, which is exact",
-    test="after the training, `almoner score OUT {}`",
-    test_skip_rows="after the training, `almoner score OUT FILE --skip-rows {}`",
-    init_schema="write `almoner schema DATA --target COLUMN --out {}`",
     check="write `almoner schema DATA --target COLUMN --check schema.toml`",
-    tune=f"write `{_TUNE} --runs {{}}`",
-    tune_on=f"write `{_TUNE} --on {{}}`",
-    tune_learning_rate=f"write `learning_rate = [{{}}]` in tune.toml, and `{_TUNE} --settings tune.toml`",
-    tune_max_grad_norm=f"write `max_grad_norm = [{{}}]` in tune.toml, and `{_TUNE} --settings tune.toml`",
-    images=f"write `{_IMAGES}`",
-    **dict.fromkeys(("classes", "people", "kind", "shape", "drawings"), f"it is about images: write `{_IMAGES}`"),
+    **dict.fromkeys(("runs", "on"), "it is about a search: write `almoner tune DATA ...`"),
+    **dict.fromkeys(("images", "classes", "people", "kind", "shape", "drawings"), f"write `{_IMAGES}`"),
 )
-"""Options that `almoner train` once had, or other commands have: the line to write."""
+"""Options that `almoner train` lacks, and other commands have: the line to write."""
 OF_TUNE = {
     "learning_rate": "write the values to try, `learning_rate = [{}]`, in tune.toml, and --settings tune.toml",
     "max_grad_norm": "write the values to try, `max_grad_norm = [{}]`, in tune.toml, and --settings tune.toml",
     **dict.fromkeys(("ledger", "key"), "a search has no price on a ledger: `almoner train` one setting there"),
-    "test": "after the search, `almoner score OUT {}`",
 }
-"""Options that `almoner train` has, or had, and `almoner tune` lacks."""
+"""Options that `almoner train` has, and `almoner tune` lacks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,11 +354,8 @@ def score(
     console.print(f"\nPRIVATE, as {file} is: {model / 'metrics.json'}", markup=False, soft_wrap=True)
 
 
-OF_TRAIN_IMAGES = dict(
-    test="after the training, `almoner score OUT {}`",
-    **dict.fromkeys(("target", "schema", "person", "ledger", "key"), "it is about tables: leave it out"),
-)
-"""Options that `almoner train` has, or had, and `almoner train-images` lacks."""
+OF_TRAIN_IMAGES = dict.fromkeys(("target", "schema", "person", "ledger", "key"), "it is about tables: leave it out")
+"""Options that `almoner train` has, and `almoner train-images` lacks."""
 
 
 class Kind(StrEnum):
