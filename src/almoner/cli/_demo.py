@@ -320,10 +320,7 @@ def promised(epsilon: float, delta: float, guess: float | None) -> list[str]:
 
 
 def reading(gained: float, half: float | None, runs: int) -> list[str]:
-    """Sentences that compare the two private rows.
-
-    The demonstration has no ``extra_steps`` and the default pace, so an allowance is never below the clip.
-    """
+    """Sentences that compare the two private rows, whose allowances are never below the clip: no ``extra_steps``."""
     words = [
         "On one table, trained once, accounts per person gain little or nothing.",
         "In this table both private rows take the same steps, and only their random noise differs.",
