@@ -58,7 +58,7 @@ class Form:
 
 
 def form(path: Path, *, names: Sequence[str] = (), skip_rows: int = 0) -> Form:
-    """The form of a file, without lines at its start; DataError: it cannot be read, or its line of names breaks a rule."""
+    """The form of a file, without lines at its start; DataError: it cannot be read, or its names break a rule."""
     return guarded(path, lambda: _form(path, tuple(names), skip_rows))
 
 
