@@ -290,7 +290,7 @@ def told_of(kind: type) -> dict[str, str]:
 
 
 def read(model: type[AnyModel], values: object, *, where: str = "") -> AnyModel:
-    """Values of a file, a body or arguments as a model; ArgumentError: place after ``where``, rule, value (``told``)."""
+    """Values of a file, a body or arguments as a model; ArgumentError: the place, behind ``where``, rule and value."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
