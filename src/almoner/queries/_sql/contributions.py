@@ -150,11 +150,10 @@ def _units(coordinate: Coordinate, steps: int, kinds: Mapping[str, str], sql: Di
             )
             return sql.rounded.format(f"({first} * {second} * {steps:d})")
         case Matching():
-            compiler = FilterCompiler(kinds, sql)
-            condition = compiler.sql(parse(coordinate.where))
-            parameters += compiler.parameters
+            _, condition = FilterCompiler(kinds, sql).value(parse(coordinate.where))
+            parameters += condition.parameters
             part = _units(coordinate.of, steps, kinds, sql, parameters)
-            return f"(CASE WHEN {condition} THEN {part} ELSE {double(0)} END)"
+            return f"(CASE WHEN {condition.text} THEN {part} ELSE {double(0)} END)"
     return double(steps)
 
 

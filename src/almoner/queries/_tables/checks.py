@@ -21,14 +21,14 @@ from almoner._spelling import EXACT
 from almoner._workspace import duckdb, quoted
 from almoner.errors import ArgumentError, DataError, Unsupported
 from almoner.ledger import Terms
-from almoner.queries._sql.columns import KEY_KINDS, Wanted, as_dates, cast, cure_of, key_kind, recast, shown_type
+from almoner.queries._sql.columns import KEY_KINDS, Wanted, as_dates, cure_of, key_kind, recast, shown_type
 from almoner.queries._sql.dialects import duckdb_dialect
 from almoner.queries._sql.rows import Schema
 from almoner.queries._tables import sources
-from almoner.queries._tables.engine import has_twice
+from almoner.queries._tables.engine import schema_elsewhere
 from almoner.queries._tables.files import Files
 from almoner.queries._tables.tables import TableInput, schema_of
-from almoner.queries.engines import Plugin, kinds_of, plugin_of, types_of
+from almoner.queries.engines import Plugin, kinds_of, plugin_of, told_nothing, types_of
 
 LOG = logging.getLogger("almoner.queries")
 
@@ -248,19 +248,7 @@ def prepared(given: list[TableInput]) -> tuple[str, list[TableInput], dict[str |
     Rows of short CSV files and of public tables are read once, here; what does not fit what was declared is refused.
     """
     for plugin in filter(None, (plugin_of(each.data) for each in given)):
-        for each in given:
-            if not plugin.takes(each.data):
-                both = f"{plugin.data} and other tables"
-                raise ArgumentError(f"tables: {both} cannot be in one session: make all of them one")
-            if each.reading != sources.ReadOptions():
-                rule = f"make the view in {plugin.name}"
-                raise ArgumentError(f"table=, view= and types= are not for {plugin.data}: {rule}")
-        kinds = [kinds_of(plugin, each.data) for each in given]
-        types = [types_of(plugin, each.data) for each in given]
-        kind = _person_kind(given, kinds, types, plugin.cure)
-        _check_keys(given, kinds, types, plugin.cure)
-        check_twice(plugin, given, kind)
-        return kind, given, {}
+        return _prepared_elsewhere(plugin, given), given, {}
     found = [(each, sources.found(each.data)) for each in given]  # files as they are now
     given = [replace(each, data=data, files=data) if isinstance(data, Files) else each for each, data in found]
     with duckdb().connect() as connection:
@@ -284,6 +272,26 @@ def prepared(given: list[TableInput]) -> tuple[str, list[TableInput], dict[str |
         views = _views_checked(connection, given, schema)
         given = [_with_rows(connection, *each) for each in zip(given, short, range(len(given)), strict=True)]
     return person, given, views
+
+
+def _prepared_elsewhere(plugin: Plugin, given: list[TableInput]) -> str:
+    """How a plugin's data name people."""
+    for each in given:
+        if not plugin.takes(each.data):
+            both = f"{plugin.data} and other tables"
+            raise ArgumentError(f"tables: {both} cannot be in one session: make all of them one")
+        if each.reading != sources.ReadOptions():
+            rule = f"make the view in {plugin.name}"
+            raise ArgumentError(f"table=, view= and types= are not for {plugin.data}: {rule}")
+        if each.parent is not None and each.one_row:
+            raise Unsupported(f"one_row: not of {plugin.data} whose rows have an owner by {each.whose!r}")
+    kinds = [kinds_of(plugin, each.data) for each in given]
+    types = [types_of(plugin, each.data) for each in given]
+    kind = _person_kind(given, kinds, types, plugin.cure)
+    _check_keys(given, kinds, types, plugin.cure)
+    schema, _, data = schema_elsewhere(plugin, given, kind)
+    _check_twice(given, schema, lambda sql, _: told_nothing(plugin, lambda: plugin.run(sql, (), data)).to_pylist())
+    return kind
 
 
 def _views_checked(connection: Any, given: list[TableInput], schema: Schema) -> dict[str | None, ViewCheck]:
@@ -430,42 +438,28 @@ def _check_rows(
             return list(connection.execute(sql).fetchall())
         raise DataError(f"{each.label()} cannot be read")
 
-    def twice(rows: str, found_by: str, each: TableInput) -> bool:
-        counted = f"SELECT 1 FROM {rows} d WHERE {found_by} IS NOT NULL GROUP BY {found_by} HAVING count(*) > 1 LIMIT 1"
-        return bool(run(counted, each))
-
+    _check_twice(given, schema, run)
     for place, each in enumerate(given):
-        if each.person is None:
-            found_by = each.found_by(kinds[place], person_kind, duckdb_dialect(kinds[place]))
-            if twice(views[place], found_by, each):
-                raise DataError(each.twice)
-            continue
-        table = schema.people[each.name or "data"]
-        if table.parent is not None:
-            if twice(schema.people[table.parent.table].plain, table.parent.found_by, each):
-                raise DataError(each.keys_twice)
+        table = schema.people.get(each.name or "data")
+        if table is not None and table.parent is not None:
             who, key = table.who, table.parent.beside
             counts = run(f"SELECT count({key}), count({key}) FILTER (WHERE {who} IS NULL) FROM {table.rows} d", each)
             orphans = Misfit(each.name, each.column, f"-> {'.'.join(each.parent or ())}", *counts[0])
             given[place] = replace(each, misfits=(*(each.misfits or ()), orphans))
-        if each.one_row and twice(table.rows, table.who, each):
-            raise DataError(each.twice)
     return schema
 
 
-def check_twice(plugin: Plugin, given: Sequence[TableInput], person_kind: str) -> None:
-    """Refuse a second row where one was declared; for the data holder."""
+def _check_twice(given: list[TableInput], schema: Schema, run: Callable[[str, TableInput], list[Any]]) -> None:
+    """Refuse a second row where one was declared; ``run`` gives the rows of SQL about a table."""
     for each in given:
-        kinds = kinds_of(plugin, each.data)
-        if each.parent is not None:
-            if each.one_row:
-                raise Unsupported(f"one_row: not of {plugin.data} whose rows have an owner by {each.whose!r}")
-            (above,) = [other for other in given if other.name == each.parent[0]]
-            columns = kinds_of(plugin, above.data)
-            key = cast(each.parent[1], columns[each.parent[1]], plugin.dialect([*columns]))
-            if has_twice(plugin, above.data, key):
-                raise DataError(each.keys_twice)
-        elif (each.person is None or each.one_row) and has_twice(
-            plugin, each.data, each.found_by(kinds, person_kind, plugin.dialect([*kinds]))
-        ):
-            raise DataError(each.twice)
+        name = each.name or "data"
+        public, table = schema.public.get(name), schema.people.get(name)
+        alone = [(public.rows, public.found_by, each.twice)] if public is not None else []
+        if table is not None and table.parent is not None:
+            alone = [(schema.people[table.parent.table].plain, table.parent.found_by, each.keys_twice)]
+        if table is not None and each.one_row:
+            alone.append((table.rows, table.who, each.twice))
+        for rows, by, why in alone:
+            sql = f"SELECT 1 AS twice FROM {rows} d WHERE {by} IS NOT NULL GROUP BY {by} HAVING count(*) > 1 LIMIT 1"
+            if run(sql, each):
+                raise DataError(why)

@@ -16,7 +16,7 @@ from almoner.ledger import Ledger, Periods
 from almoner.queries._questions.question import Question
 from almoner.queries._sql.columns import CELLS, Keys
 from almoner.queries._sql.compiler import Compiled, Compiler
-from almoner.queries._sql.dialects import duckdb_dialect
+from almoner.queries._sql.dialects import Dialect, duckdb_dialect
 from almoner.queries._sql.rows import Schema
 from almoner.queries._tables import sources
 from almoner.queries._tables.files import Files
@@ -131,17 +131,12 @@ class Elsewhere(Engine):
     @classmethod
     def open(cls, ledger: Ledger, given: list[TableInput], plugin: Plugin) -> Self:
         """The tables, all of them the plugin's."""
-        kinds = [kinds_of(plugin, each.data) for each in given]
-        names = [sources.view_name(place) for place in range(len(given))]
-        dialects = [plugin.dialect([*columns]) for columns in kinds]
-        rows = [dialects[0].table.format(name) for name in names]
         person, periods = ledger.terms.person, ledger.terms.periods
         handed = f"CAST(person AS {person})"
         if periods is not None and person == Periods.NUMBERS:  # such numbers are DuckDB's alone
             person, handed = "VARCHAR", periods.number_sql("person")
-        schema = schema_of(given, kinds, rows, person, dialects)
-        data = {name: each.data for name, each in zip(names, given, strict=True)}
-        return cls(ledger.store.workspace, Compiler(schema, dialects[0], handed), plugin, data)
+        schema, dialect, data = schema_elsewhere(plugin, given, person)
+        return cls(ledger.store.workspace, Compiler(schema, dialect, handed), plugin, data)
 
     def charges(self, plan: Compiled) -> Query:
         tables = {**self._tables, **{each.table: _arrow(each) for each in plan.keys}}
@@ -162,12 +157,15 @@ def opened(ledger: Ledger, given: list[TableInput]) -> Engine:
     return DuckDB.open(ledger, given) if plugin is None else Elsewhere.open(ledger, given, plugin)
 
 
-def has_twice(plugin: Plugin, data: object, value: str) -> bool:
-    """True if two rows of a plugin's data have the same value of an expression, over the alias d."""
-    table = plugin.dialect(()).table.format("data")
-    sql = f"SELECT 1 AS twice FROM {table} d WHERE {value} IS NOT NULL GROUP BY {value} HAVING count(*) > 1 LIMIT 1"
-    found: pa.Table = told_nothing(plugin, lambda: plugin.run(sql, (), {"data": data}))
-    return bool(found.num_rows)
+def schema_elsewhere(
+    plugin: Plugin, given: list[TableInput], person_kind: str
+) -> tuple[Schema, Dialect, dict[str, Any]]:
+    """(The tables of a plugin, the dialect of the first, the data by the names that they have in SQL)."""
+    kinds = [kinds_of(plugin, each.data) for each in given]
+    dialects = [plugin.dialect([*columns]) for columns in kinds]
+    data = {sources.view_name(place): each.data for place, each in enumerate(given)}
+    rows = [dialects[0].table.format(name) for name in data]
+    return schema_of(given, kinds, rows, person_kind, dialects), dialects[0], data
 
 
 _KEYS: Mapping[str, Any] = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "BOOLEAN": pa.bool_(), "DATE": pa.date32()}

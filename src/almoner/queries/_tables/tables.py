@@ -147,7 +147,7 @@ def schema_of(
 
     ordered = {name: table(name) for name, (each, *_) in listed.items() if each.person is not None}
     public = {
-        name: PublicTable(sql, columns, dialect.columns, each.key, each.on)
+        name: PublicTable(sql, columns, dialect.columns, each.key, each.on, each.found_by(columns, "", dialect))
         for name, (each, columns, sql, dialect) in listed.items()
         if each.person is None
     }
