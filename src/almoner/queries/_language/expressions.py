@@ -205,7 +205,7 @@ _COMPARISONS = {"=": "=", "==": "=", "!=": "<>", "<>": "<>", "<": "<", "<=": "<=
 
 def parse(where: str) -> Condition:
     """The filter that a text describes; refuses what is not in the language."""
-    return _condition(parse_value(where, name="where"), "where")
+    return as_condition(parse_value(where, name="where"), "where")
 
 
 def parse_value(text: str, *, name: str, functions: Collection[str] = FUNCTIONS) -> Expression:
@@ -256,7 +256,7 @@ def _from(text: str, place: int, most: int = 40) -> str:
     return quoted(text, f"what begins at character {place + 1}", most=most)
 
 
-def _condition(node: Expression, name: str) -> Condition:
+def as_condition(node: Expression, name: str = "sql") -> Condition:
     """A node where a condition is wanted: a value must be a truth value."""
     if isinstance(node, Literal):
         raise ArgumentError(f"{name}: a literal alone is no filter")
@@ -283,12 +283,12 @@ class _Reader:
         listed = [part()]
         while self._take(word):
             listed.append(part())
-        return listed[0] if len(listed) == 1 else joined(tuple(_condition(each, self._name) for each in listed))
+        return listed[0] if len(listed) == 1 else joined(tuple(as_condition(each, self._name) for each in listed))
 
     def _negation(self, depth: int) -> Expression:
         self._check(depth)
         if self._take("not"):
-            return Not(_condition(self._negation(depth + 1), self._name))
+            return Not(as_condition(self._negation(depth + 1), self._name))
         return self._test(depth)
 
     def _test(self, depth: int) -> Expression:
@@ -398,7 +398,7 @@ class _Reader:
     def _case(self, depth: int) -> Case:
         branches: list[tuple[Condition, Expression]] = []
         while self._take("when"):
-            condition = _condition(self.expression(depth), self._name)
+            condition = as_condition(self.expression(depth), self._name)
             self._need("then")
             branches.append((condition, self.expression(depth)))
         otherwise = self.expression(depth) if self._take("else") else None

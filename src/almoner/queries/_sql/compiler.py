@@ -321,8 +321,7 @@ def _long(question: Question, rows: str, totals: list[str], handed: str | None) 
     )
     long, read = _handed(f"SELECT person, cell, {listed} FROM ({rows}) GROUP BY person, cell", handed, merged)
     both = f"{CELLS} JOIN {told(question)} USING (person)"
-    kept = "kept" if question.report_scale else "factor"
-    sums = f"SELECT cell, {_added(names, kept)}{_reported(names, question)} FROM {both} GROUP BY cell"
+    sums = f"SELECT cell, {_summed(names, question)} FROM {both} GROUP BY cell"
     return read, _bounded_long(long, names, question), _charges(_lengths_long(names, question), question), sums
 
 
@@ -342,9 +341,7 @@ def _wide(question: Question, rows: str, totals: list[str], cells: int) -> tuple
     by_weight = question.choice is not None or question.bin_factor() is not None
     measured = [_sizes(names) for names in groups] if by_weight else flat
     lengths = f"SELECT *, {_firm(_length(measured, question))} AS square FROM ({bounded})"
-    kept = "kept" if question.report_scale else "factor"
-    added = f"{_added(flat, kept)}{_reported(flat, question)}"
-    return _charges(lengths, question), f"SELECT 0, {added} FROM {told(question)}"
+    return _charges(lengths, question), f"SELECT 0, {_summed(flat, question)} FROM {told(question)}"
 
 
 def _grouping(question: Question, relation: Relation) -> tuple[tuple[Keys, ...], str, str, list[str]]:
@@ -478,11 +475,11 @@ def _charges(squares: str, question: Question) -> str:
     )
 
 
-def _reported(names: list[str], question: Question) -> str:
-    """Sums over people of what is taken away from these, at the report's scale; exact."""
+def _summed(names: list[str], question: Question) -> str:
+    """Sums over people; with a report also of what is taken away from these, at its scale; exact."""
     if not question.report_scale:
-        return ""
-    return "".join(f", {_TOTAL.format(f'trunc(({name} * told))')}" for name in names)
+        return _added(names)
+    return ", ".join([_added(names, "kept"), *(_TOTAL.format(f"trunc(({name} * told))") for name in names)])
 
 
 def _added(names: list[str], factor: str = "factor") -> str:
