@@ -33,7 +33,7 @@ from almoner.queries._questions.question import Question
 from almoner.queries._questions.row_contributions import Bins, KeyCells, Values
 from almoner.queries._sql.columns import CELLS, Keys, cast, key_kind, keys_of
 from almoner.queries._sql.contributions import binned_rows, coordinates_of, number_of, place_between
-from almoner.queries._sql.dialects import Dialect, Sql, double
+from almoner.queries._sql.dialects import Dialect, double
 from almoner.queries._sql.rows import Joined, People, Relation, Schema, one_row_each
 
 _ONE = double(1)
@@ -90,9 +90,9 @@ def told(question: Question) -> str:
     return f"(SELECT *, {kept} AS kept, less * scale * rest AS told FROM ({shares}))"
 
 
-def value_of(values: Values, kinds: Mapping[str, str], sql: Dialect) -> str:
+def value_of(values: Values, relation: Relation) -> str:
     """The value in a row, NULL where it is missing or a text too long for a key."""
-    kind = key_kind(values.column, kinds)
+    kind, sql = key_kind(values.column, relation), relation.dialect
     if kind != "text":
         return cast(values.column, kind, sql)
     value = sql.person["VARCHAR"].format(sql.columns[values.column])  # missing where its bytes are no text
@@ -210,7 +210,7 @@ def _compiled(question: Question, schema: Schema, sql: Dialect, handed: str | No
         return _compiled_lengths(question, schema, sql, handed)
     if isinstance(question, Extremes):
         return _compiled_extremes(question, schema, sql, handed)
-    keys, rows, totals, parameters, sql = _rows(question, schema, sql)
+    keys, rows, totals, parameters = _rows(question, schema, sql)
     values = question.values()
     if values is not None:
         charges, sums = _value_charges(question, values), _value_sums(values)
@@ -228,7 +228,7 @@ def _compiled(question: Question, schema: Schema, sql: Dialect, handed: str | No
 
 def _compiled_lengths(question: Lengths, schema: Schema, sql: Dialect, handed: str | None) -> Compiled:
     """One full row for each person with a contribution to the other question, in the bucket of its length."""
-    keys, rows, totals, parameters, sql = _rows(question.of, schema, sql)
+    keys, rows, totals, parameters = _rows(question.of, schema, sql)
     read, table, _, _ = _long(question.of, rows, totals, handed)
     lengths = _lengths_long([f"x{place}" for place in range(len(totals))], question.of)
     edges = [edge * STEPS if question.pure else (edge * STEPS) ** 2 for edge in question.bins().edges]
@@ -243,10 +243,9 @@ def _compiled_lengths(question: Lengths, schema: Schema, sql: Dialect, handed: s
 
 def _compiled_extremes(question: Extremes, schema: Schema, sql: Dialect, handed: str | None) -> Compiled:
     """A half in the bucket of each person's largest entry, and one in that of the smallest."""
-    who, relation = _relation(question, schema, sql)
-    sql = relation.dialect
-    where = Sql("TRUE") if question.where is None else relation.condition(question.where)
-    bins, value = question.bins(), number_of(question.column, relation, sql)
+    relation = _relation(question, schema, sql)
+    who, where = relation.who, relation.condition(question.where)
+    bins, value = question.bins(), number_of(question.column, relation)
     tests = f"{who} IS NOT NULL AND {where.text} AND {sql.present.format(value)}"
     each = (
         f"SELECT {who} AS person, max({value}) AS largest, min({value}) AS smallest FROM {relation.source.text} d "
@@ -276,8 +275,8 @@ def _handed(rows: str, handed: str | None, merged: str) -> tuple[str, str | None
     return f"({merged.format(f'(SELECT * REPLACE ({handed} AS person) FROM {HANDED})')})", rows
 
 
-def _relation(question: Question, schema: Schema, sql: Dialect) -> tuple[str, Relation]:
-    """(whose row it is, the rows that a question reads): those of its table, or one for each person."""
+def _relation(question: Question, schema: Schema, sql: Dialect) -> Relation:
+    """The rows that a question reads: those of its table, or one for each person."""
     people: People | Joined = Joined(schema, schema.name(question.table), sql)
     if question.beside is not None and isinstance(people, Joined):
         own = Joined(schema, people.name, sql)
@@ -286,30 +285,29 @@ def _relation(question: Question, schema: Schema, sql: Dialect) -> tuple[str, Re
         people = one_row_each(people, steps, sql, key)
     if question.each_person is not None:
         people = one_row_each(people, checked_steps(question.each_person), sql)
-    return people.who, Relation(people, sql)
+    return Relation(people, sql)
 
 
 def _rows(
     question: Question, schema: Schema, sql: Dialect
-) -> tuple[tuple[Keys, ...], str, list[str], tuple[object, ...], Dialect]:
-    """(Tables of keys, SQL of rows that gives person, cell, ..., totals, parameters, dialect) of what is read."""
-    who, relation = _relation(question, schema, sql)
-    sql = relation.dialect
-    units, totals, conditions, parameters = coordinates_of(question, relation, sql)
-    where = Sql("TRUE") if question.where is None else relation.condition(question.where)
+) -> tuple[tuple[Keys, ...], str, list[str], tuple[object, ...]]:
+    """(Tables of keys, SQL of rows that gives person, cell, ..., totals, parameters) of what is read."""
+    relation = _relation(question, schema, sql)
+    units, totals, conditions, parameters = coordinates_of(question, relation)
+    who, where = relation.who, relation.condition(question.where)
     keys, joins, cell, tests = _grouping(question, relation)
     values = question.values()
-    value = "" if values is None else f", {value_of(values, relation, sql)} AS value"
+    value = "" if values is None else f", {value_of(values, relation)} AS value"
     data = relation.source  # with all that was looked up
     tests = [f"{who} IS NOT NULL", where.text, *conditions, *tests]
     source = f"FROM {data.text} d {joins} WHERE {' AND '.join(tests)}"
     bins = question.bins()
     if isinstance(bins, Bins):
-        rows = binned_rows(bins, who, cell, source, number_of(bins.column, relation, sql), sql)
+        rows = binned_rows(bins, who, cell, source, number_of(bins.column, relation), sql)
     else:
         listed = "".join(f", {unit} AS u{place}" for place, unit in enumerate(units))
         rows = f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell{listed}{value} {source}"
-    return keys, rows, totals, (*parameters, *data.parameters, *where.parameters), sql
+    return keys, rows, totals, (*parameters, *data.parameters, *where.parameters)
 
 
 def _long(question: Question, rows: str, totals: list[str], handed: str | None) -> tuple[str | None, str, str, str]:
@@ -339,8 +337,8 @@ def _wide(question: Question, rows: str, totals: list[str], cells: int) -> tuple
     groups = [[name for row in grid[start : start + width] for name in row] for start in range(0, cells, width)]
     bounded = _bounded_wide(wide, groups, question)
     by_weight = question.choice is not None or question.bin_factor() is not None
-    measured = [_sizes(names) for names in groups] if by_weight else flat
-    lengths = f"SELECT *, {_firm(_length(measured, question))} AS square FROM ({bounded})"
+    measured = [f"({_length(names, pure=True)})" for names in groups] if by_weight else flat
+    lengths = f"SELECT *, {_firm(_length(measured, pure=question.pure))} AS square FROM ({bounded})"
     return _charges(lengths, question), f"SELECT 0, {_summed(flat, question)} FROM {told(question)}"
 
 
@@ -365,14 +363,9 @@ def _grouping(question: Question, relation: Relation) -> tuple[tuple[Keys, ...],
     return tuple(tables), " ".join(joins), " + ".join(terms) or "0", tests
 
 
-def _length(names: list[str], question: Question) -> str:
+def _length(names: list[str], *, pure: bool) -> str:
     """The square of the L2 norm of whole numbers; for pure budgets their L1 norm. Both are called *square* in SQL."""
-    return " + ".join(f"abs({name})" if question.pure else f"{name} * {name}" for name in names)
-
-
-def _sizes(names: list[str]) -> str:
-    """The L1 norm of whole numbers."""
-    return f"({' + '.join(f'abs({name})' for name in names)})"
+    return " + ".join(f"abs({name})" if pure else f"{name} * {name}" for name in names)
 
 
 def _firm(square: str) -> str:
@@ -403,7 +396,7 @@ def _joined(question: Question, over: str = "") -> str:
 def _lengths_long(names: list[str], question: Question) -> str:
     cells = CELLS
     if question.choice is not None or question.bin_factor() is not None:  # of the sums over the bins of each group
-        listed = ", ".join(f"sum({_sizes([name])}) AS {name}" for name in names)
+        listed = ", ".join(f"sum(abs({name})) AS {name}" for name in names)
         cells = f"(SELECT person, {listed} FROM {cells} GROUP BY person, cell // {question.coordinates:d})"
     limbs = f"SELECT person, {_limbs(names, question)} FROM {cells}"
     return f"SELECT person, {_joined(question)} AS square FROM ({limbs}) GROUP BY person"
@@ -426,7 +419,7 @@ def _bounded_long(rows: str, names: list[str], question: Question) -> str:
     """Cells within the bound for each group, of all its coordinates together."""
     if question.per_group is None:
         return f"FROM {rows}"
-    square = f"SELECT *, {_firm(_length(names, question))} AS square FROM {rows}"
+    square = f"SELECT *, {_firm(_length(names, pure=question.pure))} AS square FROM {rows}"
     if question.bins() is not None:  # a group's coordinates are in several cells
         over = f" OVER (PARTITION BY person, cell // {question.coordinates:d})"
         limbs = f"SELECT *, {_limbs(names, question)} FROM {rows}"
@@ -441,7 +434,8 @@ def _bounded_wide(rows: str, groups: list[list[str]], question: Question) -> str
     if question.per_group is None:
         return rows
     bound = int(question.per_group * STEPS)
-    squares = ", ".join(f"{_firm(_length(names, question))} AS s{place}" for place, names in enumerate(groups))
+    lengths = [_firm(_length(names, pure=question.pure)) for names in groups]
+    squares = ", ".join(f"{length} AS s{place}" for place, length in enumerate(lengths))
     factors = ", ".join(f"{_shrinking(question, f's{place}', bound)} AS f{place}" for place in range(len(groups)))
     shrunk = ", ".join(f"{_shrunk(name, f'f{at}')} AS {name}" for at, names in enumerate(groups) for name in names)
     inner = f"SELECT *, {factors} FROM (SELECT *, {squares} FROM ({rows}))"

@@ -429,7 +429,7 @@ class Relation(_Kinds):
     def __init__(self, people: People | Joined, dialect: Dialect) -> None:
         """Start from rows of people."""
         super().__init__(dict(people.kinds), people.kinds)
-        self._people = people
+        self._people, self.who = people, people.who
         self._columns = dict(people.columns)
         self._base = FilterCompiler(people.kinds, replace(dialect, columns=people.columns), "column")
         self._values: dict[str, Sql] = {}
@@ -485,8 +485,10 @@ class Relation(_Kinds):
         listed[name] = value
         return f"d.{name}"
 
-    def condition(self, where: str) -> Sql:
-        """A filter over the columns."""
+    def condition(self, where: str | None) -> Sql:
+        """A filter over the columns; true for None."""
+        if where is None:
+            return Sql("TRUE")
         return FilterCompiler(self._base.kinds, self._base.dialect).value(parse(where))[1]
 
     @property

@@ -238,6 +238,8 @@ def on_terms(given: list[TableInput], terms: Terms) -> list[TableInput]:
     return [each if each.person is None else replace(each, periods=terms.periods, spelling=spelling) for each in given]
 
 
+_Columns = Sequence[Mapping[str, str]]
+_Cure = Callable[[str, str, Wanted], str]
 SAMPLE = 20  # a view is checked for so many people
 CHECK_SECONDS = 5.0
 
@@ -255,7 +257,8 @@ def prepared(given: list[TableInput]) -> tuple[str, list[TableInput], dict[str |
         # all rows are read at once where they are wanted for a check, or are few
         above = {each.parent[0] for each in given if each.parent is not None}
         checked = [each.person is None or each.one_row or each.parent or each.name in above for each in given]
-        short = [bool(wanted) or sources.is_short_csv(each.data) for each, wanted in zip(given, checked, strict=True)]
+        both = zip(given, checked, strict=True)
+        short = [bool(wanted) or sources.is_csv(each.data, below=sources.SHORT) for each, wanted in both]
         kinds = []
         for place, (each, load) in enumerate(zip(given, short, strict=True)):
             misfits, read = list[Misfit](), (each.data, each.reading)
@@ -341,20 +344,15 @@ def view_checked(
 
 def _with_rows(connection: Any, given: TableInput, short: bool, place: int) -> TableInput:
     """A table with its rows where they were read."""
-    if given.person is None:
-        rows = sources.loaded(connection, sources.view_name(place))
-        return replace(given, data=rows, reading=sources.ReadOptions())
-    if short and sources.is_short_csv(given.data):
-        return replace(given, data=sources.loaded(connection, sources.view_name(place, sources.LOADED)))
-    return given
+    public = given.person is None
+    if not public and not (short and sources.is_csv(given.data, below=sources.SHORT)):
+        return given
+    name = sources.view_name(place, "data" if public else sources.LOADED)
+    rows = sources.Loaded(connection.sql(f"SELECT * FROM {name}").to_arrow_table())
+    return replace(given, data=rows, reading=sources.ReadOptions() if public else given.reading)
 
 
-def _person_kind(
-    given: list[TableInput],
-    kinds: Sequence[Mapping[str, str]],
-    types: Sequence[Mapping[str, str]],
-    cure: Callable[[str, str, Wanted], str] = cure_of,
-) -> str:
+def _person_kind(given: list[TableInput], kinds: _Columns, types: _Columns, cure: _Cure = cure_of) -> str:
     """Type by which all tables name people, BIGINT or VARCHAR; refuses keys of public tables that are not there."""
     people: dict[str, tuple[TableInput, str]] = {}
     for each, columns, own in zip(given, kinds, types, strict=True):
@@ -387,7 +385,7 @@ def _person_kind(
     return next(iter(people))
 
 
-def _check_spelling(given: list[TableInput], types: Sequence[Mapping[str, str]]) -> None:
+def _check_spelling(given: list[TableInput], types: _Columns) -> None:
     """Refuse UUIDs beside text: text may spell the same UUID in several ways, each with an account of its own."""
     listed = zip(given, types, strict=True)
     people = [(each, own[each.person]) for each, own in listed if each.person is not None and each.parent is None]
@@ -398,12 +396,7 @@ def _check_spelling(given: list[TableInput], types: Sequence[Mapping[str, str]])
         raise ArgumentError(f"person: some tables name people by UUID and others by text: {cure}")
 
 
-def _check_keys(
-    given: list[TableInput],
-    kinds: Sequence[Mapping[str, str]],
-    types: Sequence[Mapping[str, str]],
-    cure: Callable[[str, str, Wanted], str] = cure_of,
-) -> None:
+def _check_keys(given: list[TableInput], kinds: _Columns, types: _Columns, cure: _Cure = cure_of) -> None:
     """Refuse paths to the person by columns that are not there, or whose entries cannot be compared as keys."""
     places = {each.name: place for place, each in enumerate(given)}
     for place, each in enumerate(given):
@@ -426,9 +419,7 @@ def _check_keys(
         raise ArgumentError(f"person: {each.whose!r}: {told}, and {wanted}: open {end.label()} with {line}")
 
 
-def _check_rows(
-    connection: Any, given: list[TableInput], kinds: Sequence[Mapping[str, str]], person_kind: str
-) -> Schema:
+def _check_rows(connection: Any, given: list[TableInput], kinds: _Columns, person_kind: str) -> Schema:
     """Refuse a second row where one was declared, and count rows whose path ends at nobody; for the data holder."""
     views = [sources.view_name(place) for place in range(len(given))]
     schema = schema_of(given, kinds, views, person_kind, [duckdb_dialect(columns) for columns in kinds])

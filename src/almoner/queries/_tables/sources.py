@@ -161,7 +161,7 @@ _FROM_JSON = (
     "FROM read_json_objects('rows.jsonl')) TO 'rows.parquet'\")"
 )
 _DIGITS = 18  # of decimals, all of which 64 bits hold
-_SHORT = 2**30  # bytes of CSV files that are kept in memory on their way
+SHORT = 2**30  # bytes of CSV files that are kept in memory on their way, where they fit twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,16 +356,6 @@ def is_csv(data: object, *, below: float = inf) -> bool:
         files = found(data)
         return isinstance(files, disk.Files) and files.csv and sum(file.stat().st_size for file in files.listed) < below
     return False
-
-
-def is_short_csv(data: object) -> bool:
-    """Tell whether the data are CSV files that fit into memory twice."""
-    return is_csv(data, below=_SHORT)
-
-
-def loaded(connection: Any, table: str) -> Loaded:
-    """The rows of a table of another connection, as ``attach`` made it."""
-    return Loaded(connection.sql(f"SELECT * FROM {table}").to_arrow_table())
 
 
 def _rows(
