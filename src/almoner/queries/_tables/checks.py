@@ -124,51 +124,43 @@ class _Division:
         for name in self._owners.values():
             self._connection.execute(f"DROP TABLE IF EXISTS {name}")
 
-
-def _compared(
-    connection: Any,
-    view: str,
-    given: TableInput,
-    division: _Division,
-    source: str,
-    whole: str,
-    sample: int,
-    seconds: float,
-) -> ViewCheck:
-    """Run the view ``whole`` over the rows of one person at a time, and compare; a DataError says no entry."""
-    library, person, undivided = duckdb(), str(given.person), tuple[str, ...]()
-    timer = Timer(seconds, connection.interrupt)
-    compared = 0
-    timer.start()
-    try:
-        beside, undivided = division.beside(view)
-        if person not in [name for name, *_ in connection.execute(f"DESCRIBE {source}").fetchall()]:
-            why = f"column {person!r} is made by the view: whose the rows were is not known"
-            return ViewCheck(0, why, undivided)
-        who = division.who(given)
-        drawn = f"SELECT DISTINCT {who} AS person FROM {source} WHERE {who} IS NOT NULL"
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE view_people AS FROM ({drawn}) USING SAMPLE {sample:d} ROWS")
-        theirs = f"SELECT * FROM {whole} WHERE {who} IN (SELECT person FROM view_people)"
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE view_rows AS {theirs}")
-        alone = f"{sources.over(source, view, f'WHERE {who} = $person', beside)} WHERE {who} = $person"
-        for (name,) in connection.execute("FROM view_people").fetchall():
-            both = (alone, f"SELECT * FROM view_rows WHERE {who} = $person")
-            if not _same(*(connection.execute(sql, {"person": name}).fetchall() for sql in both)):
-                if not _same(*(connection.execute(sql).fetchall() for sql in ("FROM view_rows", theirs))):
-                    return ViewCheck(compared, "the view gives other rows each time", undivided)
-                raise DataError(_IMPURE)
-            compared += 1
-    except library.InterruptException:
-        return ViewCheck(compared, f"it took more than {seconds:g} seconds", undivided)
-    except library.Error:  # its message may quote entries
-        return ViewCheck(compared, "the view fails on an entry", undivided)
-    finally:
-        timer.cancel()
-        timer.join()
-        for name in ("view_people", "view_rows"):
-            connection.execute(f"DROP TABLE IF EXISTS {name}")
-        division.close()
-    return ViewCheck(compared, None, undivided)
+    def compared(self, view: str, given: TableInput, source: str, whole: str, sample: int, seconds: float) -> ViewCheck:
+        """Run the view ``whole`` over the rows of one person at a time, and compare; a DataError says no entry."""
+        library, person, undivided = duckdb(), str(given.person), tuple[str, ...]()
+        timer = Timer(seconds, self._connection.interrupt)
+        compared = 0
+        timer.start()
+        try:
+            beside, undivided = self.beside(view)
+            if person not in [name for name, *_ in self._connection.execute(f"DESCRIBE {source}").fetchall()]:
+                why = f"column {person!r} is made by the view: whose the rows were is not known"
+                return ViewCheck(0, why, undivided)
+            who = self.who(given)
+            drawn = f"SELECT DISTINCT {who} AS person FROM {source} WHERE {who} IS NOT NULL"
+            self._connection.execute(
+                f"CREATE OR REPLACE TEMP TABLE view_people AS FROM ({drawn}) USING SAMPLE {sample:d} ROWS"
+            )
+            theirs = f"SELECT * FROM {whole} WHERE {who} IN (SELECT person FROM view_people)"
+            self._connection.execute(f"CREATE OR REPLACE TEMP TABLE view_rows AS {theirs}")
+            alone = f"{sources.over(source, view, f'WHERE {who} = $person', beside)} WHERE {who} = $person"
+            for (name,) in self._connection.execute("FROM view_people").fetchall():
+                both = (alone, f"SELECT * FROM view_rows WHERE {who} = $person")
+                if not _same(*(self._connection.execute(sql, {"person": name}).fetchall() for sql in both)):
+                    if not _same(*(self._connection.execute(sql).fetchall() for sql in ("FROM view_rows", theirs))):
+                        return ViewCheck(compared, "the view gives other rows each time", undivided)
+                    raise DataError(_IMPURE)
+                compared += 1
+        except library.InterruptException:
+            return ViewCheck(compared, f"it took more than {seconds:g} seconds", undivided)
+        except library.Error:  # its message may quote entries
+            return ViewCheck(compared, "the view fails on an entry", undivided)
+        finally:
+            timer.cancel()
+            timer.join()
+            for name in ("view_people", "view_rows"):
+                self._connection.execute(f"DROP TABLE IF EXISTS {name}")
+            self.close()
+        return ViewCheck(compared, None, undivided)
 
 
 def _same(rows: Sequence[tuple[Any, ...]], others: Sequence[tuple[Any, ...]]) -> bool:
@@ -336,7 +328,7 @@ def view_checked(
         if given.person not in named:
             raise ArgumentError(f"view: it has no column {given.person!r}, which says whose row it is")
     try:
-        return _compared(connection, str(sql), given, division, source, whole, sample, seconds)
+        return division.compared(str(sql), given, source, whole, sample, seconds)
     finally:
         if view is not None:
             connection.execute("DROP VIEW IF EXISTS view_given")
@@ -444,12 +436,17 @@ def _check_twice(given: list[TableInput], schema: Schema, run: Callable[[str, Ta
     """Refuse a second row where one was declared; ``run`` gives the rows of SQL about a table."""
     for each in given:
         name = each.name or "data"
-        public, table = schema.public.get(name), schema.people.get(name)
-        alone = [(public.rows, public.found_by, each.twice)] if public is not None else []
-        if table is not None and table.parent is not None:
-            alone = [(schema.people[table.parent.table].plain, table.parent.found_by, each.keys_twice)]
+        public, table, alone = schema.public.get(name), schema.people.get(name), list[tuple[str, str, str]]()
+        if public is not None:
+            why = f"public: {name!r} has several rows with the same {each.key!r}: each key must have one"
+            alone.append((public.rows, public.found_by, why))
+        if table is not None and (parent := table.parent) is not None:
+            rule = f"each key must have one, which says whose the rows of {name!r} are: name another column"
+            why = f"person: {each.whose!r}: {parent.table!r} has several rows with the same {parent.key!r}, and {rule}"
+            alone.append((schema.people[parent.table].plain, parent.found_by, why))
         if table is not None and each.one_row:
-            alone.append((table.rows, table.who, each.twice))
+            why = f"{each.name!r} was declared to have one row for each person (one_row=True), and has several"
+            alone.append((table.rows, table.who, f"tables: {why}"))
         for rows, by, why in alone:
             sql = f"SELECT 1 AS twice FROM {rows} d WHERE {by} IS NOT NULL GROUP BY {by} HAVING count(*) > 1 LIMIT 1"
             if run(sql, each):

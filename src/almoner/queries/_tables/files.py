@@ -238,14 +238,13 @@ def load_csv(
     if not load or not given:
         _create(connection, table, files, entries, files.batches() if load else iter(()))
         return []
-    flags = _create_flagged(connection, files, entries, given, table)
-    return _misfits(connection, files, given, flags, table)
+    return _create_counted(connection, files, entries, given, table)
 
 
-def _create_flagged(
+def _create_counted(
     connection: Any, files: CsvFiles, entries: Mapping[str, str], given: Mapping[str, str], table: str
-) -> dict[str, str]:
-    """Make the table in one pass, with a column of flags for each with a type: the entry is there and does not fit."""
+) -> list[Misfit]:
+    """Make the table in one pass; flags of entries that are there and do not fit are counted, and taken off it."""
     taken = {name.casefold() for name in files.names.values()}
     before = next(f"f{place}_" for place in range(len(taken) + 1) if not any(n.startswith(f"f{place}_") for n in taken))
     read = {name: f"{before}r{place}" for place, name in enumerate(entries)}
@@ -259,13 +258,6 @@ def _create_flagged(
     source = f"(SELECT {', '.join(map(quoted, given))}, {inner} FROM batches)"
     sql = f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {listed}, {flagged} FROM {source}"
     _over_batches(connection, sql, files, files.batches())
-    return flags
-
-
-def _misfits(
-    connection: Any, files: CsvFiles, given: Mapping[str, str], flags: Mapping[str, str], table: str
-) -> list[Misfit]:
-    """The flags counted, and taken off the table."""
     counts = ", ".join(f"count({quoted(name)}), count_if({flag})" for name, flag in flags.items())
     counted = iter(connection.execute(f"SELECT {counts} FROM {table}").fetchall()[0])
     found = []

@@ -375,17 +375,16 @@ def _rows(
         connection.unregister(in_memory)
         return f"SELECT * FROM {loaded_rows}"
     files = found(data)
+    kind = disk.suffix(files.listed[0]) if isinstance(files, disk.Files) else ""
+    if options.table is not None and kind not in (".duckdb", ".db"):
+        raise ArgumentError("table= is for DuckDB files")
     if not isinstance(files, disk.Files):
-        if options.table is not None:
-            raise ArgumentError("table= is for DuckDB files")
         connection.register(in_memory, data)
         return typed(connection, f"SELECT * FROM {in_memory}", options.types, misfits)
-    path, kind = files.shown, disk.suffix(files.listed[0])
+    path = files.shown
     if kind in (".duckdb", ".db"):
         rows = _from_database(connection, path, options.table, view_name(place, "source_file"))
         return typed(connection, rows, options.types, misfits)
-    if options.table is not None:
-        raise ArgumentError("table= is for DuckDB files")
     if kind in disk.PARQUET:
         return typed(connection, _from_parquet(connection, files, person), options.types, misfits)
     if kind in (".json", ".jsonl", ".ndjson"):

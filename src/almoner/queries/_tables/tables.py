@@ -69,20 +69,6 @@ class TableInput:
         """Text of ``person=``, as the data holder may write it."""
         return self.person if self.parent is None else f"{self.person} -> {'.'.join(self.parent)}"
 
-    @property
-    def twice(self) -> str:
-        """Error text for two rows of a person, or of a key, where one was declared."""
-        if self.person is None:
-            return f"public: {self.name!r} has several rows with the same {self.key!r}: each key must have one"
-        return f"tables: {self.name!r} was declared to have one row for each person (one_row=True), and has several"
-
-    @property
-    def keys_twice(self) -> str:
-        """Error text for two rows above with the same key."""
-        above, key = self.parent or ("", "")
-        rule = f"each key must have one, which says whose the rows of {self.name!r} are: name another column"
-        return f"person: {self.whose!r}: {above!r} has several rows with the same {key!r}, and {rule}"
-
     def seen(self, kinds: Mapping[str, str]) -> Mapping[str, str]:
         """Of all columns with their kinds, those that questions may use."""
         for column in self.columns or ():
