@@ -26,7 +26,7 @@ from almoner.queries._sql.dialects import duckdb_dialect
 from almoner.queries._sql.rows import Schema
 from almoner.queries._tables import sources
 from almoner.queries._tables.engine import schema_elsewhere
-from almoner.queries._tables.files import Files
+from almoner.queries._tables.files import Files, files_of
 from almoner.queries._tables.tables import TableInput, schema_of
 from almoner.queries.engines import Plugin, kinds_of, plugin_of, told_nothing, types_of
 
@@ -120,33 +120,28 @@ class _Division:
                 divided += f", {quoted(name)} AS (SELECT * FROM {rows} WHERE {self.who(each)} = $person)"
         return divided, tuple(undivided)
 
-    def close(self) -> None:
-        for name in self._owners.values():
-            self._connection.execute(f"DROP TABLE IF EXISTS {name}")
-
     def compared(self, view: str, given: TableInput, source: str, whole: str, sample: int, seconds: float) -> ViewCheck:
         """Run the view ``whole`` over the rows of one person at a time, and compare; a DataError says no entry."""
-        library, person, undivided = duckdb(), str(given.person), tuple[str, ...]()
+        library, run = duckdb(), self._connection.execute
+        person, undivided = str(given.person), tuple[str, ...]()
         timer = Timer(seconds, self._connection.interrupt)
         compared = 0
         timer.start()
         try:
             beside, undivided = self.beside(view)
-            if person not in [name for name, *_ in self._connection.execute(f"DESCRIBE {source}").fetchall()]:
+            if person not in [name for name, *_ in run(f"DESCRIBE {source}").fetchall()]:
                 why = f"column {person!r} is made by the view: whose the rows were is not known"
                 return ViewCheck(0, why, undivided)
             who = self.who(given)
             drawn = f"SELECT DISTINCT {who} AS person FROM {source} WHERE {who} IS NOT NULL"
-            self._connection.execute(
-                f"CREATE OR REPLACE TEMP TABLE view_people AS FROM ({drawn}) USING SAMPLE {sample:d} ROWS"
-            )
+            run(f"CREATE OR REPLACE TEMP TABLE view_people AS FROM ({drawn}) USING SAMPLE {sample:d} ROWS")
             theirs = f"SELECT * FROM {whole} WHERE {who} IN (SELECT person FROM view_people)"
-            self._connection.execute(f"CREATE OR REPLACE TEMP TABLE view_rows AS {theirs}")
+            run(f"CREATE OR REPLACE TEMP TABLE view_rows AS {theirs}")
             alone = f"{sources.over(source, view, f'WHERE {who} = $person', beside)} WHERE {who} = $person"
-            for (name,) in self._connection.execute("FROM view_people").fetchall():
+            for (name,) in run("FROM view_people").fetchall():
                 both = (alone, f"SELECT * FROM view_rows WHERE {who} = $person")
-                if not _same(*(self._connection.execute(sql, {"person": name}).fetchall() for sql in both)):
-                    if not _same(*(self._connection.execute(sql).fetchall() for sql in ("FROM view_rows", theirs))):
+                if not _same(*(run(sql, {"person": name}).fetchall() for sql in both)):
+                    if not _same(*(run(sql).fetchall() for sql in ("FROM view_rows", theirs))):
                         return ViewCheck(compared, "the view gives other rows each time", undivided)
                     raise DataError(_IMPURE)
                 compared += 1
@@ -157,9 +152,8 @@ class _Division:
         finally:
             timer.cancel()
             timer.join()
-            for name in ("view_people", "view_rows"):
-                self._connection.execute(f"DROP TABLE IF EXISTS {name}")
-            self.close()
+            for name in ("view_people", "view_rows", *self._owners.values()):
+                run(f"DROP TABLE IF EXISTS {name}")
         return ViewCheck(compared, None, undivided)
 
 
@@ -243,7 +237,7 @@ def prepared(given: list[TableInput]) -> tuple[str, list[TableInput], dict[str |
     """
     for plugin in filter(None, (plugin_of(each.data) for each in given)):
         return _prepared_elsewhere(plugin, given), given, {}
-    found = [(each, sources.found(each.data)) for each in given]  # files as they are now
+    found = [(each, files_of(each.data)) for each in given]  # files as they are now
     given = [replace(each, data=data, files=data) if isinstance(data, Files) else each for each, data in found]
     with duckdb().connect() as connection:
         # all rows are read at once where they are wanted for a check, or are few

@@ -5,7 +5,8 @@ so every ledger takes every engine's questions, and two engines charge the same 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Self
 
 import pyarrow as pa
@@ -54,12 +55,7 @@ class Engine(ABC):
         """The contributions of the people admitted, added up, in whole steps. Private."""
         self.check_files()  # the rows were read since they were last checked
         rows = self._workspace.run(plan.sums.format(admitted=admitted))
-
-        def blocks() -> Iterator[tuple[Any, ...]]:
-            while block := rows.fetchmany(65_536):
-                yield from block
-
-        return plan.added(blocks())
+        return plan.added(chain.from_iterable(iter(lambda: rows.fetchmany(65_536), [])))
 
     def people_by_value(self, plan: Compiled, admitted: str) -> list[tuple[Any, int]]:
         """(value, people) of a question about values: how many of the people admitted keep each. Private."""
@@ -100,8 +96,8 @@ class DuckDB(Engine):
         rows = [sources.view_name(place) for place in places]
         dialects = [duckdb_dialect(columns) for columns in kinds]
         schema = schema_of(given, kinds, rows, ledger.terms.person, dialects)
-        files = [each.read_each_time for each in given]
-        return cls(workspace, Compiler(schema, dialects[0]), places, [each for each in files if each is not None])
+        files = filter(None, (each.read_each_time for each in given))
+        return cls(workspace, Compiler(schema, dialects[0]), places, list(files))
 
     def check_files(self) -> None:
         for files in self._files:

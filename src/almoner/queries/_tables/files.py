@@ -4,7 +4,7 @@ CSV files become a table of DuckDB, in one pass where the first rows say which t
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from glob import glob
@@ -85,8 +85,10 @@ def _ending(path: Path) -> str:
     return "".join(path.suffixes[-2:]) if path.suffix in _PACKED else path.suffix
 
 
-def files_of(data: str | Path | Sequence[str | Path]) -> Files:
-    """The files that a path, a pattern or a list stands for."""
+def files_of(data: Any) -> Any:
+    """The ``Files`` that a path, a pattern or a list stands for; other data as they are."""
+    if not isinstance(data, str | Path | list | tuple):
+        return data
     if isinstance(data, list | tuple):
         listed = [Path(each).absolute() for each in data]
         shown = listed[0].parent

@@ -59,7 +59,14 @@ def check_engine() -> None:
             path.write_bytes(_FILE)
             rows = f"FROM read_parquet({text(str(path))}) d"
             connection.execute(EXPECT_NAN)
-            right = all(connection.execute(f"{sql} {rows}{where}").fetchall() == [(1,)] for sql, where in _asked())
+            dialect, asked = duckdb_dialect(["w", "f"]), []
+            for name, column in dialect.columns.items():  # SQL that an optimizer rewrites in different ways
+                for missing in (f"{cast(name, 'number', dialect)} IS NULL", f"NOT ({dialect.present.format(column)})"):
+                    asked += [
+                        f"SELECT count(*) FILTER (WHERE {missing}) {rows}",
+                        f"SELECT count(*) {rows} WHERE {missing}",
+                    ]
+            right = all(connection.execute(sql).fetchall() == [(1,)] for sql in asked)
     except OSError as error:
         raise DataError(f"{tempfile.gettempdir()}: no file can be written; set TMPDIR to another folder") from error
     except duckdb().Error:  # versions before 2.0.1 do not know the setting
@@ -67,15 +74,6 @@ def check_engine() -> None:
     if not right:
         version = duckdb().__version__
         raise MissingExtra(f"duckdb {version} counts NaN in Parquet files as a number: pip install 'duckdb>=2.0.1'")
-
-
-def _asked() -> list[tuple[str, str]]:
-    """(SELECT, WHERE) that each give 1, of SQL that an optimizer rewrites in different ways."""
-    dialect, asked = duckdb_dialect(["w", "f"]), []
-    for name, column in dialect.columns.items():
-        for missing in (f"{cast(name, 'number', dialect)} IS NULL", f"NOT ({dialect.present.format(column)})"):
-            asked += [(f"SELECT count(*) FILTER (WHERE {missing})", ""), ("SELECT count(*)", f" WHERE {missing}")]
-    return asked
 
 
 def typed(connection: Any, rows: str, types: Mapping[str, str] | None, misfits: list[Misfit] | None) -> str:
@@ -345,15 +343,10 @@ def over(source: str, view: str, where: str = "", beside: str = "") -> str:
     return f"WITH data AS (SELECT * FROM {source} {where}){beside} SELECT * FROM ({view.strip().rstrip(';')}\n)"
 
 
-def found(data: object) -> object:
-    """The files that a path, a pattern or a list stands for; other data as they are."""
-    return disk.files_of(data) if isinstance(data, str | Path | list | tuple) else data
-
-
 def is_csv(data: object, *, below: float = inf) -> bool:
     """Tell whether the data are CSV files, of fewer bytes than this."""
     with suppress(DataError, OSError):
-        files = found(data)
+        files = disk.files_of(data)
         return isinstance(files, disk.Files) and files.csv and sum(file.stat().st_size for file in files.listed) < below
     return False
 
@@ -374,7 +367,7 @@ def _rows(
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {loaded_rows} AS SELECT * FROM {in_memory}")
         connection.unregister(in_memory)
         return f"SELECT * FROM {loaded_rows}"
-    files = found(data)
+    files = disk.files_of(data)
     kind = disk.suffix(files.listed[0]) if isinstance(files, disk.Files) else ""
     if options.table is not None and kind not in (".duckdb", ".db"):
         raise ArgumentError("table= is for DuckDB files")
