@@ -138,7 +138,6 @@ def parts(node: Expression) -> tuple[Expression, ...]:
 
 
 def _nodes(value: object) -> Iterator[Expression]:
-    """The nodes in a value, in however many lists."""
     if isinstance(value, Expression):
         yield value
     elif isinstance(value, tuple | list):
@@ -312,7 +311,12 @@ class _Reader:
             return Not(IsNull(left)) if opposite else IsNull(left)
         opposite = self._take("not")
         if self._take("in"):
-            test: Condition = In(left, self._list())
+            self._need("(")
+            among = [self._literal()]
+            while self._take(","):
+                among.append(self._literal())
+            self._need(")")
+            test: Condition = In(left, tuple(among))
         elif self._take("between"):
             low = self._literal()
             self._need("and")
@@ -327,14 +331,6 @@ class _Reader:
         else:
             return left
         return Not(test) if opposite else test
-
-    def _list(self) -> tuple[Literal, ...]:
-        self._need("(")
-        values = [self._literal()]
-        while self._take(","):
-            values.append(self._literal())
-        self._need(")")
-        return tuple(values)
 
     def _literal(self) -> Literal:
         value = self._sign(0)

@@ -316,7 +316,6 @@ class _Reader:
         return number
 
     def _aggregate(self, node: Any) -> Aggregate | None:
-        """The aggregate that a node is; None where it is none."""
         name = node.get("function_name", "").lower()
         if node["type"] != "FUNCTION" or name not in nodes.AGGREGATES:
             return None

@@ -126,7 +126,6 @@ def coordinates_of(question: Question, relation: Relation) -> tuple[list[str], l
 
 
 def _entries(coordinate: Coordinate) -> tuple[Entry, ...]:
-    """The entries that a coordinate reads."""
     match coordinate:
         case Entry():
             return (coordinate,)

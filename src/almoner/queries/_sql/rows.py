@@ -168,16 +168,12 @@ class Joined(_Kinds):
         self.schema = schema
         self._dialect = dialect
         self._table = schema.people[name]
+        self.who = self._table.who
         own = {name: kind for name, kind in self._table.kinds.items() if not self._has(*self._parts(name))}
         super().__init__(own, self._table.columns)
         self._joins: dict[str, _Join] = {}
         self.columns = dict(self._table.columns)
         """Each column looked up so far, and each of the table's own, as SQL over the alias d."""
-
-    @property
-    def who(self) -> str:
-        """Whose row it is, as SQL over the alias d; NULL for nobody."""
-        return self._table.who
 
     @property
     def kinds(self) -> Mapping[str, str]:
@@ -400,7 +396,6 @@ def _table_of(people: People | Joined, arguments: tuple[tree.Expression, ...]) -
 
 
 def _columns(node: tree.Expression) -> list[str]:
-    """The names of the columns in an expression."""
     return [node.name] if isinstance(node, tree.Column) else [name for part in parts(node) for name in _columns(part)]
 
 
@@ -427,7 +422,6 @@ class Relation(_Kinds):
     """The kinds of columns, and of expressions, which become columns of ``source`` when they are looked up."""
 
     def __init__(self, people: People | Joined, dialect: Dialect) -> None:
-        """Start from rows of people."""
         super().__init__(dict(people.kinds), people.kinds)
         self._people, self.who = people, people.who
         self._columns = dict(people.columns)
@@ -480,7 +474,6 @@ class Relation(_Kinds):
         return joined("", [test, around("", both, " END")], brackets=False)
 
     def _added(self, listed: dict[str, Sql], value: Sql) -> str:
-        """A column of its own for a value."""
         name = self._free("value")
         listed[name] = value
         return f"d.{name}"

@@ -389,7 +389,7 @@ def _check_keys(given: list[TableInput], kinds: _Columns, types: _Columns, cure:
         if each.parent is None:
             continue
         above, ends = places[each.parent[0]], list[tuple[TableInput, str, str, str]]()
-        for end, at, column in ((each, place, each.column), (given[above], above, each.parent[1])):
+        for end, at, column in ((each, place, str(each.person)), (given[above], above, each.parent[1])):
             if column not in kinds[at]:
                 listed = ", ".join(kinds[at])
                 raise ArgumentError(f"person: {each.whose!r}: {end.label()} has no column {column!r}; it has {listed}")
@@ -421,7 +421,7 @@ def _check_rows(connection: Any, given: list[TableInput], kinds: _Columns, perso
         if table is not None and table.parent is not None:
             who, key = table.who, table.parent.beside
             counts = run(f"SELECT count({key}), count({key}) FILTER (WHERE {who} IS NULL) FROM {table.rows} d", each)
-            orphans = Misfit(each.name, each.column, f"-> {'.'.join(each.parent or ())}", *counts[0])
+            orphans = Misfit(each.name, str(each.person), f"-> {'.'.join(each.parent or ())}", *counts[0])
             given[place] = replace(each, misfits=(*(each.misfits or ()), orphans))
     return schema
 

@@ -29,12 +29,7 @@ class Engine(ABC):
     """The people's rows. Private: it belongs to the data holder's session."""
 
     def __init__(self, workspace: Workspace, compiler: Compiler) -> None:
-        self._workspace, self._compiler = workspace, compiler
-
-    @property
-    def schema(self) -> Schema:
-        """Which tables there are."""
-        return self._compiler.schema
+        self._workspace, self._compiler, self.schema = workspace, compiler, compiler.schema
 
     def plan(self, asked: Question, described: Mapping[str, object]) -> Compiled:
         """The statements of a question; refuses what cannot be asked of these columns, by their names and types."""

@@ -171,11 +171,9 @@ class ReadOptions:
     types: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        if self.types is None:
-            return
-        if not isinstance(self.types, Mapping):
+        if self.types is not None and not isinstance(self.types, Mapping):
             raise ArgumentError(f"types={self.types!r} must name columns: {{'hours': 'number'}}")
-        for name, kind in self.types.items():
+        for name, kind in (self.types or {}).items():
             if not isinstance(kind, str) or kind not in disk.TYPES:
                 raise ArgumentError(f"types: {name!r}: {kind!r} must be one of {', '.join(disk.TYPES)}")
 
@@ -310,7 +308,6 @@ def as_arrow(data: object, *, person: str, table: str | None = None) -> "Table":
 
 
 def _of_connection(connection: Any, table: str | None) -> object:
-    """The rows of a table or view that a connection has."""
     if table is None:
         raise ArgumentError("table= is missing: which one of the connection? Table(data, table='visits')")
     name = ".".join(quoted(part) for part in table.split("."))
