@@ -5,7 +5,7 @@ the name of its type; a refusal tells the data holder the line to write, which l
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from math import nan
 from typing import Literal as OneOf
@@ -18,6 +18,8 @@ from almoner.queries._sql.dialects import Dialect, Literal, Sql, double, filled
 
 Wanted = OneOf["question", "person", "text"]
 """Uses of a column that its type does not allow: in questions, as a name of people, as a name that is a text."""
+Cure = Callable[[str, str, Wanted], str]
+"""The line to write, for a column, its type and what is wanted."""
 
 _CASTS = {
     **dict.fromkeys(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS"), "{0} AT TIME ZONE 'UTC'"),
@@ -37,10 +39,8 @@ class Unusable(str):
 
     cure: str
 
-    @classmethod
-    def made(cls, sql_type: str, cure: str) -> Self:
-        """The kind of a type, and the line that makes such a column usable."""
-        made = cls(sql_type)
+    def __new__(cls, sql_type: str, cure: str) -> Self:
+        made = super().__new__(cls, sql_type)
         made.cure = cure
         return made
 

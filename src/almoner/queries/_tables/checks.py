@@ -21,7 +21,7 @@ from almoner._spelling import EXACT
 from almoner._workspace import duckdb, quoted
 from almoner.errors import ArgumentError, DataError, Unsupported
 from almoner.ledger import Terms
-from almoner.queries._sql.columns import KEY_KINDS, Wanted, as_dates, cure_of, key_kind, recast, shown_type
+from almoner.queries._sql.columns import KEY_KINDS, Cure, as_dates, cure_of, key_kind, recast, shown_type
 from almoner.queries._sql.dialects import duckdb_dialect
 from almoner.queries._sql.rows import Schema
 from almoner.queries._tables import sources
@@ -225,7 +225,6 @@ def on_terms(given: list[TableInput], terms: Terms) -> list[TableInput]:
 
 
 _Columns = Sequence[Mapping[str, str]]
-_Cure = Callable[[str, str, Wanted], str]
 SAMPLE = 20  # a view is checked for so many people
 CHECK_SECONDS = 5.0
 
@@ -324,8 +323,7 @@ def view_checked(
     try:
         return division.compared(str(sql), given, source, whole, sample, seconds)
     finally:
-        if view is not None:
-            connection.execute("DROP VIEW IF EXISTS view_given")
+        connection.execute("DROP VIEW IF EXISTS view_given")
 
 
 def _with_rows(connection: Any, given: TableInput, short: bool, place: int) -> TableInput:
@@ -338,7 +336,7 @@ def _with_rows(connection: Any, given: TableInput, short: bool, place: int) -> T
     return replace(given, data=rows, reading=sources.ReadOptions() if public else given.reading)
 
 
-def _person_kind(given: list[TableInput], kinds: _Columns, types: _Columns, cure: _Cure = cure_of) -> str:
+def _person_kind(given: list[TableInput], kinds: _Columns, types: _Columns, cure: Cure = cure_of) -> str:
     """Type by which all tables name people, BIGINT or VARCHAR; refuses keys of public tables that are not there."""
     people: dict[str, tuple[TableInput, str]] = {}
     for each, columns, own in zip(given, kinds, types, strict=True):
@@ -382,7 +380,7 @@ def _check_spelling(given: list[TableInput], types: _Columns) -> None:
         raise ArgumentError(f"person: some tables name people by UUID and others by text: {cure}")
 
 
-def _check_keys(given: list[TableInput], kinds: _Columns, types: _Columns, cure: _Cure = cure_of) -> None:
+def _check_keys(given: list[TableInput], kinds: _Columns, types: _Columns, cure: Cure = cure_of) -> None:
     """Refuse paths to the person by columns that are not there, or whose entries cannot be compared as keys."""
     places = {each.name: place for place, each in enumerate(given)}
     for place, each in enumerate(given):

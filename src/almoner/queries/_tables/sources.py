@@ -13,7 +13,7 @@ Source: https://github.com/apache/parquet-format, "Statistics"; https://github.c
 import re
 import tempfile
 from base64 import b64decode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -26,7 +26,7 @@ from almoner import _extras
 from almoner._misfits import FIRST, Misfit
 from almoner._workspace import duckdb, quoted, text
 from almoner.errors import ArgumentError, DataError, MissingExtra
-from almoner.queries._sql.columns import cast, cure_of, kind_of_type, shown_type
+from almoner.queries._sql.columns import Cure, cast, kind_of_type, shown_type
 from almoner.queries._sql.dialects import duckdb_dialect
 from almoner.queries._tables import files as disk
 
@@ -159,6 +159,7 @@ _FROM_JSON = (
     "FROM read_json_objects('rows.jsonl')) TO 'rows.parquet'\")"
 )
 _DIGITS = 18  # of decimals, all of which 64 bits hold
+_Columns = Mapping[str, str]
 SHORT = 2**30  # bytes of CSV files that are kept in memory on their way, where they fit twice
 
 
@@ -250,15 +251,7 @@ def view_name(place: int, what: str = "data") -> str:
     return f"{what}_{place:d}" if place else what
 
 
-def person_type(
-    kinds: Mapping[str, str],
-    types: Mapping[str, str],
-    person: str,
-    of: str = "the data",
-    *,
-    csv: bool = False,
-    cure: Callable[[str, str, Any], str] = cure_of,
-) -> str:
+def person_type(kinds: _Columns, types: _Columns, person: str, of: str, *, csv: bool, cure: Cure) -> str:
     """BIGINT or VARCHAR: how accounts name people; ``cure`` is the engine's line to write; ``csv``: types can be."""
     if person not in kinds:
         raise ArgumentError(f"person={person!r} is no column of {of}, which has {', '.join(kinds)}")
