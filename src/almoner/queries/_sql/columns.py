@@ -272,12 +272,10 @@ class FilterCompiler:
 
 
 def around(before: str, piece: Sql, after: str = "") -> Sql:
-    """A piece between two texts."""
     return Sql(f"{before}{piece.text}{after}", piece.parameters)
 
 
 def joined(word: str, pieces: Sequence[Sql], *, brackets: bool = True) -> Sql:
-    """Pieces with a word between them."""
     text = word.join(piece.text for piece in pieces)
     parameters = tuple(each for piece in pieces for each in piece.parameters)
     return Sql(f"({text})" if brackets else text, parameters)

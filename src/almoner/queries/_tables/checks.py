@@ -177,11 +177,10 @@ def _parts(row: tuple[Any, ...]) -> tuple[tuple[str, ...], tuple[float, ...]]:
 
 _TYPES = {"number", "decimal comma", "decimal point", "whole"}
 _FORMATS = {
-    "date": "CAST(try_strptime({0}, '%d/%m/%Y') AS DATE)",
-    "time": "try_strptime({0}, '%d/%m/%Y %H:%M')",
-    "bool": "CASE {0} WHEN 'ja' THEN true WHEN 'nein' THEN false END",
+    "date": ("CAST(try_strptime({0}, '%d/%m/%Y') AS DATE)", "31/12/2026"),
+    "time": ("try_strptime({0}, '%d/%m/%Y %H:%M')", "31/12/2026 14:30"),
+    "bool": ("CASE {0} WHEN 'ja' THEN true WHEN 'nein' THEN false END", "ja and nein"),
 }
-_READ = {"date": "31/12/2026", "time": "31/12/2026 14:30", "bool": "ja and nein"}
 
 
 def refuse(found: list[Misfit]) -> None:
@@ -202,11 +201,11 @@ def _cure(unread: list[Misfit]) -> str:
         )
     for kind in dict.fromkeys(each.kind for each in unread if each.kind in _FORMATS):
         columns = [each.column for each in unread if each.kind == kind]
-        listed = ", ".join(f"{_FORMATS[kind].format(quoted(name))} AS {quoted(name)}" for name in columns)
+        listed = ", ".join(f"{_FORMATS[kind][0].format(quoted(name))} AS {quoted(name)}" for name in columns)
         view = f"SELECT * REPLACE ({listed}) FROM data"
         cures.append(
             f"without a type for {', '.join(map(repr, columns))}, Table(data, view={view!r}) (in TOML: "
-            f"view = '''{view}''') reads {_READ[kind]}"
+            f"view = '''{view}''') reads {_FORMATS[kind][1]}"
         )
     paths = [f"'{each.column} {each.kind}'" for each in unread if each.kind.startswith("->")]
     cures += [f"no row with a person is found there: are both columns of person={path} the same ids?" for path in paths]

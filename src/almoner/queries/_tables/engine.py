@@ -5,7 +5,7 @@ so every ledger takes every engine's questions, and two engines charge the same 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import chain
 from typing import Any, Self
 
@@ -15,7 +15,7 @@ from almoner._misfits import Misfit
 from almoner._workspace import Query, TempTable, Workspace
 from almoner.ledger import Ledger, Periods
 from almoner.queries._questions.question import Question
-from almoner.queries._sql.columns import CELLS, Keys
+from almoner.queries._sql.columns import CELLS
 from almoner.queries._sql.compiler import Compiled, Compiler
 from almoner.queries._sql.dialects import Dialect, duckdb_dialect
 from almoner.queries._sql.rows import Schema
@@ -130,7 +130,8 @@ class Elsewhere(Engine):
         return cls(ledger.store.workspace, Compiler(schema, dialect, handed), plugin, data)
 
     def charges(self, plan: Compiled) -> Query:
-        tables = {**self._tables, **{each.table: _arrow(each) for each in plan.keys}}
+        keys = {each.table: pa.table({"key": each.values, "place": range(len(each.values))}) for each in plan.keys}
+        tables = {**self._tables, **keys}
 
         def handed() -> pa.Table:
             return told_nothing(self._plugin, lambda: self._plugin.run(str(plan.rows), plan.parameters, tables))
@@ -138,7 +139,6 @@ class Elsewhere(Engine):
         return Query(plan.charges, (), (TempTable(CELLS, str(plan.cells), (), handed),))
 
     def close(self) -> None:
-        """Let the tables go."""
         self._tables = {}
 
 
@@ -157,12 +157,3 @@ def schema_elsewhere(
     data = {sources.view_name(place): each.data for place, each in enumerate(given)}
     rows = [dialects[0].table.format(name) for name in data]
     return schema_of(given, kinds, rows, person_kind, dialects), dialects[0], data
-
-
-_KEYS: Mapping[str, Any] = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "BOOLEAN": pa.bool_(), "DATE": pa.date32()}
-
-
-def _arrow(keys: Keys) -> pa.Table:
-    """The keys of one column to group by: key, place."""
-    entries: Sequence[object] = keys.values
-    return pa.table({"key": pa.array(entries, _KEYS[keys.kind]), "place": pa.array(range(len(entries)), pa.int64())})

@@ -319,7 +319,6 @@ def _fitting(
 def _create(
     connection: Any, table: str, files: CsvFiles, entries: Mapping[str, str], batches: Iterator["RecordBatch"]
 ) -> None:
-    """Make the table out of an SQL expression for each column."""
     listed = ", ".join(f"{entry} AS {quoted(name)}" for name, entry in entries.items())
     _over_batches(connection, f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {listed} FROM batches", files, batches)
 

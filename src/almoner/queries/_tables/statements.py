@@ -224,7 +224,6 @@ def _listed(node: tree.Condition | None, key: Expression) -> Iterator[Any]:
 
 
 def _results(key: Expression) -> list[Any]:
-    """The results of a CASE of literals."""
     if not isinstance(key, tree.Case):
         return []
     values = [*(value for _, value in key.branches), *([] if key.otherwise is None else [key.otherwise])]
