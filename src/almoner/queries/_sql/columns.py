@@ -358,7 +358,7 @@ class Keys(NamedTuple):
     def to_make(self) -> _workspace.TempTable:
         """The table in a workspace."""
         sql = f"SELECT unnest(CAST(? AS {self.kind}[])) AS key, unnest(range({len(self.values):d})) AS place"
-        return _workspace.TempTable(self.table, sql, ([_listed(value) for value in self.values],))
+        return _workspace.TempTable(self.table, sql, ([*self.values],))
 
 
 def keys_of(
@@ -381,10 +381,3 @@ def key_kind(column: str, kinds: Mapping[str, str]) -> str:
     if kind not in KEY_KINDS:
         raise ArgumentError(f"by: column {column!r} is of kind {kind}; group by text, whole, bool, date, or by ranges")
     return kind
-
-
-def _listed(key: object) -> object:
-    """A key as DuckDB takes it in a list."""
-    if isinstance(key, date | datetime):
-        return key.isoformat()
-    return str(key).lower() if isinstance(key, bool) else key

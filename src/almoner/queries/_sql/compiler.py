@@ -9,10 +9,8 @@ Nothing here can fail on an entry of the data: casts that do not fit are missing
 steps. They are whole numbers in doubles, exact for people with fewer than 2^31 rows; sums over people are exact.
 Nothing depends on the order in which an engine adds up: every engine finds the same units and sums, every time.
 
-Reports: a contribution x of length r that is clipped to f r, with its report of v (1 - f) x, costs as much as a vector
-of length r sqrt(f^2 + v^2 (1 - f)^2), in L1 r (f + v (1 - f)). Who cannot pay all of that keeps a smaller share of x in
-the answer, and has the rest in the report: nothing is lost while that can be paid for. Below the share at which it is
-cheapest, both shrink. See docs/proofs/truth-intervals.md, Lemma 1.
+Reports: who cannot pay for a clipped contribution and its report keeps a smaller share in the answer, and has the rest
+in the report; below the share at which that is cheapest, both shrink. See docs/proofs/truth-intervals.md, Lemma 1.
 
 Values of a column: each person keeps at most so many, in the order of a hash of the person and the value: which ones
 depends on that person's rows alone, and people with the same values keep different ones.
