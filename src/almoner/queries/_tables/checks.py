@@ -78,7 +78,7 @@ def _read_beside(connection: Any, view: str) -> set[str]:
     return found - own - _NOBODYS
 
 
-class _Division:
+class Division:
     """Rows of the tables of a session by person, in SQL over names of columns; for views."""
 
     def __init__(self, connection: Any, given: Sequence[TableInput], places: Sequence[int], schema: Schema) -> None:
@@ -119,6 +119,26 @@ class _Division:
                 rows = sources.view_name(place, "data" if each.reading.view is None else "source")
                 divided += f", {quoted(name)} AS (SELECT * FROM {rows} WHERE {self.who(each)} = $person)"
         return divided, tuple(undivided)
+
+    def check(self, which: int, *, sample: int, seconds: float, view: str | None = None) -> ViewCheck:
+        """Check the view of a table, or another, for a ``sample`` of people, drawn at random, in so many seconds."""
+        given, place, connection = self._given[which], self._places[which], self._connection
+        whole, source = sources.view_name(place), sources.view_name(place, "source")
+        sql = given.reading.view
+        if view is not None:
+            source = source if sql is not None else whole
+            whole, sql, named = "view_given", view, None
+            with suppress(duckdb().Error):  # its message may quote entries
+                connection.execute(f"CREATE OR REPLACE TEMP VIEW {whole} AS {sources.over(source, view)}")
+                named = [name for name, *_ in connection.execute(f"DESCRIBE {whole}").fetchall()]
+            if named is None:
+                raise DataError("view: cannot be read as a table: are the columns there that it names?")
+            if given.person not in named:
+                raise ArgumentError(f"view: it has no column {given.person!r}, which says whose row it is")
+        try:
+            return self.compared(str(sql), given, source, whole, sample, seconds)
+        finally:
+            connection.execute("DROP VIEW IF EXISTS view_given")
 
     def compared(self, view: str, given: TableInput, source: str, whole: str, sample: int, seconds: float) -> ViewCheck:
         """Run the view ``whole`` over the rows of one person at a time, and compare; a DataError says no entry."""
@@ -286,43 +306,12 @@ def _views_checked(connection: Any, given: list[TableInput], schema: Schema) -> 
     checks = {}
     for place, each in enumerate(given):
         if each.check_view and each.reading.view is not None and each.person is not None:
-            own = connection, given, place, range(len(given)), schema
-            checks[each.name] = view_checked(*own, sample=SAMPLE, seconds=CHECK_SECONDS)
+            division = Division(connection, given, range(len(given)), schema)
+            checks[each.name] = division.check(place, sample=SAMPLE, seconds=CHECK_SECONDS)
             if undivided := checks[each.name].undivided:
                 what = f"other rows that the view of {each.label('the data')} reads were not divided by person"
                 LOG.warning(f"{what}, and must be nobody's or follow from each person's rows: {', '.join(undivided)}")
     return checks
-
-
-def view_checked(
-    connection: Any,
-    tables: Sequence[TableInput],
-    which: int,
-    places: Sequence[int],
-    schema: Schema,
-    *,
-    sample: int,
-    seconds: float,
-    view: str | None = None,
-) -> ViewCheck:
-    """Check the view of a table, or another, for a ``sample`` of people, drawn at random, in at most these seconds."""
-    given, place, division = tables[which], places[which], _Division(connection, tables, places, schema)
-    whole, source = sources.view_name(place), sources.view_name(place, "source")
-    sql = given.reading.view
-    if view is not None:
-        source = source if sql is not None else whole
-        whole, sql, named = "view_given", view, None
-        with suppress(duckdb().Error):  # its message may quote entries
-            connection.execute(f"CREATE OR REPLACE TEMP VIEW {whole} AS {sources.over(source, view)}")
-            named = [name for name, *_ in connection.execute(f"DESCRIBE {whole}").fetchall()]
-        if named is None:
-            raise DataError("view: cannot be read as a table: are the columns there that it names?")
-        if given.person not in named:
-            raise ArgumentError(f"view: it has no column {given.person!r}, which says whose row it is")
-    try:
-        return division.compared(str(sql), given, source, whole, sample, seconds)
-    finally:
-        connection.execute("DROP VIEW IF EXISTS view_given")
 
 
 def _with_rows(connection: Any, given: TableInput, short: bool, place: int) -> TableInput:
