@@ -127,14 +127,6 @@ def _value_charges(question: Question, values: Values) -> str:
     return f"SELECT person, CAST({units} AS BIGINT) AS units, {double(1)} AS factor FROM ({squares})"
 
 
-def _value_sums(values: Values) -> str:
-    """(value, people) for each value that a person who takes part has; else (cell, different values in steps)."""
-    both = f"{CELLS} JOIN {{admitted}} USING (person)"
-    if values.people:
-        return f"SELECT value, count(*) FROM {both} GROUP BY value"
-    return f"SELECT cell, CAST(count(DISTINCT value) * {STEPS:d} AS BIGINT) FROM {both} GROUP BY cell"
-
-
 _TOTAL = "sum(CAST({0} AS BIGINT))"  # in 128 bits
 _ALMOST = 1 - 1e-8  # factor that keeps a shrunk contribution, rounded, no longer than the clip
 _WIDE = 8
@@ -211,14 +203,18 @@ def _compiled(question: Question, schema: Schema, sql: Dialect, handed: str | No
     keys, rows, totals, parameters = _rows(question, schema, sql)
     values = question.values()
     if values is not None:
-        charges, sums = _value_charges(question, values), _value_sums(values)
+        both = f"{CELLS} JOIN {{admitted}} USING (person)"
+        sums = f"SELECT value, count(*) FROM {both} GROUP BY value"
+        if not values.people:  # the number of different values, in steps
+            sums = f"SELECT cell, CAST(count(DISTINCT value) * {STEPS:d} AS BIGINT) FROM {both} GROUP BY cell"
         made = f"SELECT DISTINCT person, cell, value FROM ({rows}) WHERE value IS NOT NULL"
         distinct, read = _handed(made, handed, "SELECT DISTINCT person, cell, value FROM {}")
-        return Compiled(keys, _kept(values, distinct), charges, parameters, sums, question.groups, rows=read)
-    cells = question.groups * (1 if question.bins() is None else question.coordinates)
+        cells, charges = _kept(values, distinct), _value_charges(question, values)
+        return Compiled(keys, cells, charges, parameters, sums, question.groups, rows=read)
+    number = question.groups * (1 if question.bins() is None else question.coordinates)
     size = question.groups * question.coordinates
-    if handed is None and cells * len(totals) <= _WIDE:
-        charges, sums = _wide(question, rows, totals, cells)
+    if handed is None and number * len(totals) <= _WIDE:
+        charges, sums = _wide(question, rows, totals, number)
         return Compiled(keys, None, charges, parameters, sums, size, question.reports)
     read, made, charges, sums = _long(question, rows, totals, handed)
     return Compiled(keys, made, charges, parameters, sums, size, question.reports, read)

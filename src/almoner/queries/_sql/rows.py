@@ -168,17 +168,12 @@ class Joined(_Kinds):
         self.schema = schema
         self._dialect = dialect
         self._table = schema.people[name]
-        self.who = self._table.who
+        self.who, self.kinds = self._table.who, self
         own = {name: kind for name, kind in self._table.kinds.items() if not self._has(*self._parts(name))}
         super().__init__(own, self._table.columns)
         self._joins: dict[str, _Join] = {}
         self.columns = dict(self._table.columns)
         """Each column looked up so far, and each of the table's own, as SQL over the alias d."""
-
-    @property
-    def kinds(self) -> Mapping[str, str]:
-        """The kinds of the columns, by name."""
-        return self
 
     @property
     def rows(self) -> Sql:

@@ -6,6 +6,7 @@ so every ledger takes every engine's questions, and two engines charge the same 
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import partial
 from itertools import chain
 from typing import Any, Self
 
@@ -131,11 +132,8 @@ class Elsewhere(Engine):
 
     def charges(self, plan: Compiled) -> Query:
         keys = {each.table: pa.table({"key": each.values, "place": range(len(each.values))}) for each in plan.keys}
-        tables = {**self._tables, **keys}
-
-        def handed() -> pa.Table:
-            return told_nothing(self._plugin, lambda: self._plugin.run(str(plan.rows), plan.parameters, tables))
-
+        run = partial(self._plugin.run, str(plan.rows), plan.parameters, {**self._tables, **keys})
+        handed = partial(told_nothing, self._plugin, run)
         return Query(plan.charges, (), (TempTable(CELLS, str(plan.cells), (), handed),))
 
     def close(self) -> None:
