@@ -220,7 +220,6 @@ class _Reader:
         return self._here
 
     def _stepped(self, aggregate: str, *of: Expression, called: str = "") -> tree.Column:
-        """The column of a step over a person's rows."""
         text = f"{aggregate}({', '.join(map(written, of))})"
         name = next((name for name, known in self._taken.items() if known == text), called or text)
         others = {column(key).casefold() for key in self._keys or ()}

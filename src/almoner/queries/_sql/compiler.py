@@ -260,10 +260,7 @@ def _compiled_extremes(question: Extremes, schema: Schema, sql: Dialect, handed:
 
 
 def _handed(rows: str, handed: str | None, merged: str) -> tuple[str, str | None]:
-    """(What a statement of the workspace reads rows from, what an engine elsewhere is to run for them).
-
-    What an engine elsewhere gives in parts is ``merged``, SQL over {}: nobody is charged for a part alone.
-    """
+    """(Rows for a statement here, what an engine elsewhere runs), whose parts are ``merged`` before they are charged."""
     if handed is None:
         return f"({rows})", None
     return f"({merged.format(f'(SELECT * REPLACE ({handed} AS person) FROM {HANDED})')})", rows
@@ -369,15 +366,11 @@ def _firm(square: str) -> str:
 
 def _limbs(names: list[str], question: Question) -> str:
     """Squares, or sizes, in parts that are whole numbers of 64 bits and are added up exactly in any order."""
-    columns = []
-    for limb, parts in enumerate(("{h}", "{l}") if question.pure else ("{h} * {h}", "2 * {h} * {l}", "{l} * {l}")):
-        listed = []
-        for name in names:
-            whole = f"CAST(abs({name}) AS BIGINT)"
-            high = f"({whole} // {_LIMB:d})"
-            listed.append(parts.format(h=high, l=f"({whole} % {_LIMB:d})"))
-        columns.append(f"{' + '.join(listed)} AS q{limb}")
-    return ", ".join(columns)
+    whole = [f"CAST(abs({name}) AS BIGINT)" for name in names]
+    halves = [{"h": f"({each} // {_LIMB:d})", "l": f"({each} % {_LIMB:d})"} for each in whole]
+    limbs = ("{h}", "{l}") if question.pure else ("{h} * {h}", "2 * {h} * {l}", "{l} * {l}")
+    sums = [" + ".join(limb.format(**each) for each in halves) for limb in limbs]
+    return ", ".join(f"{sum_} AS q{place}" for place, sum_ in enumerate(sums))
 
 
 def _joined(question: Question, over: str = "") -> str:

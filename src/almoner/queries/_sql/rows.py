@@ -459,7 +459,7 @@ class Relation(_Kinds):
             low, high, place = ends[0]
             tests = [] if low is None else [around(f"{value} >= ", self._base.constant(low))]
             tests += [] if high is None else [around(f"{value} < ", self._base.constant(high))]
-            return around("CASE WHEN ", joined(" AND ", tests), f" THEN {place:d} END")
+            return around("CASE WHEN ", joined(" AND ", tests, brackets=False), f" THEN {place:d} END")
         half = len(ends) // 2
         test = around(f"CASE WHEN {value} < ", self._base.constant(ends[half][0]), " THEN ")
         both = joined(" ELSE ", [self._halved(value, ends[:half]), self._halved(value, ends[half:])], brackets=False)

@@ -111,9 +111,7 @@ class Division:
                 if each.files is not None and each.files.listed == (Path(name).absolute(),)
             ]
             place, each = found[0] if found else (0, None)
-            if each is None or (
-                each.person is not None and (each.files is None or each.files.csv or each.reading.types)
-            ):
+            if each is None or (each.person is not None and (each.read_each_time is None or each.reading.types)):
                 undivided.append(name)
             elif each.person is not None:
                 rows = sources.view_name(place, "data" if each.reading.view is None else "source")
@@ -315,7 +313,6 @@ def _views_checked(connection: Any, given: list[TableInput], schema: Schema) -> 
 
 
 def _with_rows(connection: Any, given: TableInput, short: bool, place: int) -> TableInput:
-    """A table with its rows where they were read."""
     public = given.person is None
     if not public and not (short and sources.is_csv(given.data, below=sources.SHORT)):
         return given
