@@ -260,7 +260,7 @@ def _compiled_extremes(question: Extremes, schema: Schema, sql: Dialect, handed:
 
 
 def _handed(rows: str, handed: str | None, merged: str) -> tuple[str, str | None]:
-    """(Rows for a statement here, what an engine elsewhere runs), whose parts are ``merged`` before they are charged."""
+    """(Rows for a statement here, what an engine elsewhere runs); parts of people are ``merged`` before charges."""
     if handed is None:
         return f"({rows})", None
     return f"({merged.format(f'(SELECT * REPLACE ({handed} AS person) FROM {HANDED})')})", rows
