@@ -100,9 +100,8 @@ def value_of(values: Values, relation: Relation) -> str:
 def _kept(values: Values, rows: str) -> str:
     """The rows of the table of cells: person, cell, value, as ``rows`` gives them; of each person at most ``most``."""
     order = "md5(CAST(person AS VARCHAR) || ':' || CAST(cell AS VARCHAR) || ':' || CAST(value AS VARCHAR)), cell, value"
-    placed = (
-        f"SELECT person, cell, value, row_number() OVER (PARTITION BY person ORDER BY {order}) AS place FROM {rows}"
-    )
+    place = f"row_number() OVER (PARTITION BY person ORDER BY {order}) AS place"
+    placed = f"SELECT person, cell, value, {place} FROM {rows}"
     return f"SELECT person, cell, value FROM ({placed}) WHERE place <= {values.most:d}"
 
 
@@ -305,9 +304,8 @@ def _long(question: Question, rows: str, totals: list[str], handed: str | None) 
     """(What an engine elsewhere runs, the rows of the table of cells, charges, sums): a row for a person and cell."""
     names = [f"x{place}" for place in range(len(totals))]
     listed = ", ".join(f"{total.format(only='')} AS {name}" for total, name in zip(totals, names, strict=True))
-    merged = (
-        f"SELECT person, cell, {', '.join(f'sum({name}) AS {name}' for name in names)} FROM {{}} GROUP BY person, cell"
-    )
+    parts = ", ".join(f"sum({name}) AS {name}" for name in names)
+    merged = f"SELECT person, cell, {parts} FROM {{}} GROUP BY person, cell"
     long, read = _handed(f"SELECT person, cell, {listed} FROM ({rows}) GROUP BY person, cell", handed, merged)
     both = f"{CELLS} JOIN {told(question)} USING (person)"
     sums = f"SELECT cell, {_summed(names, question)} FROM {both} GROUP BY cell"

@@ -112,15 +112,13 @@ def schema_of(
     @cache
     def table(name: str) -> PeopleTable:
         each, columns, sql, dialect = listed[name]
-        own = PeopleTable(
-            sql, each.seen(columns), dialect.columns, "", each.one_row, plain=sql, person=str(each.person)
-        )
+        shown, person = each.seen(columns), str(each.person)
+        own = PeopleTable(sql, shown, dialect.columns, "", each.one_row, plain=sql, person=person)
         if each.parent is None:
             return replace(own, who=each.found_by(columns, person_kind, dialect))
         above, key = each.parent
         found_by = cast(key, listed[above][1][key], listed[above][3])
-        beside = cast(own.person, columns[own.person], dialect)
-        parent = Parent(own.person, above, key, found_by, beside)
+        parent = Parent(person, above, key, found_by, cast(person, columns[person], dialect))
         joined, owner = owned(sql, columns, table(above), parent)
         return replace(own, rows=joined, who=dialect.person[person_kind].format(owner), parent=parent)
 
