@@ -36,8 +36,8 @@ def read_with(sql: str, schema: Schema) -> Statement:
     people = schema.people if schema.named else {"data": next(iter(schema.people.values()))}
 
     def tables(names: tuple[str, ...]) -> Any:
-        for place, name in enumerate(names):
-            known = {**people, **(schema.public if place else {})}
+        for nth, name in enumerate(names):
+            known = {**people, **(schema.public if nth else {})}
             if name not in known:
                 raise ArgumentError(f"sql: no table {quoted(name, 'of it')} is here; there are {', '.join(known)}")
         found = {name: people.get(name) or schema.public[name] for name in names}  # the person may be named, not used
