@@ -269,12 +269,7 @@ class Joined(_Kinds):
             return self._by_key(self.schema.public[table])
         above, (child, parent) = self.schema.people[table], self.step_to(table)
         if parent is None:
-            if not above.one_row:
-                raise ArgumentError(
-                    f"column {name!r}: a person may have several rows there: take one value of each person, as in "
-                    f"each_person={{'total': 'sum({name})'}} (or the data holder declares Table(..., one_row=True))"
-                )
-            return _Join(above, above.who, self.who)
+            return self._by_person(name, above)
         beside = parent.beside
         if child != self.name:
             if child not in self._joins:
@@ -282,6 +277,14 @@ class Joined(_Kinds):
             alias = self._free("joined")
             self._joins[child].columns[alias], beside = beside, f"d.{alias}"
         return _Join(replace(above, rows=above.plain), parent.found_by, beside)
+
+    def _by_person(self, name: str, table: PeopleTable) -> _Join:
+        if not table.one_row:
+            raise ArgumentError(
+                f"column {name!r}: a person may have several rows there: take one value of each person, as in "
+                f"each_person={{'total': 'sum({name})'}} (or the data holder declares Table(..., one_row=True))"
+            )
+        return _Join(table, table.who, self.who)
 
     def _by_key(self, table: PublicTable) -> _Join:
         if table.on not in self:
