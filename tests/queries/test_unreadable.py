@@ -282,7 +282,7 @@ def test_the_casts_of_a_view_are_judged_like_types(tmp_path, source):
 
 def test_long_files_are_counted_while_they_are_read(tmp_path, monkeypatch):
     """Files that are read once, beside the ledger: refused without a charge, or counted."""
-    monkeypatch.setattr(sources, "_SHORT", 0)
+    monkeypatch.setattr(sources, "SHORT", 0)
     given = csv_file(tmp_path, rows("currency"))
     with pytest.raises(DataError, match="no entry can be read"):
         opened(tmp_path, types={"given": "number"}, **given)

@@ -22,7 +22,7 @@ from almoner.queries._ask.ask import Analyst, Asking
 from almoner.queries._ask.replay import replayed
 from almoner.queries._questions.noise import laplace
 from almoner.queries._statements import Statement, statement
-from almoner.queries._tables.checks import SAMPLE, ViewCheck, on_terms, prepared, refuse, view_checked
+from almoner.queries._tables.checks import SAMPLE, Division, ViewCheck, on_terms, prepared, refuse
 from almoner.queries._tables.engine import DuckDB, Engine, opened
 from almoner.queries._tables.tables import Lookup, TableInput, changed, check_shared, fitting, given_tables
 from almoner.queries.engines import plugin_of
@@ -207,8 +207,8 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
             raise ArgumentError(f"check_view: {given.label('the data')} has no view: give view=")
         self._rows.check_files()
         with self._ledger.store.lock:
-            own = connection, self._given, which, self._rows.places, self._rows.schema
-            return view_checked(*own, sample=sample, seconds=seconds, view=view)
+            division = Division(connection, self._given, self._rows.places, self._rows.schema)
+            return division.check(which, sample=sample, seconds=seconds, view=view)
 
     @property
     def changed_files(self) -> dict[str, DataReason]:

@@ -118,7 +118,7 @@ def kinds_of(plugin: Plugin, data: Any) -> Mapping[str, str]:
     kinds = {}
     for name, sql_type in types_of(plugin, data).items():
         kind = None if "\0" in name else plugin.kind(sql_type)
-        kinds[name] = kind or Unusable.made(shown_type(sql_type), plugin.cure(name, sql_type, "question"))
+        kinds[name] = kind or Unusable(shown_type(sql_type), plugin.cure(name, sql_type, "question"))
     return kinds
 
 

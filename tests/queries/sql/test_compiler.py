@@ -66,6 +66,12 @@ def steps(asked, value):
     clipped = max(asked.low, min(asked.high, value))
     if isinstance(asked, Sum):
         return [half_away(clipped * (asked.steps / asked.full))]
+    if asked.pure:  # parts that add up to one full row
+        ups, downs, whole = clipped - asked.low, clipped - asked.high, 2 * asked.half
+        if isinstance(asked, Mean):
+            return [half_away(each * (asked.steps / whole)) for each in (ups, downs)]
+        pairs = ((ups / whole, ups / whole), (downs / whole, downs / whole), (ups / whole, downs / asked.half))
+        return [half_away(one * other * asked.steps) for one, other in pairs]
     away = clipped - asked.middle
     found = [asked.steps, half_away(away * (asked.steps / asked.half))]
     if isinstance(asked, Variance):

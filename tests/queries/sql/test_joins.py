@@ -84,8 +84,8 @@ def schema(**changed):
         for name in ("visits", "homes")
     }
     public = {
-        "codes": PublicTable("codes", kinds["codes"], spelled["codes"], "key", "homes.n"),
-        "names": PublicTable("names", kinds["names"], spelled["names"], "key", "codes.next"),
+        name: PublicTable(name, kinds[name], spelled[name], "key", on, spelled[name]["key"])
+        for name, on in (("codes", "homes.n"), ("names", "codes.next"))
     }
     return Schema({**people, **changed}, public, named=True)
 

@@ -138,7 +138,6 @@ def parts(node: Expression) -> tuple[Expression, ...]:
 
 
 def _nodes(value: object) -> Iterator[Expression]:
-    """The nodes in a value, in however many lists."""
     if isinstance(value, Expression):
         yield value
     elif isinstance(value, tuple | list):
@@ -205,7 +204,7 @@ _COMPARISONS = {"=": "=", "==": "=", "!=": "<>", "<>": "<>", "<": "<", "<=": "<=
 
 def parse(where: str) -> Condition:
     """The filter that a text describes; refuses what is not in the language."""
-    return _condition(parse_value(where, name="where"), "where")
+    return as_condition(parse_value(where, name="where"), "where")
 
 
 def parse_value(text: str, *, name: str, functions: Collection[str] = FUNCTIONS) -> Expression:
@@ -256,7 +255,7 @@ def _from(text: str, place: int, most: int = 40) -> str:
     return quoted(text, f"what begins at character {place + 1}", most=most)
 
 
-def _condition(node: Expression, name: str) -> Condition:
+def as_condition(node: Expression, name: str = "sql") -> Condition:
     """A node where a condition is wanted: a value must be a truth value."""
     if isinstance(node, Literal):
         raise ArgumentError(f"{name}: a literal alone is no filter")
@@ -283,12 +282,12 @@ class _Reader:
         listed = [part()]
         while self._take(word):
             listed.append(part())
-        return listed[0] if len(listed) == 1 else joined(tuple(_condition(each, self._name) for each in listed))
+        return listed[0] if len(listed) == 1 else joined(tuple(as_condition(each, self._name) for each in listed))
 
     def _negation(self, depth: int) -> Expression:
         self._check(depth)
         if self._take("not"):
-            return Not(_condition(self._negation(depth + 1), self._name))
+            return Not(as_condition(self._negation(depth + 1), self._name))
         return self._test(depth)
 
     def _test(self, depth: int) -> Expression:
@@ -312,7 +311,12 @@ class _Reader:
             return Not(IsNull(left)) if opposite else IsNull(left)
         opposite = self._take("not")
         if self._take("in"):
-            test: Condition = In(left, self._list())
+            self._need("(")
+            among = [self._literal()]
+            while self._take(","):
+                among.append(self._literal())
+            self._need(")")
+            test: Condition = In(left, tuple(among))
         elif self._take("between"):
             low = self._literal()
             self._need("and")
@@ -327,14 +331,6 @@ class _Reader:
         else:
             return left
         return Not(test) if opposite else test
-
-    def _list(self) -> tuple[Literal, ...]:
-        self._need("(")
-        values = [self._literal()]
-        while self._take(","):
-            values.append(self._literal())
-        self._need(")")
-        return tuple(values)
 
     def _literal(self) -> Literal:
         value = self._sign(0)
@@ -398,7 +394,7 @@ class _Reader:
     def _case(self, depth: int) -> Case:
         branches: list[tuple[Condition, Expression]] = []
         while self._take("when"):
-            condition = _condition(self.expression(depth), self._name)
+            condition = as_condition(self.expression(depth), self._name)
             self._need("then")
             branches.append((condition, self.expression(depth)))
         otherwise = self.expression(depth) if self._take("else") else None

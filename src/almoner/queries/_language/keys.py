@@ -45,23 +45,21 @@ def as_range(value: Any) -> Range:
 
 
 def _end(value: Any) -> End:
+    value = _plain(value)
     if value is None:
         return None
-    if isinstance(value, date):
-        return plain_time(value)
-    if hasattr(value, "item"):
-        value = value.item()  # a number of NumPy
     number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
     if not number and not (isinstance(value, str) and len(value) <= 40):
         raise ArgumentError(f"by: {quoted(str(value), 'one')} is no end of a range: give numbers, dates or times")
     return value  # type: ignore[no-any-return]
 
 
-def plain_time(value: date) -> str:
-    """A date, or a time, as text; midnight is a date."""
+def _plain(value: Any) -> Any:
+    """A value of Arrow or NumPy as it is in Python; a date, or a time, as text: midnight is a date."""
+    value = value.as_py() if hasattr(value, "as_py") else value.item() if hasattr(value, "item") else value
     if isinstance(value, datetime) and value.tzinfo is None and value.time() == time():
-        return value.date().isoformat()
-    return value.isoformat()
+        value = value.date()
+    return value.isoformat() if isinstance(value, date) else value
 
 
 LONGEST_KEY = 1000
@@ -112,15 +110,10 @@ def checked_keys(name: str, column: str, keys: object) -> tuple[Key, ...]:
 
 
 def _key(name: str, value: Any) -> Key:
-    if hasattr(value, "as_py"):
-        value = value.as_py()  # of Arrow
-    if isinstance(value, date):
-        return plain_time(value)
+    value = _plain(value)
     if name == "by" and isinstance(value, tuple | list):
         return as_range(value)
-    if hasattr(value, "item"):
-        value = value.item()  # a number of NumPy
-    if not isinstance(value, str | int | bool):
+    if not isinstance(value, str | int):
         raise ArgumentError(f"{name}: {told(key=value)} must be text, a whole number, a truth value or a date")
     if isinstance(value, str) and len(value) > LONGEST_KEY:  # the record keeps it for ever
         raise ArgumentError(f"{name}: {told(key=value[:20])} must be at most {LONGEST_KEY} characters")

@@ -13,7 +13,7 @@ from almoner._check import quoted
 from almoner.errors import AlmonerError, ArgumentError
 from almoner.queries._language import expressions as tree
 from almoner.queries._language import nodes
-from almoner.queries._language.expressions import DEEPEST, Condition, Expression
+from almoner.queries._language.expressions import DEEPEST, Condition, Expression, as_condition
 from almoner.queries._language.nodes import column, literal, parsed, refused, taken, written
 
 
@@ -82,8 +82,11 @@ class _Reader:
 
     def statement(self, node: Any) -> Statement:
         selected, by_all, group, having, modifiers = self._select(node, {})
-        for item in selected:
-            self._outputs.append(self._item(item))
+        for node in selected:
+            alias, item = node.get("alias", ""), {**node, "alias": ""}
+            found = self._aggregate(item) or self._value(item)
+            own = _called(item, found) if isinstance(found, Aggregate) else column(found)
+            self._outputs.append((alias or own, found))
         shown = len(self._outputs)
         if len({name for name, _ in self._outputs}) < shown:
             raise ArgumentError("sql: two columns have one name: give names of your own, as in avg(x) AS mean")
@@ -218,7 +221,6 @@ class _Reader:
         return self._here
 
     def _stepped(self, aggregate: str, *of: Expression, called: str = "") -> tree.Column:
-        """The column of a step over a person's rows."""
         text = f"{aggregate}({', '.join(map(written, of))})"
         name = next((name for name, known in self._taken.items() if known == text), called or text)
         others = {column(key).casefold() for key in self._keys or ()}
@@ -275,11 +277,6 @@ class _Reader:
             return self._here[name.casefold()]
         raise ArgumentError(f"sql: {quoted(name, 'a column')} must be an aggregate, or stand in GROUP BY")
 
-    def _item(self, node: Any) -> tuple[str, Expression | Aggregate]:
-        alias, node = node.get("alias", ""), {**node, "alias": ""}
-        found = self._aggregate(node) or self._value(node)
-        return alias or (_called(node, found) if isinstance(found, Aggregate) else column(found)), found
-
     def _key(self, node: Any) -> Expression:
         """A key of GROUP BY: an expression, the number of a column, or its name."""
         path = [name.casefold() for name in node.get("column_names", ())]
@@ -319,7 +316,6 @@ class _Reader:
         return number
 
     def _aggregate(self, node: Any) -> Aggregate | None:
-        """The aggregate that a node is; None where it is none."""
         name = node.get("function_name", "").lower()
         if node["type"] != "FUNCTION" or name not in nodes.AGGREGATES:
             return None
@@ -342,7 +338,7 @@ class _Reader:
         return Aggregate("sum" if kind == "count" and of is not None else kind, of, float(share), name == "stddev_pop")
 
     def _condition(self, node: Any, depth: int = 0) -> Condition:
-        return _as_condition(self._value(node, depth))
+        return as_condition(self._value(node, depth))
 
     def _value(self, node: Any, depth: int = 0) -> Expression:
         """An expression; where columns are released, of these."""
@@ -381,7 +377,7 @@ class _Reader:
             case "VALUE_CONSTANT":
                 return literal(*taken(node, "literal"))
             case "CONJUNCTION_AND" | "CONJUNCTION_OR":
-                parts = tuple(map(_as_condition, inside("children")))
+                parts = tuple(map(as_condition, inside("children")))
                 return tree.And(parts) if kind == "CONJUNCTION_AND" else tree.Or(parts)
             case "COMPARE_BETWEEN":
                 value, low, high = (self._value(each, depth) for each in taken(node, "input", "lower", "upper"))
@@ -393,7 +389,7 @@ class _Reader:
                 among = tree.In(value, tuple(each for each in listed if isinstance(each, tree.Literal)))
                 return among if kind == "COMPARE_IN" else tree.Not(among)
             case "OPERATOR_NOT":
-                return tree.Not(*map(_as_condition, inside("children")))
+                return tree.Not(*map(as_condition, inside("children")))
             case "OPERATOR_IS_NULL" | "OPERATOR_IS_NOT_NULL":
                 missing = tree.IsNull(*inside("children"))
                 return missing if kind == "OPERATOR_IS_NULL" else tree.Not(missing)
@@ -468,15 +464,9 @@ class _Reader:
         raise refused(name)
 
 
-def _as_condition(node: Expression) -> Condition:
-    if isinstance(node, tree.Literal):
-        raise ArgumentError("sql: a literal alone is no condition")
-    return node if isinstance(node, Condition) else tree.IsTrue(node)
-
-
 def _counted(name: str, of: Expression) -> Condition:
     """Rows that an aggregate counts: with an entry, or for which a condition is true."""
-    return tree.Not(tree.IsNull(of)) if name == "count" else _as_condition(of)
+    return tree.Not(tree.IsNull(of)) if name == "count" else as_condition(of)
 
 
 def _all(listed: list[Condition]) -> Condition | None:

@@ -5,7 +5,7 @@ the name of its type; a refusal tells the data holder the line to write, which l
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from math import nan
 from typing import Literal as OneOf
@@ -18,6 +18,8 @@ from almoner.queries._sql.dialects import Dialect, Literal, Sql, double, filled
 
 Wanted = OneOf["question", "person", "text"]
 """Uses of a column that its type does not allow: in questions, as a name of people, as a name that is a text."""
+Cure = Callable[[str, str, Wanted], str]
+"""The line to write, for a column, its type and what is wanted."""
 
 _CASTS = {
     **dict.fromkeys(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS"), "{0} AT TIME ZONE 'UTC'"),
@@ -37,10 +39,8 @@ class Unusable(str):
 
     cure: str
 
-    @classmethod
-    def made(cls, sql_type: str, cure: str) -> Self:
-        """The kind of a type, and the line that makes such a column usable."""
-        made = cls(sql_type)
+    def __new__(cls, sql_type: str, cure: str) -> Self:
+        made = super().__new__(cls, sql_type)
         made.cure = cure
         return made
 
@@ -109,13 +109,6 @@ class FilterCompiler:
         self.dialect = dialect
         self._name = name
         self._values: dict[int, tuple[tree.Expression, tuple[str, Sql]]] = {}
-        self.parameters: list[object] = []
-
-    def sql(self, filter_: tree.Condition) -> str:
-        """A condition; the literals that the dialect does not write down are appended to ``parameters`` in order."""
-        condition = self._condition(filter_)
-        self.parameters += condition.parameters
-        return condition.text
 
     def value(self, node: tree.Expression) -> tuple[str, Sql]:
         """The kind of an expression, and its SQL."""
@@ -151,11 +144,11 @@ class FilterCompiler:
         match node:
             case tree.And() | tree.Or():
                 word = " AND " if isinstance(node, tree.And) else " OR "
-                return _joined(word, [self._condition(part) for part in node.parts])
+                return joined(word, [self._condition(part) for part in node.parts])
             case tree.Not():
-                return _around("(NOT ", self._condition(node.of), ")")
+                return around("(NOT ", self._condition(node.of), ")")
             case tree.IsNull():
-                return _around("(", self.value(node.column)[1], " IS NULL)")
+                return around("(", self.value(node.column)[1], " IS NULL)")
             case tree.IsTrue():
                 kind, value = self.value(node.column)
                 if kind != "bool":
@@ -164,14 +157,14 @@ class FilterCompiler:
                 return value
             case tree.In():
                 kind = self._common((node.column, *node.values), "compared")
-                listed = _joined(", ", [self._as(value, kind) for value in node.values])
-                return _joined(" IN ", [self._as(node.column, kind), listed])
+                listed = joined(", ", [self._as(value, kind) for value in node.values])
+                return joined(" IN ", [self._as(node.column, kind), listed])
             case tree.Like():
-                regex = self._literal(self.dialect.regex(node.pattern))
+                regex = self.constant(self.dialect.regex(node.pattern))
                 return self._filled("like", self._as(node.column, "text"), regex)
             case tree.Compare():
                 kind = self._common((node.left, node.right), "compared")
-                return _joined(f" {node.sign} ", [self._as(node.left, kind), self._as(node.right, kind)])
+                return joined(f" {node.sign} ", [self._as(node.left, kind), self._as(node.right, kind)])
         raise ArgumentError(f"{self._name}: a condition is missing")
 
     def _call(self, node: tree.Call) -> tuple[str, Sql]:
@@ -182,7 +175,7 @@ class FilterCompiler:
             kind = self._common(arguments, f"in one {name}()")
             if len(arguments) == 1:
                 return kind, self._as(arguments[0], kind)
-            return kind, self.lettered(kind, _around(name, _joined(", ", [self._as(each, kind) for each in arguments])))
+            return kind, self.lettered(kind, around(name, joined(", ", [self._as(each, kind) for each in arguments])))
         self._check_literals(node)
         chosen = self._chosen(node)
         pieces = [self._as(each, kind) for each, kind in zip(arguments, chosen.takes, strict=True)]
@@ -194,7 +187,7 @@ class FilterCompiler:
         if chosen.template == "whole number":
             pieces = [self._filled("round", *pieces)]
         if name in ("lower", "upper") and self.dialect.case_tables is not None:
-            pieces += [self._literal(letters) for letters in self.dialect.case_tables(name)]
+            pieces += [self.constant(letters) for letters in self.dialect.case_tables(name)]
         result = self._filled(chosen.template, *pieces)
         if chosen.template in _CHECKED:
             result = self._filled(_CHECKED[chosen.template], result)
@@ -228,12 +221,12 @@ class FilterCompiler:
         values = [value for _, value in node.branches] + ([] if node.otherwise is None else [node.otherwise])
         kind = self._common(values, "in one case")
         pieces = [
-            _joined(" THEN ", [self._condition(condition), self._as(value, kind)], brackets=False)
+            joined(" THEN ", [self._condition(condition), self._as(value, kind)], brackets=False)
             for condition, value in node.branches
         ]
-        listed = _around("(CASE WHEN ", _joined(" WHEN ", pieces, brackets=False), "")
+        listed = around("(CASE WHEN ", joined(" WHEN ", pieces, brackets=False), "")
         both = [listed, *([] if node.otherwise is None else [self._as(node.otherwise, kind)])]
-        return kind, self.lettered(kind, _around("", _joined(" ELSE ", both, brackets=False), " END)"))
+        return kind, self.lettered(kind, around("", joined(" ELSE ", both, brackets=False), " END)"))
 
     def _common(self, nodes: Sequence[tree.Expression], what: str) -> str:
         """The kind in which values meet: that of those that are no literals, if there are any."""
@@ -251,18 +244,18 @@ class FilterCompiler:
     def _as(self, node: tree.Expression, kind: str) -> Sql:
         """A value of this kind; whole numbers are numbers too, and times have dates."""
         if isinstance(node, tree.Literal):
-            return self._literal(literal(node.value, kind))
+            return self.constant(literal(node.value, kind))
         if isinstance(node, tree.Column) and {kind_of(node.name, self.kinds), kind} <= {"whole", "number"}:
             return Sql(cast(node.name, kind, self.dialect))
         own, value = self.value(node)
         if own == kind:
             return value
         if (own, kind) == ("whole", "number"):
-            return _around("CAST(", value, " AS DOUBLE)")
+            return around("CAST(", value, " AS DOUBLE)")
         if (own, kind) == ("time", "date"):
             return self._filled("date of time", value)
         if (own, kind) == ("date", "time"):
-            return _around("CAST(", value, f" AS {self.dialect.types['time']})")
+            return around("CAST(", value, f" AS {self.dialect.types['time']})")
         raise ArgumentError(f"{self._name}: a {kind} is needed where there is a {own}")
 
     def lettered(self, kind: str, value: Sql) -> Sql:
@@ -272,16 +265,17 @@ class FilterCompiler:
     def _filled(self, name: str, *pieces: Sql) -> Sql:
         return filled(self.dialect.functions[name], *pieces, bound=self.dialect.bound)
 
-    def _literal(self, value: Literal) -> Sql:
+    def constant(self, value: Literal) -> Sql:
+        """A literal as the dialect spells it, or as a parameter."""
         parameters: list[object] = []
         return Sql(self.dialect.literal(value, parameters), tuple(parameters))
 
 
-def _around(before: str, piece: Sql, after: str = "") -> Sql:
+def around(before: str, piece: Sql, after: str = "") -> Sql:
     return Sql(f"{before}{piece.text}{after}", piece.parameters)
 
 
-def _joined(word: str, pieces: Sequence[Sql], *, brackets: bool = True) -> Sql:
+def joined(word: str, pieces: Sequence[Sql], *, brackets: bool = True) -> Sql:
     text = word.join(piece.text for piece in pieces)
     parameters = tuple(each for piece in pieces for each in piece.parameters)
     return Sql(f"({text})" if brackets else text, parameters)
@@ -364,7 +358,7 @@ class Keys(NamedTuple):
     def to_make(self) -> _workspace.TempTable:
         """The table in a workspace."""
         sql = f"SELECT unnest(CAST(? AS {self.kind}[])) AS key, unnest(range({len(self.values):d})) AS place"
-        return _workspace.TempTable(self.table, sql, ([_listed(value) for value in self.values],))
+        return _workspace.TempTable(self.table, sql, ([*self.values],))
 
 
 def keys_of(
@@ -387,10 +381,3 @@ def key_kind(column: str, kinds: Mapping[str, str]) -> str:
     if kind not in KEY_KINDS:
         raise ArgumentError(f"by: column {column!r} is of kind {kind}; group by text, whole, bool, date, or by ranges")
     return kind
-
-
-def _listed(key: object) -> object:
-    """A key as DuckDB takes it in a list."""
-    if isinstance(key, date | datetime):
-        return key.isoformat()
-    return str(key).lower() if isinstance(key, bool) else key

@@ -9,10 +9,8 @@ Nothing here can fail on an entry of the data: casts that do not fit are missing
 steps. They are whole numbers in doubles, exact for people with fewer than 2^31 rows; sums over people are exact.
 Nothing depends on the order in which an engine adds up: every engine finds the same units and sums, every time.
 
-Reports: a contribution x of length r that is clipped to f r, with its report of v (1 - f) x, costs as much as a vector
-of length r sqrt(f^2 + v^2 (1 - f)^2), in L1 r (f + v (1 - f)). Who cannot pay all of that keeps a smaller share of x in
-the answer, and has the rest in the report: nothing is lost while that can be paid for. Below the share at which it is
-cheapest, both shrink. See docs/proofs/truth-intervals.md, Lemma 1.
+Reports: who cannot pay for a clipped contribution and its report keeps a smaller share in the answer, and has the rest
+in the report; below the share at which that is cheapest, both shrink. See docs/proofs/truth-intervals.md, Lemma 1.
 
 Values of a column: each person keeps at most so many, in the order of a hash of the person and the value: which ones
 depends on that person's rows alone, and people with the same values keep different ones.
@@ -33,7 +31,7 @@ from almoner.queries._questions.question import Question
 from almoner.queries._questions.row_contributions import Bins, KeyCells, Values
 from almoner.queries._sql.columns import CELLS, Keys, cast, key_kind, keys_of
 from almoner.queries._sql.contributions import binned_rows, coordinates_of, number_of, place_between
-from almoner.queries._sql.dialects import Dialect, Sql, double
+from almoner.queries._sql.dialects import Dialect, double
 from almoner.queries._sql.rows import Joined, People, Relation, Schema, one_row_each
 
 _ONE = double(1)
@@ -90,9 +88,9 @@ def told(question: Question) -> str:
     return f"(SELECT *, {kept} AS kept, less * scale * rest AS told FROM ({shares}))"
 
 
-def value_of(values: Values, kinds: Mapping[str, str], sql: Dialect) -> str:
+def value_of(values: Values, relation: Relation) -> str:
     """The value in a row, NULL where it is missing or a text too long for a key."""
-    kind = key_kind(values.column, kinds)
+    kind, sql = key_kind(values.column, relation), relation.dialect
     if kind != "text":
         return cast(values.column, kind, sql)
     value = sql.person["VARCHAR"].format(sql.columns[values.column])  # missing where its bytes are no text
@@ -102,9 +100,8 @@ def value_of(values: Values, kinds: Mapping[str, str], sql: Dialect) -> str:
 def _kept(values: Values, rows: str) -> str:
     """The rows of the table of cells: person, cell, value, as ``rows`` gives them; of each person at most ``most``."""
     order = "md5(CAST(person AS VARCHAR) || ':' || CAST(cell AS VARCHAR) || ':' || CAST(value AS VARCHAR)), cell, value"
-    placed = (
-        f"SELECT person, cell, value, row_number() OVER (PARTITION BY person ORDER BY {order}) AS place FROM {rows}"
-    )
+    place = f"row_number() OVER (PARTITION BY person ORDER BY {order}) AS place"
+    placed = f"SELECT person, cell, value, {place} FROM {rows}"
     return f"SELECT person, cell, value FROM ({placed}) WHERE place <= {values.most:d}"
 
 
@@ -127,14 +124,6 @@ def _value_charges(question: Question, values: Values) -> str:
     squares = f"SELECT person, sum({length}) * {double(steps)} AS square FROM ({kept}) GROUP BY person"
     units = f"least({question.price:d}, CAST(ceil(square * {double(per_step)}) AS BIGINT))"
     return f"SELECT person, CAST({units} AS BIGINT) AS units, {double(1)} AS factor FROM ({squares})"
-
-
-def _value_sums(values: Values) -> str:
-    """(value, people) for each value that a person who takes part has; else (cell, different values in steps)."""
-    both = f"{CELLS} JOIN {{admitted}} USING (person)"
-    if values.people:
-        return f"SELECT value, count(*) FROM {both} GROUP BY value"
-    return f"SELECT cell, CAST(count(DISTINCT value) * {STEPS:d} AS BIGINT) FROM {both} GROUP BY cell"
 
 
 _TOTAL = "sum(CAST({0} AS BIGINT))"  # in 128 bits
@@ -210,17 +199,21 @@ def _compiled(question: Question, schema: Schema, sql: Dialect, handed: str | No
         return _compiled_lengths(question, schema, sql, handed)
     if isinstance(question, Extremes):
         return _compiled_extremes(question, schema, sql, handed)
-    keys, rows, totals, parameters, sql = _rows(question, schema, sql)
+    keys, rows, totals, parameters = _rows(question, schema, sql)
     values = question.values()
     if values is not None:
-        charges, sums = _value_charges(question, values), _value_sums(values)
+        both = f"{CELLS} JOIN {{admitted}} USING (person)"
+        sums = f"SELECT value, count(*) FROM {both} GROUP BY value"
+        if not values.people:  # the number of different values, in steps
+            sums = f"SELECT cell, CAST(count(DISTINCT value) * {STEPS:d} AS BIGINT) FROM {both} GROUP BY cell"
         made = f"SELECT DISTINCT person, cell, value FROM ({rows}) WHERE value IS NOT NULL"
         distinct, read = _handed(made, handed, "SELECT DISTINCT person, cell, value FROM {}")
-        return Compiled(keys, _kept(values, distinct), charges, parameters, sums, question.groups, rows=read)
-    cells = question.groups * (1 if question.bins() is None else question.coordinates)
+        cells, charges = _kept(values, distinct), _value_charges(question, values)
+        return Compiled(keys, cells, charges, parameters, sums, question.groups, rows=read)
+    number = question.groups * (1 if question.bins() is None else question.coordinates)
     size = question.groups * question.coordinates
-    if handed is None and cells * len(totals) <= _WIDE:
-        charges, sums = _wide(question, rows, totals, cells)
+    if handed is None and number * len(totals) <= _WIDE:
+        charges, sums = _wide(question, rows, totals, number)
         return Compiled(keys, None, charges, parameters, sums, size, question.reports)
     read, made, charges, sums = _long(question, rows, totals, handed)
     return Compiled(keys, made, charges, parameters, sums, size, question.reports, read)
@@ -228,7 +221,7 @@ def _compiled(question: Question, schema: Schema, sql: Dialect, handed: str | No
 
 def _compiled_lengths(question: Lengths, schema: Schema, sql: Dialect, handed: str | None) -> Compiled:
     """One full row for each person with a contribution to the other question, in the bucket of its length."""
-    keys, rows, totals, parameters, sql = _rows(question.of, schema, sql)
+    keys, rows, totals, parameters = _rows(question.of, schema, sql)
     read, table, _, _ = _long(question.of, rows, totals, handed)
     lengths = _lengths_long([f"x{place}" for place in range(len(totals))], question.of)
     edges = [edge * STEPS if question.pure else (edge * STEPS) ** 2 for edge in question.bins().edges]
@@ -243,10 +236,9 @@ def _compiled_lengths(question: Lengths, schema: Schema, sql: Dialect, handed: s
 
 def _compiled_extremes(question: Extremes, schema: Schema, sql: Dialect, handed: str | None) -> Compiled:
     """A half in the bucket of each person's largest entry, and one in that of the smallest."""
-    who, relation = _relation(question, schema, sql)
-    sql = relation.dialect
-    where = Sql("TRUE") if question.where is None else relation.condition(question.where)
-    bins, value = question.bins(), number_of(question.column, relation, sql)
+    relation = _relation(question, schema, sql)
+    who, where = relation.who, relation.condition(question.where)
+    bins, value = question.bins(), number_of(question.column, relation)
     tests = f"{who} IS NOT NULL AND {where.text} AND {sql.present.format(value)}"
     each = (
         f"SELECT {who} AS person, max({value}) AS largest, min({value}) AS smallest FROM {relation.source.text} d "
@@ -267,17 +259,14 @@ def _compiled_extremes(question: Extremes, schema: Schema, sql: Dialect, handed:
 
 
 def _handed(rows: str, handed: str | None, merged: str) -> tuple[str, str | None]:
-    """(What a statement of the workspace reads rows from, what an engine elsewhere is to run for them).
-
-    What an engine elsewhere gives in parts is ``merged``, SQL over {}: nobody is charged for a part alone.
-    """
+    """(Rows for a statement here, what an engine elsewhere runs); parts of people are ``merged`` before charges."""
     if handed is None:
         return f"({rows})", None
     return f"({merged.format(f'(SELECT * REPLACE ({handed} AS person) FROM {HANDED})')})", rows
 
 
-def _relation(question: Question, schema: Schema, sql: Dialect) -> tuple[str, Relation]:
-    """(whose row it is, the rows that a question reads): those of its table, or one for each person."""
+def _relation(question: Question, schema: Schema, sql: Dialect) -> Relation:
+    """The rows that a question reads: those of its table, or one for each person."""
     people: People | Joined = Joined(schema, schema.name(question.table), sql)
     if question.beside is not None and isinstance(people, Joined):
         own = Joined(schema, people.name, sql)
@@ -286,43 +275,40 @@ def _relation(question: Question, schema: Schema, sql: Dialect) -> tuple[str, Re
         people = one_row_each(people, steps, sql, key)
     if question.each_person is not None:
         people = one_row_each(people, checked_steps(question.each_person), sql)
-    return people.who, Relation(people, sql)
+    return Relation(people, sql)
 
 
 def _rows(
     question: Question, schema: Schema, sql: Dialect
-) -> tuple[tuple[Keys, ...], str, list[str], tuple[object, ...], Dialect]:
-    """(Tables of keys, SQL of rows that gives person, cell, ..., totals, parameters, dialect) of what is read."""
-    who, relation = _relation(question, schema, sql)
-    sql = relation.dialect
-    units, totals, conditions, parameters = coordinates_of(question, relation, sql)
-    where = Sql("TRUE") if question.where is None else relation.condition(question.where)
+) -> tuple[tuple[Keys, ...], str, list[str], tuple[object, ...]]:
+    """(Tables of keys, SQL of rows that gives person, cell, ..., totals, parameters) of what is read."""
+    relation = _relation(question, schema, sql)
+    units, totals, conditions, parameters = coordinates_of(question, relation)
+    who, where = relation.who, relation.condition(question.where)
     keys, joins, cell, tests = _grouping(question, relation)
     values = question.values()
-    value = "" if values is None else f", {value_of(values, relation, sql)} AS value"
+    value = "" if values is None else f", {value_of(values, relation)} AS value"
     data = relation.source  # with all that was looked up
     tests = [f"{who} IS NOT NULL", where.text, *conditions, *tests]
     source = f"FROM {data.text} d {joins} WHERE {' AND '.join(tests)}"
     bins = question.bins()
     if isinstance(bins, Bins):
-        rows = binned_rows(bins, who, cell, source, number_of(bins.column, relation, sql), sql)
+        rows = binned_rows(bins, who, cell, source, number_of(bins.column, relation), sql)
     else:
         listed = "".join(f", {unit} AS u{place}" for place, unit in enumerate(units))
         rows = f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell{listed}{value} {source}"
-    return keys, rows, totals, (*parameters, *data.parameters, *where.parameters), sql
+    return keys, rows, totals, (*parameters, *data.parameters, *where.parameters)
 
 
 def _long(question: Question, rows: str, totals: list[str], handed: str | None) -> tuple[str | None, str, str, str]:
     """(What an engine elsewhere runs, the rows of the table of cells, charges, sums): a row for a person and cell."""
     names = [f"x{place}" for place in range(len(totals))]
     listed = ", ".join(f"{total.format(only='')} AS {name}" for total, name in zip(totals, names, strict=True))
-    merged = (
-        f"SELECT person, cell, {', '.join(f'sum({name}) AS {name}' for name in names)} FROM {{}} GROUP BY person, cell"
-    )
+    parts = ", ".join(f"sum({name}) AS {name}" for name in names)
+    merged = f"SELECT person, cell, {parts} FROM {{}} GROUP BY person, cell"
     long, read = _handed(f"SELECT person, cell, {listed} FROM ({rows}) GROUP BY person, cell", handed, merged)
     both = f"{CELLS} JOIN {told(question)} USING (person)"
-    kept = "kept" if question.report_scale else "factor"
-    sums = f"SELECT cell, {_added(names, kept)}{_reported(names, question)} FROM {both} GROUP BY cell"
+    sums = f"SELECT cell, {_summed(names, question)} FROM {both} GROUP BY cell"
     return read, _bounded_long(long, names, question), _charges(_lengths_long(names, question), question), sums
 
 
@@ -340,11 +326,9 @@ def _wide(question: Question, rows: str, totals: list[str], cells: int) -> tuple
     groups = [[name for row in grid[start : start + width] for name in row] for start in range(0, cells, width)]
     bounded = _bounded_wide(wide, groups, question)
     by_weight = question.choice is not None or question.bin_factor() is not None
-    measured = [_sizes(names) for names in groups] if by_weight else flat
-    lengths = f"SELECT *, {_firm(_length(measured, question))} AS square FROM ({bounded})"
-    kept = "kept" if question.report_scale else "factor"
-    added = f"{_added(flat, kept)}{_reported(flat, question)}"
-    return _charges(lengths, question), f"SELECT 0, {added} FROM {told(question)}"
+    measured = [f"({_length(names, pure=True)})" for names in groups] if by_weight else flat
+    lengths = f"SELECT *, {_firm(_length(measured, pure=question.pure))} AS square FROM ({bounded})"
+    return _charges(lengths, question), f"SELECT 0, {_summed(flat, question)} FROM {told(question)}"
 
 
 def _grouping(question: Question, relation: Relation) -> tuple[tuple[Keys, ...], str, str, list[str]]:
@@ -368,14 +352,9 @@ def _grouping(question: Question, relation: Relation) -> tuple[tuple[Keys, ...],
     return tuple(tables), " ".join(joins), " + ".join(terms) or "0", tests
 
 
-def _length(names: list[str], question: Question) -> str:
+def _length(names: list[str], *, pure: bool) -> str:
     """The square of the L2 norm of whole numbers; for pure budgets their L1 norm. Both are called *square* in SQL."""
-    return " + ".join(f"abs({name})" if question.pure else f"{name} * {name}" for name in names)
-
-
-def _sizes(names: list[str]) -> str:
-    """The L1 norm of whole numbers."""
-    return f"({' + '.join(f'abs({name})' for name in names)})"
+    return " + ".join(f"abs({name})" if pure else f"{name} * {name}" for name in names)
 
 
 def _firm(square: str) -> str:
@@ -385,15 +364,11 @@ def _firm(square: str) -> str:
 
 def _limbs(names: list[str], question: Question) -> str:
     """Squares, or sizes, in parts that are whole numbers of 64 bits and are added up exactly in any order."""
-    columns = []
-    for limb, parts in enumerate(("{h}", "{l}") if question.pure else ("{h} * {h}", "2 * {h} * {l}", "{l} * {l}")):
-        listed = []
-        for name in names:
-            whole = f"CAST(abs({name}) AS BIGINT)"
-            high = f"({whole} // {_LIMB:d})"
-            listed.append(parts.format(h=high, l=f"({whole} % {_LIMB:d})"))
-        columns.append(f"{' + '.join(listed)} AS q{limb}")
-    return ", ".join(columns)
+    whole = [f"CAST(abs({name}) AS BIGINT)" for name in names]
+    halves = [{"h": f"({each} // {_LIMB:d})", "l": f"({each} % {_LIMB:d})"} for each in whole]
+    limbs = ("{h}", "{l}") if question.pure else ("{h} * {h}", "2 * {h} * {l}", "{l} * {l}")
+    sums = [" + ".join(limb.format(**each) for each in halves) for limb in limbs]
+    return ", ".join(f"{sum_} AS q{place}" for place, sum_ in enumerate(sums))
 
 
 def _joined(question: Question, over: str = "") -> str:
@@ -406,7 +381,7 @@ def _joined(question: Question, over: str = "") -> str:
 def _lengths_long(names: list[str], question: Question) -> str:
     cells = CELLS
     if question.choice is not None or question.bin_factor() is not None:  # of the sums over the bins of each group
-        listed = ", ".join(f"sum({_sizes([name])}) AS {name}" for name in names)
+        listed = ", ".join(f"sum(abs({name})) AS {name}" for name in names)
         cells = f"(SELECT person, {listed} FROM {cells} GROUP BY person, cell // {question.coordinates:d})"
     limbs = f"SELECT person, {_limbs(names, question)} FROM {cells}"
     return f"SELECT person, {_joined(question)} AS square FROM ({limbs}) GROUP BY person"
@@ -429,7 +404,7 @@ def _bounded_long(rows: str, names: list[str], question: Question) -> str:
     """Cells within the bound for each group, of all its coordinates together."""
     if question.per_group is None:
         return f"FROM {rows}"
-    square = f"SELECT *, {_firm(_length(names, question))} AS square FROM {rows}"
+    square = f"SELECT *, {_firm(_length(names, pure=question.pure))} AS square FROM {rows}"
     if question.bins() is not None:  # a group's coordinates are in several cells
         over = f" OVER (PARTITION BY person, cell // {question.coordinates:d})"
         limbs = f"SELECT *, {_limbs(names, question)} FROM {rows}"
@@ -444,7 +419,8 @@ def _bounded_wide(rows: str, groups: list[list[str]], question: Question) -> str
     if question.per_group is None:
         return rows
     bound = int(question.per_group * STEPS)
-    squares = ", ".join(f"{_firm(_length(names, question))} AS s{place}" for place, names in enumerate(groups))
+    lengths = [_firm(_length(names, pure=question.pure)) for names in groups]
+    squares = ", ".join(f"{length} AS s{place}" for place, length in enumerate(lengths))
     factors = ", ".join(f"{_shrinking(question, f's{place}', bound)} AS f{place}" for place in range(len(groups)))
     shrunk = ", ".join(f"{_shrunk(name, f'f{at}')} AS {name}" for at, names in enumerate(groups) for name in names)
     inner = f"SELECT *, {factors} FROM (SELECT *, {squares} FROM ({rows}))"
@@ -478,11 +454,11 @@ def _charges(squares: str, question: Question) -> str:
     )
 
 
-def _reported(names: list[str], question: Question) -> str:
-    """Sums over people of what is taken away from these, at the report's scale; exact."""
+def _summed(names: list[str], question: Question) -> str:
+    """Sums over people; with a report also of what is taken away from these, at its scale; exact."""
     if not question.report_scale:
-        return ""
-    return "".join(f", {_TOTAL.format(f'trunc(({name} * told))')}" for name in names)
+        return _added(names)
+    return ", ".join([_added(names, "kept"), *(_TOTAL.format(f"trunc(({name} * told))") for name in names)])
 
 
 def _added(names: list[str], factor: str = "factor") -> str:

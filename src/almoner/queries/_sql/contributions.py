@@ -4,7 +4,7 @@ All are whole steps in doubles, and none depends on the order in which an engine
 exact before anything is divided, and each quotient is rounded once. Nothing here can fail on an entry of the data.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import floor, frexp
 
@@ -14,6 +14,7 @@ from almoner.queries._questions.question import Question
 from almoner.queries._questions.row_contributions import AnyRow, Bins, Coordinate, CountRows, Entry, Matching, Product
 from almoner.queries._sql.columns import FilterCompiler, kind_of
 from almoner.queries._sql.dialects import Dialect, double
+from almoner.queries._sql.rows import Relation
 
 _LOWEST, _HIGHEST = double(-(2.0**50)), double(2.0**50)
 _MOST_SCALES = 2.0**29  # of one entry in a person's total: 2^49 steps
@@ -95,20 +96,18 @@ def place_between(value: str, edges: Sequence[float]) -> str:
     return halved(0, len(edges) - 2)
 
 
-def coordinates_of(
-    question: Question, kinds: Mapping[str, str], sql: Dialect
-) -> tuple[list[str], list[str], list[str], list[object]]:
+def coordinates_of(question: Question, relation: Relation) -> tuple[list[str], list[str], list[str], list[object]]:
     """(Whole steps in a row, totals over a person's rows with a place for {only}, tests on rows, parameters)."""
-    units, totals, parameters = list[str](), list[str](), list[object]()
+    units, totals, parameters, sql = list[str](), list[str](), list[object](), relation.dialect
     columns = [entry.column for coordinate in question.row() for entry in _entries(coordinate)]
     for coordinate in question.row():
         column, rows = getattr(coordinate, "column", None), "CAST(count(*){only} AS DOUBLE)"
         if column is not None and not question.whole_rows:
             rows = f"CAST(count(u{len(units):d}){{only}} AS DOUBLE)"
-            unit = _units(coordinate, question.steps, kinds, sql, parameters)
-            units.append(f"CASE WHEN {sql.present.format(number_of(column, kinds, sql))} THEN {unit} END")
+            unit = _units(coordinate, question.steps, relation, parameters)
+            units.append(f"CASE WHEN {sql.present.format(number_of(column, relation))} THEN {unit} END")
         elif not isinstance(coordinate, CountRows | AnyRow):
-            units.append(_units(coordinate, question.steps, kinds, sql, parameters))
+            units.append(_units(coordinate, question.steps, relation, parameters))
         match coordinate:
             case CountRows():
                 totals.append(f"least({rows} * {question.steps:d}, {_HIGHEST})")
@@ -122,12 +121,11 @@ def coordinates_of(
         share = f"(CAST(count(*){{only}} AS DOUBLE) * {question.steps:d} / max(n){{only}})"  # of ``binned_rows``
         totals = [f"coalesce({sql.truncated.format(share)}, 0)"]
     columns += [bins.column] if isinstance(bins, Bins) else []
-    tests = [sql.present.format(number_of(column, kinds, sql)) for column in dict.fromkeys(columns)]
+    tests = [sql.present.format(number_of(column, relation)) for column in dict.fromkeys(columns)]
     return units, totals, tests, parameters
 
 
 def _entries(coordinate: Coordinate) -> tuple[Entry, ...]:
-    """The entries that a coordinate reads."""
     match coordinate:
         case Entry():
             return (coordinate,)
@@ -138,28 +136,27 @@ def _entries(coordinate: Coordinate) -> tuple[Entry, ...]:
     return ()
 
 
-def _units(coordinate: Coordinate, steps: int, kinds: Mapping[str, str], sql: Dialect, parameters: list[object]) -> str:
+def _units(coordinate: Coordinate, steps: int, relation: Relation, parameters: list[object]) -> str:
     """A row's part in whole steps, rounded to the nearest. What is charged is the length of what comes out."""
     match coordinate:
         case Entry():
-            return row_units(coordinate, steps, number_of(coordinate.column, kinds, sql), sql)
+            return row_units(coordinate, steps, number_of(coordinate.column, relation), relation.dialect)
         case Product():
             first, second = (
-                f"({away(each, number_of(each.column, kinds, sql))} / {double(each.scale)})"
+                f"({away(each, number_of(each.column, relation))} / {double(each.scale)})"
                 for each in _entries(coordinate)
             )
-            return sql.rounded.format(f"({first} * {second} * {steps:d})")
+            return relation.dialect.rounded.format(f"({first} * {second} * {steps:d})")
         case Matching():
-            compiler = FilterCompiler(kinds, sql)
-            condition = compiler.sql(parse(coordinate.where))
-            parameters += compiler.parameters
-            part = _units(coordinate.of, steps, kinds, sql, parameters)
-            return f"(CASE WHEN {condition} THEN {part} ELSE {double(0)} END)"
+            _, condition = FilterCompiler(relation, relation.dialect).value(parse(coordinate.where))
+            parameters += condition.parameters
+            part = _units(coordinate.of, steps, relation, parameters)
+            return f"(CASE WHEN {condition.text} THEN {part} ELSE {double(0)} END)"
     return double(steps)
 
 
-def number_of(column: str, kinds: Mapping[str, str], sql: Dialect) -> str:
+def number_of(column: str, relation: Relation) -> str:
     """A column's entry as a number; refuses columns that do not hold numbers."""
-    if kind_of(column, kinds) not in ("whole", "number", "bool"):  # of truth values: 1 for true, so a mean is a rate
+    if kind_of(column, relation) not in ("whole", "number", "bool"):  # of truth values: 1 for true, so a mean is a rate
         raise ArgumentError(f"column {column!r} does not hold numbers")
-    return f"TRY_CAST({sql.columns[column]} AS {sql.types['number']})"
+    return f"TRY_CAST({relation.dialect.columns[column]} AS {relation.dialect.types['number']})"

@@ -134,18 +134,14 @@ def case_tables(name: str) -> tuple[str, str]:
     """(Letters, what lower or upper makes of each): one letter for one, as DuckDB does, wherever it stands."""
     letters, results = [], []
     for number in range(sys.maxunicode + 1):
-        letter = chr(number)
-        changed = _changed(letter, name)
+        letter, upper = chr(number), chr(number).upper()
+        changed = letter.lower()[0]  # of a capital I with a dot: i
+        if name == "upper":
+            changed = "\u1e9e" if letter == "\u00df" else upper if len(upper) == 1 else letter.title()
         if len(changed) == 1 and changed != letter and not 0xD800 <= number < 0xE000:
             letters.append(letter)
             results.append(changed)
     return "".join(letters), "".join(results)
-
-
-def _changed(letter: str, name: str) -> str:
-    if name == "lower":
-        return letter.lower()[0]  # of a capital I with a dot: i
-    return "\u1e9e" if letter == "\u00df" else letter.upper() if len(letter.upper()) == 1 else letter.title()
 
 
 Literal = bool | int | float | str | date | datetime

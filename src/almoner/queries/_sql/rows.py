@@ -20,7 +20,7 @@ from almoner.errors import ArgumentError
 from almoner.queries._language import expressions as tree
 from almoner.queries._language.expressions import parse, parse_step, parse_value, parts
 from almoner.queries._language.keys import Range
-from almoner.queries._sql.columns import FilterCompiler, cast, check_usable, kind_of, literal
+from almoner.queries._sql.columns import FilterCompiler, around, cast, check_usable, joined, kind_of, literal
 from almoner.queries._sql.dialects import Dialect, Sql, filled
 
 
@@ -63,6 +63,8 @@ class PublicTable:
     columns: Mapping[str, str]
     key: str
     on: str
+    found_by: str
+    """The key, as SQL over the alias d."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +115,10 @@ class _Join:
         Source: docs/queries.md, "Several tables".
         """
         listed = ", ".join(f"j.{name} AS {name}" for name in self.columns)
-        if isinstance(self.table, PublicTable):
-            inner = ", ".join(f"{column} AS {name}" for name, column in self.columns.items())
-            group = ""
-        else:
-            inner = ", ".join(f"any_value({column}) AS {name}" for name, column in self.columns.items())
-            group = f" GROUP BY {self.found_by} HAVING count(*) = 1"
+        entry, group = "{0}", ""
+        if isinstance(self.table, PeopleTable):
+            entry, group = "any_value({0})", f" GROUP BY {self.found_by} HAVING count(*) = 1"
+        inner = ", ".join(f"{entry.format(column)} AS {name}" for name, column in self.columns.items())
         found = (
             f"SELECT {self.found_by} AS {_KEY}, {inner} FROM {self.table.rows} d "
             f"WHERE {self.found_by} IS NOT NULL{group}"
@@ -168,21 +168,12 @@ class Joined(_Kinds):
         self.schema = schema
         self._dialect = dialect
         self._table = schema.people[name]
+        self.who, self.kinds = self._table.who, self
         own = {name: kind for name, kind in self._table.kinds.items() if not self._has(*self._parts(name))}
         super().__init__(own, self._table.columns)
         self._joins: dict[str, _Join] = {}
         self.columns = dict(self._table.columns)
         """Each column looked up so far, and each of the table's own, as SQL over the alias d."""
-
-    @property
-    def who(self) -> str:
-        """Whose row it is, as SQL over the alias d; NULL for nobody."""
-        return self._table.who
-
-    @property
-    def kinds(self) -> Mapping[str, str]:
-        """The kinds of the columns, by name."""
-        return self
 
     @property
     def rows(self) -> Sql:
@@ -301,15 +292,16 @@ class Joined(_Kinds):
         kind, wanted = kind_of(table.on, self), table.kinds[table.key]
         if kind != wanted:
             raise ArgumentError(f"column {table.on!r} is of kind {kind}, and the key {table.key!r} of kind {wanted}")
-        spelled = cast(table.key, wanted, self._spelled(table.columns))
-        return _Join(table, spelled, cast(table.on, kind, self._spelled(self.columns)))
-
-    def _spelled(self, columns: Mapping[str, str]) -> Dialect:
-        return replace(self._dialect, columns=columns)
+        return _Join(table, table.found_by, cast(table.on, kind, replace(self._dialect, columns=self.columns)))
 
 
 _COUNTED = ("whole", "text", "bool", "date", "time")
 _NUMBERS = ("count", "distinct")  # aggregates that are 0 for a person without rows
+_GIVES = {
+    **dict.fromkeys(("any", "all"), ("bool", ("bool",))), "count": ("whole", ("bool",)),
+    "distinct": ("whole", _COUNTED), "sum": ("number", ("whole", "number")),
+}  # fmt: skip
+"""Aggregates with a kind of their own: that kind, and the kinds that they take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,32 +391,23 @@ def _table_of(people: People | Joined, arguments: tuple[tree.Expression, ...]) -
 
 
 def _columns(node: tree.Expression) -> list[str]:
-    """The names of the columns in an expression."""
     return [node.name] if isinstance(node, tree.Column) else [name for part in parts(node) for name in _columns(part)]
 
 
 def _aggregate(name: str, arguments: tuple[tree.Expression, ...], compiler: FilterCompiler) -> tuple[str, Sql]:
     """The kind of an aggregate, and its SQL: the same in whatever order the rows come."""
+    if name == "count" and not arguments:
+        return "whole", Sql("CAST(count(*) AS BIGINT)")
     if any(isinstance(each, tree.Literal) for each in arguments):
         raise ArgumentError(f"each_person: {name}() takes columns or expressions, not a literal alone")
     functions, values = compiler.dialect.functions, [compiler.value(each) for each in arguments]
-    kinds, pieces = [kind for kind, _ in values], [value for _, value in values]
-    if name == "count" and not arguments:
-        return "whole", Sql("CAST(count(*) AS BIGINT)")
-    if name in ("any", "all", "count"):
-        _need(name, kinds[0], ("bool",))
-    if name == "distinct":
-        _need(name, kinds[0], _COUNTED)
+    own, pieces = values[0][0], [value for _, value in values]
+    kind, wanted = _GIVES.get(name, (own, (own,)))
+    if own not in wanted:
+        raise ArgumentError(f"each_person: {name}() takes a {' or '.join(wanted)}, not a {own}")
     if name == "sum":
-        _need(name, kinds[0], ("whole", "number"))
         pieces = [filled("CAST({0} AS DOUBLE)", *pieces, bound="")]
-    kind = {"count": "whole", "distinct": "whole", "sum": "number", "any": "bool", "all": "bool"}.get(name, kinds[0])
     return kind, compiler.lettered(kind, filled(functions[f"each {name}"], *pieces, bound=""))
-
-
-def _need(name: str, kind: str, wanted: tuple[str, ...]) -> None:
-    if kind not in wanted:
-        raise ArgumentError(f"each_person: {name}() takes a {' or '.join(wanted)}, not a {kind}")
 
 
 _RANGED = ("whole", "number", "date", "time")
@@ -434,9 +417,8 @@ class Relation(_Kinds):
     """The kinds of columns, and of expressions, which become columns of ``source`` when they are looked up."""
 
     def __init__(self, people: People | Joined, dialect: Dialect) -> None:
-        """Start from rows of people."""
         super().__init__(dict(people.kinds), people.kinds)
-        self._people = people
+        self._people, self.who = people, people.who
         self._columns = dict(people.columns)
         self._base = FilterCompiler(people.kinds, replace(dialect, columns=people.columns), "column")
         self._values: dict[str, Sql] = {}
@@ -478,33 +460,24 @@ class Relation(_Kinds):
         """SQL for (low, high, place) in order, by halving, so that thousands of ranges are no trouble."""
         if len(ends) == 1:
             low, high, place = ends[0]
-            tests = [] if low is None else [self._beside(f"{value} >= ", low)]
-            tests += [] if high is None else [self._beside(f"{value} < ", high)]
-            parameters = tuple(each for test in tests for each in test.parameters)
-            return Sql(f"CASE WHEN {' AND '.join(test.text for test in tests)} THEN {place:d} END", parameters)
+            tests = [] if low is None else [around(f"{value} >= ", self._base.constant(low))]
+            tests += [] if high is None else [around(f"{value} < ", self._base.constant(high))]
+            return around("CASE WHEN ", joined(" AND ", tests, brackets=False), f" THEN {place:d} END")
         half = len(ends) // 2
-        test = self._beside(f"{value} < ", ends[half][0])
-        below, above = self._halved(value, ends[:half]), self._halved(value, ends[half:])
-        return Sql(
-            f"CASE WHEN {test.text} THEN {below.text} ELSE {above.text} END",
-            (*test.parameters, *below.parameters, *above.parameters),
-        )
-
-    def _beside(self, test: str, end: Any) -> Sql:
-        parameters: list[object] = []
-        spelled = self.dialect.literal(end, parameters)
-        return Sql(f"{test}{spelled}", tuple(parameters))
+        test = around(f"CASE WHEN {value} < ", self._base.constant(ends[half][0]), " THEN ")
+        both = joined(" ELSE ", [self._halved(value, ends[:half]), self._halved(value, ends[half:])], brackets=False)
+        return joined("", [test, around("", both, " END")], brackets=False)
 
     def _added(self, listed: dict[str, Sql], value: Sql) -> str:
-        """A column of its own for a value."""
         name = self._free("value")
         listed[name] = value
         return f"d.{name}"
 
-    def condition(self, where: str) -> Sql:
-        """A filter over the columns."""
-        compiler = FilterCompiler(self._base.kinds, self._base.dialect)
-        return Sql(compiler.sql(parse(where)), tuple(compiler.parameters))
+    def condition(self, where: str | None) -> Sql:
+        """A filter over the columns; true for None."""
+        if where is None:
+            return Sql("TRUE")
+        return FilterCompiler(self._base.kinds, self._base.dialect).value(parse(where))[1]
 
     @property
     def source(self) -> Sql:

@@ -21,14 +21,14 @@ from almoner._spelling import EXACT
 from almoner._workspace import duckdb, quoted
 from almoner.errors import ArgumentError, DataError, Unsupported
 from almoner.ledger import Terms
-from almoner.queries._sql.columns import KEY_KINDS, Wanted, as_dates, cast, cure_of, key_kind, recast, shown_type
+from almoner.queries._sql.columns import KEY_KINDS, Cure, as_dates, cure_of, key_kind, recast, shown_type
 from almoner.queries._sql.dialects import duckdb_dialect
 from almoner.queries._sql.rows import Schema
 from almoner.queries._tables import sources
-from almoner.queries._tables.engine import has_twice
-from almoner.queries._tables.files import Files
+from almoner.queries._tables.engine import schema_elsewhere
+from almoner.queries._tables.files import Files, files_of
 from almoner.queries._tables.tables import TableInput, schema_of
-from almoner.queries.engines import Plugin, kinds_of, plugin_of, types_of
+from almoner.queries.engines import Plugin, kinds_of, plugin_of, told_nothing, types_of
 
 LOG = logging.getLogger("almoner.queries")
 
@@ -78,7 +78,7 @@ def _read_beside(connection: Any, view: str) -> set[str]:
     return found - own - _NOBODYS
 
 
-class _Division:
+class Division:
     """Rows of the tables of a session by person, in SQL over names of columns; for views."""
 
     def __init__(self, connection: Any, given: Sequence[TableInput], places: Sequence[int], schema: Schema) -> None:
@@ -111,64 +111,68 @@ class _Division:
                 if each.files is not None and each.files.listed == (Path(name).absolute(),)
             ]
             place, each = found[0] if found else (0, None)
-            if each is None or (
-                each.person is not None and (each.files is None or each.files.csv or each.reading.types)
-            ):
+            if each is None or (each.person is not None and (each.read_each_time is None or each.reading.types)):
                 undivided.append(name)
             elif each.person is not None:
                 rows = sources.view_name(place, "data" if each.reading.view is None else "source")
                 divided += f", {quoted(name)} AS (SELECT * FROM {rows} WHERE {self.who(each)} = $person)"
         return divided, tuple(undivided)
 
-    def close(self) -> None:
-        for name in self._owners.values():
-            self._connection.execute(f"DROP TABLE IF EXISTS {name}")
+    def check(self, which: int, *, sample: int, seconds: float, view: str | None = None) -> ViewCheck:
+        """Check the view of a table, or another, for a ``sample`` of people, drawn at random, in so many seconds."""
+        given, place, connection = self._given[which], self._places[which], self._connection
+        whole, source = sources.view_name(place), sources.view_name(place, "source")
+        sql = given.reading.view
+        if view is not None:
+            source = source if sql is not None else whole
+            whole, sql, named = "view_given", view, None
+            with suppress(duckdb().Error):  # its message may quote entries
+                connection.execute(f"CREATE OR REPLACE TEMP VIEW {whole} AS {sources.over(source, view)}")
+                named = [name for name, *_ in connection.execute(f"DESCRIBE {whole}").fetchall()]
+            if named is None:
+                raise DataError("view: cannot be read as a table: are the columns there that it names?")
+            if given.person not in named:
+                raise ArgumentError(f"view: it has no column {given.person!r}, which says whose row it is")
+        try:
+            return self.compared(str(sql), given, source, whole, sample, seconds)
+        finally:
+            connection.execute("DROP VIEW IF EXISTS view_given")
 
-
-def _compared(
-    connection: Any,
-    view: str,
-    given: TableInput,
-    division: _Division,
-    source: str,
-    whole: str,
-    sample: int,
-    seconds: float,
-) -> ViewCheck:
-    """Run the view ``whole`` over the rows of one person at a time, and compare; a DataError says no entry."""
-    library, person, undivided = duckdb(), str(given.person), tuple[str, ...]()
-    timer = Timer(seconds, connection.interrupt)
-    compared = 0
-    timer.start()
-    try:
-        beside, undivided = division.beside(view)
-        if person not in [name for name, *_ in connection.execute(f"DESCRIBE {source}").fetchall()]:
-            why = f"column {person!r} is made by the view: whose the rows were is not known"
-            return ViewCheck(0, why, undivided)
-        who = division.who(given)
-        drawn = f"SELECT DISTINCT {who} AS person FROM {source} WHERE {who} IS NOT NULL"
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE view_people AS FROM ({drawn}) USING SAMPLE {sample:d} ROWS")
-        theirs = f"SELECT * FROM {whole} WHERE {who} IN (SELECT person FROM view_people)"
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE view_rows AS {theirs}")
-        alone = f"{sources.over(source, view, f'WHERE {who} = $person', beside)} WHERE {who} = $person"
-        for (name,) in connection.execute("FROM view_people").fetchall():
-            both = (alone, f"SELECT * FROM view_rows WHERE {who} = $person")
-            if not _same(*(connection.execute(sql, {"person": name}).fetchall() for sql in both)):
-                if not _same(*(connection.execute(sql).fetchall() for sql in ("FROM view_rows", theirs))):
-                    return ViewCheck(compared, "the view gives other rows each time", undivided)
-                raise DataError(_IMPURE)
-            compared += 1
-    except library.InterruptException:
-        return ViewCheck(compared, f"it took more than {seconds:g} seconds", undivided)
-    except library.Error:  # its message may quote entries
-        return ViewCheck(compared, "the view fails on an entry", undivided)
-    finally:
-        timer.cancel()
-        timer.join()
-        for name in ("view_people", "view_rows"):
-            connection.execute(f"DROP TABLE IF EXISTS {name}")
-        division.close()
-    return ViewCheck(compared, None, undivided)
+    def compared(self, view: str, given: TableInput, source: str, whole: str, sample: int, seconds: float) -> ViewCheck:
+        """Run the view ``whole`` over the rows of one person at a time, and compare; a DataError says no entry."""
+        library, run = duckdb(), self._connection.execute
+        person, undivided = str(given.person), tuple[str, ...]()
+        timer = Timer(seconds, self._connection.interrupt)
+        compared = 0
+        timer.start()
+        try:
+            beside, undivided = self.beside(view)
+            if person not in [name for name, *_ in run(f"DESCRIBE {source}").fetchall()]:
+                why = f"column {person!r} is made by the view: whose the rows were is not known"
+                return ViewCheck(0, why, undivided)
+            who = self.who(given)
+            drawn = f"SELECT DISTINCT {who} AS person FROM {source} WHERE {who} IS NOT NULL"
+            run(f"CREATE OR REPLACE TEMP TABLE view_people AS FROM ({drawn}) USING SAMPLE {sample:d} ROWS")
+            theirs = f"SELECT * FROM {whole} WHERE {who} IN (SELECT person FROM view_people)"
+            run(f"CREATE OR REPLACE TEMP TABLE view_rows AS {theirs}")
+            alone = f"{sources.over(source, view, f'WHERE {who} = $person', beside)} WHERE {who} = $person"
+            for (name,) in run("FROM view_people").fetchall():
+                both = (alone, f"SELECT * FROM view_rows WHERE {who} = $person")
+                if not _same(*(run(sql, {"person": name}).fetchall() for sql in both)):
+                    if not _same(*(run(sql).fetchall() for sql in ("FROM view_rows", theirs))):
+                        return ViewCheck(compared, "the view gives other rows each time", undivided)
+                    raise DataError(_IMPURE)
+                compared += 1
+        except library.InterruptException:
+            return ViewCheck(compared, f"it took more than {seconds:g} seconds", undivided)
+        except library.Error:  # its message may quote entries
+            return ViewCheck(compared, "the view fails on an entry", undivided)
+        finally:
+            timer.cancel()
+            timer.join()
+            for name in ("view_people", "view_rows", *self._owners.values()):
+                run(f"DROP TABLE IF EXISTS {name}")
+        return ViewCheck(compared, None, undivided)
 
 
 def _same(rows: Sequence[tuple[Any, ...]], others: Sequence[tuple[Any, ...]]) -> bool:
@@ -191,11 +195,10 @@ def _parts(row: tuple[Any, ...]) -> tuple[tuple[str, ...], tuple[float, ...]]:
 
 _TYPES = {"number", "decimal comma", "decimal point", "whole"}
 _FORMATS = {
-    "date": "CAST(try_strptime({0}, '%d/%m/%Y') AS DATE)",
-    "time": "try_strptime({0}, '%d/%m/%Y %H:%M')",
-    "bool": "CASE {0} WHEN 'ja' THEN true WHEN 'nein' THEN false END",
+    "date": ("CAST(try_strptime({0}, '%d/%m/%Y') AS DATE)", "31/12/2026"),
+    "time": ("try_strptime({0}, '%d/%m/%Y %H:%M')", "31/12/2026 14:30"),
+    "bool": ("CASE {0} WHEN 'ja' THEN true WHEN 'nein' THEN false END", "ja and nein"),
 }
-_READ = {"date": "31/12/2026", "time": "31/12/2026 14:30", "bool": "ja and nein"}
 
 
 def refuse(found: list[Misfit]) -> None:
@@ -216,11 +219,11 @@ def _cure(unread: list[Misfit]) -> str:
         )
     for kind in dict.fromkeys(each.kind for each in unread if each.kind in _FORMATS):
         columns = [each.column for each in unread if each.kind == kind]
-        listed = ", ".join(f"{_FORMATS[kind].format(quoted(name))} AS {quoted(name)}" for name in columns)
+        listed = ", ".join(f"{_FORMATS[kind][0].format(quoted(name))} AS {quoted(name)}" for name in columns)
         view = f"SELECT * REPLACE ({listed}) FROM data"
         cures.append(
             f"without a type for {', '.join(map(repr, columns))}, Table(data, view={view!r}) (in TOML: "
-            f"view = '''{view}''') reads {_READ[kind]}"
+            f"view = '''{view}''') reads {_FORMATS[kind][1]}"
         )
     paths = [f"'{each.column} {each.kind}'" for each in unread if each.kind.startswith("->")]
     cures += [f"no row with a person is found there: are both columns of person={path} the same ids?" for path in paths]
@@ -238,6 +241,7 @@ def on_terms(given: list[TableInput], terms: Terms) -> list[TableInput]:
     return [each if each.person is None else replace(each, periods=terms.periods, spelling=spelling) for each in given]
 
 
+_Columns = Sequence[Mapping[str, str]]
 SAMPLE = 20  # a view is checked for so many people
 CHECK_SECONDS = 5.0
 
@@ -248,26 +252,15 @@ def prepared(given: list[TableInput]) -> tuple[str, list[TableInput], dict[str |
     Rows of short CSV files and of public tables are read once, here; what does not fit what was declared is refused.
     """
     for plugin in filter(None, (plugin_of(each.data) for each in given)):
-        for each in given:
-            if not plugin.takes(each.data):
-                both = f"{plugin.data} and other tables"
-                raise ArgumentError(f"tables: {both} cannot be in one session: make all of them one")
-            if each.reading != sources.ReadOptions():
-                rule = f"make the view in {plugin.name}"
-                raise ArgumentError(f"table=, view= and types= are not for {plugin.data}: {rule}")
-        kinds = [kinds_of(plugin, each.data) for each in given]
-        types = [types_of(plugin, each.data) for each in given]
-        kind = _person_kind(given, kinds, types, plugin.cure)
-        _check_keys(given, kinds, types, plugin.cure)
-        check_twice(plugin, given, kind)
-        return kind, given, {}
-    found = [(each, sources.found(each.data)) for each in given]  # files as they are now
+        return _prepared_elsewhere(plugin, given), given, {}
+    found = [(each, files_of(each.data)) for each in given]  # files as they are now
     given = [replace(each, data=data, files=data) if isinstance(data, Files) else each for each, data in found]
     with duckdb().connect() as connection:
         # all rows are read at once where they are wanted for a check, or are few
         above = {each.parent[0] for each in given if each.parent is not None}
         checked = [each.person is None or each.one_row or each.parent or each.name in above for each in given]
-        short = [bool(wanted) or sources.is_short_csv(each.data) for each, wanted in zip(given, checked, strict=True)]
+        both = zip(given, checked, strict=True)
+        short = [bool(wanted) or sources.is_csv(each.data, below=sources.SHORT) for each, wanted in both]
         kinds = []
         for place, (each, load) in enumerate(zip(given, short, strict=True)):
             misfits, read = list[Misfit](), (each.data, each.reading)
@@ -286,67 +279,49 @@ def prepared(given: list[TableInput]) -> tuple[str, list[TableInput], dict[str |
     return person, given, views
 
 
+def _prepared_elsewhere(plugin: Plugin, given: list[TableInput]) -> str:
+    """How a plugin's data name people."""
+    for each in given:
+        if not plugin.takes(each.data):
+            both = f"{plugin.data} and other tables"
+            raise ArgumentError(f"tables: {both} cannot be in one session: make all of them one")
+        if each.reading != sources.ReadOptions():
+            rule = f"make the view in {plugin.name}"
+            raise ArgumentError(f"table=, view= and types= are not for {plugin.data}: {rule}")
+        if each.parent is not None and each.one_row:
+            raise Unsupported(f"one_row: not of {plugin.data} whose rows have an owner by {each.whose!r}")
+    kinds = [kinds_of(plugin, each.data) for each in given]
+    types = [types_of(plugin, each.data) for each in given]
+    kind = _person_kind(given, kinds, types, plugin.cure)
+    _check_keys(given, kinds, types, plugin.cure)
+    schema, _, data = schema_elsewhere(plugin, given, kind)
+    _check_twice(given, schema, lambda sql, _: told_nothing(plugin, lambda: plugin.run(sql, (), data)).to_pylist())
+    return kind
+
+
 def _views_checked(connection: Any, given: list[TableInput], schema: Schema) -> dict[str | None, ViewCheck]:
     """Check all views, and tell the data holder what was not divided by person."""
     checks = {}
     for place, each in enumerate(given):
         if each.check_view and each.reading.view is not None and each.person is not None:
-            own = connection, given, place, range(len(given)), schema
-            checks[each.name] = view_checked(*own, sample=SAMPLE, seconds=CHECK_SECONDS)
+            division = Division(connection, given, range(len(given)), schema)
+            checks[each.name] = division.check(place, sample=SAMPLE, seconds=CHECK_SECONDS)
             if undivided := checks[each.name].undivided:
                 what = f"other rows that the view of {each.label('the data')} reads were not divided by person"
                 LOG.warning(f"{what}, and must be nobody's or follow from each person's rows: {', '.join(undivided)}")
     return checks
 
 
-def view_checked(
-    connection: Any,
-    tables: Sequence[TableInput],
-    which: int,
-    places: Sequence[int],
-    schema: Schema,
-    *,
-    sample: int,
-    seconds: float,
-    view: str | None = None,
-) -> ViewCheck:
-    """Check the view of a table, or another, for a ``sample`` of people, drawn at random, in at most these seconds."""
-    given, place, division = tables[which], places[which], _Division(connection, tables, places, schema)
-    whole, source = sources.view_name(place), sources.view_name(place, "source")
-    sql = given.reading.view
-    if view is not None:
-        source = source if sql is not None else whole
-        whole, sql, named = "view_given", view, None
-        with suppress(duckdb().Error):  # its message may quote entries
-            connection.execute(f"CREATE OR REPLACE TEMP VIEW {whole} AS {sources.over(source, view)}")
-            named = [name for name, *_ in connection.execute(f"DESCRIBE {whole}").fetchall()]
-        if named is None:
-            raise DataError("view: cannot be read as a table: are the columns there that it names?")
-        if given.person not in named:
-            raise ArgumentError(f"view: it has no column {given.person!r}, which says whose row it is")
-    try:
-        return _compared(connection, str(sql), given, division, source, whole, sample, seconds)
-    finally:
-        if view is not None:
-            connection.execute("DROP VIEW IF EXISTS view_given")
-
-
 def _with_rows(connection: Any, given: TableInput, short: bool, place: int) -> TableInput:
-    """A table with its rows where they were read."""
-    if given.person is None:
-        rows = sources.loaded(connection, sources.view_name(place))
-        return replace(given, data=rows, reading=sources.ReadOptions())
-    if short and sources.is_short_csv(given.data):
-        return replace(given, data=sources.loaded(connection, sources.view_name(place, sources.LOADED)))
-    return given
+    public = given.person is None
+    if not public and not (short and sources.is_csv(given.data, below=sources.SHORT)):
+        return given
+    name = sources.view_name(place, "data" if public else sources.LOADED)
+    rows = sources.Loaded(connection.sql(f"SELECT * FROM {name}").to_arrow_table())
+    return replace(given, data=rows, reading=sources.ReadOptions() if public else given.reading)
 
 
-def _person_kind(
-    given: list[TableInput],
-    kinds: Sequence[Mapping[str, str]],
-    types: Sequence[Mapping[str, str]],
-    cure: Callable[[str, str, Wanted], str] = cure_of,
-) -> str:
+def _person_kind(given: list[TableInput], kinds: _Columns, types: _Columns, cure: Cure = cure_of) -> str:
     """Type by which all tables name people, BIGINT or VARCHAR; refuses keys of public tables that are not there."""
     people: dict[str, tuple[TableInput, str]] = {}
     for each, columns, own in zip(given, kinds, types, strict=True):
@@ -379,7 +354,7 @@ def _person_kind(
     return next(iter(people))
 
 
-def _check_spelling(given: list[TableInput], types: Sequence[Mapping[str, str]]) -> None:
+def _check_spelling(given: list[TableInput], types: _Columns) -> None:
     """Refuse UUIDs beside text: text may spell the same UUID in several ways, each with an account of its own."""
     listed = zip(given, types, strict=True)
     people = [(each, own[each.person]) for each, own in listed if each.person is not None and each.parent is None]
@@ -390,19 +365,14 @@ def _check_spelling(given: list[TableInput], types: Sequence[Mapping[str, str]])
         raise ArgumentError(f"person: some tables name people by UUID and others by text: {cure}")
 
 
-def _check_keys(
-    given: list[TableInput],
-    kinds: Sequence[Mapping[str, str]],
-    types: Sequence[Mapping[str, str]],
-    cure: Callable[[str, str, Wanted], str] = cure_of,
-) -> None:
+def _check_keys(given: list[TableInput], kinds: _Columns, types: _Columns, cure: Cure = cure_of) -> None:
     """Refuse paths to the person by columns that are not there, or whose entries cannot be compared as keys."""
     places = {each.name: place for place, each in enumerate(given)}
     for place, each in enumerate(given):
         if each.parent is None:
             continue
         above, ends = places[each.parent[0]], list[tuple[TableInput, str, str, str]]()
-        for end, at, column in ((each, place, each.column), (given[above], above, each.parent[1])):
+        for end, at, column in ((each, place, str(each.person)), (given[above], above, each.parent[1])):
             if column not in kinds[at]:
                 listed = ", ".join(kinds[at])
                 raise ArgumentError(f"person: {each.whose!r}: {end.label()} has no column {column!r}; it has {listed}")
@@ -418,9 +388,7 @@ def _check_keys(
         raise ArgumentError(f"person: {each.whose!r}: {told}, and {wanted}: open {end.label()} with {line}")
 
 
-def _check_rows(
-    connection: Any, given: list[TableInput], kinds: Sequence[Mapping[str, str]], person_kind: str
-) -> Schema:
+def _check_rows(connection: Any, given: list[TableInput], kinds: _Columns, person_kind: str) -> Schema:
     """Refuse a second row where one was declared, and count rows whose path ends at nobody; for the data holder."""
     views = [sources.view_name(place) for place in range(len(given))]
     schema = schema_of(given, kinds, views, person_kind, [duckdb_dialect(columns) for columns in kinds])
@@ -430,42 +398,33 @@ def _check_rows(
             return list(connection.execute(sql).fetchall())
         raise DataError(f"{each.label()} cannot be read")
 
-    def twice(rows: str, found_by: str, each: TableInput) -> bool:
-        counted = f"SELECT 1 FROM {rows} d WHERE {found_by} IS NOT NULL GROUP BY {found_by} HAVING count(*) > 1 LIMIT 1"
-        return bool(run(counted, each))
-
+    _check_twice(given, schema, run)
     for place, each in enumerate(given):
-        if each.person is None:
-            found_by = each.found_by(kinds[place], person_kind, duckdb_dialect(kinds[place]))
-            if twice(views[place], found_by, each):
-                raise DataError(each.twice)
-            continue
-        table = schema.people[each.name or "data"]
-        if table.parent is not None:
-            if twice(schema.people[table.parent.table].plain, table.parent.found_by, each):
-                raise DataError(each.keys_twice)
+        table = schema.people.get(each.name or "data")
+        if table is not None and table.parent is not None:
             who, key = table.who, table.parent.beside
             counts = run(f"SELECT count({key}), count({key}) FILTER (WHERE {who} IS NULL) FROM {table.rows} d", each)
-            orphans = Misfit(each.name, each.column, f"-> {'.'.join(each.parent or ())}", *counts[0])
+            orphans = Misfit(each.name, str(each.person), f"-> {'.'.join(each.parent or ())}", *counts[0])
             given[place] = replace(each, misfits=(*(each.misfits or ()), orphans))
-        if each.one_row and twice(table.rows, table.who, each):
-            raise DataError(each.twice)
     return schema
 
 
-def check_twice(plugin: Plugin, given: Sequence[TableInput], person_kind: str) -> None:
-    """Refuse a second row where one was declared; for the data holder."""
+def _check_twice(given: list[TableInput], schema: Schema, run: Callable[[str, TableInput], list[Any]]) -> None:
+    """Refuse a second row where one was declared; ``run`` gives the rows of SQL about a table."""
     for each in given:
-        kinds = kinds_of(plugin, each.data)
-        if each.parent is not None:
-            if each.one_row:
-                raise Unsupported(f"one_row: not of {plugin.data} whose rows have an owner by {each.whose!r}")
-            (above,) = [other for other in given if other.name == each.parent[0]]
-            columns = kinds_of(plugin, above.data)
-            key = cast(each.parent[1], columns[each.parent[1]], plugin.dialect([*columns]))
-            if has_twice(plugin, above.data, key):
-                raise DataError(each.keys_twice)
-        elif (each.person is None or each.one_row) and has_twice(
-            plugin, each.data, each.found_by(kinds, person_kind, plugin.dialect([*kinds]))
-        ):
-            raise DataError(each.twice)
+        name = each.name or "data"
+        public, table, alone = schema.public.get(name), schema.people.get(name), list[tuple[str, str, str]]()
+        if public is not None:
+            why = f"public: {name!r} has several rows with the same {each.key!r}: each key must have one"
+            alone.append((public.rows, public.found_by, why))
+        if table is not None and (parent := table.parent) is not None:
+            rule = f"each key must have one, which says whose the rows of {name!r} are: name another column"
+            why = f"person: {each.whose!r}: {parent.table!r} has several rows with the same {parent.key!r}, and {rule}"
+            alone.append((schema.people[parent.table].plain, parent.found_by, why))
+        if table is not None and each.one_row:
+            why = f"{each.name!r} was declared to have one row for each person (one_row=True), and has several"
+            alone.append((table.rows, table.who, f"tables: {why}"))
+        for rows, by, why in alone:
+            sql = f"SELECT 1 AS twice FROM {rows} d WHERE {by} IS NOT NULL GROUP BY {by} HAVING count(*) > 1 LIMIT 1"
+            if run(sql, each):
+                raise DataError(why)

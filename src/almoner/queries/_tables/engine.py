@@ -5,7 +5,9 @@ so every ledger takes every engine's questions, and two engines charge the same 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
+from itertools import chain
 from typing import Any, Self
 
 import pyarrow as pa
@@ -14,9 +16,9 @@ from almoner._misfits import Misfit
 from almoner._workspace import Query, TempTable, Workspace
 from almoner.ledger import Ledger, Periods
 from almoner.queries._questions.question import Question
-from almoner.queries._sql.columns import CELLS, Keys
+from almoner.queries._sql.columns import CELLS
 from almoner.queries._sql.compiler import Compiled, Compiler
-from almoner.queries._sql.dialects import duckdb_dialect
+from almoner.queries._sql.dialects import Dialect, duckdb_dialect
 from almoner.queries._sql.rows import Schema
 from almoner.queries._tables import sources
 from almoner.queries._tables.files import Files
@@ -28,12 +30,7 @@ class Engine(ABC):
     """The people's rows. Private: it belongs to the data holder's session."""
 
     def __init__(self, workspace: Workspace, compiler: Compiler) -> None:
-        self._workspace, self._compiler = workspace, compiler
-
-    @property
-    def schema(self) -> Schema:
-        """Which tables there are."""
-        return self._compiler.schema
+        self._workspace, self._compiler, self.schema = workspace, compiler, compiler.schema
 
     def plan(self, asked: Question, described: Mapping[str, object]) -> Compiled:
         """The statements of a question; refuses what cannot be asked of these columns, by their names and types."""
@@ -54,12 +51,7 @@ class Engine(ABC):
         """The contributions of the people admitted, added up, in whole steps. Private."""
         self.check_files()  # the rows were read since they were last checked
         rows = self._workspace.run(plan.sums.format(admitted=admitted))
-
-        def blocks() -> Iterator[tuple[Any, ...]]:
-            while block := rows.fetchmany(65_536):
-                yield from block
-
-        return plan.added(blocks())
+        return plan.added(chain.from_iterable(iter(lambda: rows.fetchmany(65_536), [])))
 
     def people_by_value(self, plan: Compiled, admitted: str) -> list[tuple[Any, int]]:
         """(value, people) of a question about values: how many of the people admitted keep each. Private."""
@@ -100,8 +92,8 @@ class DuckDB(Engine):
         rows = [sources.view_name(place) for place in places]
         dialects = [duckdb_dialect(columns) for columns in kinds]
         schema = schema_of(given, kinds, rows, ledger.terms.person, dialects)
-        files = [each.read_each_time for each in given]
-        return cls(workspace, Compiler(schema, dialects[0]), places, [each for each in files if each is not None])
+        files = filter(None, (each.read_each_time for each in given))
+        return cls(workspace, Compiler(schema, dialects[0]), places, list(files))
 
     def check_files(self) -> None:
         for files in self._files:
@@ -131,28 +123,20 @@ class Elsewhere(Engine):
     @classmethod
     def open(cls, ledger: Ledger, given: list[TableInput], plugin: Plugin) -> Self:
         """The tables, all of them the plugin's."""
-        kinds = [kinds_of(plugin, each.data) for each in given]
-        names = [sources.view_name(place) for place in range(len(given))]
-        dialects = [plugin.dialect([*columns]) for columns in kinds]
-        rows = [dialects[0].table.format(name) for name in names]
         person, periods = ledger.terms.person, ledger.terms.periods
         handed = f"CAST(person AS {person})"
         if periods is not None and person == Periods.NUMBERS:  # such numbers are DuckDB's alone
             person, handed = "VARCHAR", periods.number_sql("person")
-        schema = schema_of(given, kinds, rows, person, dialects)
-        data = {name: each.data for name, each in zip(names, given, strict=True)}
-        return cls(ledger.store.workspace, Compiler(schema, dialects[0], handed), plugin, data)
+        schema, dialect, data = schema_elsewhere(plugin, given, person)
+        return cls(ledger.store.workspace, Compiler(schema, dialect, handed), plugin, data)
 
     def charges(self, plan: Compiled) -> Query:
-        tables = {**self._tables, **{each.table: _arrow(each) for each in plan.keys}}
-
-        def handed() -> pa.Table:
-            return told_nothing(self._plugin, lambda: self._plugin.run(str(plan.rows), plan.parameters, tables))
-
+        keys = {each.table: pa.table({"key": each.values, "place": range(len(each.values))}) for each in plan.keys}
+        run = partial(self._plugin.run, str(plan.rows), plan.parameters, {**self._tables, **keys})
+        handed = partial(told_nothing, self._plugin, run)
         return Query(plan.charges, (), (TempTable(CELLS, str(plan.cells), (), handed),))
 
     def close(self) -> None:
-        """Let the tables go."""
         self._tables = {}
 
 
@@ -162,18 +146,12 @@ def opened(ledger: Ledger, given: list[TableInput]) -> Engine:
     return DuckDB.open(ledger, given) if plugin is None else Elsewhere.open(ledger, given, plugin)
 
 
-def has_twice(plugin: Plugin, data: object, value: str) -> bool:
-    """True if two rows of a plugin's data have the same value of an expression, over the alias d."""
-    table = plugin.dialect(()).table.format("data")
-    sql = f"SELECT 1 AS twice FROM {table} d WHERE {value} IS NOT NULL GROUP BY {value} HAVING count(*) > 1 LIMIT 1"
-    found: pa.Table = told_nothing(plugin, lambda: plugin.run(sql, (), {"data": data}))
-    return bool(found.num_rows)
-
-
-_KEYS: Mapping[str, Any] = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "BOOLEAN": pa.bool_(), "DATE": pa.date32()}
-
-
-def _arrow(keys: Keys) -> pa.Table:
-    """The keys of one column to group by: key, place."""
-    entries: Sequence[object] = keys.values
-    return pa.table({"key": pa.array(entries, _KEYS[keys.kind]), "place": pa.array(range(len(entries)), pa.int64())})
+def schema_elsewhere(
+    plugin: Plugin, given: list[TableInput], person_kind: str
+) -> tuple[Schema, Dialect, dict[str, Any]]:
+    """(The tables of a plugin, the dialect of the first, the data by the names that they have in SQL)."""
+    kinds = [kinds_of(plugin, each.data) for each in given]
+    dialects = [plugin.dialect([*columns]) for columns in kinds]
+    data = {sources.view_name(place): each.data for place, each in enumerate(given)}
+    rows = [dialects[0].table.format(name) for name in data]
+    return schema_of(given, kinds, rows, person_kind, dialects), dialects[0], data

@@ -4,7 +4,7 @@ CSV files become a table of DuckDB, in one pass where the first rows say which t
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from glob import glob
@@ -85,8 +85,10 @@ def _ending(path: Path) -> str:
     return "".join(path.suffixes[-2:]) if path.suffix in _PACKED else path.suffix
 
 
-def files_of(data: str | Path | Sequence[str | Path]) -> Files:
-    """The files that a path, a pattern or a list stands for."""
+def files_of(data: Any) -> Any:
+    """The ``Files`` that a path, a pattern or a list stands for; other data as they are."""
+    if not isinstance(data, str | Path | list | tuple):
+        return data
     if isinstance(data, list | tuple):
         listed = [Path(each).absolute() for each in data]
         shown = listed[0].parent
@@ -238,14 +240,13 @@ def load_csv(
     if not load or not given:
         _create(connection, table, files, entries, files.batches() if load else iter(()))
         return []
-    flags = _create_flagged(connection, files, entries, given, table)
-    return _misfits(connection, files, given, flags, table)
+    return _create_counted(connection, files, entries, given, table)
 
 
-def _create_flagged(
+def _create_counted(
     connection: Any, files: CsvFiles, entries: Mapping[str, str], given: Mapping[str, str], table: str
-) -> dict[str, str]:
-    """Make the table in one pass, with a column of flags for each with a type: the entry is there and does not fit."""
+) -> list[Misfit]:
+    """Make the table in one pass; flags of entries that are there and do not fit are counted, and taken off it."""
     taken = {name.casefold() for name in files.names.values()}
     before = next(f"f{place}_" for place in range(len(taken) + 1) if not any(n.startswith(f"f{place}_") for n in taken))
     read = {name: f"{before}r{place}" for place, name in enumerate(entries)}
@@ -259,13 +260,6 @@ def _create_flagged(
     source = f"(SELECT {', '.join(map(quoted, given))}, {inner} FROM batches)"
     sql = f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {listed}, {flagged} FROM {source}"
     _over_batches(connection, sql, files, files.batches())
-    return flags
-
-
-def _misfits(
-    connection: Any, files: CsvFiles, given: Mapping[str, str], flags: Mapping[str, str], table: str
-) -> list[Misfit]:
-    """The flags counted, and taken off the table."""
     counts = ", ".join(f"count({quoted(name)}), count_if({flag})" for name, flag in flags.items())
     counted = iter(connection.execute(f"SELECT {counts} FROM {table}").fetchall()[0])
     found = []
@@ -325,7 +319,6 @@ def _fitting(
 def _create(
     connection: Any, table: str, files: CsvFiles, entries: Mapping[str, str], batches: Iterator["RecordBatch"]
 ) -> None:
-    """Make the table out of an SQL expression for each column."""
     listed = ", ".join(f"{entry} AS {quoted(name)}" for name, entry in entries.items())
     _over_batches(connection, f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {listed} FROM batches", files, batches)
 

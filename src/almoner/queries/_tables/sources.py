@@ -13,7 +13,7 @@ Source: https://github.com/apache/parquet-format, "Statistics"; https://github.c
 import re
 import tempfile
 from base64 import b64decode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -26,7 +26,7 @@ from almoner import _extras
 from almoner._misfits import FIRST, Misfit
 from almoner._workspace import duckdb, quoted, text
 from almoner.errors import ArgumentError, DataError, MissingExtra
-from almoner.queries._sql.columns import cast, cure_of, kind_of_type, shown_type
+from almoner.queries._sql.columns import Cure, cast, kind_of_type, shown_type
 from almoner.queries._sql.dialects import duckdb_dialect
 from almoner.queries._tables import files as disk
 
@@ -59,7 +59,14 @@ def check_engine() -> None:
             path.write_bytes(_FILE)
             rows = f"FROM read_parquet({text(str(path))}) d"
             connection.execute(EXPECT_NAN)
-            right = all(connection.execute(f"{sql} {rows}{where}").fetchall() == [(1,)] for sql, where in _asked())
+            dialect, asked = duckdb_dialect(["w", "f"]), []
+            for name, column in dialect.columns.items():  # SQL that an optimizer rewrites in different ways
+                for missing in (f"{cast(name, 'number', dialect)} IS NULL", f"NOT ({dialect.present.format(column)})"):
+                    asked += [
+                        f"SELECT count(*) FILTER (WHERE {missing}) {rows}",
+                        f"SELECT count(*) {rows} WHERE {missing}",
+                    ]
+            right = all(connection.execute(sql).fetchall() == [(1,)] for sql in asked)
     except OSError as error:
         raise DataError(f"{tempfile.gettempdir()}: no file can be written; set TMPDIR to another folder") from error
     except duckdb().Error:  # versions before 2.0.1 do not know the setting
@@ -67,15 +74,6 @@ def check_engine() -> None:
     if not right:
         version = duckdb().__version__
         raise MissingExtra(f"duckdb {version} counts NaN in Parquet files as a number: pip install 'duckdb>=2.0.1'")
-
-
-def _asked() -> list[tuple[str, str]]:
-    """(SELECT, WHERE) that each give 1, of SQL that an optimizer rewrites in different ways."""
-    dialect, asked = duckdb_dialect(["w", "f"]), []
-    for name, column in dialect.columns.items():
-        for missing in (f"{cast(name, 'number', dialect)} IS NULL", f"NOT ({dialect.present.format(column)})"):
-            asked += [(f"SELECT count(*) FILTER (WHERE {missing})", ""), ("SELECT count(*)", f" WHERE {missing}")]
-    return asked
 
 
 def typed(connection: Any, rows: str, types: Mapping[str, str] | None, misfits: list[Misfit] | None) -> str:
@@ -161,7 +159,8 @@ _FROM_JSON = (
     "FROM read_json_objects('rows.jsonl')) TO 'rows.parquet'\")"
 )
 _DIGITS = 18  # of decimals, all of which 64 bits hold
-_SHORT = 2**30  # bytes of CSV files that are kept in memory on their way
+_Columns = Mapping[str, str]
+SHORT = 2**30  # bytes of CSV files that are kept in memory on their way, where they fit twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +172,9 @@ class ReadOptions:
     types: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        if self.types is None:
-            return
-        if not isinstance(self.types, Mapping):
+        if self.types is not None and not isinstance(self.types, Mapping):
             raise ArgumentError(f"types={self.types!r} must name columns: {{'hours': 'number'}}")
-        for name, kind in self.types.items():
+        for name, kind in (self.types or {}).items():
             if not isinstance(kind, str) or kind not in disk.TYPES:
                 raise ArgumentError(f"types: {name!r}: {kind!r} must be one of {', '.join(disk.TYPES)}")
 
@@ -254,15 +251,7 @@ def view_name(place: int, what: str = "data") -> str:
     return f"{what}_{place:d}" if place else what
 
 
-def person_type(
-    kinds: Mapping[str, str],
-    types: Mapping[str, str],
-    person: str,
-    of: str = "the data",
-    *,
-    csv: bool = False,
-    cure: Callable[[str, str, Any], str] = cure_of,
-) -> str:
+def person_type(kinds: _Columns, types: _Columns, person: str, of: str, *, csv: bool, cure: Cure) -> str:
     """BIGINT or VARCHAR: how accounts name people; ``cure`` is the engine's line to write; ``csv``: types can be."""
     if person not in kinds:
         raise ArgumentError(f"person={person!r} is no column of {of}, which has {', '.join(kinds)}")
@@ -312,7 +301,6 @@ def as_arrow(data: object, *, person: str, table: str | None = None) -> "Table":
 
 
 def _of_connection(connection: Any, table: str | None) -> object:
-    """The rows of a table or view that a connection has."""
     if table is None:
         raise ArgumentError("table= is missing: which one of the connection? Table(data, table='visits')")
     name = ".".join(quoted(part) for part in table.split("."))
@@ -345,27 +333,12 @@ def over(source: str, view: str, where: str = "", beside: str = "") -> str:
     return f"WITH data AS (SELECT * FROM {source} {where}){beside} SELECT * FROM ({view.strip().rstrip(';')}\n)"
 
 
-def found(data: object) -> object:
-    """The files that a path, a pattern or a list stands for; other data as they are."""
-    return disk.files_of(data) if isinstance(data, str | Path | list | tuple) else data
-
-
 def is_csv(data: object, *, below: float = inf) -> bool:
     """Tell whether the data are CSV files, of fewer bytes than this."""
     with suppress(DataError, OSError):
-        files = found(data)
+        files = disk.files_of(data)
         return isinstance(files, disk.Files) and files.csv and sum(file.stat().st_size for file in files.listed) < below
     return False
-
-
-def is_short_csv(data: object) -> bool:
-    """Tell whether the data are CSV files that fit into memory twice."""
-    return is_csv(data, below=_SHORT)
-
-
-def loaded(connection: Any, table: str) -> Loaded:
-    """The rows of a table of another connection, as ``attach`` made it."""
-    return Loaded(connection.sql(f"SELECT * FROM {table}").to_arrow_table())
 
 
 def _rows(
@@ -384,18 +357,17 @@ def _rows(
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {loaded_rows} AS SELECT * FROM {in_memory}")
         connection.unregister(in_memory)
         return f"SELECT * FROM {loaded_rows}"
-    files = found(data)
+    files = disk.files_of(data)
+    kind = disk.suffix(files.listed[0]) if isinstance(files, disk.Files) else ""
+    if options.table is not None and kind not in (".duckdb", ".db"):
+        raise ArgumentError("table= is for DuckDB files")
     if not isinstance(files, disk.Files):
-        if options.table is not None:
-            raise ArgumentError("table= is for DuckDB files")
         connection.register(in_memory, data)
         return typed(connection, f"SELECT * FROM {in_memory}", options.types, misfits)
-    path, kind = files.shown, disk.suffix(files.listed[0])
+    path = files.shown
     if kind in (".duckdb", ".db"):
         rows = _from_database(connection, path, options.table, view_name(place, "source_file"))
         return typed(connection, rows, options.types, misfits)
-    if options.table is not None:
-        raise ArgumentError("table= is for DuckDB files")
     if kind in disk.PARQUET:
         return typed(connection, _from_parquet(connection, files, person), options.types, misfits)
     if kind in (".json", ".jsonl", ".ndjson"):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -60,28 +61,9 @@ class TableInput:
         return alone if self.name is None else f"table {self.name!r}"
 
     @property
-    def column(self) -> str:
-        """The column that says whose row it is, or the key of a public table."""
-        return self.person or self.key
-
-    @property
     def whose(self) -> str | None:
         """Text of ``person=``, as the data holder may write it."""
         return self.person if self.parent is None else f"{self.person} -> {'.'.join(self.parent)}"
-
-    @property
-    def twice(self) -> str:
-        """Error text for two rows of a person, or of a key, where one was declared."""
-        if self.person is None:
-            return f"public: {self.name!r} has several rows with the same {self.key!r}: each key must have one"
-        return f"tables: {self.name!r} was declared to have one row for each person (one_row=True), and has several"
-
-    @property
-    def keys_twice(self) -> str:
-        """Error text for two rows above with the same key."""
-        above, key = self.parent or ("", "")
-        rule = f"each key must have one, which says whose the rows of {self.name!r} are: name another column"
-        return f"person: {self.whose!r}: {above!r} has several rows with the same {key!r}, and {rule}"
 
     def seen(self, kinds: Mapping[str, str]) -> Mapping[str, str]:
         """Of all columns with their kinds, those that questions may use."""
@@ -126,28 +108,23 @@ def schema_of(
 ) -> Schema:
     """The tables of a session, from the kinds of columns, the SQL of the rows and the SQL of the columns of each."""
     listed = {str(part[0].name or "data"): part for part in zip(given, kinds, rows, dialects, strict=True)}
-    people: dict[str, PeopleTable] = {}
 
+    @cache
     def table(name: str) -> PeopleTable:
-        if name in people:
-            return people[name]
         each, columns, sql, dialect = listed[name]
-        own = PeopleTable(
-            sql, each.seen(columns), dialect.columns, "", each.one_row, plain=sql, person=str(each.person)
-        )
+        shown, person = each.seen(columns), str(each.person)
+        own = PeopleTable(sql, shown, dialect.columns, "", each.one_row, plain=sql, person=person)
         if each.parent is None:
-            people[name] = replace(own, who=each.found_by(columns, person_kind, dialect))
-            return people[name]
+            return replace(own, who=each.found_by(columns, person_kind, dialect))
         above, key = each.parent
         found_by = cast(key, listed[above][1][key], listed[above][3])
-        parent = Parent(each.column, above, key, found_by, cast(each.column, columns[each.column], dialect))
+        parent = Parent(person, above, key, found_by, cast(person, columns[person], dialect))
         joined, owner = owned(sql, columns, table(above), parent)
-        people[name] = replace(own, rows=joined, who=dialect.person[person_kind].format(owner), parent=parent)
-        return people[name]
+        return replace(own, rows=joined, who=dialect.person[person_kind].format(owner), parent=parent)
 
     ordered = {name: table(name) for name, (each, *_) in listed.items() if each.person is not None}
     public = {
-        name: PublicTable(sql, columns, dialect.columns, each.key, each.on)
+        name: PublicTable(sql, columns, dialect.columns, each.key, each.on, each.found_by(columns, "", dialect))
         for name, (each, columns, sql, dialect) in listed.items()
         if each.person is None
     }
@@ -278,7 +255,7 @@ def _check_paths(listed: list[TableInput]) -> None:
             public = any(each.parent[0] == other.name for other in listed)
             what = "a public table, whose rows are nobody's" if public else "no table here"
             told = ", ".join(other for other in people if other != each.name) or "the others, in tables={name: data}"
-            line = f"person={{{each.name or 'items'!r}: '{each.column} -> TABLE.KEY'}} with a table of people: {told}"
+            line = f"person={{{each.name or 'items'!r}: '{each.person} -> TABLE.KEY'}} with a table of people: {told}"
             raise ArgumentError(f"person: {each.whose!r} leads to {each.parent[0]!r}, {what}; write {line}")
     if first := _leads_back({str(each.name): each.parent[0] for each in listed if each.parent is not None}):
         line = "give one of these tables the column that names the person"
