@@ -26,11 +26,11 @@ from almoner.curves import gaussian
 from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.ledger import Entry
 from almoner.queries._ask.answer import NOT_THE_QUESTION
-from almoner.queries._ask.quoted import expected_half_width
+from almoner.queries._ask.quoted import expected_half_width, read_off
 from almoner.queries._questions.field_types import target
 from almoner.queries._questions.intervals import CONFIDENCE, NoiseBand
 from almoner.queries._questions.kinds.counts import SIZES, Extremes, Lengths
-from almoner.queries._questions.kinds_of import described, recorded
+from almoner.queries._questions.kinds_of import described, question
 from almoner.queries._questions.noise import STEPS
 from almoner.queries._questions.question import Question, longest
 
@@ -194,23 +194,11 @@ def _size(asked: Question, pure: bool, released: Sequence[int] | None) -> float:
             f"epsilon=, or say {asked.error!r} of what, as in '2% of 5000'"
         )
     trial = _at_some_price(asked, pure)
-    width, band = trial.coordinates, NoiseBand(1.0, pure)
-    sizes: list[float] = []
-    for start in range(0, trial.groups * width, width):
-        value, _ = trial.read([part / trial.steps for part in released[start : start + width]], band)
-        sizes += _sizes(value)
+    sizes = [abs(number) for number, _, _ in read_off(trial, released, NoiseBand(1.0, pure))]
     size = sum(value / len(sizes) for value in sizes)
     if not 0 < size < inf:
         raise ArgumentError(f"error={asked.error!r}: the earlier answer is all noise; say of what, as in '2% of 5000'")
     return size
-
-
-def _sizes(value: Any) -> list[float]:
-    """The sizes of numbers in lists, and in pairs with a name; 0 for what the noise left nothing of."""
-    if isinstance(value, list):
-        return [size for each in value for size in _sizes(each)]
-    number = value[1] if isinstance(value, tuple) else value
-    return [0.0 if number is None else abs(number)]
 
 
 def _with_price(asked: Question, price: float) -> Question:
@@ -315,7 +303,7 @@ def _chosen(asked: Question, wanted: Question, key: str, who: Who, release: Rele
     for attempt in range(1, _ATTEMPTS + 1):
         public = release(wanted, its_key if attempt == 1 else f"{its_key}, attempt {attempt}").public
         pays = public.get("first_for") == key
-        released = recorded(public)
+        released = question(public["question"])
         if type(released) is not type(wanted):
             raise ArgumentError(f"key={public['key']!r} was used for another question")
         at_price = _with_price(asked, price * (1 - CLIP_SHARE) if pays else price)

@@ -10,7 +10,7 @@ from functools import partial
 from almoner.errors import AlmonerError
 from almoner.ledger import Answered, Entry, Finding, Ledger
 from almoner.queries._ask.so_far import span_of
-from almoner.queries._questions.kinds_of import described, recorded
+from almoner.queries._questions.kinds_of import described, question
 from almoner.queries._questions.question import Question
 from almoner.queries._sql.compiler import Compiled
 from almoner.queries._tables.engine import Engine
@@ -100,7 +100,7 @@ class _Again:
 
     def plan(self, entry: Entry) -> tuple[Question, Compiled]:
         """The question of an entry, with its statements; raises where the rows lack what it needs."""
-        asked = recorded(entry.public)
+        asked = question(entry.public["question"])
         return asked, self._rows.plan(asked, described(asked))
 
     def take(self, entry: Entry, limited: Collection[str] | None = None) -> None:
