@@ -142,12 +142,11 @@ class Answer:
         for key in (first, second):
             found = [place for place, group in enumerate(self.groups) if group in ((key,), key)]
             if not found:
-                raise ArgumentError(
-                    f"{key!r} is no group of the answer; there are {', '.join(map(str, self.groups[:5]))}"
-                )
+                known = ", ".join(map(str, self.groups[:5]))
+                raise ArgumentError(f"{key!r} is no group of the answer; there are {known}")
             places += found
         a, b = places
-        truths = _or_none(wide.truth_intervals, self.groups)
+        truths = wide.truth_intervals or [None] * len(self.groups)
         value, interval, truth = (less(each[a], each[b]) for each in (self.values, wide.intervals, truths))
         if isinstance(question, _TOTALS):  # the noise on both is of one size, and independent
             numbers = (_parts(question, self.released, place) for place in places)
@@ -168,7 +167,7 @@ class Answer:
         wide = self._together(len(self.groups))
         if any(isinstance(value, list) for value in self.values):
             raise ArgumentError("largest() is for answers with one value in each group")
-        truths = _or_none(wide.truth_intervals, self.groups)
+        truths = wide.truth_intervals or [None] * len(self.groups)
         rows = sorted(
             zip(self.groups, self.values, wide.intervals, truths, strict=True),
             key=lambda row: inf if row[1] is None else -row[1],
@@ -217,11 +216,9 @@ class Answer:
         """Standard deviations, of a ``Variance``: the square roots of its values and intervals, at no cost."""
         if self.derived or not isinstance(self.question, Variance):
             raise ArgumentError("roots() is for the answer to a Variance(...), whose roots are standard deviations")
-        columns = (
-            self.groups,
-            *map(roots, (self.values, self.intervals, _or_none(self.truth_intervals, self.groups))),
-        )
-        return self._made("the square root", zip(*columns, strict=True))
+        truths = self.truth_intervals or [None] * len(self.groups)
+        found = map(roots, (self.values, self.intervals, truths))
+        return self._made("the square root", zip(self.groups, *found, strict=True))
 
     def _made(self, derived: str, rows: Iterable[tuple[Any, ...]]) -> "Answer":
         """An answer of other rows: (group, value, interval, truth interval)."""
@@ -274,7 +271,7 @@ class Answer:
             several = "number", ()
         last = list(_LAST[: 3 if self.truth_intervals is None else 5])
         named = last if several is None else [several[0], *last]
-        truths = _or_none(self.truth_intervals, self.groups)
+        truths = self.truth_intervals or [None] * len(self.groups)
         by = [column if column not in named else f"{column}_" for column in self.question.key_columns()]
         rows: list[list[Any]] = []
         for group, value, interval, truth in zip(self.groups, self.values, self.intervals, truths, strict=True):
@@ -526,10 +523,6 @@ def _read_sum(question: Question, part: float, noise: NoiseBand, whole: Whole | 
     value, interval = question.read([part], noise)
     row = value, interval, None if whole is None else question.truth(whole)
     return row if question.bins() is None else tuple(each and each[0] for each in row)  # type: ignore[return-value]
-
-
-def _or_none(truths: list[Any] | None, groups: list[Any]) -> list[Any]:
-    return [None] * len(groups) if truths is None else truths
 
 
 def rho_of(question: Question) -> float:

@@ -27,6 +27,7 @@ from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.ledger import Entry
 from almoner.queries._ask.answer import NOT_THE_QUESTION
 from almoner.queries._ask.quoted import expected_half_width, read_off
+from almoner.queries._ask.so_far import AnalystId
 from almoner.queries._questions.field_types import target
 from almoner.queries._questions.intervals import CONFIDENCE, NoiseBand
 from almoner.queries._questions.kinds.counts import SIZES, Extremes, Lengths
@@ -223,10 +224,8 @@ def at_epsilon(asked: Question, delta: float | None) -> Question:
         raise ArgumentError("question: this ledger counts rho, and its budget has no delta: give sigma= or rho=")
     mu = gaussian.mu(epsilon=float(asked.epsilon or 0), delta=delta)
     most = longest(asked)  # in L1, as is a clip that was left out
-    kept: dict[str, Any] = (
-        {} if most is None or isinstance(asked.clip, str) or float(asked.clip or 0) < most else {"clip": None}
-    )
-    return replace(asked, epsilon=None, rho=nextafter(mu * mu / 2, 0), **kept)
+    given = most is None or isinstance(asked.clip, str) or float(asked.clip or 0) < most
+    return replace(asked, epsilon=None, rho=nextafter(mu * mu / 2, 0), clip=asked.clip if given else None)
 
 
 def stand_in(asked: Question, *, pure: bool) -> Question:
@@ -269,12 +268,11 @@ def _chosen_bounds(asked: Question, release: Question, released: Sequence[int]) 
     return {name: ends[name] for name in asked.auto_bounds()}
 
 
-Who = tuple[str, str | None]
 Release = Callable[[Question, str], Entry]
 Choose = Callable[[Question, Question, Sequence[int]], dict[str, Any] | None]
 
 
-def with_auto(asked: Question, key: str, who: Who, release: Release) -> Question:
+def with_auto(asked: Question, key: str, who: AnalystId, release: Release) -> Question:
     """The question with its bounds, then its clip, chosen, at what its price leaves.
 
     Each release that a choice is made by takes ``CLIP_SHARE`` of the price of the question that first needs it (which
@@ -291,7 +289,7 @@ def with_auto(asked: Question, key: str, who: Who, release: Release) -> Question
     return asked
 
 
-def _chosen(asked: Question, wanted: Question, key: str, who: Who, release: Release, choose: Choose) -> Question:
+def _chosen(asked: Question, wanted: Question, key: str, who: AnalystId, release: Release, choose: Choose) -> Question:
     """The question with what a release tells, at what its price leaves."""
     price = float(asked.epsilon if asked.epsilon is not None else asked.rho or 0)
     wanted = replace(_with_price(wanted, price * CLIP_SHARE), anyway=asked.anyway)
@@ -318,7 +316,7 @@ def _chosen(asked: Question, wanted: Question, key: str, who: Who, release: Rele
     )
 
 
-def with_known_auto(asked: Question, who: Who, find: Callable[[str], Entry | None]) -> Question | None:
+def with_known_auto(asked: Question, who: AnalystId, find: Callable[[str], Entry | None]) -> Question | None:
     """The question with bounds and clip chosen by releases that exist already; None where a new one is needed."""
     missing: list[str] = []
 

@@ -255,7 +255,7 @@ class Question:
 
     def reported(self) -> bool:
         """True if what is taken away from contributions can be reported, and ``truth`` makes use of it."""
-        return self._reported
+        return self._reported or bool(getattr(self, "bounds_hold", False))
 
     def truth(self, whole: Whole) -> Any:  # noqa: ARG002 - kinds of questions use it
         """Intervals like those of ``read``, about what would be without a clip; None where that cannot be said.

@@ -47,10 +47,6 @@ class _Moments(Question):
     def _weights(self) -> str:
         return over_what("", self.per)
 
-    def reported(self) -> bool:
-        """True if the bounds take away nothing: the report is then on what is taken away from each number."""
-        return self.bounds_hold
-
     def truth(self, whole: Whole) -> Any:
         """The intervals without a clip; only where a pace took nothing away."""
         return self.read(whole.parts, whole.noise)[1] if self.bounds_hold and whole.least == 1 else None

@@ -30,15 +30,13 @@ def _members(given: Any) -> tuple[tuple[str, Member], ...]:
         values = {"ask": member} if isinstance(member, str) else dict(member)
         if not isinstance(name, str) or not 1 <= len(name) <= 1000:
             raise ArgumentError("aggregates: each needs a name of 1 to 1000 characters")
-        ask = values.get("ask")
+        ask, about = values.get("ask"), f"aggregates: {quoted(name, 'one')}"
         if not isinstance(ask, str) or ask not in _KINDS:
-            raise ArgumentError(
-                f"aggregates: {quoted(name, 'one')}: {told(ask=ask)} must be one of {', '.join(_KINDS)}"
-            )
+            raise ArgumentError(f"{about}: {told(ask=ask)} must be one of {', '.join(_KINDS)}")
         if other := sorted(values.keys() - {"ask", *_OWN}):
             raise ArgumentError(
-                f"aggregates: {quoted(name, 'one')}: {quoted(str(other[0]), 'a field')} is not of one aggregate: "
-                f"where=, by=, clip= and the price are of all; its own are {', '.join(_OWN)}"
+                f"{about}: {quoted(str(other[0]), 'a field')} is not of one aggregate: where=, by=, clip= and the "
+                f"price are of all; its own are {', '.join(_OWN)}"
             )
         check_names(model_of(_KINDS[ask], ask=ask), values)  # type: ignore[arg-type]
         values = {field: tuple(value) if isinstance(value, list) else value for field, value in values.items()}
@@ -126,18 +124,16 @@ class Several(Question):
 
     def _needed(self, member: Question) -> tuple[terms.Coordinate, ...]:
         """The numbers that an aggregate is read off: of a sum whose rows are counted anyway, those of its mean."""
-        counts = self._counts_of(member)
+        column = getattr(member, "column", None)
+        missing = None if column is None or _is_there(column, self.where) else column
+        # the counts in its row, and those of the rows with an entry of its column
+        counts: dict[terms.Coordinate, terms.Coordinate]
+        counts = {terms.CountRows(): terms.CountRows(missing), terms.AnyRow(): terms.AnyRow(missing)}
         if (mean := _as_mean(member)) is not None:
             others = (each for _, each in self.members if _as_mean(each) is None)
             if any(counts[terms.CountRows()] in self._needed(each) for each in others):
                 return counts[terms.CountRows()], mean
         return tuple(counts.get(each, each) for each in member.row())
-
-    def _counts_of(self, member: Question) -> dict[terms.Coordinate, terms.Coordinate]:
-        """The counts in an aggregate's row, and those of the rows with an entry of its column."""
-        column = getattr(member, "column", None)
-        missing = None if column is None or _is_there(column, self.where) else column
-        return {terms.CountRows(): terms.CountRows(missing), terms.AnyRow(): terms.AnyRow(missing)}
 
     def scales(self) -> dict[str, float]:
         full, scales = STEPS / self.steps, dict[terms.Coordinate, tuple[str, float]]()
