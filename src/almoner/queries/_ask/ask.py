@@ -194,8 +194,6 @@ class Asking(Uncopyable):
             about = {"dataset": closed.table, "declared": {name: each.number for name, each in self.datasets.items()}}
             public = {**public, **about}
 
-        periods = self.span(closed)
-
         def work(transaction: Transaction, offer: TableOffer) -> Entry:
             earlier = transaction.find(key)
             if earlier is not None:  # another writer came first
@@ -211,7 +209,7 @@ class Asking(Uncopyable):
                 purpose=who.purpose,
                 reserved=reserved,
                 delta=closed.reveals,
-                periods=periods,
+                periods=self.span(closed),
                 anyway=closed.anyway or bool(closed.spare_units),  # with spare=, it asks who can still pay
             )
             told = released(self._rows, plan, admission.people.rows, closed)
@@ -249,10 +247,7 @@ class Asking(Uncopyable):
         return facts
 
     def filled(self, asked: Question) -> Question:
-        """The question with its table, where tables have names, with what its data set declares, and what is known.
-
-        Types and declarations show that its bounds change no entry, or that each person has one row.
-        """
+        """The question with its table, where tables have names, with what its data set declares, and what is known."""
         if not isinstance(asked, Question):
             return asked
         if self._schema.named and asked.table is None and not isinstance(asked, Sql):  # the record must tell which

@@ -176,10 +176,7 @@ def with_error(asked: Question, *, pure: bool, budget: int, released: Sequence[i
 def _half_width(asked: Question, pure: bool, released: Sequence[int] | None) -> float:
     """The half-width of a 95 % interval that is wanted, in the answer's units."""
     wanted = target(asked.error)
-    size = 1.0
-    if wanted.relative:
-        size = _size(asked, pure, released) if wanted.of is None else wanted.of
-    half = wanted.amount * size
+    half = wanted.amount * (_size(asked, pure, released) if wanted.of is None else wanted.of)
     if asked.level is None:
         return half
     if pure:

@@ -61,10 +61,7 @@ def noisy(sums: Sequence[int], mechanism: Gaussian | Laplace) -> list[int]:
         sensitivity in L2; (sensitivity / scale)-DP for sums that move by at most the sensitivity in L1.
     Source: theory 2.9; docs/proofs/noise.md, Theorems 2 and 3.
     """
-    try:
-        exact = np.clip(np.array(sums, np.int64), -_LARGEST, _LARGEST)
-    except OverflowError:
-        exact = np.array([max(-_LARGEST, min(_LARGEST, value)) for value in sums], np.int64)
+    exact = np.array([max(-_LARGEST, min(_LARGEST, value)) for value in sums], np.int64)
 
     def release() -> list[int]:
         if isinstance(mechanism, Laplace):

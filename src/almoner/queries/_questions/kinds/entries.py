@@ -170,8 +170,7 @@ class Sum(_Bounded):
             return None
         low, high = self.ends
         if low < 0 < high:
-            total = around(whole.parts[0] * self.full, whole.noise.margin(1) * self.full)
-            return total if whole.least == 1 else None
+            return self.read(whole.parts, whole.noise)[1] if whole.least == 1 else None
         sign = -1.0 if high <= 0 else 1.0
         least, most = total_interval(whole.times(sign), 0)
         return tuple(sorted((sign * least * self.full, sign * most * self.full)))
