@@ -28,10 +28,9 @@ __all__ = ["plugin"]
 
 _KINDS = {
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), "whole"),
-    **dict.fromkeys(("float", "double"), "number"),
+    **dict.fromkeys(("float", "double", "decimal"), "number"),
     "string": "text",
     "boolean": "bool",
-    "decimal": "number",
     "date": "date",
     **dict.fromkeys(("timestamp", "timestamp_ntz"), "time"),
 }

@@ -168,10 +168,8 @@ class Answer:
         if any(isinstance(value, list) for value in self.values):
             raise ArgumentError("largest() is for answers with one value in each group")
         truths = wide.truth_intervals or [None] * len(self.groups)
-        rows = sorted(
-            zip(self.groups, self.values, wide.intervals, truths, strict=True),
-            key=lambda row: inf if row[1] is None else -row[1],
-        )
+        found = zip(self.groups, self.values, wide.intervals, truths, strict=True)
+        rows = sorted(found, key=lambda row: inf if row[1] is None else -row[1])
         return self._made(f"the largest of {len(rows)} groups", rows[:k])
 
     def running(self) -> "Answer":
@@ -267,8 +265,6 @@ class Answer:
         if wide:
             return self._wide(most)
         several = self.question.several()
-        if several is None and any(isinstance(each, list) for each in self.intervals):
-            several = "number", ()
         last = list(_LAST[: 3 if self.truth_intervals is None else 5])
         named = last if several is None else [several[0], *last]
         truths = self.truth_intervals or [None] * len(self.groups)
@@ -303,7 +299,7 @@ class Answer:
     def to_pandas(self, *, wide: bool = False) -> "pandas.DataFrame":
         """A row for each value: the keys of its group, the value, and the interval's low and high end.
 
-        Where a group has several values a column says which one it is: "bin", "level", or "number". If there are truth
+        Where a group has several values a column says which one it is: "bin", "level" or such. If there are truth
         intervals, "truth_low" and "truth_high" follow, None where one is not known. A column grouped by that is called
         like one of ours gets "_" after its name. ``attrs`` say what the numbers and the intervals are about.
 
@@ -483,9 +479,8 @@ def answer(
         value, interval = question.read(parts, noise)
         values.append(value)
         intervals.append(interval)
-        whole = whole_of(
-            question, parts, _parts(question, released, question.groups + group) if clipped else None, noise, least
-        )
+        taken = _parts(question, released, question.groups + group) if clipped else None
+        whole = whole_of(question, parts, taken, noise, least)
         truths.append(None if whole is None else question.truth(whole))
     known = None if all(each is None for each in truths) else truths
     about = _about_in_words(question, everybody=floor >= question.price, least=least, covered=known is not None)

@@ -160,9 +160,10 @@ def with_error(asked: Question, *, pure: bool, budget: int, released: Sequence[i
     ratio = clip / noise if noise else inf
     cost = sqrt(2) * ratio if pure else ratio * ratio / 2
     if noise >= least and cost <= whole:
-        closed = replace(
-            trial, **({"epsilon": min(1e3, clip * sqrt(2) / noise)} if pure else {"sigma": noise, "rho": None})
+        changes: dict[str, Any] = (
+            {"epsilon": min(1e3, clip * sqrt(2) / noise)} if pure else {"sigma": noise, "rho": None}
         )
+        closed = replace(trial, **changes)
         if closed.price <= budget:
             return closed
     finest = sqrt(2) * clip / whole if pure else clip / sqrt(2 * whole)
@@ -229,9 +230,7 @@ def stand_in(asked: Question, *, pure: bool) -> Question:
     """A closed question that reads the same rows at the same price, or at some price where an ``error`` is given."""
     if asked.error is not None:
         return _at_some_price(asked, pure)
-    changes: dict[str, Any] = dict(asked.auto_bounds())
-    if asked.clip == "auto":
-        changes["clip"] = 1.0
+    changes: dict[str, Any] = {**asked.auto_bounds(), **({"clip": 1.0} if asked.clip == "auto" else {})}
     return replace(asked, **changes) if changes else asked
 
 
@@ -272,9 +271,8 @@ Choose = Callable[[Question, Question, Sequence[int]], dict[str, Any] | None]
 def with_auto(asked: Question, key: str, who: AnalystId, release: Release) -> Question:
     """The question with its bounds, then its clip, chosen, at what its price leaves.
 
-    Each release that a choice is made by takes ``CLIP_SHARE`` of the price of the question that first needs it (which
-    its entry says as ``first_for``), is stored under a key of its own, and serves the analyst's later questions for
-    nothing.
+    Each release for a choice takes ``CLIP_SHARE`` of the price of the question that first needs it (``first_for`` in
+    its entry), is stored under a key of its own, and serves the analyst's later questions for nothing.
     """
     some: dict[str, Any] = {"epsilon": 1.0} if asked.pure else {"sigma": 1.0}  # contributions are about one row at most
     if asked.auto_bounds():

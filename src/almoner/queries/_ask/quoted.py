@@ -19,8 +19,7 @@ _MOST_GROUPS = 1000
 def expected_half_width(question: Question, released: Sequence[int] | None, noise: float | None = None) -> float | None:
     """Half the width of a 95 % interval, in the units of the answer: the mean over its numbers.
 
-    None where it depends on sums, and no ``released`` ones are given; ``noise``: in full rows, None for the question's
-    own.
+    None where it depends on sums, and no ``released`` ones are given; ``noise``: in full rows, if not the question's.
     """
     if question.values() is not None or (question.width_varies and released is None) or question.choice is not None:
         return None

@@ -406,10 +406,8 @@ def report_of(asked: Question, clip: float) -> tuple[float, Fraction, float]:
             return none
         left = 1 - asked.report  # so that all is told while everybody can pay the report's share of the price
         return clip, Fraction(0), 1 - sqrt(left) if asked.pure else sqrt(asked.report / left)
-    if asked.at_most is None or asked.at_most <= clip:
-        return none
-    if asked.per_group is not None and asked.per_group < asked.at_most:  # what that takes away is in no report
-        return none
+    if asked.at_most is None or asked.at_most <= clip or (asked.per_group or inf) < asked.at_most:
+        return none  # what per_group takes away is in no report
     share = best_share(asked.at_most / clip - 1, pure=asked.pure) if asked.report is None else asked.report
     of_clip = share / (1 - share) if asked.pure else sqrt(share / (1 - share))
     joint = clip * (1 + of_clip if asked.pure else sqrt(1 + of_clip**2))

@@ -48,9 +48,8 @@ class _Bounded(Question):
         set_fields(self, middle=low / 2 + high / 2, half=high / 2 - low / 2)
 
     def auto_bounds(self) -> dict[str, float]:
-        return {
-            name: end for name, end in zip(("low", "high"), self.ends, strict=True) if getattr(self, name) == "auto"
-        }
+        ends = zip(("low", "high"), self.ends, strict=True)
+        return {name: end for name, end in ends if getattr(self, name) == "auto"}
 
     def left_out(self) -> tuple[str, ...]:
         return tuple(name for name in ("low", "high") if getattr(self, name) is None)
@@ -249,10 +248,8 @@ class Ratio(Question):
         return f"{_words(self.numerator, self.numerator_where)} over {_words(self.denominator, self.denominator_where)}"
 
     def row(self) -> tuple[terms.Coordinate, ...]:
-        return (
-            _part(self.numerator, self.numerator_bounds, self.numerator_where),
-            _part(self.denominator, self.denominator_bounds, self.denominator_where),
-        )
+        above = _part(self.numerator, self.numerator_bounds, self.numerator_where)
+        return above, _part(self.denominator, self.denominator_bounds, self.denominator_where)
 
     def scales(self) -> dict[str, float]:
         full = STEPS / self.steps

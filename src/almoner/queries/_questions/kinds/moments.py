@@ -142,11 +142,10 @@ class Regression(_Moments):
         target = 1 + names.index(self.target)
         others = [place for place in range(len(names) + 1) if place != target]
         left, right = moments[np.ix_(others, others)], moments[others, target]
-        nothing = None, [(-inf, inf)] * len(others)
         weakest = float(np.linalg.eigvalsh(left)[0])
         largest_noise = noise.standard_error * (2 * sqrt(len(others)) + 3)
         if weakest <= 2 * largest_noise:
-            return nothing
+            return None, [(-inf, inf)] * len(others)
         scaled: Matrix = np.linalg.solve(left, right).astype(np.float64)
         units = self._units(target)
         moved: Matrix = units @ _moves(left, scaled)

@@ -155,11 +155,9 @@ class Several(Question):
 
     def truth(self, whole: Whole) -> Any:
         both = self._own(whole.parts, whole.noise), self._own(whole.answered, whole.answered_noise)
-        found = [
-            member.truth(Whole(*own, *answered, whole.least))
-            for (_, member), own, answered in zip(self.members, *both, strict=True)
-        ]
-        return None if all(each is None for each in found) else found
+        each = zip(self.members, *both, strict=True)
+        found = [member.truth(Whole(*own, *answered, whole.least)) for (_, member), own, answered in each]
+        return None if all(one is None for one in found) else found
 
     def reported(self) -> bool:
         """True if one of the aggregates makes use of it."""
