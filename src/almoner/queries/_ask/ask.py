@@ -154,15 +154,10 @@ class Asking(Uncopyable):
             if not self.ledger.store.closed:  # nor in a forked process, where all of it is its parent's
                 self._rows.close()
 
-    def asked(self, asked: Question, who: AnalystId, *, key: str, reserved: str | None) -> Answer:
-        """The answer under a key, which is charged and stored if it is not there."""
-        entry = self._entry(asked, who, key=key, reserved=reserved)
-        return answer_of(entry.public, asked if entry.public.get("question") == described(asked) else None)
-
-    def _entry(
+    def entry(
         self, asked: Question, who: AnalystId, *, key: str, reserved: str | None = None, first_for: str | None = None
     ) -> Entry:
-        """The entry of the answer under a key."""
+        """The entry of the answer under a key, which is charged and stored if it is not there."""
         values = described(asked)
         with self.ledger.store.lock:
             entry = self.ledger.find(key)
@@ -228,7 +223,7 @@ class Asking(Uncopyable):
             entry = self.ledger.find(its_key)
             if entry is None and reserved is not None:
                 raise ArgumentError("reserved: ask a question with clip='auto' without it first, for its clip")
-            return entry or self._entry(wanted, who, key=its_key, first_for=key)
+            return entry or self.entry(wanted, who, key=its_key, first_for=key)
 
         self._refuse_measure(asked)
         if not asked.anyway and reserved is None and not self.ledger.watched():
@@ -425,7 +420,8 @@ class Analyst(Uncopyable):
         asked = self._session.filled(asked)
         if earlier_of is not None and reserved is None:
             share_earlier(self._session.ledger, asked, self._who, key=key, analysts=earlier_of)
-        return self._session.asked(asked, self._who, key=key, reserved=reserved)
+        public = self._session.entry(asked, self._who, key=key, reserved=reserved).public
+        return answer_of(public, asked if public.get("question") == described(asked) else None)
 
     def sql(self, text: str, *, key: str, **options: Any) -> Rows:
         """Ask a SELECT statement, as docs/sql.md says: rows, with intervals beside each aggregate.
