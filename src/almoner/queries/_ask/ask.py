@@ -156,8 +156,8 @@ class Asking(Uncopyable):
 
     def entry(
         self, asked: Question, who: AnalystId, *, key: str, reserved: str | None = None, first_for: str | None = None
-    ) -> Entry:
-        """The entry of the answer under a key, which is charged and stored if it is not there."""
+    ) -> tuple[Entry, Question | None]:
+        """The entry of a key, charged and stored if it is not there; and the question, if it is as it was recorded."""
         values = described(asked)
         with self.ledger.store.lock:
             entry = self.ledger.find(key)
@@ -178,7 +178,7 @@ class Asking(Uncopyable):
                         self._unreadable = True  # which question it was may tell whose entry: it is told once
                     raise
         refuse_other(entry, values, who, key=key, named=bool(self.datasets))
-        return entry
+        return entry, asked if entry.public.get("question") == values else None
 
     def _charged(
         self, closed: Question, public: Mapping[str, Any], who: AnalystId, *, key: str, reserved: str | None
@@ -223,7 +223,7 @@ class Asking(Uncopyable):
             entry = self.ledger.find(its_key)
             if entry is None and reserved is not None:
                 raise ArgumentError("reserved: ask a question with clip='auto' without it first, for its clip")
-            return entry or self.entry(wanted, who, key=its_key, first_for=key)
+            return entry or self.entry(wanted, who, key=its_key, first_for=key)[0]
 
         self._refuse_measure(asked)
         if not asked.anyway and reserved is None and not self.ledger.watched():
@@ -420,8 +420,8 @@ class Analyst(Uncopyable):
         asked = self._session.filled(asked)
         if earlier_of is not None and reserved is None:
             share_earlier(self._session.ledger, asked, self._who, key=key, analysts=earlier_of)
-        public = self._session.entry(asked, self._who, key=key, reserved=reserved).public
-        return answer_of(public, asked if public.get("question") == described(asked) else None)
+        entry, same = self._session.entry(asked, self._who, key=key, reserved=reserved)
+        return answer_of(entry.public, same)
 
     def sql(self, text: str, *, key: str, **options: Any) -> Rows:
         """Ask a SELECT statement, as docs/sql.md says: rows, with intervals beside each aggregate.
@@ -442,8 +442,9 @@ class Analyst(Uncopyable):
         asking = {name: options.pop(name) for name in ("reserved", "earlier_of") if name in options}
         asked, session = Sql(text, **options), self._session
         told, trial = read_with(asked.sql, session._schema), stand_in(session.filled(asked), pure=session.pure)
-        zeros, keys = [0] * (trial.groups * trial.numbers + trial.reports), [] if isinstance(trial, Keys) else None
-        arranged(told, answer(trial, zeros, key, keys=keys))  # refuses what cannot be shown before it is paid
+        zeros = [0] * (trial.groups * trial.numbers + trial.reports)
+        nothing = answer(trial, zeros, key, keys=[] if isinstance(trial, Keys) else None)
+        arranged(told, nothing)  # refuses what cannot be shown before it is paid
         return arranged(told, self.ask(asked, key=key, **asking))
 
     def summary(

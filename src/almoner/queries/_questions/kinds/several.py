@@ -119,8 +119,9 @@ class Several(Question):
         return None if any(member.most_in_group() is None for _, member in self.members) else 1.0
 
     def row(self) -> tuple[terms.Coordinate, ...]:
-        """The numbers that the aggregates need, each once."""
-        return tuple(dict.fromkeys(each for needed in self.needed for each in needed))
+        """The numbers that the aggregates need, each once, by name: a record does not keep the aggregates' order."""
+        by_name = sorted(zip(self.plain(), self.needed, strict=True))
+        return tuple(dict.fromkeys(each for _, needed in by_name for each in needed))
 
     def _needed(self, member: Question) -> tuple[terms.Coordinate, ...]:
         """The numbers that an aggregate is read off: of a sum whose rows are counted anyway, those of its mean."""
