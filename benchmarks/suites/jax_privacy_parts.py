@@ -280,6 +280,9 @@ def patterns() -> None:
             linear = name.startswith("max")
             given = dict(zip(("x" if linear else "n", "min_sep", "max_participations"), values, strict=False)) | options
             weights = np.asarray(given["x"], np.float64) if linear else np.ones(int(given["n"]))
+            if weights.min() < 0:  # ours are squares and absolute inner products
+                tally.refuse("weights below 0")
+                continue
             most = given.get("max_participations")
             most = len(weights) if most is None else int(most)
             ours, quick = timed(

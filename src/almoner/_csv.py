@@ -21,6 +21,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
@@ -47,28 +48,17 @@ _CURE = "Parquet may hold any text: duckdb -c \"COPY (FROM read_csv('old.csv', a
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The form of a file's lines, read off its start. Every field is public.
+    """The form of a file's lines, read off its start. Every field is public."""
 
-    Fields:
-        path: the file; ``.gz``, ``.zst`` and ``.bz2`` are decompressed.
-        names: of the columns.
-        delimiter: what separates entries.
-        line_end: of every line.
-        header_lines: how many lines are no rows, at the start.
-    """
-
-    path: Path
-    names: tuple[str, ...]
+    path: Path  # .gz, .zst and .bz2 are decompressed
+    names: tuple[str, ...]  # of the columns
     delimiter: str | None
     line_end: bytes
-    header_lines: int
+    header_lines: int  # how many lines are no rows, at the start
 
 
 def form(path: Path, *, names: Sequence[str] = (), skip_rows: int = 0) -> Form:
-    """The form of a file, without so many lines at its start; ``names`` are of one without a line of names.
-
-    Raises DataError where it cannot be read, or its line of names breaks a rule.
-    """
+    """The form of a file, without lines at its start; DataError: it cannot be read, or its names break a rule."""
     return guarded(path, lambda: _form(path, tuple(names), skip_rows))
 
 
@@ -183,10 +173,8 @@ class _Broken(ValueError):
 
 def _parsed_from(line: int, block: bytes, read: Form, wanted: Sequence[str] | None) -> "RecordBatch":
     """The rows in some lines, of which this is the number of the first; raises _Broken where a line breaks a rule."""
-    try:
+    with suppress(ValueError):
         return _parsed(block, read, wanted)
-    except ValueError:
-        pass
     raise _Broken(_broken(line, block, read))
 
 
@@ -222,7 +210,11 @@ def _parsed(block: bytes, read: Form, wanted: Sequence[str] | None) -> "RecordBa
     import pyarrow
     from pyarrow import csv as reader
 
-    _check_line_ends(block, read.line_end)
+    returns = block.count(b"\r")
+    if returns and not (read.line_end == b"\r\n" and returns == block.count(b"\n") == block.count(read.line_end)):
+        raise ValueError  # lines that end in another way, or a part of a line's end within a line
+    if not returns and read.line_end == b"\r\n" and b"\n" in block:
+        raise ValueError
     columns = list(read.names if wanted is None else wanted)
     texts, size = dict.fromkeys(columns, pyarrow.string()), max(len(block) + 1, 64)
     converted = reader.ConvertOptions(column_types=texts, include_columns=columns, strings_can_be_null=False)
@@ -234,16 +226,6 @@ def _parsed(block: bytes, read: Form, wanted: Sequence[str] | None) -> "RecordBa
         _check_quotes(block, read.delimiter or ",")
     rows = table.combine_chunks().to_batches()
     return rows[0] if len(table) else pyarrow.RecordBatch.from_pylist([], table.schema)
-
-
-def _check_line_ends(block: bytes, line_end: bytes) -> None:
-    """Refuse lines that end in another way, and parts of a line's end within a line."""
-    if b"\r" not in block:
-        broken = line_end == b"\r\n" and b"\n" in block
-    else:
-        broken = line_end == b"\n" or not block.count(b"\r") == block.count(b"\n") == block.count(line_end)
-    if broken:
-        raise ValueError
 
 
 def _quotes_are_plain(block: bytes, delimiter: str) -> bool:

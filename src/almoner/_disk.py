@@ -10,11 +10,11 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO
 from weakref import WeakSet
 
 try:
@@ -34,18 +34,11 @@ _CLAIMED: set[tuple[int, int]] = set()
 """(device, inode) of the files that this process has claimed: one file may have several names, and names change."""
 
 
-class Abandonable(Protocol):
-    """Something that a forked process must not use."""
-
-    def abandon(self) -> None:
-        """In the forked process: let go without closing anything that the parent uses."""
+_OPEN: WeakSet[Any] = WeakSet()
 
 
-_OPEN: WeakSet[Abandonable] = WeakSet()
-
-
-def abandon_after_fork(thing: Abandonable) -> None:
-    """Call ``thing.abandon()`` in every process that is forked from now on."""
+def abandon_after_fork(thing: Any) -> None:
+    """Call ``thing.abandon()`` in every process that is forked from now on: it closes nothing that the parent uses."""
     _OPEN.add(thing)
 
 
@@ -180,12 +173,6 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def sync_tree(folder: Path) -> None:
-    """Force a folder to the disk: all that is in it, its names, and its own name."""
-    for path in (*folder.rglob("*"), folder, folder.parent):
-        sync(path)
-
-
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """A private file to write and read; it takes the place of ``path``, whole, when the block ends without an error.
@@ -222,10 +209,7 @@ def first_file(path: Path, text: str) -> None:
 
 
 def _name(whole: Path, path: Path) -> None:
-    """Give a whole file its name, which nobody else may have; where there are no hard links, write it once more there.
-
-    Then a crash can leave half of it under the name.
-    """
+    """Give a whole file its name, which nobody else may have; without hard links a crash can leave half of it there."""
     try:
         os.link(whole, path)
     except OSError as error:
@@ -251,7 +235,8 @@ def whole_folder(path: Path, mode: int = PRIVATE_FOLDER) -> Iterator[Path]:
     try:
         yield fresh
         fresh.chmod(mode)
-        sync_tree(fresh)
+        for each in (*fresh.rglob("*"), fresh, fresh.parent):  # all that is in it, its names, and its own name
+            sync(each)
         if path.exists():
             old = Path(tempfile.mkdtemp(prefix=f".{path.name}-old-", dir=path.parent))
             path.rename(old / path.name)
@@ -276,6 +261,5 @@ def _in_forked_process() -> None:
         thing.abandon()
 
 
-_register: Callable[..., None] | None = getattr(os, "register_at_fork", None)
-if _register is not None:
-    _register(after_in_child=_in_forked_process)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_forked_process)

@@ -245,18 +245,18 @@ class Text:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         text = core_schema.str_schema(strict=True, min_length=1, max_length=self.most)
-        return _ruled(core_schema.no_info_after_validator_function(_printable, text), self.must_be)
+        return _ruled(core_schema.no_info_after_validator_function(self._printable, text), self.must_be)
 
     @property
     def must_be(self) -> str:
         """The rule in words."""
         return f"1 to {self.most} printable characters"
 
-
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError
-    return text
+    @staticmethod
+    def _printable(text: str) -> str:
+        if not text.isprintable():
+            raise ValueError
+        return text
 
 
 Day = Annotated[date, Rule("a date, such as 2027-01-01, without quotes")]
@@ -265,14 +265,12 @@ Day = Annotated[date, Rule("a date, such as 2027-01-01, without quotes")]
 @cache
 def model_of(kind: Any, /, **other: Any) -> type[Model]:
     """Model of the fields of a data class; of others a type, a text (that text alone), or a type and a default."""
-    takes: dict[str, Any] = {each.name: (each.type, _default(each)) for each in fields(kind) if each.init}
+    takes: dict[str, Any] = {
+        each.name: (each.type, ... if each.default is MISSING else each.default) for each in fields(kind) if each.init
+    }
     for name, each in other.items():
         takes[name] = each if isinstance(each, tuple) else (Literal[each] if isinstance(each, str) else each, ...)
     return pydantic.create_model(kind.__name__, __base__=Model, __doc__=None, **takes)
-
-
-def _default(each: Any) -> Any:
-    return ... if each.default is MISSING else each.default
 
 
 def one_of(tag: str, models: Iterable[type[Model]]) -> Any:
@@ -292,11 +290,7 @@ def told_of(kind: type) -> dict[str, str]:
 
 
 def read(model: type[AnyModel], values: object, *, where: str = "") -> AnyModel:
-    """Values of a file, a body or arguments as a model; ``where`` stands before the names in an error.
-
-    Raises:
-        ArgumentError: they break a rule; the message says the place and the rule, and the value as ``_check.told``.
-    """
+    """Values of a file, a body or arguments as a model; ArgumentError: the place, behind ``where``, rule and value."""
     try:
         return model.model_validate(values)
     except ValidationError as error:

@@ -244,7 +244,7 @@ def test_tables_of_a_plan_that_make_no_sense(folder, old, new, message):
 
 
 def test_a_statement_in_a_file_is_a_question(folder):
-    """It is checked when the file is read, and asks what it means; its answer is that of the question."""
+    """It asks what it means, and its answer is that of the question; all is checked before any question is charged."""
     statement = """SELECT place, count(*) AS n FROM data WHERE place IN ('x', 'y') GROUP BY place"""
     question = f'''[[questions]]\nkey = "sql"\nask = "sql"\nsql = "{statement}"\nclip = 2\nrho = 0.1\n'''
     (folder / "plan.toml").write_text(PLAN.split("[[questions]]")[0] + question)
@@ -253,5 +253,6 @@ def test_a_statement_in_a_file_is_a_question(folder):
         answer = plan.ask(session)["sql"]
     assert answer.columns(wide=True).keys() == {"place", "n", "n_low", "n_high"}
     (folder / "plan.toml").write_text(PLAN.split("[[questions]]")[0] + question.replace("count(*) AS n", "max(n)"))
-    with pytest.raises(ArgumentError, match="question 1: sql: 'max' is not known here"):
-        Plan.read(folder / "plan.toml")
+    plan = Plan.read(folder / "plan.toml")
+    with plan.open() as session, pytest.raises(ArgumentError, match="sql: 'max' is not known here"):
+        plan.check(session)

@@ -8,6 +8,7 @@ Names and symbols
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import date
@@ -120,7 +121,10 @@ def account_of(accounts: Any, person: Any) -> "Account | None":
     if accounts is None or hasattr(accounts, "compared"):
         return accounts  # type: ignore[no-any-return]
     if isinstance(accounts, individual.Filter):
-        return _Charged(lambda: individual.Filter(1, accounts.budget.fresh()), _spent(accounts, person))
+        spent = np.zeros(1)  # where the person was never there
+        with suppress(UnknownPerson, ArgumentError):
+            spent = np.atleast_1d(np.array(to_numpy(accounts.spent([person]))[0], np.float64))
+        return _Charged(lambda: individual.Filter(1, accounts.budget.fresh()), spent)
     if isinstance(accounts, filters.Filter):
         return _Charged(accounts.fresh, np.atleast_1d(np.array(accounts.spent, np.float64)))
     if hasattr(accounts, "ledger"):
@@ -134,14 +138,6 @@ def account_of(accounts: Any, person: Any) -> "Account | None":
     if callable(accounts):
         return account_of(accounts(person), person)
     raise ArgumentError(f"accounts: {type(accounts).__name__} is not known: give an individual.Filter or a function")
-
-
-def _spent(people: individual.Filter, person: Any) -> NDArray[np.float64]:
-    """A person's spending; nothing if the person was never there."""
-    try:
-        return np.atleast_1d(np.array(to_numpy(people.spent([person]))[0], np.float64))
-    except (UnknownPerson, ArgumentError):
-        return np.zeros(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -390,7 +386,8 @@ def compare(there: Run, absent: Run, account: Account | None, tolerance: float) 
         if mine.of is not None:
             groups.setdefault(mine.of, []).append((mine, shift))
             continue
-        norm, limit = _norm(mine.mechanism, shift), _limit(mine.mechanism)
+        summed = isinstance(mine.mechanism, Laplace | Exponential)
+        norm, limit = float(np.linalg.norm(shift, 1 if summed else None)), _limit(mine.mechanism)
         largest = max(largest, norm / limit)
         if norm > limit:
             found.append(Found("sensitivity", mine.number, _too_far(norm, limit)))
@@ -421,12 +418,6 @@ def _beyond_rounding(call: Call, shift: Array, tolerance: float) -> Array:
 
 def _limit(mechanism: Any) -> float:
     return float(getattr(mechanism, "sensitivity", np.inf))
-
-
-def _norm(mechanism: Any, shift: Array) -> float:
-    if isinstance(mechanism, Laplace | Exponential):
-        return float(np.abs(shift).sum())
-    return float(np.linalg.norm(shift))
 
 
 def _group(calls: Sequence[tuple[Call, Array]], compared: Comparison | None) -> Iterator[Found]:

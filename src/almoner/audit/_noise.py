@@ -60,22 +60,14 @@ class Numbers:
     tolerance: Floats
     step: Floats
 
-    @property
-    def parts(self) -> tuple[Floats, Floats, Floats]:
-        return self.values, self.tolerance, self.step
-
     def at(self, rows: slice, there: Mask | slice = slice(None)) -> "Numbers":
         """Some of the rows, and of their numbers."""
-        return Numbers(*(each[rows][there] for each in self.parts))
+        return Numbers(*(each[rows][there] for each in (self.values, self.tolerance, self.step)))
 
     def agree(self, values: Floats, tolerance: Floats) -> tuple[Mask, Floats]:
-        """(n,) each: which are the values, up to the tolerances of both, and the chances of that."""
+        """(n,) each: which are the values, up to both tolerances, and bounds of how likely a fresh number is."""
         off = self.tolerance + tolerance
-        return np.abs(self.values - values) <= off, self.chance(off)
-
-    def chance(self, off: Floats) -> Floats:
-        """(n,) bounds how likely a fresh number of the same kind is within ``off`` of a predicted one."""
-        return np.clip(off + self.step, LEAST_CHANCE, 1.0)
+        return np.abs(self.values - values) <= off, np.clip(off + self.step, LEAST_CHANCE, 1.0)
 
 
 def evidence(agree: Mask, chance: Floats) -> float:

@@ -8,19 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from almoner import _audit_hook, _check
 from almoner._private import MARK
-from almoner.audit._calls import (
-    Account,
-    Diverged,
-    Found,
-    Frozen,
-    Pair,
-    Recorder,
-    Run,
-    account_of,
-    compare,
-    difference,
-    plain,
-)
+from almoner.audit import _calls
 from almoner.audit._noise import noise_found
 from almoner.errors import ArgumentError
 
@@ -123,10 +111,10 @@ class Outcome:
 class _Played(NamedTuple):
     """One run: what was released and public, and people's accounts."""
 
-    run: Run
+    run: _calls.Run
     public: Any = None
-    accounts: Mapping[Any, Account | None] = {}
-    diverged: Diverged | None = None
+    accounts: Mapping[Any, _calls.Account | None] = {}
+    diverged: _calls.Diverged | None = None
 
 
 def replay(
@@ -174,15 +162,15 @@ def replay(
     people = list(people)
     if not people:
         raise ArgumentError("people must name at least one person")
-    recorder = Recorder()
+    recorder = _calls.Recorder()
     first = _played(pipeline, data, recorder, people)
     if not first.run.calls:
         raise ArgumentError("pipeline released nothing that an audit sees: see audit.released")
-    again = _played(pipeline, data, Recorder(), []).run if fresh else None
+    again = _played(pipeline, data, _calls.Recorder(), []).run if fresh else None
     findings = [Finding(None, *found) for found in noise_found(first.run, again)]
     auditor = _Auditor(pipeline, first, tolerance, number)
 
-    def judged(person: Any) -> list[Pair]:
+    def judged(person: Any) -> list[_calls.Pair]:
         other = None if replaced is None else replaced(data, person)
         return auditor.pairs(data, without(data, person), other, person)
 
@@ -204,7 +192,7 @@ class _Auditor(Generic[Data]):
     _tolerance: float
     _number: Callable[[Any], int] | None
 
-    def pairs(self, data: Data, gone: Data, other: Data | None, person: Any) -> list[Pair]:
+    def pairs(self, data: Data, gone: Data, other: Data | None, person: Any) -> list[_calls.Pair]:
         absent = self._frozen(gone, person, None)
         if not self._first.run.coins:
             there = [self._first] if other is None else [self._first, self._frozen(other, person, None)]
@@ -216,19 +204,21 @@ class _Auditor(Generic[Data]):
         paid, other_paid = (each.accounts.get(person) for each in (sampled, never))
         if paid is not None and other_paid is not None and paid.paid > 0 and not other_paid.paid > 0:
             says = "a person who is not sampled pays nothing, and could have been sampled"
-            pairs.append(Pair([Found("account", 0, says)], None, None, 0.0))
+            pairs.append(_calls.Pair([_calls.Found("account", 0, says)], None, None, 0.0))
         return pairs
 
-    def _compared(self, there: _Played, absent: _Played, person: Any) -> Pair:
+    def _compared(self, there: _Played, absent: _Played, person: Any) -> _calls.Pair:
         for played in (there, absent):
             if played.diverged is not None:
-                return Pair([Found("control flow", played.diverged.call, played.diverged.says)], None, None, 0.0)
+                return _calls.Pair(
+                    [_calls.Found("control flow", played.diverged.call, played.diverged.says)], None, None, 0.0
+                )
         if len(there.run.calls) != len(absent.run.calls):
             says = f"{len(absent.run.calls)} releases in place of {len(there.run.calls)}"
-            return Pair([Found("control flow", len(absent.run.calls) + 1, says)], None, None, 0.0)
-        pair = compare(there.run, absent.run, there.accounts.get(person), self._tolerance)
-        says = difference(there.public, absent.public)
-        return pair._replace(found=[*pair.found, Found("public", 0, says)]) if says else pair
+            return _calls.Pair([_calls.Found("control flow", len(absent.run.calls) + 1, says)], None, None, 0.0)
+        pair = _calls.compare(there.run, absent.run, there.accounts.get(person), self._tolerance)
+        says = _calls.difference(there.public, absent.public)
+        return pair._replace(found=[*pair.found, _calls.Found("public", 0, says)]) if says else pair
 
     def _frozen(self, data: Data, person: Any, coin: float | None) -> _Played:
         forced = None
@@ -237,14 +227,14 @@ class _Auditor(Generic[Data]):
             if isinstance(place, bool) or not isinstance(place, int) or place < 0:
                 raise ArgumentError("number must give a whole number for each person: this pipeline samples people")
             forced = place, coin
-        played = _played(self._pipeline, data, Frozen(self._first.run, forced), [person])
+        played = _played(self._pipeline, data, _calls.Frozen(self._first.run, forced), [person])
         missing = len(self._first.run.calls) - len(played.run.calls)
         if played.diverged is None and missing > 0:
-            return played._replace(diverged=Diverged(len(played.run.calls) + 1, f"{missing} releases fewer"))
+            return played._replace(diverged=_calls.Diverged(len(played.run.calls) + 1, f"{missing} releases fewer"))
         return played
 
 
-def _played(pipeline: Pipeline[Data], data: Data, hook: Recorder, people: Sequence[Any]) -> _Played:
+def _played(pipeline: Pipeline[Data], data: Data, hook: _calls.Recorder, people: Sequence[Any]) -> _Played:
     """One run with a hook installed; an error of a replay is an output like any other, else it is the caller's."""
     with ExitStack() as stack, _audit_hook.installed(hook):
         try:
@@ -252,13 +242,13 @@ def _played(pipeline: Pipeline[Data], data: Data, hook: Recorder, people: Sequen
             if isinstance(outcome, Generator):
                 stack.callback(outcome.close)
                 outcome = next(outcome)
-        except Diverged as diverged:
+        except _calls.Diverged as diverged:
             return _Played(hook.run, diverged=diverged)
         except Exception as error:
-            if not isinstance(hook, Frozen):
+            if not isinstance(hook, _calls.Frozen):
                 raise
-            return _Played(hook.run, plain(error))
+            return _Played(hook.run, _calls.plain(error))
         if not isinstance(outcome, Outcome):
             raise ArgumentError(f"pipeline must give an audit.Outcome, not {type(outcome).__name__}")
-        accounts = {person: account_of(outcome.accounts, person) for person in people}
-        return _Played(hook.run, plain(outcome.public), accounts)
+        accounts = {person: _calls.account_of(outcome.accounts, person) for person in people}
+        return _Played(hook.run, _calls.plain(outcome.public), accounts)

@@ -23,17 +23,7 @@ from almoner.cli._ledger import ledger_commands, statement
 from almoner.cli._options import Commands, flattened, refusing
 from almoner.cli._queries import query
 from almoner.cli._serve import serve
-from almoner.cli._training.commands import (
-    OF_TRAIN,
-    OF_TRAIN_IMAGES,
-    OF_TUNE,
-    predict,
-    schema,
-    score,
-    train,
-    train_images,
-    tune,
-)
+from almoner.cli._training import commands as training
 
 __all__ = ["app"]
 
@@ -57,8 +47,12 @@ app = typer.Typer(
 _PLAN, _PUBLISH = "Plan the budget", "Publish statistics"
 _TABLE = "people.csv --target income --schema schema.toml --epsilon 1"
 _IMAGES = "almoner train-images bars.npz --classes level,upright --people 200 --kind strokes --drawings 99 --out bars"
-_OLD = {train: ("train", OF_TRAIN), tune: ("tune", OF_TUNE), train_images: ("train-images", OF_TRAIN_IMAGES)}
-"""Options of other commands, and of earlier versions."""
+_OLD = {
+    training.train: ("train", training.OF_TRAIN),
+    training.tune: ("tune", training.OF_TUNE),
+    training.train_images: ("train-images", training.OF_TRAIN_IMAGES),
+}
+"""Options of other commands."""
 
 
 def _lines(command: str, others: dict[str, str]) -> dict[str, str]:
@@ -73,12 +67,12 @@ for _command, _panel, *_examples in (
     (calibrate, _PLAN, "almoner calibrate --epsilon 1 --delta 1e-6 --steps 100"),
     (compare, _PLAN, "almoner compare --mechanism gaussian --noise-multiplier 20 --steps 100"),
     (losses, _PLAN, "almoner losses norms.npy --noise-multiplier 2 --sample-rate 0.005 --steps 1000"),
-    (schema, "Train", "almoner schema people.csv --target income --out template.toml"),
-    (train, "Train", f"almoner train {_TABLE} --out model"),
-    (tune, "Train", f"almoner tune {_TABLE} --runs 2 --out tuned"),
-    (train_images, "Train", _IMAGES),
-    (score, "Train", "almoner score model others.csv"),
-    (predict, "Train", "almoner predict model others.csv --out answers.csv"),
+    (training.schema, "Train", "almoner schema people.csv --target income --out template.toml"),
+    (training.train, "Train", f"almoner train {_TABLE} --out model"),
+    (training.tune, "Train", f"almoner tune {_TABLE} --runs 2 --out tuned"),
+    (training.train_images, "Train", _IMAGES),
+    (training.score, "Train", "almoner score model others.csv"),
+    (training.predict, "Train", "almoner predict model others.csv --out answers.csv"),
     (statement, _PUBLISH, "almoner statement people.ledger --person 17"),
     (serve, _PUBLISH, "almoner serve policy.toml --check", "almoner serve --new-token"),
 ):

@@ -1,6 +1,6 @@
 """`almoner epsilon`, `calibrate`, `compare` and `losses`: what noise costs, and how much noise a budget needs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from almoner.accounting.calibrate import Calibration
-    from almoner.accounting.compare import Comparison
     from almoner.mechanisms import Mechanism
 
 WHICH = (
@@ -202,8 +201,8 @@ def _calibrations(fixed: "Calibration", rows: "Sequence[Calibration]", title: st
     cells = []
     for row in (fixed, *answered):
         name = row.filter if row is fixed else f"filters.{row.filter}"
-        noise = ["" if number is None else shown(number, 7) for number in (row.noise_multiplier, row.sigma)]
-        cells.append((name, *noise, "" if row.steps is None or row.note else str(row.steps)))
+        noise = [None if number is None else shown(number, 7) for number in (row.noise_multiplier, row.sigma)]
+        cells.append((name, *noise, None if row.note else row.steps))
     return Listing(("run", *numbers), cells, title=title, right=numbers)
 
 
@@ -288,19 +287,15 @@ def compare(
         from almoner.report.figures import bounds
 
         bounds(table, picture)
-    rows = _rows(table)
+    counts = tuple(map(str, table.rounds))
+    title = f"Epsilon after so many steps of {table.mechanism!r}, delta = {table.delta:g}"
+    bounded = [(each.name, each.promise, *(shown(epsilon, 4) for epsilon in each.epsilons)) for each in table.bounds]
+    rows = Listing(("bound", "promise", *counts), bounded, title=title, right=counts, narrow=True)
     rows.write(csv)
     if as_json:
         print(dumps(table.as_dict() | {"which": BOUNDS}))
     else:
         show(rows, BOUNDS)
-
-
-def _rows(table: "Comparison") -> Listing:
-    counts = tuple(map(str, table.rounds))
-    title = f"Epsilon after so many steps of {table.mechanism!r}, delta = {table.delta:g}"
-    rows = [(each.name, each.promise, *(shown(epsilon, 4) for epsilon in each.epsilons)) for each in table.bounds]
-    return Listing(("bound", "promise", *counts), rows, title=title, right=counts, narrow=True)
 
 
 STATUS = "Exact for noise, rates and norms fixed in advance; under adaptivity an approximation and no guarantee."
@@ -335,7 +330,7 @@ def losses(
         raise ArgumentError("give --steps with norms of shape (people,), and not with (people, steps)")
     if labels is not None and labels.shape != values.shape[:1]:
         raise DataError(f"{groups}: must have one entry for each person in {norms}")
-    from almoner.report.losses import from_norms, histogram, page
+    from almoner.report.losses import from_norms, histogram, means, page, quantiles
 
     run: Any = {"noise_multiplier": noise_multiplier, "delta": delta, "sample_rate": sample_rate}
     epsilons = from_norms(values, **run, steps=steps, dominating=gaussian)
@@ -349,14 +344,6 @@ def losses(
         written = page(epsilons, **run, groups=labels, steps=values.shape[1] if steps is None else steps)
         _options.write_page(html, written)
         return
-    _print_table(epsilons, labels, delta)
-
-
-def _print_table(
-    epsilons: "Mapping[str, NDArray[np.float64]]", labels: "NDArray[np.generic] | None", delta: float
-) -> None:
-    from almoner.report.losses import means, quantiles
-
     title = f"{MARK}: each person's epsilon at delta = {delta:g}"
     numbers = (*(f"{level:.0%}" if level < 1 else "most" for level in LEVELS), "mean")
     averages = means(epsilons, groups=labels)

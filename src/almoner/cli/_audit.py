@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from almoner.cli._options import Delta, Group, Json
-from almoner.cli._shown import dumps
+from almoner.cli._shown import dumps, show
 from almoner.errors import ArgumentError, DataError
 
 PipelineFile = Annotated[
@@ -30,7 +29,12 @@ def replay(file: PipelineFile, as_json: Json = False) -> None:
     """
     from almoner import audit as room
 
-    names = _names(file)
+    if not file.is_file():
+        raise DataError(f"{file} cannot be read")
+    names = runpy.run_path(str(file), run_name="audited")
+    missing = [name for name in ("pipeline", "data", "people", "without") if name not in names]
+    if missing:
+        raise ArgumentError(f"{file} must define {', '.join(missing)}")
     given: dict[str, Any] = {name: names[name] for name in ("people", "without")}
     given |= {name: names[name] for name in ("replaced", "number", "tolerance", "fresh") if name in names}
     report = room.replay(names["pipeline"], names["data"], **given)
@@ -39,7 +43,7 @@ def replay(file: PipelineFile, as_json: Json = False) -> None:
         found = sorted({str(each) for each in report.findings})
         print(dumps(fields | {"tightest": report.tightest, "findings": found}))
     else:
-        _console().print(str(report), markup=False)
+        show(str(report))
     if not report.holds:
         raise typer.Exit(1)
 
@@ -62,20 +66,6 @@ def guesses(
     if as_json:
         print(dumps({"mu": found.mu(), "epsilon": found.epsilon(delta=delta), "claim": mu, "refuted": refuted}))
     else:
-        _console().print(found.beside(mu=mu, delta=delta), markup=False)
+        show(found.beside(mu=mu, delta=delta))
     if refuted:
         raise typer.Exit(1)
-
-
-def _names(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        raise DataError(f"{file} cannot be read")
-    names = runpy.run_path(str(file), run_name="audited")
-    missing = [name for name in ("pipeline", "data", "people", "without") if name not in names]
-    if missing:
-        raise ArgumentError(f"{file} must define {', '.join(missing)}")
-    return names
-
-
-def _console() -> Console:
-    return Console(highlight=False, soft_wrap=True)

@@ -3,8 +3,8 @@
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from math import ceil, sqrt
 from pathlib import Path
@@ -93,10 +93,6 @@ def weekly_counts(observe: Callable[[int, int], None]) -> Counts:
     return Counts(truth, answers, min(WEEKS, steps(budget, Gaussian(SIGMA))), statement.epsilon, statement)
 
 
-_STATEMENT = "statement.html"
-"""The page of a generated customer, who is nobody: public."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Row:
     """One way to train, and how well it did on the test data, in percent."""
@@ -174,7 +170,7 @@ def demo(
     adult = demo_tables.adult(data)
     if data is not None and adult is None:
         raise ArgumentError(f"data={str(data)!r} does not hold adult.data and adult.test")
-    picture, page, told = (out / name for name in ("spends-private.png", "index.html", _STATEMENT))
+    picture, page, told = (out / name for name in ("spends-private.png", "index.html", "statement.html"))
     for path in (picture, page, told):
         check_free(path, force=force)
     example = adult or demo_tables.digits()
@@ -220,25 +216,13 @@ def _write_pages(counts: Counts, results: _Results, page: Path, told: Path) -> N
     page.write_text(shown, encoding="utf-8")
 
 
-@contextmanager
-def _without_hints() -> Iterator[None]:
-    """Keep the hint on scales off the screen: columns of the examples are scaled."""
-    log = logging.getLogger("almoner.training")
-    before = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(before)
-
-
 def _run(
     example: "Example", unit: str, *, epsilon: float, delta: float, runs: int, observe: Callable[[str, int, int], None]
 ) -> _Results:
     """Train in the three ways; each private run has fresh noise and is a release of its own."""
     from almoner.training import LogisticRegression
 
-    people, models = len(example.train[1]), 2 * runs + 1
+    people, models, log = len(example.train[1]), 2 * runs + 1, logging.getLogger("almoner.training")
     observe("no privacy", 0, models)
     start = time.perf_counter()
     accuracy = 100 * example.accuracy_without_privacy()
@@ -258,7 +242,9 @@ def _run(
                 n_people=people,
                 **example.settings,
             )
-            with _without_hints():
+            with ExitStack() as after:  # columns of the examples are scaled: no hint on scales
+                after.callback(log.setLevel, log.level)
+                log.setLevel(logging.ERROR)
                 model.fit(*example.train)
             accuracies.append(100 * model.score(*example.test))
         seconds = (time.perf_counter() - start) / runs
@@ -334,10 +320,7 @@ def promised(epsilon: float, delta: float, guess: float | None) -> list[str]:
 
 
 def reading(gained: float, half: float | None, runs: int) -> list[str]:
-    """Sentences that compare the two private rows.
-
-    The demonstration has no ``extra_steps`` and the default pace, so an allowance is never below the clip.
-    """
+    """Sentences that compare the two private rows, whose allowances are never below the clip: no ``extra_steps``."""
     words = [
         "On one table, trained once, accounts per person gain little or nothing.",
         "In this table both private rows take the same steps, and only their random noise differs.",

@@ -74,12 +74,8 @@ def _write(folder: Path, texts: Mapping[str, str], tables: Mapping[str, Rows], *
 
 
 def _say(example: bool, data: str, *commands: str) -> None:
-    if not example:
-        print(f"Next: put your data beside them as {data}, and change the files to fit. Then run:")
-    else:
-        print("Next:")
-    for command in commands:
-        print(f"  {command}")
+    own = f" put your data beside them as {data}, and change the files to fit. Then run:"
+    print(f"Next:{'' if example else own}", *commands, sep="\n  ")
 
 
 def _patients(count: int, seed: int) -> Rows:

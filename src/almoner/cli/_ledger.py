@@ -1,7 +1,7 @@
 """`almoner ledger`: look and check, limit and declare, let people leave, make copies; `almoner statement`."""
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,9 +17,8 @@ from almoner.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
     from almoner.individual import BudgetStatement
-    from almoner.ledger import ConsumerState, Ledger
+    from almoner.ledger import Ledger
     from almoner.queries import Statement
-    from almoner.queries.plans import Plan
 
 LedgerName = Annotated[str, typer.Argument(help="The ledger: a file, or postgresql://user@server/database.")]
 LedgerOrModel = Annotated[str, typer.Argument(help="A ledger, or the folder of a model with kept accounts.")]
@@ -81,9 +80,9 @@ def show_(
     of = ["data set"] if any("dataset" in asked for asked in record.questions) else []
     rows = []
     for asked in record.questions:
-        names = (asked["number"], asked["time"][:16], asked["analyst"], asked["purpose"] or "", asked["key"])
-        about = (*([asked.get("dataset", "")] if of else []), asked["question"].get("ask", ""))
-        rows.append((*map(str, (*names, *about)), shown(asked[f"{symbol} at most"], 6)))
+        names = (asked["number"], asked["time"][:16], asked["analyst"], asked["purpose"], asked["key"])
+        about = (*([asked.get("dataset")] if of else []), asked["question"].get("ask"))
+        rows.append((*names, *about, shown(asked[f"{symbol} at most"], 6)))
     table = Listing(("number", "time, UTC", "analyst", "purpose", "key", *of, "ask", f"{symbol} at most"), rows)
     table.write(csv)
     if as_json:
@@ -192,40 +191,33 @@ def opened(path: str) -> "Ledger":
     return Ledger.open(path)
 
 
-def _consumers(ledger: "Ledger", kind: str) -> "list[ConsumerState]":
-    return [each for each in ledger.consumers.values() if each.kind == kind]
-
-
 def trainings(path: LedgerName, as_json: _options.Json = False) -> None:
     """List the trainings: an open one was not settled yet, and all that it reserved counts as spent."""
     with opened(path) as ledger:
-        found, measure, symbol = _consumers(ledger, "training"), ledger.measure, ledger.symbol
+        found = [each for each in ledger.consumers.values() if each.kind == "training"]
+        measure, symbol = ledger.measure, ledger.symbol
     if as_json:
         wanted = ("number", "time", "key", "analyst", "purpose", "units", "state", "described", "model")
         print(dumps([{name: getattr(each, name) for name in wanted} | {"measure": measure} for each in found]))
         return
-    rows = []
-    for each in found:
-        names = (each.number, each.time, each.analyst, each.purpose or "", each.key, each.state)
-        rows.append((*map(str, names), shown(to_float(each.units), 6)))
+    rows = [
+        (each.number, each.time, each.analyst, each.purpose, each.key, each.state, shown(to_float(each.units), 6))
+        for each in found
+    ]
     show(Listing(("number", "time", "analyst", "purpose", "key", "state", f"{symbol} at most"), rows))
 
 
 def streams(path: LedgerName, as_json: _options.Json = False) -> None:
     """List the streams: models that are trained on people as they come, each update charged by itself."""
     with opened(path) as ledger:
-        found = _consumers(ledger, "stream")
-    times = [None if each.last is None else each.last["time"] for each in found]
+        found = [each for each in ledger.consumers.values() if each.kind == "stream"]
+    wanted = ("number", "time", "key", "analyst", "purpose", "described", "updates")
+    told = [{name: getattr(each, name) for name in wanted} | {"last": (each.last or {}).get("time")} for each in found]
     if as_json:
-        wanted = ("number", "time", "key", "analyst", "purpose", "described", "updates")
-        shown_as = [{name: getattr(each, name) for name in wanted} for each in found]
-        print(dumps([each | {"last": time} for each, time in zip(shown_as, times, strict=True)]))
+        print(dumps(told))
         return
-    rows = []
-    for each, time in zip(found, times, strict=True):
-        names = (each.number, each.time, each.analyst, each.purpose or "", each.key, each.updates, time or "")
-        rows.append([str(name) for name in names])
-    show(Listing(("number", "time", "analyst", "purpose", "key", "updates", "last update"), rows))
+    columns = ("number", "time", "analyst", "purpose", "key", "updates", "last")
+    show(Listing((*columns[:-1], "last update"), [[each[name] for name in columns] for each in told]))
 
 
 def create(
@@ -237,41 +229,27 @@ def create(
     If a ledger got lost, restore a backup: in a new one everybody has a fresh budget.
     """
     from almoner._reading import toml
+    from almoner.ledger import Ledger
+    from almoner.queries.plans import Plan
 
-    policy = False
+    terms: Any = None
     with suppress(DataError):  # which is told by who reads it
-        policy = "holder" in toml(file)
-    if policy and other is not None:
-        raise ArgumentError("--ledger is for a file of questions: a service has the ledger that its policy names")
-    if policy:
+        terms = "holder" in toml(file) or None
+    if terms is not None:
         from almoner.service import opened as served
         from almoner.service.policies import Policy
 
+        if other is not None:
+            raise ArgumentError("--ledger is for a file of questions: a service has the ledger that its policy names")
         terms = Policy.read(file)
-        _refuse_existing(terms.plan)
-        service = served(terms, create=True)
-        made = _words(service.api.session.ledger)
-        service.close()
-    else:
-        from almoner.queries.plans import Plan
-
-        plan = Plan.read(file, ledger=other)
-        _refuse_existing(plan)
-        with plan.open(create=True) as session:
-            made = _words(session.ledger)
-    print(made)
-
-
-def _refuse_existing(plan: "Plan") -> None:
-    from almoner.ledger import Ledger
-
+    plan = Plan.read(file, ledger=other) if terms is None else terms.plan
     if Ledger.exists(plan.ledger):
         name = plan.ledger if isinstance(plan.ledger, Path) else "on the server"
         raise ArgumentError(f"there is a ledger {name} already: nothing was made, and nothing was changed")
-
-
-def _words(ledger: "Ledger") -> str:
-    return f"made {ledger.store.name}: {ledger.symbol} = {shown(ledger.budget, 6)} for each person"
+    made: Any = plan.open(create=True) if terms is None else closing(served(terms, create=True))
+    with made as begun:
+        ledger = begun.ledger if terms is None else begun.api.session.ledger
+        print(f"made {ledger.store.name}: {ledger.symbol} = {shown(ledger.budget, 6)} for each person")
 
 
 def size(path: LedgerName, as_json: _options.Json = False) -> None:
@@ -392,15 +370,12 @@ def datasets(path: LedgerName, as_json: _options.Json = False) -> None:
         return
     rows = []
     for each in found:
-        columns = ", ".join(f"{name} {_told(domain.public)}" for name, domain in each.columns.items())
-        rows.append((str(each.number), each.name, str(each.version), each.person, each.spelled, columns))
+        columns = [
+            f"{name} ({len(of['keys'])} keys)" if "keys" in of else f"{name} from {of['low']:g} to {of['high']:g}"
+            for name, of in ((name, domain.public) for name, domain in each.columns.items())
+        ]
+        rows.append((each.number, each.name, each.version, each.person, each.spelled, ", ".join(columns)))
     show(Listing(("number", "data set", "version", "person", "named by", "columns"), rows))
-
-
-def _told(domain: dict[str, Any]) -> str:
-    if "keys" in domain:
-        return f"({len(domain['keys'])} keys)"
-    return f"from {domain['low']:g} to {domain['high']:g}"
 
 
 def statement(
@@ -447,9 +422,9 @@ def _lines(account: "Statement") -> Listing:
     of = ["data set"] if any(line.dataset for line in account.lines) else []
     rows = []
     for line in account.lines:
-        about = (line.key, *([line.dataset or ""] if of else []), line.question["ask"])
+        about = (line.key, *([line.dataset] if of else []), line.question["ask"])
         share = f"{shown(100 * line.rho / account.budget, 3)} %"
-        rows.append((line.time[:10], line.analyst, line.purpose or "", *about, share))
+        rows.append((line.time[:10], line.analyst, line.purpose, *about, share))
     return Listing(("day", "who asked", "what for", "result", *of, "asked", "of your budget"), rows)
 
 

@@ -227,10 +227,7 @@ class Commands(Group):
 
 
 def refusing(told: Callable[[], Mapping[str, str]]) -> type[TyperCommand]:
-    """A command that refuses options of earlier versions, or of other commands, and says the line to write.
-
-    In a line that is told, ``{}`` stands for the value that came, if one did.
-    """
+    """A command that refuses options of other commands, in lines where ``{}`` is the value that came, if one did."""
 
     class Refusing(TyperCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

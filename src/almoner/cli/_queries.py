@@ -24,9 +24,8 @@ OtherLedger = Annotated[str | None, typer.Option("--ledger", help="Use this ledg
 
 _ABOUT_MARGINS = '"95 % margin": of each released number. '
 _ABOUT_QUOTES = (
-    '"95 % within": half of the width that an interval of the answer will '
-    'have; "-" where it depends on how many rows there are, and no earlier answer tells. "fit": questions of this '
-    "price that every person can certainly still pay."
+    '"95 % within": half of the width that an interval of the answer will have; "-" where it depends on how many rows '
+    'there are, and no earlier answer tells. "fit": questions of this price that every person can certainly still pay.'
 )
 
 _NOT_THERE = (
@@ -109,8 +108,8 @@ def _quoted(quotes: "Mapping[str, Quote]", stored: set[str]) -> tuple[Listing, s
             rows.append((key, price, share, name, f"{margin:.6g}", within, f"{each.fits:,}"))
     alike = all(row[4] == row[5] for row in rows)
     once = ("key", f"{symbol} at most", "of budget", "95 % within", "fit")
-    columns = (*once[:3], "released", *([] if alike else ["95 % margin"]), *once[3:])
-    cells = ([cell for place, cell in enumerate(row) if place != 4 or not alike] for row in rows)
+    titled = [(*once[:3], "released", "95 % margin", *once[3:]), *rows]
+    columns, *cells = ([cell for place, cell in enumerate(row) if place != 4 or not alike] for row in titled)
     return Listing(columns, cells, once=once), _ABOUT_QUOTES if alike else _ABOUT_MARGINS + _ABOUT_QUOTES
 
 

@@ -9,9 +9,10 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
+from itertools import compress
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich import box, progress
 from rich.console import Console
@@ -31,14 +32,14 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 @dataclass
 class Listing:
-    """Rows of a command's answer, with a cell for each column.
+    """Rows of a command's answer, with a cell for each column: texts, or what becomes one; None is empty.
 
     A terminal shows the columns ``right`` at the right, leaves those of ``once`` empty where the first cell is the same
     as above, and has no borders between ``narrow`` ones.
     """
 
     columns: Sequence[str]
-    rows: Iterable[Sequence[str]]
+    rows: Iterable[Sequence[Any]]
     _: KW_ONLY
     title: str = ""
     right: tuple[str, ...] = ()
@@ -46,7 +47,7 @@ class Listing:
     narrow: bool = False
 
     def __post_init__(self) -> None:
-        self.rows = [[_CONTROL.sub(" ", cell) for cell in row] for row in self.rows]
+        self.rows = [["" if cell is None else _CONTROL.sub(" ", str(cell)) for cell in row] for row in self.rows]
 
     def table(self) -> Table:
         """For a terminal."""
@@ -105,16 +106,16 @@ def working(words: str) -> Iterator[None]:
 
 def use_letters_of_the_terminal() -> None:
     """Print what the terminal's encoding lacks by the nearest ASCII letters: `Renyi`, `+-`."""
-    codecs.register_error("nearest_letters", _nearest)
+
+    def nearest(error: UnicodeError) -> tuple[str, int]:
+        if not isinstance(error, UnicodeEncodeError):
+            raise error
+        return "".join(map(_plain, error.object[error.start : error.end])), error.end
+
+    codecs.register_error("nearest_letters", nearest)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="nearest_letters")
-
-
-def _nearest(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return "".join(map(_plain, error.object[error.start : error.end])), error.end
 
 
 def _plain(sign: str) -> str:
@@ -161,11 +162,10 @@ def print_answers(answers: "Mapping[str, Answer]", *, as_json: bool) -> None:
     lines = [line for key, answer in answers.items() for line in _lines(key, answer)]
     alike = all(noise == truth for *_, noise, truth in lines)
     grouped = any(group for _, group, *_ in lines)
-    columns = ("key", *(["group"] if grouped else []), "value", "95 % interval", *([] if alike else [_TRUTH]))
-    rows = [
-        (key, *([group] if grouped else []), value, noise, *([] if alike else [truth]))
-        for key, group, value, noise, truth in lines
-    ]
+    columns, *rows = (
+        list(compress(row, (True, grouped, True, True, not alike)))
+        for row in (("key", "group", "value", "95 % interval", _TRUTH), *lines)
+    )
     show(Listing(columns, rows, once=("key",)), f"Intervals are 95 % each{'' if alike else ', for the noise alone'}.")
     _print_notes(answers, "intervals cover" if alike else f'intervals of the column "{_TRUTH}" cover')
 

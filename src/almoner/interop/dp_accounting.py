@@ -47,9 +47,11 @@ __all__ = ["accountant", "from_event", "from_pld", "to_event"]
 _OTHER_RELATION = ("RandomizedResponseDpEvent", "SampledWithReplacementDpEvent", "SampledWithoutReplacementDpEvent")
 
 
-def _certified(run: mechanisms.Mechanism, delta: float) -> float:
-    rounds = mechanisms.leaves(run)
-    return float(losses.epsilons(np.asarray([[*rounds.values()]]), [*rounds], delta=delta)[0])
+def _by_losses(run: mechanisms.Mechanism, delta: float, *, taken: bool = True) -> float:
+    """The certified epsilon; where it is not ``taken`` nobody takes part, and only laws are made."""
+    rounds = {each: count * taken for each, count in mechanisms.leaves(run).items()}
+    counts = np.asarray([[*rounds.values()]], None if taken else np.int64)
+    return float(losses.epsilons(counts, [*rounds], delta=delta)[0])
 
 
 def _basic(run: mechanisms.Mechanism, delta: float) -> float:
@@ -71,7 +73,7 @@ def _at(epsilon: Callable[[mechanisms.Mechanism, float], float], run: mechanisms
 
 NOTIONS: dict[str, Callable[[mechanisms.Mechanism, float], float]] = {
     "tightest": lambda run, delta: tightest(run, delta=delta).epsilon,
-    "losses": _certified,
+    "losses": _by_losses,
     "gaussian": lambda run, delta: gaussian.of(run).epsilon(delta=delta),
     "zcdp": lambda run, delta: zcdp.of(run).epsilon(delta=delta),
     "renyi": lambda run, delta: renyi.of(run).epsilon(delta=delta),
@@ -79,17 +81,12 @@ NOTIONS: dict[str, Callable[[mechanisms.Mechanism, float], float]] = {
 }
 
 
-def _by_losses(run: mechanisms.Mechanism) -> None:
-    rounds = list(mechanisms.leaves(run))
-    losses.epsilons(np.zeros((1, len(rounds)), np.int64), rounds, delta=0.5)  # nobody takes part: only laws are made
-
-
 _CHECKS: dict[str, Callable[[mechanisms.Mechanism], object]] = {
     "gaussian": gaussian.cost,
     "zcdp": zcdp.cost,
     "basic": approximate.cost,
     "renyi": lambda run: renyi.of(run, (2.0,)),
-    "losses": _by_losses,
+    "losses": lambda run: _by_losses(run, 0.5, taken=False),
 }
 """Functions that raise Unsupported where a mechanism has no price in a notion, without working the price out."""
 
@@ -309,6 +306,10 @@ def _readers(*, null_records: bool) -> dict[type, Callable[[Any], mechanisms.Mec
     def inner(event: object) -> mechanisms.Mechanism:
         return _read(event, null_records=null_records)
 
+    def best_of(event: Any) -> mechanisms.Mechanism:
+        one = inner(event.event)  # one expected run, of a law that never has none, is one run
+        return one if event.mean == 1 and 0 <= event.shape < inf else mechanisms.BestOf(one, event.mean, event.shape)
+
     readers: dict[type, Callable[[Any], mechanisms.Mechanism]] = {
         **{getattr(events, name): reader for name, reader in newer.items() if hasattr(events, name)},
         events.NoOpDpEvent: lambda _: mechanisms.Composed(()),
@@ -321,7 +322,7 @@ def _readers(*, null_records: bool) -> dict[type, Callable[[Any], mechanisms.Mec
         events.TruncatedSubsampledGaussianDpEvent: _truncated,
         events.SelfComposedDpEvent: lambda event: mechanisms.Repeated(inner(event.event), event.count),
         events.ComposedDpEvent: lambda event: mechanisms.Composed(tuple(map(inner, event.events))),
-        events.RepeatAndSelectDpEvent: lambda event: _best_of(event, inner(event.event)),
+        events.RepeatAndSelectDpEvent: best_of,
     }
     if null_records:
         readers |= {events.SingleEpochTreeAggregationDpEvent: _tree}
@@ -358,11 +359,6 @@ def _discrete_gaussian(event: Any) -> mechanisms.Mechanism:
         mechanisms.Gaussian(event.sigma)  # refuses what is no noise
         return mechanisms.Composed(())
     return mechanisms.DiscreteGaussian(event.sigma, event.sensitivity, event.dimension)
-
-
-def _best_of(event: "dp_event.RepeatAndSelectDpEvent", one: mechanisms.Mechanism) -> mechanisms.Mechanism:
-    """One expected run, of a law that never has none, is one run."""
-    return one if event.mean == 1 and 0 <= event.shape < inf else mechanisms.BestOf(one, event.mean, event.shape)
 
 
 def _randomized_response(event: "dp_event.RandomizedResponseDpEvent") -> mechanisms.Mechanism:

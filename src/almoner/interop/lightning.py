@@ -14,7 +14,7 @@ import inspect
 import json
 import logging
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -211,7 +211,10 @@ class PrivacyCallback(Uncopyable, Callback):
         trainer.optimizers = [self._optimizer]
         self._refuse_changed(trainer)
         self._resume()
-        for watcher, metric in _metrics_watched(trainer):
+        follow: list[Any] = [each for each in trainer.callbacks if isinstance(each, EarlyStopping | ModelCheckpoint)]
+        watching = [(type(each).__name__, each.monitor) for each in follow if each.monitor not in (None, "epsilon")]
+        plateaus = [config for config in trainer.lr_scheduler_configs if config.reduce_on_plateau]
+        for watcher, metric in watching + [(type(each.scheduler).__name__, str(each.monitor)) for each in plateaus]:
             LOG.warning("%s follows %r: what that tells of people is not in epsilon", watcher, metric)
         trainer.should_stop = trainer.should_stop or not self._fits(self._optimizer)
 
@@ -334,13 +337,3 @@ def _refuse(*rules: tuple[object, str]) -> None:
     for is_broken, why in rules:
         if is_broken:
             raise Unsupported(f"Trainer: {why}")
-
-
-def _metrics_watched(trainer: Any) -> Iterator[tuple[str, str]]:
-    """The callbacks and schedules that follow a metric other than epsilon, and which."""
-    for each in trainer.callbacks:
-        if isinstance(each, EarlyStopping | ModelCheckpoint) and each.monitor not in (None, "epsilon"):
-            yield type(each).__name__, str(each.monitor)
-    for config in trainer.lr_scheduler_configs:
-        if config.reduce_on_plateau:
-            yield type(config.scheduler).__name__, str(config.monitor)

@@ -48,18 +48,8 @@ def mechanism(
         1 - delta the output is one of a rho-zCDP mechanism, so it is no worse than that and an independent failure.
     """
     _refuse_other(measurement)
-    return _priced(str(measurement.output_measure.type), measurement.map(d_in), delta, tuple(orders))
-
-
-def _refuse_other(measurement: object) -> None:
-    with _extras.need("opendp", extra="opendp"):
-        from opendp.mod import Measurement
-    if not isinstance(measurement, Measurement):
-        raise ArgumentError(f"measurement must be a Measurement of OpenDP, not {type(measurement).__name__}")
-
-
-def _priced(measure: str, cost: Any, delta: float | None, orders: tuple[float, ...]) -> mechanisms.Mechanism:
-    """A cost in an output measure, by its type: a measure of the user's own may be called like another."""
+    # by its type: a measure of the user's own may be called like another
+    measure, cost = str(measurement.output_measure.type), measurement.map(d_in)
     if measure == "MaxDivergence":
         return mechanisms.Pure(_amount("epsilon", cost))
     if measure == "ZeroConcentratedDivergence":
@@ -76,8 +66,16 @@ def _priced(measure: str, cost: Any, delta: float | None, orders: tuple[float, .
         _check.between(0, 1, delta=delta)
         return _approximate(cost.epsilon(delta), delta)
     if measure == "RenyiDivergence":
-        return mechanisms.Renyi(orders, tuple(_amount("value", cost(order)) for order in orders))
+        read = tuple(orders)
+        return mechanisms.Renyi(read, tuple(_amount("value", cost(order)) for order in read))
     raise Unsupported(f"output measure {measure} has no mechanism in Almoner")
+
+
+def _refuse_other(measurement: object) -> None:
+    with _extras.need("opendp", extra="opendp"):
+        from opendp.mod import Measurement
+    if not isinstance(measurement, Measurement):
+        raise ArgumentError(f"measurement must be a Measurement of OpenDP, not {type(measurement).__name__}")
 
 
 def _approximate(epsilon: Any, delta: Any) -> mechanisms.Mechanism:

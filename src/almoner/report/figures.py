@@ -13,7 +13,6 @@ from almoner._private import LEVELS, MARK
 from almoner.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
@@ -108,11 +107,7 @@ def save(picture: "Figure", path: str | Path) -> None:
             picture.savefig(path, dpi=120)
             return
         picture.savefig(path, metadata={"Date": None}, facecolor="none")
-    path.write_text(_with_dark_ink(path.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-def _with_dark_ink(svg: str) -> str:
-    """A picture whose dark colours are lighter where the reader's device prefers dark pages."""
+    svg = path.read_text(encoding="utf-8")
     rules = "".join(
         f'[style*="{kind}: {colour}"] {{ {kind}: {light} !important }}'
         for kind in ("fill", "stroke")
@@ -120,7 +115,7 @@ def _with_dark_ink(svg: str) -> str:
     )
     start = svg.index(">", svg.index("<svg ")) + 1
     style = f'\n <style type="text/css">@media (prefers-color-scheme: dark) {{ {rules} }}</style>'
-    return svg[:start] + style + svg[start:]
+    path.write_text(svg[:start] + style + svg[start:], encoding="utf-8")
 
 
 _PANELS = (
@@ -181,7 +176,24 @@ def spends(report: "HolderReport", path: Path, *, title: str = "") -> list[Path]
     path = Path(path)
     picture = figure(10, 4.6)
     left, right = picture.subplots(1, 2)
-    _shares_over_time(left, report)
+    if len(report.steps):
+        low, lower_quartile, median, upper_quartile, high, largest = 100 * report.quantiles.T
+        band = f"{LEVELS[0]:.0%} to {LEVELS[-2]:.0%} of people"
+        shade: Any = {"lw": 0, "color": "C0"}
+        left.fill_between(report.steps, low, high, alpha=0.2, label=band, **shade)
+        left.fill_between(report.steps, lower_quartile, upper_quartile, alpha=0.35, label="middle half", **shade)
+        left.plot(report.steps, median, color="C0", label="median person")
+        left.plot(report.steps, largest, color="C1", lw=1, label="largest share of one person")
+        right_axes = left.twinx()
+        (line,) = right_axes.plot(report.steps, report.active, color="C2", ls="--")
+        right_axes.grid(visible=False)
+        right_axes.spines["right"].set_visible(True)
+        thousands(right_axes.yaxis)
+        right_axes.set(ylabel="people with budget left", ylim=(0, 1.05 * len(report.shares)))
+        handles, labels = left.get_legend_handles_labels()
+        handles, labels = [*handles, line], [*labels, "people with budget left"]
+        picture.legend(handles, labels, loc="outside lower center", ncols=5)
+    left.set(xlabel="step", ylabel="% of the person's budget used", ylim=(0, 105))
     right.hist(100 * report.shares, bins=20, range=(0, 100))
     right.set(xlabel="% of the person's budget used at the end", ylabel="people")
     thousands(right.yaxis)
@@ -191,28 +203,6 @@ def spends(report: "HolderReport", path: Path, *, title: str = "") -> list[Path]
     numbers = path.with_suffix(".json")
     numbers.write_text(json.dumps(report.to_dict()) + "\n", encoding="utf-8")
     return [path, numbers]
-
-
-def _shares_over_time(axes: "Axes", report: "HolderReport") -> None:
-    if len(report.steps):
-        low, lower_quartile, median, upper_quartile, high, largest = 100 * report.quantiles.T
-        band = f"{LEVELS[0]:.0%} to {LEVELS[-2]:.0%} of people"
-        axes.fill_between(report.steps, low, high, alpha=0.2, lw=0, color="C0", label=band)
-        axes.fill_between(
-            report.steps, lower_quartile, upper_quartile, alpha=0.35, lw=0, color="C0", label="middle half"
-        )
-        axes.plot(report.steps, median, color="C0", label="median person")
-        axes.plot(report.steps, largest, color="C1", lw=1, label="largest share of one person")
-        right_axes = axes.twinx()
-        (line,) = right_axes.plot(report.steps, report.active, color="C2", ls="--")
-        right_axes.grid(visible=False)
-        right_axes.spines["right"].set_visible(True)
-        thousands(right_axes.yaxis)
-        right_axes.set(ylabel="people with budget left", ylim=(0, 1.05 * len(report.shares)))
-        handles, labels = axes.get_legend_handles_labels()
-        handles, labels = [*handles, line], [*labels, "people with budget left"]
-        axes.figure.legend(handles, labels, loc="outside lower center", ncols=5)
-    axes.set(xlabel="step", ylabel="% of the person's budget used", ylim=(0, 105))
 
 
 @styled()

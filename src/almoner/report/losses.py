@@ -6,7 +6,7 @@ All of it is private, and marked so. It is for noise, rates and norms fixed in a
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, floor, log10
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,9 +17,6 @@ from almoner._units import shown
 from almoner.curves import gaussian, renyi
 from almoner.errors import ArgumentError
 from almoner.report.figures import figure, private_title, save, styled, thousands
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 __all__ = ["from_norms", "histogram", "means", "page", "quantiles", "side_by_side"]
 
@@ -186,23 +183,19 @@ def histogram(
     picture = figure(8, 1 + 2.2 * len(columns))
     axes = picture.subplots(len(columns), 1, sharex=True, squeeze=False)
     for panel, (name, values) in zip(axes[:, 0], columns.items(), strict=True):
-        _panel(panel, values, labels, edges.tolist())
-        infinite = int(np.sum(~np.isfinite(values)))
+        bounded = np.isfinite(values)
+        if labels is None:
+            panel.hist(values[bounded], bins=edges.tolist())
+        else:
+            each = {str(name): values[(labels == name) & bounded] for name in np.unique(labels)}
+            panel.hist([*each.values()], bins=edges.tolist(), stacked=True, label=[*each])
+            panel.legend()
+        infinite = int(np.sum(~bounded))
         panel.set(title=f"{name} ({infinite} without a bound)" if infinite else name, ylabel="people")
         thousands(panel.yaxis)
     axes[-1, 0].set_xlabel("epsilon")
     private_title(picture, title)
     save(picture, path)
-
-
-def _panel(panel: "Axes", values: Floats, labels: NDArray[np.generic] | None, edges: list[float]) -> None:
-    if labels is None:
-        panel.hist(values[np.isfinite(values)], bins=edges)
-        return
-    names = np.unique(labels)
-    each = [values[(labels == name) & np.isfinite(values)] for name in names]
-    panel.hist(each, bins=edges, stacked=True, label=[str(name) for name in names])
-    panel.legend()
 
 
 def page(
@@ -245,14 +238,10 @@ def page(
         picture=_picture(finite, limit) if len(finite) else None,
         levels=[f"{level:.0%} have at most" if level < 1 else "The largest" for level in LEVELS],
         quantiles=[
-            (called, group, [_bound(each) for each in (*found, mean)])
+            (called, group, [shown(each, 4) if each < np.inf else "no\u00a0bound" for each in (*found, mean)])
             for (called, group, found), mean in zip(quantiles(epsilons, groups=groups), averages, strict=True)
         ],
     )
-
-
-def _bound(epsilon: float) -> str:
-    return shown(epsilon, 4) if epsilon < np.inf else "no\u00a0bound"
 
 
 def _picture(values: Floats, limit: float | None) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from math import ceil
 from typing import Any
 
+from markupsafe import Markup
+
 from almoner import _html
 from almoner.individual import BudgetStatement
 from almoner.ledger import Entry, Ledger, summary, verify
@@ -62,7 +64,7 @@ def statement(told: Statement | BudgetStatement, *, person: object) -> str:
 
 def answers(told: Mapping[str, Answer], *, title: str) -> str:
     """Answers (``Analyst.summary``) as a page of HTML: tables with pictures of intervals; public, as they are."""
-    return _html.render("answers.html", title=title, tables=[each._repr_html_() for each in told.values()])
+    return _html.render("answers.html", title=title, tables=[Markup(each._repr_html_()) for each in told.values()])
 
 
 def _asked(question: Mapping[str, Any], key: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ The types here make the OpenAPI document.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 from typing_extensions import TypedDict
 
@@ -243,21 +243,20 @@ def _length(value: object) -> int:
 
 def quote_of(quoted: Quote) -> QuoteBody:
     """A quote as plain values."""
-    body: QuoteBody = _filled(QuoteBody, quoted, share=quoted.of_budget, words=str(quoted))
-    return body
+    return _filled(QuoteBody, quoted, share=quoted.of_budget, words=str(quoted))
 
 
 def answer_of(answer: Answer, key: str, day: str, share: float) -> AnswerBody:
     """An answer as plain values, with its cost as a share of the budget; of times the day alone, not the moment."""
     own = {"key": key, "day": day, "question": described(answer.question), "share": share}
     released = None if answer.earlier is None else answer.earlier[:10]
-    body: AnswerBody = _filled(AnswerBody, answer, **own, released_on=released)
-    return body
+    return _filled(AnswerBody, answer, **own, released_on=released)
 
 
-def _filled(body: Any, told: object, **more: Any) -> Any:
+def _filled(body: type[Result], told: object, **more: Any) -> Result:
     """A body whose other fields are those of a value, by their names."""
-    return {name: more[name] if name in more else getattr(told, name) for name in body.__annotations__}
+    fields = {name: more[name] if name in more else getattr(told, name) for name in body.__annotations__}
+    return cast(Result, fields)
 
 
 def dumps(value: object) -> bytes:

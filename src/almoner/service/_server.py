@@ -128,7 +128,8 @@ def serve(
         ]
         service = opened(policy)
         closing.callback(service.close)
-        ready(*map(_address, sockets))
+        places = [each.getsockname()[:2] for each in sockets]
+        ready(*(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}" for host, port in places))
         change = None if again is None else partial(_change, service.api, again, changed)
         asyncio.run(_serve([service.analysts, service.holder], sockets, change))
 
@@ -157,11 +158,6 @@ def _bound(name: str, host: str, port: int) -> socket.socket:
         made.close()
         raise ArgumentError(f"service.{name}={port} cannot be opened on {host}: {error.strerror or error}") from None
     return made
-
-
-def _address(bound: socket.socket) -> str:
-    host, port, *_ = bound.getsockname()
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 async def _serve(applications: list[Guard], sockets: list[socket.socket], change: Callable[[], None] | None) -> None:

@@ -380,11 +380,7 @@ def _hundredth(session: Session) -> dict[str, float]:
 
 
 def check_against_data(policy: Policy, session: Session) -> None:
-    """Refuse keys and bounds that do not fit their columns, and a usual question that cannot be asked; asks nothing.
-
-    Raises:
-        ArgumentError: with the place in the policy.
-    """
+    """Refuse keys, bounds and a usual question that do not fit, by ArgumentError with the place; asks nothing."""
     analyst, price = session.analyst("nobody"), _hundredth(session)
     for name, table in policy.file.tables.items():
         for column, told in table.columns.items():
@@ -407,11 +403,7 @@ def check_against_data(policy: Policy, session: Session) -> None:
 
 
 def apply_policy(policy: Policy, session: Session) -> None:
-    """Set the limits of analysts, and the watch, in the ledger: those that are not in force yet.
-
-    Raises:
-        ArgumentError: the policy does not fit the data, or the ledger is watched otherwise.
-    """
+    """Set limits and watch in the ledger where not in force yet; ArgumentError: they fit not the data, or its watch."""
     check_against_data(policy, session)
     ledger, given = session.ledger, policy.watch
     watches = [entry.public for entry in ledger.watched() if not entry.public.get("scope")]

@@ -18,18 +18,7 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from almoner.cli._options import (
-    Delta,
-    Epsilon,
-    Force,
-    Json,
-    OutFile,
-    OutFolder,
-    check_free,
-    check_new_file,
-    check_picture,
-    tell_or_write,
-)
+from almoner.cli import _options
 from almoner.cli._shown import draw_spends, dumps, print_misfits, progress_bar
 from almoner.errors import ArgumentError
 
@@ -49,54 +38,45 @@ _NO_SCHEMA = (
     "`almoner schema DATA --target COLUMN --out schema.toml` writes a schema to fill in, with the names of the "
     "columns only; `almoner init train --example` writes a schema with comments, and data that it fits"
 )
-_IMAGES, _TUNE = "almoner train-images IMAGES --classes a,b --people N --kind KIND --out OUT", "almoner tune DATA ..."
+_IMAGES = "almoner train-images IMAGES --classes a,b --people N --kind KIND --out OUT"
 OF_TRAIN = dict(
-    accounting="leave it out: the budget is Gaussian, which is exact",
-    test="after the training, `almoner score OUT {}`",
-    test_skip_rows="after the training, `almoner score OUT FILE --skip-rows {}`",
-    init_schema="write `almoner schema DATA --target COLUMN --out {}`",
     check="write `almoner schema DATA --target COLUMN --check schema.toml`",
-    tune=f"write `{_TUNE} --runs {{}}`",
-    tune_on=f"write `{_TUNE} --on {{}}`",
-    tune_learning_rate=f"write `learning_rate = [{{}}]` in tune.toml, and `{_TUNE} --settings tune.toml`",
-    tune_max_grad_norm=f"write `max_grad_norm = [{{}}]` in tune.toml, and `{_TUNE} --settings tune.toml`",
-    images=f"write `{_IMAGES}`",
-    **dict.fromkeys(("classes", "people", "kind", "shape", "drawings"), f"it is about images: write `{_IMAGES}`"),
+    **dict.fromkeys(("runs", "on"), "it is about a search: write `almoner tune DATA ...`"),
+    **dict.fromkeys(("images", "classes", "people", "kind", "shape", "drawings"), f"write `{_IMAGES}`"),
 )
-"""Options that `almoner train` once had, or other commands have: the line to write."""
+"""Options that `almoner train` lacks, and other commands have: the line to write."""
 OF_TUNE = {
     "learning_rate": "write the values to try, `learning_rate = [{}]`, in tune.toml, and --settings tune.toml",
     "max_grad_norm": "write the values to try, `max_grad_norm = [{}]`, in tune.toml, and --settings tune.toml",
     **dict.fromkeys(("ledger", "key"), "a search has no price on a ledger: `almoner train` one setting there"),
-    "test": "after the search, `almoner score OUT {}`",
 }
-"""Options that `almoner train` has, or had, and `almoner tune` lacks."""
+"""Options that `almoner train` has, and `almoner tune` lacks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """Settings of a run, and a place for the model."""
 
-    out: OutFolder = None
+    out: _options.OutFolder = None
     settings: Annotated[
         Path | None, typer.Option(help="More settings: a TOML file. `almoner init settings` writes one with comments.")
     ] = None
     seed: Annotated[int | None, typer.Option(help="Repeats the run on the same machine and versions: NOT private.")] = (
         None
     )
-    force: Force = False
-    as_json: Json = False
+    force: _options.Force = False
+    as_json: _options.Json = False
 
     def folder(self, picture: Path | None = None) -> Path:
         """The folder for the model; refuses a private picture inside of it, or where it would overwrite a file."""
         if self.out is None:
             raise ArgumentError("--out is missing: the folder for the model")
-        check_picture(picture, makes_folder=True)
+        _options.check_picture(picture, makes_folder=True)
         if picture is not None:
             if self.out.resolve() in picture.resolve().parents:
                 raise ArgumentError(f"{picture} is private, and {self.out} holds what may be given away")
             for path in (picture, picture.with_suffix(".json")):
-                check_free(path, force=self.force)
+                _options.check_free(path, force=self.force)
         return self.out
 
 
@@ -157,8 +137,8 @@ class TableOptions:
     target: Target
     schema: Annotated[Path | None, typer.Option(help="What is public about the columns: a TOML file.")] = None
     person: Person = None
-    epsilon: Epsilon = 1.0
-    delta: Delta = 1e-5
+    epsilon: _options.Epsilon = 1.0
+    delta: _options.Delta = 1e-5
 
     def given(self) -> dict[str, Any]:
         """Arguments of ``train_to_folder``."""
@@ -207,13 +187,13 @@ def schema(
     ],
     target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
     person: Person = None,
-    out: OutFile = None,
+    out: _options.OutFile = None,
     check: Annotated[
         Path | None, typer.Option(help="PRIVATE: only count the entries that cannot be read by this schema.")
     ] = None,
     skip_rows: Annotated[int, typer.Option(help="Lines to leave out at the start of DATA, with --check.")] = 0,
-    force: Force = False,
-    as_json: Json = False,
+    force: _options.Force = False,
+    as_json: _options.Json = False,
 ) -> None:
     """Write a schema to fill in: the names of the columns, and nothing else of the data.
 
@@ -240,7 +220,7 @@ def schema(
     if out is None:
         typer.echo(dumps({"schema": text}) if as_json else text, nl=as_json)
         return
-    check_new_file(out, force=force, read=(data,))
+    _options.check_new_file(out, force=force, read=(data,))
     out.write_text(text, encoding="utf-8")
     told = f"{out}: fill in what is publicly known about the columns"
     typer.echo(dumps({"schema": str(out)}) if as_json else told)
@@ -316,15 +296,15 @@ def predict(
     data: Annotated[
         Path, typer.Argument(help="A file like the one that was trained on, or images; without labels, too.")
     ],
-    out: OutFile = None,
+    out: _options.OutFile = None,
     skip_rows: SkipRows = 0,
-    force: Force = False,
-    as_json: Json = False,
+    force: _options.Force = False,
+    as_json: _options.Json = False,
 ) -> None:
     """Predict with a saved model. The answers are about the people in DATA: they are as private as that file."""
     from almoner.training.saved_model import load
 
-    check_new_file(out, force=force, read=(data,))
+    _options.check_new_file(out, force=force, read=(data,))
     loaded = load(model)
     probabilities, classes = loaded.predict_proba(data, skip_rows=skip_rows), loaded.classes
     rows = [
@@ -337,7 +317,7 @@ def predict(
     writer = csv.DictWriter(text, ["predicted", *classes], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    tell_or_write(text.getvalue(), out)
+    _options.tell_or_write(text.getvalue(), out)
 
 
 def score(
@@ -345,8 +325,8 @@ def score(
     file: Annotated[Path, typer.Argument(help="A held-out file with labels, like the one that was trained on.")],
     skip_rows: SkipRows = 0,
     features: Annotated[Path | None, typer.Option(help="A PRIVATE folder where features of images are kept.")] = None,
-    force: Force = False,
-    as_json: Json = False,
+    force: _options.Force = False,
+    as_json: _options.Json = False,
 ) -> None:
     """Judge a saved model by other people: accuracy and log loss, in metrics.json of its folder.
 
@@ -363,11 +343,8 @@ def score(
     console.print(f"\nPRIVATE, as {file} is: {model / 'metrics.json'}", markup=False, soft_wrap=True)
 
 
-OF_TRAIN_IMAGES = dict(
-    test="after the training, `almoner score OUT {}`",
-    **dict.fromkeys(("target", "schema", "person", "ledger", "key"), "it is about tables: leave it out"),
-)
-"""Options that `almoner train` has, or had, and `almoner train-images` lacks."""
+OF_TRAIN_IMAGES = dict.fromkeys(("target", "schema", "person", "ledger", "key"), "it is about tables: leave it out")
+"""Options that `almoner train` has, and `almoner train-images` lacks."""
 
 
 class Kind(StrEnum):
@@ -390,8 +367,8 @@ class ImageOptions:
         str | None, typer.Option(help="Their size: HEIGHTxWIDTH, or HEIGHTxWIDTHx3; folders are scaled to it.")
     ] = None
     drawings: Annotated[int | None, typer.Option(help="By how many random drawings features are whitened.")] = None
-    epsilon: Epsilon = 1.0
-    delta: Delta = 1e-5
+    epsilon: _options.Epsilon = 1.0
+    delta: _options.Delta = 1e-5
 
     def stated(self) -> dict[str, Any]:
         """Arguments of ``train_images_to_folder``."""

@@ -111,7 +111,8 @@ class File:
         except library.Error:
             raise self._refused(_DAMAGED) from None
         try:
-            _ = self.reading or self.workspace.make_spill()
+            if not self.reading:
+                self.workspace.make_spill()
         except OSError:
             raise LedgerError(f"{self.name}: {self._file.name}.tmp beside it cannot be replaced by a folder") from None
         check_version(self)

@@ -124,9 +124,10 @@ class _Reader:
             self._join(node, views)
         elif node["type"] == "SUBQUERY":
             alias, inside = taken(node, "alias", "subquery")
-            self._derive(*taken(inside, "node"), views, alias)
+            self._derive(taken(inside, "node")[0], views, alias)
         elif node["type"] == "BASE_TABLE" and (name := node["table_name"].casefold()) in views:
-            self._derive(*views[name], taken(node, "alias", "table_name")[0] or name)
+            query, outer = views[name]
+            self._derive(query, outer, taken(node, "alias", "table_name")[0] or name)
         else:
             self._table(node)
 
@@ -234,7 +235,7 @@ class _Reader:
         kind, rows, called = nodes.STEPS[name], [*self._where, *filter_, *self._anchor], self._hint * (depth == 1)
         if kind == "count" and not distinct:
             rows += [] if not values or isinstance(values[0], tree.Literal) else [_counted(name, values[0])]
-            return self._stepped("count", *filter(None, [_all(rows)]), called=called)
+            return self._stepped("count", *(() if (both := _all(rows)) is None else (both,)), called=called)
         if distinct and kind not in ("count", "min", "max"):
             raise refused("DISTINCT", "is for count(DISTINCT x)")
         if (among := _all(rows)) is not None:

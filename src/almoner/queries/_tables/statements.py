@@ -36,8 +36,8 @@ def read_with(sql: str, schema: Schema) -> Statement:
     people = schema.people if schema.named else {"data": next(iter(schema.people.values()))}
 
     def tables(names: tuple[str, ...]) -> Any:
-        for place, name in enumerate(names):
-            known = {**people, **(schema.public if place else {})}
+        for at, name in enumerate(names):
+            known = {**people, **(schema.public if at else {})}
             if name not in known:
                 raise ArgumentError(f"sql: no table {quoted(name, 'of it')} is here; there are {', '.join(known)}")
         found = {name: people.get(name) or schema.public[name] for name in names}  # the person may be named, not used
@@ -87,7 +87,7 @@ def meant(asked: Sql, schema: Schema, datasets: Mapping[str, Dataset]) -> Questi
         if value.kind == "people" and column(value.of) not in people:
             raise ArgumentError(f"sql: {name} counts people alone, as count(DISTINCT {person}); see queries.Distinct")
     if asked.delta is not None:
-        return _keys(asked, told, aggregates, given)
+        return _keys(asked, told, aggregates, {**given, "delta": asked.delta, "most": asked.most})
     if given["clip"] is None and table.one_row and not told.steps:
         given["clip"] = 1.0
     given["by"] = [(column(key), reader.keys(key, told)) for key in told.group]
@@ -119,7 +119,7 @@ def _keys(asked: Sql, told: Statement, aggregates: list[tuple[str, Aggregate]], 
     """The question for keys that nobody listed."""
     if len(told.group) != 1 or [value.kind for _, value in aggregates] != ["people"] or asked.by:
         raise ArgumentError("sql: delta= is for one column in GROUP BY, without by=, and count(DISTINCT person) alone")
-    return Keys(column(told.group[0]), delta=asked.delta, most=asked.most, **given)
+    return Keys(column(told.group[0]), **given)
 
 
 def _owner(table: PeopleTable, schema: Schema) -> tuple[str, dict[str, tuple[str, str]]]:
