@@ -14,6 +14,7 @@ from almoner.queries import Sql
 from almoner.queries._ask.answer import answer
 from almoner.queries._ask.rows import arranged
 from almoner.queries._questions.kinds_of import described
+from almoner.queries._tables.statements import read_with
 
 SIZE = 60
 COLUMNS = {"n": "whole", "x": "number", "t": "text", "b": "bool", "d": "date"}
@@ -205,7 +206,7 @@ def without_noise(session, asked, *, refuse=()):
     meant = session.analyst("ann").filled(asked)
     sums, sql = of_everybody(session, meant)
     assert not any(word in sql.casefold() for word in refuse), asked.sql
-    return arranged(session._asking.read(asked), answer(meant, sums, "key"))
+    return arranged(read_with(asked.sql, session._asking._schema), answer(meant, sums, "key"))
 
 
 def duckdb_says(text):

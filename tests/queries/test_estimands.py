@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from almoner.errors import ArgumentError
 from almoner.queries import Count, Histogram, Mean, People, Quantiles, Variance
-from almoner.queries._questions.kinds_of import described, recorded
 from ledgers import exact
 from sessions import CHEAP, opened
 
@@ -117,11 +116,3 @@ def test_the_answer_names_its_estimand():
     assert "per person: each person has one weight" in Mean("v", 0, 1, rho=0.1).estimand
     assert "per row" in Quantiles("v", (0, 1), per="row", clip=1, rho=0.1).estimand
     assert "each person's total of v" in Variance("v", 0, 1, per="total", rho=0.1).estimand
-
-
-def test_records_of_old_are_about_rows():
-    """An entry from before questions said per whom, or had a pace, is read as it was asked: about rows, in full."""
-    values = {"ask": "mean", "column": "v", "low": 0, "high": 1, "clip": 8.0, "sigma": 60.0}
-    assert recorded({"question": values}) == Mean("v", 0, 1, per="row", clip=8.0, sigma=60.0, pace=None)
-    asked = Mean("v", 0, 1, sigma=60.0)
-    assert recorded({"question": described(asked), "pace": asked.pace}) == asked

@@ -11,7 +11,7 @@ from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.queries import Count, Histogram, Mean, People, Ratio, Sum, Variance
 from almoner.queries._ask.price import best_clip
 from almoner.queries._questions.kinds.counts import Extremes, Lengths
-from almoner.queries._questions.kinds_of import described, question, recorded
+from almoner.queries._questions.kinds_of import described, question
 from ledgers import exact
 from sessions import opened
 
@@ -187,7 +187,7 @@ def test_lengths_are_those_of_contributions(path, pure, wide):
 def test_lengths_go_through_the_record():
     """As plain values and back."""
     asked = Lengths(of=Histogram("n", (0, 1, 2), clip=1, sigma=1.0), rho=0.1)
-    assert recorded({"question": described(asked), "pace": 1}) == question(described(asked)) == asked
+    assert question(described(asked)) == asked
     for wrong in ({"of": asked}, {"of": Count(clip="auto", rho=1.0)}, {"of": Count(clip=1, epsilon=1.0)}, {"of": 3}):
         with pytest.raises(ArgumentError):
             Lengths(rho=0.1, **wrong)
@@ -265,7 +265,7 @@ def test_extremes_are_each_persons_largest_and_smallest_entries(path, pure):
         f"largest {top}": 1,
         f"smallest {top}": 1,
     }
-    assert recorded({"question": described(asked), "pace": 1}) == asked
+    assert question(described(asked)) == asked
 
 
 @pytest.mark.quick(7)

@@ -12,8 +12,6 @@ from almoner import filters
 from almoner._units import MEASURE
 from almoner.errors import ArgumentError
 from almoner.queries import Count, Histogram, Mean, People, Session, Sum
-from almoner.queries._ask.ask import refuse_other
-from almoner.queries._ask.so_far import AnalystId
 from almoner.queries._questions.kinds_of import described, question
 from almoner.queries._questions.noise import STEPS
 from almoner.queries.plans import Plan
@@ -124,27 +122,11 @@ def test_a_pace_is_a_whole_number(pace):
 
 
 def test_a_pace_is_described_where_it_is_not_the_default():
-    """As plain values and back; what older versions wrote says nothing of it."""
+    """As plain values and back."""
     for pace in (None, 1, 7):
         asked = Count(clip=1, rho=0.1, pace=pace)
         assert question(described(asked)) == asked
         assert ("pace" in described(asked)) == (pace != 1)
-
-
-def test_an_older_answer_is_found_again(path):
-    """A key that was asked before there was a pace gives the stored answer, whatever pace the question has now."""
-    asked = Count(clip=8, rho=0.1, pace=None)
-    with Session.open(pa.table(ROWS), person="who", budget=filters.Zcdp(rho=1.0), ledger=path, create=True) as session:
-        first = session.analyst("ann").ask(asked, key="a")
-        (entry,) = session.ledger.entries("answered")
-        old = {name: value for name, value in entry.public.items() if name not in ("floor", "pace")}
-        old["question"] = {name: value for name, value in old["question"].items() if name != "pace"}
-        entry.public.clear()
-        entry.public.update(old)
-        refuse_other(entry, described(Count(clip=8, rho=0.1, pace=3)), AnalystId("ann", None), key="a", named=False)
-        with pytest.raises(ArgumentError):
-            refuse_other(entry, described(Count(clip=9, rho=0.1)), AnalystId("ann", None), key="a", named=False)
-        assert first.complete_clip == 8
 
 
 def test_the_rest_of_a_series(tmp_path):

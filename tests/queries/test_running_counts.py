@@ -16,7 +16,7 @@ from almoner.ledger import left_at_worst
 from almoner.mechanisms import Gaussian
 from almoner.queries import Count, Quantiles
 from almoner.queries._ask.answer import answer
-from almoner.queries._questions.kinds_of import described, question, recorded
+from almoner.queries._questions.kinds_of import described, question
 from almoner.queries._questions.noise import FACTOR_BITS, STEPS, bin_factor, noisy_mixed
 from ledgers import exact
 from sessions import opened
@@ -164,7 +164,7 @@ def test_it_is_chosen_where_noise_is_never_more():
 
 
 def test_records_keep_their_meaning(tmp_path):
-    """An answer is read again and replayed; a record from before has noise on each bin, and its key still serves."""
+    """An answer is read again and replayed, and a question that does not say it has correlated noise."""
     asked = Quantiles("v", EDGES, step=1, chosen=0, rho=0.05)
     with opened(tmp_path / "l", ROWS) as session:
         ann = session.analyst("ann")
@@ -172,30 +172,6 @@ def test_records_keep_their_meaning(tmp_path):
         assert ann.ask(asked, key="new") == first
         assert all(finding.holds for finding in session.verify(replay=True))
         assert left_at_worst(session.ledger, analyst="ann", purpose=None) < MEASURE
-        old = {name: value for name, value in described(asked).items() if name != "correlated"}
-        assert recorded({"question": old}) == replace(asked, correlated=False, pace=None)
-        assert recorded({"question": described(asked), "pace": 1}) == asked
-        assert question(old) == asked  # a file of questions that does not say it
-
-
-def test_a_key_from_before_is_answered_as_it_was(tmp_path, monkeypatch):
-    """The entry of a question written without ``correlated`` is read with noise on each bin, by whoever asks again."""
-    asked = Quantiles("v", EDGES, step=1, chosen=0, rho=0.05)
-    from almoner.queries._ask import ask
-
-    def without(each):
-        values = described(each)
-        values.pop("correlated", None)
-        return values
-
-    with opened(tmp_path / "l", ROWS) as session:
-        ann = session.analyst("ann")
-        monkeypatch.setattr(ask, "described", without)
-        before = ann.ask(replace(asked, correlated=False), key="old")
-        monkeypatch.undo()
-        again = ann.ask(asked, key="old")
-        assert again.question.bin_factor() is None
-        assert (again.values, again.intervals) == (before.values, before.intervals)
-        with pytest.raises(ArgumentError, match="another question"):
-            ann.ask(replace(asked, levels=(0.4,)), key="old")
-        assert all(finding.holds for finding in session.verify(replay=True))
+        assert question(described(asked)) == asked
+        less = {name: value for name, value in described(asked).items() if name != "correlated"}
+        assert question(less) == asked  # a file of questions that does not say it

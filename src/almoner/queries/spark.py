@@ -28,10 +28,9 @@ __all__ = ["plugin"]
 
 _KINDS = {
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), "whole"),
-    **dict.fromkeys(("float", "double"), "number"),
+    **dict.fromkeys(("float", "double", "decimal"), "number"),
     "string": "text",
     "boolean": "bool",
-    "decimal": "number",
     "date": "date",
     **dict.fromkeys(("timestamp", "timestamp_ntz"), "time"),
 }
@@ -55,12 +54,9 @@ _FUNCTIONS = engines.functions(
     total="aggregate(array_sort(collect_list({0})), CAST(NULL AS DOUBLE), "
     "(a, b) -> coalesce(a, CAST(0 AS DOUBLE)) + b)",
     pair="named_struct('o', {1}, 'x', {0})",
-    lower="translate({0}, {1}, {2})",
-    upper="translate({0}, {1}, {2})",
+    **dict.fromkeys(("lower", "upper"), "translate({0}, {1}, {2})"),
     weekday="CAST(weekday({0}) + 1 AS BIGINT)",
-    week="trunc({0}, 'week')",
-    month="trunc({0}, 'month')",
-    quarter="trunc({0}, 'quarter')",
+    **{period: f"trunc({{0}}, '{period}')" for period in ("week", "month", "quarter")},
     days="CAST(datediff({1}, {0}) AS BIGINT)",
     like="({0} RLIKE {1})",
 )

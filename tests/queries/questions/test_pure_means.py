@@ -1,7 +1,6 @@
 """Means and variances under pure budgets: a row's parts add up to one, and what is read off them is what was asked."""
 
 from fractions import Fraction
-from itertools import product
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +9,7 @@ import pytest
 from almoner import filters
 from almoner.queries import Mean, Variance
 from almoner.queries._ask.answer import answer
-from almoner.queries._questions.kinds_of import described, recorded
+from almoner.queries._questions.kinds_of import described
 from almoner.queries._questions.noise import STEPS, noisy
 from almoner.queries._questions.row_contributions import Entry, Product
 from ledgers import exact
@@ -106,13 +105,3 @@ def test_noise_is_less_and_intervals_are_right(kind, per):
         width = np.mean([each.interval[1] - each.interval[0] for each in told])
         assert width <= 8 * errors[correlated]
     assert errors[True] <= 0.88 * errors[False]
-
-
-def test_an_answer_from_before_is_read_as_it_was():
-    """A recorded question without the field is of the form with a count and sums."""
-    for asked, name in product((KINDS[0], KINDS[3]), ("correlated",)):
-        values = {key: each for key, each in described(asked).items() if key != name}
-        before = recorded({"question": values, "pace": 1})
-        assert not before.correlated
-        assert before.row()[0] != asked.row()[0]
-    assert Mean("v", 0, 1, rho=0.1).row() == Mean("v", 0, 1, rho=0.1, correlated=False).row()

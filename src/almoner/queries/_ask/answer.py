@@ -5,10 +5,10 @@ what people with little budget left could not pay for.
 """
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from itertools import accumulate
+from itertools import accumulate, repeat
 from math import hypot, inf, isfinite, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from almoner.queries._questions.intervals import NoiseBand, Whole, less, roots, 
 from almoner.queries._questions.kinds.counts import Count, Histogram, People, Quantiles
 from almoner.queries._questions.kinds.entries import Distinct, Mean, Ratio, Sum, Variance
 from almoner.queries._questions.kinds.several import Several
+from almoner.queries._questions.kinds_of import question
 from almoner.queries._questions.noise import STEPS
 from almoner.queries._questions.question import Question, complete_clip, least_share
 
@@ -34,7 +35,6 @@ _LINES = 10
 _HTML_LINES = 20
 _PLOTTED = 200
 _BAR = 160  # width of the bar of an interval, in pixels
-_NOISE = {"sigma", "rho", "epsilon", "error", "level"}
 _TOTALS = Count, People, Sum, Histogram
 _COMPARED = (*_TOTALS, Mean, Variance, Ratio, Distinct, Quantiles, Several)
 _Sum = tuple[float, NoiseBand, Whole | None]
@@ -42,12 +42,12 @@ _Sum = tuple[float, NoiseBand, Whole | None]
 _Total = Callable[..., _Sum]
 _Row = tuple[Any, Any, Any]
 """Value, interval, truth interval."""
-NOT_THE_QUESTION = frozenset({*_NOISE, "clip", "at_most", "report", "pace", "anyway"})
+NOT_THE_QUESTION = {"sigma", "rho", "epsilon", "error", "level", "clip", "at_most", "report", "pace", "anyway"}
 
 
-def same_question(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """True if two questions, as plain values, ask for the same, with whatever clip and noise."""
-    return all(first.get(name) == second.get(name) for name in {*first, *second} - NOT_THE_QUESTION)
+def same_question(first: Mapping[str, Any], second: Mapping[str, Any], but: Set[str] = NOT_THE_QUESTION) -> bool:
+    """True if two questions, as plain values, ask for the same, ``but`` for some fields: any clip and noise."""
+    return all(first.get(name, ...) == second.get(name, ...) for name in {*first, *second} - but)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +71,17 @@ class Answer:
     """The price for a person who contributed the full clip. In a pure budget it is epsilon**2 / 2."""
     released: list[int] = field(repr=False)
     """The noisy sums, in whole steps, that all of the above comes from."""
-    complete_clip: float | None = None
+    complete_clip: float = 0.0
     """Everybody's contribution is in the answer, clipped at no less than this. Equal to the question's ``clip``: nobody
     is shrunk or missing for lack of budget. 0: nothing is certain, and people whose budget is spent may be missing.
-    It follows from the public record; people who were retired are in no answer. None for answers of older versions."""
+    It follows from the public record; people who were retired are in no answer."""
     complete: bool | None = None
     """Under a watch, False from the first question on from which too many people were missing; else None."""
     earlier: str | None = None
     """When it was released, in ISO form, where an earlier answer to the same question stands for it, which cost nothing
     again; else None."""
-    floor: int | None = field(default=None, repr=False)
-    """The least that everybody could pay for it, in units of the budget; None where that is not known."""
+    floor: int = field(default=0, repr=False)
+    """The least that everybody could pay for it, in units of the budget; 0 where that is not known."""
     derived: str = ""
     """The name of what was made of an answer by one of its methods; empty for an answer itself."""
 
@@ -89,8 +89,6 @@ class Answer:
     def about_budgets(self) -> str:
         """One sentence on what is certain about people who have little budget left."""
         clip, full = self.complete_clip, float(self.question.clip or 0)
-        if clip is None:
-            return "Whether people are missing for lack of budget is not known."
         if clip >= full:
             return "Nobody is shrunk or missing for lack of budget."
         if clip > 0:
@@ -144,12 +142,11 @@ class Answer:
         for key in (first, second):
             found = [place for place, group in enumerate(self.groups) if group in ((key,), key)]
             if not found:
-                raise ArgumentError(
-                    f"{key!r} is no group of the answer; there are {', '.join(map(str, self.groups[:5]))}"
-                )
+                known = ", ".join(map(str, self.groups[:5]))
+                raise ArgumentError(f"{key!r} is no group of the answer; there are {known}")
             places += found
         a, b = places
-        truths = _or_none(wide.truth_intervals, self.groups)
+        truths = wide.truth_intervals or [None] * len(self.groups)
         value, interval, truth = (less(each[a], each[b]) for each in (self.values, wide.intervals, truths))
         if isinstance(question, _TOTALS):  # the noise on both is of one size, and independent
             numbers = (_parts(question, self.released, place) for place in places)
@@ -170,11 +167,9 @@ class Answer:
         wide = self._together(len(self.groups))
         if any(isinstance(value, list) for value in self.values):
             raise ArgumentError("largest() is for answers with one value in each group")
-        truths = _or_none(wide.truth_intervals, self.groups)
-        rows = sorted(
-            zip(self.groups, self.values, wide.intervals, truths, strict=True),
-            key=lambda row: inf if row[1] is None else -row[1],
-        )
+        truths = wide.truth_intervals or [None] * len(self.groups)
+        found = zip(self.groups, self.values, wide.intervals, truths, strict=True)
+        rows = sorted(found, key=lambda row: inf if row[1] is None else -row[1])
         return self._made(f"the largest of {len(rows)} groups", rows[:k])
 
     def running(self) -> "Answer":
@@ -219,11 +214,9 @@ class Answer:
         """Standard deviations, of a ``Variance``: the square roots of its values and intervals, at no cost."""
         if self.derived or not isinstance(self.question, Variance):
             raise ArgumentError("roots() is for the answer to a Variance(...), whose roots are standard deviations")
-        columns = (
-            self.groups,
-            *map(roots, (self.values, self.intervals, _or_none(self.truth_intervals, self.groups))),
-        )
-        return self._made("the square root", zip(*columns, strict=True))
+        truths = self.truth_intervals or [None] * len(self.groups)
+        found = map(roots, (self.values, self.intervals, truths))
+        return self._made("the square root", zip(self.groups, *found, strict=True))
 
     def _made(self, derived: str, rows: Iterable[tuple[Any, ...]]) -> "Answer":
         """An answer of other rows: (group, value, interval, truth interval)."""
@@ -272,17 +265,15 @@ class Answer:
         if wide:
             return self._wide(most)
         several = self.question.several()
-        if several is None and any(isinstance(each, list) for each in self.intervals):
-            several = "number", ()
         last = list(_LAST[: 3 if self.truth_intervals is None else 5])
         named = last if several is None else [several[0], *last]
-        truths = _or_none(self.truth_intervals, self.groups)
+        truths = self.truth_intervals or [None] * len(self.groups)
         by = [column if column not in named else f"{column}_" for column in self.question.key_columns()]
         rows: list[list[Any]] = []
         for group, value, interval, truth in zip(self.groups, self.values, self.intervals, truths, strict=True):
             if most is not None and len(rows) >= most:
                 break
-            ends = _truths(interval, truth)
+            ends = repeat((None, None)) if truth is None else (each[2:] for each in numbers_of(None, truth, ""))
             for place, (label, number, low, high) in enumerate(numbers_of(value, interval, "")):
                 name = [] if several is None else [several[1][place] if several[1] else label]
                 shown = (" to ".join(map(str, key)) if isinstance(key, tuple) else key for key in group)  # a range
@@ -308,7 +299,7 @@ class Answer:
     def to_pandas(self, *, wide: bool = False) -> "pandas.DataFrame":
         """A row for each value: the keys of its group, the value, and the interval's low and high end.
 
-        Where a group has several values a column says which one it is: "bin", "level", or "number". If there are truth
+        Where a group has several values a column says which one it is: "bin", "level" or such. If there are truth
         intervals, "truth_low" and "truth_high" follow, None where one is not known. A column grouped by that is called
         like one of ours gets "_" after its name. ``attrs`` say what the numbers and the intervals are about.
 
@@ -396,7 +387,7 @@ class Answer:
         notes = [] if rows <= shown else [f"... {groups:,} groups" if rows == groups else f"... {rows:,} rows"]
         about = self.about[0].upper() + self.about[1:]
         notes.append(f"It is {self.estimand}. Intervals are 95 % each, for the noise alone. {about}")
-        if self.complete_clip is not None and self.complete_clip < float(self.question.clip or 0):
+        if self.complete_clip < float(self.question.clip or 0):
             notes.append(self.about_budgets)
         if self.complete is False:
             notes.append("Too many people could not pay any more: do not trust totals.")
@@ -432,16 +423,7 @@ def numbers_of(value: Any, interval: Any, label: str) -> Iterator[tuple[str, flo
         name, number = value
         yield str(name), number, *interval
     else:
-        yield label, value, *interval
-
-
-def _truths(interval: Any, truth: Any) -> Iterator[tuple[float | None, float | None]]:
-    """The ends of the truth interval of each number of a group, None where it is not known."""
-    if isinstance(interval, list):
-        for place, each in enumerate(interval):
-            yield from _truths(each, None if truth is None else truth[place])
-    else:
-        yield (None, None) if truth is None else truth
+        yield label, value, *(interval or (None, None))
 
 
 def _size(intervals: Sequence[Any]) -> int:
@@ -465,10 +447,11 @@ def _places(numbers: Sequence[float | None]) -> Callable[[float], float]:
     return place
 
 
-def answer_of(public: Mapping[str, Any], question: Question) -> Answer:
-    """The answer to a question that the public part of an entry of the record holds."""
-    known: dict[str, Any] = {name: public.get(name) for name in ("complete", "keys", "floor")}
-    return replace(answer(question, public["released"], public["key"], **known), earlier=public.get("released at"))
+def answer_of(public: Mapping[str, Any], asked: Question | None = None) -> Answer:
+    """The answer to a question, None for the recorded one, that the public part of an entry of the record holds."""
+    known: dict[str, Any] = {"floor": public["floor"], "complete": public.get("complete"), "keys": public.get("keys")}
+    told = answer(asked or question(public["question"]), public["released"], public["key"], **known)
+    return replace(told, earlier=public.get("released at"))
 
 
 def answer(
@@ -477,7 +460,7 @@ def answer(
     key: str,
     complete: bool | None = None,
     keys: Sequence[Key] | None = None,
-    floor: int | None = None,
+    floor: int = 0,
     together: int = 1,
 ) -> Answer:
     """The answer that noisy sums give: ``released`` are the sums, in whole steps, and the report on what was clipped.
@@ -496,23 +479,19 @@ def answer(
         value, interval = question.read(parts, noise)
         values.append(value)
         intervals.append(interval)
-        whole = whole_of(
-            question, parts, _parts(question, released, question.groups + group) if clipped else None, noise, least
-        )
+        taken = _parts(question, released, question.groups + group) if clipped else None
+        whole = whole_of(question, parts, taken, noise, least)
         truths.append(None if whole is None else question.truth(whole))
     known = None if all(each is None for each in truths) else truths
-    everybody = floor is not None and floor >= question.price
-    about = _about_in_words(question, everybody=everybody, least=least, covered=known is not None)
-    rho, clip = rho_of(question), None if floor is None else complete_clip(question, floor)
-    return Answer(
-        key, question, groups, values, intervals, known, about, rho, list(released), clip, complete, None, floor
-    )
+    about = _about_in_words(question, everybody=floor >= question.price, least=least, covered=known is not None)
+    told = key, question, groups, values, intervals, known, about, rho_of(question), list(released)
+    return Answer(*told, complete_clip(question, floor), complete, floor=floor)
 
 
-def _paid(question: Question, floor: int | None) -> tuple[float, bool]:
+def _paid(question: Question, floor: int) -> tuple[float, bool]:
     """(The share of everybody's contribution in answer and report, 0 if not known; whether the report is needed)."""
-    full = floor is not None and floor >= question.price and question.unclipped
-    return 0.0 if floor is None else least_share(question, floor), bool(question.report_scale) and not full
+    full = floor >= question.price and question.unclipped
+    return least_share(question, floor), bool(question.report_scale) and not full
 
 
 def _parts(question: Question, released: Sequence[int], group: int) -> list[float]:
@@ -541,10 +520,6 @@ def _read_sum(question: Question, part: float, noise: NoiseBand, whole: Whole | 
     return row if question.bins() is None else tuple(each and each[0] for each in row)  # type: ignore[return-value]
 
 
-def _or_none(truths: list[Any] | None, groups: list[Any]) -> list[Any]:
-    return [None] * len(groups) if truths is None else truths
-
-
 def rho_of(question: Question) -> float:
     """The price in rho, rounded up: what is epsilon-DP is epsilon**2 / 2-zCDP (theory 2.3)."""
     return to_float(up(Fraction(question.price, MEASURE) ** 2 / 2) if question.pure else question.price)
@@ -558,7 +533,8 @@ def _in_table(estimand: str, question: Question) -> str:
 def _about_in_words(question: Question, *, everybody: bool, least: float, covered: bool) -> str:
     """A sentence on what the intervals cover (``covered``: there are truth intervals), and what they rest on."""
     if covered:
-        declared = _declared(question)
+        declared = [] if question.at_most is None else [f"at_most={question.at_most:g}"]
+        declared += ["bounds_hold=True"] if getattr(question, "bounds_hold", None) else []
         rests = f", if what was declared is right ({', '.join(declared)})" if declared else ""
         paced = ""
         if least < 1:
@@ -581,10 +557,3 @@ def _about_in_words(question: Question, *, everybody: bool, least: float, covere
     if not reasons:
         return "intervals are about the noise; for this kind of question, or this noise, nothing more can be said."
     return f"intervals are about the clipped quantity: {'; '.join(reasons)}."
-
-
-def _declared(question: Question) -> list[str]:
-    """Declarations of the analyst, as they were written."""
-    values = {name: getattr(question, name, None) for name in ("at_most", "bounds_hold")}
-    texts = {name: f"{value:g}" if name == "at_most" else str(value) for name, value in values.items() if value}
-    return [f"{name}={text}" for name, text in texts.items()]

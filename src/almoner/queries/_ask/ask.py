@@ -21,7 +21,7 @@ from almoner.errors import ArgumentError, DataError, LedgerError
 from almoner.ledger import Dataset, Domain, Entry, Ledger, Transaction
 from almoner.ledger._accounts.tables import TableOffer
 from almoner.mechanisms import Gaussian
-from almoner.queries._ask.answer import Answer, answer, answer_of
+from almoner.queries._ask.answer import Answer, answer, answer_of, same_question
 from almoner.queries._ask.price import at_epsilon, stand_in, with_auto, with_error, with_known_auto
 from almoner.queries._ask.quoted import Quote, quote
 from almoner.queries._ask.rows import Rows, arranged
@@ -29,10 +29,9 @@ from almoner.queries._ask.so_far import AnalystId, SoFar, answered, span_of
 from almoner.queries._ask.summary import SHOWN_KINDS, SURE, summary_questions
 from almoner.queries._language.expressions import is_condition
 from almoner.queries._language.keys import Key
-from almoner.queries._language.sql import Statement
 from almoner.queries._questions.kinds.entries import Keys
 from almoner.queries._questions.kinds.sql import Sql
-from almoner.queries._questions.kinds_of import BEFORE, described, recorded
+from almoner.queries._questions.kinds_of import described, question
 from almoner.queries._questions.noise import STEPS, laplace, noisy, noisy_mixed
 from almoner.queries._questions.question import Question
 from almoner.queries._sql.compiler import Compiled
@@ -42,35 +41,23 @@ from almoner.queries._tables.tables import filled
 
 _NOISE = frozenset({"sigma", "rho", "epsilon"})
 """Fields that may differ between a question and an earlier one whose answer will do."""
-_SHARED = ("question", "released", "keys", "floor", "complete", "dataset", "declared")
+_SHARED = ("question", "released", "keys", "floor", "complete", "dataset", "declared", "pace")
 """Fields of an earlier answer that the entry which reuses it repeats."""
 
 
 def refuse_other(entry: Entry, values: Mapping[str, object], who: AnalystId, *, key: str, named: bool) -> None:
     """Refuse a key that was used for another question, analyst or purpose; ``named``: tables are data sets."""
-    public, values = entry.public, _without_anyway(values)
-    parts = map(public.get, ("question", "asked"))
-    question, wanted = (None if each is None else _without_anyway(each) for each in parts)
-    if question is not None:  # what was declared since then makes no other question of it
+    public = entry.public
+    parts = public.get("question"), public.get("asked"), values  # the same, whether or not it would be asked anyway
+    question, wanted, values = ({n: part for n, part in (each or {}).items() if n != "anyway"} for each in parts)
+    if question:  # what was declared since then makes no other question of it
         since = {name for name in ("bounds_hold", "at_most") if values.get(name) == 1 and not question.get(name)}
         values = {name: each for name, each in values.items() if name not in since}
         values |= {name: question[name] for name in since & question.keys()}
-    if named and "dataset" not in public and "table" not in public.get("asked", question or {}):  # from before it
+    if named and "dataset" not in public and "table" not in public.get("asked", question):  # from before it
         values = {name: value for name, value in values.items() if name != "table"}
-    if question is not None and question != values and wanted != values:
-        # the same, written before questions said per whom, or had a pace
-        question = _without_anyway(described(recorded(public)))
-        later = BEFORE.keys() - public.get("question", {})
-        question, values = ({n: each[n] for n in each if n not in later} for each in (question, values))
-        if "floor" not in public:
-            question, values = ({**each, "pace": None} for each in (question, values))
     if (public.get("analyst"), public.get("purpose")) != who or values not in (question, wanted):
         raise ArgumentError(f"key={key!r} was used for another question, analyst or purpose: choose another")
-
-
-def _without_anyway(values: Mapping[str, object]) -> Mapping[str, object]:
-    """A question that is answered is the same, whether or not it would be asked anyway."""
-    return {name: value for name, value in values.items() if name != "anyway"}
 
 
 def share_earlier(
@@ -93,30 +80,21 @@ def share_earlier(
             return None
         for entry in reversed(ledger.entries("answered")):
             if entry.public["analyst"] in analysts and _will_do(entry.public, asked, values):
-                return transaction.append(_shared(entry, values, who, key))
+                told: dict[str, Any] = {name: entry.public[name] for name in _SHARED if name in entry.public}
+                told |= {"asked": values, "of": entry.number, "released at": entry.public["time"]}
+                told |= {"analyst": who.analyst, "purpose": who.purpose, "key": key, "price": 0}
+                return transaction.append({**told, "kind": "shared"})
         return None
 
     return ledger.transact(work)
 
 
-def _shared(entry: Entry, values: Mapping[str, Any], who: AnalystId, key: str) -> dict[str, Any]:
-    """The public part of the entry that says so: the earlier answer, for whom, and which one it was."""
-    told: dict[str, Any] = {name: entry.public[name] for name in _SHARED if name in entry.public}
-    told |= {"pace": entry.public.get("pace"), "asked": values, "of": entry.number, "released at": entry.public["time"]}
-    told |= {"analyst": who.analyst, "purpose": who.purpose, "key": key, "price": 0}
-    return {**told, "kind": "shared"}
-
-
 def _will_do(public: Mapping[str, Any], asked: Question, values: Mapping[str, Any]) -> bool:
     """True if an answer is to the same question, with no more noise than is asked for."""
-    earlier = public["question"]
-    if (values.keys() & BEFORE) - earlier.keys():  # from before there were such
+    if not same_question(public["question"], values, but=_NOISE):
         return False
-    names = {*earlier, *values} - _NOISE
-    if any(name not in earlier or name not in values or earlier[name] != values[name] for name in names):
-        return False
-    released = recorded(public)
-    return released.pure == asked.pure and released.noise <= asked.noise
+    earlier = question(public["question"])
+    return earlier.pure == asked.pure and earlier.noise <= asked.noise
 
 
 def released(rows: Engine, plan: Compiled, admitted: str, asked: Question) -> dict[str, object]:
@@ -176,10 +154,10 @@ class Asking(Uncopyable):
             if not self.ledger.store.closed:  # nor in a forked process, where all of it is its parent's
                 self._rows.close()
 
-    def asked(
+    def entry(
         self, asked: Question, who: AnalystId, *, key: str, reserved: str | None = None, first_for: str | None = None
-    ) -> Answer:
-        """The answer under a key, which is charged and stored if it is not there."""
+    ) -> tuple[Entry, Question | None]:
+        """The entry of a key, charged and stored if it is not there; and the question, if it is as it was recorded."""
         values = described(asked)
         with self.ledger.store.lock:
             entry = self.ledger.find(key)
@@ -200,8 +178,7 @@ class Asking(Uncopyable):
                         self._unreadable = True  # which question it was may tell whose entry: it is told once
                     raise
         refuse_other(entry, values, who, key=key, named=bool(self.datasets))
-        same = entry.public.get("question") == values  # else it is closed now, or older than a field of questions
-        return answer_of(entry.public, asked if same else recorded(entry.public))
+        return entry, asked if entry.public.get("question") == values else None
 
     def _charged(
         self, closed: Question, public: Mapping[str, Any], who: AnalystId, *, key: str, reserved: str | None
@@ -211,8 +188,6 @@ class Asking(Uncopyable):
         if self.datasets:
             about = {"dataset": closed.table, "declared": {name: each.number for name, each in self.datasets.items()}}
             public = {**public, **about}
-
-        periods = self.span(closed)
 
         def work(transaction: Transaction, offer: TableOffer) -> Entry:
             earlier = transaction.find(key)
@@ -229,7 +204,7 @@ class Asking(Uncopyable):
                 purpose=who.purpose,
                 reserved=reserved,
                 delta=closed.reveals,
-                periods=periods,
+                periods=self.span(closed),
                 anyway=closed.anyway or bool(closed.spare_units),  # with spare=, it asks who can still pay
             )
             told = released(self._rows, plan, admission.people.rows, closed)
@@ -246,14 +221,9 @@ class Asking(Uncopyable):
 
         def release(wanted: Question, its_key: str) -> Entry:
             entry = self.ledger.find(its_key)
-            if entry is None:
-                if reserved is not None:
-                    raise ArgumentError("reserved: ask a question with clip='auto' without it first, for its clip")
-                self.asked(wanted, who, key=its_key, first_for=key)
-                entry = self.ledger.find(its_key)
-            if entry is None:
-                raise DataError("the record lost an entry")
-            return entry
+            if entry is None and reserved is not None:
+                raise ArgumentError("reserved: ask a question with clip='auto' without it first, for its clip")
+            return entry or self.entry(wanted, who, key=its_key, first_for=key)[0]
 
         self._refuse_measure(asked)
         if not asked.anyway and reserved is None and not self.ledger.watched():
@@ -272,10 +242,7 @@ class Asking(Uncopyable):
         return facts
 
     def filled(self, asked: Question) -> Question:
-        """The question with its table, where tables have names, with what its data set declares, and what is known.
-
-        Types and declarations show that its bounds change no entry, or that each person has one row.
-        """
+        """The question with its table, where tables have names, with what its data set declares, and what is known."""
         if not isinstance(asked, Question):
             return asked
         if self._schema.named and asked.table is None and not isinstance(asked, Sql):  # the record must tell which
@@ -302,10 +269,6 @@ class Asking(Uncopyable):
         if table.one_row and asked.at_most is None and asked.values() is None and not asked.spare_units:
             known["at_most"] = 1.0
         return replace(asked, **known) if known else asked
-
-    def read(self, asked: Sql) -> Statement:
-        """The statement of a question, in the names of the tables."""
-        return read_with(asked.sql, self._schema)
 
     def span(self, asked: Question) -> tuple[str, str] | None:
         """The periods that a question can be about."""
@@ -457,7 +420,8 @@ class Analyst(Uncopyable):
         asked = self._session.filled(asked)
         if earlier_of is not None and reserved is None:
             share_earlier(self._session.ledger, asked, self._who, key=key, analysts=earlier_of)
-        return self._session.asked(asked, self._who, key=key, reserved=reserved)
+        entry, same = self._session.entry(asked, self._who, key=key, reserved=reserved)
+        return answer_of(entry.public, same)
 
     def sql(self, text: str, *, key: str, **options: Any) -> Rows:
         """Ask a SELECT statement, as docs/sql.md says: rows, with intervals beside each aggregate.
@@ -477,11 +441,10 @@ class Analyst(Uncopyable):
         """
         asking = {name: options.pop(name) for name in ("reserved", "earlier_of") if name in options}
         asked, session = Sql(text, **options), self._session
-        told, trial = session.read(asked), stand_in(session.filled(asked), pure=session.pure)
+        told, trial = read_with(asked.sql, session._schema), stand_in(session.filled(asked), pure=session.pure)
         zeros = [0] * (trial.groups * trial.numbers + trial.reports)
-        arranged(
-            told, answer(trial, zeros, key, keys=[] if isinstance(trial, Keys) else None)
-        )  # refuses what cannot be shown before it is paid
+        nothing = answer(trial, zeros, key, keys=[] if isinstance(trial, Keys) else None)
+        arranged(told, nothing)  # refuses what cannot be shown before it is paid
         return arranged(told, self.ask(asked, key=key, **asking))
 
     def summary(
@@ -532,12 +495,12 @@ class Analyst(Uncopyable):
         asked = summary_questions(
             columns, domains, (measure, total), name=name, clip=clip, table=table, keys_delta=delta
         )
-        for key, question in asked.items():  # before anything is charged
-            self.check(question, key=key)
-        return {key: self.ask(question, key=key) for key, question in asked.items()}
+        for key, each in asked.items():  # before anything is charged
+            self.check(each, key=key)
+        return {key: self.ask(each, key=key) for key, each in asked.items()}
 
     def answers(self) -> list[Answer]:
         """This analyst's answers for this purpose so far, in order."""
         ledger = self._session.ledger
         entries = ledger.snapshot(lambda: answered(ledger, *self._who))
-        return [answer_of(entry.public, recorded(entry.public)) for entry in entries]
+        return [answer_of(entry.public) for entry in entries]

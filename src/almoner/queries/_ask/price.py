@@ -26,11 +26,12 @@ from almoner.curves import gaussian
 from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.ledger import Entry
 from almoner.queries._ask.answer import NOT_THE_QUESTION
-from almoner.queries._ask.quoted import expected_half_width
+from almoner.queries._ask.quoted import expected_half_width, read_off
+from almoner.queries._ask.so_far import AnalystId
 from almoner.queries._questions.field_types import target
 from almoner.queries._questions.intervals import CONFIDENCE, NoiseBand
 from almoner.queries._questions.kinds.counts import SIZES, Extremes, Lengths
-from almoner.queries._questions.kinds_of import described, recorded
+from almoner.queries._questions.kinds_of import described, question
 from almoner.queries._questions.noise import STEPS
 from almoner.queries._questions.question import Question, longest
 
@@ -159,9 +160,10 @@ def with_error(asked: Question, *, pure: bool, budget: int, released: Sequence[i
     ratio = clip / noise if noise else inf
     cost = sqrt(2) * ratio if pure else ratio * ratio / 2
     if noise >= least and cost <= whole:
-        closed = replace(
-            trial, **({"epsilon": min(1e3, clip * sqrt(2) / noise)} if pure else {"sigma": noise, "rho": None})
+        changes: dict[str, Any] = (
+            {"epsilon": min(1e3, clip * sqrt(2) / noise)} if pure else {"sigma": noise, "rho": None}
         )
+        closed = replace(trial, **changes)
         if closed.price <= budget:
             return closed
     finest = sqrt(2) * clip / whole if pure else clip / sqrt(2 * whole)
@@ -175,10 +177,7 @@ def with_error(asked: Question, *, pure: bool, budget: int, released: Sequence[i
 def _half_width(asked: Question, pure: bool, released: Sequence[int] | None) -> float:
     """The half-width of a 95 % interval that is wanted, in the answer's units."""
     wanted = target(asked.error)
-    size = 1.0
-    if wanted.relative:
-        size = _size(asked, pure, released) if wanted.of is None else wanted.of
-    half = wanted.amount * size
+    half = wanted.amount * (_size(asked, pure, released) if wanted.of is None else wanted.of)
     if asked.level is None:
         return half
     if pure:
@@ -194,23 +193,11 @@ def _size(asked: Question, pure: bool, released: Sequence[int] | None) -> float:
             f"epsilon=, or say {asked.error!r} of what, as in '2% of 5000'"
         )
     trial = _at_some_price(asked, pure)
-    width, band = trial.coordinates, NoiseBand(1.0, pure)
-    sizes: list[float] = []
-    for start in range(0, trial.groups * width, width):
-        value, _ = trial.read([part / trial.steps for part in released[start : start + width]], band)
-        sizes += _sizes(value)
+    sizes = [abs(number) for number, _, _ in read_off(trial, released, NoiseBand(1.0, pure))]
     size = sum(value / len(sizes) for value in sizes)
     if not 0 < size < inf:
         raise ArgumentError(f"error={asked.error!r}: the earlier answer is all noise; say of what, as in '2% of 5000'")
     return size
-
-
-def _sizes(value: Any) -> list[float]:
-    """The sizes of numbers in lists, and in pairs with a name; 0 for what the noise left nothing of."""
-    if isinstance(value, list):
-        return [size for each in value for size in _sizes(each)]
-    number = value[1] if isinstance(value, tuple) else value
-    return [0.0 if number is None else abs(number)]
 
 
 def _with_price(asked: Question, price: float) -> Question:
@@ -235,19 +222,15 @@ def at_epsilon(asked: Question, delta: float | None) -> Question:
         raise ArgumentError("question: this ledger counts rho, and its budget has no delta: give sigma= or rho=")
     mu = gaussian.mu(epsilon=float(asked.epsilon or 0), delta=delta)
     most = longest(asked)  # in L1, as is a clip that was left out
-    kept: dict[str, Any] = (
-        {} if most is None or isinstance(asked.clip, str) or float(asked.clip or 0) < most else {"clip": None}
-    )
-    return replace(asked, epsilon=None, rho=nextafter(mu * mu / 2, 0), **kept)
+    given = most is None or isinstance(asked.clip, str) or float(asked.clip or 0) < most
+    return replace(asked, epsilon=None, rho=nextafter(mu * mu / 2, 0), clip=asked.clip if given else None)
 
 
 def stand_in(asked: Question, *, pure: bool) -> Question:
     """A closed question that reads the same rows at the same price, or at some price where an ``error`` is given."""
     if asked.error is not None:
         return _at_some_price(asked, pure)
-    changes: dict[str, Any] = dict(asked.auto_bounds())
-    if asked.clip == "auto":
-        changes["clip"] = 1.0
+    changes: dict[str, Any] = {**asked.auto_bounds(), **({"clip": 1.0} if asked.clip == "auto" else {})}
     return replace(asked, **changes) if changes else asked
 
 
@@ -281,17 +264,15 @@ def _chosen_bounds(asked: Question, release: Question, released: Sequence[int]) 
     return {name: ends[name] for name in asked.auto_bounds()}
 
 
-Who = tuple[str, str | None]
 Release = Callable[[Question, str], Entry]
 Choose = Callable[[Question, Question, Sequence[int]], dict[str, Any] | None]
 
 
-def with_auto(asked: Question, key: str, who: Who, release: Release) -> Question:
+def with_auto(asked: Question, key: str, who: AnalystId, release: Release) -> Question:
     """The question with its bounds, then its clip, chosen, at what its price leaves.
 
-    Each release that a choice is made by takes ``CLIP_SHARE`` of the price of the question that first needs it (which
-    its entry says as ``first_for``), is stored under a key of its own, and serves the analyst's later questions for
-    nothing.
+    Each release for a choice takes ``CLIP_SHARE`` of the price of the question that first needs it (``first_for`` in
+    its entry), is stored under a key of its own, and serves the analyst's later questions for nothing.
     """
     some: dict[str, Any] = {"epsilon": 1.0} if asked.pure else {"sigma": 1.0}  # contributions are about one row at most
     if asked.auto_bounds():
@@ -303,7 +284,7 @@ def with_auto(asked: Question, key: str, who: Who, release: Release) -> Question
     return asked
 
 
-def _chosen(asked: Question, wanted: Question, key: str, who: Who, release: Release, choose: Choose) -> Question:
+def _chosen(asked: Question, wanted: Question, key: str, who: AnalystId, release: Release, choose: Choose) -> Question:
     """The question with what a release tells, at what its price leaves."""
     price = float(asked.epsilon if asked.epsilon is not None else asked.rho or 0)
     wanted = replace(_with_price(wanted, price * CLIP_SHARE), anyway=asked.anyway)
@@ -315,7 +296,7 @@ def _chosen(asked: Question, wanted: Question, key: str, who: Who, release: Rele
     for attempt in range(1, _ATTEMPTS + 1):
         public = release(wanted, its_key if attempt == 1 else f"{its_key}, attempt {attempt}").public
         pays = public.get("first_for") == key
-        released = recorded(public)
+        released = question(public["question"])
         if type(released) is not type(wanted):
             raise ArgumentError(f"key={public['key']!r} was used for another question")
         at_price = _with_price(asked, price * (1 - CLIP_SHARE) if pays else price)
@@ -330,7 +311,7 @@ def _chosen(asked: Question, wanted: Question, key: str, who: Who, release: Rele
     )
 
 
-def with_known_auto(asked: Question, who: Who, find: Callable[[str], Entry | None]) -> Question | None:
+def with_known_auto(asked: Question, who: AnalystId, find: Callable[[str], Entry | None]) -> Question | None:
     """The question with bounds and clip chosen by releases that exist already; None where a new one is needed."""
     missing: list[str] = []
 

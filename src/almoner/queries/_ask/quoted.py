@@ -1,6 +1,6 @@
 """Quotes: price and noise of a question before it is asked, from public facts alone."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -19,20 +19,23 @@ _MOST_GROUPS = 1000
 def expected_half_width(question: Question, released: Sequence[int] | None, noise: float | None = None) -> float | None:
     """Half the width of a 95 % interval, in the units of the answer: the mean over its numbers.
 
-    None where it depends on sums, and no ``released`` ones are given; ``noise``: in full rows, None for the question's
-    own.
+    None where it depends on sums, and no ``released`` ones are given; ``noise``: in full rows, if not the question's.
     """
     if question.values() is not None or (question.width_varies and released is None) or question.choice is not None:
         return None
-    width = question.coordinates
-    sums = [0] * width if released is None else list(released[: min(_MOST_GROUPS, question.groups) * width])
+    sums = [0] * question.coordinates if released is None else released
     band = NoiseBand((question.spread if noise is None else noise) * STEPS / question.steps, question.pure)
-    halves: list[float] = []
-    for start in range(0, len(sums), width):
-        value, interval = question.read([part / question.steps for part in sums[start : start + width]], band)
-        halves += [high / 2 - low / 2 for _, _, low, high in numbers_of(value, interval, "")]
+    halves = [high / 2 - low / 2 for _, low, high in read_off(question, sums, band)]
     mean = sum(half / len(halves) for half in halves)
     return mean if isfinite(mean) else None
+
+
+def read_off(question: Question, released: Sequence[int], noise: NoiseBand) -> Iterator[tuple[float, float, float]]:
+    """(Number, low, high) of each number of the first groups; 0 for what the noise left nothing of."""
+    width = question.coordinates
+    for start in range(0, min(_MOST_GROUPS * width, question.groups * width, len(released)), width):
+        told = question.read([part / question.steps for part in released[start : start + width]], noise)
+        yield from ((number or 0.0, low, high) for _, number, low, high in numbers_of(*told, ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +103,7 @@ def _warning(question: Question, half_width: float, released: Sequence[int] | No
         return None
     told = f"truth intervals about +- {own:.3g}"
     if released is not None:
-        width, groups = question.coordinates, range(min(_MOST_GROUPS, question.groups))
-        parts = ([each / question.steps for each in released[group * width :][:width]] for group in groups)
-        found = [question.read(each, NoiseBand(1.0, question.pure)) for each in parts]
-        size = max(abs(number or 0.0) for each in found for _, number, _, _ in numbers_of(*each, ""))
+        size = max(abs(number) for number, _, _ in read_off(question, released, NoiseBand(1.0, question.pure)))
         told += f", more than the earlier answer of {size:.3g}" if own > size else ""
     told += f", since at_most={most:g} is far above clip={question.clip:g}"
     price: dict[str, Any] = {"sigma": None, "epsilon" if question.pure else "rho": to_float(question.price)}

@@ -10,7 +10,7 @@ from functools import partial
 from almoner.errors import AlmonerError
 from almoner.ledger import Answered, Entry, Finding, Ledger
 from almoner.queries._ask.so_far import span_of
-from almoner.queries._questions.kinds_of import described, recorded
+from almoner.queries._questions.kinds_of import described, question
 from almoner.queries._questions.question import Question
 from almoner.queries._sql.compiler import Compiled
 from almoner.queries._tables.engine import Engine
@@ -100,7 +100,7 @@ class _Again:
 
     def plan(self, entry: Entry) -> tuple[Question, Compiled]:
         """The question of an entry, with its statements; raises where the rows lack what it needs."""
-        asked = recorded(entry.public)
+        asked = question(entry.public["question"])
         return asked, self._rows.plan(asked, described(asked))
 
     def take(self, entry: Entry, limited: Collection[str] | None = None) -> None:
@@ -109,17 +109,13 @@ class _Again:
             f"CREATE OR REPLACE TEMP TABLE {self._new} AS SELECT person, units FROM ({self._recorded}) c "
             f"WHERE question = {entry.number:d}"
         )
-        self._add(entry, self._scopes(entry) if limited is None else limited)
+        self._add(entry, limited)
 
-    def _scopes(self, entry: Entry) -> list[str]:
-        """The limited scopes that an entry falls under."""
-        public = entry.public
-        asked = {f"analyst:{public.get('analyst')}"}
-        asked |= set() if public.get("purpose") is None else {f"purpose:{public['purpose']}"}
-        return sorted(asked & set(self._limited))
-
-    def _add(self, entry: Entry, limited: Collection[str]) -> None:
-        """Add the new charges to those of all entries, and to the sums over everything and in these scopes."""
+    def _add(self, entry: Entry, limited: Collection[str] | None = None) -> None:
+        """Add the new charges to those of all entries, and to the sums over everything and in its limited scopes."""
+        if limited is None:
+            asked = {f"{name}:{entry.public.get(name)}" for name in ("analyst", "purpose") if entry.public.get(name)}
+            limited = sorted(asked & set(self._limited))
         self._workspace.run(f"INSERT INTO {self._charges} SELECT {entry.number:d}, * FROM {self._new}")
         self._workspace.run(
             f"CREATE OR REPLACE TEMP TABLE {self._sums} AS SELECT scope, person, CAST(sum(spent) AS BIGINT) AS spent "
@@ -171,5 +167,5 @@ class _Again:
             span = None if periods is None else span_of(asked, periods, self._rows.schema)
             if span is None or span[0] < said[0] or said[1] < span[1]:  # they must hold all rows it can be about
                 return False
-        self._add(answered.entry, self._scopes(answered.entry))
+        self._add(answered.entry)
         return True

@@ -12,7 +12,6 @@ from almoner.ledger import Entry, Ledger, Periods
 from almoner.queries._ask.answer import Answer, answer_of, same_question
 from almoner.queries._language import expressions as tree
 from almoner.queries._questions.kinds.counts import Lengths
-from almoner.queries._questions.kinds_of import recorded
 from almoner.queries._questions.question import Question
 from almoner.queries._sql.columns import literal
 from almoner.queries._sql.rows import Schema
@@ -157,7 +156,7 @@ class SoFar:
     def answer(self, key: str) -> Answer | None:
         """The answer under a key, if it is one of these."""
         found = self.find(key)
-        return None if found is None else answer_of(found.public, recorded(found.public))
+        return None if found is None else answer_of(found.public)
 
     def released(self, values: Mapping[str, Any]) -> Sequence[int] | None:
         """The noisy sums of the latest answer to the same question, with whatever clip and noise."""

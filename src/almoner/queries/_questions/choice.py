@@ -34,10 +34,8 @@ class Choice:
     """Choices in each group, for one price. Every field is public.
 
     Fields:
-        bins, levels: b, and the levels.
         share: of the price that is for values, in (0, 1]; 1 for no intervals.
         noise: the price as ``Question.noise`` has it: a full row costs 1/noise of epsilon, or 1/(2 noise**2) of rho.
-        pure: whether the price is an epsilon.
     """
 
     bins: int

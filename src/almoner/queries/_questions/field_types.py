@@ -26,11 +26,10 @@ SHARE = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*(?:of\s+(\d[\d_]*(?:\.\d*)?(?:[eE]\+?\d
 
 
 class Target(NamedTuple):
-    """Error that an answer may have: ``amount`` in its units, or times ``of``; of its own size where that is None."""
+    """Error that an answer may have: ``amount`` times ``of``, in its units; of its own size where that is None."""
 
     amount: float
-    relative: bool
-    of: float | None = None
+    of: float | None = 1.0
 
 
 def target(error: object) -> Target:
@@ -39,11 +38,11 @@ def target(error: object) -> Target:
         match = re.fullmatch(SHARE, error)
         if match:
             size = None if match[2] is None else float(match[2])
-            read = Target(float(match[1]) / 100, relative=True, of=size)
+            read = Target(float(match[1]) / 100, size)
             if 0 < read.amount <= 1e3 and (size is None or 0 < size <= 1e100):
                 return read
     elif isinstance(error, int | float) and not isinstance(error, bool) and 0 < error <= 1e100:
-        return Target(float(error), relative=False)
+        return Target(float(error))
     raise ArgumentError(f"{told(error=error)} must be a number above 0, or a share such as '2%' or '2% of 5000'")
 
 

@@ -47,7 +47,7 @@ class NoiseBand:
 
     def z(self, intervals: int) -> float:
         """Standard errors to each side at which this many intervals hold together."""
-        return _quantile_of_noise(self.pure, intervals)
+        return _tail_of_noise(self.pure, (1 - CONFIDENCE) / (2 * intervals))
 
 
 @lru_cache(maxsize=64)
@@ -55,13 +55,6 @@ def _tail_of_noise(pure: bool, tail: float) -> float:
     """Standard errors to one side. A sum of Laplace numbers has tails between those of one and of a Gaussian number."""
     gaussian = NormalDist().inv_cdf(1 - tail)
     return max(gaussian, log(1 / (2 * tail)) / sqrt(2)) if pure else gaussian
-
-
-@lru_cache(maxsize=64)
-def _quantile_of_noise(pure: bool, intervals: int) -> float:
-    if pure:  # of one Laplace number; the tails of a sum of several are lighter
-        return log(intervals / (1 - CONFIDENCE)) / sqrt(2)
-    return NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / (2 * intervals))
 
 
 def around(value: float, margin: float) -> Interval:

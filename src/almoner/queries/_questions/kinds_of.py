@@ -23,8 +23,6 @@ _ASKED: tuple[type[Question], ...] = (
 _KINDS: dict[str, type[Question]] = {kind.__name__.lower(): kind for kind in (*_ASKED, Lengths, Extremes)}
 ASKS = tuple(kind.__name__.lower() for kind in _ASKED)
 """Kinds of questions that analysts ask; the others are a session's own."""
-BEFORE = {"correlated": False, "chosen": 0.0}
-"""Fields of quantiles, means and variances that came later, as they were before."""
 
 
 def described(asked: Question) -> dict[str, object]:
@@ -44,16 +42,6 @@ def described(asked: Question) -> dict[str, object]:
         elif value is not None:
             values[each.name] = _plain(value)
     return values
-
-
-def recorded(public: Mapping[str, Any]) -> Question:
-    """The question of an answer's entry, by its public part; also if from before some of its fields."""
-    values = {**public["question"], "pace": public.get("pace")}
-    kind = _KINDS.get(values.get("ask", ""))
-    by_row = kind is not None and any(each.name == "per" for each in fields(kind)) and "per" not in values
-    values = {**values, "per": "row"} if by_row else values
-    later = {name for name in BEFORE if kind is not None and hasattr(kind, name)}
-    return question({**{name: BEFORE[name] for name in later}, **values})
 
 
 def _plain(value: object) -> object:

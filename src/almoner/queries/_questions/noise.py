@@ -61,10 +61,7 @@ def noisy(sums: Sequence[int], mechanism: Gaussian | Laplace) -> list[int]:
         sensitivity in L2; (sensitivity / scale)-DP for sums that move by at most the sensitivity in L1.
     Source: theory 2.9; docs/proofs/noise.md, Theorems 2 and 3.
     """
-    try:
-        exact = np.clip(np.array(sums, np.int64), -_LARGEST, _LARGEST)
-    except OverflowError:
-        exact = np.array([max(-_LARGEST, min(_LARGEST, value)) for value in sums], np.int64)
+    exact = np.array([max(-_LARGEST, min(_LARGEST, value)) for value in sums], np.int64)
 
     def release() -> list[int]:
         if isinstance(mechanism, Laplace):
@@ -161,9 +158,8 @@ def noisy_mixed(sums: Sequence[int], factor: BinFactor, mechanism: Gaussian) -> 
         are not negative, and the L2 norm over blocks of b, of the sums in each, is at most the sensitivity.
     Source: docs/proofs/running-counts.md, Theorem 1; docs/proofs/noise.md, Theorem 2.
     """
-    mixed = [
-        each for start in range(0, len(sums), factor.bins) for each in factor.mixed(sums[start : start + factor.bins])
-    ]
+    blocks = (sums[start : start + factor.bins] for start in range(0, len(sums), factor.bins))
+    mixed = [each for block in blocks for each in factor.mixed(block)]
     unit = 2**FACTOR_BITS
     fine = Gaussian(sigma=mechanism.sigma * unit, sensitivity=mechanism.sensitivity * unit)
     noise = noisy([0] * len(mixed), fine)  # added to whole numbers of any size

@@ -255,7 +255,7 @@ class Question:
 
     def reported(self) -> bool:
         """True if what is taken away from contributions can be reported, and ``truth`` makes use of it."""
-        return self._reported
+        return self._reported or bool(getattr(self, "bounds_hold", False))
 
     def truth(self, whole: Whole) -> Any:  # noqa: ARG002 - kinds of questions use it
         """Intervals like those of ``read``, about what would be without a clip; None where that cannot be said.
@@ -406,10 +406,8 @@ def report_of(asked: Question, clip: float) -> tuple[float, Fraction, float]:
             return none
         left = 1 - asked.report  # so that all is told while everybody can pay the report's share of the price
         return clip, Fraction(0), 1 - sqrt(left) if asked.pure else sqrt(asked.report / left)
-    if asked.at_most is None or asked.at_most <= clip:
-        return none
-    if asked.per_group is not None and asked.per_group < asked.at_most:  # what that takes away is in no report
-        return none
+    if asked.at_most is None or asked.at_most <= clip or (asked.per_group or inf) < asked.at_most:
+        return none  # what per_group takes away is in no report
     share = best_share(asked.at_most / clip - 1, pure=asked.pure) if asked.report is None else asked.report
     of_clip = share / (1 - share) if asked.pure else sqrt(share / (1 - share))
     joint = clip * (1 + of_clip if asked.pure else sqrt(1 + of_clip**2))

@@ -33,10 +33,7 @@ class Entry:
     Rows without the entry count for no coordinate of the question.
 
     Fields:
-        column: the column's name.
-        low, high: to which entries are clipped.
         center, scale: so that the result is in [-1, 1].
-        power: 1 or 2.
         per: row: the sum over the rows; person: their mean, 0 without rows; total: of the total of the rows' entries in
             place of one entry, 0 without rows. Single entries are then cut off at 2^29 scales.
     """

@@ -54,6 +54,18 @@ def test_each_aggregate_is_that_of_its_own_question(tmp_path, by, where):
                     assert one[place] == pytest.approx(other, abs=2e-4), name
 
 
+def test_an_answer_is_the_same_when_it_is_read_again(tmp_path):
+    """A record does not keep the order of aggregates; each name has its value, also asked again in another order."""
+    given = {"z": "count", "a": "people", "m": {"ask": "sum", "column": "n", "low": 0, "high": 10}}
+    with opened(tmp_path / "l", budget=RICH) as session:
+        analyst = session.analyst("ann")
+        first = analyst.ask(Several(given, clip=20, sigma=300.0), key="k")
+        again = analyst.ask(Several(dict(sorted(given.items())), clip=20, sigma=300.0), key="k")
+        listed = [first, again, analyst.answers()[0], analyst.so_far().answer("k")]
+        told = [dict(zip(dict(each.question.members), each.value, strict=True)) for each in listed]
+        assert told == [told[0]] * 4
+
+
 def test_shared_numbers_are_released_once():
     """A mean's count is the count where no entry is missing; a sum beside it is read off it, with less noise."""
     mean = {"ask": "mean", "column": "n", "low": 0, "high": 10, "per": "row"}

@@ -166,15 +166,8 @@ class Quantiles(_Binned):
         From 12 bins on for medians, 33 for quartiles. By the question alone; lengths then are sums over a group's bins.
         Not for rows, pure budgets and ``per_group``, and not where noise is above 2^17 people.
         """
-        if (
-            not self.correlated
-            or self.per == "row"
-            or self.pure
-            or self.per_group is not None
-            or self.choice is not None
-        ):
-            return None
-        if not self.open and self.noise >= _MOST_MIXED:
+        mixed = self.correlated and not self.pure and (self.open or self.noise < _MOST_MIXED)
+        if not mixed or self.per == "row" or self.per_group is not None or self.choice is not None:
             return None
         return winning_factor(len(self.edges) - 1, self.levels)
 

@@ -48,9 +48,8 @@ class _Bounded(Question):
         set_fields(self, middle=low / 2 + high / 2, half=high / 2 - low / 2)
 
     def auto_bounds(self) -> dict[str, float]:
-        return {
-            name: end for name, end in zip(("low", "high"), self.ends, strict=True) if getattr(self, name) == "auto"
-        }
+        ends = zip(("low", "high"), self.ends, strict=True)
+        return {name: end for name, end in ends if getattr(self, name) == "auto"}
 
     def left_out(self) -> tuple[str, ...]:
         return tuple(name for name in ("low", "high") if getattr(self, name) is None)
@@ -62,10 +61,6 @@ class _Bounded(Question):
         if low is None or low == "auto":
             return (-1.0, 1.0) if high is None or high == "auto" else (high - 1.0 - abs(high), high)
         return low, (low + 1.0 + abs(low) if high is None or high == "auto" else high)
-
-    def reported(self) -> bool:
-        """True if the bounds take away nothing: the report is then on what is taken away from all entries."""
-        return self.bounds_hold
 
 
 _CORRELATED: dict[int, Basis] = {2: ((1, 1), (-1, 1)), 3: ((1, 1, 1), (1, -1, 1), (-1, 0, 1))}
@@ -94,11 +89,8 @@ class _Averaged(_Bounded):
             up, down = (self._entry(end, 2 * self.half, power) for end in self.ends)
             if power == 1:
                 return up, down
-            return (
-                up,
-                down,
-                terms.Product(self._entry(self.ends[0], 2 * self.half), self._entry(self.ends[1], self.half)),
-            )
+            both = terms.Product(self._entry(self.ends[0], 2 * self.half), self._entry(self.ends[1], self.half))
+            return up, down, both
         count = terms.CountRows() if self.per == "row" else terms.AnyRow()
         return count, *(self._entry(self.middle, self.half, each + 1) for each in range(power))
 
@@ -129,6 +121,20 @@ class _Averaged(_Bounded):
         """Of each of these, in full rows, for noise of 1 on each coordinate."""
         size = len(self.row())
         return [STEPS / self.steps * hypot(*(line[k] for line in self._basis[:size])) for k in range(size)]
+
+    def scales(self) -> dict[str, float]:
+        names = "count", "sum of differences from the middle", "sum of their squares"
+        return {names[power]: error * self.half**power for power, error in enumerate(self._errors())}
+
+    def truth(self, whole: Whole) -> Any:
+        return self._interval(whole.parts, whole.noise, whole.least) if self.reported() else None
+
+    def _interval(self, parts: list[float], noise: NoiseBand, least: float = 1.0) -> Interval:
+        if isinstance(self, Variance):
+            low, high = intervals.variance_interval(parts, noise, least=least, basis=self._basis)
+            return low * self.half**2, high * self.half**2
+        low, high = intervals.mean_interval(parts, noise, least=least, basis=self._basis)
+        return self.middle + self.half * low, self.middle + self.half * high
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +169,7 @@ class Sum(_Bounded):
             return None
         low, high = self.ends
         if low < 0 < high:
-            total = around(whole.parts[0] * self.full, whole.noise.margin(1) * self.full)
-            return total if whole.least == 1 else None
+            return self.read(whole.parts, whole.noise)[1] if whole.least == 1 else None
         sign = -1.0 if high <= 0 else 1.0
         least, most = total_interval(whole.times(sign), 0)
         return tuple(sorted((sign * least * self.full, sign * most * self.full)))
@@ -179,22 +184,11 @@ class Mean(_Averaged):
     each person's rows, the total clipped to [low, high].
     """
 
-    def scales(self) -> dict[str, float]:
-        count, total = self._errors()
-        return {"count": count, "sum of differences from the middle": total * self.half}
-
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         count, total = self._read_off(parts, 0), self._read_off(parts, 1)
         if count <= 0:
             return None, self.ends
         return self.middle + self.half * _clip(total / count), self._interval(parts, noise)
-
-    def truth(self, whole: Whole) -> Any:
-        return self._interval(whole.parts, whole.noise, whole.least) if self.reported() else None
-
-    def _interval(self, parts: list[float], noise: NoiseBand, least: float = 1.0) -> Interval:
-        low, high = intervals.mean_interval(parts, noise, least=least, basis=self._basis)
-        return self.middle + self.half * low, self.middle + self.half * high
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,27 +199,12 @@ class Variance(_Averaged):
     their rows drawn at random: it has the differences between a person's own rows in it.
     """
 
-    def scales(self) -> dict[str, float]:
-        count, total, squares = self._errors()
-        return {
-            "count": count,
-            "sum of differences from the middle": total * self.half,
-            "sum of their squares": squares * self.half**2,
-        }
-
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         count, total, squares = (self._read_off(parts, place) for place in range(3))
         if count <= 0:
             return None, (0.0, self.half**2)
         value = max(0.0, min(1.0, squares / count - _clip(total / count) ** 2))
         return value * self.half**2, self._interval(parts, noise)
-
-    def truth(self, whole: Whole) -> Any:
-        return self._interval(whole.parts, whole.noise, whole.least) if self.bounds_hold else None
-
-    def _interval(self, parts: list[float], noise: NoiseBand, least: float = 1.0) -> Interval:
-        low, high = intervals.variance_interval(parts, noise, least=least, basis=self._basis)
-        return low * self.half**2, high * self.half**2
 
 
 def _clip(value: float) -> float:
@@ -269,10 +248,8 @@ class Ratio(Question):
         return f"{_words(self.numerator, self.numerator_where)} over {_words(self.denominator, self.denominator_where)}"
 
     def row(self) -> tuple[terms.Coordinate, ...]:
-        return (
-            _part(self.numerator, self.numerator_bounds, self.numerator_where),
-            _part(self.denominator, self.denominator_bounds, self.denominator_where),
-        )
+        above = _part(self.numerator, self.numerator_bounds, self.numerator_where)
+        return above, _part(self.denominator, self.denominator_bounds, self.denominator_where)
 
     def scales(self) -> dict[str, float]:
         full = STEPS / self.steps

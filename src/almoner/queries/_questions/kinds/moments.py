@@ -20,36 +20,28 @@ Matrix = NDArray[np.float64]
 _FIRM = 20  # a count is firm from so many margins on: products of two noises are small beside one of them
 
 
+@dataclass(frozen=True, slots=True)
 class _Moments(Question):
-    __slots__ = ()
-    columns: Columns  # a field of each question, in its own place
-    bounds_hold: bool
-    per: Literal["person", "row"]
+    bounds_hold: bool = field(default=False, kw_only=True)
+    """A declaration: every entry is within its bounds; for ``truth_intervals``."""
+    per: Literal["person", "row"] = field(default="row", kw_only=True)
     width_varies = True
 
     @property
     def bounded(self) -> tuple[Column, ...]:
         """The columns with their bounds."""
-        return tuple(self.columns)  # type: ignore[arg-type]
+        return tuple(getattr(self, "columns"))  # noqa: B009 - a field of each question, in its own place
 
     def row(self) -> tuple[Coordinate, ...]:
         """The count, the entries as differences from the middle in halves, and the products of each two of them."""
         middles = [(column, _middle(column), _half(column)) for column in self.bounded]
         entries = [Entry(*column, middle, half, per=self.per) for column, middle, half in middles]
-        pairs = combinations_with_replacement(entries, 2)
-        return (
-            CountRows() if self.per == "row" else AnyRow(),
-            *entries,
-            *(Product(first, second) for first, second in pairs),
-        )
+        count = CountRows() if self.per == "row" else AnyRow()
+        return count, *entries, *(Product(*pair) for pair in combinations_with_replacement(entries, 2))
 
     @property
     def _weights(self) -> str:
         return over_what("", self.per)
-
-    def reported(self) -> bool:
-        """True if the bounds take away nothing: the report is then on what is taken away from each number."""
-        return self.bounds_hold
 
     def truth(self, whole: Whole) -> Any:
         """The intervals without a clip; only where a pace took nothing away."""
@@ -84,9 +76,6 @@ class Covariance(_Moments):
     """
 
     columns: Columns
-    bounds_hold: bool = field(default=False, kw_only=True)
-    """A declaration: every entry is within its bounds; for ``truth_intervals``."""
-    per: Literal["person", "row"] = field(default="row", kw_only=True)
     _about = "covariances of entries clipped to their bounds{0._weights}"
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
@@ -133,9 +122,6 @@ class Regression(_Moments):
 
     target: ColumnName
     columns: Columns
-    bounds_hold: bool = field(default=False, kw_only=True)
-    """A declaration: every entry is within its bounds; for ``truth_intervals``."""
-    per: Literal["person", "row"] = field(default="row", kw_only=True)
     _about = "least squares of {0.target} on bounded entries{0._weights}"
 
     def _check_kind(self) -> None:
@@ -156,11 +142,10 @@ class Regression(_Moments):
         target = 1 + names.index(self.target)
         others = [place for place in range(len(names) + 1) if place != target]
         left, right = moments[np.ix_(others, others)], moments[others, target]
-        nothing = None, [(-inf, inf)] * len(others)
         weakest = float(np.linalg.eigvalsh(left)[0])
         largest_noise = noise.standard_error * (2 * sqrt(len(others)) + 3)
         if weakest <= 2 * largest_noise:
-            return nothing
+            return None, [(-inf, inf)] * len(others)
         scaled: Matrix = np.linalg.solve(left, right).astype(np.float64)
         units = self._units(target)
         moved: Matrix = units @ _moves(left, scaled)

@@ -30,15 +30,13 @@ def _members(given: Any) -> tuple[tuple[str, Member], ...]:
         values = {"ask": member} if isinstance(member, str) else dict(member)
         if not isinstance(name, str) or not 1 <= len(name) <= 1000:
             raise ArgumentError("aggregates: each needs a name of 1 to 1000 characters")
-        ask = values.get("ask")
+        ask, about = values.get("ask"), f"aggregates: {quoted(name, 'one')}"
         if not isinstance(ask, str) or ask not in _KINDS:
-            raise ArgumentError(
-                f"aggregates: {quoted(name, 'one')}: {told(ask=ask)} must be one of {', '.join(_KINDS)}"
-            )
+            raise ArgumentError(f"{about}: {told(ask=ask)} must be one of {', '.join(_KINDS)}")
         if other := sorted(values.keys() - {"ask", *_OWN}):
             raise ArgumentError(
-                f"aggregates: {quoted(name, 'one')}: {quoted(str(other[0]), 'a field')} is not of one aggregate: "
-                f"where=, by=, clip= and the price are of all; its own are {', '.join(_OWN)}"
+                f"{about}: {quoted(str(other[0]), 'a field')} is not of one aggregate: where=, by=, clip= and the "
+                f"price are of all; its own are {', '.join(_OWN)}"
             )
         check_names(model_of(_KINDS[ask], ask=ask), values)  # type: ignore[arg-type]
         values = {field: tuple(value) if isinstance(value, list) else value for field, value in values.items()}
@@ -121,23 +119,22 @@ class Several(Question):
         return None if any(member.most_in_group() is None for _, member in self.members) else 1.0
 
     def row(self) -> tuple[terms.Coordinate, ...]:
-        """The numbers that the aggregates need, each once."""
-        return tuple(dict.fromkeys(each for needed in self.needed for each in needed))
+        """The numbers that the aggregates need, each once, by name: a record does not keep the aggregates' order."""
+        by_name = sorted(zip(self.plain(), self.needed, strict=True))
+        return tuple(dict.fromkeys(each for _, needed in by_name for each in needed))
 
     def _needed(self, member: Question) -> tuple[terms.Coordinate, ...]:
         """The numbers that an aggregate is read off: of a sum whose rows are counted anyway, those of its mean."""
-        counts = self._counts_of(member)
+        column = getattr(member, "column", None)
+        missing = None if column is None or _is_there(column, self.where) else column
+        # the counts in its row, and those of the rows with an entry of its column
+        counts: dict[terms.Coordinate, terms.Coordinate]
+        counts = {terms.CountRows(): terms.CountRows(missing), terms.AnyRow(): terms.AnyRow(missing)}
         if (mean := _as_mean(member)) is not None:
             others = (each for _, each in self.members if _as_mean(each) is None)
             if any(counts[terms.CountRows()] in self._needed(each) for each in others):
                 return counts[terms.CountRows()], mean
         return tuple(counts.get(each, each) for each in member.row())
-
-    def _counts_of(self, member: Question) -> dict[terms.Coordinate, terms.Coordinate]:
-        """The counts in an aggregate's row, and those of the rows with an entry of its column."""
-        column = getattr(member, "column", None)
-        missing = None if column is None or _is_there(column, self.where) else column
-        return {terms.CountRows(): terms.CountRows(missing), terms.AnyRow(): terms.AnyRow(missing)}
 
     def scales(self) -> dict[str, float]:
         full, scales = STEPS / self.steps, dict[terms.Coordinate, tuple[str, float]]()
@@ -159,11 +156,9 @@ class Several(Question):
 
     def truth(self, whole: Whole) -> Any:
         both = self._own(whole.parts, whole.noise), self._own(whole.answered, whole.answered_noise)
-        found = [
-            member.truth(Whole(*own, *answered, whole.least))
-            for (_, member), own, answered in zip(self.members, *both, strict=True)
-        ]
-        return None if all(each is None for each in found) else found
+        each = zip(self.members, *both, strict=True)
+        found = [member.truth(Whole(*own, *answered, whole.least)) for (_, member), own, answered in each]
+        return None if all(one is None for one in found) else found
 
     def reported(self) -> bool:
         """True if one of the aggregates makes use of it."""
