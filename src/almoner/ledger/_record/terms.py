@@ -37,15 +37,6 @@ NAMES = {"BIGINT": "whole numbers", "VARCHAR": "text"}
 _LEFT_OUT = {"keys_delta": None, "pseudonyms": None, "spelling": EXACT}
 """Fields that a first entry says only where they are not these."""
 
-RENAMED = {
-    "budget": "terms=ledger.Terms(filters.Zcdp(rho=0.1))",
-    "person": 'terms=ledger.Terms(filters.Zcdp(rho=0.1), person="VARCHAR")',
-    "keys_delta": "terms=ledger.Terms(filters.Zcdp(rho=0.1), keys_delta=1e-8)",
-    "periods": "terms=ledger.Terms(filters.Zcdp(rho=0.1), periods=ledger.Periods(...))",
-    "spelling": 'terms=ledger.Terms(filters.Zcdp(rho=0.1), spelling="caseless")',
-}
-"""Parameters of earlier versions, and the line to write in their place."""
-
 
 @dataclass(frozen=True, slots=True)
 class Terms:
