@@ -211,7 +211,8 @@ class PrivacyCallback(Uncopyable, Callback):
         trainer.optimizers = [self._optimizer]
         self._refuse_changed(trainer)
         self._resume()
-        follow: list[Any] = [each for each in trainer.callbacks if isinstance(each, EarlyStopping | ModelCheckpoint)]
+        every: Any = trainer  # its type does not tell of callbacks
+        follow = [each for each in every.callbacks if isinstance(each, EarlyStopping | ModelCheckpoint)]
         watching = [(type(each).__name__, each.monitor) for each in follow if each.monitor not in (None, "epsilon")]
         plateaus = [config for config in trainer.lr_scheduler_configs if config.reduce_on_plateau]
         for watcher, metric in watching + [(type(each.scheduler).__name__, str(each.monitor)) for each in plateaus]:
