@@ -191,7 +191,7 @@ class PrivacyCallback(Uncopyable, Callback):
         """The account and its steps, for checkpoints. Public."""
         return self._engine.accountant.merged_state() if self._began else dict(self._loaded or {})
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Make the optimizer private, and charge what the record and the checkpoint have; refuse what has no price."""
         self._process.check("PrivacyCallback")
         _refuse_trainer(trainer)
@@ -211,8 +211,7 @@ class PrivacyCallback(Uncopyable, Callback):
         trainer.optimizers = [self._optimizer]
         self._refuse_changed(trainer)
         self._resume()
-        every: Any = trainer  # its type does not tell of callbacks
-        follow = [each for each in every.callbacks if isinstance(each, EarlyStopping | ModelCheckpoint)]
+        follow: list[Any] = [each for each in trainer.callbacks if isinstance(each, EarlyStopping | ModelCheckpoint)]
         watching = [(type(each).__name__, each.monitor) for each in follow if each.monitor not in (None, "epsilon")]
         plateaus = [config for config in trainer.lr_scheduler_configs if config.reduce_on_plateau]
         for watcher, metric in watching + [(type(each.scheduler).__name__, str(each.monitor)) for each in plateaus]:

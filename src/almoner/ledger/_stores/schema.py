@@ -21,7 +21,7 @@ CREATE TABLE ledger.charges(question BIGINT NOT NULL, person {person} NOT NULL, 
 Run = Callable[..., Any]
 
 
-VERSION = 2
+VERSION = 3
 """Of the tables that this program reads and writes."""
 
 

@@ -280,7 +280,7 @@ def prepared(given: list[TableInput]) -> tuple[str, list[TableInput], dict[str |
 
 
 def _prepared_elsewhere(plugin: Plugin, given: list[TableInput]) -> str:
-    """How a plugin's data name people."""
+    """Columns of a plugin's data that name people."""
     for each in given:
         if not plugin.takes(each.data):
             both = f"{plugin.data} and other tables"

@@ -47,6 +47,8 @@ RENAMED = {
     "decay": "descent=Descent(decay=0.5)",
     "pace": "descent=Descent(pace=1.0)",
     "extra_steps": "descent=Descent(extra_steps=50)",
+    "stop_when_inactive": "descent=Descent(stop_when_inactive=0.1, extra_steps=50, pace=0.0)",
+    "accounting": "nothing: the budget is Gaussian, and zCDP where counting= makes a StillActive",
 }
 """Parameters of earlier versions, and the line to write in their place."""
 

@@ -87,10 +87,8 @@ class _Averaged(_Bounded):
         power = 2 if isinstance(self, Variance) else 1
         if self._basis is not OWN:
             up, down = (self._entry(end, 2 * self.half, power) for end in self.ends)
-            if power == 1:
-                return up, down
             both = terms.Product(self._entry(self.ends[0], 2 * self.half), self._entry(self.ends[1], self.half))
-            return up, down, both
+            return (up, down) if power == 1 else (up, down, both)
         count = terms.CountRows() if self.per == "row" else terms.AnyRow()
         return count, *(self._entry(self.middle, self.half, each + 1) for each in range(power))
 
