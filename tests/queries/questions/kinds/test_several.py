@@ -163,8 +163,8 @@ def test_a_number_released_twice_and_charged_once_is_caught(tmp_path_factory, pu
     rows = [("a", 1.5, 1.0, "x"), ("a", 0.5, None, "x"), ("b", 1.0, 1.0, "x")]
     right = compiler._length
 
-    def once(names, question):
-        return right(names[1:], question)
+    def once(names, **how):
+        return right(names[1:], **how)
 
     with patch.object(compiler, "_length", once):
         came, charged = differential(tmp_path_factory, rows, members, {}, pure)
