@@ -37,6 +37,8 @@ def contribution(asked, entries):
         listed = [sum(entries)] if asked.per == "total" else entries
         places = [max(0, min(bins - 1, sum(e >= edge for edge in asked.edges) - 1)) for e in listed]
         return [math.trunc(Fraction(places.count(place) * asked.steps, len(places))) for place in range(bins)]
+    if asked.pure and not (isinstance(asked, Variance) and asked.per == "total"):
+        return parts(asked, entries)
     found = [asked.steps]
     for power in (1, 2)[: asked.coordinates - 1]:
         if asked.per == "total":
@@ -51,6 +53,21 @@ def contribution(asked, entries):
                 steps = [half_away(a / asked.half * (a / asked.half) * asked.steps) for a in aways]
             found.append(half_away(sum(steps) / len(steps)))
     return found
+
+
+def parts(asked, entries):
+    """The same of means and variances under pure budgets, whose coordinates add up to one row."""
+    whole = 2 * asked.half
+    if asked.per == "total":
+        total = sum(half_away(e * (asked.steps / whole)) for e in entries)
+        ups = max(0, min(asked.steps, total - math.floor(asked.low / whole * asked.steps + 0.5)))
+        return [ups, ups - asked.steps]
+    shares = [(max(asked.low, min(asked.high, e)) - asked.low) / whole for e in entries]
+    powers = [[t, t - 1] if isinstance(asked, Mean) else [t * t, (t - 1) ** 2, 2 * t * (t - 1)] for t in shares]
+    return [
+        half_away(sum(half_away(one * asked.steps) for one in each) / len(entries))
+        for each in zip(*powers, strict=True)
+    ]
 
 
 @settings(max_examples=60, deadline=None)

@@ -33,6 +33,8 @@ def test_nobody_is_charged_above_the_budget_and_the_rest_goes_on(path):
                 "truth_intervals",
                 "about",
                 "earlier",
+                "floor",
+                "derived",
             }
             assert seen.complete is None  # no watch was asked for
             assert seen.rho == pytest.approx(4.5e-4)

@@ -32,7 +32,7 @@ from almoner.ledger._record.rules import (
     net_charges,
     scope_of,
 )
-from almoner.ledger._record.terms import LedgerBudget, RecordedTerms, Terms
+from almoner.ledger._record.terms import RENAMED, LedgerBudget, RecordedTerms, Terms
 from almoner.ledger._record.watch import Watch
 from almoner.ledger._stores.postgres import Postgres
 from almoner.ledger._transaction import Transaction
@@ -60,6 +60,7 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
         self._tell_witness()
 
     @classmethod
+    @_check.renamed(RENAMED)
     def open(
         cls,
         path: Path | str,

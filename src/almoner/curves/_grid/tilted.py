@@ -189,10 +189,7 @@ class Composition:
         return self.scale - self.tilt * epsilon + log(max(value, 1e-300)) + doubt
 
     def log_chance(self, epsilon: float) -> float:
-        """The logarithm of the kernel's tilted mean, over its largest value: small where no tilt helps.
-
-        It is 0 where the lattice is too coarse to tell.
-        """
+        """Log of the kernel's tilted mean, over its largest value: small where no tilt helps; 0 on a coarse lattice."""
         if self.cost > 1:
             return 0.0
         return self.log_delta(epsilon) - (self.scale - self.tilt * epsilon + largest_kernel(self.tilt))

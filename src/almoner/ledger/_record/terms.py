@@ -37,6 +37,12 @@ NAMES = {"BIGINT": "whole numbers", "VARCHAR": "text"}
 _LEFT_OUT = {"keys_delta": None, "pseudonyms": None, "spelling": EXACT}
 """Fields that a first entry says only where they are not these."""
 
+RENAMED = dict.fromkeys(
+    ("budget", "person", "keys_delta", "periods", "spelling"),
+    'terms=ledger.Terms(filters.Zcdp(rho=0.1), person="VARCHAR", keys_delta=1e-8, spelling="caseless")',
+)
+"""Parameters of earlier versions, and the line to write in their place."""
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:
