@@ -31,6 +31,7 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.queries import Session, Table
 from almoner.queries._ask import rows as shown
 from almoner.queries._language import nodes
+from almoner.queries._tables.statements import read_with
 from statements import ROWS, asked_of, compare, hostile, mutated, nested, random_statement
 
 FORBIDDEN = ("secret", "read_", "passwd", "accounts", "getenv", "pragma", "attach", "glob(", "information_schema")
@@ -67,7 +68,7 @@ class Target:
         """Read one statement; where it is understood, compare it."""
         wide = kind == "nested"
         try:
-            told = self.session._asking.read(asked_of(text, wide=wide))
+            told = read_with(asked_of(text, wide=wide).sql, self.session._asking._schema)
             if told.having or told.order or told.limit != (None, 0) or (kind in ("mutated", "hostile") and told.group):
                 self.session.analyst("ann").quote(asked_of(text, wide=wide))
                 self.seen[f"{kind}: only read"] += 1

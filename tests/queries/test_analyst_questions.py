@@ -12,6 +12,7 @@ from almoner._workspace import duckdb
 from almoner.queries import Answer, Keys, Quantiles, Rows, Session, Table
 from almoner.queries._ask.answer import answer
 from almoner.queries._ask.rows import arranged
+from almoner.queries._tables.statements import read_with
 from data_folders import DATA, needs
 from ledgers import exact
 
@@ -47,7 +48,7 @@ def asked_exactly(session, asked):
 
 def sql_exactly(session, text, **options):
     asked = queries.Sql(text, rho=100.0, **options)
-    return arranged(session._asking.read(asked), asked_exactly(session, asked))
+    return arranged(read_with(asked.sql, session._asking._schema), asked_exactly(session, asked))
 
 
 def names(session, **price):
