@@ -310,7 +310,6 @@ def test_a_crash_between_two_tables(path):
         assert all(finding.holds for finding in visits.verify(replay=True))
 
 
-@pytest.mark.quick(5)
 @pytest.mark.parametrize(
     ("left_out", "filled"),
     [

@@ -37,8 +37,7 @@ def described(asked: Question) -> dict[str, object]:
         if each.name in ("pace", "anyway"):
             values |= {} if value == each.default else {each.name: value}
         elif isinstance(asked, Several) and each.name == "aggregates":
-            members = asked.plain().items()
-            values[each.name] = {name: {field: _plain(one) for field, one in own.items()} for name, own in members}
+            values[each.name] = _plain(asked.plain())
         elif value is not None:
             values[each.name] = _plain(value)
     return values
@@ -48,7 +47,9 @@ def _plain(value: object) -> object:
     """Lists in place of tuples, as JSON has them; a question in a question as plain values too."""
     if isinstance(value, Question):
         return described(value)
-    return [_plain(each) for each in value] if isinstance(value, tuple) else value
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, tuple | list) else value
 
 
 def question(values: Mapping[str, Any]) -> Question:
