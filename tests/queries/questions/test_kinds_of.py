@@ -1,6 +1,7 @@
 """Descriptions of questions: checked when they are made, and the same after they were written down."""
 
 import datetime
+import json
 import math
 
 import pytest
@@ -54,13 +55,15 @@ def test_questions_that_make_no_sense(make):
 
 
 def test_questions_as_plain_values():
-    """What ``described`` wrote is the same question again."""
+    """What ``described`` wrote is the same question again, and is the same after the record kept it as JSON."""
     for asked in (
+        Count(by={"age": [(0, 18), (18, None)]}, each={"visit": {"n": "count()"}}, clip=3, rho=0.5),
         Count(where="a = 1", by={"b": ["x", 1, True], "c": (datetime.date(2011, 1, 2),)}, clip=3, rho=0.5),
         Quantiles("v", (0, 1, 2.5), clip=1, per="row", levels=(0.1, 0.9), sigma=3.0, per_group=2.0),
         Variance("v", -1, 1, clip=1, per="row", sigma=1e4),
     ):
         assert question(described(asked)) == asked
+        assert json.loads(json.dumps(described(asked))) == described(asked)
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
