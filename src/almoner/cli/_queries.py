@@ -155,7 +155,7 @@ def summary(
     delta: Delta = 1e-6,
     price: Annotated[
         float | None,
-        typer.Option(help="The most that it costs a person, in the ledger's unit; else all that is left."),
+        typer.Option(help="The most that it costs a person, in the ledger's unit; else all of a new ledger."),
     ] = None,
     bounds: Annotated[list[str] | None, typer.Option(help="Public bounds of a column, as age=0:120.")] = None,
     clip: Annotated[float | None, typer.Option(help="The most rows of a person that count; else none are.")] = None,

@@ -89,6 +89,8 @@ def test_declared_keys_are_counted_and_what_is_wrong_is_refused_before_anything_
         assert isinstance(told["first: town"].question, Top)
         assert sum(each.rho for each in told.values()) <= 0.1
         assert len(told["first: town"].value) == 3
+        with pytest.raises(ArgumentError, match=r"all that is left: write summary\(price=0\.1\)"):
+            session.analyst("bea").summary()  # what others have asked is charged to the same people
 
 
 def test_the_command_shows_it_and_writes_a_page(tmp_path):

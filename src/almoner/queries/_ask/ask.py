@@ -464,7 +464,7 @@ class Analyst(Uncopyable):
         ``keys_delta``, such as many people share. The price is shared equally by columns. Again, it is free.
 
         Args:
-            price: the most that it costs a person in all: a rho, or an epsilon of pure budgets; None for what is left.
+            price: the most that it costs a person in all, rho or a pure budget's epsilon; None before any answer: all.
             bounds: {column: (low, high)}, public.
             keys: {column: keys}, public: the names that may be in a column.
             clip: the most rows of a person that count; None to count no rows.
@@ -490,11 +490,11 @@ class Analyst(Uncopyable):
         before, measure = {each.key: each.question for each in self.answers()}, "epsilon" if session.pure else "rho"
         if name in before and price is None:
             price = getattr(before[name], measure) * (1 + len(columns)) / SURE
+        elif price is None and ledger.entries("answered"):
+            raise ArgumentError("price=None would cost all that is left: write summary(price=0.1), or what it may cost")
         total = self.left if price is None else price
-        delta = float(ledger.terms.keys_delta or 0)
-        asked = summary_questions(
-            columns, domains, (measure, total), name=name, clip=clip, table=table, keys_delta=delta
-        )
+        more: dict[str, Any] = {"clip": clip, "table": table, "keys_delta": float(ledger.terms.keys_delta or 0)}
+        asked = summary_questions(columns, domains, (measure, total), name=name, **more)
         for key, each in asked.items():  # before anything is charged
             self.check(each, key=key)
         return {key: self.ask(each, key=key) for key, each in asked.items()}
