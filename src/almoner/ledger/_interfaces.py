@@ -12,7 +12,6 @@ __all__ = ["MASS", "Charge", "Consistency", "Extent", "Payment", "Share", "Store
 
 Result = TypeVar("Result")
 
-
 PrivateNote = dict[str, object]
 """The private part of an entry of the record, as JSON."""
 

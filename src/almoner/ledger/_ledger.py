@@ -20,18 +20,10 @@ from almoner.ledger._interfaces import Store
 from almoner.ledger._names import Person
 from almoner.ledger._opening import closed_on_error, create_in, names_of, open_store
 from almoner.ledger._periods import Periods
+from almoner.ledger._record import rules as _rules
 from almoner.ledger._record.datasets import Dataset, read_datasets
 from almoner.ledger._record.entries import START, Entry, Row, find, read_rows
-from almoner.ledger._record.rules import (
-    CHARGING,
-    EVERYTHING,
-    Answered,
-    ConsumerState,
-    Rules,
-    history,
-    net_charges,
-    scope_of,
-)
+from almoner.ledger._record.rules import CHARGING, EVERYTHING, Answered, ConsumerState, Rules, scope_of
 from almoner.ledger._record.terms import RENAMED, LedgerBudget, RecordedTerms, Terms
 from almoner.ledger._record.watch import Watch
 from almoner.ledger._stores.postgres import Postgres
@@ -248,14 +240,13 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
         column, name = ("analyst", analyst) if analyst is not None else ("purpose", purpose)
 
         def work(transaction: Transaction) -> None:
-            note: dict[str, object] = {}
             if scope not in self._rules.limits:
                 if any(each.public["scope"] == scope for each in self.entries("limited", after=self._rules.number)):
                     raise ArgumentError(f"{scope} is limited already in this transaction")
                 sql = f"SELECT number FROM ledger.record WHERE kind IN {CHARGING!r} AND {column} = ?"
                 asked = [number for (number,) in self.store.run(sql, [name])]
-                note = self.accounts.open_share(scope, asked + list(self._rules.erased.values()))
-            transaction.append({"kind": "limited", "scope": scope, "units": int(units)}, note)
+                self.accounts.open_share(scope, asked + list(self._rules.erased.values()))
+            transaction.append({"kind": "limited", "scope": scope, "units": int(units)})
 
         self.transact(work)
 
@@ -342,10 +333,9 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
             if not gone and not any(before):
                 raise ArgumentError("restore: nobody of this name has left; names are spelt as in the data")
             for name in names:
-                note = self.accounts.mark(name, gone=gone)
-                transaction.append(
-                    {"kind": "retired" if gone else "returned"}, {**note, "person": self.accounts.names.token(name)}
-                )
+                self.accounts.mark(name, gone=gone)
+                private = {"person": self.accounts.names.token(name)}
+                transaction.append({"kind": "retired" if gone else "returned"}, private)
             return any(each is not None for each in before)
 
         return self.transact(work)
@@ -428,7 +418,7 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
 
     def history(self) -> Iterator[Answered]:
         """Every entry that charged people, in order, with what was in force before it: for the data holder."""
-        return history(self.rows())
+        return _rules.history(self.rows())
 
     def find(self, key: str) -> Entry | None:
         """The entry under a key, without its private part; the witness has seen it."""
@@ -489,11 +479,11 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
     def charges(self, person: object) -> list[tuple[Entry, int]]:
         """Every question and training that charged an account, and how many units in the end. Private."""
         name = self.person(person)
-        return net_charges(self.store.run, self.accounts.charges([name]))[name]
+        return _rules.net_charges(self.store.run, self.accounts.charges([name]))[name]
 
     def charges_by_account(self, person: object) -> dict[Person, list[tuple[Entry, int]]]:
         """The ``charges`` of each account of a person, by its name: in two queries, however many there are. Private."""
-        return net_charges(self.store.run, self.accounts.charges(self.accounts_of(person)))
+        return _rules.net_charges(self.store.run, self.accounts.charges(self.accounts_of(person)))
 
     @property
     def head(self) -> str:

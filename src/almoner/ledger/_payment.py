@@ -10,7 +10,6 @@ MASS = 1024
 _ALMOST = "CAST('0.99999999' AS DOUBLE)"
 """A factor on shrunk contributions, so that rounding never makes one cost more than is paid."""
 
-
 _CERTAIN = "; nobody can have more than {:.6g} left"
 _UNCERTAIN = (
     ", and a person who paid the highest price of every question so far has {:.6g} left: people may be missing from "

@@ -46,8 +46,7 @@ class Transaction:
     """
 
     def __init__(self, store: Store, rules: Rules) -> None:
-        self._store = store
-        self._rules = rules
+        self._store, self._rules = store, rules
         self.last = rules.number, rules.hash
         """Number and hash of the last entry."""
         self.datasets: Mapping[str, Dataset] = rules.datasets

@@ -11,7 +11,7 @@ from typing import Any
 from almoner._workspace import Query
 from almoner.errors import LedgerError
 from almoner.ledger._accounts.tables import TableAccounts, TableAdmitted, TableOffer, about_the_data, left_of, refunded
-from almoner.ledger._interfaces import Payment, PrivateNote, Share, Store
+from almoner.ledger._interfaces import Payment, PrivateNote, Share
 from almoner.ledger._names import Names, Person
 from almoner.ledger._stores.postgres import Postgres
 
@@ -25,11 +25,6 @@ class PostgresAccounts(TableAccounts):
 
     def __init__(self, server: Postgres) -> None:
         self._server = server
-        self._by_text = False
-
-    def open(self, store: Store, names: Names) -> None:
-        super().open(store, names)
-        self._by_text = names.kind == "VARCHAR"
 
     def prepare(self, charges: Query) -> TableOffer:
         """Work everything out in the workspace, number the rows, and send number, person and units to the server."""
@@ -47,7 +42,7 @@ class PostgresAccounts(TableAccounts):
         return stored.encode() if isinstance(stored, str) else stored
 
     def named(self, stored: Any) -> Person:
-        return super().named(stored.decode() if self._by_text else stored)
+        return super().named(stored.decode() if self.names.kind == "VARCHAR" else stored)
 
 
 class _SentOffer(TableOffer):

@@ -13,8 +13,8 @@ from almoner.ledger._names import Names, Person
 class TableAccounts:
     """Keeps the accounts where the record is. All in and out of it is private, but prices, budgets and limits.
 
-    Methods that write are called inside the record's transaction, and may be called again if it was undone. What they
-    return is kept in the private part of the entry.
+    Methods that write are called inside the record's transaction, and may be called again if it was undone. A note that
+    they return is kept in the private part of the entry.
     """
 
     _store: Store
@@ -32,7 +32,7 @@ class TableAccounts:
         """
         return TableOffer(self._store, charges, self.names)
 
-    def mark(self, person: Person, *, gone: bool) -> PrivateNote:
+    def mark(self, person: Person, *, gone: bool) -> None:
         """Mark a person as left, or as returned; the account is kept."""
         stored = self.stored(person)
         self._store.run(
@@ -41,17 +41,15 @@ class TableAccounts:
             [stored, stored],
         )
         self._store.run("UPDATE ledger.accounts SET gone = ? WHERE person = ?", [gone, stored])
-        return {}
 
     def has_left(self, person: Person) -> bool | None:
         """True if a person has left; None where there is no account."""
         rows = self._store.run("SELECT gone FROM ledger.accounts WHERE person = ?", [self.stored(person)])
         return bool(rows[0][0]) if rows else None
 
-    def open_share(self, scope: str, questions: Collection[int]) -> PrivateNote:
+    def open_share(self, scope: str, questions: Collection[int]) -> None:
         """Limit a scope from now on; these questions were charged to it before."""
         self._store.run(f"INSERT INTO ledger.shares SELECT ?,person,units FROM ({summed(_under(questions))})", [scope])
-        return {}
 
     def above(self, edges: Sequence[int]) -> list[int]:
         """Count the people who were charged so many units or more, for each edge. Private."""
@@ -88,14 +86,6 @@ class TableAccounts:
         rows = self._store.run("SELECT person, units FROM ledger.charges WHERE question = ?", [question])
         return {self.named(person): int(units) for person, units in rows}
 
-    def is_sum(self, share: str, charges: str, parameters: Iterable[object] = ()) -> bool:
-        """True if what people spent on a scope is the sum of these charges; both are SQL."""
-        different = (
-            f"SELECT 1 FROM ({summed(charges)}) c FULL JOIN ({share}) s ON s.person = c.person "
-            "WHERE coalesce(c.units, -1) <> coalesce(s.spent, -1)"
-        )
-        return none(self._store.run, different, parameters)
-
     def consistent(self, budget: int, refunds: Mapping[int, int]) -> Consistency:
         """Compare accounts and charges with each other and with a budget in units.
 
@@ -112,8 +102,12 @@ class TableAccounts:
         outside = f"SELECT 1 FROM ledger.accounts WHERE spent > {budget:d} OR spent < 0"
         given_back = ", ".join(f"{entry:d}" for entry in refunds) or "-1"
         wrong = f"SELECT 1 FROM ledger.charges WHERE (units <= 0) <> (question IN ({given_back}))"
+        too_much = (
+            "SELECT 1 FROM ledger.charges c LEFT JOIN ledger.charges r ON r.person = c.person AND r.question = ? "
+            "WHERE c.question = ? AND -c.units > coalesce(r.units, 0)"
+        )
         within = none(run, outside) and none(run, wrong)
-        within = within and all(none(run, _too_much(entry, of)) for entry, of in refunds.items())
+        within = within and all(none(run, too_much, [of, entry]) for entry, of in refunds.items())
         return Consistency(none(run, twice) and none(run, different), within)
 
     def stored(self, person: Person) -> object:
@@ -159,8 +153,12 @@ class TableAccounts:
         stored = self._store.run("SELECT DISTINCT scope FROM ledger.shares")
         if {scope for (scope,) in stored} - set(scopes):
             return False
-        share = "SELECT person, spent FROM ledger.shares WHERE scope = ?"
-        return all(self.is_sum(share, _under(questions), [scope]) for scope, questions in scopes.items())
+        different = (
+            "SELECT 1 FROM ({}) c FULL JOIN (SELECT person, spent FROM ledger.shares WHERE scope = ?) s "
+            "ON s.person = c.person WHERE coalesce(c.units, -1) <> coalesce(s.spent, -1)"
+        )
+        sums = {scope: different.format(summed(_under(questions))) for scope, questions in scopes.items()}
+        return all(none(self._store.run, sql, [scope]) for scope, sql in sums.items())
 
     def gone(self) -> set[Person]:
         """The people who have left."""
@@ -326,14 +324,6 @@ def _under(questions: Collection[int]) -> str:
     """SQL of what these questions charged."""
     listed = ", ".join(f"{question:d}" for question in questions) or "-1"
     return f"SELECT * FROM ledger.charges WHERE question IN ({listed})"
-
-
-def _too_much(entry: int, of: int) -> str:
-    """SQL that selects the people whose refund exceeds their reservation."""
-    return (
-        f"SELECT 1 FROM ledger.charges c LEFT JOIN ledger.charges r ON r.person = c.person AND r.question = {of:d} "
-        f"WHERE c.question = {entry:d} AND -c.units > coalesce(r.units, 0)"
-    )
 
 
 def none(run: Callable[..., list[tuple[Any, ...]]], sql: str, parameters: Iterable[object] = ()) -> bool:

@@ -153,8 +153,7 @@ class _Checks:
     """Comparisons of the record, read once, with the accounts. Every check may raise on what is not even an entry."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self._accounts = ledger.accounts
+        self._ledger, self._accounts = ledger, ledger.accounts
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -169,7 +168,7 @@ class _Checks:
         return self.of_kind(*CHARGING)
 
     @cached_property
-    def _consistency(self) -> Consistency:
+    def consistency(self) -> Consistency:
         return self._accounts.consistent(self._rules.chargeable, self._rules.settled)
 
     def unbroken(self) -> bool:
@@ -181,10 +180,7 @@ class _Checks:
         return bool(self.rows) and self.rows[0].entry().kind == "opened"
 
     def filed(self) -> bool:
-        return all(
-            filed_under(row.entry().public) == (row.kind, row.key, row.analyst, row.purpose, row.reserved)
-            for row in self.rows
-        )
+        return all(filed_under(row.entry().public) == row[1:6] for row in self.rows)  # kind to reserved
 
     def of_kind(self, *kinds: str) -> list[Entry]:
         """The entries of these kinds, with their private parts."""
@@ -197,8 +193,7 @@ class _Checks:
         return {entry.number: int(entry.private["units"]) for entry in self.of_kind("erased") if entry.number in last}
 
     def _is_merged(self, entry: Entry) -> bool:
-        whose = (entry.public["analyst"], entry.public["purpose"])
-        return entry.number <= self._rules.merged.get(whose, -1)
+        return entry.number <= self._rules.merged.get((entry.public["analyst"], entry.public["purpose"]), -1)
 
     def questions(self) -> bool:
         totals = {question: (total.units, total.people) for question, total in self._accounts.totals().items()}
@@ -207,15 +202,13 @@ class _Checks:
         if not self._erased:
             return totals == recorded
         questions = {number: total for number, total in totals.items() if number not in self._erased}
-        return questions.keys() <= recorded.keys() and all(
-            self._less(number, questions.get(number, (0, 0)), whole) for number, whole in recorded.items()
-        )
+        fewer = (self._less(number, questions.get(number, (0, 0)), whole) for number, whole in recorded.items())
+        return questions.keys() <= recorded.keys() and all(fewer)
 
     def _less(self, number: int, total: tuple[int, int], whole: tuple[int, int]) -> bool:
         """True if charges are those that were recorded, but for people who were erased since."""
         since = sum(number < entry for entry in self._erased)
-        units = abs(whole[0]) - abs(total[0])  # what trainings gave back is below 0
-        people = whole[1] - total[1]
+        units, people = abs(whole[0]) - abs(total[0]), whole[1] - total[1]  # what trainings gave back is below 0
         return 0 <= people <= since and units >= 0 and (people > 0 or units == 0)
 
     def totals_of_erased(self) -> bool:
@@ -236,9 +229,6 @@ class _Checks:
             return all(each >= 0 for each in left.values())
         return not any(left.values())
 
-    def sums(self) -> bool:
-        return self._consistency.sums
-
     def within(self) -> bool:
         most = self._rules.terms.budget  # of what was merged: its questions' prices say nothing of a sum
         prices = {
@@ -246,7 +236,7 @@ class _Checks:
             for entry in self._answered
         } | dict.fromkeys(self._erased, most)
         dear = any(total.most > prices.get(question, -1) for question, total in self._accounts.totals().items())
-        return self._consistency.budget and not dear
+        return self.consistency.budget and not dear
 
     def trainings(self) -> bool:
         reserved = {entry.number: str(entry.public["key"]) for entry in self._answered if entry.kind == "training"}
@@ -256,7 +246,7 @@ class _Checks:
             and entry.public["training"] == reserved.get(entry.public["of"])
             for number, entry in back.items()
         )
-        return same and len(set(self._rules.settled.values())) == len(back) and self._consistency.budget
+        return same and len(set(self._rules.settled.values())) == len(back) and self.consistency.budget
 
     def streams(self) -> bool:
         begun, updates = {}, {}
@@ -273,12 +263,11 @@ class _Checks:
 
     def floors(self) -> bool:
         for answered in self._ledger.history():
-            public = answered.entry.public
-            if answered.entry.kind in ("settled", "merged"):
-                continue
-            left = answered.left - public.get("spare", 0)
-            if public.get("floor") != Payment(public.get("pace")).floor(left, int(public["price"])):
-                return False
+            public, left = answered.entry.public, answered.left
+            if answered.entry.kind not in ("settled", "merged"):
+                floor = Payment(public.get("pace")).floor(left - public.get("spare", 0), int(public["price"]))
+                if public.get("floor") != floor:
+                    return False
         return True
 
     def shares(self) -> bool:
@@ -294,8 +283,8 @@ class _Checks:
         charged = {entry.public["question"]: exact(entry.public["delta"]) for entry in self.of_kind("delta")}
         asked = [entry.public for entry in self._answered if "delta" in entry.public]
         cost = {str(public["key"]): exact(public["delta"]) for public in asked}
-        declared = self._rules.terms.keys_delta
-        return charged == cost and self._rules.delta == sum(cost.values()) <= exact(declared or 0)
+        declared = exact(self._rules.terms.keys_delta or 0)
+        return charged == cost and self._rules.delta == sum(cost.values()) <= declared
 
     def datasets(self) -> bool:
         known: dict[str, Dataset] = {}
@@ -321,7 +310,7 @@ _CHECKS: list[tuple[str | None, str, Callable[[_Checks], bool]]] = [
     (None, "the chain of hashes is unbroken, from the first entry to the last", _Checks.unbroken),
     (None, "every entry is filed under its own key, analyst and purpose", _Checks.filed),
     (None, "the charges of every question add up to its recorded total", _Checks.questions),
-    (None, "every account is the sum of its charges", _Checks.sums),
+    (None, "every account is the sum of its charges", lambda checks: checks.consistency.sums),
     (None, "no account is above the budget, and no charge above the price of its question", _Checks.within),
     (None, "every training gave back, once at most, no more than it had reserved for each person", _Checks.trainings),
     (None, "the updates of every stream follow one another, under its own analyst and purpose", _Checks.streams),

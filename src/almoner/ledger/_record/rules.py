@@ -87,19 +87,10 @@ class ConsumerState:
     def begun(cls, entry: Entry) -> Self:
         """The one that an entry begins."""
         public, private = entry.public, entry.private
-        return cls(
-            entry.kind,
-            str(public["key"]),
-            str(public["analyst"]),
-            public["purpose"],
-            entry.number,
-            entry.hash,
-            str(public["time"]),
-            public[entry.kind],
-            int(public.get("price", 0)),
-            claim=str(private["claim"]),
-            order=private.get("order"),
-        )
+        whose = entry.kind, str(public["key"]), str(public["analyst"]), public["purpose"]
+        began: Any = {"number": entry.number, "hash": entry.hash, "time": str(public["time"])}
+        began |= {"described": public[entry.kind], "units": int(public.get("price", 0))}
+        return cls(*whose, **began, claim=str(private["claim"]), order=private.get("order"))
 
 
 class Watched(NamedTuple):

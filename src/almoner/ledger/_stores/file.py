@@ -19,7 +19,6 @@ from almoner.ledger._stores.schema import check_version, make
 
 Result = TypeVar("Result")
 
-
 _ENDINGS = (".lock", ".new", ".tmp", ".wal")
 _Refusal = tuple[str, LedgerReason]
 """Why a file cannot be opened: in words that follow its name, and for programs."""

@@ -20,15 +20,13 @@ CREATE TABLE ledger.charges(question BIGINT NOT NULL, person {person} NOT NULL, 
 
 Run = Callable[..., Any]
 
-
 VERSION = 3
 """Of the tables that this program reads and writes."""
 
 
 def make(run: Run, first: Sequence[object], **spelling: str) -> None:
     """Make the tables, in the engine's ``spelling``, and the row of the first entry, in the caller's transaction."""
-    places = dict.fromkeys(("key", "often", "scoped", "asked"), "")
-    for statement in TABLES.format(**places | spelling).split(";"):
+    for statement in TABLES.format(**dict.fromkeys(("key", "often", "scoped", "asked"), "") | spelling).split(";"):
         if statement.strip():
             run(statement)
     now = datetime.now(UTC).isoformat(timespec="seconds")
