@@ -65,19 +65,21 @@ def number(**named: object) -> None:
         if value != value:
             raise ArgumentError(f"{told(**{name: value})} must be a number, not NaN")
         if isinstance(value, Integral) and not -_MOST <= int(value) <= _MOST:
-            raise ArgumentError(f"{name} must be in [{-_MOST:g}, {_MOST:g}], not a number of {_bits(value)} bits")
+            bits = int(value).bit_length()
+            raise ArgumentError(f"{name} must be in [{-_MOST:g}, {_MOST:g}], not a number of {bits} bits")
 
 
-def _bits(value: Integral) -> int:
-    return int(value).bit_length()
+def _numbers(holds: Callable[[Any], bool], rule: str, /, **named: object) -> None:
+    """Reject what is no number, or one that breaks a rule."""
+    number(**named)
+    for name, value in named.items():
+        if not holds(value):
+            raise ArgumentError(f"{told(**{name: value})} must be {rule}")
 
 
 def within(low: float, high: float, **named: object) -> None:
     """Reject what is outside the closed interval [low, high]."""
-    number(**named)
-    for name, value in named.items():
-        if not low <= value <= high:  # type: ignore[operator]
-            raise ArgumentError(f"{told(**{name: value})} must be in [{low:g}, {high:g}]")
+    _numbers(lambda value: low <= value <= high, f"in [{low:g}, {high:g}]", **named)
 
 
 def floats(**named: ArrayLike) -> NDArray[np.float64]:
@@ -91,48 +93,31 @@ def floats(**named: ArrayLike) -> NDArray[np.float64]:
 
 def between(low: float, high: float, **named: object) -> None:
     """Reject what is outside the open interval (low, high)."""
-    number(**named)
-    for name, value in named.items():
-        if not low < value < high:  # type: ignore[operator]
-            raise ArgumentError(f"{told(**{name: value})} must be in ({low:g}, {high:g})")
+    _numbers(lambda value: low < value < high, f"in ({low:g}, {high:g})", **named)
 
 
 def positive(**named: object) -> None:
     """Reject what is not a finite number above zero."""
-    number(**named)
-    for name, value in named.items():
-        if not 0 < value < inf:  # type: ignore[operator]
-            raise ArgumentError(f"{told(**{name: value})} must be positive and finite")
+    _numbers(lambda value: 0 < value < inf, "positive and finite", **named)
 
 
 def noise(**named: object) -> None:
     """Reject what is no scale of noise, or so extreme that costs overflow."""
     positive(**named)
-    for name, value in named.items():
-        if not _SMALLEST <= value <= _LARGEST:  # type: ignore[operator]
-            raise ArgumentError(f"{told(**{name: value})} must be in [{_SMALLEST:g}, {_LARGEST:g}]")
+    within(_SMALLEST, _LARGEST, **named)
 
 
 def amount(**named: object) -> None:
     """Reject what is no amount of privacy loss: in [0, 1e60], or infinite."""
     within(0, inf, **named)
-    for name, value in named.items():
-        if _LARGEST < value < inf:  # type: ignore[operator]
-            raise ArgumentError(f"{told(**{name: value})} must be in [0, {_LARGEST:g}] or inf")
+    _numbers(lambda value: not _LARGEST < value < inf, f"in [0, {_LARGEST:g}] or inf", **named)
 
 
-def each_between(low: float, high: float, **named: Iterable[object]) -> None:
-    """Reject lists with an entry outside the open interval (low, high)."""
+def each(rule: Callable[..., None], *bounds: Any, **named: Iterable[object]) -> None:
+    """Check every entry of lists by a rule: ``each(between, 1, inf, order=orders)``."""
     for name, values in named.items():
         for value in values:
-            between(low, high, **{name: value})
-
-
-def each_amount(**named: Iterable[object]) -> None:
-    """Reject lists with an entry that is no amount of privacy loss."""
-    for name, values in named.items():
-        for value in values:
-            amount(**{name: value})
+            rule(*bounds, **{name: value})
 
 
 def given(rule: Callable[..., None], *bounds: Any, **named: object) -> None:

@@ -103,12 +103,10 @@ class Workspace:
             raise ArgumentError(f"memory_limit={memory_limit!r} must be a size like '4GB'")
         _check.given(_check.whole, 1, threads=threads)
         self.library = duckdb()
-        self._name = name
-        self._why_closed = "is closed; open it again"
+        self._name, self._why_closed = name, "is closed; open it again"
         self._owns_spill = spill is None
         self._spill = spill or Path(tempfile.mkdtemp(prefix="almoner-"))
-        self._numbers = count(1)
-        self._places = 0
+        self._numbers, self._places = count(1), 0
         config: dict[str, object] = {"temp_directory": str(self._spill), "autoinstall_known_extensions": False}
         config |= {} if memory_limit is None else {"memory_limit": memory_limit}
         config |= {} if threads is None else {"threads": threads}

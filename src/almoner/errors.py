@@ -52,9 +52,7 @@ class BudgetExceeded(AlmonerError):
 
     def __init__(self, message: str, *, asked: object, spent: object, left: object) -> None:
         super().__init__(message)
-        self.asked = asked
-        self.spent = spent
-        self.left = left
+        self.asked, self.spent, self.left = asked, spent, left
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuilt, (type(self), str(self), {"asked": self.asked, "spent": self.spent, "left": self.left})

@@ -1,7 +1,7 @@
 """Price mechanisms in a notion of privacy, say what a budget promises, and keep accounts, for filters and odometers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import inf
@@ -343,22 +343,28 @@ class Account(Uncopyable, Generic[N]):
     def state(self) -> State:
         """Everything needed to go on later, as plain numbers and lists (JSON-able). Restore it once only."""
         with self._lock:
-            named = {self.KIND: type(self).__name__, "parameters": self._stated()}
-            return {**named, **self._saved(), "count": self._count}
+            stated = self._stated()
+            parameters = stated | ({"plan": _described(stated["plan"])} if "plan" in stated else {})
+            named = {self.KIND: type(self).__name__, "parameters": parameters}
+            units = {"units": self._units(None)} if self._OTHER_UNITS else {}
+            return {**named, **self._saved(), "count": self._count, **units}
 
     @classmethod
     def from_state(cls, state: State) -> Self:
         """The account that ``state()`` described, to the last unit."""
-        _check.saved(state, cls.KIND, "parameters", *cls._SAVED, "count")
+        _check.saved(state, cls.KIND, "parameters", *cls._SAVED, "count", *(["units"] if cls._OTHER_UNITS else []))
         if state[cls.KIND] != cls.__name__:
             raise ArgumentError(f"state={state[cls.KIND]!r} must be the state of {cls.KIND}s.{cls.__name__}")
         try:
-            account = cls(**state["parameters"])
+            given = {**state["parameters"]}
+            account = cls(**given | ({"plan": _as_given(given["plan"])} if "plan" in given else {}))
         except TypeError as wrong:  # a parameter is missing, or unknown
             raise ArgumentError(f"state: its parameters are not those of {cls.KIND}s.{cls.__name__}") from wrong
         _check.whole(0, count=state["count"])
         account._restore(*(_units(name, state[name]) for name in cls._SAVED))
         account._count = int(state["count"])
+        if cls._OTHER_UNITS and account._units(state["units"]) != state["units"]:
+            raise ArgumentError(f"state: {cls._OTHER_UNITS}: go on where the state was saved")
         return account
 
     def __repr__(self) -> str:
@@ -371,6 +377,12 @@ class Account(Uncopyable, Generic[N]):
 
     _SAVED: ClassVar[tuple[str, ...]]
     """The parts of the totals in a saved state."""
+    _OTHER_UNITS: ClassVar[str] = ""
+    """Told where ``_units`` differ from those of a saved state; empty where totals have no units of their own."""
+
+    def _units(self, saved: Mapping[str, float] | None) -> dict[str, float]:
+        """Units in which totals are counted: those that were saved, or all in use."""
+        raise NotImplementedError
 
     def _saved(self) -> dict[str, Any]:
         """The totals, part by part, and what they are counted in where it is not said elsewhere."""
@@ -388,6 +400,20 @@ def _units(name: str, values: object) -> Totals:
         if value != inf:
             _check.whole(0, **{name: value})
     return whole(units)
+
+
+def _described(value: Any) -> Any:
+    """A plan as a state has it: its mechanisms, alone or with counts, as plain values."""
+    if isinstance(value, mechanisms.Mechanism):
+        return mechanisms.to_fields(value)
+    return [_described(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _as_given(value: Any) -> Any:
+    """The plan that ``_described`` described."""
+    if isinstance(value, Mapping):
+        return mechanisms.from_fields(value)
+    return [_as_given(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _plain(value: object) -> object:

@@ -17,14 +17,12 @@ from numpy.typing import NDArray
 from almoner import mechanisms
 from almoner._arrays import Array, Library, Mask, to_numpy
 from almoner._notions._additive import coarse, in_units
+from almoner._notions._boundary import MOST
 from almoner._notions._notion import Totals, no_failures
 from almoner._notions._with_failures import WithFailures
-from almoner._units import FAILURE, FINE, MEASURE, RANGE, budget, times, to_float, up
+from almoner._units import FAILURE, FINE, MEASURE, budget, times, to_float, up
 from almoner.curves import _order_mixture, approximate, renyi
 from almoner.errors import Unsupported
-
-HALF = RANGE // 2
-"""Twice of it fits into int64: amounts from here on count as infinite where several totals are stored."""
 
 
 def certain(leaf: mechanisms.Mechanism) -> Fraction | float:
@@ -106,21 +104,18 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
         return tuple([units // (FINE // MEASURE) for units in self.thresholds(Fraction(self.delta))[:-1]])
 
     def person_fits(self, spent: Array, cost: Array, xp: Library) -> tuple[Array, Mask]:
-        half = xp.asarray(HALF, dtype=xp.int64, device=spent.device)
+        half = xp.asarray(MOST, dtype=xp.int64, device=spent.device)
         after = xp.minimum(spent + xp.minimum(cost, half), half)
         limits = xp.asarray(self.person_limits(), dtype=xp.int64, device=spent.device)
         fits = xp.any(after <= limits, axis=1)
         doubtful = to_numpy(~fits)
         if doubtful.any():
-            verdict = to_numpy(fits).copy()
-            verdict[doubtful] = self._mixed(to_numpy(after)[doubtful])
+            verdict, totals = to_numpy(fits).copy(), to_numpy(after)[doubtful]
+            curves = np.where(totals < MOST, totals / MEASURE * (1 + 1e-15), inf)
+            delta = _order_mixture.allowed_delta(curves, self._lam, self._log_weights, float(self.epsilon))
+            verdict[doubtful] = delta <= self.delta * (1 - 1e-15)
             fits = cast(Mask, xp.asarray(verdict, device=spent.device))
         return xp.where(fits[:, None], after, spent), fits
-
-    def _mixed(self, totals: NDArray[np.int64]) -> NDArray[np.bool_]:
-        curves = np.where(totals < HALF, totals / MEASURE * (1 + 1e-15), inf)
-        delta = _order_mixture.allowed_delta(curves, self._lam, self._log_weights, float(self.epsilon))
-        return np.asarray(delta <= self.delta * (1 - 1e-15))
 
     @cached_property
     def _lam(self) -> NDArray[np.float64]:

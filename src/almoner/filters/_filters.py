@@ -3,17 +3,15 @@
 from collections.abc import Sequence
 from fractions import Fraction
 from math import inf
-from typing import Self, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from almoner import _check, _notions, mechanisms
-from almoner._notions import State
 from almoner._units import FAILURE, FINE, budget, exact, to_float
 from almoner.curves import _order_mixture, gaussian, renyi, zcdp
 from almoner.errors import ArgumentError
-from almoner.filters import _plans
 from almoner.filters._filter import Filter
 
 
@@ -68,8 +66,7 @@ class Zcdp(Filter):
     def __init__(self, *, epsilon: float | None = None, delta: float | None = None, rho: float | None = None) -> None:
         _either("rho", rho, epsilon, delta)
         self.rho = _decimal_below(zcdp.rho(epsilon=epsilon, delta=delta)) if rho is None else float(rho)  # type: ignore[arg-type]
-        limit = budget(self.rho if rho is None else rho, per=FINE)
-        notion = _notions.Zcdp(limit=limit, epsilon=epsilon, delta=delta)
+        notion = _notions.Zcdp(limit=budget(self.rho if rho is None else rho, per=FINE), epsilon=epsilon, delta=delta)
         super().__init__(notion, epsilon=epsilon, delta=delta, rho=rho)
 
 
@@ -180,9 +177,8 @@ class RenyiCurve(Filter):
         if inf in curve.values:
             raise ArgumentError(f"values={curve.values!r} must be finite")
         self.orders = curve.orders
-        notion = _notions.RenyiCurve(
-            orders=curve.orders, values=tuple(budget(value, per=FINE) for value in curve.values)
-        )
+        limits = tuple(budget(value, per=FINE) for value in curve.values)
+        notion = _notions.RenyiCurve(orders=curve.orders, values=limits)
         super().__init__(notion, orders=curve.orders, values=curve.values)
 
 
@@ -262,6 +258,8 @@ class Planned(Filter):
     1198
     """
 
+    _OTHER_UNITS = "its change is counted in other units"
+
     def __init__(
         self,
         plan: mechanisms.Mechanism | Sequence[tuple[mechanisms.Mechanism, int]],
@@ -273,28 +271,14 @@ class Planned(Filter):
     ) -> None:
         once = not isinstance(plan, mechanisms.Mechanism)
         notion = _notions.Planned(
-            plan=_plans.one(plan), once=once, epsilon=epsilon, delta=delta, reserve=reserve, sum_delta=sum_delta
+            plan=one_plan(plan), once=once, epsilon=epsilon, delta=delta, reserve=reserve, sum_delta=sum_delta
         )
         notion.prices  # noqa: B018  # a plan that does not fit is refused here
         kept = plan if isinstance(plan, mechanisms.Mechanism) else [tuple(part) for part in plan]
         super().__init__(notion, plan=kept, epsilon=epsilon, delta=delta, reserve=reserve, sum_delta=sum_delta)
 
-    def state(self) -> State:
-        """Everything needed to go on later, as plain numbers and lists (JSON-able). Restore it once only."""
-        saved = super().state()
-        plan, units = saved["parameters"]["plan"], cast(_notions.Planned, self._notion).prices.units()
-        return {**saved, "parameters": {**saved["parameters"], "plan": _plans.to_fields(plan)}, "units": units}
-
-    @classmethod
-    def from_state(cls, state: State) -> Self:
-        """The filter that ``state()`` described, to the last unit."""
-        _check.saved(state, "filter", "parameters", "spent", "count", "units")
-        plan = _plans.from_fields(state["parameters"]["plan"])
-        plain = {name: value for name, value in state.items() if name != "units"}
-        account = super().from_state({**plain, "parameters": {**state["parameters"], "plan": plan}})
-        if state["units"] != cast(_notions.Planned, account._notion).prices.units():
-            raise ArgumentError("state: its change is counted in other units: go on where the state was saved")
-        return account
+    def _units(self, _: object) -> dict[str, float]:
+        return cast(_notions.Planned, self._notion).prices.units()
 
 
 class Approximate(Filter):
@@ -344,6 +328,20 @@ class Basic(Filter):
         super().__init__(notion, epsilon=epsilon, delta=delta)
 
 
+def one_plan(plan: object) -> mechanisms.Mechanism:
+    """A plan as one mechanism, whatever its form."""
+    if isinstance(plan, mechanisms.Mechanism):
+        return plan
+    parts = [tuple(part) for part in plan if isinstance(part, list | tuple)] if isinstance(plan, list | tuple) else []
+    if not parts or len(parts) < len(cast(Sequence[object], plan)) or any(len(part) != 2 for part in parts):
+        raise ArgumentError(f"plan={plan!r} must be a mechanism, or a list like [(mechanism, 20), (another, 13)]")
+    for part, count in parts:
+        if not isinstance(part, mechanisms.Mechanism):
+            raise ArgumentError(f"plan: {part!r} must be a mechanism")
+        _check.whole(1, count=count)
+    return mechanisms.Composed(tuple(mechanisms.Repeated(part, count) for part, count in parts))
+
+
 def _best_order(plan: mechanisms.Mechanism, epsilon: float, delta: float) -> float:
     """The order that alone admits the most rounds of a plan: searched for in ever smaller steps."""
     lam = np.geomspace(0.3, 3000, 80)
@@ -367,8 +365,7 @@ def _chosen(
     if (orders is None) != (weights is None):
         raise ArgumentError("give both orders= and weights=, or neither")
     if orders is None or weights is None:
-        rho = zcdp.rho(epsilon=epsilon, delta=delta)
-        return _order_mixture.default_weights(zcdp.best_order(rho, delta=delta) - 1)
+        return _order_mixture.default_weights(zcdp.best_order(zcdp.rho(epsilon=epsilon, delta=delta), delta=delta) - 1)
     grid, shares = _check.floats(orders=orders), _check.floats(weights=weights)
     if grid.ndim != 1 or grid.shape != shares.shape or not grid.size:
         raise ArgumentError(f"orders={orders!r} and weights={weights!r} must be equally long lists")

@@ -61,8 +61,7 @@ class Koskela(Uncopyable):
         grid = np.linspace(0.0, epsilon, _POINTS).tolist() if epsilons is None else [float(each) for each in epsilons]
         if not grid:
             raise ArgumentError("epsilons must not be empty")
-        for each in grid:
-            _check.within(0, 1e6, epsilons=each)
+        _check.each(_check.within, 0, 1e6, epsilons=grid)
         self.mu = sqrt(2 * zcdp.rho(epsilon=epsilon, delta=delta)) * (1 - 2.0**-50)
         self.count = 0
         self._grid, self._lock = np.asarray(grid), Lock()

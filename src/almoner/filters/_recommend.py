@@ -13,7 +13,6 @@ guarantee does not depend on how good the choice was.
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import reduce
 from itertools import pairwise
 from math import floor, gcd, inf
 
@@ -22,9 +21,8 @@ from almoner._search import last_whole
 from almoner._units import FAILURE, FINE, MEASURE, Units, budget, times, up
 from almoner.curves import _residue, approximate
 from almoner.errors import ArgumentError, Unsupported
-from almoner.filters import _plans
 from almoner.filters._filter import Filter
-from almoner.filters._filters import Basic, Gaussian, Planned, Renyi, Residue, Zcdp
+from almoner.filters._filters import Basic, Gaussian, Planned, Renyi, Residue, Zcdp, one_plan
 
 MARGIN = 0.99
 """A filter that comes first in the list of candidates is taken if it admits this part of what the best admits."""
@@ -34,9 +32,7 @@ LEVELS = (1.0, 0.5, 0.2, 0.06, 0.02, 0.005)
 
 MOST = 2**40  # rounds; more are not counted
 
-_WITHOUT_PLAN = (
-    "Residue: without a plan, the tightest for most mechanisms; sampled rounds with little noise need a plan."
-)
+_ANY = "Residue: without a plan, the tightest for most mechanisms; sampled rounds with little noise need a plan."
 _GAUSSIAN = "Gaussian: the plan is Gaussian noise, for which this filter is exact and being adaptive costs nothing."
 _COUNTED = "Planned: the budget pays for every round of the plan, in any order; what it leaves buys other rounds."
 
@@ -94,7 +90,7 @@ def recommend(
     _check.positive(epsilon=epsilon)
     _check.within(0, 1, delta=delta)
     counted = None if plan is None or isinstance(plan, mechanisms.Mechanism) else plan
-    plan = plan if plan is None else _plans.one(plan)
+    plan = plan if plan is None else one_plan(plan)
     parts = _parts(plan) if plan is not None else {}
     if delta == 0:
         account = Basic(epsilon=epsilon)
@@ -102,7 +98,7 @@ def recommend(
             account.admits(leaf)
         return Recommendation(account, "Basic: with delta 0, epsilons add up, and nothing is tighter.")
     if plan is None:
-        return Recommendation(Residue(epsilon=epsilon, delta=delta), _WITHOUT_PLAN)
+        return Recommendation(Residue(epsilon=epsilon, delta=delta), _ANY)
     if not parts:
         raise ArgumentError(f"plan={plan!r} must have at least one round")
     if all(_is_gaussian(leaf) for leaf in parts):
@@ -117,8 +113,7 @@ def recommend(
 
 def _parts(plan: mechanisms.Mechanism) -> dict[mechanisms.Mechanism, int]:
     counts = {leaf: count for leaf, count in mechanisms.leaves(plan).items() if count}
-    common = reduce(gcd, counts.values(), 0)
-    return {leaf: count // common for leaf, count in counts.items()}
+    return {leaf: count // gcd(*counts.values()) for leaf, count in counts.items()}
 
 
 def _is_gaussian(leaf: mechanisms.Mechanism) -> bool:
@@ -145,9 +140,8 @@ def _best(parts: _Parts, epsilon: float, delta: float) -> Recommendation:
     rounds, account, why = next(each for each in candidates if each[0] >= MARGIN * best)
     name = type(account).__name__
     if rounds < 1:
-        return Recommendation(
-            account, f"{name}: no filter here admits a round of the plan; this one admits cheaper rounds."
-        )
+        none = f"{name}: no filter here admits a round of the plan; this one admits cheaper rounds."
+        return Recommendation(account, none)
     about = "" if account is planned or account is basic else "about "
     return Recommendation(account, f"{name}: the budget pays for {about}{floor(rounds):,} rounds of the plan, {why}.")
 
@@ -168,12 +162,9 @@ def _by_curves(parts: _Parts, epsilon: float, delta: float) -> list[tuple[float,
     """Filters for mechanisms of which no more is known than rho or a Rényi curve."""
     one = mechanisms.Composed(tuple(mechanisms.Repeated(leaf, count) for leaf, count in parts.items()))
     candidates: list[tuple[float, Filter, str]] = []
-    accounts: dict[str, Filter] = {
-        "as many as with any filter here or nearly so; costs are one number that adds up": Zcdp(
-            epsilon=epsilon, delta=delta
-        ),
-        "by their Rényi curves, with weights that suit the plan": Renyi(epsilon=epsilon, delta=delta, plan=one),
-    }
+    added = "as many as with any filter here or nearly so; costs are one number that adds up"
+    accounts: dict[str, Filter] = {added: Zcdp(epsilon=epsilon, delta=delta)}
+    accounts["by their Rényi curves, with weights that suit the plan"] = Renyi(epsilon=epsilon, delta=delta, plan=one)
     for why, account in accounts.items():
         with suppress(Unsupported):
             candidates.append((_admitted(account, one), account, why))
@@ -214,9 +205,8 @@ def _residue_rounds(parts: _Parts, epsilon: float, delta: float, *, enough: floa
         return basic
     try:
         for high, low in pairwise(LEVELS):
-            price = sum(
-                times(count, _residue_price(leaf, start, floor(low * start), slack)) for leaf, count in parts.items()
-            )
+            square = floor(low * start)
+            price = sum(times(count, _residue_price(leaf, start, square, slack)) for leaf, count in parts.items())
             if price == inf or rounds + high * start / max(price, 1) < enough:
                 break
             rounds += (high - low) * start / max(price, 1)

@@ -44,7 +44,7 @@ class MixtureOfGaussians(Paired):
         for name in ("sensitivities", "probabilities"):
             object.__setattr__(self, name, _floats(name, getattr(self, name)))
         _check_law("probabilities", self.probabilities)
-        _check.each_amount(sensitivity=self.sensitivities)
+        _check.each(_check.amount, sensitivity=self.sensitivities)
         _check.equally_long(sensitivities=self.sensitivities, probabilities=self.probabilities)
 
 
@@ -254,16 +254,14 @@ def _floats(name: str, values: object) -> tuple[float, ...]:
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise ArgumentError(f"{name} must be a list of numbers")
     numbers = [each.item() if getattr(each, "ndim", None) == 0 else each for each in values]
-    for number in numbers:
-        _check.number(**{name: number})
+    _check.each(_check.number, **{name: numbers})
     if not 1 <= len(numbers) <= _MOST:
         raise ArgumentError(f"{name} must have 1 to {_MOST} numbers, not {len(numbers)}")
     return tuple(map(float, numbers))
 
 
 def _check_law(name: str, probabilities: tuple[float, ...]) -> None:
-    for probability in probabilities:
-        _check.within(0, 1, **{name: probability})
+    _check.each(_check.within, 0, 1, **{name: probabilities})
     _check_sum(name, fsum(probabilities))
 
 
@@ -278,10 +276,8 @@ def _laws(
     """P and Q of a privacy loss distribution; what is left for Q is an outcome that P does not have."""
     points, weights = _floats(f"losses{ending}", losses), _floats(f"masses{ending}", masses)
     _check.equally_long(**{f"losses{ending}": points, f"masses{ending}": weights})
-    for loss in points:
-        _check.between(-inf, inf, **{f"losses{ending}": loss})
-    for mass in weights:
-        _check.within(0, 1, **{f"masses{ending}": mass})
+    _check.each(_check.between, -inf, inf, **{f"losses{ending}": points})
+    _check.each(_check.within, 0, 1, **{f"masses{ending}": weights})
     _check.within(0, 1, **{f"infinity{ending}": infinity})
     _check_sum(f"masses{ending} and infinity{ending}", fsum((*weights, infinity)))
     without = [mass * exp(-loss) if loss > -700 else inf for loss, mass in zip(points, weights, strict=True) if mass]

@@ -163,8 +163,8 @@ class Renyi(Mechanism):
         one, other = len(self.orders), len(self.values)
         if not one or one != other:
             raise ArgumentError(f"orders and values must be equally long and not empty, not {one} and {other}")
-        _check.each_between(1, inf, order=self.orders)
-        _check.each_amount(value=self.values)
+        _check.each(_check.between, 1, inf, order=self.orders)
+        _check.each(_check.amount, value=self.values)
         if any(a >= b for a, b in zip(self.orders, self.orders[1:], strict=False)):
             raise ArgumentError(f"orders={self.orders!r} must increase strictly")
 
@@ -272,9 +272,7 @@ def _whole(value: Value) -> Value | int:
 
 def gaussian_step(sigma: float, sensitivity: float = 1.0, sample_rate: float = 1.0) -> Gaussian | SampledGaussian:
     """One noisy sum over everyone, or below rate 1 over a Poisson sample, as in a step of DP-SGD."""
-    if sample_rate == 1:
-        return Gaussian(sigma, sensitivity)
-    return SampledGaussian(sigma, sensitivity, sample_rate)
+    return Gaussian(sigma, sensitivity) if sample_rate == 1 else SampledGaussian(sigma, sensitivity, sample_rate)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ mechanism and never ends; the smaller of the two is read.
 Source: docs/proofs/planned-odometer.md
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -20,7 +21,7 @@ from typing import Self, cast
 
 from almoner import _check, mechanisms
 from almoner._arrays import NUMPY, Array, Library
-from almoner._notions import STEPS, Boundary, ByRemainder, State, Totals, as_floats
+from almoner._notions import STEPS, Boundary, ByRemainder, Totals, as_floats
 from almoner._units import FAILURE, budget, exact
 from almoner.curves import _residue, renyi
 from almoner.curves.planned import Plan, _anytime, level, rounds_at
@@ -61,14 +62,13 @@ class PlannedBound(ByRemainder, Boundary):
     @cached_property
     def parts(self) -> Plan:
         """The mechanisms of one planned round, and how often each runs in it."""
-        counts = {leaf: count for leaf, count in mechanisms.leaves(self.plan).items() if count}
-        each = gcd(*counts.values())
-        return tuple((leaf, count // each) for leaf, count in counts.items())
+        leaves = mechanisms.leaves(self.plan).items()
+        return tuple((leaf, count // self.rounds) for leaf, count in leaves if count)
 
     @cached_property
     def rounds(self) -> int:
         """Number of planned rounds in the plan."""
-        return gcd(*(count for count in mechanisms.leaves(self.plan).values()))
+        return gcd(*mechanisms.leaves(self.plan).values())
 
     @property
     def width(self) -> int:
@@ -261,6 +261,7 @@ class Planned(Odometer):
     """
 
     _SAVED = ("run", "totals", "excess", "failures")
+    _OTHER_UNITS = "its bounds are others here"
 
     def __init__(self, plan: mechanisms.Mechanism, *, delta: float, sum_delta: float | None = None) -> None:
         _check.between(0, 1, delta=delta)
@@ -281,35 +282,11 @@ class Planned(Odometer):
         """The numbers of planned rounds up to which each bound holds. Public."""
         return _anytime.checkpoints(cast(PlannedBound, self._notion).rounds)
 
-    def state(self) -> State:
-        """Everything needed to go on later, as plain numbers and lists (JSON-able). Restore it once only."""
-        saved = super().state()
-        plan = mechanisms.to_fields(saved["parameters"]["plan"])
-        return {**saved, "parameters": {**saved["parameters"], "plan": plan}, "units": self._units(*self._read())}
-
-    @classmethod
-    def from_state(cls, state: State) -> Self:
-        """The odometer that ``state()`` described, to the last unit."""
-        _check.saved(state, "odometer", "parameters", "units")
-        plan = mechanisms.from_fields(state["parameters"]["plan"])
-        plain = {name: value for name, value in state.items() if name != "units"}
-        account = super().from_state({**plain, "parameters": {**state["parameters"], "plan": plan}})
-        units = account._units(*state["units"])
-        if state["units"] != units:
-            raise ArgumentError("state: its bounds are others here: go on where the state was saved")
-        return account
-
-    def _planned_run(self) -> _anytime.Run:
+    def _units(self, saved: Mapping[str, float] | None) -> dict[str, float]:
+        """The step, in which small change is counted, and the levels of the bounds that were read, or saved."""
         notion = cast(PlannedBound, self._notion)
-        return notion.run(notion._kept(failing=False))
-
-    def _read(self) -> list[str]:
-        """Settings that small change and the bounds that were read depend on."""
-        return ["step", *(name for name in ("ex_post", "pathwise") if name in vars(self._planned_run()))]
-
-    def _units(self, *names: str) -> dict[str, float]:
-        """Unit in which small change is counted: one for all accounts that share saved states."""
-        run = self._planned_run()
+        run = notion.run(notion._kept(failing=False))
+        names = ["step", *(name for name in ("ex_post", "pathwise") if name in vars(run))] if saved is None else saved
         known = {"step": lambda: run.step, "ex_post": lambda: run.ex_post.level, "pathwise": lambda: run.pathwise.level}
         return {name: known[name]() for name in names if name in known}
 

@@ -199,8 +199,7 @@ class Lecuyer(Odometer):
     def __init__(
         self, *, delta: float, orders: tuple[float, ...] = _ORDERS, first: float = 1.0, sum_delta: float | None = None
     ) -> None:
-        for order in orders:
-            _check.between(1, np.inf, order=order)
+        _check.each(_check.between, 1, inf, order=orders)
         if not orders:
             raise ArgumentError("orders must not be empty")
         _check.positive(first=first)

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from almoner import _check, mechanisms
 from almoner._arrays import NUMPY, Array, Library
-from almoner._notions import STEPS, Boundary, Totals, as_floats
-from almoner._units import Units, up
-from almoner.curves import _order_mixture, approximate, renyi
-from almoner.errors import ArgumentError, Unsupported
+from almoner._notions import STEPS, Boundary, Totals, as_floats, certain
+from almoner._units import up
+from almoner.curves import _order_mixture, renyi
+from almoner.errors import ArgumentError
 from almoner.odometers import _roots
 from almoner.odometers._odometer import Odometer
 
@@ -47,7 +47,7 @@ class Orders(Boundary):
 
     def costs(self, leaf: mechanisms.Mechanism) -> Totals:
         values = renyi.values(leaf, self.orders)
-        return (*(up(float(value)) for value in values), _certain(leaf))
+        return (*(up(float(value)) for value in values), up(certain(leaf)))
 
     def bound(
         self, costs: Array, /, *, delta: float, ex_post: bool = False, steps: int = STEPS, xp: Library = NUMPY
@@ -134,21 +134,11 @@ class Renyi(Odometer):
         return tuple(map(float, as_floats(self._totals[: len(self.orders)])))
 
 
-def _certain(mechanism: mechanisms.Mechanism) -> Units:
-    """The most that the loss can ever be: epsilon for pure mechanisms."""
-    try:
-        epsilon, delta = approximate.cost(mechanism)
-    except Unsupported:
-        return inf
-    return inf if delta else up(epsilon)
-
-
 def _orders(orders: tuple[float, ...] | None) -> tuple[float, ...]:
     if orders is None:
         return _DEFAULT
     grid = tuple(float(order) for order in orders)
-    for order in grid:
-        _check.between(1, inf, order=order)
+    _check.each(_check.between, 1, inf, order=grid)
     if not grid or any(a >= b for a, b in pairwise(grid)):
         raise ArgumentError(f"orders={orders!r} must increase strictly and not be empty")
     return grid
@@ -159,8 +149,7 @@ def _weights(weights: tuple[float, ...] | None, count: int) -> tuple[float, ...]
         weights = (1.0,) * count
     if len(weights) != count:
         raise ArgumentError(f"weights={weights!r} must be as many as orders, {count}")
-    for weight in weights:
-        _check.positive(weight=weight)
+    _check.each(_check.positive, weight=weights)
     total = sum(weights) * (1 + 1e-14)  # so that they sum to one at most, rounding or not
     return tuple(float(weight / total) for weight in weights)
 
