@@ -88,10 +88,10 @@ def _of_gaussians(run: mechanisms.Mechanism, delta: float, epsilon: float) -> tu
         mu = gaussian.of(run).mu
     except Unsupported:
         return None
-    if not 0 < mu < inf:
-        return ("filters.Gaussian", epsilon), ("odometers.Line, planned", epsilon)
-    order = 1 + sqrt(2 * log(1 / delta)) / mu
-    stopped = float(renyi.epsilon([float(renyi.cost(run, order))], [order], delta=delta))
+    stopped = epsilon
+    if 0 < mu < inf:
+        order = 1 + sqrt(2 * log(1 / delta)) / mu
+        stopped = float(renyi.epsilon([float(renyi.cost(run, order))], [order], delta=delta))
     return ("filters.Gaussian", epsilon), ("odometers.Line, planned", stopped)
 
 

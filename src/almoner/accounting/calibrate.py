@@ -65,8 +65,8 @@ def sigma(budget: _Asked, steps: int, *, sensitivity: float = 1.0, sample_rate: 
     _check.positive(sensitivity=sensitivity)
 
     def fits(sigma: float) -> bool:
-        noise = min(sigma, _MOST_NOISE)
-        run = mechanisms.Repeated(mechanisms.gaussian_step(noise, sensitivity, sample_rate), steps)
+        step = mechanisms.gaussian_step(min(sigma, _MOST_NOISE), sensitivity, sample_rate)
+        run = mechanisms.Repeated(step, steps)
         return budget.admits(run, units=True) if isinstance(budget, Filter) else budget.admits(run)
 
     if sample_rate < 1 and isinstance(budget, filters.Residue | filters.Planned):
@@ -380,19 +380,19 @@ def _calibrated(
     _check.positive(max_grad_norm=clip)
     if (count is None) == (noise_multiplier is None):
         raise ArgumentError("give either steps or noise_multiplier")
-    relative = noise_multiplier
-    _check.given(_check.noise, noise_multiplier=relative)
+    noise = noise_multiplier
+    _check.given(_check.noise, noise_multiplier=noise)
     try:
-        if relative is not None:
-            if isinstance(budget, _FixedInAdvance):
-                most = budget.steps(relative, sample_rate)
-            else:
-                most = steps(budget, mechanisms.gaussian_step(relative, 1.0, sample_rate))
-            return Calibration(name, relative * clip, relative, most, "")
-        least = _least_noise(budget, count if count is not None else 0, sample_rate, near, tolerance, clip)
+        if noise is None:
+            least = _least_noise(budget, count or 0, sample_rate, near, tolerance, clip)
+            return Calibration(name, least, least / clip, count, "")
+        if isinstance(budget, _FixedInAdvance):
+            most = budget.steps(noise, sample_rate)
+        else:
+            most = steps(budget, mechanisms.gaussian_step(noise, 1.0, sample_rate))
+        return Calibration(name, noise * clip, noise, most, "")
     except (Unsupported, CalibrationFailed) as error:
-        return Calibration(name, None if relative is None else relative * clip, relative, count, str(error))
-    return Calibration(name, least, least / clip, count, "")
+        return Calibration(name, None if noise is None else noise * clip, noise, count, str(error))
 
 
 def _least_noise(

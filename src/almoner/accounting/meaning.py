@@ -211,9 +211,8 @@ def largest_advantage(epsilon: ArrayLike, delta: ArrayLike, /) -> Floats:
     epsilons = _check.floats(epsilon=epsilon)
     known = np.where(epsilons >= 0, epsilons, np.inf)
     deltas = _check.floats(delta=delta)
-    failing = np.where((deltas >= 0) & (deltas <= 1), deltas, 1.0)
-    advantage = np.tanh(known / 2) + failing * (1 - np.tanh(known / 2))
-    return np.asarray(np.clip(advantage * _ROUND_UP, 0.0, 1.0))
+    lines, failing = np.tanh(known / 2), np.where((deltas >= 0) & (deltas <= 1), deltas, 1.0)
+    return np.asarray(np.clip((lines + failing * (1 - lines)) * _ROUND_UP, 0.0, 1.0))
 
 
 def sentence(guess: float, /) -> str:

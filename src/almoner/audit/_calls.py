@@ -32,7 +32,6 @@ from almoner.mechanisms import DiscreteGaussian, Exponential, Gaussian, Laplace,
 T = TypeVar("T")
 Array = NDArray[np.float64]
 
-
 CLOSE = 1e-9
 """Largest difference, relative and absolute, that rounding may make between two sums of the same charges."""
 ADDITIVE = (filters.Gaussian, filters.Zcdp, filters.RenyiOrder, filters.RenyiCurve, filters.Renyi, filters.Basic)
@@ -123,10 +122,10 @@ def account_of(accounts: Any, person: Any) -> "Account | None":
     if isinstance(accounts, individual.Filter):
         spent = np.zeros(1)  # where the person was never there
         with suppress(UnknownPerson, ArgumentError):
-            spent = np.atleast_1d(np.array(to_numpy(accounts.spent([person]))[0], np.float64))
+            spent = _as_vector(accounts.spent([person])[0])
         return _Charged(lambda: individual.Filter(1, accounts.budget.fresh()), spent)
     if isinstance(accounts, filters.Filter):
-        return _Charged(accounts.fresh, np.atleast_1d(np.array(accounts.spent, np.float64)))
+        return _Charged(accounts.fresh, _as_vector(accounts.spent))
     if hasattr(accounts, "ledger"):
         accounts = accounts.ledger
     if hasattr(accounts, "watched"):
@@ -180,18 +179,19 @@ class _Shadow:
         return inf if self._refused else float(np.max(self._totals()))
 
     def _totals(self) -> NDArray[np.float64]:
-        spent = self._shadow.spent()[0] if self._own else self._shadow.spent
-        return np.atleast_1d(np.array(spent, np.float64))
+        return _as_vector(self._shadow.spent()[0] if self._own else self._shadow.spent)
 
     def problem(self) -> str:
         if self._refused:
             return MORE_THAN_BUDGET
-        budget = self._shadow.budget if self._own else self._shadow
-        if isinstance(budget, ADDITIVE):
-            totals = self._totals()
-            if any(_more(float(one), float(paid)) for one, paid in zip(totals, self._spent, strict=False)):
-                return MORE_THAN_PAID
-        return ""
+        if not isinstance(self._shadow.budget if self._own else self._shadow, ADDITIVE):
+            return ""
+        pairs = zip(self._totals(), self._spent, strict=False)
+        return MORE_THAN_PAID if any(_more(float(one), float(paid)) for one, paid in pairs) else ""
+
+
+def _as_vector(spent: Any) -> NDArray[np.float64]:
+    return np.atleast_1d(np.array(to_numpy(spent), np.float64))
 
 
 Account = Amount | _Charged
@@ -235,9 +235,7 @@ class Values:
 
 def values_of(exact: object) -> Values:
     """Numbers, arrays, tensors, lists of them or {label: number}, as one vector of doubles."""
-    if isinstance(exact, Mapping):
-        return Values(_flat(list(exact.values())), tuple(exact))
-    return Values(_flat(exact))
+    return Values(_flat([*exact.values()]), tuple(exact)) if isinstance(exact, Mapping) else Values(_flat(exact))
 
 
 def _flat(exact: object) -> Any:
@@ -325,9 +323,8 @@ class Frozen(Recorder):
         if place >= len(self._recorded.calls):
             raise Diverged(call.number, f"one release more than recorded: {call.mechanism!r}")
         before = self._recorded.calls[place]
-        difference = before.same_as(call)
-        if difference:
-            raise Diverged(call.number, difference)
+        if differs := before.same_as(call):
+            raise Diverged(call.number, differs)
         release()  # so that all generators are where they were
         given: T = deepcopy(before.released)
         call.released = before.released
@@ -472,8 +469,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return [str(value.dtype), list(value.shape), [plain(each) for each in value.reshape(-1).tolist()]]
     if is_dataclass(value) and not isinstance(value, type):
-        named = {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-        return {"": type(value).__name__, **named}
+        return {"": type(value).__name__} | {each.name: plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, Set):

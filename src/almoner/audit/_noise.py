@@ -265,11 +265,11 @@ def _standard(call: Call) -> _Noise | None:
     return _Noise(call, noise / scale, (np.abs(told) + np.abs(exact)) * (rounded / scale))
 
 
+_NOISY = (Gaussian, SampledGaussian, DiscreteGaussian, Laplace)
+
+
 def _scale(call: Call) -> float:
     return float(call.mechanism.scale if isinstance(call.mechanism, Laplace) else call.mechanism.sigma)
-
-
-_NOISY = (Gaussian, SampledGaussian, DiscreteGaussian, Laplace)
 
 
 def _rows(run: Run) -> list[_Noise]:

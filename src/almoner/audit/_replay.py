@@ -1,5 +1,6 @@
 """Record a pipeline, run it without each of some people and with its outputs held still, and report what is found."""
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -33,8 +34,7 @@ class Finding:
     says: str = field(repr=False)
 
     def __str__(self) -> str:
-        where = f"release {self.call}: " if self.call else ""
-        return f"{self.rule}: {where}{self.says}"
+        return f"{self.rule}: {f'release {self.call}: ' if self.call else ''}{self.says}"
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,9 @@ class Report:
         """The findings, one line each. PRIVATE."""
         lines = [f"{MARK}: {self.calls} releases, {self.people} people removed, {len(self.findings)} findings"]
         if self.tightest is not None:
-            lines.append(
-                f"revealed of what was paid, at most: {self.tightest:.4f}; shift of sensitivity: {self.largest:.4f}"
-            )
-        named: dict[str, int] = {}
-        for finding in self.findings:
-            named[str(finding)] = named.get(str(finding), 0) + 1
+            shift = f"shift of sensitivity: {self.largest:.4f}"
+            lines.append(f"revealed of what was paid, at most: {self.tightest:.4f}; {shift}")
+        named = Counter(map(str, self.findings))
         return "\n".join(lines + [f"{line} ({times} times)" if times > 1 else line for line, times in named.items()])
 
 
@@ -162,8 +159,7 @@ def replay(
     people = list(people)
     if not people:
         raise ArgumentError("people must name at least one person")
-    recorder = _calls.Recorder()
-    first = _played(pipeline, data, recorder, people)
+    first = _played(pipeline, data, _calls.Recorder(), people)
     if not first.run.calls:
         raise ArgumentError("pipeline released nothing that an audit sees: see audit.released")
     again = _played(pipeline, data, _calls.Recorder(), []).run if fresh else None
@@ -208,14 +204,11 @@ class _Auditor(Generic[Data]):
         return pairs
 
     def _compared(self, there: _Played, absent: _Played, person: Any) -> _calls.Pair:
-        for played in (there, absent):
-            if played.diverged is not None:
-                return _calls.Pair(
-                    [_calls.Found("control flow", played.diverged.call, played.diverged.says)], None, None, 0.0
-                )
-        if len(there.run.calls) != len(absent.run.calls):
-            says = f"{len(absent.run.calls)} releases in place of {len(there.run.calls)}"
-            return _calls.Pair([_calls.Found("control flow", len(absent.run.calls) + 1, says)], None, None, 0.0)
+        diverged, calls, others = there.diverged or absent.diverged, len(there.run.calls), len(absent.run.calls)
+        if diverged is None and calls != others:
+            diverged = _calls.Diverged(others + 1, f"{others} releases in place of {calls}")
+        if diverged is not None:
+            return _calls.Pair([_calls.Found("control flow", diverged.call, diverged.says)], None, None, 0.0)
         pair = _calls.compare(there.run, absent.run, there.accounts.get(person), self._tolerance)
         says = _calls.difference(there.public, absent.public)
         return pair._replace(found=[*pair.found, _calls.Found("public", 0, says)]) if says else pair

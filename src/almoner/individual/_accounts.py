@@ -95,8 +95,7 @@ class Accounts(Uncopyable):
         """The ids among these that have no account, each once, private; for accounts with ids."""
         if self._rows_of is None:
             raise ArgumentError("people: these accounts have rows, not ids")
-        known = self._rows_of
-        return [person for person in dict.fromkeys(_ids(people)) if person not in known]
+        return [person for person in dict.fromkeys(_ids(people)) if person not in self._rows_of]
 
     def _zeros(self, count: int) -> Array:
         return self._xp.zeros((count, self._columns), dtype=self._xp.int64, device=self._device)
@@ -140,8 +139,7 @@ class Accounts(Uncopyable):
             rows = rows.astype(np.int64)
         if rows.ndim != 1:
             raise ArgumentError(f"people must be a list of people, not an array with {rows.ndim} axes")
-        unknown = (rows < 0) | (rows >= self._spent.shape[0])
-        if unknown.any():
+        if ((rows < 0) | (rows >= self._spent.shape[0])).any():
             raise UnknownPerson("people: not all of them have an account here; see join()")
         if len(np.unique(rows)) != len(rows):
             raise ArgumentError("people: a person may not be charged twice in one step")
@@ -161,10 +159,12 @@ class Accounts(Uncopyable):
                 raise ArgumentError(f"norms must be real numbers, not {given.dtype}")
             return xp.astype(given, xp.float64, copy=False)
         if given.dtype != xp.bool:
-            raise ArgumentError(
-                f"norms must be bool (who takes part) for a mechanism without a sensitivity, not {given.dtype}"
-            )
+            why = "for a mechanism without a sensitivity"
+            raise ArgumentError(f"norms must be bool (who takes part) {why}, not {given.dtype}")
         return given
+
+    def _ids_now(self) -> list[Hashable] | None:
+        return None if self._rows_of is None else list(self._rows_of)
 
     def _like(self, active: Mask, norms: Array) -> Mask:
         """The answer in the array library of the question."""
@@ -187,10 +187,9 @@ def with_rows(held: Array, where: slice | Array, rows: Array, xp: Library, devic
         return xp.where((place < 0)[:, None], held, changed)
 
 
-def _listed(people: object) -> Sequence[Hashable]:
+def _listed(people: Any) -> Sequence[Hashable]:
     """Ids as Python's own numbers and texts."""
-    listed = cast(Any, people).tolist() if array_api_compat.is_torch_array(people) else people
-    return cast(Sequence[Hashable], listed)
+    return cast(Sequence[Hashable], people.tolist() if array_api_compat.is_torch_array(people) else people)
 
 
 def _ids(people: object) -> list[Hashable]:

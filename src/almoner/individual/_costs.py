@@ -116,8 +116,7 @@ class Table:
 
     def __call__(self, given: Array, spent: Array, xp: Library) -> tuple[Array, Mask]:  # noqa: ARG002 - Costs has it
         known = (given >= 0) & (given <= self.sensitivity)
-        grid = xp.asarray(self.grid, device=given.device)
-        place = xp.searchsorted(grid, xp.where(known, given, 0.0))
+        place = xp.searchsorted(xp.asarray(self.grid, device=given.device), xp.where(known, given, 0.0))
         return xp.take(xp.asarray(self.units, device=given.device), place, axis=0), known
 
     def allowance(self, left: Array, xp: Library) -> Array | None:
@@ -325,8 +324,8 @@ def _table(notion: Notion, leaf: mechanisms.Mechanism, count: int, sensitivity: 
     grid[-1] = sensitivity
     each = (replace(leaf, sensitivity=float(norm)) for norm in grid[1:])  # type: ignore[type-var]
     rows = [_capped(notion.person_price(one, count)) for one in each]
-    units = np.array([(0,) * len(rows[0]), *rows], np.int64)
-    return Table(grid, np.maximum.accumulate(units, axis=0), sensitivity)
+    units = np.maximum.accumulate(np.array([(0,) * len(rows[0]), *rows], np.int64), axis=0)
+    return Table(grid, units, sensitivity)
 
 
 def _capped(prices: tuple[Units, ...]) -> tuple[int, ...]:

@@ -20,10 +20,8 @@ from almoner.individual._costs import Costs, Power, TakingPart, charge_all, cost
 from almoner.individual._shares import checked_shares, guesses, promised
 from almoner.individual._statements import BudgetStatement
 
-_BUDGETS: tuple[type[filters.Filter], ...] = (
-    *(filters.Basic, filters.Gaussian, filters.Zcdp, filters.RenyiOrder, filters.RenyiCurve),
-    *(filters.Renyi, filters.Residue, filters.Planned),
-)
+_NAMES = ("Basic", "Gaussian", "Zcdp", "RenyiOrder", "RenyiCurve", "Renyi", "Residue", "Planned")
+_BUDGETS: dict[str, type[filters.Filter]] = {name: getattr(filters, name) for name in _NAMES}
 
 
 class Filter(Accounts):
@@ -60,8 +58,8 @@ class Filter(Accounts):
         xp: ModuleType | None = None,
         device: object = None,
     ) -> None:
-        if not isinstance(budget, _BUDGETS):
-            kinds = "filters.Basic, Gaussian, Zcdp, RenyiOrder, RenyiCurve, Renyi, Residue or Planned"
+        if not isinstance(budget, tuple(_BUDGETS.values())):
+            kinds = f"filters.{', '.join(_NAMES[:-1])} or {_NAMES[-1]}"
             raise Unsupported(f"budget={budget!r}: accounts need a {kinds}")
         budget.refuse_if_given()
         if budget.count:
@@ -252,8 +250,7 @@ class Filter(Accounts):
     def _empty(self, where: slice | Array, lost: Mask) -> None:
         """Leave nothing to these (k,) of some rows, or of all."""
         with self._lock:
-            nothing_left = self._notion.person_nothing_left()
-            emptied = self._xp.asarray(nothing_left, dtype=self._xp.int64, device=self._device)
+            emptied = self._xp.asarray(self._notion.person_nothing_left(), dtype=self._xp.int64, device=self._device)
             self._set_totals(where, self._xp.where(lost[:, None], emptied, self._totals(where)))
             self._rests.clear(where, self._spent.shape[0], lost)
 
@@ -381,7 +378,7 @@ class Filter(Accounts):
         with self._lock:
             return {
                 "budget": self._budget.state(),
-                "ids": None if self._rows_of is None else list(self._rows_of),
+                "ids": self._ids_now(),
                 "spent": to_numpy(self._spent).copy(),
                 **({} if self._shares is None else {"shares": self._shares.copy()}),
                 **({} if self._notion.person_units() is None else {"units": self._notion.person_units()}),
@@ -393,9 +390,8 @@ class Filter(Accounts):
         """The accounts that ``state()`` described, to the last unit."""
         _check.saved(state, "budget", "ids", "spent")
         _check.saved(state["budget"], "filter", "parameters", "spent", "count")
-        kinds = {kind.__name__: kind for kind in _BUDGETS}
-        _check.one_of(tuple(kinds), filter=state["budget"]["filter"])
-        budget = kinds[state["budget"]["filter"]].from_state(state["budget"])
+        _check.one_of(_NAMES, filter=state["budget"]["filter"])
+        budget = _BUDGETS[state["budget"]["filter"]].from_state(state["budget"])
         spent = np.asarray(state["spent"])
         people = len(spent) if state["ids"] is None else state["ids"]
         accounts = cls(people, budget, shares=state.get("shares"), xp=xp, device=device)
@@ -461,9 +457,8 @@ class Rests:
         if isinstance(costs, TakingPart) or not over:
             return over
         most = self._notion.person_limits()[0]
-        exactly = costs.full[0] * _GRAINS - over
-        loses = most // costs.full[0] < (most * _GRAINS + self._start) // exactly
-        return over if loses else 0
+        most_exactly = (most * _GRAINS + self._start) // (costs.full[0] * _GRAINS - over)
+        return over if most // costs.full[0] < most_exactly else 0
 
     def of(self, where: slice | Array, people: int) -> Array:
         """(n, 1) rests in a block of rows, or in rows by number, of so many people in all."""

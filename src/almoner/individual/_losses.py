@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from almoner import _check, mechanisms
 from almoner._arrays import Array, to_numpy
+from almoner._search import edge
 from almoner.curves import gaussian
 from almoner.curves import losses as curves
 from almoner.errors import ArgumentError
@@ -162,8 +163,7 @@ def _epsilons(counts: Array, kinds: list[mechanisms.Mechanism], delta: float) ->
 
 def _deltas(counts: Array, kinds: list[mechanisms.Mechanism], epsilon: float | Sequence[float]) -> Floats:
     points = np.atleast_1d(_check.floats(epsilon=epsilon))
-    for each in points.tolist():
-        _check.within(0, 1e6, epsilon=each)
+    _check.each(_check.within, 0, 1e6, epsilon=points.tolist())
     plain, mu = _gaussian_only(counts, kinds)
     result = np.zeros((len(points), len(plain)))
     if plain.any():
@@ -327,10 +327,8 @@ class Losses:
 
     def _read(self, rows: slice, delta: float | Sequence[float], bounds: bool) -> Any:
         rates, unknown = self.rates, self._unknown[rows]
-        if not rates:
-            tables = np.zeros((len(unknown), 0), np.uint32)
-        else:
-            tables = np.concatenate([self._counts[rate][rows] for rate in rates], axis=1)
+        none = np.zeros((len(unknown), 0), np.uint32)
+        tables = np.concatenate([none, *(self._counts[rate][rows] for rate in rates)], axis=1)
         used = tables.any(axis=0)  # buckets without any count need not be computed
         noise = np.tile(self.noise, len(rates))[used]
         each = np.repeat(np.asarray(rates), len(self._noise))[used]
@@ -369,8 +367,7 @@ def dominating_mu(
     _check.between(0, 1, slack=slack)
     _check.whole(2, points=points)
     rows = to_numpy(counts)
-    ends = losses(rows, noise, sample_rate=sample_rate, delta=slack)
-    people = zip(rows, ends, strict=True)
+    people = zip(rows, losses(rows, noise, sample_rate=sample_rate, delta=slack), strict=True)
     return np.array([_one_mu(row[None], noise, sample_rate, slack, float(end), points) for row, end in people])
 
 
@@ -391,10 +388,7 @@ def _one_mu(row: NDArray[np.int64], noise: ArrayLike, rate: ArrayLike, slack: fl
         low, high = high, 2 * high
         if high > 1e6:
             return np.inf
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (low, middle) if _dominates(middle, right, needed) else (middle, high)
-    return high
+    return edge(lambda mu: _dominates(mu, right, needed), high, low)
 
 
 def _dominates(mu: float, epsilons: NDArray[np.float64], needed: NDArray[np.float64]) -> bool:

@@ -38,9 +38,8 @@ class Statement(ForOnePerson):
     def __str__(self) -> str:
         return (
             f"For {self.person} alone: what was published so far depends on your data with epsilon "
-            f"{shown(self.epsilon, 4)}, "
-            f"except with probability {self.delta:.3g}. This number is itself computed from your data: anyone you "
-            "show it to learns something about them."
+            f"{shown(self.epsilon, 4)}, except with probability {self.delta:.3g}. This number is itself computed from "
+            "your data: anyone you show it to learns something about them."
         )
 
 
@@ -81,9 +80,8 @@ class Odometer(Accounts):
         self._boundary: Boundary = boundary.fresh()  # the caller's may be charged elsewhere
         self._notion: PersonBound = self._boundary.notion
         if self._notion.person_size >= MOST:
-            raise ArgumentError(
-                f"boundary={boundary!r}: step must be below {MOST / MEASURE:g} of its measure per person"
-            )
+            below = f"{MOST / MEASURE:g} of its measure per person"
+            raise ArgumentError(f"boundary={boundary!r}: step must be below {below}")
         self._costs = lru_cache(maxsize=64)(lambda step: costs_of(self._notion, step))
         super().__init__(people, self._notion.person_columns, xp, device)
 
@@ -161,11 +159,8 @@ class Odometer(Accounts):
     def state(self) -> dict[str, Any]:
         """Everything needed to go on later, private: keep it where the data are. Restore it once only."""
         with self._lock:
-            return {
-                "boundary": self._boundary.state(),
-                "ids": None if self._rows_of is None else list(self._rows_of),
-                "totals": to_numpy(self._spent).copy(),
-            }
+            totals = to_numpy(self._spent).copy()
+            return {"boundary": self._boundary.state(), "ids": self._ids_now(), "totals": totals}
 
     @classmethod
     def from_state(cls, state: dict[str, Any], *, xp: ModuleType | None = None, device: object = None) -> Self:

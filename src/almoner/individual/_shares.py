@@ -36,13 +36,11 @@ def checked_shares(shares: ArrayLike | Array, count: int) -> NDArray[np.float64]
 
 def promised(notion: Budget[object], shares: NDArray[np.float64], delta: float | None) -> NDArray[np.float64]:
     """(n,) the epsilon that each person's own budget promises at delta, rounded up."""
-    if delta is None:
-        delta = notion.delta
-        if delta is None:
-            raise ArgumentError("delta=None: the budget has no delta of its own, so give one")
-    if delta != notion.delta:  # which is 0 of pure budgets
-        _check.between(0, 1, delta=delta)
-    at = delta
+    at = notion.delta if delta is None else delta
+    if at is None:
+        raise ArgumentError("delta=None: the budget has no delta of its own, so give one")
+    if at != notion.delta:  # which is 0 of pure budgets
+        _check.between(0, 1, delta=at)
     return _each(notion, shares, lambda units: notion.person_epsilon(units, at))
 
 

@@ -81,6 +81,6 @@ def _with_floor(losses: Floats, masses: Floats) -> tuple[Floats, Floats]:
         floors = np.where(losses < 0, losses, 0.0)
         whole = np.cumsum(masses) * np.exp(-floors) + above[1:]  # Q, where all up to one are raised to it
     fitting = np.flatnonzero((whole * (1 + _UP) <= 1) & (losses < 0))
-    raised = np.maximum(losses, losses[fitting[0]] if fitting.size else 0.0)
-    distinct, where = np.unique(raised, return_inverse=True)
+    least = losses[fitting[0]] if fitting.size else 0.0
+    distinct, where = np.unique(np.maximum(losses, least), return_inverse=True)
     return distinct, np.bincount(where, masses, distinct.size).astype(np.float64)

@@ -378,8 +378,7 @@ def _mixture(event: "dp_event.MixtureOfGaussiansDpEvent") -> mechanisms.Mechanis
     _check.noise(standard_deviation=event.standard_deviation)
     sensitivities, chances = list(event.sensitivities), list(event.sampling_probs)
     _check.number(**{f"sensitivities[{place}]": each for place, each in enumerate(sensitivities)})
-    for chance in chances:
-        _check.within(0, 1, sampling_probs=chance)
+    _check.each(_check.within, 0, 1, sampling_probs=chances)
     if len(sensitivities) != len(chances) or not abs(fsum(chances) - 1) <= 1e-9:
         raise ArgumentError("sampling_probs must add up to 1, one for each of sensitivities")
     moves = {abs(each) for each, chance in zip(sensitivities, chances, strict=True) if chance}
@@ -393,8 +392,7 @@ def _mixture(event: "dp_event.MixtureOfGaussiansDpEvent") -> mechanisms.Mechanis
 
 def _truncated(event: "dp_event.TruncatedSubsampledGaussianDpEvent") -> mechanisms.Mechanism:
     """The data set may have one person more than it says, or one less; a batch of nobody is nothing."""
-    _check.whole(0, dataset_size=event.dataset_size)
-    _check.whole(0, truncated_batch_size=event.truncated_batch_size)
+    _check.whole(0, dataset_size=event.dataset_size, truncated_batch_size=event.truncated_batch_size)
     _check.within(0, 1, sampling_probability=event.sampling_probability)
     noise = _noise(event)
     size, people = event.truncated_batch_size, event.dataset_size
@@ -411,8 +409,7 @@ def _tree(event: "dp_event.SingleEpochTreeAggregationDpEvent") -> mechanisms.Mec
     counts = event.step_counts if isinstance(event.step_counts, list | tuple) else [event.step_counts]
     if not counts:
         return mechanisms.Composed(())
-    for count in counts:
-        _check.whole(1, step_counts=count)
+    _check.each(_check.whole, 1, step_counts=counts)
     return mechanisms.Gaussian(_noise(event), sqrt(max(int(count).bit_length() for count in counts)) * _UP)
 
 
@@ -433,9 +430,10 @@ def _sampled(event: "dp_event.PoissonSampledDpEvent") -> mechanisms.Mechanism:
             return mechanisms.Pure(epsilon * _UP)  # without the gain of sampling
         # Balle, Barthe & Gaboardi (2018), Theorem 8
         return mechanisms.Pure(log1p(rate * expm1(epsilon * _UP)) * (1 + 1e-14))
-    known = "PoissonSampledDpEvent of GaussianDpEvent, LaplaceDpEvent, DiscreteLaplaceDpEvent or NoOpDpEvent"
-    name = f"PoissonSampledDpEvent of {type(event.event).__name__}"
-    raise Unsupported(f"{name} has no mechanism in Almoner; supported is {known}")
+    known = (
+        "supported is PoissonSampledDpEvent of GaussianDpEvent, LaplaceDpEvent, DiscreteLaplaceDpEvent or NoOpDpEvent"
+    )
+    raise Unsupported(f"PoissonSampledDpEvent of {type(event.event).__name__} has no mechanism in Almoner; {known}")
 
 
 def _noise(event: Any) -> float:

@@ -152,10 +152,9 @@ class PrivacyCallback(Uncopyable, Callback):
         self._make = {"noise_multiplier": noise_multiplier, "max_grad_norm": max_grad_norm, **options}
         self._record = None if record is None else Record(Path(record))
         self._may_be_newest = checkpoint_is_newest
-        self._process = OwnProcess()
+        self._process, self._began = OwnProcess(), False
         self._loaded: dict[str, Any] | None = None
         self._hooks: Any = None
-        self._began = False
 
     @property
     def engine(self) -> PrivacyEngine:
@@ -204,8 +203,7 @@ class PrivacyCallback(Uncopyable, Callback):
             raise Unsupported(f"{SAMPLES}its sampler is not that of its data set")
         noise = None if self._engine.secure_mode else _generator(pl_module.device)
         given = {"module": pl_module, "optimizer": trainer.optimizers[0], "data_loader": loader, "wrap_model": False}
-        made = self._engine.make_private(noise_generator=noise, **given, **self._make)
-        self._hooks, self._optimizer, private = made
+        self._hooks, self._optimizer, private = self._engine.make_private(noise_generator=noise, **given, **self._make)
         self._loader, self._rate, self._trainer = loader, 1 / len(private), trainer
         self._charge, self._optimizer.step_hook = self._optimizer.step_hook, self._charged
         trainer.optimizers = [self._optimizer]

@@ -91,7 +91,6 @@ def padded(
 def _logits(output: Any) -> Tensor:
     logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
     if not isinstance(logits, Tensor):
-        raise ArgumentError(
-            "loss: the model gives no logits: take one with a head, such as AutoModelForSequenceClassification"
-        )
+        take = "take one with a head, such as AutoModelForSequenceClassification"
+        raise ArgumentError(f"loss: the model gives no logits: {take}")
     return logits

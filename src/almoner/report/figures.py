@@ -31,14 +31,12 @@ INK = "#3c3c3d"
 _ON_DARK = {INK: "#d8d8d9", "#000000": "#d8d8d9", "#0072b2": "#2e93d6"}
 """Colours that are too dark for a dark page, and those that are shown there instead."""
 
+_INKED = ("axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "legend.labelcolor")
 _STYLE: Any = {
-    "axes.edgecolor": INK,
+    **dict.fromkeys((*_INKED, "text.color", "xtick.color", "ytick.color"), INK),
+    **dict.fromkeys(("axes.spines.right", "axes.spines.top", "legend.frameon"), False),
     "axes.facecolor": "none",
     "axes.grid": True,
-    "axes.labelcolor": INK,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlecolor": INK,
     "axes.titlelocation": "left",
     "axes.titlesize": 10.5,
     "figure.facecolor": "white",
@@ -47,12 +45,7 @@ _STYLE: Any = {
     "grid.color": "#808081",
     "grid.linewidth": 0.6,
     "legend.fontsize": 8.5,
-    "legend.frameon": False,
-    "legend.labelcolor": INK,
     "svg.hashsalt": "figures",
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
 }
 
 
@@ -118,11 +111,7 @@ def save(picture: "Figure", path: str | Path) -> None:
     path.write_text(svg[:start] + style + svg[start:], encoding="utf-8")
 
 
-_PANELS = (
-    (("filter", "restarts"), "filters"),
-    (("pathwise",), "odometers, pathwise"),
-    (("ex-post",), "odometers, ex-post"),
-)
+_PANELS = {"filters": ("filter", "restarts")} | {f"odometers, {each}": (each,) for each in ("pathwise", "ex-post")}
 _MARKS = "osv^Dx+<>*"
 
 
@@ -138,7 +127,9 @@ def bounds(comparison: "Comparison", path: str | Path, *, title: str | None = No
         path: where to save; the ending says the format (png, svg, pdf).
         title: by default the mechanism and delta.
     """
-    groups = [(heading, [b for b in comparison.bounds if b.promise in promises]) for promises, heading in _PANELS]
+    groups = [
+        (heading, [b for b in comparison.bounds if b.promise in promises]) for heading, promises in _PANELS.items()
+    ]
     groups = [(heading, found) for heading, found in groups if found]
     picture = figure(5 * max(1, len(groups)), 5)
     panels = picture.subplots(1, max(1, len(groups)), sharey=True, squeeze=False)[0]
@@ -149,8 +140,7 @@ def bounds(comparison: "Comparison", path: str | Path, *, title: str | None = No
             panel.plot(comparison.rounds, reference, "-", color=INK, lw=2, label="rounds fixed in advance")
         for bound, mark in zip(drawn, _MARKS * len(drawn), strict=False):
             style = ":" if bound.promise == "restarts" else "-"
-            every = max(1, len(comparison.rounds) // 12)
-            marks = {"marker": mark, "markevery": every, "ms": 4}
+            marks = {"marker": mark, "markevery": max(1, len(comparison.rounds) // 12), "ms": 4}
             panel.plot(comparison.rounds, bound.epsilons, style, **marks, lw=1, label=bound.name)
         panel.set(xscale="log", yscale="log", xlabel="rounds", title=heading)
         for axis in (panel.xaxis, panel.yaxis):
@@ -221,8 +211,7 @@ def tradeoff(curves: Mapping[str, "Curve"], path: str | Path, *, title: str = ""
     picture = figure(10, 4.5)
     left, right = picture.subplots(1, 2)
     alpha = np.linspace(0.0, 1.0, 400)
-    end = max(curve.epsilons[-1] for curve in curves.values()) or 1.0
-    epsilon = np.linspace(0.0, end, 400)
+    epsilon = np.linspace(0.0, max(curve.epsilons[-1] for curve in curves.values()) or 1.0, 400)
     for name, curve in curves.items():
         left.plot(alpha, curve.beta(alpha), label=name)
         delta = curve.delta(epsilon)

@@ -104,8 +104,7 @@ def side_by_side(
     table = np.asarray(counts)
     epsilons = {"privacy loss distributions": individual.losses(table, noise, sample_rate=sample_rate, delta=delta)}
     costs = renyi.sampled_gaussian(sample_rate, np.asarray(noise, np.float64), renyi.ORDERS)
-    rdp = renyi.epsilon(table @ costs, renyi.ORDERS, delta=delta)
-    epsilons["Rényi"] = np.where(table.any(axis=1), rdp, 0.0)
+    epsilons["Rényi"] = np.where(table.any(axis=1), renyi.epsilon(table @ costs, renyi.ORDERS, delta=delta), 0.0)
     if dominating:
         rows, which = np.unique(table, axis=0, return_inverse=True)
         slack = delta / 10
@@ -227,21 +226,15 @@ def page(
     name, values = next(iter(epsilons.items()))
     finite = values[np.isfinite(values)]
     averages = [mean for _, _, mean in means(epsilons, groups=groups)]
-    return _html.render(
-        "losses.html",
-        delta=delta,
-        run=[(called, f"{each:,.10g}") for called, each in run.items() if each is not None],
-        name=name,
-        values=values,
-        finite=finite,
-        limit=limit,
-        picture=_picture(finite, limit) if len(finite) else None,
-        levels=[f"{level:.0%} have at most" if level < 1 else "The largest" for level in LEVELS],
-        quantiles=[
-            (called, group, [shown(each, 4) if each < np.inf else "no\u00a0bound" for each in (*found, mean)])
-            for (called, group, found), mean in zip(quantiles(epsilons, groups=groups), averages, strict=True)
-        ],
-    )
+    told: dict[str, Any] = {"delta": delta, "name": name, "values": values, "finite": finite, "limit": limit}
+    told["run"] = [(called, f"{each:,.10g}") for called, each in run.items() if each is not None]
+    told["picture"] = _picture(finite, limit) if len(finite) else None
+    told["levels"] = [f"{level:.0%} have at most" if level < 1 else "The largest" for level in LEVELS]
+    told["quantiles"] = [
+        (called, group, [shown(each, 4) if each < np.inf else "no\u00a0bound" for each in (*found, mean)])
+        for (called, group, found), mean in zip(quantiles(epsilons, groups=groups), averages, strict=True)
+    ]
+    return _html.render("losses.html", **told)
 
 
 def _picture(values: Floats, limit: float | None) -> dict[str, Any]:

@@ -102,20 +102,13 @@ def _ledger(book: Ledger, head: str | None, made: datetime) -> str:
         if entry.kind not in ("watched", "spoke"):
             who = (str(entry.public["analyst"]), str(entry.public["purpose"] or "not stated"))
             totals.setdefault(who, []).append(_price(entry))
-    return _html.render(
-        "ledger.html",
-        book=book,
-        record=summary(book),
-        findings=verify(book, head=head),
-        made=made.isoformat(),
-        entries=entries,
-        first={entry.kind: entry.number for entry in reversed(entries)},
-        short=[e.number for e in entries if e.kind == "answered" and int(e.public.get("floor", 0)) < _price(e)],
-        total=sum(map(_price, entries)) / book.budget_units,
-        totals=[(*who, len(prices), sum(prices) / book.budget_units) for who, prices in sorted(totals.items())],
-        price=_price,
-        asked=_asked,
-    )
+    told: dict[str, Any] = {"book": book, "record": summary(book), "findings": verify(book, head=head)}
+    told |= {"made": made.isoformat(), "entries": entries, "price": _price, "asked": _asked}
+    told["first"] = {entry.kind: entry.number for entry in reversed(entries)}
+    told["short"] = [e.number for e in entries if e.kind == "answered" and int(e.public.get("floor", 0)) < _price(e)]
+    told["total"] = sum(map(_price, entries)) / book.budget_units
+    told["totals"] = [(*who, len(prices), sum(prices) / book.budget_units) for who, prices in sorted(totals.items())]
+    return _html.render("ledger.html", **told)
 
 
 _CHARGING = ("answered", "training", "update", "watched", "spoke")

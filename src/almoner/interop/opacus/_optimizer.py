@@ -175,8 +175,7 @@ class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
         same = {name: getattr(optimizer, name) for name in (*names, "generator", "secure_mode")}
         super().__init__(optimizer.original_optimizer, **same)
         self.step_hook, optimizer.step_hook = optimizer.step_hook, _refuse_replaced
-        self._loader, self._slack = loader, slack
-        self._book = book
+        self._loader, self._slack, self._book = loader, slack, book
         self._own_past = isinstance(book.accounts.budget, OWN_PAST) and not book.observers
         self._bounds = np.full(len(book.accounts.spent()), inf)
         self._paid = np.zeros(len(self._bounds))
