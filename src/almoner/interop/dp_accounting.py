@@ -430,10 +430,9 @@ def _sampled(event: "dp_event.PoissonSampledDpEvent") -> mechanisms.Mechanism:
             return mechanisms.Pure(epsilon * _UP)  # without the gain of sampling
         # Balle, Barthe & Gaboardi (2018), Theorem 8
         return mechanisms.Pure(log1p(rate * expm1(epsilon * _UP)) * (1 + 1e-14))
-    known = (
-        "supported is PoissonSampledDpEvent of GaussianDpEvent, LaplaceDpEvent, DiscreteLaplaceDpEvent or NoOpDpEvent"
-    )
-    raise Unsupported(f"PoissonSampledDpEvent of {type(event.event).__name__} has no mechanism in Almoner; {known}")
+    known = "PoissonSampledDpEvent of GaussianDpEvent, LaplaceDpEvent, DiscreteLaplaceDpEvent or NoOpDpEvent"
+    name = f"PoissonSampledDpEvent of {type(event.event).__name__}"
+    raise Unsupported(f"{name} has no mechanism in Almoner; supported is {known}")
 
 
 def _noise(event: Any) -> float:

@@ -127,10 +127,8 @@ def bounds(comparison: "Comparison", path: str | Path, *, title: str | None = No
         path: where to save; the ending says the format (png, svg, pdf).
         title: by default the mechanism and delta.
     """
-    groups = [
-        (heading, [b for b in comparison.bounds if b.promise in promises]) for heading, promises in _PANELS.items()
-    ]
-    groups = [(heading, found) for heading, found in groups if found]
+    shown = ((heading, [b for b in comparison.bounds if b.promise in each]) for heading, each in _PANELS.items())
+    groups = [(heading, found) for heading, found in shown if found]
     picture = figure(5 * max(1, len(groups)), 5)
     panels = picture.subplots(1, max(1, len(groups)), sharey=True, squeeze=False)[0]
     fixed = [bound.epsilons for bound in comparison.bounds if bound.promise == "fixed"]
