@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from math import ceil, sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -50,13 +50,9 @@ class Counts:
 
     def to_dict(self) -> dict[str, object]:
         """The figures that are printed."""
-        return {
-            "weeks asked": len(self.answers),
-            "weeks that one budget answers": self.one_budget,
-            "epsilon": self.epsilon,
-            "delta": DELTA,
-            "share of the truth, last eight weeks": self.late_share,
-        }
+        weeks = {"weeks asked": len(self.answers), "weeks that one budget answers": self.one_budget}
+        promise = {"epsilon": self.epsilon, "delta": DELTA}
+        return weeks | promise | {"share of the truth, last eight weeks": self.late_share}
 
 
 def weekly_counts(observe: Callable[[int, int], None]) -> Counts:
@@ -75,14 +71,8 @@ def weekly_counts(observe: Callable[[int, int], None]) -> Counts:
         visits = Path(folder) / "visits.csv"
         rows = zip(customers.tolist(), weeks.tolist(), strict=True)
         visits.write_text("customer,week\n" + "".join(f"{who},{week + 1}\n" for who, week in rows), encoding="utf-8")
-        session = Session.open(
-            Table(visits, types={"customer": "whole", "week": "whole"}),
-            person="customer",
-            budget=budget,
-            ledger=Path(folder) / "shop.ledger",
-            create=True,
-        )
-        with session:
+        table, ledger = Table(visits, types={"customer": "whole", "week": "whole"}), Path(folder) / "shop.ledger"
+        with Session.open(table, person="customer", budget=budget, ledger=ledger, create=True) as session:
             analyst = session.analyst("the shop", purpose="weekly report")
             for week in range(1, WEEKS + 1):
                 question = People(where=f"week = {week}", sigma=SIGMA, pace=None)
@@ -128,14 +118,9 @@ class _Results:
 
     def to_dict(self) -> dict[str, object]:
         """All fields that are public."""
-        return {
-            "data": self.data,
-            "people": self.people,
-            "delta": self.delta,
-            "lines": [asdict(row) for row in self.rows],
-            "difference": {"points": self.gained, "half of the 95 % interval": self.half},
-            "card": self.card.to_dict(),
-        }
+        told = {"data": self.data, "people": self.people, "delta": self.delta, "lines": list(map(asdict, self.rows))}
+        difference = {"points": self.gained, "half of the 95 % interval": self.half}
+        return {**told, "difference": difference, "card": self.card.to_dict()}
 
     @property
     def about(self) -> str:
@@ -201,19 +186,9 @@ def _write_pages(counts: Counts, results: _Results, page: Path, told: Path) -> N
         spread = f" ± {row.spread:.2f} ({row.runs} runs)" if row.runs > 1 else ""
         rows.append((row.method, "-" if row.epsilon is None else f"{row.epsilon:g}", f"{row.accuracy:.2f} %{spread}"))
     told.write_text(statement(counts.statement, person=PERSON), encoding="utf-8")
-    shown = _html.render(
-        "demo.html",
-        counts=counts,
-        customers=CUSTOMERS,
-        shop=shop(counts),
-        late=late(counts),
-        model=rows,
-        about=results.about,
-        promise=promise,
-        compared=compared,
-        person=PERSON,
-    )
-    page.write_text(shown, encoding="utf-8")
+    words = {"shop": shop(counts), "late": late(counts), "promise": promise, "compared": compared}
+    facts = {"counts": counts, "customers": CUSTOMERS, "model": rows, "about": results.about, "person": PERSON}
+    page.write_text(_html.render("demo.html", **facts, **words), encoding="utf-8")
 
 
 def _run(
@@ -225,8 +200,7 @@ def _run(
     people, models, log = len(example.train[1]), 2 * runs + 1, logging.getLogger("almoner.training")
     observe("no privacy", 0, models)
     start = time.perf_counter()
-    accuracy = 100 * example.accuracy_without_privacy()
-    rows = [_Row("no privacy", None, accuracy, 0.0, 1, time.perf_counter() - start)]
+    rows = [_Row("no privacy", None, 100 * example.accuracy_without_privacy(), 0.0, 1, time.perf_counter() - start)]
     reached: list[list[float]] = []
     for individual in (False, True):
         method = "private, accounts per person" if individual else "private gradient descent"
@@ -234,14 +208,8 @@ def _run(
         start = time.perf_counter()
         for number in range(runs):
             observe(method, 1 + individual * runs + number, models)
-            model = LogisticRegression(
-                epsilon=epsilon,
-                delta=delta,
-                individual=individual,
-                classes=range(example.classes),
-                n_people=people,
-                **example.settings,
-            )
+            given: Any = {"epsilon": epsilon, "delta": delta, "n_people": people, **example.settings}
+            model = LogisticRegression(individual=individual, classes=range(example.classes), **given)
             with ExitStack() as after:  # columns of the examples are scaled: no hint on scales
                 after.callback(log.setLevel, log.level)
                 log.setLevel(logging.ERROR)

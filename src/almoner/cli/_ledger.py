@@ -88,8 +88,7 @@ def show_(
     if as_json:
         print(dumps(asdict(record)))
         return
-    budget = f"budget: {symbol} = {shown(record.terms[symbol], 6)} ({record.terms['measure']})"
-    show(table, budget)
+    show(table, f"budget: {symbol} = {shown(record.terms[symbol], 6)} ({record.terms['measure']})")
     print(f"head: {record.head}")
 
 
@@ -200,11 +199,9 @@ def trainings(path: LedgerName, as_json: _options.Json = False) -> None:
         wanted = ("number", "time", "key", "analyst", "purpose", "units", "state", "described", "model")
         print(dumps([{name: getattr(each, name) for name in wanted} | {"measure": measure} for each in found]))
         return
-    rows = [
-        (each.number, each.time, each.analyst, each.purpose, each.key, each.state, shown(to_float(each.units), 6))
-        for each in found
-    ]
-    show(Listing(("number", "time", "analyst", "purpose", "key", "state", f"{symbol} at most"), rows))
+    columns = ("number", "time", "analyst", "purpose", "key", "state")
+    rows = [[*(getattr(each, name) for name in columns), shown(to_float(each.units), 6)] for each in found]
+    show(Listing((*columns, f"{symbol} at most"), rows))
 
 
 def streams(path: LedgerName, as_json: _options.Json = False) -> None:

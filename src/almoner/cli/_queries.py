@@ -84,11 +84,8 @@ def _together(quotes: "Mapping[str, Quote]", stored: set[str], session: "Session
     if total <= 1:
         return [said]
     more = total if new[0].epsilon is not None else total**0.5
-    cure = f"With {ceil(100 * more) / 100:g} times the noise all of them would fit."
-    return [
-        f"{said} Later ones will be refused; with anyway = true such people are left out of them, or count for less. "
-        f"{cure}"
-    ]
+    later = "Later ones will be refused; with anyway = true such people are left out of them, or count for less."
+    return [f"{said} {later} With {ceil(100 * more) / 100:g} times the noise all of them would fit."]
 
 
 def _percent(share: float) -> str:
@@ -139,8 +136,7 @@ def ask(
     _write_csv(answers, csv)
     print_answers(answers, as_json=as_json)
     if not as_json and (stored := sum(key in before for key in answers)):
-        said = "1 answer was" if stored == 1 else f"{stored} answers were"
-        it = "it" if stored == 1 else "them"
+        said, it = ("1 answer was", "it") if stored == 1 else (f"{stored} answers were", "them")
         show(f"{said} stored already: nothing was charged for {it}. To ask anew, change the key.")
 
 

@@ -161,11 +161,8 @@ def print_answers(answers: "Mapping[str, Answer]", *, as_json: bool) -> None:
         return
     lines = [line for key, answer in answers.items() for line in _lines(key, answer)]
     alike = all(noise == truth for *_, noise, truth in lines)
-    grouped = any(group for _, group, *_ in lines)
-    columns, *rows = (
-        list(compress(row, (True, grouped, True, True, not alike)))
-        for row in (("key", "group", "value", "95 % interval", _TRUTH), *lines)
-    )
+    kept = (True, any(group for _, group, *_ in lines), True, True, not alike)
+    columns, *rows = (list(compress(row, kept)) for row in (("key", "group", "value", "95 % interval", _TRUTH), *lines))
     show(Listing(columns, rows, once=("key",)), f"Intervals are 95 % each{'' if alike else ', for the noise alone'}.")
     _print_notes(answers, "intervals cover" if alike else f'intervals of the column "{_TRUTH}" cover')
 
@@ -193,11 +190,8 @@ def _print_notes(answers: "Mapping[str, Answer]", cover: str) -> None:
         keys.setdefault(f"{answer.estimand}. {about[0].upper()}{about[1:]}", []).append(key)
     for note, alike in keys.items():
         show(f"{alike[0]}{f' and {len(alike) - 1} more' if alike[1:] else ''}: {note}")
-    certain = {
-        key: each.complete_clip / float(each.question.clip or 1)
-        for key, each in answers.items()
-        if each.complete_clip is not None
-    }
+    known = ((key, each.complete_clip, each.question.clip) for key, each in answers.items())
+    certain = {key: complete / float(clip or 1) for key, complete, clip in known if complete is not None}
     if min(certain.values(), default=1) < 1:
         worst = min(certain, key=lambda key: certain[key])
         show(f"{worst!r}: {answers[worst].about_budgets}")

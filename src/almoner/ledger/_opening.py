@@ -64,8 +64,7 @@ def create_in(
         )
     terms = RecordedTerms.of(wanted)
     if pseudonyms is None:
-        whole = terms.periods is not None and terms.names == "BIGINT"
-        if whole and not isinstance(store, Postgres):
+        if terms.periods is not None and terms.names == "BIGINT" and not isinstance(store, Postgres):
             terms = replace(terms, person=Periods.NUMBERS)
         store.create(terms.person, sealed(0, START, terms.public, {}))
         return

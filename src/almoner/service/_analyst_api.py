@@ -199,8 +199,12 @@ class AnalystApi:
     def left(self, terms: AnalystTerms) -> _bodies.MeBody:
         """Budget and questions left to an analyst, by limits and public prices, and never by people's accounts."""
         so_far, budget = self.public_state.of(terms.name), self.session.ledger.budget_units
-        usual = self._views[terms.name].quote(self.usual, so_far=so_far)
-        today = self.public_state.charged_on(terms.name, _today())
+        usual = quote_of(self._views[terms.name].quote(self.usual, so_far=so_far))
+        today, worked = (
+            self.public_state.charged_on(terms.name, _today()),
+            self._worked.get((terms.name, _today()), 0.0),
+        )
+        periods = so_far.left_by_period.items()
         return {
             "analyst": terms.name,
             "purpose": terms.purpose,
@@ -210,14 +214,12 @@ class AnalystApi:
             "shares_answers": terms.name in self.policy.sharing,
             "left": {
                 "share": so_far.left / budget,
-                "by_period": [
-                    {"from": start, "share": units / budget} for start, units in so_far.left_by_period.items() if start
-                ],
-                "usual_questions": quote_of(usual)["fits"],
+                "by_period": [{"from": start, "share": units / budget} for start, units in periods if start],
+                "usual_questions": usual["fits"],
                 "questions_today": max(0, terms.limits.questions - today),
-                "seconds_today": max(0.0, terms.limits.seconds - self._worked.get((terms.name, _today()), 0.0)),
+                "seconds_today": max(0.0, terms.limits.seconds - worked),
             },
-            "usual": {"question": described(self.usual), **quote_of(usual)},
+            "usual": {"question": described(self.usual), **usual},
         }
 
     def data_sets(self) -> _bodies.DataSetsBody:
@@ -245,8 +247,7 @@ class AnalystApi:
         if found is None:
             return None
         answer, public = found
-        body = answer_of(answer, key, public["time"][:10], self._share(public))
-        return Reply(body, True, answer)
+        return Reply(answer_of(answer, key, public["time"][:10], self._share(public)), True, answer)
 
     def known(self, terms: AnalystTerms, values: object, key: str) -> bool:
         """True if there is an answer under the key; else refuses what by its form may not be asked."""

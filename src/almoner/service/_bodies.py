@@ -255,8 +255,7 @@ def answer_of(answer: Answer, key: str, day: str, share: float) -> AnswerBody:
 
 def _filled(body: type[Result], told: object, **more: Any) -> Result:
     """A body whose other fields are those of a value, by their names."""
-    fields = {name: more[name] if name in more else getattr(told, name) for name in body.__annotations__}
-    return cast(Result, fields)
+    return cast(Result, {name: more[name] if name in more else getattr(told, name) for name in body.__annotations__})
 
 
 def dumps(value: object) -> bytes:

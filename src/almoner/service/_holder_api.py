@@ -55,14 +55,9 @@ class HolderApi:
             kept = self._people = time.monotonic(), above, ended
         _, above, ended = kept
         counts = [more - less for more, less in zip(above, [*above[1:], 0], strict=True)]
-        return {
-            "shares": list(SHARES),
-            "people": counts,
-            "charged": above[0],
-            "near": self.analysts.policy.file.holder.near,
-            "near_the_end": ended,
-            "share_near_the_end": ended / above[0] if above[0] else 0.0,
-        }
+        told = {"shares": list(SHARES), "people": counts, "charged": above[0]}
+        told |= {"near": self.analysts.policy.file.holder.near, "near_the_end": ended}
+        return told | {"share_near_the_end": ended / above[0] if above[0] else 0.0}
 
     def spending(self) -> dict[str, Any]:
         """The highest prices so far, by analyst and purpose and by day: from the record, which names no person."""
@@ -129,19 +124,13 @@ class HolderApi:
         """Terms, head, and each analyst's limits and questions."""
         record = self._do(lambda: summary(self.analysts.session.ledger))
         budget = self.analysts.session.ledger.budget_units
-        analysts = [
-            {
-                "analyst": name,
-                "purpose": terms.purpose,
-                "share": terms.limits.share,
-                "spent": sum(int(public["price"]) for public in so_far.answers) / budget,
-                "left": so_far.left / budget,
-                "answers": len(so_far.answers),
-                "expires": None if terms.expires is None else terms.expires.isoformat(),
-            }
-            for name, terms in self.analysts.policy.analysts.items()
-            for so_far in [self.analysts.public_state.of(name)]
-        ]
+        analysts = []
+        for name, terms in self.analysts.policy.analysts.items():
+            so_far, expires = self.analysts.public_state.of(name), terms.expires and terms.expires.isoformat()
+            told = {"analyst": name, "purpose": terms.purpose, "share": terms.limits.share}
+            told["spent"] = sum(int(public["price"]) for public in so_far.answers) / budget
+            told |= {"left": so_far.left / budget, "answers": len(so_far.answers), "expires": expires}
+            analysts.append(told)
         return {"terms": record.terms, "entries": record.entries, "head": record.head, "analysts": analysts}
 
     def exposition(self) -> bytes:

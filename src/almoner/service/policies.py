@@ -33,10 +33,8 @@ _NOBODY = "sha256:" + "0" * 64
 
 def _check_name(name: str) -> str:
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,39}", name):
-        raise broken(
-            " must be called by 1 to 40 of a-z, 0-9, '.', '_' and '-': names that differ by case or spelling would "
-            "have limits of their own"
-        )
+        why = "names that differ by case or spelling would have limits of their own"
+        raise broken(f" must be called by 1 to 40 of a-z, 0-9, '.', '_' and '-': {why}")
     return name
 
 
@@ -133,10 +131,8 @@ class TablePart(RowsPart):
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if self.data.lower().endswith((".csv", ".csv.gz")) and self.types is None:
-            raise broken(
-                ".types must be given: without it one person's entry can change the kind of a column, which analysts "
-                "see"
-            )
+            why = "without it one person's entry can change the kind of a column, which analysts see"
+            raise broken(f".types must be given: {why}")
         if not self.columns:
             raise broken(".columns must list the columns that questions may use")
         return self
@@ -152,11 +148,8 @@ class TablePart(RowsPart):
             listed: dict[str, Any] = {name: part.keys for name, part in named.items() if part.keys}
             ends = {name: (part.low, part.high) for name, part in named.items() if part.low is not None}
             ends = ends if question.sql.casefold().count("select") == 1 else {}  # an inner one may call a step like it
-            return replace(
-                question,
-                by=listed | dict(question.keys),
-                bounds=(ends | {name: pair for name, *pair in given or ()}) or None,
-            )
+            known = (ends | {name: pair for name, *pair in given or ()}) or None
+            return replace(question, by=listed | dict(question.keys), bounds=known)
         by = {name: keys or self.columns.get(name, nothing).keys or None for name, keys in question.keys}
         column = self.columns.get(str(getattr(question, "column", "")), nothing)
         bounds: dict[str, Any] = {}
@@ -363,8 +356,7 @@ def holder_of(token: str, hashes: Mapping[str, str]) -> str | None:
     proper = _TOKEN.fullmatch(token) is not None
     given, found = hash_of(token) if proper else _NOBODY, None
     for name, known in hashes.items():
-        same = hmac.compare_digest(given, known)
-        found = name if same else found
+        found = name if hmac.compare_digest(given, known) else found
     return found if proper else None
 
 
@@ -412,8 +404,7 @@ def apply_policy(policy: Policy, session: Session) -> None:
         session.watch(people, epsilon=given.epsilon, mass=mass)
     elif given is not None and any(watches[0].get(name) != value for name, value in given.public.items()):
         raise ArgumentError("watch: the ledger is watched otherwise; a watch cannot be changed once it is paid for")
-    limits = {f"analyst:{name}": terms.limits.share for name, terms in policy.analysts.items()}
-    ledger.declare(Terms(limits=limits))
+    ledger.declare(Terms(limits={f"analyst:{name}": each.limits.share for name, each in policy.analysts.items()}))
 
 
 def explain(policy: Policy) -> list[str]:
@@ -483,11 +474,10 @@ def _usual(policy: Policy, session: Session) -> Iterator[str]:
         f"{budget // usual.price} of them certainly fit a fresh budget, and {quoted.fits} what is left now."
     )
     for terms in policy.analysts.values():
-        fits = floor(terms.limits.share * budget) // usual.price
-        yield f"{terms.name} alone: {fits} of them."
-        if quoted.of_budget < terms.limits.least:
-            least = f"{terms.limits.least:.4g}"
-            yield f"{terms.name} may not ask it: its price is below the least price of {least}."
+        limits = terms.limits
+        yield f"{terms.name} alone: {floor(limits.share * budget) // usual.price} of them."
+        if quoted.of_budget < limits.least:
+            yield f"{terms.name} may not ask it: its price is below the least price of {limits.least:.4g}."
     total = sum(terms.limits.share for terms in policy.analysts.values())
     if total > 1:
         yield f"The analysts' limits add up to {total:.3g} budgets: who comes late may find nothing left."

@@ -222,8 +222,7 @@ def schema(
         return
     _options.check_new_file(out, force=force, read=(data,))
     out.write_text(text, encoding="utf-8")
-    told = f"{out}: fill in what is publicly known about the columns"
-    typer.echo(dumps({"schema": str(out)}) if as_json else told)
+    typer.echo(dumps({"schema": str(out)}) if as_json else f"{out}: fill in what is publicly known about the columns")
 
 
 def train(*, table: TableOptions, charged: LedgerOptions, run: RunOptions) -> None:

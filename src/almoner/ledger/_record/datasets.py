@@ -39,8 +39,7 @@ class Domain:
             return
         for name in ("low", "high"):
             end = getattr(self, name)
-            real = isinstance(end, Real) and not isinstance(end, bool)
-            if not real or not -_LARGEST <= end <= _LARGEST:
+            if not isinstance(end, Real) or isinstance(end, bool) or not -_LARGEST <= end <= _LARGEST:
                 raise ArgumentError(f"columns: {name}={end!r:.40} must be a number within {_LARGEST:g}")
             object.__setattr__(self, name, end if isinstance(end, int) else float(end))
         if not self.low < self.high:  # type: ignore[operator]  # both are numbers now
@@ -87,8 +86,7 @@ class Dataset:
         _check.name(person=self.person)
         if not isinstance(self.columns, Mapping):
             raise ArgumentError("columns must be {name: Domain(...)}")
-        for column in self.columns:
-            _check.name(column=column)
+        _check.each(_check.name, column=self.columns)
         columns = {column: Domain.of(column, given) for column, given in self.columns.items()}
         object.__setattr__(self, "columns", columns)
 

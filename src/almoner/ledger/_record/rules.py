@@ -284,8 +284,7 @@ class Rules:
             case "stream":
                 self.consumers[public["key"]] = ConsumerState.begun(entry)
             case "watched":
-                watched = Watched(Watch.recorded(public, entry.private), entry)
-                self.watches[public.get("scope", EVERYTHING)] = watched
+                self.watches[public.get("scope", EVERYTHING)] = Watched(Watch.recorded(public, entry.private), entry)
             case "dataset":
                 self.datasets[public["dataset"]] = Dataset.read(public, entry.number)
             case "delta":
@@ -351,8 +350,7 @@ class Rules:
 
     def left_by_period(self, analyst: str, purpose: str | None) -> dict[str, int]:
         """Units, at least 0, that everybody has left for a new question, by the first day of each run of periods."""
-        allowance = self.allowance(analyst=analyst, purpose=purpose, reserved=None)
-        worst = self._worst(allowance)
+        worst = self._worst(self.allowance(analyst=analyst, purpose=purpose, reserved=None))
         starts = sorted({start for _, each in worst for start, _ in each.runs})
         labels = ("",) if self.terms.periods is None else self.terms.periods.labels
         lefts = {place: min(most - each.at(place) for most, each in worst) for place in starts if place < len(labels)}
@@ -367,11 +365,9 @@ class Rules:
 
     def _worst(self, allowance: Allowance) -> list[tuple[int, HighestCharge]]:
         """For the budget and each limit: the most that may be spent, and the most anybody can have been charged."""
-        charged = self.charged_by_scope
-        shares = [
-            (most, self.charged if self.came_back else charged.get(scope, HighestCharge()))
-            for scope, most in allowance.shares
-        ]
+        scopes = {} if self.came_back else self.charged_by_scope
+        other = self.charged if self.came_back else HighestCharge()
+        shares = [(most, scopes.get(scope, other)) for scope, most in allowance.shares]
         return [(allowance.most, self.charged_in_all), *shares]
 
     def allow_delta(self, delta: float) -> None:
@@ -413,10 +409,9 @@ class Rules:
         analyst, purpose = who
         self.refuse_twin(analyst)
         earmark = None if reserved is None else self.earmarked.get(reserved)
-        if reserved is not None:
-            asks = {"analyst": analyst, "purpose": purpose}
-            if earmark is None or not earmark.whose.items() <= asks.items():
-                raise ArgumentError(f"reserved={reserved!r} reserves nothing for this analyst and purpose")
+        asks = {"analyst": analyst, "purpose": purpose}
+        if reserved is not None and (earmark is None or not earmark.whose.items() <= asks.items()):
+            raise ArgumentError(f"reserved={reserved!r} reserves nothing for this analyst and purpose")
         allowance = self.allowance(analyst=analyst, purpose=purpose, reserved=reserved)
         if price + spare > allowance.least:
             raise exceeded(price + spare, self.terms.budget, allowance.least, self.terms.symbol)

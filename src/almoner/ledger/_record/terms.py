@@ -246,12 +246,8 @@ class RecordedTerms:
         """Refuse to open a ledger of these terms for other ones; None in them is whatever it was made for."""
         measure, units = (self.measure, self.budget) if terms.budget is None else counted(terms.budget)
         person = terms.person
-        fields = [(name, getattr(terms, name)) for name in ("periods", "keys_delta", "spelling")]
-        differ = [
-            f"{name}={own!r}, not {value!r}"
-            for name, value in fields
-            if value not in (None, own := getattr(self, name))
-        ]
+        fields = [(each, getattr(self, each), getattr(terms, each)) for each in ("periods", "keys_delta", "spelling")]
+        differ = [f"{each}={own!r}, not {value!r}" for each, own, value in fields if value not in (None, own)]
         other = differ[0] if differ else None
         if measure != self.measure:
             other = f"a budget that counts {self.measure}, not {measure}"

@@ -172,19 +172,10 @@ class AnalystPages(_Pages):
                 first = next(iter(_spans(given.answer, 1, zero=True)), {"value": "", "interval": ""})
                 address = f"/answer?{urlencode({'key': each['key']}, errors='replace')}"
                 answers.append({**each, **first, "address": address})
-        return _html.render(
-            "analyst.html",
-            name=terms.name,
-            said=said,
-            left=self._api.left(terms),
-            data_sets=told,
-            answers=answers,
-            number=len(listed),
-            most=_MOST_ANSWERS,
-            options=_options(told),
-            sent=fields,
-            hidden={"form": visit.form, "made": fields.get("made", "") or _new_key()},
-        )
+        shown: dict[str, Any] = {"name": terms.name, "said": said, "left": self._api.left(terms), "answers": answers}
+        shown |= {"number": len(listed), "most": _MOST_ANSWERS, "data_sets": told, "options": _options(told)}
+        hidden = {"form": visit.form, "made": fields.get("made", "") or _new_key()}
+        return _html.render("analyst.html", **shown, sent=fields, hidden=hidden)
 
 
 class Console(_Pages):
@@ -193,16 +184,14 @@ class Console(_Pages):
     def __init__(self, api: HolderApi) -> None:
         self._api = api
         words = {"title": "Console of the data holder", "label": "The data holder's token"}
-        unknown = "This is not the data holder's token."
-        super().__init__(api.analysts, "holder_session", api.hashes, unknown, **words)
+        super().__init__(api.analysts, "holder_session", api.hashes, "This is not the data holder's token.", **words)
         self.handlers.append(("POST", "/verify", self._page(self._verify, form=True)))
 
     async def _home(self, visit: Visit, _: str, __: Fields) -> Response:
         return page_response(await in_holder_thread(partial(self._filled, visit)))
 
     async def _verify(self, _: Visit, __: str, fields: Fields) -> Response:
-        verify = partial(self._api.verify, replay=fields.get("replay") == "yes")
-        await in_holder_thread(partial(refusing, verify))
+        await in_holder_thread(partial(refusing, partial(self._api.verify, replay=fields.get("replay") == "yes")))
         return redirect("/")
 
     def _filled(self, visit: Visit) -> str:
