@@ -265,9 +265,8 @@ Day = Annotated[date, Rule("a date, such as 2027-01-01, without quotes")]
 @cache
 def model_of(kind: Any, /, **other: Any) -> type[Model]:
     """Model of the fields of a data class; of others a type, a text (that text alone), or a type and a default."""
-    takes: dict[str, Any] = {
-        each.name: (each.type, ... if each.default is MISSING else each.default) for each in fields(kind) if each.init
-    }
+    known = ((each.name, each.type, each.default) for each in fields(kind) if each.init)
+    takes: dict[str, Any] = {name: (type_, ... if usual is MISSING else usual) for name, type_, usual in known}
     for name, each in other.items():
         takes[name] = each if isinstance(each, tuple) else (Literal[each] if isinstance(each, str) else each, ...)
     return pydantic.create_model(kind.__name__, __base__=Model, __doc__=None, **takes)

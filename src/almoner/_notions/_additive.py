@@ -252,9 +252,8 @@ class Basic(Additive[tuple[float, float]]):
     def person_limits(self) -> tuple[int, ...]:
         if self.failures:
             why = "accounts of people with a filters.Basic hold epsilons alone"
-            raise Unsupported(
-                f"delta={self.delta!r}: {why}; write filters.Basic(epsilon={self.epsilon!r}), with delta=0"
-            )
+            cure = f"write filters.Basic(epsilon={self.epsilon!r}), with delta=0"
+            raise Unsupported(f"delta={self.delta!r}: {why}; {cure}")
         return super().person_limits()[:1]
 
     def after_in_units(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:

@@ -70,9 +70,8 @@ class Planned(ByRemainder, WithFailures[int]):
         super().__post_init__()
         _check.number(reserve=self.reserve)
         if not 0 <= self.reserve < 1 or (self.once and self.reserve):
-            raise ArgumentError(
-                f"reserve={self.reserve!r} must be in [0, 1), a share of the planned rounds, and 0 beside counts"
-            )
+            told = "must be in [0, 1), a share of the planned rounds, and 0 beside counts"
+            raise ArgumentError(f"reserve={self.reserve!r} {told}")
         if not isinstance(self.plan, mechanisms.Mechanism) or not self.parts:
             raise ArgumentError(f"plan={self.plan!r} must be a mechanism with at least one round")
 

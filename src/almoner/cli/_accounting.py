@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
@@ -213,14 +212,8 @@ BOUNDS = (
 )
 
 
-class Step(StrEnum):
-    """Kinds of one step."""
-
-    gaussian = "gaussian"
-    laplace = "laplace"
-    randomized_response = "randomized-response"
-    pure = "pure"
-    approximate = "approximate"
+Step = Literal["gaussian", "laplace", "randomized-response", "pure", "approximate"]
+"""Kinds of one step."""
 
 
 def described(
@@ -232,8 +225,8 @@ def described(
     delta_each: float | None = None,
 ) -> mechanisms.Mechanism:
     """The mechanism that the options describe, with sensitivity 1."""
-    if name not in list(Step):
-        raise ArgumentError(f"--mechanism {name!r} must be one of {', '.join(Step)}")
+    if name not in get_args(Step):
+        raise ArgumentError(f"--mechanism {name!r} must be one of {', '.join(get_args(Step))}")
     if name == "gaussian":
         if noise_multiplier is None:
             raise ArgumentError("--noise-multiplier is needed for --mechanism gaussian")
@@ -255,8 +248,8 @@ def described(
 def compare(
     *,
     mechanism: Annotated[
-        Step, typer.Option(help=f"One step: {', '.join([*Step][:-1])} or {Step.approximate}.")
-    ] = Step.gaussian,
+        Step, typer.Option(help=f"One step: {', '.join(get_args(Step)[:-1])} or approximate.")
+    ] = "gaussian",
     noise_multiplier: _options.OptionalNoiseMultiplier = None,
     epsilon_each: Annotated[float | None, typer.Option(help="Epsilon of one step, unless it is gaussian.")] = None,
     delta_each: Annotated[float | None, typer.Option(help="Delta of one step, if it is approximate.")] = None,

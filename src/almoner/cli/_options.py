@@ -30,6 +30,7 @@ _NOISE_MULTIPLIER = typer.Option(
 _DELTA = typer.Option("--delta", help="Delta: the probability with which the guarantee may fail.")
 _STEPS = typer.Option("--steps", help="Number of steps.")
 _SAMPLE_RATE = typer.Option("--sample-rate", help="Poisson sampling rate of each step; 1 is the full batch.")
+_EPOCHS = typer.Option("--epochs", help="Passes over the data set, in place of --steps.")
 _EPSILON = typer.Option("--epsilon", help="Epsilon of the privacy budget of each person.")
 
 Epsilon = Annotated[float, _EPSILON]
@@ -68,9 +69,7 @@ class Sampling:
         int | None,
         typer.Option("--batch-size", help="Expected size of a batch; with --dataset-size, in place of --sample-rate."),
     ] = None
-    epochs: Annotated[float | None, typer.Option("--epochs", help="Passes over the data set, in place of --steps.")] = (
-        None
-    )
+    epochs: Annotated[float | None, _EPOCHS] = None
 
     def rate_and_steps(self) -> tuple[float, int | None]:
         """The sampling rate, 1 if nothing says it, and the number of steps, None if nothing says it.
@@ -118,10 +117,9 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def flat(**values: object) -> None:
-        grouped = {
-            name: group(**{option: values.pop(option) for option in names}) for name, (group, names) in groups.items()
-        }
-        command(**values, **grouped)
+        for name, (group, names) in groups.items():
+            values[name] = group(**{option: values.pop(option) for option in names})
+        command(**values)
 
     flat.__signature__ = Signature(options)  # type: ignore[attr-defined]
     flat.__annotations__ = {option.name: option.annotation for option in options}

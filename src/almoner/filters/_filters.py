@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from fractions import Fraction
 from math import inf
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -270,12 +270,11 @@ class Planned(Filter):
         sum_delta: float | None = None,
     ) -> None:
         once = not isinstance(plan, mechanisms.Mechanism)
-        notion = _notions.Planned(
-            plan=one_plan(plan), once=once, epsilon=epsilon, delta=delta, reserve=reserve, sum_delta=sum_delta
-        )
+        given: Any = {"epsilon": epsilon, "delta": delta, "reserve": reserve, "sum_delta": sum_delta}
+        notion = _notions.Planned(plan=one_plan(plan), once=once, **given)
         notion.prices  # noqa: B018  # a plan that does not fit is refused here
         kept = plan if isinstance(plan, mechanisms.Mechanism) else [tuple(part) for part in plan]
-        super().__init__(notion, plan=kept, epsilon=epsilon, delta=delta, reserve=reserve, sum_delta=sum_delta)
+        super().__init__(notion, plan=kept, **given)
 
     def _units(self, _: object) -> dict[str, float]:
         return cast(_notions.Planned, self._notion).prices.units()

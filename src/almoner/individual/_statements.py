@@ -63,9 +63,8 @@ class LossStatement(ForOnePerson):
 
     def _said(self) -> str:
         if self.epsilon == inf:
-            return (
-                f"there is no bound on what {self.steps} steps tell about you; too much was used, or an unknown amount."
-            )
+            why = "too much was used, or an unknown amount"
+            return f"there is no bound on what {self.steps} steps tell about you; {why}."
         if self.steps == 0:
             return "your data contributed nothing to any step that was counted."
         return (

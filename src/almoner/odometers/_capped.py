@@ -56,9 +56,8 @@ class Capped(Uncopyable):
         if odometer.count:
             raise ArgumentError("odometer must be fresh: the cap is fixed before the first charge")
         if not odometer.notion.known_in_advance:
-            raise ArgumentError(
-                "odometer: give Stitched its start=, so that its bound is known before the first charge"
-            )
+            why = "so that its bound is known before the first charge"
+            raise ArgumentError(f"odometer: give Stitched its start=, {why}")
         _check.positive(epsilon=epsilon)
         self._odometer, self._epsilon, self._lock = odometer, epsilon, Lock()
 
@@ -91,13 +90,9 @@ class Capped(Uncopyable):
         with self._lock:
             after = self._odometer.ex_post_epsilon(after=mechanism)
             if not after <= self._epsilon:
-                now = self.ex_post_epsilon()
-                raise BudgetExceeded(
-                    f"{mechanism!r} does not fit: the bound would be {after!r}, above epsilon={self._epsilon!r}",
-                    asked=after,
-                    spent=now,
-                    left=max(0.0, self._epsilon - now),
-                )
+                spent = self.ex_post_epsilon()
+                words = f"{mechanism!r} does not fit: the bound would be {after!r}, above epsilon={self._epsilon!r}"
+                raise BudgetExceeded(words, asked=after, spent=spent, left=max(0.0, self._epsilon - spent))
             self._odometer.charge(mechanism)
 
     def epsilon(self, *, delta: float | None = None) -> float:

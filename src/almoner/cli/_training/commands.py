@@ -8,11 +8,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -32,6 +31,7 @@ Person = Annotated[
     str | None, typer.Option(help="The column that names the person of a row; else each row is a person.")
 ]
 
+_SEED = typer.Option(help="Repeats the run on the same machine and versions: NOT private.")
 _NO_SCHEMA = (
     "--schema is missing. The bounds of numbers, the categories and the labels must be public: read off the data, they "
     "would tell something about the people in them (the richest person's income is the largest entry). "
@@ -61,9 +61,7 @@ class RunOptions:
     settings: Annotated[
         Path | None, typer.Option(help="More settings: a TOML file. `almoner init settings` writes one with comments.")
     ] = None
-    seed: Annotated[int | None, typer.Option(help="Repeats the run on the same machine and versions: NOT private.")] = (
-        None
-    )
+    seed: Annotated[int | None, _SEED] = None
     force: _options.Force = False
     as_json: _options.Json = False
 
@@ -271,9 +269,8 @@ def tune(
 
     grid = {name: settings.pop(name) for name in ("learning_rate", "max_grad_norm")}
     with stopped_in_order(out):
-        trained = train_to_folder(
-            out=out, **given, **_parameters(settings), force=run.force, seed=run.seed, tune=Tuning(runs, grid, on)
-        )
+        given |= _parameters(settings) | {"force": run.force, "seed": run.seed}
+        trained = train_to_folder(out=out, **given, tune=Tuning(runs, grid, on))
     print_trained(trained, run)
 
 
@@ -306,9 +303,8 @@ def predict(
     _options.check_new_file(out, force=force, read=(data,))
     loaded = load(model)
     probabilities, classes = loaded.predict_proba(data, skip_rows=skip_rows), loaded.classes
-    rows = [
-        {"predicted": classes[row.argmax()]} | dict(zip(classes, row.tolist(), strict=True)) for row in probabilities
-    ]
+    named = ((row.argmax(), zip(classes, row.tolist(), strict=True)) for row in probabilities)
+    rows = [{"predicted": classes[best], **dict(each)} for best, each in named]
     if as_json:
         typer.echo(dumps(rows))
         return
@@ -344,14 +340,7 @@ def score(
 
 OF_TRAIN_IMAGES = dict.fromkeys(("target", "schema", "person", "ledger", "key"), "it is about tables: leave it out")
 """Options that `almoner train` has, and `almoner train-images` lacks."""
-
-
-class Kind(StrEnum):
-    """Kinds of images."""
-
-    strokes = "strokes"
-    objects = "objects"
-    scenes = "scenes"
+Kind = Literal["strokes", "objects", "scenes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,7 +366,7 @@ class ImageOptions:
         from almoner.training.saved_model import image_shape
 
         shape = None if self.shape is None else image_shape(self.shape)
-        return asdict(self) | {"classes": self.classes.split(","), "kind": self.kind.value, "shape": shape}
+        return asdict(self) | {"classes": self.classes.split(","), "shape": shape}
 
 
 def train_images(*, pictured: ImageOptions, run: RunOptions) -> None:

@@ -77,9 +77,8 @@ class _SentOffer(TableOffer):
             server.run(f"ANALYZE pg_temp.{self._offered}")
 
     def _blocks(self, line: str) -> Iterator[str]:
-        rows = self._server.workspace.run(
-            f"SELECT string_agg({line}, '') FROM {self._offered} GROUP BY place // {_BLOCK:d}"
-        )
+        sql = f"SELECT string_agg({line}, '') FROM {self._offered} GROUP BY place // {_BLOCK:d}"
+        rows = self._server.workspace.run(sql)
         while row := rows.fetchone():
             yield row[0]
 
@@ -135,8 +134,7 @@ class _SentOffer(TableOffer):
 
     def close(self) -> None:
         admitted = self._offered.replace("offered", "admitted")
-        self._server.workspace.drop(
-            [self._offered, admitted, f"places_of_{admitted}", f"shrunk_of_{admitted}", *self._tables]
-        )
+        beside = (admitted, f"places_of_{admitted}", f"shrunk_of_{admitted}")
+        self._server.workspace.drop([self._offered, *beside, *self._tables])
         if not self._server.closed:
             self._server.run(f"DROP TABLE IF EXISTS pg_temp.{self._offered}")

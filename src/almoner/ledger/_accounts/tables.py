@@ -124,9 +124,8 @@ class TableAccounts:
             "WHERE units <> 0 ORDER BY person"
         )
         run(merged.replace("SELECT *", "DELETE", 1))
-        ((units, people),) = run(
-            f"SELECT coalesce(sum(units), 0), count(*) FROM ledger.charges WHERE question = {entry:d}"
-        )
+        whole = f"SELECT coalesce(sum(units), 0), count(*) FROM ledger.charges WHERE question = {entry:d}"
+        ((units, people),) = run(whole)
         return {"units": int(units), "people": int(people)}
 
     def merge_person(self, entry: int, person: Person, scopes: Collection[str]) -> PrivateNote:
@@ -150,8 +149,7 @@ class TableAccounts:
 
     def shares_hold(self, scopes: Mapping[str, Collection[int]]) -> bool:
         """True if the shares are those of these scopes, each the sum of what its entries charged."""
-        stored = self._store.run("SELECT DISTINCT scope FROM ledger.shares")
-        if {scope for (scope,) in stored} - set(scopes):
+        if {scope for (scope,) in self._store.run("SELECT DISTINCT scope FROM ledger.shares")} - set(scopes):
             return False
         different = (
             "SELECT 1 FROM ({}) c FULL JOIN (SELECT person, spent FROM ledger.shares WHERE scope = ?) s "
@@ -162,8 +160,7 @@ class TableAccounts:
 
     def gone(self) -> set[Person]:
         """The people who have left."""
-        rows = self._store.run("SELECT person FROM ledger.accounts WHERE gone")
-        return {self.named(person) for (person,) in rows}
+        return {self.named(person) for (person,) in self._store.run("SELECT person FROM ledger.accounts WHERE gone")}
 
 
 class TableOffer:

@@ -244,9 +244,8 @@ def size(ledger: Ledger) -> Size:
 
     def work() -> Size:
         run = ledger.store.run
-        entries, people, charges = (
-            int(run(f"SELECT count(*) FROM ledger.{table}")[0][0]) for table in ("record", "accounts", "charges")
-        )
+        tables = ("record", "accounts", "charges")
+        entries, people, charges = (int(run(f"SELECT count(*) FROM ledger.{each}")[0][0]) for each in tables)
         merged = [row.entry().public["through"] for row in read_rows(run, "kind = 'merged'")]
         return Size(_bytes(ledger), entries, people, charges, max(merged, default=None))
 

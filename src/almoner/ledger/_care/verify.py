@@ -60,9 +60,8 @@ def check_export(lines: Iterable[str]) -> int:
     for line in lines:
         try:
             entry = json.loads(line)
-            right = entry["number"] == count and entry["hash"] == seal(
-                before, count, plain(entry["public"]), entry["private"]
-            )
+            sealed = seal(before, count, plain(entry["public"]), entry["private"])
+            right = entry["number"] == count and entry["hash"] == sealed
         except (ValueError, KeyError, TypeError):
             right = False
         if not right:
@@ -271,10 +270,8 @@ class _Checks:
         return True
 
     def shares(self) -> bool:
-        everywhere = list(self._erased)  # what single questions charged people who were erased is forgotten
-        return self._accounts.shares_hold(
-            {scope: [*self._rules.asked.get(scope, []), *everywhere] for scope in self._rules.limits}
-        )
+        asked, everywhere = self._rules.asked, list(self._erased)  # what single questions charged them is forgotten
+        return self._accounts.shares_hold({each: asked.get(each, []) + everywhere for each in self._rules.limits})
 
     def gone(self) -> bool:
         return self._rules.gone == self._accounts.gone()

@@ -83,7 +83,7 @@ class File:
 
     def _attach(self) -> None:
         if not self._file.is_file():
-            raise LedgerError(f"{self.name} is not a file", reason="damaged")
+            raise self._refused(("is not a file", "damaged"))
         self._take_lock()
         left_over = self._beside(".new")  # by a crash while it was made
         if not self.reading and left_over.exists() and left_over.samefile(self._file):
@@ -92,9 +92,8 @@ class File:
         if not self._file_lock.claim(self._status):
             raise self._refused(_BUSY)
         if self._status.st_nlink > 1 and not self.reading:
-            raise LedgerError(
-                f"{self.name} has another name (a hard link), under which it could be opened beside this", reason="busy"
-            )
+            told = "has another name (a hard link), under which it could be opened beside this"
+            raise self._refused((told, "busy"))
         connection, library = self.workspace.connection, self.workspace.library
         kind = "duckdb, READ_ONLY" if self.reading else "duckdb"
         try:

@@ -130,9 +130,8 @@ class Postgres:
             self._commit()
         except (LedgerError, _TryAgain):
             self._drop()
-            raise LedgerError(
-                f"{self.name}: the ledger cannot be created: may this role create a schema?", reason="forbidden"
-            ) from None
+            why = "the ledger cannot be created: may this role create a schema?"
+            raise LedgerError(f"{self.name}: {why}", reason="forbidden") from None
 
     def open(self, *, memory_limit: str | None, threads: int | None) -> None:
         """Open a workspace beside the connection."""
@@ -250,9 +249,8 @@ class Postgres:
             raise _TryAgain
         if connection.closed:
             self._drop()
-            raise LedgerError(
-                f"{self.name}: the connection is lost; open the ledger again and ask with the same key", reason="closed"
-            )
+            lost = "the connection is lost; open the ledger again and ask with the same key"
+            raise LedgerError(f"{self.name}: {lost}", reason="closed")
         words, reason = refusal(state)
         raise LedgerError(f"{self.name}: {words}; nothing was revealed", reason=reason)
 
