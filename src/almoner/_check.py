@@ -39,8 +39,7 @@ def unquoted() -> Iterator[None]:
 
 def quoted(value: object, instead: str = "a value", *, most: int = 40) -> str:
     """A value as errors show it; other words where none is quoted, and for a number of too many digits to write."""
-    long = isinstance(value, int) and abs(value) >= 2**1024
-    if _UNQUOTED.get() or long:
+    if _UNQUOTED.get() or (isinstance(value, int) and abs(value) >= 2**1024):
         return instead
     return str(value) if isinstance(value, date) else repr(value[:most] if isinstance(value, str) else value)
 

@@ -145,8 +145,7 @@ def _batches(read: Form, wanted: Sequence[str] | None) -> Iterator["RecordBatch"
 
 def _delimiter(first: str, path: Path) -> str | None:
     """The separator of the names in a file's line of names; None where there is one name."""
-    outside = re.sub(_IN_QUOTES, r"\1", first)
-    times = {each: outside.count(each) for each in _DELIMITERS}
+    times = {each: re.sub(_IN_QUOTES, r"\1", first).count(each) for each in _DELIMITERS}
     best = [each for each in _DELIMITERS if 0 < times[each] == max(times.values())]
     if len(best) > 1:
         either = " or ".join(map(repr, best))
@@ -210,11 +209,9 @@ def _parsed(block: bytes, read: Form, wanted: Sequence[str] | None) -> "RecordBa
     import pyarrow
     from pyarrow import csv as reader
 
-    returns = block.count(b"\r")
-    if returns and not (read.line_end == b"\r\n" and returns == block.count(b"\n") == block.count(read.line_end)):
+    returns, ends, both = (block.count(each) for each in (b"\r", b"\n", b"\r\n"))
+    if (returns, ends) != ((both, both) if read.line_end == b"\r\n" else (0, ends)):
         raise ValueError  # lines that end in another way, or a part of a line's end within a line
-    if not returns and read.line_end == b"\r\n" and b"\n" in block:
-        raise ValueError
     columns = list(read.names if wanted is None else wanted)
     texts, size = dict.fromkeys(columns, pyarrow.string()), max(len(block) + 1, 64)
     converted = reader.ConvertOptions(column_types=texts, include_columns=columns, strings_can_be_null=False)
@@ -247,9 +244,8 @@ def _check_quotes(block: bytes, delimiter: str) -> None:
     ends = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")) + 1
     if not len(ends) or ends[-1] < len(block):
         ends = np.append(ends, len(block))
-    offsets = np.concatenate([[0], ends]).astype(np.int32)
-    buffers = [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(block)]
-    lines = pyarrow.Array.from_buffers(pyarrow.binary(), len(ends), buffers)
+    offsets = pyarrow.py_buffer(np.concatenate([[0], ends]).astype(np.int32))
+    lines = pyarrow.Array.from_buffers(pyarrow.binary(), len(ends), [None, offsets, pyarrow.py_buffer(block)])
     lines = lines.filter(compute.match_substring(lines, '"'))
     if not compute.all(compute.match_substring_regex(lines, rf"^{entry}(?:{separator}{entry})*\r?\n?$")).as_py():
         raise ValueError

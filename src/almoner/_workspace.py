@@ -76,8 +76,7 @@ def duckdb() -> ModuleType:
 
 def apart(sql: str, *parameters: object, refusal: str, **tables: object) -> list[tuple[Any, ...]]:
     """Rows of a statement in a database of its own, with these tables and no files; ArgumentError where it fails."""
-    config = {"autoload_known_extensions": False, "enable_external_access": False}
-    with duckdb().connect(config=config) as connection:
+    with duckdb().connect(config={"autoload_known_extensions": False, "enable_external_access": False}) as connection:
         try:
             for name, table in tables.items():
                 connection.register(name, table)

@@ -245,9 +245,8 @@ class Planned(ByRemainder, WithFailures[int]):
         if leaf not in dict(self.parts):
             no_failures(leaf, "an account per person")
         start = self.person_limits()[-2]
-        if not self.once:
-            return planned_table.table(self.prices, leaf)
-        return planned_table.table(self.prices, leaf, planned_table.sellers(self.prices, leaf)[0], start)
+        first = (planned_table.sellers(self.prices, leaf)[0], start) if self.once else ()
+        return planned_table.table(self.prices, leaf, *first)
 
     def person_other_tables(self, leaf: mechanisms.Mechanism) -> list[Callable[[], planned_table.Table]]:
         """For accounts per person: prices in rounds of other kinds; the guarantee is that of ``person_table``."""
@@ -286,8 +285,7 @@ class Planned(ByRemainder, WithFailures[int]):
     def _left(self, totals: Totals) -> _Left:
         plan = tuple(most - int(used) for most, used in zip(self.person_most, totals, strict=False))
         change = self.prices.change - int(totals[-4]) + int(totals[-3])
-        failures = int(totals[-1]) if self.sum_delta is None else 0
-        return _Left(plan, change, self._slack - int(totals[-2]) - failures)
+        return _Left(plan, change, self._slack - int(totals[-2]) - (int(totals[-1]) if self.sum_delta is None else 0))
 
     def _largest(self, plan: Sequence[int]) -> int:
         """Which seller's rounds, of what is left, have the largest variance in all: they are given for other rounds."""
@@ -340,8 +338,7 @@ class Planned(ByRemainder, WithFailures[int]):
         """
         rounds = left.plan if self.once else (self._rounds(left),)
         worth = sum(count * seller.worth for count, seller in zip(rounds, self.sellers, strict=True))
-        share = self.prices.size(leaf) * block / (worth + left.change + 1)
-        slack = floor(left.slack * min(1.0, share) / 2)
+        slack = floor(left.slack * min(1.0, self.prices.size(leaf) * block / (worth + left.change + 1)) / 2)
         more, largest = (MORE_SLACK_ONCE, LARGEST_SLACK_ONCE) if self.once else (MORE_SLACK, LARGEST_SLACK)
         while slack:
             bought = self._bought_with(left, leaf, block, most, _residue.ladder(slack))
@@ -373,8 +370,7 @@ class Planned(ByRemainder, WithFailures[int]):
         blocks = min(most, (rounds - planned.rounds_at(level)) // given + 1, rounds // given)
         if about < inf:  # the change that comes back buys the rest
             blocks = min(blocks, max(1, ceil((most * about - left.change) / (about + back))))
-        change = left.change + blocks * back
-        plan = self._given(left, blocks * given)
+        plan, change = self._given(left, blocks * given), left.change + blocks * back
         return _Left(plan, change, left.slack - blocks * (slack + overhead)), blocks
 
 

@@ -409,8 +409,7 @@ def _beyond_rounding(call: Call, shift: Array, tolerance: float) -> Array:
     length = float(np.linalg.norm(shift))
     size = float(np.linalg.norm(call.exact.numbers)) * 1e-14
     limit = call.part.most if call.part is not None and call.part.rule != "rows" else _limit(call.mechanism)
-    room = tolerance * min(limit, 1e300) + size
-    return shift * max(0.0, 1 - room / length) if length > 0 else shift
+    return shift * max(0.0, 1 - (tolerance * min(limit, 1e300) + size) / length) if length > 0 else shift
 
 
 def _limit(mechanism: Any) -> float:

@@ -349,8 +349,7 @@ def _alike(one: Floats, other: Floats, alarm: float) -> bool:
     length = float(np.linalg.norm(one) * np.linalg.norm(other))
     if not length > 0:
         return False
-    cosine = min(1.0, abs(float(one @ other)) / length)
-    return float(betaincc(0.5, (size - 1) / 2, cosine**2)) < alarm
+    return float(betaincc(0.5, (size - 1) / 2, min(1.0, abs(float(one @ other)) / length) ** 2)) < alarm
 
 
 def _known(run: Run, again: Run | None) -> list[Found]:

@@ -66,8 +66,7 @@ class Listing:
 
     def lines(self) -> list[str]:
         """For a pipe: the title, the names of the columns, and the rows, with tabs between the cells."""
-        titled = [self.title] if self.title else []
-        return [*titled, "\t".join(self.columns), *("\t".join(row) for row in self.rows)]
+        return [*[self.title] * bool(self.title), *("\t".join(row) for row in (self.columns, *self.rows))]
 
     def write(self, path: Path | None) -> None:
         """Write the rows to a CSV file, if there is to be one."""

@@ -197,8 +197,7 @@ def _residue_rounds(parts: _Parts, epsilon: float, delta: float, *, enough: floa
     """About how many rounds the residue filter admits, hardly more; fewer where not enough; None: it cannot say."""
     if any(_certain(leaf)[1] for leaf in parts):  # half of delta would be set aside
         return None
-    account = Residue(epsilon=epsilon, delta=delta)
-    start, slack = budget(account.left), floor(delta / 100 * FAILURE)
+    start, slack = budget(Residue(epsilon=epsilon, delta=delta).left), floor(delta / 100 * FAILURE)
     rounds, certain = 0.0, sum(times(count, _certain(leaf)[0]) for leaf, count in parts.items())
     basic = budget(epsilon, per=FINE) // certain if certain else MOST
     if start <= 0:

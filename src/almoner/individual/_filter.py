@@ -126,8 +126,7 @@ class Filter(Accounts):
                 raise ArgumentError("shares must be given for people who join if these accounts have shares, else not")
             if shares is None or self._shares is None:
                 return self._join(people)
-            count = int(people) if isinstance(people, int | np.integer) else len(people)
-            own = checked_shares(shares, count)
+            own = checked_shares(shares, int(people) if isinstance(people, int | np.integer) else len(people))
             spent = self._units(self._notion.person_opening(own))
             self._join(people)
             self._spent[before:, ...] = spent

@@ -145,8 +145,7 @@ class Odometer(Accounts):
         size = self._notion.person_size
         if not size:
             raise Unsupported(f"{type(self._boundary).__name__} opens no filters; read epsilon()")
-        counts = to_numpy(self._totals(self._rows(people)))[:, 0]
-        kinds, which = np.unique(counts, return_inverse=True)
+        kinds, which = np.unique(to_numpy(self._totals(self._rows(people)))[:, 0], return_inverse=True)
         values = np.asarray([inf if kind >= MOST else to_float(int(kind) * size) for kind in kinds])
         return self._xp.asarray(values[which], device=self._device)
 

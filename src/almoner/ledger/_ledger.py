@@ -413,8 +413,7 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
     def entries(self, *kinds: str, after: int = -1) -> list[Entry]:
         """The record in order, or these kinds of it after this number, with private parts: for the data holder."""
         listed = f" AND kind IN ({', '.join('?' for _ in kinds)})" if kinds else ""
-        rows = read_rows(self.store.run, f"number > ?{listed}", (after, *kinds))
-        return [row.entry(private=True) for row in rows]
+        return [row.entry(private=True) for row in read_rows(self.store.run, f"number > ?{listed}", (after, *kinds))]
 
     def history(self) -> Iterator[Answered]:
         """Every entry that charged people, in order, with what was in force before it: for the data holder."""

@@ -113,8 +113,7 @@ def cumulative(law: Law, bits: int) -> tuple[list[int], list[int]]:
     count = len(weights)
     next_weight = exp_bounds(law.exponent(Fraction(count, law.parts)), places)[1]
     ratio = exp_bounds(law.rise(count, Fraction(1)), places)[1]  # later weights fall at least as fast: f is convex
-    tail = -(-(next_weight << places) // ((1 << places) - ratio))
-    return _shares(weights, tail, bits)
+    return _shares(weights, -(-(next_weight << places) // ((1 << places) - ratio)), bits)
 
 
 def _shares(weights: Sequence[tuple[int, int]], tail: int, bits: int) -> tuple[list[int], list[int]]:

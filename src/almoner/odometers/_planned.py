@@ -193,8 +193,7 @@ class PlannedBound(ByRemainder, Boundary):
 
     def _left(self, now: _Run) -> int:
         """Whole planned rounds that are left before the checkpoint ahead."""
-        pairs = zip(now.used, self.parts, strict=True)
-        return min((now.ahead * count - used) // count for used, (_, count) in pairs)
+        return min((now.ahead * count - used) // count for used, (_, count) in zip(now.used, self.parts, strict=True))
 
     def _in_context(
         self, now: _Run, context: int, leaf: mechanisms.Mechanism, count: int, prices: tuple[_anytime.Run, Exchanges]

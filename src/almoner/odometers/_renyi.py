@@ -46,8 +46,7 @@ class Orders(Boundary):
         return len(self.orders) + 1
 
     def costs(self, leaf: mechanisms.Mechanism) -> Totals:
-        values = renyi.values(leaf, self.orders)
-        return (*(up(float(value)) for value in values), up(certain(leaf)))
+        return (*(up(float(value)) for value in renyi.values(leaf, self.orders)), up(certain(leaf)))
 
     def bound(
         self, costs: Array, /, *, delta: float, ex_post: bool = False, steps: int = STEPS, xp: Library = NUMPY

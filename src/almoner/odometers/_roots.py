@@ -93,8 +93,7 @@ def _tangent(location: Array, total: Array, below: Array, xp: Library) -> Array:
     proper = below < 1
     room = xp.where(proper, 1.0 - below, 1.0)
     slope = xp.where(total > 1, total - 1.0, 0.0) / room
-    height = location + xp.log(room)
-    return xp.where(proper, (height + slope * location) / (1.0 + slope), location)
+    return xp.where(proper, (location + xp.log(room) + slope * location) / (1.0 + slope), location)
 
 
 def _finish(bound: Array, exists: Mask, xp: Library) -> Array:

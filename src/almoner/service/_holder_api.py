@@ -110,8 +110,7 @@ class HolderApi:
 
     def verify(self, *, replay: bool) -> list[dict[str, Any]]:
         """Check the ledger; with ``replay`` also every charge, from the data. Analysts wait meanwhile."""
-        findings = self._do(lambda: self.analysts.session.verify(replay=replay))
-        self.checks = [asdict(finding) for finding in findings]
+        self.checks = list(map(asdict, self._do(lambda: self.analysts.session.verify(replay=replay))))
         self.checked = datetime.now(UTC).isoformat(timespec="seconds")
         return self.checks
 

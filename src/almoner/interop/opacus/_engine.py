@@ -268,8 +268,7 @@ class Accountant(StepAccountant):
         return self.budget.epsilon(delta=delta) if self.budget.count else 0.0
 
     def _check_covers(self, then: Mapping[str, Any]) -> None:
-        spent = zip(self._held()["spent"], then["filter"]["spent"], strict=True)
-        if any(here < there for here, there in spent):
+        if any(here < there for here, there in zip(self._held()["spent"], then["filter"]["spent"], strict=True)):
             raise ArgumentError("state_dict: the budget was charged for something else too; charge that first")
 
 

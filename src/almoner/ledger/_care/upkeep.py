@@ -232,8 +232,7 @@ def protect(ledger: Ledger) -> None:
     def work(_: object) -> None:
         store.run(_REFUSE)
         for name, when in _TRIGGERS.items():
-            table = when.split(" ON ")[1].split()[0]
-            store.run(f"DROP TRIGGER IF EXISTS {name} ON {table}")
+            store.run(f"DROP TRIGGER IF EXISTS {name} ON {when.split(' ON ')[1].split()[0]}")
             store.run(f"CREATE TRIGGER {name} {when} EXECUTE FUNCTION ledger.refuse_change()")
 
     ledger.transact(work)

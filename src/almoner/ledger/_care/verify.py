@@ -34,9 +34,9 @@ def verify(ledger: Ledger, *, head: str | None = None) -> list[Finding]:
 
     def work() -> list[Finding]:
         checks = _Checks(ledger)
-        kinds = {None, *(row.kind for row in checks.rows)}
-        due = [(what, check) for kind, what, check in _CHECKS if kind in kinds]
-        findings = [Finding(what, _holds(check, checks)) for what, check in due]
+        kinds = {row.kind for row in checks.rows}
+        due = _ALWAYS | dict(check for kind, check in _WHERE.items() if kind in kinds)
+        findings = [Finding(what, _holds(check, checks)) for what, check in due.items()]
         if head is not None:
             findings.append(Finding("the entry that was the last once is still there", checks.has(head)))
         return findings
@@ -303,41 +303,36 @@ class _Checks:
         return number.isdecimal() and any(row.number == int(number) and row.hash == hash_ for row in self.rows)
 
 
-_CHECKS: list[tuple[str | None, str, Callable[[_Checks], bool]]] = [
-    (None, "the chain of hashes is unbroken, from the first entry to the last", _Checks.unbroken),
-    (None, "every entry is filed under its own key, analyst and purpose", _Checks.filed),
-    (None, "the charges of every question add up to its recorded total", _Checks.questions),
-    (None, "every account is the sum of its charges", lambda checks: checks.consistency.sums),
-    (None, "no account is above the budget, and no charge above the price of its question", _Checks.within),
-    (None, "every training gave back, once at most, no more than it had reserved for each person", _Checks.trainings),
-    (None, "the updates of every stream follow one another, under its own analyst and purpose", _Checks.streams),
-    (
-        None,
-        "what every person could pay at least for each question follows from what the record said before",
-        _Checks.floors,
-    ),
-    (None, "what keys that were not public cost in delta adds up to at most what was declared", _Checks.delta),
-    (None, "the limited shares are the sums of the charges that they limit", _Checks.shares),
-    (None, "who left and who returned is what the record says", _Checks.gone),
-    (
-        "merged",
+_ALWAYS: dict[str, Callable[[_Checks], bool]] = {
+    "the chain of hashes is unbroken, from the first entry to the last": _Checks.unbroken,
+    "every entry is filed under its own key, analyst and purpose": _Checks.filed,
+    "the charges of every question add up to its recorded total": _Checks.questions,
+    "every account is the sum of its charges": lambda checks: checks.consistency.sums,
+    "no account is above the budget, and no charge above the price of its question": _Checks.within,
+    "every training gave back, once at most, no more than it had reserved for each person": _Checks.trainings,
+    "the updates of every stream follow one another, under its own analyst and purpose": _Checks.streams,
+    "what every person could pay at least for each question follows from what the record said before": _Checks.floors,
+    "what keys that were not public cost in delta adds up to at most what was declared": _Checks.delta,
+    "the limited shares are the sums of the charges that they limit": _Checks.shares,
+    "who left and who returned is what the record says": _Checks.gone,
+}
+_WHERE: dict[str, tuple[str, Callable[[_Checks], bool]]] = {
+    "merged": (
         "what was merged adds up, for each analyst and purpose, to what those questions recorded; what single ones of "
         "them charged is not there to be checked",
         _Checks.totals_of_merged,
     ),
-    (
-        "erased",
+    "erased": (
         "with the totals of people who were erased, all charges add up to what was recorded; what single questions "
         "charged these people is not there to be checked",
         _Checks.totals_of_erased,
     ),
-    (
-        "dataset",
+    "dataset": (
         "since data sets are declared, every question says which ones it was about, by their declarations then",
         _Checks.datasets,
     ),
-]
-"""Checks, each due where the record has entries of a kind; those of None always."""
+}
+"""Checks that are due where the record has entries of a kind."""
 
 
 def _holds(check: Callable[[_Checks], bool], checks: _Checks) -> bool:

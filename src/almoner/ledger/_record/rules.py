@@ -137,8 +137,7 @@ class HighestCharge:
         first, beyond = places[0], places[1] + 1
         low, high = max(0, self._next(first - 1) - 1), self._next(beyond)
         before = [run for run in self.runs[low : low + 1] if run[0] < first]
-        charged = [(start, after(units)) for start, units in self._within(places)]
-        runs = [*before, *charged, (beyond, self.at(beyond))]
+        runs = [*before, *((start, after(units)) for start, units in self._within(places)), (beyond, self.at(beyond))]
         self.runs[low:high] = [next(same) for _, same in groupby(runs, key=lambda run: run[1])]
 
     def at(self, place: int) -> int:
