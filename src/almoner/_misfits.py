@@ -64,12 +64,9 @@ def unread(found: Iterable[Misfit]) -> list[Misfit]:
 
 
 def refuse(found: Sequence[Misfit], cure: str) -> None:
-    """Refuse columns whose entries can none of them be read. For the data holder, who opens the data.
+    """Refuse columns whose entries can none of them be read, by a DataError for the data holder, who opens the data.
 
-    Nothing in ``cure``, which says what to write, may depend on entries.
-
-    Raises:
-        DataError: there are such columns. Its note, PRIVATE, has the numbers.
+    Its note, PRIVATE, has the numbers. Nothing in ``cure``, which says what to write, may depend on entries.
     """
     listed = unread(found)
     if not listed:

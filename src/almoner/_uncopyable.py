@@ -30,11 +30,7 @@ class OwnProcess:
         self._process = os.getpid()
 
     def check(self, what: str) -> None:
-        """Refuse in any process that was forked since.
-
-        Raises:
-            ArgumentError: names ``what`` is to be used in its own process only.
-        """
+        """Refuse, by an ArgumentError, in any process that was forked since: ``what`` is for its own alone."""
         if os.getpid() != self._process:
             raise ArgumentError(
                 f"{what} was made before this process was forked: both processes would draw the same noise and spend "

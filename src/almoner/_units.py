@@ -44,11 +44,10 @@ Units = int | float
 def exact(value: float | int | Fraction | Decimal) -> Fraction:
     """The number that was written: decimals as decimals, fractions as they are. The value must be finite.
 
-    A float of at most 15 digits stands for the decimal that it shows, so that ten times ``0.1`` are one. Each such
-    decimal has a float of its own, which differs from it by at most 1.2e-16 of it: the noise that is drawn has the
-    float, so a cost that is called exact is the decimal's, and the float's to 2.4e-16 of it. A float of more digits
-    was computed and stands for itself, to 20 digits, so that ``k`` times ``1 / k`` fit into one wherever the floats'
-    own sum does.
+    A float of at most 15 digits stands for the decimal that it shows, so that ten times ``0.1`` are one. It differs
+    from that by at most 1.2e-16 of it: noise has the float, so a cost that is called exact is the float's to 2.4e-16. A
+    float of more digits was computed and stands for itself, to 20 digits, so that ``k`` times ``1 / k`` fit into one
+    wherever the floats' own sum does.
     """
     if isinstance(value, Fraction):
         return value

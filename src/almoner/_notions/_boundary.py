@@ -40,10 +40,7 @@ MOST = RANGE // 2
 
 @dataclass(frozen=True, kw_only=True)
 class PersonBound(Notion):
-    """Interface of a running bound that accounts per person need.
-
-    Attributes (public): delta of the promise.
-    """
+    """Interface of a running bound that accounts per person need; delta is that of its promise."""
 
     delta: float
     person_ex_post: ClassVar[bool] = True

@@ -40,10 +40,7 @@ class Promise:
 
 
 class Notion(ABC):
-    """Prices of mechanisms in a notion of privacy: one or several totals that add up, in whole units.
-
-    A notion is a frozen value. It never holds what was spent: accounts do (``filters``, ``odometers``).
-    """
+    """A frozen value that prices mechanisms as totals that add up, in whole units; what was spent is with accounts."""
 
     person_powers: ClassVar[dict[type[mechanisms.Mechanism], int]] = {
         mechanisms.Gaussian: 2,
@@ -61,11 +58,7 @@ class Notion(ABC):
         """Price a single round: its part of each total, in units, rounded up."""
 
     def price(self, mechanism: mechanisms.Mechanism) -> Totals:
-        """Price a mechanism: its part of each total, in units, rounded up, which is the sum over its rounds.
-
-        Raises:
-            Unsupported: no theorem gives this mechanism a price here.
-        """
+        """Price a mechanism: its part of each total, in units, rounded up; Unsupported where no theorem has a price."""
         if not isinstance(mechanism, mechanisms.Mechanism):
             raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
         return self._prices(mechanism)
@@ -75,10 +68,7 @@ class Notion(ABC):
         return tuple(map(add, totals, self.price(mechanism)))
 
     def settle(self, mechanism: mechanisms.Mechanism, after: Totals) -> tuple[Self, Totals]:  # noqa: ARG002 - others use it
-        """The notion and the totals of an account once a mechanism was charged.
-
-        What was left open before the first charge, such as the part of delta for failures, is fixed from then on.
-        """
+        """The notion and the totals of an account after its first charge, which fixes what was left open until then."""
         return self, after
 
     def chosen(self) -> dict[str, float | None]:
@@ -121,10 +111,7 @@ class ByRemainder(Notion):
 
 @dataclass(frozen=True, kw_only=True)
 class Budget(Notion, Generic[Measure]):
-    """A notion with a budget: which totals still imply what is promised.
-
-    Attributes (public): epsilon and delta of the promise; None where the budget was given in the notion's measure.
-    """
+    """A notion with a budget: epsilon and delta of its promise, None where it was given in the notion's measure."""
 
     epsilon: float | None = None
     delta: float | None = None

@@ -314,10 +314,7 @@ class Planned(ByRemainder, WithFailures[int]):
         return replace(left, plan=tuple(plan)), count
 
     def _bought(self, left: _Left, leaf: mechanisms.Mechanism, count: int) -> _Left | None:
-        """Remainder after a number of equal rounds; None where they do not fit.
-
-        Equal rounds are paid in blocks, and blocks at one level are paid in one go.
-        """
+        """Remainder after equal rounds, paid in blocks, those at one level in one go; None where they do not fit."""
         most = left.change // ceil(self.prices.size(leaf) + 1) if self.once else 0
         block = 1 << max(0, min(count, max(self._rounds(left), most) // BLOCKS_LEFT).bit_length() - 1)
         while count:

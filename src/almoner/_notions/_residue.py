@@ -179,10 +179,7 @@ def _equal_blocks(block: mechanisms.Mechanism, square: int, slack: int, took: tu
 
 
 def _run(each_round: _Round, count: int, square: Units, slack: int) -> tuple[Units, int]:
-    """Remainder of b squared (below 0 if it does not fit) and of the slack after a number of rounds.
-
-    The same as one round after the other, but rounds at one grid point and with one slack are taken in one go.
-    """
+    """As ``_spent``, for a number of rounds: those at one grid point and with one slack are taken in one go."""
     if each_round.square is not None:
         return square - count * each_round.square, slack
     leaf, size = each_round.leaf, each_round.size

@@ -428,11 +428,10 @@ _GRAINS = FINE // MEASURE
 class Rests:
     """Amounts that people have paid too much, in fine units. Made at the first step whose full price is rounded up.
 
-    A step that costs a third is a third of a unit more in an account that holds whole units, and three of them would
-    not fit into a budget of one. What each who paid the full price has paid too much is kept beside the account, and
-    taken off the next full price: a person who takes part fully can afford what a filter admits. ``over`` are fine
-    units by which a full price is rounded up, public; a rest, (n, 1) int64, private, is below one unit of the account;
-    everybody starts with the fine units by which the limit is rounded down.
+    Three steps that cost a third would not fit into a budget of one in whole units. What each who paid the full price
+    has paid too much is kept, and taken off the next one: who takes part fully can afford what a filter admits.
+    ``over`` is by how much a full price is rounded up, public; a rest, (n, 1) int64, private, is below one unit, and
+    begins with what the limit is rounded down by.
 
     Guarantee: units * 10**15 - rest + spare, in fine units, is never below the sum of the exact prices. So where units
         are within the limit, that sum is within the exact limit, limit * 10**15 + spare.

@@ -82,10 +82,7 @@ class Witness:
         self._append(Head(0, str(self._hash_of(0))))
 
     def check(self) -> None:
-        """Refuse a ledger that lacks what the witness saw; the witness catches up with a newer one.
-
-        It is called at opening, and after each transaction before anything of it is revealed.
-        """
+        """Refuse a ledger that lacks what the witness saw; the witness catches up with a newer one."""
         last = newest(self._store)
         with _locked(self._path):
             seen = self._last()

@@ -70,10 +70,9 @@ class Payment(NamedTuple):
         return min(price, self.allowed(left))
 
     def refuse_uncertain(self, left: int, price: int, budget: int, symbol: str) -> None:
-        """Refuse a question that a person cannot pay for who paid the highest price of every question so far.
+        """Refuse what a person cannot pay who has ``left`` units, after the highest price of all questions so far.
 
-        With a pace of 2 or more it is enough if such a person, who has ``left`` units, can pay a part of it: that pace
-        says that people are shrunk, so that something is always left. A pace of 1 takes all that is left.
+        With a pace of 2 or more, which shrinks people so that something is always left, a part of it is enough.
         """
         floor = self.floor(left, price)
         if floor >= price or (self.pace is not None and self.pace > 1 and floor > self.fixed):

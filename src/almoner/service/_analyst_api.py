@@ -92,10 +92,10 @@ class AnalystApi:
     def reopen(self, *, new_data: bool = False) -> None:
         """Open data and ledger again, where the ledger was closed because its server failed. The worker does it.
 
-        A ledger that lost an entry is not opened again: what was answered would not be charged. Neither is any after
-        the data could not be read, which may tell something about them each time, nor a file. Data that cannot be read
-        as they are now, or in which no entry of a column can, are to analysts as if the server had failed for good.
-        With ``new_data`` the data holder said that the files of the data may be others than before.
+        A file is not opened again, nor a ledger that lost an entry, whose answers would not be charged, nor any after
+        data could not be read, which may tell something each time. Data that cannot be read now are to analysts as if
+        the server had failed for good. With ``new_data`` the data holder said that the files of the data may be others
+        than before.
         """
         before, plan = self.session, self.policy.plan
         if not before.ledger.store.closed:

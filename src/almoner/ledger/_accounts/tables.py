@@ -89,9 +89,7 @@ class TableAccounts:
     def consistent(self, budget: int, refunds: Mapping[int, int]) -> Consistency:
         """Compare accounts and charges with each other and with a budget in units.
 
-        Args:
-            budget: of each person, units.
-            refunds: for each entry that gave something back, the entry that had reserved it: it gives back no more.
+        No entry of ``refunds`` gives back more than the entry reserved that it names.
         """
         run = self._store.run
         twice = "SELECT person FROM ledger.accounts GROUP BY person HAVING count(*) > 1"
@@ -129,10 +127,7 @@ class TableAccounts:
         return {"units": int(units), "people": int(people)}
 
     def merge_person(self, entry: int, person: Person, scopes: Collection[str]) -> PrivateNote:
-        """Put one charge under this entry in the place of all of a person's; its units.
-
-        The total counts in each limited scope, since what it consists of is forgotten.
-        """
+        """Put one charge under this entry, in each limited scope, in the place of all of a person's; its units."""
         stored, run = self.stored(person), self._store.run
         ((units,),) = run("SELECT coalesce(sum(units), 0) FROM ledger.charges WHERE person = ?", [stored])
         run("DELETE FROM ledger.charges WHERE person = ?", [stored])
@@ -175,13 +170,10 @@ class TableOffer:
                 store.workspace.make(charges.tables)
 
     def admit(self, most: int, shares: Sequence[Share], payment: Payment) -> "TableAdmitted":
-        """Choose the people who can pay: at most so much in all, and within each limited share; rows are read once.
+        """Choose who can pay: at most so much in all, within each limited share. DataError if the data cannot be read.
 
-        Where the question has a pace, what was offered for each person has a ``factor``, which is made smaller for
-        those who pay for less than all of their contribution.
-
-        Raises:
-            DataError: the data cannot be read.
+        Rows are read once. With a pace, the ``factor`` of those who pay for less than all they contribute is made
+        smaller.
         """
         joins, left, scopes = left_of(most, shares, "c.account")
         pays = payment.sql(left, divide="//")
@@ -219,10 +211,7 @@ class TableOffer:
 
 
 class TableAdmitted:
-    """The people who take part in a question. Private; it ends with the transaction.
-
-    ``rows``: their offers, as SQL of a table in the workspace.
-    """
+    """The people who take part in a question, private; ``rows`` are their offers, as SQL of a workspace's table."""
 
     def __init__(self, store: Store, rows: str, table: str, paid: str, payment: Payment, *, order: str = "") -> None:
         """Take SQL of the rows, and beside the accounts of their table of person, units, fresh, and what all paid."""

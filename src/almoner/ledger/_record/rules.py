@@ -168,17 +168,14 @@ class Rules:
     """The state that the entries of a record lead to, read one by one in order. Private, because of ``gone``.
 
     Fields:
-        asked: by scope, the numbers of the questions asked in it, whether or not it is limited; of trainings, the
-            numbers of the entries that reserved and that gave back.
+        asked: by scope, limited or not, the numbers of its questions; of trainings, of both reserving and giving back.
         consumers: trainings and streams by key, in the order in which they began. Private, because of the claims.
         erased: the people who were erased, with the number of the last entry that did it. Private.
         merged: by analyst and purpose, the last entry whose charges were merged with others.
         settled: for each entry that gave back, the number of the entry that had reserved.
         watches, spoke: by scope, "" for all questions, the watch and its entry; and those that spoke.
-        charged: the most units that any person can have been charged, by what is public, in each period, if limits
-            of analysts did not count; see ``charged_in_all``.
-        charged_by_scope: the same in each scope, whether or not it is limited; but not of a person who came back after
-            an erasure, whose whole total counts in each.
+        charged: the most units, by what is public, that a person can have been charged in a period: ``charged_in_all``.
+        charged_by_scope: the same in each scope; of a person who came back after an erasure, the whole total in each.
     """
 
     terms: RecordedTerms
@@ -400,10 +397,7 @@ class Rules:
         periods: Sequence[str] | None,
         anyway: bool,
     ) -> tuple[Allowance, int]:
-        """The ``allowance`` of a question, and the units, at most the price, that every person can pay for it.
-
-        Args and errors are those of ``Transaction.admit``; ``who`` is the analyst and the purpose.
-        """
+        """The ``allowance`` of a question and the units that every person can pay; else as ``Transaction.admit``."""
         self.allow_delta(delta)
         analyst, purpose = who
         self.refuse_twin(analyst)
