@@ -70,8 +70,7 @@ class Library(Protocol):
     def any(self, array: Array, /, *, axis: int | None = None) -> Mask: ...
 
 
-NUMPY = cast(Library, np)
-"""NumPy, as an array library; the module itself."""
+NUMPY = cast(Library, np)  # NumPy, as an array library; the module itself
 
 
 def to_numpy(array: object) -> NDArray[Any]:

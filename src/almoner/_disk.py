@@ -22,9 +22,7 @@ try:
 except ModuleNotFoundError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
-PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
-"""Modes of files and folders that their owner alone may use."""
-
+PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700  # modes of files and folders that their owner alone may use
 _NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}
 """Errors of file systems without hard links."""
 _NO_LOCKS_HERE = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
@@ -32,7 +30,6 @@ _NO_LOCKS_HERE = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, e
 
 _CLAIMED: set[tuple[int, int]] = set()
 """(device, inode) of the files that this process has claimed: one file may have several names, and names change."""
-
 
 _OPEN: WeakSet[Any] = WeakSet()
 

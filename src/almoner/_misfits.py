@@ -15,9 +15,7 @@ from typing import NamedTuple
 from almoner._private import MARK
 from almoner.errors import DataError
 
-FIRST = 5
-"""Number of entries that cannot be read whose places are shown."""
-
+FIRST = 5  # number of entries that cannot be read whose places are shown
 _BLANK = "[\\s\u00a0\u202f]*"
 _SIGN = f"{_BLANK}([+-]?{_BLANK}[€$£¥]?|[€$£¥]{_BLANK}[+-]){_BLANK}"
 _DIGITS = "([0-9]+|[0-9]{1,3}([%s '’\u00a0\u202f][0-9]{3})+)(%s[0-9]*)?"
@@ -30,17 +28,12 @@ comma; 1,234.5 and €12.50 with a point. Which of the two it is must be declare
 class Misfit(NamedTuple):
     """A column with a type, and how many of its entries cannot be read. PRIVATE: the numbers are exact."""
 
-    table: str | None
-    """The table's name; None for the only one."""
+    table: str | None  # the table's name; None for the only one
     column: str
-    kind: str
-    """Declared type: whole, number, bool, date, time, ... of questions; number or category in a schema."""
-    entries: int
-    """Number of entries that are not empty."""
-    unfit: int
-    """Number of them that are spelled otherwise, and count as missing."""
-    first: tuple[str, ...] = ()
-    """Places of the first of those: lines of files, rows of other tables."""
+    kind: str  # declared type: whole, number, bool, date, time, ... of questions; number or category in a schema
+    entries: int  # number of entries that are not empty
+    unfit: int  # number of them that are spelled otherwise, and count as missing
+    first: tuple[str, ...] = ()  # places of the first of those: lines of files, rows of other tables
 
     def __repr__(self) -> str:
         return f"Misfit(column={self.column!r}, kind={self.kind!r}, {MARK})"

@@ -113,12 +113,10 @@ class Number:
 
     low: float
     high: float
-    above: bool = False
-    """True if the lower bound itself is too low."""
+    above: bool = False  # true if the lower bound itself is too low
     whole: bool = False
     words: tuple[str, ...] = ()
-    real: bool = False
-    """True if it becomes a float."""
+    real: bool = False  # true if it becomes a float
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         low: dict[str, Any] = {"gt" if self.above else "ge": int(self.low) if self.whole else self.low}
@@ -151,8 +149,7 @@ class Numbers:
     most: int
     low: float
     high: float
-    rule: str
-    """Rule in the words that go behind "must be"."""
+    rule: str  # rule in the words that go behind "must be"
     increasing: bool = False
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -178,8 +175,7 @@ class Checked:
     """
 
     check: Callable[[Any], Any]
-    shape: Any = Any
-    """Type of it in JSON."""
+    shape: Any = Any  # type of it in JSON
     must_be: str = "of another form"
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -197,10 +193,8 @@ class Checked:
 class Either:
     """Type of one of several models."""
 
-    choose: Callable[[Any], type[pydantic.BaseModel] | None]
-    """Which one it is, by the value; None for none."""
-    otherwise: str
-    """The sentence behind the place of what is none."""
+    choose: Callable[[Any], type[pydantic.BaseModel] | None]  # which one it is, by the value; None for none
+    otherwise: str  # the sentence behind the place of what is none
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         tags = {f"[{each.__name__}]": handler.generate_schema(each) for each in get_args(source)}

@@ -13,9 +13,7 @@ from typing import Literal, get_args
 from almoner import _check
 from almoner._workspace import duckdb
 
-Spelling = Literal["exact", "nfc", "caseless"]
-"""Which spellings of a text are one person's id."""
-
+Spelling = Literal["exact", "nfc", "caseless"]  # which spellings of a text are one person's id
 EXACT: Spelling = "exact"
 
 _SQL = {

@@ -15,8 +15,7 @@ from almoner import _check, _extras
 from almoner._disk import PRIVATE_FOLDER, never_close
 from almoner.errors import ArgumentError, LedgerError
 
-HANDED = "handed_over"
-"""The name under which a statement reads rows that another engine gave."""
+HANDED = "handed_over"  # the name under which a statement reads rows that another engine gave
 
 
 class TempTable(NamedTuple):

@@ -24,8 +24,7 @@ from almoner.errors import Unsupported
 Total = gaussian.Gaussian | zcdp.Zcdp | renyi.Renyi | approximate.Approximate
 """Promise of totals, in a notion of ``curves``."""
 
-_GRAINS = FINE // MEASURE
-"""Fine units in one that accounts of people hold."""
+_GRAINS = FINE // MEASURE  # fine units in one that accounts of people hold
 
 
 def coarse(prices: Totals) -> Totals:

@@ -25,15 +25,9 @@ from almoner._units import FAILURE, MEASURE, RANGE, as_float, budget, exact, tim
 from almoner.curves import approximate, renyi
 from almoner.errors import Unsupported
 
-STRETCH = 0.25
-"""The stretch of an approximate round's epsilon for the pathwise promise, as a share of it; theory 2.4."""
-
-STEPS = 60
-"""Steps of Newton's method for one account; every iterate is a bound."""
-
-PERSON_STEPS = 4
-"""Newton steps for accounts per person: four are within 1e-6 of the root."""
-
+STRETCH = 0.25  # the stretch of an approximate round's epsilon for the pathwise promise, as a share of it; theory 2.4
+STEPS = 60  # steps of Newton's method for one account; every iterate is a bound
+PERSON_STEPS = 4  # Newton steps for accounts per person: four are within 1e-6 of the root
 MOST = RANGE // 2
 """Twice of it fits into int64; amounts from here on count as infinite where totals of people are stored."""
 
@@ -43,10 +37,8 @@ class PersonBound(Notion):
     """Interface of a running bound that accounts per person need; delta is that of its promise."""
 
     delta: float
-    person_ex_post: ClassVar[bool] = True
-    """True if there is an ex-post promise."""
-    person_repeats: ClassVar[bool] = True
-    """True if several rounds may be charged as one Repeated."""
+    person_ex_post: ClassVar[bool] = True  # true if there is an ex-post promise
+    person_repeats: ClassVar[bool] = True  # true if several rounds may be charged as one Repeated
 
     @property
     def person_size(self) -> int:

@@ -21,13 +21,10 @@ from almoner.curves import _residue, renyi, tradeoff
 from almoner.curves.planned import _table as planned_table
 from almoner.errors import ArgumentError, Unsupported
 
-Totals = tuple[Units, ...]
-"""Whole units, one amount for each total of a notion."""
-
+Totals = tuple[Units, ...]  # whole units, one amount for each total of a notion
 Measure = TypeVar("Measure", covariant=True)
 
-READ = 160
-"""At how many deltas a promise is read that is known as an epsilon for each delta."""
+READ = 160  # at how many deltas a promise is read that is known as an epsilon for each delta
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +112,8 @@ class Budget(Notion, Generic[Measure]):
 
     epsilon: float | None = None
     delta: float | None = None
-    measure: ClassVar[str] = "epsilon"
-    """The amount that adds up."""
-    theorem: ClassVar[str]
-    """Why the promise holds, for cards and statements."""
+    measure: ClassVar[str] = "epsilon"  # the amount that adds up
+    theorem: ClassVar[str]  # why the promise holds, for cards and statements
 
     @abstractmethod
     def holds(self, totals: Totals) -> bool:
@@ -295,15 +290,13 @@ def no_failures(leaf: mechanisms.Mechanism, name: str) -> None:
 
 N = TypeVar("N", bound=Notion)
 
-State = dict[str, Any]
-"""Plain numbers, texts and lists: JSON-able."""
+State = dict[str, Any]  # plain numbers, texts and lists: JSON-able
 
 
 class Account(Uncopyable, Generic[N]):
     """An account that holds whole units, so its sums are exact and a charge costs the same however many there were."""
 
-    KIND: ClassVar[str]
-    """The name of the account's class in a saved state."""
+    KIND: ClassVar[str]  # the name of the account's class in a saved state
 
     def __init__(self, notion: N, **parameters: object) -> None:
         self._notion = notion
@@ -362,8 +355,7 @@ class Account(Uncopyable, Generic[N]):
         """The parameters, with those that the first charge fixed."""
         return {**self._parameters, **self._notion.chosen()}
 
-    _SAVED: ClassVar[tuple[str, ...]]
-    """The parts of the totals in a saved state."""
+    _SAVED: ClassVar[tuple[str, ...]]  # the parts of the totals in a saved state
     _OTHER_UNITS: ClassVar[str] = ""
     """Told where ``_units`` differ from those of a saved state; empty where totals have no units of their own."""
 

@@ -27,12 +27,8 @@ from almoner.curves import _residue, planned, renyi, tradeoff
 from almoner.curves.planned import _table as planned_table
 from almoner.errors import ArgumentError, Unsupported
 
-BLOCKS_LEFT = 16
-"""A block takes about this part of what is left at most: larger blocks have better prices."""
-
-SMALLER_BLOCKS = 8
-"""Where a block has no price, one so many times smaller is tried."""
-
+BLOCKS_LEFT = 16  # a block takes about this part of what is left at most: larger blocks have better prices
+SMALLER_BLOCKS = 8  # where a block has no price, one so many times smaller is tried
 MORE_SLACK, LARGEST_SLACK = 64, 1 / 64
 """Where the slack of a block is less than rounding, it may be so many times larger, up to this part of what is left."""
 

@@ -78,8 +78,7 @@ def of_run(mechanism: mechanisms.Mechanism, *, rounds: int, delta: float) -> tup
     )
 
 
-_Bound = tuple[str, float]
-"""The name of a notion, a filter or an odometer, and its epsilon."""
+_Bound = tuple[str, float]  # the name of a notion, a filter or an odometer, and its epsilon
 
 
 def _of_gaussians(run: mechanisms.Mechanism, delta: float, epsilon: float) -> tuple[_Bound, _Bound] | None:

@@ -31,9 +31,7 @@ from almoner.mechanisms import DiscreteGaussian, Exponential, Gaussian, Laplace,
 
 T = TypeVar("T")
 Array = NDArray[np.float64]
-
-CLOSE = 1e-9
-"""Largest difference, relative and absolute, that rounding may make between two sums of the same charges."""
+CLOSE = 1e-9  # largest difference, relative and absolute, that rounding may make between two sums of the same charges
 ADDITIVE = (filters.Gaussian, filters.Zcdp, filters.RenyiOrder, filters.RenyiCurve, filters.Renyi, filters.Basic)
 """Budgets in which less cost is less spent, whatever came before."""
 
@@ -361,8 +359,7 @@ class Pair(NamedTuple):
     found: list[Found]
     revealed: float | None
     paid: float | None
-    largest: float
-    """The largest shift of a call, as a share of its sensitivity."""
+    largest: float  # the largest shift of a call, as a share of its sensitivity
 
 
 def compare(there: Run, absent: Run, account: Account | None, tolerance: float) -> Pair:

@@ -115,8 +115,7 @@ def _checked(correct: int, guesses: int, canaries: int) -> None:
         raise ArgumentError(f"correct={correct}, guesses={guesses} and canaries={canaries} must not decrease")
 
 
-APART = 2.0
-"""Factor between the places of two neighbouring thresholds."""
+APART = 2.0  # factor between the places of two neighbouring thresholds
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,7 @@ Mask = NDArray[np.bool_]
 WEIGHTS = (0.6, 0.9, 0.95)
 LEAST_CHANCE, FEW_SEEN = 1e-12, 5e-10
 """Real numbers agree by chance less often; nothing is taken to be rarer, nor where there are few other numbers."""
-COLUMNS = 8
-"""The first numbers of each release, so many, are compared with those of others."""
+COLUMNS = 8  # the first numbers of each release, so many, are compared with those of others
 MOST_COMPARED, MOST_COMPARISONS = 20_000, 5 * 10**6
 REFERENCES = 9
 SURE, LIKELY = 1e-3, 0.2
@@ -44,8 +43,7 @@ SURE, LIKELY = 1e-3, 0.2
 
 ALARM = 1e-7
 USED_AGAIN = "the noise of an earlier release is used again"
-LEAST_NUMBERS = 8
-"""Vectors of at least so many numbers are compared by their directions as well."""
+LEAST_NUMBERS = 8  # vectors of at least so many numbers are compared by their directions as well
 COARSE = 8.0  # smaller noise in whole numbers is often the same
 MOST_PAIRS = 200
 SINGLE, DOUBLE = 2.0**-22, 2.0**-51

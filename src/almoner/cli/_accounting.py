@@ -211,9 +211,7 @@ BOUNDS = (
     "budget and results may decide when to stop."
 )
 
-
-Step = Literal["gaussian", "laplace", "randomized-response", "pure", "approximate"]
-"""Kinds of one step."""
+Step = Literal["gaussian", "laplace", "randomized-response", "pure", "approximate"]  # kinds of one step
 
 
 def described(

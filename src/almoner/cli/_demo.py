@@ -38,8 +38,7 @@ class Counts:
 
     truth: list[int]
     answers: list[float]
-    one_budget: int
-    """Number of weeks that one budget of the same size for all people answers."""
+    one_budget: int  # number of weeks that one budget of the same size for all people answers
     epsilon: float
     statement: "Statement"
 
@@ -88,14 +87,11 @@ class _Row:
     """One way to train, and how well it did on the test data, in percent."""
 
     method: str
-    epsilon: float | None
-    """The promise of one run; None: nothing."""
+    epsilon: float | None  # the promise of one run; None: nothing
     accuracy: float
-    spread: float
-    """Standard deviation over the runs."""
+    spread: float  # standard deviation over the runs
     runs: int
-    seconds: float
-    """Time of one run."""
+    seconds: float  # time of one run
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,17 +100,13 @@ class _Results:
 
     data: str
     people: int
-    unit: str
-    """Name of the people."""
+    unit: str  # name of the people
     delta: float
     rows: list[_Row]
-    gained: float
-    """Points that accounts per person add to the mean accuracy."""
-    half: float | None
-    """Half of the 95 % interval of ``gained``; None: one run has none."""
+    gained: float  # points that accounts per person add to the mean accuracy
+    half: float | None  # half of the 95 % interval of ``gained``; None: one run has none
     card: "Card"
-    holder_report: "HolderReport"
-    """PRIVATE: for the data holder."""
+    holder_report: "HolderReport"  # PRIVATE: for the data holder
 
     def to_dict(self) -> dict[str, object]:
         """All fields that are public."""

@@ -14,9 +14,7 @@ from almoner._uncopyable import Uncopyable
 from almoner.errors import ArgumentError, UnknownPerson
 from almoner.individual._costs import Costs
 
-People = Array | Sequence[Hashable]
-"""Rows, or ids."""
-
+People = Array | Sequence[Hashable]  # rows, or ids
 _MOST_PEOPLE = 10**12
 _BLOCK = 2**15  # people at a time: temporary arrays stay in the processor's cache
 

@@ -421,8 +421,7 @@ class Filter(Accounts):
         return after, fits
 
 
-_GRAINS = FINE // MEASURE
-"""Fine units in one of an account."""
+_GRAINS = FINE // MEASURE  # fine units in one of an account
 
 
 class Rests:

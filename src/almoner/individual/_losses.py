@@ -31,9 +31,7 @@ from almoner.individual._statements import LossStatement
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-
-MOST_STEPS = 10**7
-"""The most steps of one person that are certified."""
+MOST_STEPS = 10**7  # the most steps of one person that are certified
 
 
 def losses(

@@ -80,7 +80,6 @@ NOTIONS: dict[str, Callable[[mechanisms.Mechanism, float], float]] = {
     "basic": _basic,
 }
 
-
 _CHECKS: dict[str, Callable[[mechanisms.Mechanism], object]] = {
     "gaussian": gaussian.cost,
     "zcdp": zcdp.cost,

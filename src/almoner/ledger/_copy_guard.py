@@ -15,8 +15,7 @@ from almoner._disk import PRIVATE_FILE, Lock, sync
 from almoner.errors import ArgumentError, LedgerError
 from almoner.ledger._interfaces import Store
 
-_TAIL = 4096
-"""Bytes at the end of the file, in which the last line is."""
+_TAIL = 4096  # bytes at the end of the file, in which the last line is
 
 
 class Head(NamedTuple):

@@ -12,8 +12,7 @@ __all__ = ["MASS", "Charge", "Consistency", "Extent", "Payment", "Share", "Store
 
 Result = TypeVar("Result")
 
-PrivateNote = dict[str, object]
-"""The private part of an entry of the record, as JSON."""
+PrivateNote = dict[str, object]  # the private part of an entry of the record, as JSON
 
 
 class Share(NamedTuple):
@@ -48,18 +47,12 @@ class Extent(NamedTuple):
 class Store(Protocol):
     """A place for one ledger. SQL that goes through it speaks of ``ledger.record`` and has ? for parameters."""
 
-    name: str
-    """Where it is, for messages: no password in it."""
-    path: Path | None
-    """The ledger's file; None on a server."""
-    workspace: Workspace
-    """DuckDB in memory, where people's rows are looked at."""
-    lock: RLock
-    """One thread at a time."""
-    inside: bool
-    """True if a transaction is open."""
-    reading: bool
-    """True if it may be read alone: nothing is written, and no witness is told."""
+    name: str  # where it is, for messages: no password in it
+    path: Path | None  # the ledger's file; None on a server
+    workspace: Workspace  # DuckDB in memory, where people's rows are looked at
+    lock: RLock  # one thread at a time
+    inside: bool  # true if a transaction is open
+    reading: bool  # true if it may be read alone: nothing is written, and no witness is told
 
     @property
     def closed(self) -> bool:

@@ -16,17 +16,11 @@ from almoner._disk import first_file
 from almoner.errors import ArgumentError, LedgerError
 from almoner.ledger._periods import Periods
 
-Person = int | str
-"""A person's name, as the data have it or as the record says it."""
-
-HASHED = "BLOB"
-"""The type of a keyed hash in tables."""
-
+Person = int | str  # a person's name, as the data have it or as the record says it
+HASHED = "BLOB"  # the type of a keyed hash in tables
 _BITS = 128
-_BLOCK = 64
-"""Bytes in a block of SHA-256."""
-_CHECKED = b"\xffthe key of a ledger"
-"""The text whose hash checks a key; no name in UTF-8 begins with its first byte."""
+_BLOCK = 64  # bytes in a block of SHA-256
+_CHECKED = b"\xffthe key of a ledger"  # the text whose hash checks a key; no name in UTF-8 begins with its first byte
 
 
 class Names:

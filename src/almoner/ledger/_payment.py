@@ -5,8 +5,7 @@ from typing import NamedTuple
 from almoner._units import to_float
 from almoner.errors import BudgetExceeded
 
-MASS = 1024
-"""Parts of the longest contribution in which missing mass is counted."""
+MASS = 1024  # parts of the longest contribution in which missing mass is counted
 _ALMOST = "CAST('0.99999999' AS DOUBLE)"
 """A factor on shrunk contributions, so that rounding never makes one cost more than is paid."""
 
@@ -27,14 +26,10 @@ def exceeded(asked: int, budget: int, left: int, symbol: str = "rho", *, why: st
 class PaymentSql(NamedTuple):
     """Payment of one person, as SQL expressions over ``c``, a row of what was offered. Public."""
 
-    units: str
-    """The charge of the person."""
-    part: str
-    """The part of it that is for the contribution."""
-    factor: str
-    """The factor on the person's contribution before it is added up."""
-    taken: str
-    """True if the person takes part."""
+    units: str  # the charge of the person
+    part: str  # the part of it that is for the contribution
+    factor: str  # the factor on the person's contribution before it is added up
+    taken: str  # true if the person takes part
 
 
 class Payment(NamedTuple):

@@ -28,8 +28,7 @@ from almoner.errors import ArgumentError
 _EVERY = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}
 """So many days after the first one it is the next period, whatever the year."""
 _MOST = 5000
-_PLACES = 8192
-"""More than there are periods; a power of two, so that numbers of units stay readable in binary."""
+_PLACES = 8192  # more than there are periods; a power of two, so that numbers of units stay readable in binary
 _LENGTH = len("2026-05-01")
 
 

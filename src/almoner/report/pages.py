@@ -43,8 +43,7 @@ _ASKED = {
 }
 """Kinds of questions, in words."""
 
-_PLAIN = re.compile(r"[^\W\d_][\w.]{0,63}")
-"""Names of columns and tables that stand in a sentence."""
+_PLAIN = re.compile(r"[^\W\d_][\w.]{0,63}")  # names of columns and tables that stand in a sentence
 
 
 def statement(told: Statement | BudgetStatement, *, person: object) -> str:

@@ -34,8 +34,7 @@ _LOG = logging.getLogger("almoner.service")
 KEY_CHARACTERS = 120
 _MOST_NAMES = 4096
 _MOST_ANSWERS = 256
-SEPARATOR = "/"
-"""Stands between the name of an analyst, which has none, and a key: nobody's key is ever another's."""
+SEPARATOR = "/"  # stands between the name of an analyst, which has none, and a key: nobody's key is ever another's
 
 DATA_TEXTS: Mapping[str | None, str] = {
     None: "The data of table {!r} can be read again.",
@@ -44,7 +43,6 @@ DATA_TEXTS: Mapping[str | None, str] = {
     "unfit": "The data could not be read for a question. Start the service again.",
 }
 """Words for the data holder about the data, by the state of a table."""
-
 
 _COUNTS = {
     "requests": ("Requests, by route and status.", ("route", "status")),

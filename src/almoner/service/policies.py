@@ -26,7 +26,6 @@ from almoner.queries.plans import AccountsPart, Plan, RowsPart, described, quest
 
 __all__ = ["AnalystTerms", "ColumnPart", "Limits", "Policy", "PolicyFile", "ServiceSettings", "TablePart", "fixed_part"]
 
-
 _TOKEN = re.compile(r"token_[A-Za-z0-9_-]{43}")
 _NOBODY = "sha256:" + "0" * 64
 

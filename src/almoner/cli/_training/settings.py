@@ -14,12 +14,8 @@ from typing import Annotated, Any
 from almoner._reading import Field, Model, Numbers, Text, read, toml
 from almoner.errors import ArgumentError, DataError
 
-TRAIN, TUNE, IMAGES = "train", "tune", "train-images"
-"""Commands that read such a file."""
-
-RATES, CLIPS = (1.0, 4.0, 16.0, 64.0), (0.25, 1.0)
-"""Values that `almoner tune` tries by default."""
-
+TRAIN, TUNE, IMAGES = "train", "tune", "train-images"  # commands that read such a file
+RATES, CLIPS = (1.0, 4.0, 16.0, 64.0), (0.25, 1.0)  # values that `almoner tune` tries by default
 Line = Annotated[str, Text(1000)]
 
 

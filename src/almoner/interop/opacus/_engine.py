@@ -41,7 +41,6 @@ CALIBRATE = (
     "give it to make_private as noise_multiplier"
 )
 
-
 Steps = tuple[float, float, int]  # noise multiplier, sample rate, how many
 
 
@@ -79,10 +78,8 @@ class Runs:
 class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
     """An Opacus accountant that charges each step after the noise was added and before a parameter changes."""
 
-    _NAME: ClassVar[str]
-    """The name to register the accountant under."""
-    _HELD: ClassVar[str]
-    """The name of what it holds, in checkpoints."""
+    _NAME: ClassVar[str]  # the name to register the accountant under
+    _HELD: ClassVar[str]  # the name of what it holds, in checkpoints
 
     def __init__(self, held: filters.Filter | odometers.Odometer | mechanisms.Repeated) -> None:
         self._account: Any = held

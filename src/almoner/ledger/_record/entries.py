@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-START = "0" * 64
-"""The seal of the first entry, in place of an entry before it."""
+START = "0" * 64  # the seal of the first entry, in place of an entry before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +53,7 @@ class Row(NamedTuple):
         return Entry(self.number, json.loads(self.public), self.hash, json.loads(self.private) if private else {})
 
 
-Run = Callable[[str, Sequence[object]], Any]
-"""Executes SQL with parameters where a ledger is."""
+Run = Callable[[str, Sequence[object]], Any]  # executes SQL with parameters where a ledger is
 
 _TERMS = (
     "'{' || "
@@ -65,8 +63,7 @@ _TERMS = (
     )
     + " || '}'"
 )  # of an answer, as JSON
-COLUMNS = ", ".join(Row._fields)
-"""Of the table ``record``, in the order of a row."""
+COLUMNS = ", ".join(Row._fields)  # of the table ``record``, in the order of a row
 
 
 def plain(value: Mapping[str, object]) -> str:

@@ -28,8 +28,7 @@ from almoner.ledger._record.watch import Watch
 CHARGING = ("answered", "training", "settled", "update", "merged")
 """The kinds of entries that charge people, give something back, or stand for earlier ones that did."""
 
-EVERYTHING = ""
-"""The scope of a watch over all questions."""
+EVERYTHING = ""  # the scope of a watch over all questions
 
 
 class Earmark(NamedTuple):

@@ -20,8 +20,7 @@ from almoner.ledger._stores.schema import check_version, make
 Result = TypeVar("Result")
 
 _ENDINGS = (".lock", ".new", ".tmp", ".wal")
-_Refusal = tuple[str, LedgerReason]
-"""Why a file cannot be opened: in words that follow its name, and for programs."""
+_Refusal = tuple[str, LedgerReason]  # why a file cannot be opened: in words that follow its name, and for programs
 _BUSY: _Refusal = ("is open already, here or in another process; a ledger has one writer at a time", "busy")
 _FORBIDDEN: _Refusal = ("may not be written by this user", "forbidden")
 _DAMAGED: _Refusal = ("is not a ledger of Almoner, or is damaged", "damaged")

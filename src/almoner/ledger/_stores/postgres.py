@@ -28,13 +28,11 @@ from almoner.errors import AlmonerError, ArgumentError, LedgerError, LedgerReaso
 from almoner.ledger._stores.schema import check_version, make
 
 Result = TypeVar("Result")
-Connection = Any
-"""The driver's: psycopg's."""
+Connection = Any  # the driver's: psycopg's
 TRIES = 50
 _PERSON = {"BIGINT": "BIGINT", "VARCHAR": "BYTEA", "BLOB": "BYTEA"}
 _BROUGHT = {"BIGINT": "CAST({} AS BIGINT)", "VARCHAR": "decode(unhex({}))", "BLOB": "unhex({})"}
-_ROWS = 50_000
-"""Brought to the workspace at a time."""
+_ROWS = 50_000  # brought to the workspace at a time
 _SPELLING = {
     # no collation of the system's is in an index: those change with its libraries, and an account would not be found
     "text": 'TEXT COLLATE "C"',
@@ -43,14 +41,12 @@ _SPELLING = {
     "scoped": ", PRIMARY KEY (scope, person)",
     "asked": ", PRIMARY KEY (question, person)",
 }
-SCHEMA = "privacy_ledger"
-"""The schema of a ledger whose address names none."""
+SCHEMA = "privacy_ledger"  # the schema of a ledger whose address names none
 AGAIN = ("40001", "40P01")
 """Errors of the server where it finds no order for transactions, and where two wait for each other."""
 
 OLDEST = 130000
-_PATIENCE = 10
-"""Seconds until a server that does not answer is given up, where the connection string says nothing else."""
+_PATIENCE = 10  # seconds until a server that does not answer is given up, where the connection string says nothing else
 _SURE = ("on", "remote_apply")
 _SETTINGS = (
     ("search_path", "pg_catalog, pg_temp"),  # names of ours are found in no other schema
