@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
-)
-"""Characters that cannot be seen and could change what a reader sees, or that no file can hold."""
+)  # characters that cannot be seen and could change what a reader sees, or that no file can hold
 
 
 def render(template: str, **values: object) -> str:

@@ -34,8 +34,7 @@ _FIXED = {
     "zCDP": "zCDP, rounds fixed in advance",
     "Rényi DP": "Rényi, rounds fixed in advance",
     "basic composition": "basic composition",
-}
-"""The rows of ``curves._totals`` that ``compare`` shows, in its order, and their names there."""
+}  # the rows of ``curves._totals`` that ``compare`` shows, in its order, and their names there
 
 EpsilonAfter = Callable[[int], float]
 """Number of rounds -> epsilon."""

@@ -38,8 +38,7 @@ _TYPES: dict[Any, Any] = {
     tuple[mechanisms.Mechanism, ...]: list[dict[str, Any]],
     tuple[float, ...]: list[float],
     tuple[float, ...] | None: list[float] | None,
-}
-"""Types of fields in a file, by those of mechanisms."""
+}  # types of fields in a file, by those of mechanisms
 
 
 class Saved(Model):
@@ -84,8 +83,7 @@ _NEAR: dict[str, tuple[float, float, float]] = {
     "delta": (1.0, 1e6, 1e18),
     "sample_rate": (1.0, 100.0, 1e12),
     "runs": (1e-6, 0.1, 1.0),
-}
-"""Least, likely and largest number, or its inverse where a smaller one costs less; of noise, in units of the other."""
+}  # least, likely and largest number, or its inverse where a smaller one costs less; of noise, in units of the other
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,8 +51,7 @@ _OLD = {
     training.train: ("train", training.OF_TRAIN),
     training.tune: ("tune", training.OF_TUNE),
     training.train_images: ("train-images", training.OF_TRAIN_IMAGES),
-}
-"""Options of other commands."""
+}  # options of other commands
 
 
 def _lines(command: str, others: dict[str, str]) -> dict[str, str]:

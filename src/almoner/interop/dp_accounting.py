@@ -86,8 +86,7 @@ _CHECKS: dict[str, Callable[[mechanisms.Mechanism], object]] = {
     "basic": approximate.cost,
     "renyi": lambda run: renyi.of(run, (2.0,)),
     "losses": lambda run: _by_losses(run, 0.5, taken=False),
-}
-"""Functions that raise Unsupported where a mechanism has no price in a notion, without working the price out."""
+}  # functions that raise Unsupported where a mechanism has no price in a notion, without working the price out
 
 
 def _check_priced(notion: str, run: mechanisms.Mechanism) -> None:
@@ -278,19 +277,16 @@ def from_pld(pld: "PrivacyLossDistribution") -> mechanisms.DominatingPair:
         from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
     if not isinstance(pld, PrivacyLossDistribution):
         raise ArgumentError(f"pld must be a PrivacyLossDistribution, not {type(pld).__name__}")
-    orders = []
-    for pmf in (pld._pmf_remove, pld._pmf_add):
+    lists: dict[str, Any] = {}
+    for end, pmf in (("", pld._pmf_remove), ("_add", pld._pmf_add)):
         if not pmf._pessimistic_estimate:
             raise Unsupported("an optimistic estimate is no bound: pessimistic_estimate must be True")
         dense = pmf.to_dense_pmf()
         masses = np.asarray(dense._probs, np.float64)
         losses = (dense._lower_loss + np.arange(masses.size)) * float(dense._discretization)
         found, weights, infinity = of_a_pair(losses, masses, float(dense._infinity_mass))
-        orders.append((found.tolist(), weights.tolist(), infinity))
-    (losses, masses, infinity), (losses_add, masses_add, infinity_add) = orders
-    return mechanisms.DominatingPair.from_losses(
-        losses, masses, infinity=infinity, losses_add=losses_add, masses_add=masses_add, infinity_add=infinity_add
-    )
+        lists |= {f"losses{end}": found.tolist(), f"masses{end}": weights.tolist(), f"infinity{end}": infinity}
+    return mechanisms.DominatingPair.from_losses(**lists)
 
 
 def _readers(*, null_records: bool) -> dict[type, Callable[[Any], mechanisms.Mechanism]]:

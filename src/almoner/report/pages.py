@@ -40,8 +40,7 @@ _ASKED = {
     "training": "the training of a model",
     "update": "an update of a model",
     "watch": "a check whether totals can still be trusted",
-}
-"""Kinds of questions, in words."""
+}  # kinds of questions, in words
 
 _PLAIN = re.compile(r"[^\W\d_][\w.]{0,63}")  # names of columns and tables that stand in a sentence
 

@@ -41,8 +41,7 @@ DATA_TEXTS: Mapping[str | None, str] = {
     "away": "A file of table {!r} is away: questions are refused until it is back.",
     "changed": "A file of table {!r} is another one now: questions are refused until SIGHUP, or a new start.",
     "unfit": "The data could not be read for a question. Start the service again.",
-}
-"""Words for the data holder about the data, by the state of a table."""
+}  # words for the data holder about the data, by the state of a table
 
 _COUNTS = {
     "requests": ("Requests, by route and status.", ("route", "status")),
@@ -198,10 +197,8 @@ class AnalystApi:
         """Budget and questions left to an analyst, by limits and public prices, and never by people's accounts."""
         so_far, budget = self.public_state.of(terms.name), self.session.ledger.budget_units
         usual = quote_of(self._views[terms.name].quote(self.usual, so_far=so_far))
-        today, worked = (
-            self.public_state.charged_on(terms.name, _today()),
-            self._worked.get((terms.name, _today()), 0.0),
-        )
+        today = self.public_state.charged_on(terms.name, _today())
+        worked = self._worked.get((terms.name, _today()), 0.0)
         periods = so_far.left_by_period.items()
         return {
             "analyst": terms.name,

@@ -151,8 +151,7 @@ class ProblemBody(TypedDict):
 BODIES: dict[str, Any] = {
     body.__name__.removesuffix("Body"): body
     for body in (QuoteBody, AnswerBody, AnswersBody, DataSetsBody, MeBody, HealthBody, ProblemBody)
-}
-"""Types of answers, by their names in the document."""
+}  # types of answers, by their names in the document
 
 FIXED_TEXTS = {
     "data": "the data cannot be read; the data holder has been told",
@@ -165,8 +164,7 @@ FIXED_TEXTS = {
     "busy": "too many questions of yours are waiting; ask again later, with the same key",
     "stopping": "the service is being stopped; ask again later, with the same key",
     "internal": "the request failed; ask again with the same key, or tell the data holder",
-}
-"""Fixed texts: what went wrong while the data were looked at is told in no other words."""
+}  # fixed texts: what went wrong while the data were looked at is told in no other words
 
 
 class Refused(Exception):
@@ -185,8 +183,7 @@ _PROBLEMS: dict[type[Exception], tuple[int, str, int | None]] = {
     Busy: (429, "busy", 5),
     Stopped: (503, "stopping", 10),
     Exception: (500, "internal", None),
-}
-"""Status, code and seconds after which to ask again; the first that an error is."""
+}  # status, code and seconds after which to ask again; the first that an error is
 
 
 def problem_of(error: Exception) -> Refused:

@@ -126,7 +126,7 @@ class HolderApi:
         analysts = []
         for name, terms in self.analysts.policy.analysts.items():
             so_far, expires = self.analysts.public_state.of(name), terms.expires and terms.expires.isoformat()
-            told = {"analyst": name, "purpose": terms.purpose, "share": terms.limits.share}
+            told: dict[str, Any] = {"analyst": name, "purpose": terms.purpose, "share": terms.limits.share}
             told["spent"] = sum(int(public["price"]) for public in so_far.answers) / budget
             told |= {"left": so_far.left / budget, "answers": len(so_far.answers), "expires": expires}
             analysts.append(told)

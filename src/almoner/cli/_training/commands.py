@@ -43,14 +43,12 @@ OF_TRAIN = dict(
     check="write `almoner schema DATA --target COLUMN --check schema.toml`",
     **dict.fromkeys(("runs", "on"), "it is about a search: write `almoner tune DATA ...`"),
     **dict.fromkeys(("images", "classes", "people", "kind", "shape", "drawings"), f"write `{_IMAGES}`"),
-)
-"""Options that `almoner train` lacks, and other commands have: the line to write."""
+)  # options that `almoner train` lacks, and other commands have: the line to write
 OF_TUNE = {
     "learning_rate": "write the values to try, `learning_rate = [{}]`, in tune.toml, and --settings tune.toml",
     "max_grad_norm": "write the values to try, `max_grad_norm = [{}]`, in tune.toml, and --settings tune.toml",
     **dict.fromkeys(("ledger", "key"), "a search has no price on a ledger: `almoner train` one setting there"),
-}
-"""Options that `almoner train` has, and `almoner tune` lacks."""
+}  # options that `almoner train` has, and `almoner tune` lacks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,8 +172,7 @@ FILES = {
     "train-images": ("cli._training.settings", "ImageSettings.json_schema"),
     "mechanism": ("mechanisms", "fields_schema"),
     "run": ("accounting.runs", "RunFile.json_schema"),
-}
-"""Kinds of files whose JSON Schema `almoner schema` writes, and what makes it."""
+}  # kinds of files whose JSON Schema `almoner schema` writes, and what makes it
 
 
 def schema(

@@ -96,8 +96,7 @@ REASONS: Mapping[str, str] = {
     "picture": "what people spent in the best run alone is not what they paid for the search",
     "keep_accounts": "accounts of the best run alone would understate what people paid for all runs",
     **dict.fromkeys(("analyst", "purpose"), "a search has no price on a ledger"),
-}
-"""Why a setting is none of `almoner tune`, where it is not about images."""
+}  # why a setting is none of `almoner tune`, where it is not about images
 
 
 def read_settings(path: Path | None, command: str) -> dict[str, Any]:

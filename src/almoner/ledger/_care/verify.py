@@ -331,8 +331,7 @@ _WHERE: dict[str, tuple[str, Callable[[_Checks], bool]]] = {
         "since data sets are declared, every question says which ones it was about, by their declarations then",
         _Checks.datasets,
     ),
-}
-"""Checks that are due where the record has entries of a kind."""
+}  # checks that are due where the record has entries of a kind
 
 
 def _holds(check: Callable[[_Checks], bool], checks: _Checks) -> bool:

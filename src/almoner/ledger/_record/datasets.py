@@ -39,7 +39,8 @@ class Domain:
             return
         for name in ("low", "high"):
             end = getattr(self, name)
-            if not isinstance(end, Real) or isinstance(end, bool) or not -_LARGEST <= end <= _LARGEST:
+            real = isinstance(end, Real) and not isinstance(end, bool)
+            if not real or not -_LARGEST <= end <= _LARGEST:
                 raise ArgumentError(f"columns: {name}={end!r:.40} must be a number within {_LARGEST:g}")
             object.__setattr__(self, name, end if isinstance(end, int) else float(end))
         if not self.low < self.high:  # type: ignore[operator]  # both are numbers now

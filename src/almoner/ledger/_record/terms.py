@@ -36,8 +36,7 @@ _LEFT_OUT = {"keys_delta": None, "pseudonyms": None, "spelling": EXACT}
 RENAMED = dict.fromkeys(
     ("budget", "person", "keys_delta", "periods", "spelling"),
     'terms=ledger.Terms(filters.Zcdp(rho=0.1), person="VARCHAR", keys_delta=1e-8, spelling="caseless")',
-)
-"""Parameters of earlier versions, and the line to write in their place."""
+)  # parameters of earlier versions, and the line to write in their place
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,8 +66,7 @@ _REASONS = {
     "the server is shutting down": ("shutting down",),
     "the server has too many connections": ("too many", "connection slots"),
     "no server answers there": _NO_ANSWER,
-}
-"""By what the driver says, names in quotes left out: those of a host, a role or a database may be any word."""
+}  # by what the driver says, names in quotes left out: those of a host, a role or a database may be any word
 _REFUSALS: dict[str, tuple[str, LedgerReason]] = {
     "25006": ("the server may only be read", "forbidden"),
     "42501": ("this role may not do that", "forbidden"),
