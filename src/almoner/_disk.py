@@ -25,12 +25,8 @@ except ModuleNotFoundError:  # not a POSIX system
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700  # modes of files and folders that their owner alone may use
 _NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}
 """Errors of file systems without hard links."""
-_NO_LOCKS_HERE = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
-"""The errors of file systems that have no locks."""
-
-_CLAIMED: set[tuple[int, int]] = set()
-"""(device, inode) of the files that this process has claimed: one file may have several names, and names change."""
-
+_NO_LOCKS_HERE = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}  # where locks are unknown
+_CLAIMED: set[tuple[int, int]] = set()  # (device, inode) of files that this process claimed, whose names may be many
 _OPEN: WeakSet[Any] = WeakSet()
 
 

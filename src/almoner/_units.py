@@ -19,18 +19,12 @@ from math import ceil, floor, inf, nextafter
 from sys import float_info
 from typing import overload
 
-MEASURE = 10**15
-"""Units in one nat of epsilon, one of rho, one of mu squared, one of Rényi divergence; where they are int64."""
-
+MEASURE = 10**15  # units in one nat of epsilon, one of rho, mu squared or Rényi divergence, where they are int64
 FINE = 10**30  # units in one nat where an account holds Python's whole numbers, which have no end
 FAILURE = 10**30  # units in a probability of one
-RANGE = 9_200_000_000_000_000_000
-"""Amounts from here on (9200 of the measure) count as infinite where they are stored as int64."""
-
+RANGE = 9_200_000_000_000_000_000  # amounts from here on (9200 of the measure) are infinite where they are int64
 _DIGITS = 15  # digits up to which every decimal is the one that some float shows
-_LONG = Context(prec=20)
-"""Digits of a float that was computed: from 10**-10 on, it is a whole number of fine units, as a cost and a budget."""
-
+_LONG = Context(prec=20)  # digits of a computed float: from 10**-10 on it is a whole number of fine units
 Units = int | float  # a whole number of units; a float only for infinity
 
 

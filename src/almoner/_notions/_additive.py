@@ -21,9 +21,7 @@ from almoner._units import FINE, MEASURE, times, to_float, up
 from almoner.curves import approximate, gaussian, renyi, tradeoff, zcdp
 from almoner.errors import Unsupported
 
-Total = gaussian.Gaussian | zcdp.Zcdp | renyi.Renyi | approximate.Approximate
-"""Promise of totals, in a notion of ``curves``."""
-
+Total = gaussian.Gaussian | zcdp.Zcdp | renyi.Renyi | approximate.Approximate  # a promise, in a notion of ``curves``
 _GRAINS = FINE // MEASURE  # fine units in one that accounts of people hold
 
 

@@ -28,8 +28,7 @@ from almoner.errors import Unsupported
 STRETCH = 0.25  # the stretch of an approximate round's epsilon for the pathwise promise, as a share of it; theory 2.4
 STEPS = 60  # steps of Newton's method for one account; every iterate is a bound
 PERSON_STEPS = 4  # Newton steps for accounts per person: four are within 1e-6 of the root
-MOST = RANGE // 2
-"""Twice of it fits into int64; amounts from here on count as infinite where totals of people are stored."""
+MOST = RANGE // 2  # twice of it fits into int64; from here on, stored totals of people count as infinite
 
 
 @dataclass(frozen=True, kw_only=True)

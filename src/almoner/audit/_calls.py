@@ -192,8 +192,7 @@ def _as_vector(spent: Any) -> NDArray[np.float64]:
     return np.atleast_1d(np.array(to_numpy(spent), np.float64))
 
 
-Account = Amount | _Charged
-"""One person's account, for an audit: what it ``paid``, the largest of several totals. Private."""
+Account = Amount | _Charged  # one person's: what it ``paid``, the largest of several totals. Private
 Comparison = _Sums | _Shadow
 
 
@@ -341,8 +340,7 @@ class Frozen(Recorder):
         return drawn
 
 
-SIMPLE = (str, bytes, int, bool, type(None), date, Decimal, Fraction, Path, Enum)
-"""Kinds of values that are compared as they are."""
+SIMPLE = (str, bytes, int, bool, type(None), date, Decimal, Fraction, Path, Enum)  # compared as they are
 
 
 class Found(NamedTuple):

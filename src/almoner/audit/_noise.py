@@ -46,8 +46,7 @@ USED_AGAIN = "the noise of an earlier release is used again"
 LEAST_NUMBERS = 8  # vectors of at least so many numbers are compared by their directions as well
 COARSE = 8.0  # smaller noise in whole numbers is often the same
 MOST_PAIRS = 200
-SINGLE, DOUBLE = 2.0**-22, 2.0**-51
-"""Twice the largest relative error of adding noise in single and in double precision."""
+SINGLE, DOUBLE = 2.0**-22, 2.0**-51  # twice the largest relative error of adding noise in either precision
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from almoner.training import Card, HolderReport
     from almoner.training.demo_tables import Example
 
-CUSTOMERS, WEEKS, FULL_WEEKS = 3000, 52, 8
-"""Generated customers, weeks with a question, and weeks that a budget pays for in full."""
-
+CUSTOMERS, WEEKS, FULL_WEEKS = 3000, 52, 8  # and weeks that a budget pays for in full
 PERSON = 17
 SIGMA, DELTA = 10.0, 1e-6
 

@@ -16,8 +16,7 @@ KINDS: dict[str, type[Filter]] = {
     for kind in (Approximate, Basic, Gaussian, Planned, Pure, Renyi, RenyiCurve, RenyiOrder, Residue, Rogers, Zcdp)
 }
 
-Charges = mechanisms.Mechanism | Mapping[Hashable, mechanisms.Mechanism]
-"""One mechanism for every budget, or a mechanism for each of some keys."""
+Charges = mechanisms.Mechanism | Mapping[Hashable, mechanisms.Mechanism]  # one for all, or one for each key
 
 
 class All(Uncopyable):

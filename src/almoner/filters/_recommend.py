@@ -24,9 +24,7 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.filters._filter import Filter
 from almoner.filters._filters import Basic, Gaussian, Planned, Renyi, Residue, Zcdp, one_plan
 
-MARGIN = 0.99
-"""A filter that comes first in the list of candidates is taken if it admits this part of what the best admits."""
-
+MARGIN = 0.99  # an earlier candidate is taken if it admits this part of what the best one admits
 LEVELS = (1.0, 0.5, 0.2, 0.06, 0.02, 0.005)
 """Of b squared, as parts of the start: where the residue filter's prices are looked up; rounds below do not count."""
 

@@ -30,8 +30,7 @@ _MOST = 100_000 - 2  # most losses of a pair, beside an infinite one and what Q 
 _UP = 1e-12  # relative widening of a part of a mass: more than rounding moves it
 
 Floats = NDArray[np.float64]
-LossList = tuple[Floats, Floats, float]
-"""Losses, increasing; their masses under P; and the probability under P of an infinite loss."""
+LossList = tuple[Floats, Floats, float]  # losses, increasing; their masses under P; that of an infinite loss
 
 
 def of_a_pair(losses: Floats, masses: Floats, infinity: float) -> LossList:

@@ -32,9 +32,7 @@ from almoner.ledger._transaction import Transaction
 
 Result = TypeVar("Result")
 Units = NDArray[np.int64]
-
-_FREE_TRIES = 2
-"""The number of times that an update is computed while others may write, before it is computed in their way."""
+_FREE_TRIES = 2  # so often an update is computed while others may write, before it is in their way
 
 
 class Consumer(Uncopyable):

@@ -6,9 +6,7 @@ from almoner._units import to_float
 from almoner.errors import BudgetExceeded
 
 MASS = 1024  # parts of the longest contribution in which missing mass is counted
-_ALMOST = "CAST('0.99999999' AS DOUBLE)"
-"""A factor on shrunk contributions, so that rounding never makes one cost more than is paid."""
-
+_ALMOST = "CAST('0.99999999' AS DOUBLE)"  # of shrunk contributions: rounding makes none cost more than is paid
 _CERTAIN = "; nobody can have more than {:.6g} left"
 _UNCERTAIN = (
     ", and a person who paid the highest price of every question so far has {:.6g} left: people may be missing from "

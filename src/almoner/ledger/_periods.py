@@ -25,8 +25,7 @@ from almoner._calendar import start_of
 from almoner._check import told
 from almoner.errors import ArgumentError
 
-_EVERY = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}
-"""So many days after the first one it is the next period, whatever the year."""
+_EVERY = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}  # days after which, in any year, it is the next
 _MOST = 5000
 _PLACES = 8192  # more than there are periods; a power of two, so that numbers of units stay readable in binary
 _LENGTH = len("2026-05-01")

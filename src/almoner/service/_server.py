@@ -33,8 +33,7 @@ _CONFIG: Mapping[str, Any] = {
     "timeout_graceful_shutdown": 60,  # seconds that requests have to finish when the service stops
     "h11_max_incomplete_event_size": 16_384,
 }
-_HEADER_SECONDS = 15.0
-"""Time for the line and the headers of a request, from the connection's first moment or from the answer before."""
+_HEADER_SECONDS = 15.0  # for a request's line and headers, from the connection's first moment or the answer before
 
 
 class OpenService(NamedTuple):

@@ -25,9 +25,7 @@ from almoner.interop.opacus import _engine
 from almoner.training.books import Bounds, MemoryBook
 
 SPLIT = "BatchMemoryManager splits batches, which individual() does not follow: give it max_physical_batch_size instead"
-OWN_PAST = (filters.RenyiOrder, filters.RenyiCurve)
-"""The budgets for which bounds may depend on a person's own past samples (theory 5.6)."""
-
+OWN_PAST = (filters.RenyiOrder, filters.RenyiCurve)  # bounds may follow a person's own past samples: theory 5.6
 PIECE = 2**10  # coordinates whose squares are added up in single precision
 ROUNDING = 1e-5  # contributions are kept this far below their bounds: far more than float32 products are off
 

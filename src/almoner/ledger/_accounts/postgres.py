@@ -16,8 +16,7 @@ from almoner.ledger._names import Names, Person
 from almoner.ledger._stores.postgres import Postgres
 
 _BLOCK = 50_000
-_BY_PERSON = " ORDER BY person"
-"""Charges of a question are stored together in this order; those of a person are found by the index."""
+_BY_PERSON = " ORDER BY person"  # how a question's charges are stored; the index finds those of a person
 
 
 class PostgresAccounts(TableAccounts):

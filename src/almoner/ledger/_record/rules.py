@@ -111,8 +111,7 @@ class Allowance(NamedTuple):
         return min([self.most, *(share.most for share in self.shares)])
 
 
-Places = tuple[int, int]
-"""The first and the last of the periods, by their places in the ledger's list, that a question can be about."""
+Places = tuple[int, int]  # first and last period that a question can be about, by place in the ledger's list
 
 
 class HighestCharge:

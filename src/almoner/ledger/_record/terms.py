@@ -25,13 +25,10 @@ from almoner.ledger._names import Person
 from almoner.ledger._payment import exceeded
 from almoner.ledger._periods import Periods
 
-ZCDP, GAUSSIAN, PURE = "zCDP rho", "Gaussian rho", "epsilon"
-"""The measures, as first entries name them. Gaussian rho is mu squared / 2."""
-
+ZCDP, GAUSSIAN, PURE = "zCDP rho", "Gaussian rho", "epsilon"  # in first entries; Gaussian rho is mu squared / 2
 LedgerBudget = Zcdp | Gaussian | Basic  # the budgets that a ledger may be made for
 NAMES = {"BIGINT": "whole numbers", "VARCHAR": "text"}  # kinds of people's names, in words
-_LEFT_OUT = {"keys_delta": None, "pseudonyms": None, "spelling": EXACT}
-"""Fields that a first entry says only where they are not these."""
+_LEFT_OUT = {"keys_delta": None, "pseudonyms": None, "spelling": EXACT}  # which a first entry does not say
 
 RENAMED = dict.fromkeys(
     ("budget", "person", "keys_delta", "periods", "spelling"),

@@ -42,9 +42,7 @@ _SPELLING = {
     "asked": ", PRIMARY KEY (question, person)",
 }
 SCHEMA = "privacy_ledger"  # the schema of a ledger whose address names none
-AGAIN = ("40001", "40P01")
-"""Errors of the server where it finds no order for transactions, and where two wait for each other."""
-
+AGAIN = ("40001", "40P01")  # no order is found for transactions, or two wait for each other
 OLDEST = 130000
 _PATIENCE = 10  # seconds until a server that does not answer is given up, where the connection string says nothing else
 _SURE = ("on", "remote_apply")
