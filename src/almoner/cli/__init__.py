@@ -12,7 +12,7 @@ breaks a rule; 3 an optional library is not installed; 130 or 143 a training was
 from functools import partial
 from typing import Annotated
 
-import typer
+from typer import Exit, Option, Typer
 
 from almoner import __version__
 from almoner.cli._accounting import calibrate, compare, epsilon, losses
@@ -31,10 +31,10 @@ __all__ = ["app"]
 def _print_version(wanted: bool) -> None:
     if wanted:
         print(f"almoner {__version__}")
-        raise typer.Exit
+        raise Exit
 
 
-app = typer.Typer(
+app = Typer(
     cls=Commands,
     pretty_exceptions_show_locals=False,  # they may be private, or hold a password
     help="A privacy account for every person.",
@@ -86,7 +86,7 @@ for _group, _name, _panel in (*_groups, (audit, "audit", "Check")):
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """A privacy account for every person."""

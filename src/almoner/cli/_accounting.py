@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-import typer
+from typer import Argument, Option
 
 from almoner import _check, mechanisms
 from almoner._private import LEVELS, MARK
@@ -29,7 +29,7 @@ WHICH = (
 
 RunFile = Annotated[
     Path | None,
-    typer.Argument(help="A TOML or JSON file that lists mechanisms, in place of the options of one (`schema run`)."),
+    Argument(help="A TOML or JSON file that lists mechanisms, in place of the options of one (`schema run`)."),
 ]
 
 
@@ -40,7 +40,7 @@ def epsilon(
     sampling: _options.Sampling,
     delta: _options.Delta = 1e-5,
     certificate: Annotated[
-        Path | None, typer.Option(help="Write a certificate of an epsilon of the fixed run here, as JSON.")
+        Path | None, Option(help="Write a certificate of an epsilon of the fixed run here, as JSON.")
     ] = None,
     csv: _options.CsvFile = None,
     force: _options.Force = False,
@@ -245,16 +245,14 @@ def described(
 
 def compare(
     *,
-    mechanism: Annotated[
-        Step, typer.Option(help=f"One step: {', '.join(get_args(Step)[:-1])} or approximate.")
-    ] = "gaussian",
+    mechanism: Annotated[Step, Option(help=f"One step: {', '.join(get_args(Step)[:-1])} or approximate.")] = "gaussian",
     noise_multiplier: _options.OptionalNoiseMultiplier = None,
-    epsilon_each: Annotated[float | None, typer.Option(help="Epsilon of one step, unless it is gaussian.")] = None,
-    delta_each: Annotated[float | None, typer.Option(help="Delta of one step, if it is approximate.")] = None,
+    epsilon_each: Annotated[float | None, Option(help="Epsilon of one step, unless it is gaussian.")] = None,
+    delta_each: Annotated[float | None, Option(help="Delta of one step, if it is approximate.")] = None,
     sampling: _options.Sampling,
     delta: _options.Delta = 1e-5,
-    people: Annotated[int, typer.Option(help="Number of people in the data set, for Rogers et al.")] = 100_000,
-    points: Annotated[int, typer.Option(help="At how many numbers of steps to evaluate the bounds.")] = 5,
+    people: Annotated[int, Option(help="Number of people in the data set, for Rogers et al.")] = 100_000,
+    points: Annotated[int, Option(help="At how many numbers of steps to evaluate the bounds.")] = 5,
     picture: _options.Picture = None,
     csv: _options.CsvFile = None,
     force: _options.Force = False,
@@ -293,14 +291,14 @@ STATUS = "Exact for noise, rates and norms fixed in advance; under adaptivity an
 
 
 def losses(
-    norms: Annotated[Path, typer.Argument(help=".npy: (people,) or (people, steps) norms, in units of the clip.")],
+    norms: Annotated[Path, Argument(help=".npy: (people,) or (people, steps) norms, in units of the clip.")],
     noise_multiplier: _options.NoiseMultiplier,
     sample_rate: _options.SampleRate = 1.0,
     steps: _options.OptionalSteps = None,
     delta: _options.Delta = 1e-5,
-    groups: Annotated[Path | None, typer.Option(help=".npy: (people,) a label for each person.")] = None,
+    groups: Annotated[Path | None, Option(help=".npy: (people,) a label for each person.")] = None,
     gaussian: Annotated[
-        bool, typer.Option("--gaussian", help="Also by the dominating Gaussian: 30 people a second.")
+        bool, Option("--gaussian", help="Also by the dominating Gaussian: 30 people a second.")
     ] = False,
     picture: _options.PrivatePicture = None,
     html: _options.Page = None,

@@ -4,17 +4,17 @@ import runpy
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Exit, Option, Typer
 
 from almoner.cli._options import Delta, Group, Json
 from almoner.cli._shown import dumps, show
 from almoner.errors import ArgumentError, DataError
 
 PipelineFile = Annotated[
-    Path, typer.Argument(help="A Python file that defines pipeline, data, people, without, and may define replaced.")
+    Path, Argument(help="A Python file that defines pipeline, data, people, without, and may define replaced.")
 ]
 
-audit = typer.Typer(
+audit = Typer(
     cls=Group,
     help="Check pipelines: replays without people, and guesses about canaries.",
     epilog="Example: almoner audit replay pipeline.py",
@@ -45,17 +45,17 @@ def replay(file: PipelineFile, as_json: Json = False) -> None:
     else:
         show(str(report))
     if not report.holds:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 @audit.command("guesses", epilog="Example: almoner audit guesses 812 --guesses 1000 --canaries 100000 --mu 1")
 def guesses(
-    correct: Annotated[int, typer.Argument(help="How many guesses are right.")],
-    guesses: Annotated[int, typer.Option(help="How many guesses there are, fixed in advance.")],
-    canaries: Annotated[int, typer.Option(help="How many canaries, each in the data with probability 1/2.")],
-    mu: Annotated[float, typer.Option(help="The claim: mu of Gaussian DP.")],
+    correct: Annotated[int, Argument(help="How many guesses are right.")],
+    guesses: Annotated[int, Option(help="How many guesses there are, fixed in advance.")],
+    canaries: Annotated[int, Option(help="How many canaries, each in the data with probability 1/2.")],
+    mu: Annotated[float, Option(help="The claim: mu of Gaussian DP.")],
     delta: Delta = 1e-5,
-    confidence: Annotated[float, typer.Option(help="Of the lower bounds.")] = 0.95,
+    confidence: Annotated[float, Option(help="Of the lower bounds.")] = 0.95,
     as_json: Json = False,
 ) -> None:
     """Say what right guesses about canaries show beside a claim. Exit code 1 if they refute it."""
@@ -68,4 +68,4 @@ def guesses(
     else:
         show(found.beside(mu=mu, delta=delta))
     if refuted:
-        raise typer.Exit(1)
+        raise Exit(1)

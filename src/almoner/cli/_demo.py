@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import typer
 from rich.console import Console
 from rich.table import Table
+from typer import Option, echo
 
 from almoner import _html
 from almoner.cli._options import Delta, Epsilon, Force, Json, check_free
@@ -125,13 +125,13 @@ class _Results:
 
 
 def demo(
-    data: Annotated[Path | None, typer.Option(help="The folder of UCI Adult: adult.data, adult.test.")] = None,
+    data: Annotated[Path | None, Option(help="The folder of UCI Adult: adult.data, adult.test.")] = None,
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-5,
-    runs: Annotated[int, typer.Option(help="How many models of each private kind to train.")] = 5,
-    out: Annotated[
-        Path, typer.Option(help="The folder to write to: a page, and a PRIVATE picture with its numbers.")
-    ] = Path("demo"),
+    runs: Annotated[int, Option(help="How many models of each private kind to train.")] = 5,
+    out: Annotated[Path, Option(help="The folder to write to: a page, and a PRIVATE picture with its numbers.")] = Path(
+        "demo"
+    ),
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -161,7 +161,7 @@ def demo(
     private = draw_spends(results.holder_report, picture, f"{results.data}, epsilon {epsilon:g}")
     _write_pages(counts, results, page, told)
     if as_json:
-        typer.echo(dumps(results.to_dict() | {"shop": counts.to_dict(), "page": str(page), "private": private}))
+        echo(dumps(results.to_dict() | {"shop": counts.to_dict(), "page": str(page), "private": private}))
     else:
         _print(counts, results, private)
         Console().print(f"Open {page} in a browser.", markup=False, highlight=False, soft_wrap=True)

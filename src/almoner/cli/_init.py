@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import typer
+from typer import Argument, Option, Typer
 
 from almoner.cli._options import Force, Group, check_free
 
 Rows = Iterable[tuple[object, ...]]
 
-Folder = Annotated[Path, typer.Argument(help="The folder to write to; it is made if it is not there.")]
-Example = Annotated[bool, typer.Option("--example", help="Write an example table, too, of people who are made up.")]
+Folder = Annotated[Path, Argument(help="The folder to write to; it is made if it is not there.")]
+Example = Annotated[bool, Option("--example", help="Write an example table, too, of people who are made up.")]
 
-init = typer.Typer(
+init = Typer(
     cls=Group, help="Write commented files to begin with.", epilog="Example: almoner init query clinic --example"
 )
 

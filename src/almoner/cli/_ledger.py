@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Exit, Option, Typer
 
 from almoner._private import MARK
 from almoner._units import shown, to_float
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from almoner.ledger import Ledger
     from almoner.queries import Statement
 
-LedgerName = Annotated[str, typer.Argument(help="The ledger: a file, or postgresql://user@server/database.")]
-LedgerOrModel = Annotated[str, typer.Argument(help="A ledger, or the folder of a model with kept accounts.")]
-Person = Annotated[str, typer.Option("--person", help="The person, named as in the data.")]
+LedgerName = Annotated[str, Argument(help="The ledger: a file, or postgresql://user@server/database.")]
+LedgerOrModel = Annotated[str, Argument(help="A ledger, or the folder of a model with kept accounts.")]
+Person = Annotated[str, Option("--person", help="The person, named as in the data.")]
 
 LOOK, RULES, PEOPLE, UPKEEP = "Look and check", "Limits and declarations", "People", "Copies and upkeep"
 """The headings of the help of `almoner ledger`."""
 
-ledger_commands = typer.Typer(
+ledger_commands = Typer(
     cls=_options.Group,
     help="The data holder's record: show it, check it, limit it, let people leave.",
     epilog="Example: almoner ledger show people.ledger\n\nExample: almoner ledger verify people.ledger",
@@ -36,11 +36,9 @@ ledger_commands = typer.Typer(
 
 def verify(
     path: LedgerName,
-    head: Annotated[
-        str | None, typer.Option(help="A head that `show` printed earlier: it must still be there.")
-    ] = None,
+    head: Annotated[str | None, Option(help="A head that `show` printed earlier: it must still be there.")] = None,
     replay: Annotated[
-        Path | None, typer.Option(help="A file of questions that names the data: compute every charge again.")
+        Path | None, Option(help="A file of questions that names the data: compute every charge again.")
     ] = None,
     as_json: _options.Json = False,
 ) -> None:
@@ -64,7 +62,7 @@ def verify(
             mark = "[green]yes[/]" if finding.holds else "[bold red]NO [/]"
             console().print(f"{mark}  {finding.what}", markup=True)
     if not all(finding.holds for finding in findings):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def show_(
@@ -94,8 +92,8 @@ def show_(
 
 def report(
     path: LedgerName,
-    html: Annotated[Path, typer.Option("--html", help="Write the PRIVATE page to this file.")],
-    head: Annotated[str | None, typer.Option(help="A head that `show` printed earlier: checked, too.")] = None,
+    html: Annotated[Path, Option("--html", help="Write the PRIVATE page to this file.")],
+    head: Annotated[str | None, Option(help="A head that `show` printed earlier: checked, too.")] = None,
     force: _options.Force = False,
 ) -> None:
     """Write a page about a ledger: terms, checks, prices by analyst, every question. It names no person."""
@@ -119,7 +117,7 @@ def export(path: LedgerName, out: _options.OutFile = None, force: _options.Force
     _options.tell_or_write(text, out)
 
 
-def check_export(exported: Annotated[Path, typer.Argument(help="A file that `almoner ledger export` wrote.")]) -> None:
+def check_export(exported: Annotated[Path, Argument(help="A file that `almoner ledger export` wrote.")]) -> None:
     """Check, without the ledger, that the chain of an exported record is unbroken.
 
     Prints the head, to be compared with one that `almoner ledger show` printed.
@@ -163,10 +161,10 @@ def _change(path: str, person: str, change: str, make: "Callable[[Ledger], objec
 
 def limit(
     path: LedgerName,
-    rho: Annotated[float | None, typer.Option(help="The most that may be spent on each person.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Epsilon of the privacy budget of each person.")] = None,
-    analyst: Annotated[str | None, typer.Option(help="The analyst who is limited; or give --purpose.")] = None,
-    purpose: Annotated[str | None, typer.Option(help="The purpose that is limited; or give --analyst.")] = None,
+    rho: Annotated[float | None, Option(help="The most that may be spent on each person.")] = None,
+    epsilon: Annotated[float | None, Option(help="Epsilon of the privacy budget of each person.")] = None,
+    analyst: Annotated[str | None, Option(help="The analyst who is limited; or give --purpose.")] = None,
+    purpose: Annotated[str | None, Option(help="The purpose that is limited; or give --analyst.")] = None,
 ) -> None:
     """Limit what one analyst, or all for one purpose, may spend of each person's budget."""
     from almoner import _check
@@ -218,7 +216,7 @@ def streams(path: LedgerName, as_json: _options.Json = False) -> None:
 
 
 def create(
-    file: Annotated[Path, typer.Argument(help="A file of questions, or a policy of `almoner serve`.")],
+    file: Annotated[Path, Argument(help="A file of questions, or a policy of `almoner serve`.")],
     other: OtherLedger = None,
 ) -> None:
     """Make the ledger that a file names, once, and its witness: all other commands refuse a ledger that is not there.
@@ -265,7 +263,7 @@ def size(path: LedgerName, as_json: _options.Json = False) -> None:
 
 def compact(
     path: LedgerName,
-    before: Annotated[str | None, typer.Option(help="Merge what was asked before this day (UTC); else all.")] = None,
+    before: Annotated[str | None, Option(help="Merge what was asked before this day (UTC); else all.")] = None,
 ) -> None:
     """Merge what single questions charged into one total per person. Accounts, limits and answers do not change."""
     from almoner.ledger import compact as compacted
@@ -275,14 +273,14 @@ def compact(
     print(f"merged: entries up to {through}" if through >= 0 else "nothing was merged")
 
 
-def witness(path: LedgerName, file: Annotated[Path, typer.Option(help="A new file on another volume.")]) -> None:
+def witness(path: LedgerName, file: Annotated[Path, Option(help="A new file on another volume.")]) -> None:
     """Have a file remember the newest entry: from now on an older copy of the ledger, a restored backup, is refused."""
     with opened(path) as ledger:
         ledger.witnessed_by(file.absolute())
     print(f"{file} remembers the newest entry from now on, and must be there whenever the ledger is opened")
 
 
-def backup(path: LedgerName, out: Annotated[Path, typer.Option(help="A new file (PRIVATE).")]) -> None:
+def backup(path: LedgerName, out: Annotated[Path, Option(help="A new file (PRIVATE).")]) -> None:
     """Copy a ledger's file, whole, and print the head of the copy."""
     from almoner.ledger import backup as copied
 
@@ -291,8 +289,8 @@ def backup(path: LedgerName, out: Annotated[Path, typer.Option(help="A new file 
 
 
 def restore_backup(
-    copy: Annotated[Path, typer.Argument(help="A file that `almoner ledger backup` wrote.")],
-    out: Annotated[Path, typer.Option(help="Where the ledger was.")],
+    copy: Annotated[Path, Argument(help="A file that `almoner ledger backup` wrote.")],
+    out: Annotated[Path, Option(help="Where the ledger was.")],
 ) -> None:
     """Put a backup where the ledger was lost; refused if its witness saw anything newer."""
     from almoner.ledger import restore as put_back
@@ -309,7 +307,7 @@ def protect(path: LedgerName) -> None:
     print("protected: only the owner of the tables can lower what a person spent, or change or remove an entry")
 
 
-def write_off(path: LedgerName, key: Annotated[str, typer.Option(help="The name of the training.")]) -> None:
+def write_off(path: LedgerName, key: Annotated[str, Option(help="The name of the training.")]) -> None:
     """Give up a training that was killed and cannot go on: all that it reserved is spent, for good."""
     from almoner.ledger import write_off as given_up
 
@@ -320,16 +318,16 @@ def write_off(path: LedgerName, key: Annotated[str, typer.Option(help="The name 
 
 def dataset(
     path: LedgerName,
-    name: Annotated[str, typer.Option(help="The name of the data set.")],
-    column: Annotated[str, typer.Option(help="The column that says whose row it is.")],
+    name: Annotated[str, Option(help="The name of the data set.")],
+    column: Annotated[str, Option(help="The column that says whose row it is.")],
     bounds: Annotated[
-        list[str] | None, typer.Option(help="Public bounds of a column, as amount=[0,500]. May be repeated.")
+        list[str] | None, Option(help="Public bounds of a column, as amount=[0,500]. May be repeated.")
     ] = None,
     keys: Annotated[
-        list[str] | None, typer.Option(help='Public keys of a column, as country=["FR","ES"]. May be repeated.')
+        list[str] | None, Option(help='Public keys of a column, as country=["FR","ES"]. May be repeated.')
     ] = None,
     new_version: Annotated[
-        bool, typer.Option("--new-version", help="Declare it anew where it was declared otherwise.")
+        bool, Option("--new-version", help="Declare it anew where it was declared otherwise.")
     ] = False,
 ) -> None:
     """Declare a data set: from then on a table that does not fit is refused. Everybody has one account over all."""

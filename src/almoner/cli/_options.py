@@ -13,8 +13,8 @@ from math import ceil, nextafter
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
+from typer import Exit, Option, echo
 from typer.core import TyperCommand, TyperGroup
 
 from almoner import _check
@@ -24,14 +24,14 @@ from almoner._units import exact
 from almoner.cli._shown import use_letters_of_the_terminal
 from almoner.errors import AlmonerError, ArgumentError, DataError, MissingExtra
 
-_NOISE_MULTIPLIER = typer.Option(
+_NOISE_MULTIPLIER = Option(
     "--noise-multiplier", help="Standard deviation of the noise of one step, divided by the clip (the sensitivity)."
 )
-_DELTA = typer.Option("--delta", help="Delta: the probability with which the guarantee may fail.")
-_STEPS = typer.Option("--steps", help="Number of steps.")
-_SAMPLE_RATE = typer.Option("--sample-rate", help="Poisson sampling rate of each step; 1 is the full batch.")
-_EPOCHS = typer.Option("--epochs", help="Passes over the data set, in place of --steps.")
-_EPSILON = typer.Option("--epsilon", help="Epsilon of the privacy budget of each person.")
+_DELTA = Option("--delta", help="Delta: the probability with which the guarantee may fail.")
+_STEPS = Option("--steps", help="Number of steps.")
+_SAMPLE_RATE = Option("--sample-rate", help="Poisson sampling rate of each step; 1 is the full batch.")
+_EPOCHS = Option("--epochs", help="Passes over the data set, in place of --steps.")
+_EPSILON = Option("--epsilon", help="Epsilon of the privacy budget of each person.")
 
 Epsilon = Annotated[float, _EPSILON]
 OptionalEpsilon = Annotated[float | None, _EPSILON]
@@ -42,18 +42,16 @@ OptionalNoiseMultiplier = Annotated[float | None, _NOISE_MULTIPLIER]
 OptionalSteps = Annotated[int | None, _STEPS]
 SampleRate = Annotated[float, _SAMPLE_RATE]
 MaxGradNorm = Annotated[
-    float, typer.Option("--max-grad-norm", help="The clip: the largest L2 norm that one person adds to a step.")
+    float, Option("--max-grad-norm", help="The clip: the largest L2 norm that one person adds to a step.")
 ]
-Picture = Annotated[Path | None, typer.Option("--picture", help="Save a picture here: .png, .svg or .pdf.")]
-PrivatePicture = Annotated[
-    Path | None, typer.Option("--picture", help="Save a PRIVATE picture here: .png, .svg or .pdf.")
-]
-OutFile = Annotated[Path | None, typer.Option("--out", help="Write to this file instead of printing.")]
-OutFolder = Annotated[Path | None, typer.Option("--out", help="The folder to write to.")]
-Page = Annotated[Path | None, typer.Option("--html", help="Write a PRIVATE page to this file instead of printing.")]
-CsvFile = Annotated[Path | None, typer.Option("--csv", help="Write the rows to this CSV file as well.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there already.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Picture = Annotated[Path | None, Option("--picture", help="Save a picture here: .png, .svg or .pdf.")]
+PrivatePicture = Annotated[Path | None, Option("--picture", help="Save a PRIVATE picture here: .png, .svg or .pdf.")]
+OutFile = Annotated[Path | None, Option("--out", help="Write to this file instead of printing.")]
+OutFolder = Annotated[Path | None, Option("--out", help="The folder to write to.")]
+Page = Annotated[Path | None, Option("--html", help="Write a PRIVATE page to this file instead of printing.")]
+CsvFile = Annotated[Path | None, Option("--csv", help="Write the rows to this CSV file as well.")]
+Force = Annotated[bool, Option("--force", help="Overwrite what is there already.")]
+Json = Annotated[bool, Option("--json", help="Print JSON.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +61,11 @@ class Sampling:
     steps: OptionalSteps = None
     sample_rate: Annotated[float | None, _SAMPLE_RATE] = None
     dataset_size: Annotated[
-        int | None, typer.Option("--dataset-size", help="Number of people in the data set; with --batch-size.")
+        int | None, Option("--dataset-size", help="Number of people in the data set; with --batch-size.")
     ] = None
     batch_size: Annotated[
         int | None,
-        typer.Option("--batch-size", help="Expected size of a batch; with --dataset-size, in place of --sample-rate."),
+        Option("--batch-size", help="Expected size of a batch; with --dataset-size, in place of --sample-rate."),
     ] = None
     epochs: Annotated[float | None, _EPOCHS] = None
 
@@ -166,7 +164,7 @@ def write_page(path: Path, page: str, *, whose: str = "") -> None:
 def tell_or_write(text: str, out: Path | None) -> None:
     """Print a text as it would stand in a file, whatever the terminal shows, or write it to one."""
     if out is None:
-        typer.echo(text.encode("utf-8"), nl=False)
+        echo(text.encode("utf-8"), nl=False)
     else:
         out.write_text(text, encoding="utf-8")
 
@@ -215,13 +213,13 @@ class Commands(Group):
             for line in (words, *getattr(error, "__notes__", ())):  # notes are for who runs the command
                 Console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
             usage = isinstance(error, ArgumentError | DataError)
-            raise typer.Exit(2 if usage else 3 if isinstance(error, MissingExtra) else 1) from None
+            raise Exit(2 if usage else 3 if isinstance(error, MissingExtra) else 1) from None
         except BrokenPipeError:  # the reader of the output stopped reading
             raise
         except OSError as error:  # a file that cannot be written: its name and why
             words = f"{type(error).__name__}: {error}"
             Console(stderr=True).print(words, markup=False, highlight=False, soft_wrap=True)
-            raise typer.Exit(2) from None
+            raise Exit(2) from None
 
 
 def refusing(told: Callable[[], Mapping[str, str]]) -> type[TyperCommand]:

@@ -7,7 +7,7 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option, Typer
 
 from almoner._check import told
 from almoner._units import shown
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from almoner.queries import Answer, Quote, Session
     from almoner.queries.plans import Plan
 
-PlanFile = Annotated[Path, typer.Argument(help="A TOML file: data, person, ledger, budget, analyst, questions.")]
-OtherLedger = Annotated[str | None, typer.Option("--ledger", help="Use this ledger instead of the plan's.")]
+PlanFile = Annotated[Path, Argument(help="A TOML file: data, person, ledger, budget, analyst, questions.")]
+OtherLedger = Annotated[str | None, Option("--ledger", help="Use this ledger instead of the plan's.")]
 
 _ABOUT_MARGINS = '"95 % margin": of each released number. '
 _ABOUT_QUOTES = (
@@ -33,7 +33,7 @@ _NOT_THERE = (
     "restore a backup."
 )
 
-query = typer.Typer(
+query = Typer(
     cls=Group,
     help="Ask the questions of a file, each key once.",
     epilog="Example: almoner query quote questions.toml\n\nExample: almoner query ask questions.toml",
@@ -144,18 +144,18 @@ def ask(
     "summary", epilog="Example: almoner query summary visits.parquet --person who --ledger first.ledger --epsilon 1"
 )
 def summary(
-    data: Annotated[Path, typer.Argument(help="The table: a Parquet, CSV or DuckDB file, a row for each event.")],
-    person: Annotated[str, typer.Option("--person", help="The column that says whose row it is.")],
-    ledger: Annotated[str, typer.Option("--ledger", help="The ledger that it is charged to.")],
+    data: Annotated[Path, Argument(help="The table: a Parquet, CSV or DuckDB file, a row for each event.")],
+    person: Annotated[str, Option("--person", help="The column that says whose row it is.")],
+    ledger: Annotated[str, Option("--ledger", help="The ledger that it is charged to.")],
     epsilon: OptionalEpsilon = None,
     delta: Delta = 1e-6,
     price: Annotated[
         float | None,
-        typer.Option(help="The most that it costs a person, in the ledger's unit; else all of a new ledger."),
+        Option(help="The most that it costs a person, in the ledger's unit; else all of a new ledger."),
     ] = None,
-    bounds: Annotated[list[str] | None, typer.Option(help="Public bounds of a column, as age=0:120.")] = None,
-    clip: Annotated[float | None, typer.Option(help="The most rows of a person that count; else none are.")] = None,
-    html: Annotated[Path | None, typer.Option("--html", help="Write a page with pictures as well.")] = None,
+    bounds: Annotated[list[str] | None, Option(help="Public bounds of a column, as age=0:120.")] = None,
+    clip: Annotated[float | None, Option(help="The most rows of a person that count; else none are.")] = None,
+    html: Annotated[Path | None, Option("--html", help="Write a page with pictures as well.")] = None,
     csv: CsvFile = None,
     force: Force = False,
     as_json: Json = False,

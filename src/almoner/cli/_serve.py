@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from almoner.cli._shown import console
 from almoner.errors import ArgumentError
@@ -13,12 +13,12 @@ from almoner.errors import ArgumentError
 if TYPE_CHECKING:
     from almoner.service.policies import Policy
 
-PolicyFile = Annotated[Path | None, typer.Argument(help="A TOML file: data, budget, analysts, limits, prices.")]
-Check = Annotated[bool, typer.Option("--check", help="Explain the policy in words, and serve nothing.")]
-NewToken = Annotated[bool, typer.Option("--new-token", help="Print a new token, and what the policy says of it.")]
-Host = Annotated[str | None, typer.Option("--host", help="Where analysts come to, in place of the policy's.")]
-Port = Annotated[int | None, typer.Option("--port", help="The port of analysts, in place of the policy's.")]
-HolderPort = Annotated[int | None, typer.Option("--holder-port", help="Your own port, in place of the policy's.")]
+PolicyFile = Annotated[Path | None, Argument(help="A TOML file: data, budget, analysts, limits, prices.")]
+Check = Annotated[bool, Option("--check", help="Explain the policy in words, and serve nothing.")]
+NewToken = Annotated[bool, Option("--new-token", help="Print a new token, and what the policy says of it.")]
+Host = Annotated[str | None, Option("--host", help="Where analysts come to, in place of the policy's.")]
+Port = Annotated[int | None, Option("--port", help="The port of analysts, in place of the policy's.")]
+HolderPort = Annotated[int | None, Option("--holder-port", help="Your own port, in place of the policy's.")]
 
 
 def serve(

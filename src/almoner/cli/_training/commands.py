@@ -13,9 +13,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
 from rich.console import Console
 from rich.markdown import Markdown
+from typer import Argument, Exit, Option, echo
 
 from almoner.cli import _options
 from almoner.cli._shown import draw_spends, dumps, print_misfits, progress_bar
@@ -25,13 +25,11 @@ if TYPE_CHECKING:
     from almoner.training import OnLedger
     from almoner.training.saved_model import Trained
 
-Data = Annotated[Path, typer.Argument(help="A CSV or Parquet file with the people's data.")]
-Target = Annotated[str, typer.Option(help="The column to predict.")]
-Person = Annotated[
-    str | None, typer.Option(help="The column that names the person of a row; else each row is a person.")
-]
+Data = Annotated[Path, Argument(help="A CSV or Parquet file with the people's data.")]
+Target = Annotated[str, Option(help="The column to predict.")]
+Person = Annotated[str | None, Option(help="The column that names the person of a row; else each row is a person.")]
 
-_SEED = typer.Option(help="Repeats the run on the same machine and versions: NOT private.")
+_SEED = Option(help="Repeats the run on the same machine and versions: NOT private.")
 _NO_SCHEMA = (
     "--schema is missing. The bounds of numbers, the categories and the labels must be public: read off the data, they "
     "would tell something about the people in them (the richest person's income is the largest entry). "
@@ -57,7 +55,7 @@ class RunOptions:
 
     out: _options.OutFolder = None
     settings: Annotated[
-        Path | None, typer.Option(help="More settings: a TOML file. `almoner init settings` writes one with comments.")
+        Path | None, Option(help="More settings: a TOML file. `almoner init settings` writes one with comments.")
     ] = None
     seed: Annotated[int | None, _SEED] = None
     force: _options.Force = False
@@ -100,7 +98,7 @@ def stopped_in_order(out: Path, ledger: str | None = None, key: str | None = Non
         yield
     except (KeyboardInterrupt, _Told) as stopped:
         print(words, file=sys.stderr)
-        raise typer.Exit(128 + (signal.SIGTERM if isinstance(stopped, _Told) else signal.SIGINT)) from None
+        raise Exit(128 + (signal.SIGTERM if isinstance(stopped, _Told) else signal.SIGINT)) from None
     finally:
         if heard:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -131,7 +129,7 @@ class TableOptions:
 
     data: Data
     target: Target
-    schema: Annotated[Path | None, typer.Option(help="What is public about the columns: a TOML file.")] = None
+    schema: Annotated[Path | None, Option(help="What is public about the columns: a TOML file.")] = None
     person: Person = None
     epsilon: _options.Epsilon = 1.0
     delta: _options.Delta = 1e-5
@@ -148,9 +146,9 @@ class LedgerOptions:
     """A ledger that is charged in place of budgets of this training's own."""
 
     ledger: Annotated[
-        str | None, typer.Option(help="Charge this ledger, which questions charge too; needs --key and --person.")
+        str | None, Option(help="Charge this ledger, which questions charge too; needs --key and --person.")
     ] = None
-    key: Annotated[str | None, typer.Option(help="A name for this training on the ledger.")] = None
+    key: Annotated[str | None, Option(help="A name for this training on the ledger.")] = None
 
     def on_ledger(self, analyst: str, purpose: str | None) -> "OnLedger | None":
         """Where the training is charged; None where it has a budget of its own."""
@@ -178,15 +176,15 @@ FILES = {
 def schema(
     data: Annotated[
         Path,
-        typer.Argument(help=f"A CSV or Parquet file with the people's data; or one of the words {', '.join(FILES)}."),
+        Argument(help=f"A CSV or Parquet file with the people's data; or one of the words {', '.join(FILES)}."),
     ],
-    target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
+    target: Annotated[str | None, Option(help="The column to predict.")] = None,
     person: Person = None,
     out: _options.OutFile = None,
     check: Annotated[
-        Path | None, typer.Option(help="PRIVATE: only count the entries that cannot be read by this schema.")
+        Path | None, Option(help="PRIVATE: only count the entries that cannot be read by this schema.")
     ] = None,
-    skip_rows: Annotated[int, typer.Option(help="Lines to leave out at the start of DATA, with --check.")] = 0,
+    skip_rows: Annotated[int, Option(help="Lines to leave out at the start of DATA, with --check.")] = 0,
     force: _options.Force = False,
     as_json: _options.Json = False,
 ) -> None:
@@ -198,7 +196,7 @@ def schema(
     if str(data) in FILES:
         module, made = FILES[str(data)]
         described = attrgetter(made)(import_module(f"almoner.{module}"))()
-        typer.echo(dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **described}))
+        echo(dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **described}))
         return
     if target is None:
         raise ArgumentError("--target is missing: the column to predict")
@@ -213,11 +211,11 @@ def schema(
         return
     text = schema_template(data, target=target, person=person)
     if out is None:
-        typer.echo(dumps({"schema": text}) if as_json else text, nl=as_json)
+        echo(dumps({"schema": text}) if as_json else text, nl=as_json)
         return
     _options.check_new_file(out, force=force, read=(data,))
     out.write_text(text, encoding="utf-8")
-    typer.echo(dumps({"schema": str(out)}) if as_json else f"{out}: fill in what is publicly known about the columns")
+    echo(dumps({"schema": str(out)}) if as_json else f"{out}: fill in what is publicly known about the columns")
 
 
 def train(*, table: TableOptions, charged: LedgerOptions, run: RunOptions) -> None:
@@ -247,9 +245,9 @@ def train(*, table: TableOptions, charged: LedgerOptions, run: RunOptions) -> No
 def tune(
     *,
     table: TableOptions,
-    runs: Annotated[float, typer.Option(help="The expected number of runs, of which the best is kept.")] = 10.0,
+    runs: Annotated[float, Option(help="The expected number of runs, of which the best is kept.")] = 10.0,
     on: Annotated[
-        Path | None, typer.Option(help="A file of other people, who pay for the scores in place of those in DATA.")
+        Path | None, Option(help="A file of other people, who pay for the scores in place of those in DATA.")
     ] = None,
     run: RunOptions,
 ) -> None:
@@ -280,15 +278,13 @@ def _parameters(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in names} | {"descent": descent}
 
 
-Model = Annotated[Path, typer.Argument(help="A folder that `almoner train` wrote.")]
-SkipRows = Annotated[int, typer.Option(help="Lines to leave out at the start of the file.")]
+Model = Annotated[Path, Argument(help="A folder that `almoner train` wrote.")]
+SkipRows = Annotated[int, Option(help="Lines to leave out at the start of the file.")]
 
 
 def predict(
     model: Model,
-    data: Annotated[
-        Path, typer.Argument(help="A file like the one that was trained on, or images; without labels, too.")
-    ],
+    data: Annotated[Path, Argument(help="A file like the one that was trained on, or images; without labels, too.")],
     out: _options.OutFile = None,
     skip_rows: SkipRows = 0,
     force: _options.Force = False,
@@ -303,7 +299,7 @@ def predict(
     named = ((row.argmax(), zip(classes, row.tolist(), strict=True)) for row in probabilities)
     rows = [{"predicted": classes[best], **dict(each)} for best, each in named]
     if as_json:
-        typer.echo(dumps(rows))
+        echo(dumps(rows))
         return
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, ["predicted", *classes], lineterminator="\n")
@@ -314,9 +310,9 @@ def predict(
 
 def score(
     model: Model,
-    file: Annotated[Path, typer.Argument(help="A held-out file with labels, like the one that was trained on.")],
+    file: Annotated[Path, Argument(help="A held-out file with labels, like the one that was trained on.")],
     skip_rows: SkipRows = 0,
-    features: Annotated[Path | None, typer.Option(help="A PRIVATE folder where features of images are kept.")] = None,
+    features: Annotated[Path | None, Option(help="A PRIVATE folder where features of images are kept.")] = None,
     force: _options.Force = False,
     as_json: _options.Json = False,
 ) -> None:
@@ -344,14 +340,14 @@ Kind = Literal["strokes", "objects", "scenes"]
 class ImageOptions:
     """Images, what is public about them, and a budget for every person."""
 
-    images: Annotated[Path, typer.Argument(help="An .npz file, or a folder of PNG or JPEG files by class.")]
-    classes: Annotated[str | None, typer.Option(help="The names of the labels, public, between commas.")] = None
-    people: Annotated[int | None, typer.Option(help="About how many people there are, public.")] = None
-    kind: Annotated[Kind | None, typer.Option(help="What they look like: strokes, objects or scenes.")] = None
+    images: Annotated[Path, Argument(help="An .npz file, or a folder of PNG or JPEG files by class.")]
+    classes: Annotated[str | None, Option(help="The names of the labels, public, between commas.")] = None
+    people: Annotated[int | None, Option(help="About how many people there are, public.")] = None
+    kind: Annotated[Kind | None, Option(help="What they look like: strokes, objects or scenes.")] = None
     shape: Annotated[
-        str | None, typer.Option(help="Their size: HEIGHTxWIDTH, or HEIGHTxWIDTHx3; folders are scaled to it.")
+        str | None, Option(help="Their size: HEIGHTxWIDTH, or HEIGHTxWIDTHx3; folders are scaled to it.")
     ] = None
-    drawings: Annotated[int | None, typer.Option(help="By how many random drawings features are whitened.")] = None
+    drawings: Annotated[int | None, Option(help="By how many random drawings features are whitened.")] = None
     epsilon: _options.Epsilon = 1.0
     delta: _options.Delta = 1e-5
 
