@@ -31,6 +31,7 @@ _MOST_STEPS = 2**40
 _MOST_NOISE = 1e60  # that a mechanism may have
 _FIXED_TOLERANCE, _FILTER_TOLERANCE = 1e-4, 1e-3  # relative: how finely noise is searched where questions take long
 _FEW_PLACES = 2**16  # of the lattice while a search is far off
+_Run = tuple[int | None, float | None, float, float]  # steps or noise multiplier, clip, sample rate
 _FILTERS: tuple[Callable[..., Filter], ...] = (filters.Gaussian, filters.Zcdp, filters.Renyi, filters.Approximate)
 
 
@@ -331,7 +332,7 @@ def in_advance(
     budget = _FixedInAdvance(epsilon=epsilon, delta=delta)
     near = None if sample_rate == 1 else 1.0  # without sampling there is a formula
     asked = steps, noise_multiplier, max_grad_norm, sample_rate
-    return _calibrated("fixed in advance", budget, *asked, near, _FIXED_TOLERANCE)
+    return _calibrated("fixed in advance", budget, asked, near, _FIXED_TOLERANCE)
 
 
 def by_filter(
@@ -359,28 +360,21 @@ def by_filter(
     """
     asked, fixed = (steps, noise_multiplier, max_grad_norm, sample_rate), _FixedInAdvance(epsilon=epsilon, delta=delta)
     quick = [kind(epsilon=epsilon, delta=delta) for kind in _FILTERS]
-    rows = [_calibrated(type(budget).__name__, budget, *asked) for budget in quick]
-    near = _calibrated("", fixed, *asked, 1.0, _FIXED_TOLERANCE).noise_multiplier or 1.0
+    rows = [_calibrated(type(budget).__name__, budget, asked) for budget in quick]
+    near = _calibrated("", fixed, asked, 1.0, _FIXED_TOLERANCE).noise_multiplier or 1.0
     slow: tuple[_Asked, ...] = _PlannedAs(epsilon=epsilon, delta=delta), filters.Residue(epsilon=epsilon, delta=delta)
-    rows += [_calibrated(name, budget, *asked, near) for name, budget in zip(("Planned", "Residue"), slow, strict=True)]
+    rows += [_calibrated(name, budget, asked, near) for name, budget in zip(("Planned", "Residue"), slow, strict=True)]
     return tuple(rows)
 
 
 def _calibrated(
-    name: str,
-    budget: _Asked,
-    count: int | None,
-    noise_multiplier: float | None,
-    clip: float,
-    sample_rate: float,
-    near: float | None = None,
-    tolerance: float = _FILTER_TOLERANCE,
+    name: str, budget: _Asked, run: _Run, near: float | None = None, tolerance: float = _FILTER_TOLERANCE
 ) -> Calibration:
     """One row. Noise is searched to the last digit, or, near a guess of the noise multiplier, to a tolerance."""
+    count, noise, clip, sample_rate = run
     _check.positive(max_grad_norm=clip)
-    if (count is None) == (noise_multiplier is None):
+    if (count is None) == (noise is None):
         raise ArgumentError("give either steps or noise_multiplier")
-    noise = noise_multiplier
     _check.given(_check.noise, noise_multiplier=noise)
     try:
         if noise is None:

@@ -36,9 +36,7 @@ _FIXED = {
     "basic composition": "basic composition",
 }  # the rows of ``curves._totals`` that ``compare`` shows, in its order, and their names there
 
-EpsilonAfter = Callable[[int], float]
-"""Number of rounds -> epsilon."""
-
+Rows = Iterator[tuple[str, str, Callable[[int], float]]]  # name, promise, and the epsilon after a number of rounds
 Running = odometers.Odometer | odometers.FeldmanZrnic | odometers.GaussianRestarts
 
 
@@ -160,9 +158,7 @@ def _strong(mechanism: mechanisms.Mechanism, count: int, delta: float) -> tuple[
     return (spread + count * epsilon * expm1(epsilon)) * (1 + 1e-9), min(count * epsilon, kairouz) * (1 + 1e-9)
 
 
-def _filters(
-    mechanism: mechanisms.Mechanism, delta: float, starts: Mapping[int, float]
-) -> Iterator[tuple[str, str, EpsilonAfter]]:
+def _filters(mechanism: mechanisms.Mechanism, delta: float, starts: Mapping[int, float]) -> Rows:
     """The filters by name; ``starts`` holds, for each number of rounds, an epsilon from which to search."""
 
     def least(fits: Callable[..., bool], count: int) -> float:
@@ -179,9 +175,7 @@ def _fits(kind: Callable[..., filters.Filter], run: mechanisms.Mechanism, delta:
     return kind(epsilon=epsilon, delta=delta).admits(run)
 
 
-def _odometers(
-    mechanism: mechanisms.Mechanism, rounds: int, delta: float, people: int
-) -> Iterator[tuple[str, str, EpsilonAfter]]:
+def _odometers(mechanism: mechanisms.Mechanism, rounds: int, delta: float, people: int) -> Rows:
     plan = mechanisms.Repeated(mechanism, rounds)
     recommended: tuple[tuple[str, Callable[[], odometers.Odometer]], ...] = (
         ("odometers.Renyi", lambda: odometers.Renyi(delta=delta)),
