@@ -224,27 +224,22 @@ class _Checks:
             if merged != (entry.kind == "merged"):  # the totals that are in force, and what they stand for
                 whose = (entry.public["analyst"], entry.public["purpose"])
                 left[whose] = left.get(whose, 0) + (1 if merged else -1) * int(entry.private["units"])
-        if self._erased:  # the sum over all is compared in totals_of_erased
-            return all(each >= 0 for each in left.values())
-        return not any(left.values())
+        # where people were erased, the sum over all is compared in totals_of_erased
+        return all(each >= 0 for each in left.values()) if self._erased else not any(left.values())
 
     def within(self) -> bool:
         most = self._rules.terms.budget  # of what was merged: its questions' prices say nothing of a sum
-        prices = {
-            entry.number: most if entry.kind == "merged" else int(entry.public.get("price", 0))
-            for entry in self._answered
-        } | dict.fromkeys(self._erased, most)
+        prices = {entry.number: int(entry.public.get("price", 0)) for entry in self._answered}
+        merged = [entry.number for entry in self._answered if entry.kind == "merged"]
+        prices |= dict.fromkeys([*merged, *self._erased], most)
         dear = any(total.most > prices.get(question, -1) for question, total in self._accounts.totals().items())
         return self.consistency.budget and not dear
 
     def trainings(self) -> bool:
         reserved = {entry.number: str(entry.public["key"]) for entry in self._answered if entry.kind == "training"}
         back = {entry.number: entry for entry in self._answered if entry.kind == "settled"}
-        same = all(
-            entry.public["of"] == self._rules.settled[number]
-            and entry.public["training"] == reserved.get(entry.public["of"])
-            for number, entry in back.items()
-        )
+        told = {number: (entry.public["of"], entry.public["training"]) for number, entry in back.items()}
+        same = told == {number: (of, reserved.get(of)) for number, of in self._rules.settled.items() if number in back}
         return same and len(set(self._rules.settled.values())) == len(back) and self.consistency.budget
 
     def streams(self) -> bool:

@@ -463,11 +463,9 @@ def scope_of(analyst: str | None, purpose: str | None) -> str:
     """The scope under which the limit of an analyst, or of a purpose, is filed."""
     if (analyst is None) == (purpose is None):
         raise ArgumentError("give either analyst= or purpose=")
-    if analyst is not None:
-        _check.name(analyst=analyst)
-        return f"analyst:{analyst}"
-    _check.name(purpose=purpose)
-    return f"purpose:{purpose}"
+    kind, name = ("analyst", analyst) if purpose is None else ("purpose", purpose)
+    _check.name(**{kind: name})
+    return f"{kind}:{name}"
 
 
 def _folded(name: str) -> str:
