@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from almoner.training import Card, HolderReport
     from almoner.training.demo_tables import Example
 
-CUSTOMERS, WEEKS, FULL_WEEKS = 3000, 52, 8  # and weeks that a budget pays for in full
+CUSTOMERS, WEEKS, FULL_WEEKS = 3000, 52, 8  # the last: weeks that a budget pays for in full
 PERSON = 17
 SIGMA, DELTA = 10.0, 1e-6
 
@@ -45,7 +45,7 @@ class Counts:
         """The last eight weeks' answers, as a share of the truth."""
         return sum(self.answers[-8:]) / sum(self.truth[-8:])
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, int | float]:
         """The figures that are printed."""
         weeks = {"weeks asked": len(self.answers), "weeks that one budget answers": self.one_budget}
         promise = {"epsilon": self.epsilon, "delta": DELTA}
