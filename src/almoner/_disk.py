@@ -173,8 +173,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     Until then it is ``path`` with ``.new`` at the end, which is removed after an error.
     """
     fresh = path.with_name(path.name + ".new")
-    with suppress(FileNotFoundError):
-        fresh.unlink()
+    fresh.unlink(missing_ok=True)
     try:
         with os.fdopen(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE), "w+b") as file:
             yield file

@@ -131,7 +131,6 @@ class Number:
 
     @property
     def must_be(self) -> str:
-        """The rule in words."""
         if self.whole:
             ends = f"a whole number from {self.low:.0f} to {self.high:.0f}"
         elif self.above:
@@ -243,7 +242,6 @@ class Text:
 
     @property
     def must_be(self) -> str:
-        """The rule in words."""
         return f"1 to {self.most} printable characters"
 
     @staticmethod

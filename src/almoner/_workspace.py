@@ -159,7 +159,6 @@ class Workspace:
         self._why_closed = "was opened by another process; open it again in this one"
 
     def close(self) -> None:
-        """Let everything go."""
         connection, self.connection = self.connection, None
         if connection is not None:
             with suppress(self.library.Error):

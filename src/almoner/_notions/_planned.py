@@ -38,8 +38,6 @@ MORE_SLACK_ONCE, LARGEST_SLACK_ONCE = 4, 1 / 4
 
 @dataclass(frozen=True)
 class _Left:
-    """Remainder of an account."""
-
     plan: tuple[int, ...]  # of each mechanism of the plan
     change: int
     slack: int  # FAILURE units

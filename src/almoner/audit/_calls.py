@@ -352,8 +352,6 @@ class Found(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """The result of a comparison. Private."""
-
     found: list[Found]
     revealed: float | None
     paid: float | None

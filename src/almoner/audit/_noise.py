@@ -58,7 +58,6 @@ class Numbers:
     step: Floats
 
     def at(self, rows: slice, there: Mask | slice = slice(None)) -> "Numbers":
-        """Some of the rows, and of their numbers."""
         return Numbers(*(each[rows][there] for each in (self.values, self.tolerance, self.step)))
 
     def agree(self, values: Floats, tolerance: Floats) -> tuple[Mask, Floats]:
@@ -249,7 +248,6 @@ def noise_found(run: Run, again: Run | None) -> list[Found]:
 
 
 def _standard(call: Call) -> _Noise | None:
-    """The noise of a call; None where it cannot be told."""
     if call.exact.labels is not None or not isinstance(call.mechanism, _NOISY):
         return None
     released = values_of(call.released)

@@ -181,8 +181,6 @@ def replay(
 
 @dataclass(eq=False)
 class _Auditor(Generic[Data]):
-    """Replays of one recorded run."""
-
     _pipeline: Pipeline[Data]
     _first: _Played
     _tolerance: float

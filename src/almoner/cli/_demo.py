@@ -46,7 +46,6 @@ class Counts:
         return sum(self.answers[-8:]) / sum(self.truth[-8:])
 
     def to_dict(self) -> dict[str, int | float]:
-        """The figures that are printed."""
         weeks = {"weeks asked": len(self.answers), "weeks that one budget answers": self.one_budget}
         promise = {"epsilon": self.epsilon, "delta": DELTA}
         return weeks | promise | {"share of the truth, last eight weeks": self.late_share}
@@ -107,14 +106,12 @@ class _Results:
     holder_report: "HolderReport"  # PRIVATE: for the data holder
 
     def to_dict(self) -> dict[str, object]:
-        """All fields that are public."""
         told = {"data": self.data, "people": self.people, "delta": self.delta, "lines": list(map(asdict, self.rows))}
         difference = {"points": self.gained, "half of the 95 % interval": self.half}
         return {**told, "difference": difference, "card": self.card.to_dict()}
 
     @property
     def about(self) -> str:
-        """The data, and how many people they are of."""
         return f"{self.data}: {self.people:,} {self.unit}"
 
     @property
@@ -247,7 +244,6 @@ def difference(plain: Sequence[float], accounts: Sequence[float]) -> tuple[float
 
 
 def shop(counts: Counts) -> list[str]:
-    """Sentences on what the shop's counts show."""
     return [
         f"One budget for all people is used up after {counts.one_budget} weeks.",
         f"With an account for each customer, the same budget answers all {len(counts.answers)} weeks.",

@@ -344,7 +344,6 @@ def dataset(
 
 
 def _domain(option: str, text: str, given: str) -> dict[str, Any]:
-    """Bounds or keys from JSON."""
     from almoner._reading import json_values
 
     values = None

@@ -196,8 +196,6 @@ class Group(TyperGroup):
 
 
 class Commands(Group):
-    """The whole command line."""
-
     def main(self, *args: Any, **kwargs: Any) -> Any:
         use_letters_of_the_terminal()
         return super().main(*args, **kwargs)

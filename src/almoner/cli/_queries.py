@@ -70,7 +70,6 @@ def _plan(file: Path, ledger: str | None, csv: Path | None = None, *, force: boo
 
 
 def _stored(questions: "Plan", session: "Session") -> set[str]:
-    """The keys that were answered already."""
     return {answer.key for answer in questions.analyst(session).answers()}
 
 

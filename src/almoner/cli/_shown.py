@@ -50,7 +50,6 @@ class Listing:
         self.rows = [["" if cell is None else _CONTROL.sub(" ", str(cell)) for cell in row] for row in self.rows]
 
     def table(self) -> Table:
-        """For a terminal."""
         table = Table(title=self.title or None, title_justify="left")
         if self.narrow:
             table.box, table.padding, table.pad_edge = box.SIMPLE_HEAD, (0, 1, 0, 0), False

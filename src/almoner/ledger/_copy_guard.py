@@ -29,7 +29,6 @@ class Head(NamedTuple):
 
 
 def newest(store: Store) -> Head:
-    """The last entry of the record in a store."""
     ((number, hash_),) = store.run("SELECT number, hash FROM ledger.record ORDER BY number DESC LIMIT 1")
     return Head(int(number), str(hash_))
 

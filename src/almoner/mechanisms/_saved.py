@@ -68,7 +68,6 @@ def from_fields(described: Mapping[str, object], *, where: str = "described") ->
 
 
 def model_of(kind: str) -> Any:
-    """Model of the fields of a kind of mechanism."""
     from almoner._reading import model_of
 
     return model_of(_KINDS[kind], kind=kind)  # type: ignore[arg-type]

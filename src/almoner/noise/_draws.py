@@ -60,7 +60,6 @@ class Uniform:
         self.value, self.count, self._bits = value, count, bits
 
     def more(self) -> None:
-        """Draw 64 more bits."""
         self.value = self.value << 64 | int.from_bytes(self._bits(8), "little")
         self.count += 64
 

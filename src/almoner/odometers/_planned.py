@@ -67,7 +67,6 @@ class PlannedBound(ByRemainder, Boundary):
 
     @cached_property
     def rounds(self) -> int:
-        """Number of planned rounds in the plan."""
         return gcd(*mechanisms.leaves(self.plan).values())
 
     @property

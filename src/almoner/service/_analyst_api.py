@@ -218,7 +218,6 @@ class AnalystApi:
         }
 
     def data_sets(self) -> _bodies.DataSetsBody:
-        """The data sets and their public columns."""
         kinds, told = self.session.columns, list[_bodies.DataSetBody]()
         for name, table in self.policy.file.tables.items():
             parts: Any = [{"name": n, **part.model_dump(), "kind": kinds[name][n]} for n, part in table.columns.items()]
@@ -274,7 +273,6 @@ class AnalystApi:
         return old
 
     def _answered(self, terms: AnalystTerms, question: Question, key: str, *, fresh: bool) -> Reply:
-        """A new answer."""
         sharing = self.policy.sharing if terms.name in self.policy.sharing and not fresh else None
         try:
             answer = self._views[terms.name].ask(question, key=_filed(terms, key), earlier_of=sharing)
@@ -381,7 +379,6 @@ class PublicState:
         self._made: dict[str, Answer] = {}
 
     def of(self, name: str) -> SoFar:
-        """The facts of an analyst."""
         return self._so_far[name]
 
     def read(self, name: str) -> SoFar:
@@ -396,7 +393,6 @@ class PublicState:
         return now
 
     def catch_up(self) -> None:
-        """Read the facts of all analysts."""
         for name in self._views:
             self.read(name)
 
@@ -438,15 +434,12 @@ class Metrics:
         self._seconds = Histogram("privacy_request_seconds", about, ["route"], buckets=_EDGES, registry=self._registry)
 
     def count(self, name: str, **labels: str) -> None:
-        """Add one to a counter."""
         self._counts[name].labels(**labels).inc()
 
     def took(self, route: str, seconds: float) -> None:
-        """Add a request of a route to its histogram."""
         self._seconds.labels(route).observe(seconds)
 
     def total(self, name: str, **labels: str) -> int:
-        """Value of the counter of this name that has these labels."""
         return int(self._registry.get_sample_value(f"privacy_{name}_total", labels) or 0)
 
     def text(self, gauges: Iterable[tuple[str, str, float | Mapping[str, float]]]) -> bytes:

@@ -239,7 +239,6 @@ def _length(value: object) -> int:
 
 
 def quote_of(quoted: Quote) -> QuoteBody:
-    """A quote as plain values."""
     return _filled(QuoteBody, quoted, share=quoted.of_budget, words=str(quoted))
 
 

@@ -34,7 +34,6 @@ class HolderApi:
         self._people: tuple[float, list[int], int] | None = None
 
     def hashes(self) -> dict[str, str]:
-        """The hash of the token that is in force."""
         return {"the data holder": self.analysts.policy.file.holder.token}
 
     def _do(self, work: Any) -> Any:

@@ -135,7 +135,6 @@ class TableOptions:
     delta: _options.Delta = 1e-5
 
     def given(self) -> dict[str, Any]:
-        """Arguments of ``train_to_folder``."""
         if self.schema is None:
             raise ArgumentError(_NO_SCHEMA)
         return asdict(self)

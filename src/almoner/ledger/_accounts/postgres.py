@@ -30,7 +30,6 @@ class PostgresAccounts(TableAccounts):
         return _SentOffer(self._server, charges, self.names)
 
     def charged(self) -> str:
-        """Bring all charges to the workspace."""
         person = "person" if self.names.kind == "BIGINT" else "encode(person, 'hex')"
         kinds = {"question": "BIGINT", "person": self.names.kind, "units": "BIGINT"}
         self._server.bring(f"SELECT question, {person}, units FROM ledger.charges", "charged", kinds)

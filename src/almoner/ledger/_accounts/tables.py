@@ -82,7 +82,6 @@ class TableAccounts:
         return {int(question): Extent(*map(int, total)) for question, *total in self._store.run(sql)}
 
     def units_of(self, question: int) -> dict[Person, int]:
-        """Units that an entry charged each person."""
         rows = self._store.run("SELECT person, units FROM ledger.charges WHERE question = ?", [question])
         return {self.named(person): int(units) for person, units in rows}
 
@@ -154,7 +153,6 @@ class TableAccounts:
         return all(none(self._store.run, sql, [scope]) for scope, sql in sums.items())
 
     def gone(self) -> set[Person]:
-        """The people who have left."""
         return {self.named(person) for (person,) in self._store.run("SELECT person FROM ledger.accounts WHERE gone")}
 
 
@@ -206,7 +204,6 @@ class TableOffer:
         return refunded(self._store, self._judged, entry, of, scopes)
 
     def close(self) -> None:
-        """Remove what was prepared."""
         self._store.workspace.drop([self._judged, *(table.name for table in self._charges.tables)])
 
 
@@ -307,7 +304,6 @@ def summed(charges: str) -> str:
 
 
 def _under(questions: Collection[int]) -> str:
-    """SQL of what these questions charged."""
     listed = ", ".join(f"{question:d}" for question in questions) or "-1"
     return f"SELECT * FROM ledger.charges WHERE question IN ({listed})"
 

@@ -103,7 +103,6 @@ def read_rows(run: Run, where: str = "TRUE", parameters: Sequence[object] = (), 
 
 
 def insert(run: Run, row: Sequence[object]) -> None:
-    """Add a row to the end of the record."""
     run(f"INSERT INTO ledger.record({COLUMNS}) VALUES ({', '.join('?' for _ in Row._fields)})", list(row))
 
 

@@ -107,7 +107,6 @@ class Allowance(NamedTuple):
 
     @property
     def least(self) -> int:
-        """Of these."""
         return min([self.most, *(share.most for share in self.shares)])
 
 
@@ -139,7 +138,6 @@ class HighestCharge:
         self.runs[low:high] = [next(same) for _, same in groupby(runs, key=lambda run: run[1])]
 
     def at(self, place: int) -> int:
-        """The units of one period."""
         return self.runs[self._next(place) - 1][1]
 
     def or_all_of(self, parts: "Sequence[HighestCharge]") -> "HighestCharge":
@@ -200,7 +198,6 @@ class Rules:
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Self:
-        """The state after all of these rows."""
         rules = cls()
         for row in rows:
             rules.read(row)
@@ -474,5 +471,4 @@ def _folded(name: str) -> str:
 
 
 def _scopes(analyst: str, purpose: str | None) -> list[str]:
-    """The scopes that a question falls under."""
     return [f"analyst:{analyst}", *([] if purpose is None else [f"purpose:{purpose}"])]

@@ -143,7 +143,6 @@ class RecordedTerms:
 
     @property
     def public(self) -> dict[str, object]:
-        """The public part of a first entry."""
         said = {name: getattr(self, name) for name in ("measure", "budget", "epsilon", "delta", "person")}
         said |= {name: value for name, default in _LEFT_OUT.items() if (value := getattr(self, name)) != default}
         if self.periods is not None:
@@ -261,7 +260,6 @@ def _meaning(terms: RecordedTerms) -> meaning.Meaning:
 
 
 def _check_budget(budget: object) -> None:
-    """Refuse what no ledger counts."""
     if not isinstance(budget, LedgerBudget) or budget.count:
         raise ArgumentError(f"budget={budget!r} must be a fresh filters.Zcdp, filters.Gaussian or pure filters.Basic")
     budget.refuse_if_given()

@@ -127,7 +127,6 @@ class Postgres:
             raise LedgerError(f"{self.name}: {why}", reason="forbidden") from None
 
     def open(self, *, memory_limit: str | None, threads: int | None) -> None:
-        """Open a workspace beside the connection."""
         if not self.exists():
             raise LedgerError(f"{self.name}: the ledger is gone", reason="missing")
         self.workspace = Workspace(None, memory_limit=memory_limit, threads=threads, name=self.name)
@@ -184,7 +183,6 @@ class Postgres:
             return self._once("ISOLATION LEVEL REPEATABLE READ, READ ONLY", work, turn=False)
 
     def close(self) -> None:
-        """Close the connection and the workspace."""
         with self.lock:
             self._drop()
 

@@ -45,7 +45,6 @@ _PAGES = (
 
 
 def json_response(value: object, status: int = 200, *, headers: Mapping[str, str] | None = None) -> Response:
-    """A value as JSON."""
     return Response(dumps(value), status, media_type="application/json", headers=dict(headers or {}))
 
 
@@ -56,7 +55,6 @@ def page_response(page: str, status: int = 200, *, retry: int | None = None) -> 
 
 
 def redirect(path: str, **query: str) -> Response:
-    """On to a page of ours."""
     return Response(status_code=303, headers={"location": f"{path}?{urlencode(query)}" if query else path})
 
 

@@ -65,7 +65,6 @@ class Visits:
         response.set_cookie(self._cookie, value, max_age=_SECONDS, **self._sent)
 
     def of(self, request: Request) -> Visit | None:
-        """The visit of a request; None if there is none."""
         try:
             name, number, token = self._cookies.loads(request.cookies.get(self._cookie, ""), max_age=_SECONDS)
         except BadData:

@@ -110,7 +110,6 @@ def _paths() -> dict[str, Any]:
 
 @cache
 def document() -> dict[str, Any]:
-    """The document. Public."""
     about = "Statistics about people, with a privacy budget for each person."
     return {
         "openapi": "3.1.0",

@@ -107,8 +107,6 @@ class _Pages:
 
 
 class AnalystPages(_Pages):
-    """Handlers of the analysts' pages."""
-
     def __init__(self, api: AnalystApi) -> None:
         unknown, words = "This token is not known, or it has expired.", {"title": "Statistics", "label": "Your token"}
         super().__init__(api, "analyst_session", lambda: in_force(api.policy), unknown, **words)
@@ -179,8 +177,6 @@ class AnalystPages(_Pages):
 
 
 class Console(_Pages):
-    """Handlers of the data holder's pages."""
-
     def __init__(self, api: HolderApi) -> None:
         self._api = api
         words = {"title": "Console of the data holder", "label": "The data holder's token"}
