@@ -23,8 +23,7 @@ except ModuleNotFoundError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700  # modes of files and folders that their owner alone may use
-_NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}
-"""Errors of file systems without hard links."""
+_NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}  # where there are no hard links
 _NO_LOCKS_HERE = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}  # where locks are unknown
 _CLAIMED: set[tuple[int, int]] = set()  # (device, inode) of files that this process claimed, whose names may be many
 _OPEN: WeakSet[Any] = WeakSet()

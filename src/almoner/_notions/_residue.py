@@ -197,10 +197,7 @@ def _run(each_round: _Round, count: int, square: Units, slack: int) -> tuple[Uni
 
 
 def _last(size: Units, left: int, cost: int, slack: int, each: int, most: int) -> int:
-    """Find how many equal rounds share one slack value.
-
-    What is left of b squared for one of what is left for slack changes one way only, round by round.
-    """
+    """Find how many equal rounds share one slack value: what is left for it changes one way only, round by round."""
     return last_whole(lambda n: _slack(size, left - (n - 1) * cost, slack - (n - 1) * each) == each, 1, most)
 
 

@@ -20,8 +20,7 @@ from almoner.errors import ArgumentError, Unsupported
 
 Measure = TypeVar("Measure", covariant=True)
 
-SHARE_OF_LATER = 1000
-"""One part in so many of delta is for failures where the first mechanism charged cannot fail: 0.01 % of the rounds."""
+SHARE_OF_LATER = 1000  # a part of delta for failures where the first charge cannot fail: 0.01 % of the rounds
 
 
 def default_share(delta: float, *, may_fail: bool) -> float:

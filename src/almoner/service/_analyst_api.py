@@ -153,8 +153,7 @@ class AnalystApi:
     def data_state(self) -> dict[str, str]:
         """The tables about which no question can be answered now, each "away" or "changed"; a change of it is logged.
 
-        Under "", "unfit": they could not be read for a question, and none is answered until the service is started
-        again.
+        Under "", "unfit": they could not be read for a question, and none is answered until the service starts anew.
         """
         session, before = self.session, self._state
         # what was closed can be opened again with all files as they were, and no others

@@ -109,11 +109,7 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
             raise BudgetExceeded(f"{step!r} does not fit any more", asked=None, spent=None, left=None)
 
     def step(self, *, noise_multiplier: float, sample_rate: float, run: str | None = None) -> None:
-        """Charge one step that a run took; None is the run of this process.
-
-        Raises:
-            BudgetExceeded: it does not fit. Nothing was spent.
-        """
+        """Charge one step that a run took (None: of this process), or raise BudgetExceeded before anything is spent."""
         self._charge(mechanisms.gaussian_step(noise_multiplier, 1.0, sample_rate))
         self._runs.add(noise_multiplier, sample_rate, run=run)
         _append(self._history, noise_multiplier, sample_rate)

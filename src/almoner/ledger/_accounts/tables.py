@@ -86,7 +86,7 @@ class TableAccounts:
         return {self.named(person): int(units) for person, units in rows}
 
     def consistent(self, budget: int, refunds: Mapping[int, int]) -> Consistency:
-        """Compare accounts and charges with each other and with a budget in units.
+        """Compare accounts and charges with each other and with a budget of each person in units.
 
         No entry of ``refunds`` gives back more than the entry reserved that it names.
         """
