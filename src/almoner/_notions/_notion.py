@@ -356,8 +356,7 @@ class Account(Uncopyable, Generic[N]):
         return {**self._parameters, **self._notion.chosen()}
 
     _SAVED: ClassVar[tuple[str, ...]]  # the parts of the totals in a saved state
-    _OTHER_UNITS: ClassVar[str] = ""
-    """Told where ``_units`` differ from those of a saved state; empty where totals have no units of their own."""
+    _OTHER_UNITS: ClassVar[str] = ""  # told where ``_units`` differ from a saved state's; empty where there are none
 
     def _units(self, saved: Mapping[str, float] | None) -> dict[str, float]:
         """Units in which totals are counted: those that were saved, or all in use."""

@@ -43,10 +43,8 @@ class Payment(NamedTuple):
     pace: int | None = None
     """A person may pay one part in so many of what is left, and a contribution that costs more shrinks to what that
     pays for; None where a person pays in full or is left out."""
-    fixed: int = 0
-    """Units that each person who takes part pays, whatever they contribute; who cannot pay them is left out."""
-    linear: bool = False
-    """True if the price of a contribution grows with its length (Laplace noise), not with the square of it."""
+    fixed: int = 0  # units that each person pays who takes part, whatever they contribute; who cannot is left out
+    linear: bool = False  # true if a contribution's price grows with its length (Laplace noise), not with its square
 
     def allowed(self, left: int) -> int:
         """The most that a person with so much left may pay, units, rounded down; 0 where nothing is left."""

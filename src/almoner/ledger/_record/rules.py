@@ -25,9 +25,7 @@ from almoner.ledger._record.entries import START, Entry, Row, Run, read_rows
 from almoner.ledger._record.terms import PURE, RecordedTerms
 from almoner.ledger._record.watch import Watch
 
-CHARGING = ("answered", "training", "settled", "update", "merged")
-"""The kinds of entries that charge people, give something back, or stand for earlier ones that did."""
-
+CHARGING = ("answered", "training", "settled", "update", "merged")  # charge, give back, or stand for such entries
 EVERYTHING = ""  # the scope of a watch over all questions
 
 
