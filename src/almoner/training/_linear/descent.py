@@ -494,7 +494,7 @@ def rate_of(
     Noise of standard deviation sigma on a sum moves each parameter by ``rate * sigma / (divisor * (1 - momentum))`` in
     a step, and all steps together by the square root of their number times that. With less noise for each person (more
     people, a larger epsilon) the model may go further. That 2 suits people whose features have a norm of about 1 was
-    found by experiment: docs/experiments/learning-rates.md. Three digits are kept.
+    found by experiment: docs/experiments/defaults.md. Three digits are kept.
     """
     if given is not None:
         return given

@@ -396,7 +396,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
             momentum=chosen.momentum,
             decay=chosen.decay,
             people_from="group" if grouped else "record",
-            classes_from="data" if self.classes is None else "caller",
+            classes_from="data" if getattr(self, "classes", "none") is None else "caller",
             reproducible=self.seed is not None or (rule is not None and rule.reproducible),
         )
 

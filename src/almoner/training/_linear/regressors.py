@@ -23,7 +23,7 @@ class LinearRegression(RegressorMixin, PrivateDescent):  # type: ignore[misc]
     ----------
     bounds_y : (low, high), public: targets are moved into them, and so are predictions. They must be given.
     bounds_X, alpha, and all others : as of ``LogisticRegression``. ``alpha`` is for scaled features and targets.
-        Without bounds_X records should have norms of about 1. A learning rate of None is at most 4.
+        Without bounds_X records should have norms of about 1. A learning rate of None is at most 1.
 
     Attributes:
     ----------
@@ -42,10 +42,11 @@ class LinearRegression(RegressorMixin, PrivateDescent):  # type: ignore[misc]
     True
     """
 
+    max_grad_norm: float = 0.25
     bounds_y: tuple[float, float] | None = None
 
     _loss = SquaredGradients
-    _most_rate = 4.0
+    _most_rate = 1.0
 
     def predict(self, X: Features) -> Floats:
         """Predictions (rows,), within bounds_y."""
@@ -123,8 +124,10 @@ class PoissonRegressor(LinearRegression):
     array([1., 4.])
     """
 
+    max_grad_norm: float = 0.5
+
     _loss = PoissonGradients
-    _most_rate = 16.0
+    _most_rate = 8.0
 
     def _means(self, scores: Floats) -> Floats:
         return np.asarray(np.exp(np.minimum(scores, 700.0)))
