@@ -158,7 +158,9 @@ def adult_hours(given: Path | None) -> Table:
         for part in ("data", "test")
     )
     hours = [
-        np.array([int(line.split(",")[12]) for line in (folder("adult", given) / f"adult.{part}").open() if "," in line])
+        np.array(
+            [int(line.split(",")[12]) for line in (folder("adult", given) / f"adult.{part}").open() if "," in line]
+        )
         for part in ("data", "test")
     ]
     return Table("squared", x, hours[0], x_test, hours[1], bounds_y=(0, 100))
@@ -171,7 +173,9 @@ def stay(given: Path | None) -> Table:
     rows = frame("diabetes130", "diabetic_data.csv.gz", given, columns)
     rows["age"] = rows["age"].str.extract(r"(\d+)")[0].astype(float)
     bounds = (np.zeros(7), [90, 100, 6, 60, 10, 10, 16])
-    return split("squared", rows[columns[2:]], rows["time_in_hospital"], rows["patient_nbr"], bounds_X=bounds, bounds_y=(1, 14))
+    return split(
+        "squared", rows[columns[2:]], rows["time_in_hospital"], rows["patient_nbr"], bounds_X=bounds, bounds_y=(1, 14)
+    )
 
 
 TABLES: dict[str, Callable[[Path | None], Table]] = {
@@ -246,12 +250,16 @@ def exact(table: Table) -> float:
 def do_missing(path: Path, given: Path | None, only: list[str]) -> None:
     """Do the runs that are not recorded."""
     for name in only:
-        done = {(row["data"], row["epsilon"], row["stage"], row["seed"], str(row["settings"])) for row in recorded(path)}
+        done = {
+            (row["data"], row["epsilon"], row["stage"], row["seed"], str(row["settings"])) for row in recorded(path)
+        }
         table = TABLES[name](given)
         inner = table.held_out()
         about = {"data": name, "kind": table.kind, "people": table.count}
 
-        def keep(stage: str, epsilon: float | None, seed: int, settings: dict[str, Any], made: Callable[[], float]) -> None:
+        def keep(
+            stage: str, epsilon: float | None, seed: int, settings: dict[str, Any], made: Callable[[], float]
+        ) -> None:
             if (name, epsilon, stage, seed, str(settings)) not in done:  # noqa: B023 - called in this turn
                 row = {"epsilon": epsilon, "stage": stage, "seed": seed, "settings": settings, "score": made()}
                 record(path, about | row)  # noqa: B023
@@ -277,7 +285,9 @@ def rival(path: Path, given: Path | None) -> None:
 
     for name in ("Adult: hours", "diabetes130: days"):
         table = TABLES[name](given)
-        x, x_test = (np.asarray(each.todense() if hasattr(each, "todense") else each) for each in (table.x, table.x_test))
+        x, x_test = (
+            np.asarray(each.todense() if hasattr(each, "todense") else each) for each in (table.x, table.x_test)
+        )
         bounds = (0.0, 1.0) if table.bounds_X is None else table.bounds_X
         for epsilon, seed in product(EPSILONS, range(SEEDS)):
             np.random.seed(seed)  # noqa: NPY002 - which that library takes
@@ -296,7 +306,11 @@ def table_of(runs: list[dict[str, Any]]) -> str:
     for name, epsilon in product(TABLES, EPSILONS):
         own = [row for row in runs if row["data"] == name]
         found = {
-            stage: [r["score"] for r in sorted(own, key=lambda r: r["seed"]) if (r["stage"], r["epsilon"]) == (stage, epsilon)]
+            stage: [
+                r["score"]
+                for r in sorted(own, key=lambda r: r["seed"])
+                if (r["stage"], r["epsilon"]) == (stage, epsilon)
+            ]
             for stage in (DEFAULT, TUNED)
         }
         if not all(len(each) == SEEDS for each in found.values()):

@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from almoner import _check, individual
-from almoner.errors import ArgumentError
+from almoner.errors import ArgumentError, DataError
 from almoner.individual import BudgetStatement, Statement
 from almoner.mechanisms import Gaussian, Repeated
 from almoner.training._accounts import DropoutCount, Everybody, ShareHistory, StoppingAccounts, rounded
@@ -107,7 +107,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
     seed: int | None = None
 
     _loss = LogisticGradients
-    _most_rate = MOST_RATE
+    _most = MOST_RATE
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, as all estimators do; ``descent__average=0`` gives the model a ``Descent`` if it has none."""
@@ -201,7 +201,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         divisor = self._divisor_of(book, gradients, planned)
         most = None if chosen.stop_when_inactive is None else chosen.stop_when_inactive * divisor
         rule = self._rule(book, counting, planned, most)
-        self.learning_rate_ = self._rate(step, divisor, chosen.momentum)
+        self.learning_rate_ = self._rate(step, divisor, self._most, chosen.momentum)
         accounts, count = book.accounts, gradients.people
         used = accounts.used if self.individual else lambda: np.full(count, accounts.budget.spent / planned.budget.left)
         history = ShareHistory(used, steps)
@@ -309,8 +309,8 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
     def _bounds(self, features: int) -> Any:
         return None if self.bounds_X is None else FeatureBounds.of(self.bounds_X, features)
 
-    def _rate(self, step: Gaussian, divisor: float, momentum: float = 0.0) -> float:
-        return rate_of(self.learning_rate, step, self.steps, divisor, momentum=momentum, most=self._most_rate)
+    def _rate(self, step: Gaussian, divisor: float, most: float, momentum: float = 0.0) -> float:
+        return rate_of(self.learning_rate, step, self.steps, divisor, momentum=momentum, most=most)
 
     def _penalty(self, start: Floats) -> Floats | float:
         """What each parameter is pulled to zero by: all but the intercept."""

@@ -31,6 +31,7 @@ from almoner.training._run.samplings import FullBatch, Turnout
 Floats = NDArray[np.float64]
 Features: TypeAlias = "ArrayLike | sparse.csr_matrix"
 
+MOST_RATE = 4.0  # nobody knows how many calls there will be: little noise in one is no reason for a long step
 KIND = "LogisticRegression"  # kind of run, as the folder of a stream says
 
 PLANNED = ("epsilon", "delta", "noise_multiplier", "max_grad_norm", "steps")
@@ -198,7 +199,13 @@ class PartialFit:
             with stream.alone(new=True):
                 stream.begin()
             self._stream = stream
-        turnout = Turnout(gradients, gradients.people, ids, divisor=expected, rate=self._rate(stream.planned.step, expected))
+        turnout = Turnout(
+            gradients,
+            gradients.people,
+            ids,
+            divisor=expected,
+            rate=self._rate(stream.planned.step, expected, MOST_RATE),
+        )
         with Interruptions(stream.path or stream.ledger) as until, stream.alone():
             until.wait()  # the call is told when it is on the disk
             stream.run.more = {"estimator": self._described(stream, expected)}
@@ -342,9 +349,10 @@ class PartialFit:
         return Stream(run, {name: self._own(name) for name in (*FIXED, *UNUSED)}, classes, planned, on, path)
 
     def _described(self, stream: Stream, divisor: float) -> dict[str, Any]:
-        names, settings = getattr(self, "feature_names_in_", None), self.get_params()  # type: ignore[attr-defined]
+        names = getattr(self, "feature_names_in_", None)
+        settings = self.get_params() | {"bounds_X": self._own("bounds_X")}  # type: ignore[attr-defined]
         return {
-            "settings": {name: self._own(name) for name in settings if "descent" not in name},
+            "settings": {name: value for name, value in settings.items() if name != "descent"},
             "n_features": self.n_features_in_,
             "names": None if names is None else [str(each) for each in names],
             "divisor": divisor,
@@ -356,7 +364,7 @@ class PartialFit:
     def _set_released(self, stream: Stream, divisor: float) -> None:
         state, planned, people = stream.run.current.value, stream.planned, stream.run.book.accounts
         self.classes_, self.n_iter_, self.counting_ = stream.classes, state.step, None
-        self.learning_rate_ = self._rate(planned.step, divisor)
+        self.learning_rate_ = self._rate(planned.step, divisor, MOST_RATE)
         self._set_coefficients(stream.model.result)
         self.accounts_ = PersonalAccounts(people, planned.delta, stream=stream.ledger or people)
         self.holder_report_ = self.odometer_ = None

@@ -23,7 +23,7 @@ class LinearRegression(RegressorMixin, PrivateDescent):  # type: ignore[misc]
     ----------
     bounds_y : (low, high), public: targets are moved into them, and so are predictions. They must be given.
     bounds_X, alpha, and all others : as of ``LogisticRegression``. ``alpha`` is for scaled features and targets.
-        Without bounds_X records should have norms of about 1. A learning rate of None is at most 1.
+        Without bounds_X records should have norms of about 1. A learning rate of None is at most 4, and 1 with bounds_X.
 
     Attributes:
     ----------
@@ -46,7 +46,12 @@ class LinearRegression(RegressorMixin, PrivateDescent):  # type: ignore[misc]
     bounds_y: tuple[float, float] | None = None
 
     _loss = SquaredGradients
-    _most_rate = 1.0
+    _curved = 4.0  # the largest rate for records of norm 1: no slope of the loss changes faster
+
+    @property
+    def _most(self) -> float:
+        """The largest rate that is chosen, by the largest norm of a record: 2 within bounds_X, else about 1."""
+        return self._curved if self.bounds_X is None else self._curved / 4
 
     def predict(self, X: Features) -> Floats:
         """Predictions (rows,), within bounds_y."""
@@ -127,7 +132,7 @@ class PoissonRegressor(LinearRegression):
     max_grad_norm: float = 0.5
 
     _loss = PoissonGradients
-    _most_rate = 8.0
+    _curved = 8.0  # means begin at the upper bound, and soon are below it
 
     def _means(self, scores: Floats) -> Floats:
         return np.asarray(np.exp(np.minimum(scores, 700.0)))

@@ -161,7 +161,7 @@ def validated(model: Any, X: Any, *y: Any, reset: bool = True, least_rows: int =
 def _tell_of_scales() -> None:
     """Tell, once in a process, what columns of other sizes come to: by the number of columns alone, which is public."""
     LOG.warning(
-        "LogisticRegression takes X as it is, whatever it holds: of columns as people have them (an age, an income) "
+        "X is taken as it is, whatever it holds: of columns as people have them (an age, an income) "
         "nearly all is clipped, and the model can be no better than chance. Give public bounds of each column: "
         "bounds_X=(low, high) scales rows to a norm of about 1. It is said once, of scaled columns too"
     )
@@ -198,7 +198,9 @@ class Bounds:
     def scaled(self, X: Any) -> NDArray[np.float64]:
         """Records (rows, features) within the bounds, scaled."""
         if hasattr(X, "tocsr"):
-            raise ArgumentError("bounds_X: X is sparse, and would not stay so. Scale it yourself, and leave bounds_X out")
+            raise ArgumentError(
+                "bounds_X: X is sparse, and would not stay so. Scale it yourself, and leave bounds_X out"
+            )
         return np.asarray((np.clip(X, self.low, self.high) - self._middle) / self._half)
 
     def unscaled(self, weights: Any, constants: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
