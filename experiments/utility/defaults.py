@@ -167,7 +167,7 @@ def adult_hours(given: Path | None) -> Table:
 
 
 def stay(given: Path | None) -> Table:
-    """diabetes130: days in hospital (1 to 14), by age, tests and medicines; encounters of a patient are one person's."""
+    """diabetes130: days in hospital (1 to 14), by age, tests and medicines; a patient is one person."""
     columns = ["patient_nbr", "time_in_hospital", "age", "num_lab_procedures", "num_procedures", "num_medications",
                "number_inpatient", "number_emergency", "number_diagnoses"]  # fmt: skip
     rows = frame("diabetes130", "diabetic_data.csv.gz", given, columns)
@@ -300,7 +300,8 @@ def rival(path: Path, given: Path | None) -> None:
 def table_of(runs: list[dict[str, Any]]) -> str:
     """The table of the page."""
     lines = [
-        "| table | people | epsilon | default | tuned | default - tuned [95 %] | tuned settings | without privacy | base rate |",
+        "| table | people | epsilon | default | tuned | default - tuned [95 %] | tuned settings | without privacy "
+        "| base rate |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, epsilon in product(TABLES, EPSILONS):

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CallbackView", "Card", "Compute", "Descent", "Everybody", "FixedBatches", "FullBatch", "Gradients",
-    "HolderReport", "LinearRegression", "LogisticGradients", "LogisticRegression", "OnLedger", "Poisson", "PoissonRegressor",
-    "PrivateSearch", "RunFolder", "Sampling", "Stream", "Target", "Trainer", "check", "descend",
+    "HolderReport", "LinearRegression", "LogisticGradients", "LogisticRegression", "OnLedger", "Poisson",
+    "PoissonRegressor", "PrivateSearch", "RunFolder", "Sampling", "Stream", "Target", "Trainer", "check", "descend",
 ]  # fmt: skip
 
 LATER = {

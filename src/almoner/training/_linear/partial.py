@@ -309,7 +309,7 @@ class PartialFit:
     def _planned_stream(self, on: LedgerStream | None) -> Plan:
         """The noise and the budget; before the data are looked at. On a ledger, of all that it promises."""
         for name, default in UNUSED.items():
-            if self._own(name) != default:
+            if self._own(name) != default and (name, self._own(name)) != ("momentum", 0):
                 raise Unsupported(f"partial_fit: {name}={self._own(name)!r} is not done in a stream: leave {default!r}")
         settings = {name: self._own(name) for name in PLANNED}
         if on is None:

@@ -23,11 +23,11 @@ class LinearRegression(RegressorMixin, PrivateDescent):  # type: ignore[misc]
     ----------
     bounds_y : (low, high), public: targets are moved into them, and so are predictions. They must be given.
     bounds_X, alpha, and all others : as of ``LogisticRegression``. ``alpha`` is for scaled features and targets.
-        Without bounds_X records should have norms of about 1. A learning rate of None is at most 4, and 1 with bounds_X.
+        Without bounds_X records should have norms of about 1. A rate of None is at most 4, and 1 with bounds_X.
 
     Attributes:
     ----------
-    coef_, intercept_, n_features_in_ : the model, (features,) and a number, in the units of records and targets; public.
+    coef_, intercept_, n_features_in_ : the model, (features,) and a number, as records and targets are; public.
     card_, holder_report_, accounts_, odometer_, n_iter_, learning_rate_ : as of ``LogisticRegression``.
 
     Guarantee: as of ``LogisticRegression``; bounds_y, too, must be chosen without looking at the data.

@@ -176,7 +176,7 @@ class Bounds:
 
     @classmethod
     def of(cls, given: Any, features: int) -> "Bounds":
-        """From ``bounds_X``, numbers or one for each feature; ArgumentError: they are not bounds of so many features."""
+        """From ``bounds_X``; ArgumentError: they are not bounds of so many features."""
         try:
             low, high = (np.broadcast_to(np.asarray(each, dtype=np.float64), features) for each in given)
         except (TypeError, ValueError):
