@@ -25,7 +25,7 @@ from almoner import _check
 from almoner._private import MARK
 from almoner.errors import ArgumentError
 from almoner.training._accounts import USED_UP
-from almoner.training._linear.descent import Matrix, scores
+from almoner.training._linear.descent import Matrix
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -192,7 +192,7 @@ def linear_measure(
     numbers = np.asarray(y)
 
     def measure(parameters: Array) -> tuple[Array, NDArray[np.float64]]:
-        logits = scores(x, parameters, intercept=intercept)
+        logits = np.asarray(x @ parameters[: x.shape[1]]) + (parameters[-1] if intercept else 0.0)
         if logits.shape[1] == 1:
             logits = np.hstack([np.zeros_like(logits), logits])
         losses = -log_softmax(logits, axis=1)[np.arange(len(numbers)), numbers]

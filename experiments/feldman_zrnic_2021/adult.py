@@ -146,7 +146,7 @@ def run(row: Row, data: dict[str, Any], seed: int, *, individual: bool) -> dict[
         max_grad_norm=row.clip,
         learning_rate=row.rate,
         steps=row.steps,
-        descent=Descent(extra_steps=row.extra_steps, pace=0.0),  # Algorithm 8
+        descent=Descent(momentum=0.0, extra_steps=row.extra_steps, pace=0.0),  # Algorithm 8
         individual=individual,
         fit_intercept=False,
         classes=[0, 1],

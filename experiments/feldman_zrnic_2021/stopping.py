@@ -136,7 +136,9 @@ def run(name, way, share, data, seed, factor=LONGEST):
         fit_intercept=False,
         classes=[0, 1],
         n_people=len(y),
-        descent=Descent(extra_steps=extra, pace=0.0, stop_when_inactive=None if way == "sparse vector" else share),
+        descent=Descent(
+            momentum=0.0, extra_steps=extra, pace=0.0, stop_when_inactive=None if way == "sparse vector" else share
+        ),
         seed=seed,
     )
     model.fit(x, y, counting=asked, observe=look)

@@ -55,7 +55,7 @@ def _score(
         max_grad_norm=clip,
         learning_rate=rate,
         steps=steps,
-        descent=Descent(extra_steps=round(extra * steps), pace=0.0),  # Algorithm 8
+        descent=Descent(momentum=0.0, extra_steps=round(extra * steps), pace=0.0),  # Algorithm 8
         individual=not given.no_filter,
         fit_intercept=False,
         classes=[0, 1],

@@ -178,7 +178,7 @@ def _descend(
         learning_rate=chosen.rate,
         divisor=data.count,
         noise=np.random.default_rng(seed),
-        descent=Descent(average=average, pace=0.0),  # Feldman and Zrnic's Algorithm 8
+        descent=Descent(average=average, momentum=0.0, pace=0.0),  # Feldman and Zrnic's Algorithm 8
         observe=observe,
     )
 

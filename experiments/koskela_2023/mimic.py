@@ -181,7 +181,7 @@ def train(
         learning_rate=4.0,
         divisor=float(len(subjects)),  # published for MIMIC-III
         noise=np.random.default_rng(seed),
-        descent=Descent(average=0.0, pace=0.0),  # Feldman and Zrnic's Algorithm 8
+        descent=Descent(average=0.0, momentum=0.0, pace=0.0),  # Feldman and Zrnic's Algorithm 8
         observe=watch.look,
     )
     return found, watch.report(), accounts

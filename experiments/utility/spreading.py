@@ -73,7 +73,7 @@ def run(data: Data, chosen: Settings, rule: str, seed: int) -> dict[str, Any]:
         learning_rate=chosen.rate,
         divisor=float(data.count),
         noise=np.random.default_rng(seed),
-        descent=Descent(average=0.0, pace=pace),
+        descent=Descent(average=0.0, momentum=0.0, pace=pace),
         observe=look,
     )
     return {"rule": rule, "seed": seed, "accuracy": curve[-1][1], "curve": curve, "out_of_budget": out}

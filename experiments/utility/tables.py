@@ -91,7 +91,7 @@ def run(data: Data, chosen: Setting, mu: float, rule: str, seed: int) -> float:
         learning_rate=chosen.rate,
         divisor=float(data.count),
         noise=np.random.default_rng(seed),
-        descent=Descent(average=0.5, pace=pace),
+        descent=Descent(average=0.5, momentum=0.0, pace=pace),
     )
     right = (np.asarray(data.x_test @ found).ravel() > 0) == data.y_test
     return round(100 * float(np.mean(right)), 3)

@@ -46,7 +46,7 @@ def run():
         learning_rate=4,
         divisor=200,
         noise=rng,
-        descent=Descent(average=0.0, pace=0.0),
+        descent=Descent(average=0.0, momentum=0.0, pace=0.0),
         observe=observe,
     )
     return watch, seen, (x, y, group)

@@ -78,7 +78,7 @@ def sums(present, steps, seed, *, accounts_as=lambda accounts: accounts, noise_a
             learning_rate=RATE,
             divisor=DIVISOR,
             noise=noise_as(noise, accounts),
-            descent=Descent(average=0.0, pace=0.0),
+            descent=Descent(average=0.0, momentum=0.0, pace=0.0),
             observe=observe,
         )
         if present and accounts_as(accounts) is accounts and steps >= PAID:

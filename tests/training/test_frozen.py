@@ -118,10 +118,18 @@ def stream(module, optimizer, budget=None, *, ledger=None, **options):
 
 
 def logistic(**options):
-    settings = {"epsilon": 1.0, "steps": 20, "learning_rate": 2.0, "n_people": PEOPLE, "classes": [0, 1], "seed": 11}
+    settings = {
+        "max_grad_norm": 1.0,
+        "epsilon": 1.0,
+        "steps": 20,
+        "learning_rate": 2.0,
+        "n_people": PEOPLE,
+        "classes": [0, 1],
+        "seed": 11,
+    }
     names = {"average", "momentum", "decay", "pace", "extra_steps", "stop_when_inactive"}
     chosen = taken(options, names)
-    return training.LogisticRegression(**(settings | options), descent=training.Descent(**chosen) if chosen else None)
+    return training.LogisticRegression(**(settings | options), descent=training.Descent(**{"momentum": 0.0} | chosen))
 
 
 def fit_logistic(model, inputs, targets, groups, **options):
@@ -664,7 +672,7 @@ def descended(**options):
         divisor=80.0,
         noise=np.random.default_rng(5),
         observe=lambda number, _: seen.append(number),
-        descent=training.Descent(**chosen) if chosen else None,
+        descent=training.Descent(**{"momentum": 0.0} | chosen) if chosen else None,
         **options,
     )
     return {"parameters": found.ravel().tolist(), "spent": of_accounts(accounts), "steps": len(seen)}

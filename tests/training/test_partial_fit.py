@@ -15,6 +15,7 @@ from almoner import filters, individual, mechanisms, training
 from almoner.errors import ArgumentError, DataError, UnknownPerson, Unsupported
 from almoner.training import Descent, LogisticRegression
 from almoner.training._linear import partial
+from almoner.training._linear.descent import INTERCEPT
 from almoner.training._run import models as run_models
 from almoner.training.saved_model import saved_statement
 from forks import needs_fork, raises_in_fork
@@ -32,14 +33,14 @@ def rows(update, classes=2):
 
 def model(**options):
     settings = {"noise_multiplier": SIGMA, "learning_rate": 0.5, "steps": 3, "n_people": 4, "seed": 3}
+    settings["max_grad_norm"] = 1.0
     return LogisticRegression(**(settings | {"classes": [0, 1]} | options))
 
 
 def as_stream(columns, updates, **options):
     """The same by ``training.Stream``: a linear module that begins at zero, in double precision."""
-    module = nn.Linear(3, columns).double()
+    module = nn.Linear(4, columns, bias=False).double()  # the last feature is the constant of the intercept
     nn.init.zeros_(module.weight)
-    nn.init.zeros_(module.bias)
 
     def binary(scores, labels):
         return nn.functional.binary_cross_entropy_with_logits(scores[:, 0], labels.double(), reduction="none")
@@ -49,7 +50,7 @@ def as_stream(columns, updates, **options):
     stream = training.Stream(module, loss, torch.optim.SGD(module.parameters(), lr=0.5), **settings)
     for update in range(updates):
         x, y, ids = rows(update, max(2, columns))
-        stream.update(torch.tensor(x), torch.tensor(y), ids, divisor=4.0)
+        stream.update(torch.tensor(np.hstack([x, np.full((len(x), 1), INTERCEPT)])), torch.tensor(y), ids, divisor=4.0)
     return stream
 
 
@@ -67,8 +68,9 @@ def test_calls_are_the_updates_of_a_stream(columns, monkeypatch):
     for update in range(8):
         assert fitted.partial_fit(*rows(update, len(classes))) is fitted
     stream = as_stream(columns, 8, budget=filters.Gaussian(**budget))
-    np.testing.assert_allclose(fitted.coef_, stream.module.weight.detach().numpy(), rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(fitted.intercept_, stream.module.bias.detach().numpy(), rtol=1e-4, atol=1e-6)
+    weights = stream.module.weight.detach().numpy()
+    np.testing.assert_allclose(fitted.coef_, weights[:, :3], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(fitted.intercept_, INTERCEPT * weights[:, 3], rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(fitted.accounts_.people.spent(PEOPLE), stream.accounts.spent(PEOPLE), rtol=1e-4)
     left = fitted.accounts_.people.left(PEOPLE)
     assert left.min() < 1e-6 < left.max()

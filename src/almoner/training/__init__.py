@@ -19,6 +19,7 @@ from almoner.training.correlated._kinds import FixedBatches
 
 if TYPE_CHECKING:
     from almoner.training._linear.estimator import Descent, LogisticRegression
+    from almoner.training._linear.regressors import LinearRegression, PoissonRegressor
     from almoner.training._linear.search import PrivateSearch
     from almoner.training._run.callback_view import CallbackView
     from almoner.training._stream import Stream
@@ -28,14 +29,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CallbackView", "Card", "Compute", "Descent", "Everybody", "FixedBatches", "FullBatch", "Gradients",
-    "HolderReport", "LogisticGradients", "LogisticRegression", "OnLedger", "Poisson", "PrivateSearch", "RunFolder",
-    "Sampling", "Stream", "Target", "Trainer", "check", "descend",
+    "HolderReport", "LinearRegression", "LogisticGradients", "LogisticRegression", "OnLedger", "Poisson",
+    "PoissonRegressor", "PrivateSearch", "RunFolder", "Sampling", "Stream", "Target", "Trainer", "check", "descend",
 ]  # fmt: skip
 
 LATER = {
     "Gradients": ("gradients", "torch"),
     "Descent": ("_linear.estimator", "sklearn"),
     "LogisticRegression": ("_linear.estimator", "sklearn"),
+    "LinearRegression": ("_linear.regressors", "sklearn"),
+    "PoissonRegressor": ("_linear.regressors", "sklearn"),
     "PrivateSearch": ("_linear.search", "sklearn"),
     "CallbackView": ("_run.callback_view", "torch"),
     "Stream": ("_stream", "torch"),

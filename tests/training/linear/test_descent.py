@@ -96,7 +96,7 @@ def test_the_descent_is_algorithm_8_written_out():
         learning_rate=0.5,
         divisor=len(x),
         noise=np.random.default_rng(4),
-        descent=Descent(average=0.0, pace=0.0),
+        descent=Descent(average=0.0, momentum=0.0, pace=0.0),
     )
     weights, spent, noise = np.zeros((3, 1)), np.zeros(len(x)), np.random.default_rng(4)
     for _ in range(steps):
@@ -161,7 +161,7 @@ def test_noise_is_one_draw_of_one_size_whoever_is_left():
         learning_rate=1.0,
         divisor=1000,
         noise=noise,
-        descent=Descent(average=0.0, pace=0.0),
+        descent=Descent(average=0.0, momentum=0.0, pace=0.0),
         observe=lambda number, parameters: steps.append(parameters),
     )
     assert noise.draws == [(0.0, 2.0, (3, 1))] * 12

@@ -180,13 +180,13 @@ def test_a_parameter_of_earlier_versions_is_refused_with_the_line_to_write(name)
 
 
 def test_settings_of_the_descent_are_set_like_a_nested_estimators():
-    """Also where there is no Descent yet; a clone has one of its own, and the signature is the 12 parameters."""
+    """Also where there is no Descent yet; a clone has one of its own, and the signature is the 15 parameters."""
     model = LogisticRegression().set_params(descent__average=0.0, steps=7)
     assert (model.descent.average, model.descent.pace, model.steps) == (0.0, 1.0, 7)
     copied = clone(model).set_params(descent__average=1.0)
     assert (model.descent.average, copied.descent.average) == (0.0, 1.0)
     assert LogisticRegression(descent=None).get_params()["descent"] is None
-    assert len(inspect.signature(LogisticRegression).parameters) == 12
+    assert len(inspect.signature(LogisticRegression).parameters) == 15
     with pytest.raises(ValueError, match="averge"):
         model.set_params(descent__averge=0.0)
 
@@ -287,10 +287,15 @@ def test_the_holders_report_says_who_spent_what_over_time():
 
 FRESH_NOISE = "two fits draw fresh noise from the operating system, so they differ; with a seed the check passes"
 WHO_COMES = "partial_fit must be told who comes, because somebody may come again; the check does not say"
+REPEATED = "a row that is repeated is of another person, and a weight is of the same one"
+NOT_ALL = "whether all weights are 0 is a fact about people: a model that nobody moved is released"
 ALWAYS = {
     "check_fit_score_takes_y": WHO_COMES,
     "check_n_features_in_after_fitting": WHO_COMES,
     "check_estimators_partial_fit_n_features": WHO_COMES,
+    "check_sample_weight_equivalence_on_dense_data": REPEATED,
+    "check_sample_weight_equivalence_on_sparse_data": REPEATED,
+    "check_all_zero_sample_weights_error": NOT_ALL,
 }
 EXCEPTIONS = ALWAYS | {
     "check_classifier_data_not_an_array": FRESH_NOISE,

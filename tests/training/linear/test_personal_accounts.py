@@ -25,6 +25,7 @@ def task():
 
 def model(**changes):
     settings = {"epsilon": 1.0, "n_people": N, "classes": [0, 1], "steps": 12, "fit_intercept": False, "seed": 1}
+    settings["max_grad_norm"] = 1.0
     return LogisticRegression(**settings | changes)
 
 
@@ -60,7 +61,8 @@ def test_each_persons_running_bound_is_that_of_their_own_clipped_gradients():
     x, y = task()
     iterates = [np.zeros((3, 1))]
     boundary = odometers.Gaussian(delta=1e-5, plan=1.0)
-    fitted = model().fit(x, y, odometer=boundary, observe=lambda _, parameters: iterates.append(parameters.copy()))
+    plain = model(descent=Descent(momentum=0.0))
+    fitted = plain.fit(x, y, odometer=boundary, observe=lambda _, parameters: iterates.append(parameters.copy()))
     sigma = fitted.card_.sigma
     naive = individual.Odometer(N, boundary)
     for parameters in iterates[:-1]:
@@ -68,7 +70,7 @@ def test_each_persons_running_bound_is_that_of_their_own_clipped_gradients():
         naive.charge(mechanisms.Gaussian(sigma), np.minimum(1.0, np.linalg.norm(x, axis=1) * np.abs(error)))
     assert fitted.odometer_.epsilon() == pytest.approx(naive.epsilon(), rel=1e-6)
     assert fitted.statement(5).epsilon == fitted.odometer_.epsilon()[5]
-    again = model().fit(x, y)
+    again = model(descent=Descent(momentum=0.0)).fit(x, y)
     assert np.array_equal(again.coef_, fitted.coef_)  # nothing else changes
     with pytest.raises(ArgumentError, match="fresh"):
         model().fit(x, y, odometer=fitted.odometer_)
@@ -103,7 +105,7 @@ def test_a_saved_file_says_the_same_and_its_owner_alone_can_read_it(tmp_path):
 
 
 LONG = {"epsilon": 8.0, "learning_rate": 1.0}
-FURTHER = {"pace": 0.0, "extra_steps": 300}
+FURTHER = {"momentum": 0.0, "pace": 0.0, "extra_steps": 300}
 
 
 def test_the_run_stops_when_the_noisy_count_is_above_the_share():

@@ -32,7 +32,7 @@ def accounts_of(x):
 def run(accounts, x, y, **options):
     model = LogisticGradients(x, y, 2, intercept=False)
     common = {"learning_rate": 0.5, "divisor": len(x), "noise": Silent()}
-    common |= {"descent": Descent(average=0.0, pace=options.pop("pace"))} if "pace" in options else {}
+    common |= {"descent": Descent(average=0.0, momentum=0.0, pace=options.pop("pace"))} if "pace" in options else {}
     return descend(model, model.start, accounts, Gaussian(SIGMA, CLIP), **common, **options)
 
 
@@ -101,7 +101,7 @@ def test_pacing_keeps_a_model_that_algorithm_8_ruins():
     common = {"classes": [0, 1], "n_people": len(y), "seed": 1, "fit_intercept": False}
     scores = {}
     for pace in (0.0, 1.0):
-        descent = Descent(average=0.0, extra_steps=25, pace=pace)
+        descent = Descent(average=0.0, momentum=0.0, extra_steps=25, pace=pace)
         scores[pace] = LogisticRegression(descent=descent, **settings, **common).fit(x, y).score(x, y)
     assert scores[0.0] < 0.56
     assert scores[1.0] > 0.62

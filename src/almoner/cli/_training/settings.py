@@ -28,13 +28,13 @@ class Course(Model):
 
     steps: int = 200
     """The number of steps that a person who contributes the whole clip can pay for."""
-    max_grad_norm: float = 1.0
+    max_grad_norm: float = 0.5
     """The clip: the largest L2 norm that one person adds to a step."""
     learning_rate: float | None = Field(default=None, examples=[4])
     """Step on the mean gradient; else as large as the noise allows."""
     average: float = 0.5
     """Share of the last iterates that are averaged."""
-    momentum: float = 0.0
+    momentum: float = 0.8
     """Nesterov's momentum, below 1: each step goes on by this share of the last."""
     decay: float = 0.0
     """Over this share of the steps, the last ones, the learning rate falls to zero."""

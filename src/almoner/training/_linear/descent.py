@@ -45,6 +45,8 @@ Matrix: TypeAlias = "Array | sparse.csr_matrix"
 
 CHUNK = 2**22  # at most this many float64 of per-person gradients are held at once (32 MiB)
 
+LARGEST_SCORE = 30.0  # of a Poisson model: larger means have the same slope, which is clipped anyway
+
 CANCELLED = 2.0**-24
 """Rows of one person may cancel: the norm is at least this share of what it would be if they did not. In the sum over
 all people they are then not so large that the others' rows are rounded away."""
@@ -80,8 +82,9 @@ class LinearModel:
         average: float = 0.0,
         momentum: float = 0.0,
         decay: float = 0.0,
+        penalty: Array | float = 0.0,
     ) -> None:
-        self.parameters = np.array(start, dtype=np.float64)
+        self.parameters, self._penalty = np.array(start, dtype=np.float64), penalty
         self._rate, self._steps, self._momentum, self._decay = rate, steps, momentum, decay
         self._average, self._further = average, planned is not None
         planned = steps if planned is None else min(planned, steps)
@@ -113,7 +116,8 @@ class LinearModel:
         left = self._steps - self._done
         share = min(1.0, left / (self._decay * self._steps)) if self._decay > 0 else 1.0
         rate = self._rate if rate is None else rate
-        self._velocity = self._momentum * self._velocity - rate * share / divisor * noisy[0]
+        ahead = self._momentum * self._velocity
+        self._velocity = ahead - rate * share * (noisy[0] / divisor + self._penalty * (self.parameters + ahead))
         self.parameters = self.parameters + self._velocity
         self._done += 1
         if self._done > self._before:
@@ -123,12 +127,6 @@ class LinearModel:
     def result(self) -> Array:
         """The last iterate, or the mean of those that are averaged."""
         return self.parameters if self._average == 0 else np.asarray(self._total / self._count)
-
-    def coefficients(self, *, intercept: bool) -> tuple[Array, Array]:
-        """(columns, features) coefficients and (columns,) intercepts of the result, as scikit-learn has them."""
-        found = self.result
-        weights = found[:-1] if intercept else found
-        return np.ascontiguousarray(weights.T), found[-1].copy() if intercept else np.zeros(found.shape[1])
 
     @property
     def share(self) -> float:
@@ -251,18 +249,20 @@ class LogisticGradients:
         x: (rows, features) float64 array or CSR matrix, private.
         y: (rows,) integers, private.
         classes: public. Number of classes; for two, the parameters have one column, as in scikit-learn.
-        intercept: public. Whether the parameters end with a row that multiplies a constant 1.
+        intercept: public. Whether the parameters end with a row that multiplies a constant 1; or this constant.
         people: (rows,) integers, private; None where every row is a person.
+        weights: (rows,) what the loss of each row is multiplied by, from that row alone; private. None: 1.
     """
 
     def __init__(
         self,
         x: Matrix,
-        y: NDArray[np.int64] | Sequence[int],
+        y: NDArray[Any] | Sequence[int],
         classes: int,
         *,
-        intercept: bool,
+        intercept: float,
         people: NDArray[np.int64] | Sequence[int] | None = None,
+        weights: Array | None = None,
     ) -> None:
         records: Any = x
         if sparse.issparse(x) and not records.has_canonical_format:
@@ -270,8 +270,8 @@ class LogisticGradients:
             records.sum_duplicates()  # the norm of a row needs each feature once
         self._y = np.asarray(y)
         self._columns = 1 if classes == 2 else classes
-        self._intercept = intercept
-        self._lengths = np.hypot(_lengths(records), float(intercept))
+        self._intercept, self._weights = float(intercept), weights
+        self._lengths = np.hypot(_lengths(records), self._intercept)
         self._broken = ~np.isfinite(self._lengths)
         if self._broken.any():
             records = records.copy()
@@ -289,7 +289,7 @@ class LogisticGradients:
     @property
     def start(self) -> Array:
         """Parameters of zero: (features, or one more with an intercept; columns), public."""
-        return np.zeros((self._x.shape[1] + self._intercept, self._columns))
+        return np.zeros((self._x.shape[1] + (self._intercept > 0), self._columns))
 
     @property
     def people(self) -> int:
@@ -298,22 +298,28 @@ class LogisticGradients:
 
     def norms(self, parameters: Array) -> Array:
         """L2 norms (n,) of each person's gradient, private, at these parameters, which become the current ones."""
-        logits = scores(self._x, parameters, intercept=self._intercept)
-        if self._columns == 1:
-            self._residuals = expit(logits) - self._y[:, None]
-        else:
-            self._residuals = softmax(logits, axis=1)
-            self._residuals[np.arange(len(self._y)), self._y] -= 1.0
+        found = np.asarray(self._x @ parameters[: self._x.shape[1]])
+        self._residuals = self._slopes(found + self._intercept * parameters[-1] if self._intercept else found)
+        if self._weights is not None:
+            self._residuals = self._residuals * self._weights[:, None]
         if self._people is None:
             return np.asarray(_lengths(self._residuals) * self._lengths)
         return self._grouped_norms()
+
+    def _slopes(self, scores: Array) -> Array:
+        """Slopes of each row's loss in its scores: (rows, columns), private."""
+        if self._columns == 1:
+            return np.asarray(expit(scores) - self._y[:, None])
+        slopes = np.asarray(softmax(scores, axis=1))
+        slopes[np.arange(len(self._y)), self._y] -= 1.0
+        return slopes
 
     def weighted_sum(self, weights: Array) -> Array:
         """The sum over people of weight times gradient, private."""
         weights = weights if self._people is None else weights[self._people]
         residuals = np.where(weights[:, None] > 0, self._residuals * weights[:, None], 0.0)
         total = np.asarray(self._x.T @ residuals)
-        return np.asarray(np.vstack([total, residuals.sum(axis=0)])) if self._intercept else total
+        return np.vstack([total, self._intercept * residuals.sum(axis=0)]) if self._intercept else total
 
     def _grouped_norms(self) -> Array:
         """Norms of sums over each person's rows: people times features, a chunk of people at a time."""
@@ -324,7 +330,7 @@ class LogisticGradients:
             values = self._residuals[self._rows_of, column]
             gather = sparse.csr_matrix((values, self._rows_of, self._starts), shape=(n, rows))
             if self._intercept:
-                norms = np.hypot(norms, np.asarray(gather.sum(axis=1)).ravel())
+                norms = np.hypot(norms, self._intercept * np.asarray(gather.sum(axis=1)).ravel())
             for low in range(0, n, size):
                 part = slice(low, low + size)
                 norms[part] = np.hypot(norms[part], _lengths(gather[part] @ self._x))
@@ -333,6 +339,20 @@ class LogisticGradients:
         norms = np.asarray(np.hypot(norms, CANCELLED * largest))
         norms[np.asarray(self._people)[self._broken]] = np.nan  # a row that is not finite: that person is out
         return norms
+
+
+class SquaredGradients(LogisticGradients):
+    """Per-person gradients of half the squared error; y: (rows,) numbers, private."""
+
+    def _slopes(self, scores: Array) -> Array:
+        return np.asarray(scores - self._y[:, None])
+
+
+class PoissonGradients(LogisticGradients):
+    """Per-person gradients of the Poisson loss of counts y, (rows,), whose mean is ``exp(score)``; private."""
+
+    def _slopes(self, scores: Array) -> Array:
+        return np.asarray(np.exp(np.minimum(scores, LARGEST_SCORE)) - self._y[:, None])
 
 
 def _lengths(x: Any) -> Array:
@@ -358,22 +378,19 @@ def probabilities(scores: Array) -> Array:
     return np.asarray(softmax(scores, axis=1))
 
 
-def scores(x: Matrix, parameters: Array, *, intercept: bool) -> Array:
-    """Records times parameters: (rows, columns)."""
-    if not intercept:
-        return np.asarray(x @ parameters)
-    return np.asarray(np.asarray(x @ parameters[:-1]) + parameters[-1])
-
-
 COUNT_SHARE = 0.01
 """The share of each person's budget that a noisy count of the people costs, where their number is not public; and the
 share that all noisy counts of those who dropped out cost together."""
 
 TINY = 1e-12
 
-MOST_RATE, MOST_RATE_WITHOUT_INTERCEPT = 4.0, 16.0
-"""Learning rates that the rule of :func:`rate_of` does not exceed, however little noise there is. A constant feature,
-which all people share, makes longer steps swing from one side to the other."""
+INTERCEPT = 0.25
+"""The constant feature. A 1 would be as long as all features of a record together: it uses up the clip, and makes long
+steps swing from one side to the other."""
+
+MOST_RATE, NOISE = 16.0, 2.0
+"""The learning rate that the rule of :func:`rate_of` does not exceed, however little noise there is; and the standard
+deviation to which it lets the noise of all steps add up in each parameter."""
 
 Budget: TypeAlias = filters.Gaussian | filters.Zcdp
 
@@ -464,19 +481,24 @@ def plan(
 
 
 def rate_of(
-    given: float | None, step: Gaussian, steps: int, divisor: float, *, momentum: float = 0.0, intercept: bool = True
+    given: float | None,
+    step: Gaussian,
+    steps: int,
+    divisor: float,
+    *,
+    momentum: float = 0.0,
+    most: float = MOST_RATE,
 ) -> float:
-    """The learning rate, public: what is given, or one at which the noise of all steps adds up to 1 in each parameter.
+    """The learning rate, public: what is given, or one at which the noise of all steps adds up to NOISE.
 
     Noise of standard deviation sigma on a sum moves each parameter by ``rate * sigma / (divisor * (1 - momentum))`` in
     a step, and all steps together by the square root of their number times that. With less noise for each person (more
-    people, a larger epsilon) the model may go further. That 1 suits people whose features have a norm of 1 to 10 was
-    found by experiment: docs/experiments/learning-rates.md. Three digits are kept; at most 4, or 16 without intercept.
+    people, a larger epsilon) the model may go further. That 2 suits people whose features have a norm of about 1 was
+    found by experiment: docs/experiments/defaults.md. Three digits are kept.
     """
     if given is not None:
         return given
-    most = MOST_RATE if intercept else MOST_RATE_WITHOUT_INTERCEPT
-    return min(most, float(f"{(1 - momentum) * divisor / (step.sigma * sqrt(steps)):.3g}"))
+    return min(most, float(f"{NOISE * (1 - momentum) * divisor / (step.sigma * sqrt(steps)):.3g}"))
 
 
 def _with_total(accounting: str, total: float) -> Budget:

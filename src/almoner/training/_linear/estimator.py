@@ -1,6 +1,6 @@
-"""Private models that follow scikit-learn's conventions."""
+"""Private classifiers that follow scikit-learn's conventions, and what regressions share with them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,12 +14,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from almoner import _check, individual
-from almoner.errors import ArgumentError
+from almoner.errors import ArgumentError, DataError
 from almoner.individual import BudgetStatement, Statement
-from almoner.mechanisms import Repeated
+from almoner.mechanisms import Gaussian, Repeated
 from almoner.training._accounts import DropoutCount, Everybody, ShareHistory, StoppingAccounts, rounded
 from almoner.training._card import Boundary
 from almoner.training._linear.descent import (
+    INTERCEPT,
+    MOST_RATE,
     LinearModel,
     LogisticGradients,
     Plan,
@@ -31,6 +33,7 @@ from almoner.training._linear.descent import (
 )
 from almoner.training._linear.model_folder import PersonalAccounts
 from almoner.training._linear.partial import Features, Floats, PartialFit
+from almoner.training._linear.wrappers import Bounds as FeatureBounds
 from almoner.training._linear.wrappers import Copied, Predicting, labels_of, numbers_of, validated
 from almoner.training._on_ledger import LedgerRun, OnLedger, reserve_on_ledger
 from almoner.training._run.books import Bounds, MemoryBook
@@ -78,83 +81,33 @@ class Descent(BaseEstimator):  # type: ignore[misc]
     """
 
     average: float = 0.5
-    momentum: float = 0.0
+    momentum: float = 0.8
     decay: float = 0.0
     pace: float = 1.0
     extra_steps: int = 0
     stop_when_inactive: float | None = None
 
 
-@_check.refusing(RENAMED)
 @dataclass(kw_only=True, eq=False, repr=False)
-class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Logistic regression by private full-batch gradient descent, with a privacy account for every person.
-
-    Two classes give the logistic loss, more give the softmax loss. Every step releases the sum of all people's clipped
-    gradients plus Gaussian noise. With `individual=True` each person pays for what that person contributes;
-    what is not used in a step can be contributed in later ones, also in further steps (`Descent.extra_steps`).
-
-    Each call of `fit` is a new release with a budget of its own: budgets of several calls add up. The calls of
-    `partial_fit` share one budget: each is an update of a stream, for which only the people in it pay.
-
-    Parameters
-    ----------
-    epsilon, delta : the guarantee for each person. `epsilon=None` with a `noise_multiplier`: what the noise amounts to.
-    max_grad_norm : the clip: the largest L2 norm of one person's gradient in one step.
-    learning_rate : step size, on the mean gradient. None: as large as the noise allows, so that the noise of all steps
-        adds up to a standard deviation of 1 in each parameter; at most 4, and 16 in `fit` without an intercept.
-    steps : how many steps a person who contributes the whole clip can pay for.
-    individual : one account for each person, or one worst case for all (Feldman & Zrnic, Algorithm 7).
-    noise_multiplier : noise over clip; None: the smallest that the budget admits.
-    classes : the labels, public. None: the labels found in `y` are declared public, and the card says so.
-    n_people : the number of people that sums are divided by, public. None: a noisy count, paid for with 1 % of the
-        budget, because the true number is private.
-    fit_intercept : whether to add a constant 1 to every record.
-    descent : averages, momentum, further steps and how budgets are spread over them; None: ``Descent()``.
-    seed : None: noise from a generator seeded by the operating system. A number makes the run reproducible and
-        therefore NOT private: for tests and experiments on public data; the card says so.
-
-    Attributes:
-    ----------
-    coef_, intercept_, classes_, n_features_in_ : the model, in scikit-learn's shapes; public.
-    n_iter_, learning_rate_ : how many steps were taken, and the learning rate; public.
-    counting_ : the last answer to how many people were still active, or None; public.
-    card_ : the guarantee (`almoner.training.Card`); public.
-    holder_report_ : PRIVATE, for the data holder: each person's share of the budget spent, and how many are active over
-        time. It is not in the repr, and left out when the model is pickled or copied.
-    accounts_ : PRIVATE, likewise: what `statement` reads, and `save(path)` keeps; None without individual accounting.
-    odometer_ : PRIVATE with individual accounting, likewise: the running bounds, or None.
-
-    Guarantee: `coef_`, `intercept_` and every iterate are (epsilon, delta)-differentially private when one person, with
-        all of that person's records, is added or removed; provided that parameters, features and labels were chosen
-        without looking at the data, and that no seed was given.
-    Source: theory 4.2, 4.3, 5.1, 5.3, 5.7; Feldman & Zrnic (2021), Theorem 4.5 and Algorithms 7 and 8; Koskela,
-        Tobaben & Honkela (2023), Theorem 12.
-
-    Examples:
-    --------
-    >>> import numpy as np
-    >>> x = np.repeat([[-1.0], [1.0]], 500, axis=0)
-    >>> y = np.repeat([0, 1], 500)
-    >>> model = LogisticRegression(epsilon=1.0, classes=[0, 1], n_people=1000, seed=1).fit(x, y)
-    >>> model.predict([[-0.5], [0.5]])
-    array([0, 1])
-    >>> model.holder_report_
-    HolderReport(private: for the data holder)
-    """
+class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
+    """What all linear models by private descent share: the parameters, the training, and whose account is whose."""
 
     epsilon: float | None = 1.0
     delta: float = 1e-5
-    max_grad_norm: float = 1.0
+    max_grad_norm: float = 0.5
     learning_rate: float | None = None
     steps: int = 200
     individual: bool = True
     noise_multiplier: float | None = None
-    classes: Sequence[Any] | NDArray[Any] | None = None
     n_people: int | None = None
     fit_intercept: bool = True
+    bounds_X: tuple[ArrayLike, ArrayLike] | None = None
+    alpha: float = 0.0
     descent: Descent | None = None
     seed: int | None = None
+
+    _loss = LogisticGradients
+    _most = MOST_RATE
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, as all estimators do; ``descent__average=0`` gives the model a ``Descent`` if it has none."""
@@ -177,6 +130,7 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
         groups: ArrayLike | None = None,
         *,
         observe: Callable[[int, Floats], None] | None = None,
+        sample_weight: ArrayLike | None = None,
         shares: ArrayLike | None = None,
         odometer: Boundary | None = None,
         counting: Counting | None = None,
@@ -186,8 +140,10 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
 
         Args:
             X: (rows, features) array or CSR matrix, private, finite.
-            y: (rows,) labels, private.
+            y: (rows,) labels, or targets of a regression, private.
             groups: (rows,) whose row it is, private; None: every row is a person of its own.
+            sample_weight: (rows,) what the loss of each row is multiplied by, 0 or more, from that row alone: a weight
+                by other rows, such as by how many there are of a class, would reveal them.
             observe: called after each step with the step's number and the parameters, which are public.
             shares: (people,) private, in (0, 1]: the part of the budget that each person may spend, in the order of
                 the rows, or of the sorted groups; see ``individual.Filter``. Only with individual=True.
@@ -203,10 +159,8 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
             ledger.refuse(seed=self.seed, shares=shares, **kinds)
         self._stream, planned = None, self._plan(counting)
         X, y = validated(self, X, y)
-        check_classification_targets(y)
-        self.classes_, codes = labels_of(y, self.classes)
-        names, people = (None, None) if groups is None else numbers_of(column_or_1d(groups), len(codes))
-        gradients = LogisticGradients(X, codes, len(self.classes_), intercept=self.fit_intercept, people=people)
+        names, people = (None, None) if groups is None else numbers_of(column_or_1d(groups), X.shape[0])
+        gradients = self._gradients(X, y, people, sample_weight)
         self._tell_of_wrappers()
         ids = None if ledger is None or names is None else names.tolist()
         on = reserve_on_ledger(ledger, ids, planned.budget, gradients.people)
@@ -215,7 +169,7 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
             self._train(gradients, book, planned, counting, names, observe)
             if on is not None:
                 self.card_ = replace(self.card_, record=on.record)
-                on.settle(self.card_, [self.coef_, self.intercept_])
+                on.settle(self.card_, [self.coef_, np.atleast_1d(self.intercept_)])
         return self
 
     def _book(
@@ -247,8 +201,7 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
         divisor = self._divisor_of(book, gradients, planned)
         most = None if chosen.stop_when_inactive is None else chosen.stop_when_inactive * divisor
         rule = self._rule(book, counting, planned, most)
-        given, momentum, intercept = self.learning_rate, chosen.momentum, self.fit_intercept
-        self.learning_rate_ = rate_of(given, step, self.steps, divisor, momentum=momentum, intercept=intercept)
+        self.learning_rate_ = self._rate(step, divisor, self._most, chosen.momentum)
         accounts, count = book.accounts, gradients.people
         used = accounts.used if self.individual else lambda: np.full(count, accounts.budget.spent / planned.budget.left)
         history = ShareHistory(used, steps)
@@ -265,8 +218,9 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
             steps=steps,
             planned=None if rule is None else self.steps,
             average=chosen.average,
-            momentum=momentum,
+            momentum=chosen.momentum,
             decay=chosen.decay,
+            penalty=self._penalty(gradients.start),
         )
         stop = None if rule is None else lambda _number: _says_stop(rule, most)
         run = Run(model, FullBatch(pace=chosen.pace), book, book.current)
@@ -330,12 +284,48 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
             raise ArgumentError(f"statement: {why}; the card says what everybody was charged at most")
         return kept.statement(person)
 
-    def decision_function(self, X: Features) -> Floats:
-        """Scores: (rows,) for two classes, positive for the second; (rows, classes) otherwise."""
+    def _scores(self, X: Features) -> Floats:
+        """Scores (rows, columns) of the model."""
         check_is_fitted(self)
         X = validated(self, X, reset=False)
-        scores = np.asarray(X @ self.coef_.T) + self.intercept_
-        return scores.ravel() if scores.shape[1] == 1 else scores
+        return np.asarray(X @ np.atleast_2d(self.coef_).T) + self.intercept_
+
+    def _gradients(
+        self, X: Any, y: Any, people: NDArray[Any] | None, sample_weight: ArrayLike | None = None
+    ) -> LogisticGradients:
+        """Gradients of each person's records; private."""
+        values, columns, weights = self._targets(y)
+        if sample_weight is not None:
+            own = column_or_1d(sample_weight, dtype=np.float64)
+            if own.shape != values.shape or not (np.isfinite(own).all() and (own >= 0).all()):
+                raise DataError("sample_weight must have a finite number, 0 or more, for each row of X")
+            weights = own if weights is None else weights * own
+        return self._on_records(X, values, columns, people=people, weights=weights)
+
+    def _on_records(self, X: Any, values: Any, columns: int, **others: Any) -> LogisticGradients:
+        bounds, intercept = self._bounds(X.shape[1]), INTERCEPT * bool(self.fit_intercept)
+        return self._loss(X if bounds is None else bounds.scaled(X), values, columns, intercept=intercept, **others)
+
+    def _bounds(self, features: int) -> Any:
+        return None if self.bounds_X is None else FeatureBounds.of(self.bounds_X, features)
+
+    def _rate(self, step: Gaussian, divisor: float, most: float, momentum: float = 0.0) -> float:
+        return rate_of(self.learning_rate, step, self.steps, divisor, momentum=momentum, most=most)
+
+    def _penalty(self, start: Floats) -> Floats | float:
+        """What each parameter is pulled to zero by: all but the intercept."""
+        penalty = np.full_like(start, self.alpha)
+        penalty[len(start) - bool(self.fit_intercept) :] = 0.0
+        return penalty if self.alpha else 0.0
+
+    def _set_coefficients(self, found: Floats) -> None:
+        """Coefficients (columns, features) and intercepts (columns,) for records as they are given; public."""
+        weights = found[: self.n_features_in_]
+        constants = INTERCEPT * found[-1] if self.fit_intercept else np.zeros(found.shape[1])
+        bounds = self._bounds(self.n_features_in_)
+        if bounds is not None:
+            weights, constants = bounds.unscaled(weights, constants)
+        self.coef_, self.intercept_ = np.ascontiguousarray(weights.T), np.array(constants)
 
     def _plan(self, counting: Counting | None) -> Plan:
         """The parameters checked, and the noise and budget that follow; before the data are looked at."""
@@ -363,6 +353,11 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
             budget.charge(Repeated(planned.step, self.steps))
         return planned
 
+    def _check_settings(self) -> None:
+        _check.given(_check.positive, learning_rate=self.learning_rate)
+        _check.given(_check.whole, 0, seed=self.seed)
+        _check.within(0, 1e100, alpha=self.alpha)
+
     def _drop_counts(self, counting: Counting | None) -> int:
         """The most answers to "how many people are still active?"; 0 where nobody asks."""
         chosen = self._descent
@@ -386,7 +381,7 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
     def _set_model(
         self, model: LinearModel, planned: Plan, rule: StoppingAccounts | None, divisor: float, grouped: bool
     ) -> None:
-        self.coef_, self.intercept_ = model.coefficients(intercept=self.fit_intercept)
+        self._set_coefficients(model.result)
         self.counting_ = None if rule is None else rule.answer
         chosen = self._descent
         self.card_ = planned.card(
@@ -401,14 +396,109 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
             momentum=chosen.momentum,
             decay=chosen.decay,
             people_from="group" if grouped else "record",
-            classes_from="data" if self.classes is None else "caller",
+            classes_from="data" if getattr(self, "classes", "none") is None else "caller",
             reproducible=self.seed is not None or (rule is not None and rule.reproducible),
         )
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse = self.bounds_X is None
         tags.non_deterministic = True
+        return tags
+
+
+@_check.refusing(RENAMED)
+@dataclass(kw_only=True, eq=False, repr=False)
+class LogisticRegression(Predicting, PartialFit, ClassifierMixin, PrivateDescent):  # type: ignore[misc]
+    """Logistic regression by private full-batch gradient descent, with a privacy account for every person.
+
+    Two classes give the logistic loss, more give the softmax loss. Every step releases the sum of all people's clipped
+    gradients plus Gaussian noise. With `individual=True` each person pays for what that person contributes;
+    what is not used in a step can be contributed in later ones, also in further steps (`Descent.extra_steps`).
+
+    Each call of `fit` is a new release with a budget of its own: budgets of several calls add up. The calls of
+    `partial_fit` share one budget: each is an update of a stream, for which only the people in it pay.
+
+    Parameters
+    ----------
+    epsilon, delta : the guarantee for each person. `epsilon=None` with a `noise_multiplier`: what the noise amounts to.
+    max_grad_norm : the clip: the largest L2 norm of one person's gradient in one step.
+    learning_rate : step size, on the mean gradient. None: as large as the noise allows, so that the noise of all steps
+        adds up to a standard deviation of 2 in each parameter; at most 16.
+    steps : how many steps a person who contributes the whole clip can pay for.
+    individual : one account for each person, or one worst case for all (Feldman & Zrnic, Algorithm 7).
+    noise_multiplier : noise over clip; None: the smallest that the budget admits.
+    classes : the labels, public. None: the labels found in `y` are declared public, and the card says so.
+    n_people : the number of people that sums are divided by, public. None: a noisy count, paid for with 1 % of the
+        budget, because the true number is private.
+    class_weight : {label: weight}, public: what the loss of a label's rows is multiplied by. None: 1.
+    fit_intercept : whether to add a constant to every record: 1/4, which clips others less than a 1 does.
+    bounds_X : (low, high) of the features, public, numbers or one for each: records are moved into them and scaled to
+        norms of about 1; `coef_` is for records as they are. None: records are taken as they are.
+    alpha : the penalty: half of it times the squared coefficients (of scaled features) is added to the mean loss.
+    descent : averages, momentum, further steps and how budgets are spread over them; None: ``Descent()``.
+    seed : None: noise from a generator seeded by the operating system. A number makes the run reproducible and
+        therefore NOT private: for tests and experiments on public data; the card says so.
+
+    Attributes:
+    ----------
+    coef_, intercept_, classes_, n_features_in_ : the model, in scikit-learn's shapes; public.
+    n_iter_, learning_rate_ : how many steps were taken, and the learning rate; public.
+    counting_ : the last answer to how many people were still active, or None; public.
+    card_ : the guarantee (`almoner.training.Card`); public.
+    holder_report_ : PRIVATE, for the data holder: each person's share of the budget spent, and how many are active over
+        time. It is not in the repr, and left out when the model is pickled or copied.
+    accounts_ : PRIVATE, likewise: what `statement` reads, and `save(path)` keeps; None without individual accounting.
+    odometer_ : PRIVATE with individual accounting, likewise: the running bounds, or None.
+
+    Guarantee: `coef_`, `intercept_` and every iterate are (epsilon, delta)-differentially private when one person, with
+        all of that person's records, is added or removed; provided that parameters, features and labels were chosen
+        without looking at the data, and that no seed was given.
+    Source: theory 4.2, 4.3, 5.1, 5.3, 5.7; Feldman & Zrnic (2021), Theorem 4.5 and Algorithms 7 and 8; Koskela,
+        Tobaben & Honkela (2023), Theorem 12.
+
+    Examples:
+    --------
+    >>> import numpy as np
+    >>> x = np.repeat([[-1.0], [1.0]], 500, axis=0)
+    >>> y = np.repeat([0, 1], 500)
+    >>> model = LogisticRegression(epsilon=1.0, classes=[0, 1], n_people=1000, seed=1).fit(x, y)
+    >>> model.predict([[-0.5], [0.5]])
+    array([0, 1])
+    >>> model.holder_report_
+    HolderReport(private: for the data holder)
+    """
+
+    classes: Sequence[Any] | NDArray[Any] | None = None
+    class_weight: Mapping[Any, float] | None = None
+
+    def decision_function(self, X: Features) -> Floats:
+        """Scores: (rows,) for two classes, positive for the second; (rows, classes) otherwise."""
+        scores = self._scores(X)
+        return scores.ravel() if scores.shape[1] == 1 else scores
+
+    def _targets(self, y: Any) -> tuple[NDArray[Any], int, Floats | None]:
+        if len(y):
+            check_classification_targets(y)
+        self.classes_, codes = labels_of(y, self.classes)
+        return codes, len(self.classes_), self._weights_of(self.classes_, codes)
+
+    def _weights_of(self, classes: NDArray[Any], codes: NDArray[Any]) -> Floats | None:
+        """The weight of each row, by its label."""
+        if self.class_weight is None:
+            return None
+        if not isinstance(self.class_weight, Mapping):
+            raise ArgumentError(
+                f"class_weight={self.class_weight!r} must be {{label: weight}} from public knowledge: how many rows "
+                "have a label is private"
+            )
+        for label, weight in self.class_weight.items():
+            _check.one_of(classes.tolist(), class_weight=label)
+            _check.positive(class_weight=weight)
+        return np.array([float(self.class_weight.get(label, 1.0)) for label in classes.tolist()])[codes]
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
         tags.classifier_tags.poor_score = True
         return tags
 

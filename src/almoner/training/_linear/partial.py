@@ -19,7 +19,7 @@ from almoner.ledger import Ledger
 from almoner.mechanisms import Gaussian
 from almoner.training._accounts import ids_and_rows
 from almoner.training._card import Card
-from almoner.training._linear.descent import LinearModel, LogisticGradients, Plan, independent, plan, rate_of
+from almoner.training._linear.descent import LinearModel, Plan, independent, plan
 from almoner.training._linear.model_folder import PersonalAccounts
 from almoner.training._linear.wrappers import labels_of, validated
 from almoner.training._on_ledger import LedgerStream, OnLedger
@@ -31,14 +31,23 @@ from almoner.training._run.samplings import FullBatch, Turnout
 Floats = NDArray[np.float64]
 Features: TypeAlias = "ArrayLike | sparse.csr_matrix"
 
+MOST_RATE = 4.0  # nobody knows how many calls there will be: little noise in one is no reason for a long step
 KIND = "LogisticRegression"  # kind of run, as the folder of a stream says
 
 PLANNED = ("epsilon", "delta", "noise_multiplier", "max_grad_norm", "steps")
-FIXED = (*PLANNED, "fit_intercept", "seed")
+FIXED = (*PLANNED, "fit_intercept", "bounds_X", "alpha", "seed")
 """Settings that the first call decides; the others may change between calls, as long as they follow from no data."""
 
-UNUSED = {"individual": True, "extra_steps": 0, "momentum": 0.0, "decay": 0.0, "stop_when_inactive": None}
-"""Settings that must be as they are by default: a stream has an account for each person, and no last step."""
+UNUSED = {
+    "individual": True,
+    "extra_steps": 0,
+    "momentum": 0.8,
+    "decay": 0.0,
+    "stop_when_inactive": None,
+    "class_weight": None,
+}
+"""Settings that must be as they are by default: a stream has an account for each person, and no last step. It takes no
+momentum either, which the default is for trainings."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -181,8 +190,7 @@ class PartialFit:
             check_classification_targets(labels)
         found, codes = labels_of(labels, declared)
         ids, rows = ids_and_rows(people, len(codes))
-        numbers, intercept = np.asarray(rows, dtype=np.int64), bool(self._own("fit_intercept"))
-        gradients = LogisticGradients(X, codes, len(found), intercept=intercept, people=numbers)
+        gradients = self._on_records(X, codes, len(found), people=np.asarray(rows, dtype=np.int64))
         if folder is not None or (stream is not None and stream.path is not None):
             check_ids(ids)  # before anybody is charged
         if stream is None:
@@ -191,7 +199,13 @@ class PartialFit:
             with stream.alone(new=True):
                 stream.begin()
             self._stream = stream
-        turnout = Turnout(gradients, gradients.people, ids, divisor=expected, rate=self._rate(stream, expected))
+        turnout = Turnout(
+            gradients,
+            gradients.people,
+            ids,
+            divisor=expected,
+            rate=self._rate(stream.planned.step, expected, MOST_RATE),
+        )
         with Interruptions(stream.path or stream.ledger) as until, stream.alone():
             until.wait()  # the call is told when it is on the disk
             stream.run.more = {"estimator": self._described(stream, expected)}
@@ -215,12 +229,6 @@ class PartialFit:
         for name, value in stream.settings.items():
             if self._own(name) != value:
                 raise ArgumentError(f"{name}={self._own(name)!r} must be as at the first call: {value!r}")
-
-    def _check_settings(self) -> None:
-        if self._own("learning_rate") is not None:
-            _check.positive(learning_rate=self._own("learning_rate"))
-        if self._own("seed") is not None:
-            _check.whole(0, seed=self._own("seed"))
 
     @classmethod
     def resume(cls, folder: str | Path, *, ledger: OnLedger | None = None) -> Self:
@@ -276,8 +284,9 @@ class PartialFit:
         self._set_released(stream, fields["divisor"])
 
     def _own(self, name: str) -> Any:
-        """A parameter of the estimator, or of its descent."""
-        return getattr(self if hasattr(self, name) else self._descent, name)
+        """A parameter of the estimator, or of its descent, as JSON has it."""
+        value = getattr(self if hasattr(self, name) else self._descent, name)
+        return [np.asarray(each).tolist() for each in value] if name == "bounds_X" and value is not None else value
 
     def _divisor(self, divisor: float | None) -> float:
         expected = self._own("n_people") if divisor is None else divisor
@@ -285,9 +294,6 @@ class PartialFit:
             raise ArgumentError("n_people or divisor must be given: how many people are expected in a call")
         _check.positive(divisor=expected)
         return float(expected)
-
-    def _rate(self, stream: Stream, divisor: float) -> float:
-        return rate_of(self._own("learning_rate"), stream.planned.step, self._own("steps"), divisor)
 
     def _declared(self, classes: Sequence[Any] | NDArray[Any] | None, before: NDArray[Any] | None) -> NDArray[Any]:
         """The labels: given here or as a parameter, and the same in all calls."""
@@ -303,7 +309,7 @@ class PartialFit:
     def _planned_stream(self, on: LedgerStream | None) -> Plan:
         """The noise and the budget; before the data are looked at. On a ledger, of all that it promises."""
         for name, default in UNUSED.items():
-            if self._own(name) != default:
+            if self._own(name) != default and (name, self._own(name)) != ("momentum", 0):
                 raise Unsupported(f"partial_fit: {name}={self._own(name)!r} is not done in a stream: leave {default!r}")
         settings = {name: self._own(name) for name in PLANNED}
         if on is None:
@@ -339,11 +345,12 @@ class PartialFit:
         else:
             accounts = individual.Filter([], planned.budget.fresh())
             book = MemoryBook(accounts, current, independent(noise), by_id=True)
-        run = Run(LinearModel(start), FullBatch(), book, current)
+        run = Run(LinearModel(start, penalty=self._penalty(start)), FullBatch(), book, current)
         return Stream(run, {name: self._own(name) for name in (*FIXED, *UNUSED)}, classes, planned, on, path)
 
     def _described(self, stream: Stream, divisor: float) -> dict[str, Any]:
-        names, settings = getattr(self, "feature_names_in_", None), self.get_params()  # type: ignore[attr-defined]
+        names = getattr(self, "feature_names_in_", None)
+        settings = self.get_params() | {"bounds_X": self._own("bounds_X")}  # type: ignore[attr-defined]
         return {
             "settings": {name: value for name, value in settings.items() if name != "descent"},
             "n_features": self.n_features_in_,
@@ -357,8 +364,8 @@ class PartialFit:
     def _set_released(self, stream: Stream, divisor: float) -> None:
         state, planned, people = stream.run.current.value, stream.planned, stream.run.book.accounts
         self.classes_, self.n_iter_, self.counting_ = stream.classes, state.step, None
-        self.learning_rate_ = self._rate(stream, divisor)
-        self.coef_, self.intercept_ = stream.model.coefficients(intercept=bool(self._own("fit_intercept")))
+        self.learning_rate_ = self._rate(planned.step, divisor, MOST_RATE)
+        self._set_coefficients(stream.model.result)
         self.accounts_ = PersonalAccounts(people, planned.delta, stream=stream.ledger or people)
         self.holder_report_ = self.odometer_ = None
         self.card_ = planned.card(

@@ -10,6 +10,7 @@ import inspect
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
@@ -147,7 +148,7 @@ def validated(model: Any, X: Any, *y: Any, reset: bool = True, least_rows: int =
     try:
         how = {"accept_sparse": "csr", "dtype": np.float64, "ensure_min_samples": least_rows}
         valid = validate_data(model, X, *y, reset=reset, **how)
-        if reset and not hasattr(X, "tocsr") and model.n_features_in_ <= _COLUMNS:
+        if reset and model.bounds_X is None and not hasattr(X, "tocsr") and model.n_features_in_ <= _COLUMNS:
             _tell_of_scales()
         return valid
     except ValueError as error:
@@ -160,11 +161,52 @@ def validated(model: Any, X: Any, *y: Any, reset: bool = True, least_rows: int =
 def _tell_of_scales() -> None:
     """Tell, once in a process, what columns of other sizes come to: by the number of columns alone, which is public."""
     LOG.warning(
-        "LogisticRegression takes X as it is, whatever it holds: of columns as people have them (an age, an income) "
-        "nearly all is clipped, and the model can be no better than chance. Scale them by public bounds, low and high "
-        "of each column: X = (2 * (X - low) / (high - low) - 1) / X.shape[1] ** 0.5 gives rows of norm 1 at most. "
-        "It is said once, of scaled columns too"
+        "X is taken as it is, whatever it holds: of columns as people have them (an age, an income) "
+        "nearly all is clipped, and the model can be no better than chance. Give public bounds of each column: "
+        "bounds_X=(low, high) scales rows to a norm of about 1. It is said once, of scaled columns too"
     )
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Public bounds of features: records are moved into them, and scaled to a norm of at most 2; most have about 1."""
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, given: Any, features: int) -> "Bounds":
+        """From ``bounds_X``; ArgumentError: they are not bounds of so many features."""
+        try:
+            low, high = (np.broadcast_to(np.asarray(each, dtype=np.float64), features) for each in given)
+        except (TypeError, ValueError):
+            raise ArgumentError(
+                f"bounds_X must be (low, high), numbers or one for each of {features} features: bounds_X=(0, [99, 1])"
+            ) from None
+        if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
+            raise ArgumentError("bounds_X: each low must be below its high, and all must be finite")
+        return cls(low, high)
+
+    @property
+    def _half(self) -> NDArray[np.float64]:
+        return (self.high / 2 - self.low / 2) * np.sqrt(len(self.low)) / 2
+
+    @property
+    def _middle(self) -> NDArray[np.float64]:
+        return self.low / 2 + self.high / 2
+
+    def scaled(self, X: Any) -> NDArray[np.float64]:
+        """Records (rows, features) within the bounds, scaled."""
+        if hasattr(X, "tocsr"):
+            raise ArgumentError(
+                "bounds_X: X is sparse, and would not stay so. Scale it yourself, and leave bounds_X out"
+            )
+        return np.asarray((np.clip(X, self.low, self.high) - self._middle) / self._half)
+
+    def unscaled(self, weights: Any, constants: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Coefficients (features, columns) and constants (columns,) for records that are not scaled."""
+        own = weights / self._half[:, None]
+        return own, constants - self._middle @ own
 
 
 def labels_of(y: ArrayLike, declared: Sequence[Any] | NDArray[Any] | None) -> tuple[NDArray[Any], NDArray[np.intp]]:
