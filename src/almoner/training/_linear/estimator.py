@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -106,8 +106,11 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
     descent: Descent | None = None
     seed: int | None = None
 
-    _loss = LogisticGradients
-    _most = MOST_RATE
+    _loss: ClassVar[type[LogisticGradients]] = LogisticGradients
+
+    @property
+    def _most(self) -> float:
+        return MOST_RATE
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, as all estimators do; ``descent__average=0`` gives the model a ``Descent`` if it has none."""
@@ -288,7 +291,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         """Scores (rows, columns) of the model."""
         check_is_fitted(self)
         X = validated(self, X, reset=False)
-        return np.asarray(X @ np.atleast_2d(self.coef_).T) + self.intercept_
+        return np.asarray(X @ np.atleast_2d(self.coef_).T + self.intercept_)
 
     def _gradients(
         self, X: Any, y: Any, people: NDArray[Any] | None, sample_weight: ArrayLike | None = None
@@ -495,7 +498,7 @@ class LogisticRegression(Predicting, PartialFit, ClassifierMixin, PrivateDescent
         for label, weight in self.class_weight.items():
             _check.one_of(classes.tolist(), class_weight=label)
             _check.positive(class_weight=weight)
-        return np.array([float(self.class_weight.get(label, 1.0)) for label in classes.tolist()])[codes]
+        return np.asarray([float(self.class_weight.get(label, 1.0)) for label in classes.tolist()])[codes]  # type: ignore[no-any-return]
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

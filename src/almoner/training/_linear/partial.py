@@ -125,8 +125,8 @@ class PartialFit:
     """The method ``partial_fit`` of an estimator whose settings are those of ``LogisticRegression``."""
 
     classes_: NDArray[Any]
-    coef_: Floats
-    intercept_: Floats
+    coef_: Any
+    intercept_: Any
     learning_rate_: float
     n_iter_: int
     card_: Card
@@ -135,6 +135,11 @@ class PartialFit:
     holder_report_: Any
     odometer_: Any
     _descent: Any
+    _on_records: Any
+    _rate: Any
+    _check_settings: Any
+    _penalty: Any
+    _set_coefficients: Any
     _stream: Stream | None
 
     @_check.renamed({"checkpoint": "folder=path"})

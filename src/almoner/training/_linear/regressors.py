@@ -1,7 +1,7 @@
 """Private regressions that follow scikit-learn's conventions, by the descent that classifiers take."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -10,7 +10,7 @@ from sklearn.utils.validation import column_or_1d
 
 from almoner import _check
 from almoner.errors import ArgumentError, DataError
-from almoner.training._linear.descent import PoissonGradients, SquaredGradients
+from almoner.training._linear.descent import LogisticGradients, PoissonGradients, SquaredGradients
 from almoner.training._linear.estimator import PrivateDescent
 from almoner.training._linear.partial import Features, Floats
 
@@ -45,7 +45,7 @@ class LinearRegression(RegressorMixin, PrivateDescent):  # type: ignore[misc]
     max_grad_norm: float = 0.25
     bounds_y: tuple[float, float] | None = None
 
-    _loss = SquaredGradients
+    _loss: ClassVar[type[LogisticGradients]] = SquaredGradients
     _curved = 4.0  # the largest rate for records of norm 1: no slope of the loss changes faster
 
     @property
@@ -131,7 +131,7 @@ class PoissonRegressor(LinearRegression):
 
     max_grad_norm: float = 0.5
 
-    _loss = PoissonGradients
+    _loss: ClassVar[type[LogisticGradients]] = PoissonGradients
     _curved = 8.0  # means begin at the upper bound, and soon are below it
 
     def _means(self, scores: Floats) -> Floats:

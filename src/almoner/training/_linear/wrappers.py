@@ -22,6 +22,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
 from almoner.errors import ArgumentError, DataError, PrivacyWarning
+from almoner.training._card import Card
 from almoner.training._linear.descent import probabilities
 
 LOG = logging.getLogger("almoner.training")
@@ -37,6 +38,9 @@ class Copied:
     """An estimator that knows of its copies, and of the pipeline that it stands in."""
 
     epsilon: Any
+    card_: Card
+    coef_: Any
+    intercept_: Any
     _copies: list[object] | None = None
     """Budgets of the copies that were fitted, or sent elsewhere to be fitted; one list for all. Public."""
 
@@ -189,7 +193,7 @@ class Bounds:
 
     @property
     def _half(self) -> NDArray[np.float64]:
-        return (self.high / 2 - self.low / 2) * np.sqrt(len(self.low)) / 2
+        return np.asarray((self.high / 2 - self.low / 2) * np.sqrt(len(self.low)) / 2)
 
     @property
     def _middle(self) -> NDArray[np.float64]:
