@@ -90,7 +90,7 @@ class Descent(BaseEstimator):  # type: ignore[misc]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
-    """What all linear models by private descent share: the parameters, the training, and whose account is whose."""
+    """Linear models by private descent: their parameters, their training, and whose account is whose."""
 
     epsilon: float | None = 1.0
     delta: float = 1e-5
@@ -316,7 +316,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         return rate_of(self.learning_rate, step, self.steps, divisor, momentum=momentum, most=most)
 
     def _penalty(self, start: Floats) -> Floats | float:
-        """What each parameter is pulled to zero by: all but the intercept."""
+        """Pull of each parameter to zero: of all but the intercept."""
         penalty = np.full_like(start, self.alpha)
         penalty[len(start) - bool(self.fit_intercept) :] = 0.0
         return penalty if self.alpha else 0.0
