@@ -28,7 +28,7 @@ from almoner.queries._language.keys import LONGEST_KEY, are_ranges
 from almoner.queries._questions.kinds.counts import Extremes, Lengths
 from almoner.queries._questions.noise import STEPS, units_per_step
 from almoner.queries._questions.question import Question
-from almoner.queries._questions.row_contributions import Bins, KeyCells, Values
+from almoner.queries._questions.row_contributions import AnyRow, Bins, CountRows, KeyCells, Values
 from almoner.queries._sql.columns import CELLS, Keys, cast, key_kind, keys_of
 from almoner.queries._sql.contributions import binned_rows, coordinates_of, number_of, place_between
 from almoner.queries._sql.dialects import Dialect, double
@@ -131,7 +131,8 @@ _ALMOST = 1 - 1e-8  # factor that keeps a shrunk contribution, rounded, no longe
 _WIDE = 8
 _EXACT = 2.0**53  # sums of whole doubles below are exact
 _EXACT_SQL = double(_EXACT)
-_LIMB = 2**20  # sums of squares of parts below, over a million cells and their coordinates, stay below 2^63
+_LIMB_BITS = 20
+_LIMB = 2**_LIMB_BITS  # sums of squares of parts below, over a million cells and their coordinates, stay below 2^63
 _HIGH, _MIDDLE = double(_LIMB**2), double(_LIMB)
 _PLANS = 16  # so many compiled questions are kept
 
@@ -365,16 +366,23 @@ def _firm(square: str) -> str:
 def _limbs(names: list[str], question: Question) -> str:
     """Squares, or sizes, in parts that are whole numbers of 64 bits and are added up exactly in any order."""
     whole = [f"CAST(abs({name}) AS BIGINT)" for name in names]
-    halves = [{"h": f"({each} // {_LIMB:d})", "l": f"({each} % {_LIMB:d})"} for each in whole]
+    halves = [{"h": f"({each} >> {_LIMB_BITS:d})", "l": f"({each} & {_LIMB - 1:d})"} for each in whole]
     limbs = ("{h}", "{l}") if question.pure else ("{h} * {h}", "2 * {h} * {l}", "{l} * {l}")
-    sums = [" + ".join(limb.format(**each) for each in halves) for limb in limbs]
+    sums = [" + ".join(limb.format(**each) for each in halves) for limb in limbs[: len(_worth(question))]]
     return ", ".join(f"{sum_} AS q{place}" for place, sum_ in enumerate(sums))
+
+
+def _worth(question: Question) -> list[str]:
+    """What each part is worth; those below the first are 0 where every number counts whole rows."""
+    bins, counts = question.bins(), all(isinstance(each, CountRows | AnyRow) for each in question.row())
+    if counts and question.steps % _LIMB == 0 and question.per_group is None and getattr(bins, "per", "") != "person":
+        return [_MIDDLE if question.pure else _HIGH]
+    return [_MIDDLE, _ONE] if question.pure else [_HIGH, _MIDDLE, _ONE]
 
 
 def _joined(question: Question, over: str = "") -> str:
     """The sum of squares, or of sizes, that the limbs add up to."""
-    worth = [_MIDDLE, _ONE] if question.pure else [_HIGH, _MIDDLE, _ONE]
-    terms = [f"CAST(sum(q{limb}){over} AS DOUBLE) * {unit}" for limb, unit in enumerate(worth)]
+    terms = [f"CAST(sum(q{limb}){over} AS DOUBLE) * {unit}" for limb, unit in enumerate(_worth(question))]
     return _firm(f"({' + '.join(terms)})")
 
 
