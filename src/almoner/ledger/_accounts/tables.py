@@ -10,6 +10,9 @@ from almoner.ledger._interfaces import Charge, Consistency, Extent, Payment, Pri
 from almoner.ledger._names import Names, Person
 
 
+_HASHES = "hashes_of_names"
+
+
 class TableAccounts:
     """Keeps the accounts where the record is. All in and out of it is private, but prices, budgets and limits.
 
@@ -173,7 +176,7 @@ class TableOffer:
 
     def __init__(self, store: Store, charges: Query, names: Names) -> None:
         self._store = store
-        self._charges, self._account = charges, names.sql("person")
+        self._charges, self._names = charges, names
         self._judged = store.workspace.fresh_name("judged")
         if charges.tables:
             with about_the_data(store):
@@ -194,16 +197,17 @@ class TableOffer:
         with about_the_data(self._store):
             self._store.run(
                 f"CREATE OR REPLACE TEMP TABLE {self._judged} AS "
-                f"SELECT c.* REPLACE ({paid}), a.person IS NULL AS fresh, {pays.taken} AS taken, "
-                f"c.units AS wanted, CASE WHEN {pays.taken} THEN {pays.part} ELSE 0 END AS paid "
-                f"FROM (SELECT *, {self._account} AS account FROM ({self._charges.sql}) q) c "
+                f"SELECT c.* REPLACE ({paid}), a.person IS NULL AS fresh, {pays.taken} AS taken, c.units AS wanted "
+                f"FROM ({accounts_of(self._store, self._charges.sql, self._names)}) c "
                 f"LEFT JOIN ledger.accounts a ON a.person = c.account{joins} "
                 "WHERE c.units > 0 AND NOT coalesce(a.gone, FALSE)",
                 [*self._charges.parameters, *scopes],
             )
-        rows = f"(SELECT * EXCLUDE (taken, wanted, paid, account) FROM {self._judged} WHERE taken)"
+            keep_hashes(self._store, self._judged, self._names)
+        rows = f"(SELECT * EXCLUDE (taken, wanted, account) FROM {self._judged} WHERE taken)"
         table = f"(SELECT account AS person, units, fresh FROM {self._judged} WHERE taken)"
-        return TableAdmitted(self._store, rows, table, f"SELECT wanted, paid FROM {self._judged}", payment)
+        both = f"SELECT wanted, CASE WHEN taken THEN units - {payment.fixed:d} ELSE 0 END AS paid FROM {self._judged}"
+        return TableAdmitted(self._store, rows, table, both, payment)
 
     def refund(self, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
         """Give back, under this entry, what an earlier one reserved beside the units that are offered for each person.
@@ -212,8 +216,8 @@ class TableOffer:
             LedgerError: more is offered for a person than was reserved; nothing may be written then.
         """
         self._store.run(
-            f"CREATE OR REPLACE TEMP TABLE {self._judged} AS SELECT {self._account} AS person, units "
-            f"FROM ({self._charges.sql}) c",
+            f"CREATE OR REPLACE TEMP TABLE {self._judged} AS SELECT account AS person, units "
+            f"FROM ({accounts_of(self._store, self._charges.sql, self._names)}) c",
             self._charges.parameters,
         )
         return refunded(self._store, self._judged, entry, of, scopes)
@@ -305,6 +309,23 @@ def about_the_data(store: Store) -> Iterator[None]:
         if store.closed:
             raise
         raise DataError("the data cannot be read; nothing was charged") from None
+
+
+def accounts_of(store: Store, charges: str, names: Names) -> str:
+    """Charges, which are SQL, with the ``account`` of each person: a keyed hash is computed once, and then kept."""
+    if not names.hashed:
+        return f"SELECT *, {names.sql('person')} AS account FROM ({charges}) q"
+    store.workspace.run(f"CREATE TEMP TABLE IF NOT EXISTS {_HASHES}(person {names.given}, account {names.kind})")
+    account = f"coalesce(h.account, {names.sql('q.person')})"
+    return f"SELECT q.*, {account} AS account FROM ({charges}) q LEFT JOIN {_HASHES} h ON h.person = q.person"
+
+
+def keep_hashes(store: Store, table: str, names: Names) -> None:
+    """Keep the hashes of a table of person and account while the ledger is open."""
+    if names.hashed:
+        store.workspace.run(
+            f"INSERT INTO {_HASHES} SELECT person, account FROM {table} t ANTI JOIN {_HASHES} h ON h.person = t.person"
+        )
 
 
 def left_of(most: int, shares: Iterable[Share], account: str) -> tuple[str, str, list[str]]:
