@@ -10,16 +10,7 @@ from typing import Any
 
 from almoner._workspace import Query
 from almoner.errors import LedgerError
-from almoner.ledger._accounts.tables import (
-    TableAccounts,
-    TableAdmitted,
-    TableOffer,
-    about_the_data,
-    accounts_of,
-    keep_hashes,
-    left_of,
-    refunded,
-)
+from almoner.ledger._accounts import tables
 from almoner.ledger._interfaces import Payment, PrivateNote, Share, Store
 from almoner.ledger._names import Names, Person
 from almoner.ledger._stores.postgres import Postgres
@@ -29,7 +20,7 @@ _BY_PERSON = " ORDER BY person"
 """Charges of a question are stored together in this order; those of a person are found by the index."""
 
 
-class PostgresAccounts(TableAccounts):
+class PostgresAccounts(tables.TableAccounts):
     """Accounts in tables of a PostgreSQL server."""
 
     def __init__(self, server: Postgres) -> None:
@@ -40,7 +31,7 @@ class PostgresAccounts(TableAccounts):
         super().open(store, names)
         self._by_text = names.kind == "VARCHAR"
 
-    def prepare(self, charges: Query) -> TableOffer:
+    def prepare(self, charges: Query) -> tables.TableOffer:
         """Work everything out in the workspace, number the rows, and send number, person and units to the server."""
         return _SentOffer(self._server, charges, self.names)
 
@@ -59,7 +50,7 @@ class PostgresAccounts(TableAccounts):
         return super().named(stored.decode() if self._by_text else stored)
 
 
-class _SentOffer(TableOffer):
+class _SentOffer(tables.TableOffer):
     """Charges of a question to each person: worked out in the workspace, and sent to the server."""
 
     def __init__(self, server: Postgres, charges: Query, names: Names) -> None:
@@ -76,17 +67,16 @@ class _SentOffer(TableOffer):
     def _send(self, charges: Query, names: Names) -> None:
         server, workspace = self._server, self._server.workspace
         kind = "BIGINT" if names.kind == "BIGINT" else "BYTEA"
-        with about_the_data(server):
+        with tables.about_the_data(server):
             workspace.make(charges.tables)
             workspace.run(
                 f"CREATE OR REPLACE TEMP TABLE {self._offered} AS SELECT row_number() OVER () - 1 AS place, c.* "
-                f"FROM ({accounts_of(server, charges.sql, names)}) c WHERE c.units > 0",
+                f"FROM ({tables.accounts_of(server, charges.sql, names)}) c WHERE c.units > 0",
                 charges.parameters,
             )
-            keep_hashes(server, self._offered, names)
+            tables.keep_hashes(server, self._offered, names)
             server.run(f"CREATE TEMP TABLE {self._offered}(place BIGINT, person {kind}, units BIGINT)")
-            stored = {"BIGINT": "account", "VARCHAR": r"'\\x' || hex(encode(account))"}
-            account = stored.get(names.kind, r"'\\x' || hex(account)")
+            account = "account" if kind == "BIGINT" else r"'\\x' || hex(account)"  # of texts: their bytes in UTF-8
             line = f"place || chr(9) || {account} || chr(9) || units || chr(10)"
             server.send(f"pg_temp.{self._offered}", self._blocks(line))
             server.run(f"ANALYZE pg_temp.{self._offered}")
@@ -98,12 +88,12 @@ class _SentOffer(TableOffer):
         while row := rows.fetchone():
             yield row[0]
 
-    def admit(self, most: int, shares: Sequence[Share], payment: Payment) -> TableAdmitted:
+    def admit(self, most: int, shares: Sequence[Share], payment: Payment) -> tables.TableAdmitted:
         """Choose on the server, and bring to the workspace who was chosen."""
         offered, admitted = f"pg_temp.{self._offered}", self._offered.replace("offered", "admitted")
-        joins, left, scopes = left_of(most, shares, "c.person")
+        joins, left, scopes = tables.left_of(most, shares, "c.person")
         pays = payment.sql(left, divide="/")
-        with about_the_data(self._server):
+        with tables.about_the_data(self._server):
             self._server.run(
                 f"CREATE TEMP TABLE {admitted} ON COMMIT DROP AS "
                 f"SELECT c.place, c.person, {pays.units} AS units, a.person IS NULL AS fresh, c.units AS wanted, "
@@ -116,11 +106,11 @@ class _SentOffer(TableOffer):
         table = f"(SELECT * FROM pg_temp.{admitted} WHERE taken)"
         paid = f"SELECT wanted, CASE WHEN taken THEN units - {payment.fixed:d} ELSE 0 END AS paid "
         paid += f"FROM pg_temp.{admitted} WHERE NOT gone"
-        return TableAdmitted(self._server, admitted, table, paid, payment, order=_BY_PERSON)
+        return tables.TableAdmitted(self._server, admitted, table, paid, payment, order=_BY_PERSON)
 
     def refund(self, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
         """Give back on the server what was reserved beside what was sent."""
-        return refunded(self._server, f"pg_temp.{self._offered}", entry, of, scopes)
+        return tables.refunded(self._server, f"pg_temp.{self._offered}", entry, of, scopes)
 
     def _take_back(self, admitted: str, payment: Payment) -> None:
         """Make the table of those admitted, with their pay, in the workspace, by their rows' numbers or all others'."""

@@ -313,11 +313,11 @@ def about_the_data(store: Store) -> Iterator[None]:
 
 def accounts_of(store: Store, charges: str, names: Names) -> str:
     """Charges, which are SQL, with the ``account`` of each person: a keyed hash is computed once, and then kept."""
-    if not names.hashed:
-        return f"SELECT *, {names.sql('person')} AS account FROM ({charges}) q"
-    store.workspace.run(f"CREATE TEMP TABLE IF NOT EXISTS {_HASHES}(person {names.given}, account {names.kind})")
-    account = f"coalesce(h.account, {names.sql('q.person')})"
-    return f"SELECT q.*, {account} AS account FROM ({charges}) q LEFT JOIN {_HASHES} h ON h.person = q.person"
+    account, known = names.sql("q.person"), ""
+    if names.hashed:
+        store.workspace.run(f"CREATE TEMP TABLE IF NOT EXISTS {_HASHES}(person {names.given}, account {names.kind})")
+        account, known = f"coalesce(h.account, {account})", f" LEFT JOIN {_HASHES} h ON h.person = q.person"
+    return f"SELECT q.*, {account} AS account FROM ({charges}) q{known}"
 
 
 def keep_hashes(store: Store, table: str, names: Names) -> None:
