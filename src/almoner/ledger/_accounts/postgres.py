@@ -96,17 +96,14 @@ class _SentOffer(tables.TableOffer):
         with tables.about_the_data(self._server):
             self._server.run(
                 f"CREATE TEMP TABLE {admitted} ON COMMIT DROP AS "
-                f"SELECT c.place, c.person, {pays.units} AS units, a.person IS NULL AS fresh, c.units AS wanted, "
-                f"{pays.units} <> c.units + {payment.fixed:d} AS shrunk, coalesce(a.gone, FALSE) AS gone, "
-                f"{pays.taken} AND NOT coalesce(a.gone, FALSE) AS taken "
+                f"SELECT c.place, c.person AS account, {pays.units} AS units, a.person IS NULL AS fresh, "
+                f"{pays.taken} AND NOT coalesce(a.gone, FALSE) AS taken, {pays.units} <> c.units + {payment.fixed:d} "
+                "AS shrunk, CASE WHEN NOT coalesce(a.gone, FALSE) THEN c.units END AS wanted "
                 f"FROM {offered} c LEFT JOIN ledger.accounts a ON a.person = c.person{joins}",
                 scopes,
             )
             self._take_back(admitted, payment)
-        table = f"(SELECT * FROM pg_temp.{admitted} WHERE taken)"
-        paid = f"SELECT wanted, CASE WHEN taken THEN units - {payment.fixed:d} ELSE 0 END AS paid "
-        paid += f"FROM pg_temp.{admitted} WHERE NOT gone"
-        return tables.TableAdmitted(self._server, admitted, table, paid, payment, order=_BY_PERSON)
+        return tables.TableAdmitted(self._server, admitted, f"pg_temp.{admitted}", payment, order=_BY_PERSON)
 
     def refund(self, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
         """Give back on the server what was reserved beside what was sent."""

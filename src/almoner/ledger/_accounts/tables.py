@@ -9,7 +9,6 @@ from almoner.errors import DataError, LedgerError
 from almoner.ledger._interfaces import Charge, Consistency, Extent, Payment, PrivateNote, Share, Store
 from almoner.ledger._names import Names, Person
 
-
 _HASHES = "hashes_of_names"
 
 
@@ -205,9 +204,7 @@ class TableOffer:
             )
             keep_hashes(self._store, self._judged, self._names)
         rows = f"(SELECT * EXCLUDE (taken, wanted, account) FROM {self._judged} WHERE taken)"
-        table = f"(SELECT account AS person, units, fresh FROM {self._judged} WHERE taken)"
-        both = f"SELECT wanted, CASE WHEN taken THEN units - {payment.fixed:d} ELSE 0 END AS paid FROM {self._judged}"
-        return TableAdmitted(self._store, rows, table, both, payment)
+        return TableAdmitted(self._store, rows, self._judged, payment)
 
     def refund(self, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
         """Give back, under this entry, what an earlier one reserved beside the units that are offered for each person.
@@ -233,11 +230,11 @@ class TableAdmitted:
     ``rows``: their offers, as SQL of a table in the workspace.
     """
 
-    def __init__(self, store: Store, rows: str, table: str, paid: str, payment: Payment, *, order: str = "") -> None:
-        """Take SQL of the rows, and beside the accounts of their table of person, units, fresh, and what all paid."""
-        self.rows = rows
-        self._run = store.run
-        self._table, self._paid, self._payment, self._order = table, paid, payment, order
+    def __init__(self, store: Store, rows: str, judged: str, payment: Payment, *, order: str = "") -> None:
+        """Take SQL of the rows; and, beside the accounts, everybody's account, units, fresh, taken and units wanted."""
+        self.rows, self._run, self._payment, self._order = rows, store.run, payment, order
+        self._table = f"(SELECT account AS person, units, fresh FROM {judged} WHERE taken)"
+        self._paid = f"SELECT wanted, CASE WHEN taken THEN units - {payment.fixed:d} ELSE 0 END AS paid FROM {judged}"
 
     def refused(self) -> int:
         """Count the people who were offered, and have not left, and cannot pay in full."""

@@ -87,19 +87,9 @@ class ConsumerState:
     def begun(cls, entry: Entry) -> Self:
         """The one that an entry begins."""
         public, private = entry.public, entry.private
-        return cls(
-            entry.kind,
-            str(public["key"]),
-            str(public["analyst"]),
-            public["purpose"],
-            entry.number,
-            entry.hash,
-            str(public["time"]),
-            public[entry.kind],
-            int(public.get("price", 0)),
-            claim=str(private["claim"]),
-            order=private.get("order"),
-        )
+        begun = str(public["key"]), str(public["analyst"]), public["purpose"], entry.number, entry.hash
+        more: dict[str, Any] = {"claim": str(private["claim"]), "order": private.get("order")}
+        return cls(entry.kind, *begun, str(public["time"]), public[entry.kind], int(public.get("price", 0)), **more)
 
 
 class Watched(NamedTuple):

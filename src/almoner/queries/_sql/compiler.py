@@ -374,10 +374,13 @@ def _limbs(names: list[str], question: Question) -> str:
 
 def _worth(question: Question) -> list[str]:
     """What each part is worth; those below the first are 0 where every number counts whole rows."""
-    bins, counts = question.bins(), all(isinstance(each, CountRows | AnyRow) for each in question.row())
-    if counts and question.steps % _LIMB == 0 and question.per_group is None and getattr(bins, "per", "") != "person":
-        return [_MIDDLE if question.pure else _HIGH]
-    return [_MIDDLE, _ONE] if question.pure else [_HIGH, _MIDDLE, _ONE]
+    worth = [_MIDDLE, _ONE] if question.pure else [_HIGH, _MIDDLE, _ONE]
+    counts = all(isinstance(each, CountRows | AnyRow) for each in question.row()) and question.steps % _LIMB == 0
+    return (
+        worth[:1]
+        if counts and question.per_group is None and getattr(question.bins(), "per", "") != "person"
+        else worth
+    )
 
 
 def _joined(question: Question, over: str = "") -> str:
