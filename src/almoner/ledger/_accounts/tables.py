@@ -320,9 +320,8 @@ def accounts_of(store: Store, charges: str, names: Names) -> str:
 def keep_hashes(store: Store, table: str, names: Names) -> None:
     """Keep the hashes of a table of person and account while the ledger is open."""
     if names.hashed:
-        store.workspace.run(
-            f"INSERT INTO {_HASHES} SELECT person, account FROM {table} t ANTI JOIN {_HASHES} h ON h.person = t.person"
-        )
+        others = f"SELECT person, account FROM {table} t ANTI JOIN {_HASHES} h ON h.person = t.person"
+        store.workspace.run(f"INSERT INTO {_HASHES} {others}")
 
 
 def left_of(most: int, shares: Iterable[Share], account: str) -> tuple[str, str, list[str]]:

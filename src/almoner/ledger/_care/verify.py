@@ -149,8 +149,7 @@ class _Checks:
     """Comparisons of the record, read once, with the accounts. Every check may raise on what is not even an entry."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self._accounts = ledger.accounts
+        self._ledger, self._accounts = ledger, ledger.accounts
 
     @cached_property
     def rows(self) -> list[Row]:

@@ -131,8 +131,7 @@ _ALMOST = 1 - 1e-8  # factor that keeps a shrunk contribution, rounded, no longe
 _WIDE = 8
 _EXACT = 2.0**53  # sums of whole doubles below are exact
 _EXACT_SQL = double(_EXACT)
-_LIMB_BITS = 20
-_LIMB = 2**_LIMB_BITS  # sums of squares of parts below, over a million cells and their coordinates, stay below 2^63
+_LIMB = 2**20  # sums of squares of parts below, over a million cells and their coordinates, stay below 2^63
 _HIGH, _MIDDLE = double(_LIMB**2), double(_LIMB)
 _PLANS = 16  # so many compiled questions are kept
 
@@ -365,8 +364,8 @@ def _firm(square: str) -> str:
 
 def _limbs(names: list[str], question: Question) -> str:
     """Squares, or sizes, in parts that are whole numbers of 64 bits and are added up exactly in any order."""
-    whole = [f"CAST(abs({name}) AS BIGINT)" for name in names]
-    halves = [{"h": f"({each} >> {_LIMB_BITS:d})", "l": f"({each} & {_LIMB - 1:d})"} for each in whole]
+    whole = (f"CAST(abs({name}) AS BIGINT)" for name in names)
+    halves = [{"h": f"({each} >> {_LIMB.bit_length() - 1:d})", "l": f"({each} & {_LIMB - 1:d})"} for each in whole]
     limbs = ("{h}", "{l}") if question.pure else ("{h} * {h}", "2 * {h} * {l}", "{l} * {l}")
     sums = [" + ".join(limb.format(**each) for each in halves) for limb in limbs[: len(_worth(question))]]
     return ", ".join(f"{sum_} AS q{place}" for place, sum_ in enumerate(sums))
