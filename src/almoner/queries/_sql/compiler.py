@@ -372,7 +372,7 @@ def _limbs(names: list[str], question: Question) -> str:
 
 
 def _worth(question: Question) -> list[str]:
-    """What each part is worth; those below the first are 0 where every number counts whole rows."""
+    """Worth of each part, as SQL; those below the first are 0 where every number counts whole rows."""
     worth = [_MIDDLE, _ONE] if question.pure else [_HIGH, _MIDDLE, _ONE]
     counts = all(isinstance(each, CountRows | AnyRow) for each in question.row()) and question.steps % _LIMB == 0
     return (
