@@ -107,8 +107,7 @@ def read_rows(run: Run, where: str = "TRUE", parameters: Sequence[object] = (), 
 
 def insert(run: Run, row: Sequence[object]) -> None:
     """Add a row to the end of the record."""
-    places = ", ".join("?" for _ in Row._fields)
-    run(f"INSERT INTO ledger.record({COLUMNS}) VALUES ({places})", list(row))
+    run(f"INSERT INTO ledger.record({COLUMNS}) VALUES ({', '.join('?' for _ in Row._fields)})", list(row))
 
 
 def find(run: Run, key: str) -> Entry | None:
