@@ -366,10 +366,8 @@ class Rules:
 
     def _worst(self, allowance: Allowance) -> list[tuple[int, HighestCharge]]:
         """For the budget and each limit: the most that may be spent, and the most anybody can have been charged."""
-        known, none = self.charged_by_scope, HighestCharge()
-        shares = [
-            (most, self.charged if self.came_back else known.get(scope, none)) for scope, most in allowance.shares
-        ]
+        own, none = self.charged_by_scope, HighestCharge()
+        shares = [(most, self.charged if self.came_back else own.get(scope, none)) for scope, most in allowance.shares]
         return [(allowance.most, self.charged_in_all), *shares]
 
     def allow_delta(self, delta: float) -> None:
