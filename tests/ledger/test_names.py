@@ -15,6 +15,7 @@ from almoner import filters
 from almoner._workspace import duckdb
 from almoner.errors import ArgumentError, LedgerError
 from almoner.ledger import Consumer, Ledger, backup, compact, export, restore, verify
+from almoner.ledger._accounts import tables
 from almoner.ledger._names import Names, key_of, new_key
 from almoner.queries import Count, People, Session
 from almoner.queries.plans import Plan
@@ -77,6 +78,34 @@ def test_accounts_are_those_of_a_ledger_with_names(place, tmp_path, key):
         assert clean(book)
         assert book.spent("dan") == expected[2][3]
         assert book.budget_units == RHO
+
+
+def asked_twice(place, key):
+    """What is kept of people's names after two questions, the second about more people; and if all is in order."""
+    rows = pa.table({"who": ["ann", "bob", "bøb", "", "cy"], "late": [False, False, False, True, True]})
+    options = {"person": "who", "budget": filters.Zcdp(rho=0.01), "pseudonyms": key, "create": True}
+    with Session.open(rows, ledger=place, **options) as session:
+        ann = session.analyst("ann")
+        ann.ask(People(sigma=20.0, where="not late"), key="1")
+        ann.ask(People(sigma=20.0), key="2")
+        kept = session.ledger.store.workspace.run("SELECT person, account FROM hashes_of_names").fetchall()
+        right = {person: session.ledger.accounts.names.stored(person) for person in rows["who"].to_pylist()}
+        charged = {name: len(session.statement(name).lines) for name in right}
+        return sorted(kept) == sorted(right.items()), charged
+
+
+def test_hashes_are_kept_while_a_ledger_is_open(place, key, monkeypatch):
+    """Each person's once, and it is that person's; an account that is kept for two people charges nobody."""
+    twice = {"ann": 2, "bob": 2, "bøb": 2, "": 1, "cy": 1}
+    assert asked_twice(place, key) == (True, twice)
+
+    def mixed_up(store, table, names):
+        store.workspace.run(f"INSERT INTO {tables._HASHES} SELECT person, min(account) OVER () FROM {table}")
+
+    monkeypatch.setattr(tables, "keep_hashes", mixed_up)
+    other = key.with_name("other")
+    with pytest.raises(LedgerError):
+        asked_twice(other.with_suffix(".ledger"), other)
 
 
 @pytest.mark.slow

@@ -27,15 +27,15 @@ class Names:
     """Names of people in a ledger's tables: as the data have them, keyed hashes, or numbers of ``units``. Private."""
 
     def __init__(self, kind: str, key: bytes | None = None, units: Periods | None = None) -> None:
-        self._kind, self._key, self._units = kind, key, units
+        self.given, self._key, self._units = kind, key, units
 
     def __repr__(self) -> str:
-        return f"Names({self._kind!r})"
+        return f"Names({self.given!r})"
 
     @property
     def kind(self) -> str:
         """The type of the names in the tables of a file, as SQL. Public."""
-        return self._kind if self._key is None else HASHED
+        return self.given if self._key is None else HASHED
 
     def token(self, person: Person) -> Person:
         """A person's name as the record says it."""

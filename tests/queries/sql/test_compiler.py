@@ -13,6 +13,7 @@ from almoner import filters
 from almoner.errors import ArgumentError, CopyRefused
 from almoner.queries import Count, Covariance, Histogram, Mean, People, Quantiles, Ratio, Regression, Sum, Top, Variance
 from almoner.queries._questions.noise import STEPS
+from almoner.queries._sql import compiler
 from ledgers import RHO, exact
 from sessions import CHEAP, opened, without_noise
 
@@ -244,3 +245,41 @@ def test_what_only_looks_equal_is_another_question(path):
         analyst.quote(Count(clip=1, by={"n": [1, 0]}, sigma=100.0))
         with pytest.raises(ArgumentError):
             analyst.quote(Count(clip=1, by={"n": [True, False]}, sigma=100.0))
+
+
+_PARTS = [
+    Count(clip=40, by={"group": list(range(20))}, **CHEAP),
+    People(by={"group": list(range(20))}, **CHEAP),
+    Count(clip=9, per_group=1.5, by={"group": list(range(20))}, **CHEAP),
+    Histogram("n", tuple(range(20)), clip=40, **CHEAP),
+    Quantiles("n", tuple(range(20)), per="row", clip=40, **CHEAP),
+    Quantiles("n", tuple(range(20)), per="person", **CHEAP),
+    Quantiles("n", tuple(range(20)), per="total", **CHEAP),
+    Sum("n", 0, 30, clip=40, by={"group": list(range(20))}, **CHEAP),
+    Mean("n", 0, 30, per="row", clip=40, by={"group": list(range(20))}, **CHEAP),
+    Count(clip=40, by={"group": list(range(20))}, epsilon=0.01),
+    Sum("n", 0, 30, clip=40, by={"group": list(range(20))}, epsilon=0.01),
+]
+
+
+def of_parts(path, monkeypatch, asked, worth):
+    """Sums and charges of some people, where the parts of squares that are added up are those of ``worth``."""
+    rows = [(person, (person * place) % 20, (7 * place) % 19 + 0.37) for person in range(30) for place in range(person)]
+    names = zip(("who", "group", "n"), map(list, zip(*rows, strict=True)), strict=True)
+    budget = filters.Basic(epsilon=1e3) if asked.pure else filters.Zcdp(rho=1e3)
+    with monkeypatch.context() as patched, opened(path, pa.table(dict(names)), budget=budget) as session:
+        patched.setattr(compiler, "_worth", worth)
+        return exact(session, asked)
+
+
+@pytest.mark.parametrize("asked", _PARTS, ids=lambda asked: f"{type(asked).__name__} {asked.pure}")
+def test_parts_that_are_left_out_are_zero(tmp_path, monkeypatch, asked):
+    """Nobody pays less for it; if the first part were all of any other question, somebody would."""
+    middle, high = compiler._MIDDLE, compiler._HIGH
+    parts = [middle, compiler._ONE] if asked.pure else [high, middle, compiler._ONE]
+    found = [
+        of_parts(tmp_path / str(place), monkeypatch, asked, worth)
+        for place, worth in enumerate((compiler._worth, lambda _: parts, lambda _: parts[:1]))
+    ]
+    assert found[0] == found[1]
+    assert (found[2] == found[1]) == (len(compiler._worth(asked)) == 1)

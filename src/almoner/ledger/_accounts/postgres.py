@@ -10,7 +10,7 @@ from typing import Any
 
 from almoner._workspace import Query
 from almoner.errors import LedgerError
-from almoner.ledger._accounts.tables import TableAccounts, TableAdmitted, TableOffer, about_the_data, left_of, refunded
+from almoner.ledger._accounts import tables
 from almoner.ledger._interfaces import Payment, PrivateNote, Share
 from almoner.ledger._names import Names, Person
 from almoner.ledger._stores.postgres import Postgres
@@ -19,13 +19,13 @@ _BLOCK = 50_000
 _BY_PERSON = " ORDER BY person"  # how a question's charges are stored; the index finds those of a person
 
 
-class PostgresAccounts(TableAccounts):
+class PostgresAccounts(tables.TableAccounts):
     """Accounts in tables of a PostgreSQL server."""
 
     def __init__(self, server: Postgres) -> None:
         self._server = server
 
-    def prepare(self, charges: Query) -> TableOffer:
+    def prepare(self, charges: Query) -> tables.TableOffer:
         """Work everything out in the workspace, number the rows, and send number, person and units to the server."""
         return _SentOffer(self._server, charges, self.names)
 
@@ -43,7 +43,7 @@ class PostgresAccounts(TableAccounts):
         return super().named(stored.decode() if self.names.kind == "VARCHAR" else stored)
 
 
-class _SentOffer(TableOffer):
+class _SentOffer(tables.TableOffer):
     """Charges of a question to each person: worked out in the workspace, and sent to the server."""
 
     def __init__(self, server: Postgres, charges: Query, names: Names) -> None:
@@ -60,17 +60,17 @@ class _SentOffer(TableOffer):
     def _send(self, charges: Query, names: Names) -> None:
         server, workspace = self._server, self._server.workspace
         kind = "BIGINT" if names.kind == "BIGINT" else "BYTEA"
-        with about_the_data(server):
+        with tables.about_the_data(server):
             workspace.make(charges.tables)
             workspace.run(
                 f"CREATE OR REPLACE TEMP TABLE {self._offered} AS SELECT row_number() OVER () - 1 AS place, c.* "
-                f"FROM ({charges.sql}) c WHERE c.units > 0",
+                f"FROM ({tables.accounts_of(server, charges.sql, names)}) c WHERE c.units > 0",
                 charges.parameters,
             )
+            tables.keep_hashes(server, self._offered, names)
             server.run(f"CREATE TEMP TABLE {self._offered}(place BIGINT, person {kind}, units BIGINT)")
-            stored = {"BIGINT": "person", "VARCHAR": r"'\\x' || hex(encode(person))"}
-            person = stored.get(names.kind, rf"'\\x' || hex({names.sql('person')})")
-            line = f"place || chr(9) || {person} || chr(9) || units || chr(10)"
+            account = "account" if kind == "BIGINT" else r"'\\x' || hex(account)"  # of texts: their bytes in UTF-8
+            line = f"place || chr(9) || {account} || chr(9) || units || chr(10)"
             server.send(f"pg_temp.{self._offered}", self._blocks(line))
             server.run(f"ANALYZE pg_temp.{self._offered}")
 
@@ -80,43 +80,37 @@ class _SentOffer(TableOffer):
         while row := rows.fetchone():
             yield row[0]
 
-    def admit(self, most: int, shares: Sequence[Share], payment: Payment) -> TableAdmitted:
+    def admit(self, most: int, shares: Sequence[Share], payment: Payment) -> tables.TableAdmitted:
         """Choose on the server, and bring to the workspace who was chosen."""
         offered, admitted = f"pg_temp.{self._offered}", self._offered.replace("offered", "admitted")
-        joins, left, scopes = left_of(most, shares, "c.person")
+        joins, left, scopes = tables.left_of(most, shares, "c.person")
         pays = payment.sql(left, divide="/")
-        with about_the_data(self._server):
+        with tables.about_the_data(self._server):
             self._server.run(
                 f"CREATE TEMP TABLE {admitted} ON COMMIT DROP AS "
-                f"SELECT c.place, c.person, {pays.units} AS units, a.person IS NULL AS fresh, "
-                f"{pays.units} <> c.units + {payment.fixed:d} AS shrunk "
-                f"FROM {offered} c LEFT JOIN ledger.accounts a ON a.person = c.person{joins} "
-                f"WHERE {pays.taken} AND NOT coalesce(a.gone, FALSE)",
+                f"SELECT c.place, c.person AS account, {pays.units} AS units, a.person IS NULL AS fresh, "
+                f"{pays.taken} AND NOT coalesce(a.gone, FALSE) AS taken, {pays.units} <> c.units + {payment.fixed:d} "
+                "AS shrunk, CASE WHEN NOT coalesce(a.gone, FALSE) THEN c.units END AS wanted "
+                f"FROM {offered} c LEFT JOIN ledger.accounts a ON a.person = c.person{joins}",
                 scopes,
             )
-            self._take_back(offered, admitted, payment)
-        paid = (
-            f"SELECT c.units AS wanted, coalesce(t.units - {payment.fixed:d}, 0) AS paid FROM {offered} c "
-            f"LEFT JOIN pg_temp.{admitted} t ON t.place = c.place "
-            "LEFT JOIN ledger.accounts a ON a.person = c.person WHERE NOT coalesce(a.gone, FALSE)"
-        )
-        return TableAdmitted(self._server, admitted, f"pg_temp.{admitted}", paid, payment, order=_BY_PERSON)
+            self._take_back(admitted, payment)
+        return tables.TableAdmitted(self._server, admitted, f"pg_temp.{admitted}", payment, order=_BY_PERSON)
 
     def refund(self, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
         """Give back on the server what was reserved beside what was sent."""
-        return refunded(self._server, f"pg_temp.{self._offered}", entry, of, scopes)
+        return tables.refunded(self._server, f"pg_temp.{self._offered}", entry, of, scopes)
 
-    def _take_back(self, offered: str, admitted: str, payment: Payment) -> None:
+    def _take_back(self, admitted: str, payment: Payment) -> None:
         """Make the table of those admitted, with their pay, in the workspace, by their rows' numbers or all others'."""
         workspace = self._server.workspace
-        sizes = f"SELECT (SELECT count(*) FROM {offered}), (SELECT count(*) FROM pg_temp.{admitted})"
+        sizes = f"SELECT count(*), count(*) FILTER (WHERE taken) FROM pg_temp.{admitted}"
         ((all_people, admitted_people),) = self._server.run(sizes)
-        places, join = f"SELECT place FROM pg_temp.{admitted}", "SEMI"
-        if 2 * admitted_people > all_people:  # those left out are fewer
-            places, join = f"SELECT place FROM {offered} WHERE place NOT IN ({places})", "ANTI"
+        others = 2 * admitted_people > all_people  # those left out are fewer
+        places, join = f"SELECT place FROM pg_temp.{admitted} WHERE taken <> {others}", "ANTI" if others else "SEMI"
         self._server.bring(places, f"places_of_{admitted}", {"place": "BIGINT"})
         shrunk = f"shrunk_of_{admitted}"
-        paid_by = f"SELECT place, units FROM pg_temp.{admitted} WHERE shrunk"
+        paid_by = f"SELECT place, units FROM pg_temp.{admitted} WHERE taken AND shrunk"
         self._server.bring(paid_by, shrunk, {"place": "BIGINT", "units": "BIGINT"})
         units = f"coalesce(s.units - {payment.fixed:d}, o.units)"
         paid = f"{units} + {payment.fixed:d} AS units"

@@ -9,6 +9,8 @@ from almoner.errors import DataError, LedgerError
 from almoner.ledger._interfaces import Charge, Consistency, Extent, Payment, PrivateNote, Share, Store
 from almoner.ledger._names import Names, Person
 
+_HASHES = "hashes_of_names"
+
 
 class TableAccounts:
     """Keeps the accounts where the record is. All in and out of it is private, but prices, budgets and limits.
@@ -161,7 +163,7 @@ class TableOffer:
 
     def __init__(self, store: Store, charges: Query, names: Names) -> None:
         self._store = store
-        self._charges, self._account = charges, names.sql("person")
+        self._charges, self._names = charges, names
         self._judged = store.workspace.fresh_name("judged")
         if charges.tables:
             with about_the_data(store):
@@ -179,16 +181,15 @@ class TableOffer:
         with about_the_data(self._store):
             self._store.run(
                 f"CREATE OR REPLACE TEMP TABLE {self._judged} AS "
-                f"SELECT c.* REPLACE ({paid}), a.person IS NULL AS fresh, {pays.taken} AS taken, "
-                f"c.units AS wanted, CASE WHEN {pays.taken} THEN {pays.part} ELSE 0 END AS paid "
-                f"FROM (SELECT *, {self._account} AS account FROM ({self._charges.sql}) q) c "
+                f"SELECT c.* REPLACE ({paid}), a.person IS NULL AS fresh, {pays.taken} AS taken, c.units AS wanted "
+                f"FROM ({accounts_of(self._store, self._charges.sql, self._names)}) c "
                 f"LEFT JOIN ledger.accounts a ON a.person = c.account{joins} "
                 "WHERE c.units > 0 AND NOT coalesce(a.gone, FALSE)",
                 [*self._charges.parameters, *scopes],
             )
-        rows = f"(SELECT * EXCLUDE (taken, wanted, paid, account) FROM {self._judged} WHERE taken)"
-        table = f"(SELECT account AS person, units, fresh FROM {self._judged} WHERE taken)"
-        return TableAdmitted(self._store, rows, table, f"SELECT wanted, paid FROM {self._judged}", payment)
+            keep_hashes(self._store, self._judged, self._names)
+        rows = f"(SELECT * EXCLUDE (taken, wanted, account) FROM {self._judged} WHERE taken)"
+        return TableAdmitted(self._store, rows, self._judged, payment)
 
     def refund(self, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
         """Give back, under this entry, what an earlier one reserved beside the units that are offered for each person.
@@ -197,8 +198,8 @@ class TableOffer:
             LedgerError: more is offered for a person than was reserved; nothing may be written then.
         """
         self._store.run(
-            f"CREATE OR REPLACE TEMP TABLE {self._judged} AS SELECT {self._account} AS person, units "
-            f"FROM ({self._charges.sql}) c",
+            f"CREATE OR REPLACE TEMP TABLE {self._judged} AS SELECT account AS person, units "
+            f"FROM ({accounts_of(self._store, self._charges.sql, self._names)}) c",
             self._charges.parameters,
         )
         return refunded(self._store, self._judged, entry, of, scopes)
@@ -210,11 +211,11 @@ class TableOffer:
 class TableAdmitted:
     """The people who take part in a question, private; ``rows`` are their offers, as SQL of a workspace's table."""
 
-    def __init__(self, store: Store, rows: str, table: str, paid: str, payment: Payment, *, order: str = "") -> None:
-        """Take SQL of the rows, and beside the accounts of their table of person, units, fresh, and what all paid."""
-        self.rows = rows
-        self._run = store.run
-        self._table, self._paid, self._payment, self._order = table, paid, payment, order
+    def __init__(self, store: Store, rows: str, judged: str, payment: Payment, *, order: str = "") -> None:
+        """Take SQL of the rows; and, beside the accounts, everybody's account, units, fresh, taken and units wanted."""
+        self.rows, self._run, self._payment, self._order = rows, store.run, payment, order
+        self._table = f"(SELECT account AS person, units, fresh FROM {judged} WHERE taken)"
+        self._paid = f"SELECT wanted, CASE WHEN taken THEN units - {payment.fixed:d} ELSE 0 END AS paid FROM {judged}"
 
     def refused(self) -> int:
         """Count the people who were offered, and have not left, and cannot pay in full."""
@@ -286,6 +287,22 @@ def about_the_data(store: Store) -> Iterator[None]:
         if store.closed:
             raise
         raise DataError("the data cannot be read; nothing was charged") from None
+
+
+def accounts_of(store: Store, charges: str, names: Names) -> str:
+    """Charges, which are SQL, with the ``account`` of each person: a keyed hash is computed once, and then kept."""
+    account, known = names.sql("q.person"), ""
+    if names.hashed:
+        store.workspace.run(f"CREATE TEMP TABLE IF NOT EXISTS {_HASHES}(person {names.given}, account {names.kind})")
+        account, known = f"coalesce(h.account, {account})", f" LEFT JOIN {_HASHES} h ON h.person = q.person"
+    return f"SELECT q.*, {account} AS account FROM ({charges}) q{known}"
+
+
+def keep_hashes(store: Store, table: str, names: Names) -> None:
+    """Keep the hashes of a table of person and account while the ledger is open."""
+    if names.hashed:
+        others = f"SELECT person, account FROM {table} t ANTI JOIN {_HASHES} h ON h.person = t.person"
+        store.workspace.run(f"INSERT INTO {_HASHES} {others}")
 
 
 def left_of(most: int, shares: Iterable[Share], account: str) -> tuple[str, str, list[str]]:

@@ -122,14 +122,10 @@ def summary(ledger: Ledger) -> Summary:
     if ledger.periods is not None:
         terms["periods"] = ledger.periods.public | {"count": ledger.periods.count}
     terms[ledger.symbol] = first["budget"] / first["units"]
+    names, at_most = ("time", "analyst", "purpose", "key", "dataset"), f"{ledger.symbol} at most"
     questions = tuple(
-        {"number": entry.number}
-        | {name: entry.public[name] for name in ("time", "analyst", "purpose", "key")}
-        | {name: entry.public[name] for name in ("dataset",) if name in entry.public}
-        | {
-            "question": entry.public.get("question", {}),
-            f"{ledger.symbol} at most": entry.public["price"] / first["units"],
-        }
+        {"number": entry.number, **{name: entry.public[name] for name in names if name in entry.public}}
+        | {"question": entry.public.get("question", {}), at_most: entry.public["price"] / first["units"]}
         for entry in entries
         if entry.kind == "answered"
     )

@@ -108,5 +108,4 @@ def insert(run: Run, row: Sequence[object]) -> None:
 
 def find(run: Run, key: str) -> Entry | None:
     """The entry under a key, without its private part."""
-    rows = read_rows(run, "key = ?", (key,))
-    return rows[0].entry() if rows else None
+    return next((row.entry() for row in read_rows(run, "key = ?", (key,))), None)

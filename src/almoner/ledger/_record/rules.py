@@ -84,10 +84,9 @@ class ConsumerState:
     def begun(cls, entry: Entry) -> Self:
         """The one that an entry begins."""
         public, private = entry.public, entry.private
-        whose = entry.kind, str(public["key"]), str(public["analyst"]), public["purpose"]
-        began: Any = {"number": entry.number, "hash": entry.hash, "time": str(public["time"])}
-        began |= {"described": public[entry.kind], "units": int(public.get("price", 0))}
-        return cls(*whose, **began, claim=str(private["claim"]), order=private.get("order"))
+        begun = str(public["key"]), str(public["analyst"]), public["purpose"], entry.number, entry.hash
+        more: dict[str, Any] = {"claim": str(private["claim"]), "order": private.get("order")}
+        return cls(entry.kind, *begun, str(public["time"]), public[entry.kind], int(public.get("price", 0)), **more)
 
 
 class Watched(NamedTuple):
@@ -354,9 +353,8 @@ class Rules:
 
     def _worst(self, allowance: Allowance) -> list[tuple[int, HighestCharge]]:
         """For the budget and each limit: the most that may be spent, and the most anybody can have been charged."""
-        scopes = {} if self.came_back else self.charged_by_scope
-        other = self.charged if self.came_back else HighestCharge()
-        shares = [(most, scopes.get(scope, other)) for scope, most in allowance.shares]
+        own, none = self.charged_by_scope, HighestCharge()
+        shares = [(most, self.charged if self.came_back else own.get(scope, none)) for scope, most in allowance.shares]
         return [(allowance.most, self.charged_in_all), *shares]
 
     def allow_delta(self, delta: float) -> None:

@@ -28,7 +28,7 @@ from almoner.queries._language.keys import LONGEST_KEY, are_ranges
 from almoner.queries._questions.kinds.counts import Extremes, Lengths
 from almoner.queries._questions.noise import STEPS, units_per_step
 from almoner.queries._questions.question import Question
-from almoner.queries._questions.row_contributions import Bins, KeyCells, Values
+from almoner.queries._questions.row_contributions import AnyRow, Bins, CountRows, KeyCells, Values
 from almoner.queries._sql.columns import CELLS, Keys, cast, key_kind, keys_of
 from almoner.queries._sql.contributions import binned_rows, coordinates_of, number_of, place_between
 from almoner.queries._sql.dialects import Dialect, double
@@ -130,7 +130,6 @@ _TOTAL = "sum(CAST({0} AS BIGINT))"  # in 128 bits
 _ALMOST = 1 - 1e-8  # factor that keeps a shrunk contribution, rounded, no longer than the clip
 _WIDE = 8
 _EXACT = 2.0**53  # sums of whole doubles below are exact
-_EXACT_SQL = double(_EXACT)
 _LIMB = 2**20  # sums of squares of parts below, over a million cells and their coordinates, stay below 2^63
 _HIGH, _MIDDLE = double(_LIMB**2), double(_LIMB)
 _PLANS = 16  # so many compiled questions are kept
@@ -359,22 +358,32 @@ def _length(names: list[str], *, pure: bool) -> str:
 
 def _firm(square: str) -> str:
     """A sum of whole numbers, as squares are, that is not below the true one: exact if short, else rounded up."""
-    return f"CASE WHEN {square} < {_EXACT_SQL} THEN {square} ELSE ({square}) * {_ABOVE} END"
+    return f"CASE WHEN {square} < {double(_EXACT)} THEN {square} ELSE ({square}) * {_ABOVE} END"
 
 
 def _limbs(names: list[str], question: Question) -> str:
     """Squares, or sizes, in parts that are whole numbers of 64 bits and are added up exactly in any order."""
-    whole = [f"CAST(abs({name}) AS BIGINT)" for name in names]
-    halves = [{"h": f"({each} // {_LIMB:d})", "l": f"({each} % {_LIMB:d})"} for each in whole]
+    whole = (f"CAST(abs({name}) AS BIGINT)" for name in names)
+    halves = [{"h": f"({each} >> {_LIMB.bit_length() - 1:d})", "l": f"({each} & {_LIMB - 1:d})"} for each in whole]
     limbs = ("{h}", "{l}") if question.pure else ("{h} * {h}", "2 * {h} * {l}", "{l} * {l}")
-    sums = [" + ".join(limb.format(**each) for each in halves) for limb in limbs]
+    sums = [" + ".join(limb.format(**each) for each in halves) for limb in limbs[: len(_worth(question))]]
     return ", ".join(f"{sum_} AS q{place}" for place, sum_ in enumerate(sums))
+
+
+def _worth(question: Question) -> list[str]:
+    """Worth of each part, as SQL; those below the first are 0 where every number counts whole rows."""
+    worth = [_MIDDLE, _ONE] if question.pure else [_HIGH, _MIDDLE, _ONE]
+    counts = all(isinstance(each, CountRows | AnyRow) for each in question.row()) and question.steps % _LIMB == 0
+    return (
+        worth[:1]
+        if counts and question.per_group is None and getattr(question.bins(), "per", "") != "person"
+        else worth
+    )
 
 
 def _joined(question: Question, over: str = "") -> str:
     """The sum of squares, or of sizes, that the limbs add up to."""
-    worth = [_MIDDLE, _ONE] if question.pure else [_HIGH, _MIDDLE, _ONE]
-    terms = [f"CAST(sum(q{limb}){over} AS DOUBLE) * {unit}" for limb, unit in enumerate(worth)]
+    terms = [f"CAST(sum(q{limb}){over} AS DOUBLE) * {unit}" for limb, unit in enumerate(_worth(question))]
     return _firm(f"({' + '.join(terms)})")
 
 

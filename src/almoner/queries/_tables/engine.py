@@ -5,7 +5,7 @@ so every ledger takes every engine's questions, and two engines charge the same 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import chain
 from typing import Any, Self
@@ -49,15 +49,13 @@ class Engine(ABC):
 
     def sums(self, plan: Compiled, admitted: str) -> list[int]:
         """The contributions of the people admitted, added up, in whole steps. Private."""
+        return plan.added(self.people_by_value(plan, admitted))
+
+    def people_by_value(self, plan: Compiled, admitted: str) -> Iterable[tuple[Any, ...]]:
+        """(value, people) of a question about values: how many of the people admitted keep each. Private."""
         self.check_files()  # the rows were read since they were last checked
         rows = self._workspace.run(plan.sums.format(admitted=admitted))
-        return plan.added(chain.from_iterable(iter(lambda: rows.fetchmany(65_536), [])))
-
-    def people_by_value(self, plan: Compiled, admitted: str) -> list[tuple[Any, int]]:
-        """(value, people) of a question about values: how many of the people admitted keep each. Private."""
-        self.check_files()
-        rows = self._workspace.run(plan.sums.format(admitted=admitted)).fetchall()
-        return [(value, int(people)) for value, people in rows]
+        return chain.from_iterable(iter(lambda: rows.fetchmany(65_536), []))
 
     def close(self) -> None:  # noqa: B027 - there may be nothing to release
         """Release what the engine holds; no more questions follow. Called while the ledger is open."""
