@@ -94,6 +94,7 @@ def meant(asked: Sql, schema: Schema, datasets: Mapping[str, Dataset]) -> Questi
     if given["clip"] is None and table.one_row and not told.steps:
         given["clip"] = 1.0
     given["by"] = [(column(key), reader.keys(key, told)) for key in told.group]
+    given["sets"] = [[column(told.group[place]) for place in each] for each in told.sets] or None
     if all(value.kind == "quantile" for _, value in aggregates) and len({value.of for _, value in aggregates}) == 1:
         of, levels = aggregates[0][1].of, tuple(dict.fromkeys(value.level for _, value in aggregates))
         low, high, _ = reader.bounds(of, needed=True)

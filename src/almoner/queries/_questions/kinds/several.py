@@ -168,6 +168,9 @@ class Several(Question):
         """The numbers of each aggregate as its own question would have them, and the noise on each."""
         for (_, member), places in zip(self.members, self.places, strict=True):
             own = [parts[place] for place in places]
+            if not all(map(self.adds_up, member.row())):
+                yield own, noise.of_group(1.0)
+                continue
             if isinstance(member, Sum) and len(own) > len(member.row()):  # the middle for each row, and the rest
                 middle, half = member.middle / member.full, member.half / member.full
                 error = noise.standard_error * hypot(middle, half)
