@@ -11,6 +11,7 @@ Source: docs/proofs/margins.md; effects are those of an analysis of variance, Sc
 from collections.abc import Sequence
 from itertools import combinations
 from math import prod, sqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +21,11 @@ from almoner.errors import ArgumentError
 _MOST_COLUMNS = 8
 
 
-def checked_sets(sets: object) -> tuple[tuple[str, ...], ...]:
+def checked_sets(sets: Any) -> tuple[tuple[str, ...], ...]:
     """Lists of columns, each list once."""
-    listed = tuple(tuple(dict.fromkeys(each)) for each in sets)  # type: ignore[attr-defined]
+    listed = tuple(tuple(dict.fromkeys(each)) for each in sets)
     if isinstance(sets, str) or not listed or len(set(map(frozenset, listed))) < len(listed):
-        raise ArgumentError("sets must be lists of columns of by=, each list once, as in [['ward', 'day'], ['ward'], []]")
+        raise ArgumentError("sets must be lists of columns of by=, each list once, as in [['ward', 'day'], ['ward']]")
     return listed
 
 
@@ -40,7 +41,7 @@ def places_of(sets: Sequence[Sequence[str]], columns: Sequence[str]) -> tuple[tu
 def agreeing(
     parts: NDArray[np.float64], sets: Sequence[Sequence[int]], sizes: Sequence[int]
 ) -> tuple[NDArray[np.float64], list[float]]:
-    """(Numbers that agree and are nearest to noisy ones, for each the share of its noise's standard error that is left).
+    """(The numbers that agree and are nearest to noisy ones, the share of its noise that is left on each).
 
     Args:
         parts: (cells of all tables, numbers of a cell), public; noise on all is independent and of one size.

@@ -319,12 +319,12 @@ class Question:
 
     def agreed(self, parts: Sequence[Sequence[float]]) -> tuple[list[list[float]], list[float]]:
         """The coordinates of each group, where there are ``sets`` made to agree; the share of noise left in each."""
-        if self.sets is None or not parts:
+        adding = [] if self.sets is None else [nth for nth, each in enumerate(self.row()) if self.adds_up(each)]
+        if not parts or not adding:
             return [list(each) for each in parts], [1.0] * len(parts)
-        adding, noisy = [place for place, each in enumerate(self.row()) if self.adds_up(each)], np.array(parts)
-        sizes = [len(keys) for _, keys in self.keys]
-        noisy[:, adding], left = agreeing(noisy[:, adding], self.tables, sizes)
-        return noisy.tolist(), left if adding else [1.0] * len(left)
+        noisy = np.array(parts, float)
+        noisy[:, adding], left = agreeing(noisy[:, adding], self.tables, [len(keys) for _, keys in self.keys])
+        return noisy.tolist(), left
 
     def adds_up(self, each: terms.Coordinate) -> bool:
         """True if, whatever the data, a number of a coarser table is the sum of those of a finer one."""
@@ -354,9 +354,10 @@ class Question:
         return self.noise * sqrt(2) if self.pure else self.noise
 
     @property
-    def labels(self) -> list[tuple[Key, ...]]:
+    def labels(self) -> list[tuple[Any, ...]]:
         """The keys of each group, in the order of the answer; None for a column that its table has not."""
-        listed = [[keys if place in each else (None,) for place, (_, keys) in enumerate(self.keys)] for each in self.tables]
+        places, nothing = range(len(self.keys)), (None,)
+        listed = [[self.keys[place][1] if place in each else nothing for place in places] for each in self.tables]
         return [group for columns in listed for group in product(*columns)]
 
 
