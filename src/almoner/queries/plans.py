@@ -84,6 +84,8 @@ class _ReadPart(Model):
     types: dict[str, str] | None = None
     """types of columns: `"text"`, `"whole"`, `"number"`, `"decimal comma"` (`1.234,5`), `"decimal point"` (`1,234.5`),
     `"bool"`, `"date"` or `"time"`; of a CSV file, others are text"""
+    zone: str | None = None
+    """the zone, such as `"Europe/Berlin"`, whose days and hours times with a zone have"""
 
     def read(self, folder: Path, spark: str | None) -> dict[str, Any]:
         """The data and how they are read; with ``spark``, the master of Spark, as a data frame."""
@@ -91,9 +93,9 @@ class _ReadPart(Model):
         path = folder / data
         plugin = None if spark is None else plugin_named("pyspark")
         if plugin is None or spark is None:
-            return {"data": path, "table": self.table, "view": self.view, "types": self.types}
-        if self.table is not None or self.types is not None:
-            raise ArgumentError("table= is for DuckDB files, types= for CSV files")
+            return {"data": path, "table": self.table, "view": self.view, "types": self.types, "zone": self.zone}
+        if any(each is not None for each in (self.table, self.types, self.zone)):
+            raise ArgumentError("table= is for DuckDB files, types= for CSV files; times are those of Spark's own zone")
         read = partial(plugin.read, spark, data if "://" in data else path, self.view)
         return {"data": told_nothing(plugin, read)}
 
@@ -188,7 +190,7 @@ class PlanPart(AccountsPart, _ReadPart):
     @model_validator(mode="after")
     def _tables(self) -> Self:
         """Refuse data that are named twice or not at all, and rows of nobody."""
-        for name in ("data", "table", "view", "types"):
+        for name in ("data", "table", "view", "types", "zone"):
             if self.tables is not None and getattr(self, name) is not None:
                 raise broken(f".{name} stands in [tables.NAME], beside the table that it is about")
         if self.tables is None and self.data is None:

@@ -147,6 +147,8 @@ class Table:
             "decimal comma" (1.234,5), "decimal point" (1,234.5), bool, date or time; also of columns of text elsewhere.
             Entries that are spelled otherwise are missing: ``misfits`` counts them, and a column of nothing else is
             refused. Without it types of CSV files are guessed from all entries, so that one person's can change them.
+        zone: of the times that have a zone, such as "Europe/Berlin": their days, months and hours are those there, and
+            so they are in a view. Without it such columns cannot be used.
         check_view: whether to run the view over the rows of single people too, a few drawn at random, and refuse it
             where that gives them other rows; for at most a few seconds. ``session.view_check`` says what was compared.
             What no drawn person shows is not found.
@@ -158,6 +160,7 @@ class Table:
     table: str | None = field(default=None, kw_only=True)
     view: str | None = field(default=None, kw_only=True)
     types: Mapping[str, str] | None = field(default=None, kw_only=True)
+    zone: str | None = field(default=None, kw_only=True)
     check_view: bool = field(default=True, kw_only=True)
 
     def given(self, name: str | None, person: str) -> TableInput:
@@ -168,7 +171,7 @@ class Table:
         column, arrow, end = (part.strip() for part in person.partition("->"))
         column = column if arrow else person
         parent, _, key = (part.strip() for part in end.partition("."))
-        read = _read(self.data, sources.ReadOptions(self.table, self.view, self.types), column)
+        read = _read(self.data, sources.ReadOptions(self.table, self.view, self.types, self.zone), column)
         path = (parent, key or column) if arrow else None
         return TableInput(name, *read, column, path, bool(self.one_row), columns=shown, check_view=self.check_view)
 
@@ -185,7 +188,7 @@ class Lookup:
         key: the column that names its row: text, whole numbers, truth values or dates.
         on: the column of people's rows that holds the key; None where it is called like ``key``. It may also be a
             column of another table, as ``customers.zip`` or ``products.category``.
-        table, view, types: as of ``Table``.
+        table, view, types, zone: as of ``Table``.
     """
 
     data: Any = field(repr=False)
@@ -194,6 +197,7 @@ class Lookup:
     table: str | None = field(default=None, kw_only=True)
     view: str | None = field(default=None, kw_only=True)
     types: Mapping[str, str] | None = field(default=None, kw_only=True)
+    zone: str | None = field(default=None, kw_only=True)
 
 
 def given_tables(
@@ -222,7 +226,7 @@ def given_tables(
         if not isinstance(lookup, Lookup):
             raise ArgumentError(f"public: {name!r} must be a Lookup(data, key=...)")
         check_column(lookup.key)
-        how = sources.ReadOptions(lookup.table, lookup.view, lookup.types)
+        how = sources.ReadOptions(lookup.table, lookup.view, lookup.types, lookup.zone)
         read = _read(lookup.data, how, lookup.key)
         listed.append(TableInput(name, *read, key=lookup.key, on=lookup.on or lookup.key))
     on = {str(each.name): each.on.partition(".")[0] for each in listed if each.person is None}
@@ -289,7 +293,7 @@ def _read(data: Any, reading: sources.ReadOptions, person: str) -> tuple[Any, so
     if isinstance(data, list | tuple) and data and all(isinstance(each, str | Path) for each in data):
         return list(map(Path, data)), reading
     rows = sources.as_arrow(data, person=person, table=reading.table)
-    return rows, sources.ReadOptions(None, reading.view, reading.types)
+    return rows, replace(reading, table=None)
 
 
 def check_shared(ledger: Ledger, own: Mapping[str, object]) -> None:
