@@ -199,14 +199,14 @@ class PlanPart(AccountsPart, _ReadPart):
             raise broken(".person is missing")
         return self
 
-    def opened(self, folder: Path) -> dict[str, Any]:
+    def opened(self, folder: Path, domains: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Arguments of ``Session.open`` about tables: ``data`` or ``tables``, ``public`` and ``person``."""
         spark = self.spark
         public = {n: Lookup(key=part.key, on=part.on, **part.read(folder, spark)) for n, part in self.public.items()}
         if self.tables is None:
             return {"data": Table(**self.read(folder, spark)), "public": public or None, "person": self.person}
         tables = {
-            name: Table(one_row=part.one_row, columns=part.columns, **part.read(folder, spark))
+            name: Table(one_row=part.one_row, columns=domains.get(name, part.columns), **part.read(folder, spark))
             for name, part in self.tables.items()
         }
         person = {name: part.person or self.person for name, part in self.tables.items()}
@@ -317,6 +317,8 @@ class Plan:
     settings: PlanPart = field(repr=False)  # a connection string may hold a password
     questions: tuple[tuple[str, Question], ...]
     """Each with its key."""
+    domains: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """For tables in place of their columns: these with keys and bounds, as of ``Table``."""
 
     @classmethod
     @unquoted()
@@ -430,7 +432,7 @@ class Plan:
             create=create,
             memory_limit=None if opened else self.settings.memory_limit,
             dataset=self.settings.dataset if own or opened else None,
-            **self.settings.opened(self.folder),
+            **self.settings.opened(self.folder, self.domains),
         )
 
     def misfits(self) -> list[Misfit]:

@@ -1,15 +1,15 @@
 """Tables that a session is opened over: of people, and public ones, as the data holder describes them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from almoner._misfits import Misfit
 from almoner._spelling import EXACT, spelling_sql
 from almoner.errors import ArgumentError, DataError, DataReason, LedgerError
-from almoner.ledger import Dataset, Ledger, Periods
+from almoner.ledger import Dataset, Domain, Ledger, Periods
 from almoner.queries._language.keys import check_column, check_table
 from almoner.queries._questions.kinds.several import Several
 from almoner.queries._questions.kinds.sql import Sql
@@ -41,6 +41,7 @@ class TableInput:
     key: str = ""
     on: str = ""
     columns: tuple[str, ...] | None = None
+    domains: Mapping[str, Domain] = field(default_factory=dict)
     check_view: bool = True
     periods: Periods | None = None
     spelling: str = EXACT
@@ -113,7 +114,7 @@ def schema_of(
     def table(name: str) -> PeopleTable:
         each, columns, sql, dialect = listed[name]
         shown, person = each.seen(columns), str(each.person)
-        own = PeopleTable(sql, shown, dialect.columns, "", each.one_row, plain=sql, person=person)
+        own = PeopleTable(sql, shown, dialect.columns, "", each.one_row, None, sql, person, each.domains)
         if each.parent is None:
             return replace(own, who=each.found_by(columns, person_kind, dialect))
         above, key = each.parent
@@ -139,7 +140,8 @@ class Table:
         data: as of ``Session.open``. Private.
         one_row: declares that each person has at most one row, as in a table of customers: then questions about other
             tables may use its columns, as ``customers.age``. It is checked when the session is opened.
-        columns: the columns that questions may use, public; None for all. The others are as if they were not there.
+        columns: the columns that questions may use, public; None for all. The others are as if they were not there. As
+            {column: ledger.Domain(...)} with keys or bounds for the questions that leave them out.
         table: which table or view of a DuckDB file or connection; that of a connection is read once.
         view: SQL over ``data`` that gives the rows that questions see: by the data holder, run as it is. What it does
             to a person's rows must depend on that person's rows alone.
@@ -156,7 +158,7 @@ class Table:
 
     data: Any = field(repr=False)
     one_row: bool = field(default=False, kw_only=True)
-    columns: Sequence[str] | None = field(default=None, kw_only=True)
+    columns: Sequence[str] | Mapping[str, Any] | None = field(default=None, kw_only=True)
     table: str | None = field(default=None, kw_only=True)
     view: str | None = field(default=None, kw_only=True)
     types: Mapping[str, str] | None = field(default=None, kw_only=True)
@@ -173,7 +175,8 @@ class Table:
         parent, _, key = (part.strip() for part in end.partition("."))
         read = _read(self.data, sources.ReadOptions(self.table, self.view, self.types, self.zone), column)
         path = (parent, key or column) if arrow else None
-        return TableInput(name, *read, column, path, bool(self.one_row), columns=shown, check_view=self.check_view)
+        domains = self.columns if isinstance(self.columns, Mapping) else {}
+        return TableInput(name, *read, column, path, bool(self.one_row), "", "", shown, domains, self.check_view)
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,36 +345,39 @@ def _check_fits(declared: Dataset, given: TableInput, schema: Schema) -> None:
 
 
 def filled(asked: Question, datasets: Mapping[str, Dataset], schema: Schema) -> Question:
-    """The question with bounds and keys that it leaves out as its data set declares them; refused where none are."""
+    """The question with bounds and keys that it leaves out as its table, or data set, declares them; or refused."""
     if not asked.unfilled:
         return asked
+    declared = {name: {**table.domains} for name, table in schema.people.items()}
+    for name, dataset in datasets.items():
+        declared[name] = {**dataset.columns, **declared[name]}
     if isinstance(asked, Sql):
-        return filled(meant(asked, schema, datasets), datasets, schema)
-    datasets = {} if asked.each or asked.each_person else datasets  # columns are steps, whatever they are called
+        return filled(meant(asked, schema, declared), datasets, schema)
+    declared = {} if asked.each or asked.each_person else declared  # columns are steps, whatever they are called
+    domain = partial(domain_of, table=schema.name(asked.table), declared=declared)
     changes: dict[str, Any] = {}
     if isinstance(asked, Several):
         pairs = zip(asked.plain().items(), asked.members, strict=True)
-        changes["aggregates"] = {name: {**own, **_bounds(each, asked, datasets)} for (name, own), (_, each) in pairs}
+        changes["aggregates"] = {name: {**own, **_bounds(each, domain)} for (name, own), (_, each) in pairs}
     else:
-        changes |= _bounds(asked, asked, datasets)
+        changes |= _bounds(asked, domain)
     by = []
     for column, keys in asked.keys:
-        domain = None if keys else domain_of(column, asked.table, datasets)
-        declared = None if domain is None else domain.keys
-        if not keys and declared is None:
+        found = keys or getattr(domain(column), "keys", None)
+        if not found:
             raise ArgumentError(f"by: no data set declares keys of {column!r}: give by={{{column!r}: keys}}")
-        by.append((column, keys or declared))
+        by.append((column, found))
     return replace(asked, **changes, by=tuple(by))
 
 
-def _bounds(one: Question, asked: Question, datasets: Mapping[str, Dataset]) -> dict[str, Any]:
+def _bounds(one: Question, domain: Callable[[str], Domain | None]) -> dict[str, Any]:
     """Bounds that a question, or one of its aggregates, leaves out, as they are declared."""
     names = one.left_out()
     if not names:
         return {}
-    domain = domain_of(str(getattr(one, "column", "")), asked.table, datasets)
-    if domain is None or domain.keys is not None or getattr(one, "per", None) == "total":
+    found = domain(str(getattr(one, "column", "")))
+    if found is None or found.low is None or getattr(one, "per", None) == "total":
         listed, column = " and ".join(f"{name}=" for name in names), repr(getattr(one, "column", None))
         about = f"a person's total of {column}" if getattr(one, "per", None) == "total" else column
         raise ArgumentError(f"{listed} must be given: no data set declares bounds of {about}")
-    return {name: getattr(domain, name) for name in names}
+    return {name: getattr(found, name) for name in names}
