@@ -230,7 +230,7 @@ def test_it_is_recorded_and_shown(tmp_path):
         (lambda: Count(by=BY, sets=[["g", "d"], []], clip=1, error=5.0), "without error="),
         (lambda: Count(by=BY, sets=[["g", "d"], []], clip=1, per_group=1, sigma=1.0), "per_group="),
         (lambda: Histogram("x", (0, 1, 2), by=BY, sets=[["g", "d"], []], clip=1, sigma=1.0), "numbers and sums"),
-        (lambda: Count(by={c: [1] for c in "abcdefghi"}, sets=[[*"abcdefghi"]], clip=1, rho=1), "at most 8 columns"),
+        (lambda: Count(by={c: [1] for c in "abcdefghi"}, sets=[[*"abcdefghi"]], clip=1, rho=1), "of at most 8"),
     ],
 )  # fmt: skip
 def test_what_it_is_not_for_is_refused(made, words):

@@ -240,8 +240,7 @@ class Answer:
         """
         question, rows = self.question, list[Any]()
         if self.derived or not isinstance(question, _TOTALS) or question.sets is not None:
-            kinds = ", ".join(kind.__name__ for kind in _TOTALS)
-            raise ArgumentError(f"{derived} are of an answer to {kinds}, to a question without sets=")
+            raise ArgumentError(f"{derived}, without sets=, are of a {' or '.join(kind.__name__ for kind in _TOTALS)}")
         binned = isinstance(question, Histogram)
         size = question.coordinates if binned else len((question.keys or (("", ("",)),))[-1][1])
         sums, least, clipped = [0, *accumulate(self.released)], *_paid(question, self.floor)

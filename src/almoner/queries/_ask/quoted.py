@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
 from math import isfinite
 from typing import Any
 
@@ -22,10 +21,10 @@ def expected_half_width(question: Question, released: Sequence[int] | None, nois
 
     None where it depends on sums, and no ``released`` ones are given; ``noise``: in full rows, if not the question's.
     """
-    if question.values() is not None or (question.width_varies and released is None) or question.choice is not None:
+    varies = (question.width_varies and released is None) or question.sets is not None  # with each table
+    if question.values() is not None or varies or question.choice is not None:
         return None
-    sums = [0] * question.coordinates * (1 if question.sets is None else question.groups)
-    sums = sums if released is None else list(released)
+    sums = [0] * question.coordinates if released is None else released
     band = NoiseBand((question.spread if noise is None else noise) * STEPS / question.steps, question.pure)
     halves = [high / 2 - low / 2 for _, low, high in read_off(question, sums, band)]
     mean = sum(half / len(halves) for half in halves)
@@ -35,10 +34,8 @@ def expected_half_width(question: Question, released: Sequence[int] | None, nois
 def read_off(question: Question, released: Sequence[int], noise: NoiseBand) -> Iterator[tuple[float, float, float]]:
     """(Number, low, high) of each number of the first groups; 0 for what the noise left nothing of."""
     width = question.coordinates
-    last = min((question.groups if question.sets else _MOST_GROUPS) * width, question.groups * width, len(released))
-    parts = [[part / question.steps for part in released[start : start + width]] for start in range(0, last, width)]
-    for numbers, left in islice(zip(*question.agreed(parts), strict=True), _MOST_GROUPS):
-        told = question.read(numbers, noise.of_group(left))
+    for start in range(0, min(_MOST_GROUPS * width, question.groups * width, len(released)), width):
+        told = question.read([part / question.steps for part in released[start : start + width]], noise)
         yield from ((number or 0.0, low, high) for _, number, low, high in numbers_of(*told, ""))
 
 

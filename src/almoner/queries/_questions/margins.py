@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from almoner.errors import ArgumentError
 
-_MOST_COLUMNS = 8
-
 
 def checked_sets(sets: Any) -> tuple[tuple[str, ...], ...]:
     """Lists of columns, each list once."""
@@ -31,10 +29,8 @@ def checked_sets(sets: Any) -> tuple[tuple[str, ...], ...]:
 
 def places_of(sets: Sequence[Sequence[str]], columns: Sequence[str]) -> tuple[tuple[int, ...], ...]:
     """The tables by the places of their columns among those of ``by``."""
-    if other := sorted({column for each in sets for column in each} ^ set(columns)):
-        raise ArgumentError(f"sets: {other[0]!r} must be a column of by=, and of one of the sets")
-    if len(columns) > _MOST_COLUMNS:
-        raise ArgumentError(f"sets= is for at most {_MOST_COLUMNS} columns of by=")
+    if other := [*sorted({column for each in sets for column in each} ^ {*columns}), *columns[8:]]:
+        raise ArgumentError(f"sets: {other[0]!r} must be a column of by=, of at most 8, and of one of the sets")
     return tuple(tuple(sorted(map(list(columns).index, each))) for each in sets)
 
 
@@ -65,6 +61,6 @@ def agreeing(
         for place, each in cells.items():
             found[place] += own / weight / each
             squares[place] += prod(1 - 1 / sizes[a] for a in effect) / weight / each**2
-    left = [min(1.0, sqrt(square) * (1 + 1e-9)) for square in squares]
-    shares = [share for share, shape in zip(left, shapes, strict=True) for _ in range(prod(shape))]
+    left = [min(1.0, sqrt(square) * (1 + 1e-9)) for square in squares]  # rounded up
+    shares = np.repeat(left, [prod(shape) for shape in shapes]).tolist()
     return np.concatenate([table.reshape(-1, parts.shape[1]) for table in found]), shares

@@ -63,9 +63,8 @@ class Question:
     """Public keys to group by, {column: keys}; an answer for each combination, whether or not it is in the data. A
     key may be a range, (low, high), which takes entries from low up to and without high."""
     sets: Sets | None = None
-    """Several tables in one release, each a list of columns of ``by``, as of GROUPING SETS: [["ward", "day"], ["ward"],
-    []]. A row counts in all of them, and in none if a key of ``by`` is not listed. Numbers of rows, and sums over rows,
-    agree: those of a coarser table are the sums of a finer one. None: one table, of all columns."""
+    """Several tables in one release, each a list of columns of ``by``: [["ward", "day"], ["ward"], []]. A row counts in
+    all of them, and in none if a key of it is not listed. Numbers of rows, and sums, agree. None: one table of all."""
     clip: Clip | None = None
     """The length to which a person's contribution is shrunk. It must be given where one person may have more than one
     full row in a group. Elsewhere (``People``, ``per="person"``, ``per="total"``) it may be left out: then it is the
@@ -356,8 +355,7 @@ class Question:
     @property
     def labels(self) -> list[tuple[Any, ...]]:
         """The keys of each group, in the order of the answer; None for a column that its table has not."""
-        places, nothing = range(len(self.keys)), (None,)
-        listed = [[self.keys[place][1] if place in each else nothing for place in places] for each in self.tables]
+        listed = [[keys if nth in each else (None,) for nth, (_, keys) in enumerate(self.keys)] for each in self.tables]
         return [group for columns in listed for group in product(*columns)]
 
 

@@ -22,7 +22,6 @@ Cure = Callable[[str, str, Wanted], str]
 """The line to write, for a column, its type and what is wanted."""
 
 ZONED = ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")
-_LOCAL = "Table(data, zone='UTC'), or another zone such as 'Europe/Berlin'"
 _CASTS = {
     "BLOB": "hex({0})",
     **dict.fromkeys(("STRUCT", "LIST", "ARRAY", "MAP", "UNION"), "CAST(to_json({0}) AS VARCHAR)"),
@@ -57,7 +56,7 @@ def shown_type(sql_type: str) -> str:
 def cure_of(column: str, sql_type: str, wanted: Wanted) -> str:
     """Line to write so that a column of DuckDB can be used, whose entries that are there stay apart."""
     if sql_type in ZONED and wanted == "question":
-        return _LOCAL
+        return "Table(data, zone='UTC'), or another zone such as 'Europe/Berlin'"
     known = {"question": _CASTS, "person": _CASTS | _PEOPLE, "text": {}}[wanted]
     expression = known.get(shown_type(sql_type).partition("(")[0], "CAST({0} AS VARCHAR)")
     return recast(column, expression)
@@ -66,7 +65,7 @@ def cure_of(column: str, sql_type: str, wanted: Wanted) -> str:
 def as_dates(column: str, sql_type: str) -> str:
     """Line to write so that a column of DuckDB holds dates or times."""
     if sql_type in ZONED:
-        return _LOCAL
+        return cure_of(column, sql_type, "question")
     if sql_type == "VARCHAR":
         return recast(column, "CAST({0} AS DATE)") + ", if it is spelled like 2011-12-09"
     return recast(column, "make_timestamp(CAST({0} * 1000000 AS BIGINT))") + ", if it holds seconds since 1970"

@@ -356,8 +356,7 @@ def _grouping(question: Question, relation: Relation) -> tuple[tuple[Keys, ...],
         cells.append(" + ".join(terms) or "0")
         first += size
     if len(cells) > 1:  # a row stands in each table
-        parts = " UNION ALL ".join(f"SELECT {nth:d} AS nth" for nth in range(len(cells)))
-        joins.append(f"CROSS JOIN ({parts}) parts")
+        joins.append(f"CROSS JOIN ({' UNION ALL '.join(f'SELECT {nth:d} AS nth' for nth in range(len(cells)))}) parts")
         cases = " ".join(f"WHEN {nth:d} THEN {cell}" for nth, cell in enumerate(cells))
         cells = [f"CASE parts.nth {cases} END"]
     return tuple(tables), " ".join(joins), cells[0], tests

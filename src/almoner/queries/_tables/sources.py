@@ -103,7 +103,7 @@ def typed(connection: Any, rows: str, types: Mapping[str, str] | None, misfits: 
 
 def _local(connection: Any, rows: str, zone: str) -> str:
     """Rows as SQL with each time that has a zone as it is in this one; missing where that is beyond all times."""
-    if not connection.execute("SELECT 1 FROM pg_timezone_names() WHERE lower(name) = lower(?)", [zone]).fetchall():
+    if not connection.execute("SELECT 1 FROM pg_timezone_names() WHERE lower(name) = lower(?)", [str(zone)]).fetchall():
         raise ArgumentError(f"zone={zone!r} must be the name of a time zone, such as 'Europe/Berlin' or 'UTC'")
     zoned = [quoted(name) for name, kind in _kinds(connection, rows).items() if kind in ZONED]
     if not zoned:
@@ -184,8 +184,6 @@ class ReadOptions:
     zone: str | None = None
 
     def __post_init__(self) -> None:
-        if self.zone is not None and not isinstance(self.zone, str):
-            raise ArgumentError(f"zone={self.zone!r} must be the name of a time zone, such as 'Europe/Berlin'")
         if self.types is not None and not isinstance(self.types, Mapping):
             raise ArgumentError(f"types={self.types!r} must name columns: {{'hours': 'number'}}")
         for name, kind in (self.types or {}).items():

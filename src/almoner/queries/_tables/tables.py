@@ -149,8 +149,7 @@ class Table:
             "decimal comma" (1.234,5), "decimal point" (1,234.5), bool, date or time; also of columns of text elsewhere.
             Entries that are spelled otherwise are missing: ``misfits`` counts them, and a column of nothing else is
             refused. Without it types of CSV files are guessed from all entries, so that one person's can change them.
-        zone: of the times that have a zone, such as "Europe/Berlin": their days, months and hours are those there, and
-            so they are in a view. Without it such columns cannot be used.
+        zone: such as "Europe/Berlin", for times that have a zone: days and hours are those there, also in a view.
         check_view: whether to run the view over the rows of single people too, a few drawn at random, and refuse it
             where that gives them other rows; for at most a few seconds. ``session.view_check`` says what was compared.
             What no drawn person shows is not found.
@@ -348,9 +347,8 @@ def filled(asked: Question, datasets: Mapping[str, Dataset], schema: Schema) -> 
     """The question with bounds and keys that it leaves out as its table, or data set, declares them; or refused."""
     if not asked.unfilled:
         return asked
-    declared = {name: {**table.domains} for name, table in schema.people.items()}
-    for name, dataset in datasets.items():
-        declared[name] = {**dataset.columns, **declared[name]}
+    of_sets = {name: each.columns for name, each in datasets.items()}
+    declared = {name: {**of_sets.get(name, {}), **table.domains} for name, table in schema.people.items()}
     if isinstance(asked, Sql):
         return filled(meant(asked, schema, declared), datasets, schema)
     declared = {} if asked.each or asked.each_person else declared  # columns are steps, whatever they are called

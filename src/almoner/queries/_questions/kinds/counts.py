@@ -234,10 +234,7 @@ class Quantiles(_Binned):
         return (floor(steps) if place == len(self.edges) - 2 else ceil(steps) - 1) * self.step
 
     def _inside(self, place: int, share: float) -> float:
-        """The value in a bin below which there is so much of it, if its values, or logarithms, are equally frequent.
-
-        Logarithms are where bins grow with their edges: by more than a tenth, above 0.
-        """
+        """The value in a bin below which so much of it is: values, or in bins that grow logarithms, are as frequent."""
         low, high = self._first(place), self._last(place)
         if self.step is None:
             grown = place > 0 and low > 0 and high - low > 1.1 * (low - self.edges[place - 1])
