@@ -202,11 +202,11 @@ def test_it_is_recorded_and_shown(tmp_path):
         assert found.columns(wide=True)["g"][-1] is None
         text = "SELECT g, d, count(*) AS n FROM data WHERE g IN ('a', 'b', 'c') AND d IN (0, 1) GROUP BY {} "
         text += "ORDER BY n DESC"
-        rolled = ann.sql(text.format("ROLLUP (g, d)"), key="rolled", clip=30, rho=0.05)
+        rolled = ann.sql(text.format("ROLLUP (g, d)"), key="rolled", clip=30, rho=20)
         assert rolled.answer.question.sets == ((), ("g",), ("g", "d"))
         assert rolled.rows[0][:2] == (None, None)
         assert len(rolled.rows) == 1 + 3 + 6
-        cubed = ann.sql(text.format("CUBE (g, d)"), key="cubed", clip=30, rho=0.05)
+        cubed = ann.sql(text.format("CUBE (g, d)"), key="cubed", clip=30, rho=20)
         assert len(cubed.rows) == 1 + 3 + 2 + 6
         total = ann.ask(Count(by={"g": ["a", "b"]}, sets=[["g"], []], clip=30, sigma=9.0), key="one")
         assert total.keys == ["a", "b"]
@@ -221,7 +221,7 @@ def test_it_is_recorded_and_shown(tmp_path):
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (lambda: Count(by=BY, sets=[["g"]], clip=1, sigma=1.0), "'d' must be a column of by=, and of one of the sets"),
+        (lambda: Count(by=BY, sets=[["g"]], clip=1, sigma=1.0), "'d' must be a column of by=, of at most 8, and of one"),
         (lambda: Count(by=BY, sets=[["g", "d"], ["h"]], clip=1, sigma=1.0), "'h' must be a column of by="),
         (lambda: Count(by=BY, sets=[["g", "d"], ["d", "g"]], clip=1, sigma=1.0), "each list once"),
         (lambda: Count(by=BY, sets=[], clip=1, sigma=1.0), "each list once"),
