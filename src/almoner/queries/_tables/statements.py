@@ -91,7 +91,6 @@ def meant(asked: Sql, schema: Schema, declared: Mapping[str, Mapping[str, Domain
     if given["clip"] is None and table.one_row and not told.steps:
         given["clip"] = 1.0
     given["by"] = [(column(key), reader.keys(key, told)) for key in told.group]
-    given["sets"] = [[column(told.group[place]) for place in each] for each in told.sets] or None
     if all(value.kind == "quantile" for _, value in aggregates) and len({value.of for _, value in aggregates}) == 1:
         of, levels = aggregates[0][1].of, tuple(dict.fromkeys(value.level for _, value in aggregates))
         low, high, _ = reader.bounds(of, needed=True)
@@ -104,8 +103,8 @@ def meant(asked: Sql, schema: Schema, declared: Mapping[str, Mapping[str, Domain
 
 
 def _steps(told: Statement, people: set[str], person: str) -> dict[str, Any]:
-    """Steps over a person's rows, that SELECTs inside of FROM make: ``each`` and ``each_person`` of the question."""
-    given: dict[str, Any] = {}
+    """``sets``, and the steps over a person's rows that SELECTs inside of FROM make: ``each`` and ``each_person``."""
+    given: dict[str, Any] = {"sets": [[column(told.group[place]) for place in each] for each in told.sets] or None}
     for keys, steps in told.steps:
         others = [column(key) for key in keys if column(key) not in people]
         if len(others) == len(keys):
