@@ -4,7 +4,7 @@ from almoner.ledger import Terms
 from almoner.queries import Table
 
 TERMS = ("keys_delta", "periods", "spelling")
-READING = ("table", "view", "types", "check_view")
+READING = ("table", "view", "types", "zone", "check_view")
 
 
 def on_terms(options):

@@ -68,6 +68,8 @@ def questions(price):
         Distinct("product", most=2, by=web, **given),
         Several({**MEANS, "v": {"ask": "variance", "column": "price", "low": 0, "high": 9}}, by=web, clip=2, **given),
         Sql(f"SELECT web, count(*), avg(price), count(DISTINCT buyer) {LINES} GROUP BY web", clip=2, **bounds),
+        Sql(f"SELECT web, count(*), avg(price), count(DISTINCT buyer) {LINES} GROUP BY ROLLUP (web)", clip=2, **bounds),
+        Mean("price", 0, 9, by=web, sets=[["orders.web"], []], **given),
         Sql(f"SELECT n > 1 AS k, count(*), avg(s) FROM {people} WHERE s > 2 GROUP BY k", **bounds),
         Sql(f"SELECT count(*), sum(s) FROM {orders}", clip=2, **bounds),
         Sql(f"SELECT median(s) FROM {people}", **bounds),

@@ -258,7 +258,10 @@ def test_statements_and_several_aggregates_take_keys_and_bounds_of_the_policy(tm
 
 
 def test_statements_and_questions_go_along_a_path_to_the_person(tmp_path):
-    """Lines belong to whoever their visit belongs to; no statement reads a column that the policy leaves out."""
+    """Lines belong to whoever their visit belongs to; no statement reads a column that the policy leaves out.
+
+    Keys and bounds that it leaves out are those of the policy, of each of its tables.
+    """
     folder = service_folder(tmp_path)
     lines = ["visit,price,margin", *(f"{row},{row % 9},{MARKER}" for row in range(320))]
     (folder / "lines.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -280,9 +283,16 @@ high = 8
     (folder / "policy.toml").write_text(policy + more, encoding="utf-8")
     with service(folder) as running:
         joined = "FROM lines JOIN visits ON lines.visit = visits.id"
-        asked = {"ask": "sql", "clip": 5, "sigma": 60, "by": {"visits.country": ["FR", "ES"]}}
-        asked["bounds"] = {"price": [0, 8]}
-        told = running.ann.ask("a", {**asked, "sql": f"SELECT country, avg(price) AS p {joined} GROUP BY country"})
+        asked = {"ask": "sql", "clip": 5, "sigma": 60}
+        listed = "country, avg(price) AS p, avg(hours) AS h"
+        told = running.ann.ask("a", {**asked, "sql": f"SELECT {listed} {joined} GROUP BY country"})
+        assert told.status_code == 201, told.text
+        assert told.json()["groups"] == [["FR"], ["ES"]]
+        rolled = {**asked, "sql": f"SELECT country, count(*) {joined} GROUP BY ROLLUP (country)"}
+        assert running.ann.ask("rolled", rolled).json()["groups"] == [[None], ["FR"], ["ES"]]
+        several = {"ask": "several", "table": "lines", "by": "visits.country", "clip": 5, "sigma": 60}
+        means = {"h": {"ask": "mean", "column": "visits.hours"}, "p": {"ask": "sum", "column": "price"}}
+        told = running.ann.ask("both", {**several, "aggregates": means})
         assert told.status_code == 201, told.text
         each = f"(SELECT customer, sum(price) AS price, count(*) AS n {joined} GROUP BY customer)"
         statement = {"ask": "sql", "sql": f"SELECT avg(price) FROM {each} WHERE n > 3", "sigma": 60}
@@ -293,6 +303,6 @@ high = 8
         plain = {"ask": "count", "table": "lines", "where": "visits.country = 'FR'", "clip": 5, "sigma": 60}
         assert running.ann.ask("c", plain).status_code == 201
         for wrong in (f"SELECT count(margin) {joined}", f"SELECT count(diagnosis) {joined}", "SELECT * FROM lines"):
-            refused = running.ann.ask("d", {**asked, "by": None, "sql": wrong})
+            refused = running.ann.ask("d", {**asked, "sql": wrong})
             assert refused.status_code == 422, refused.text
         assert not any(MARKER in seen for seen in running.ann.seen)

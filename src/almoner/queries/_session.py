@@ -34,6 +34,7 @@ RENAMED = {
     "table": 'data=queries.Table(data, table="visits")',
     "view": 'data=queries.Table(data, view="SELECT ... FROM data")',
     "types": 'data=queries.Table(data, types={"hours": "number"})',
+    "zone": 'data=queries.Table(data, zone="Europe/Berlin")',
     "check_view": 'data=queries.Table(data, view="SELECT ... FROM data", check_view=False)',
     "keys_delta": "budget=ledger.Terms(filters.Gaussian(...), keys_delta=1e-8)",
     "periods": "budget=ledger.Terms(filters.Gaussian(...), periods=ledger.Periods(...))",

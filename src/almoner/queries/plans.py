@@ -84,6 +84,8 @@ class _ReadPart(Model):
     types: dict[str, str] | None = None
     """types of columns: `"text"`, `"whole"`, `"number"`, `"decimal comma"` (`1.234,5`), `"decimal point"` (`1,234.5`),
     `"bool"`, `"date"` or `"time"`; of a CSV file, others are text"""
+    zone: str | None = None
+    """the zone, such as `"Europe/Berlin"`, whose days and hours times with a zone have"""
 
     def read(self, folder: Path, spark: str | None) -> dict[str, Any]:
         """The data and how they are read; with ``spark``, the master of Spark, as a data frame."""
@@ -91,9 +93,9 @@ class _ReadPart(Model):
         path = folder / data
         plugin = None if spark is None else plugin_named("pyspark")
         if plugin is None or spark is None:
-            return {"data": path, "table": self.table, "view": self.view, "types": self.types}
-        if self.table is not None or self.types is not None:
-            raise ArgumentError("table= is for DuckDB files, types= for CSV files")
+            return {"data": path, "table": self.table, "view": self.view, "types": self.types, "zone": self.zone}
+        if any(each is not None for each in (self.table, self.types, self.zone)):
+            raise ArgumentError("table= is for DuckDB files, types= for CSV files; times are those of Spark's own zone")
         read = partial(plugin.read, spark, data if "://" in data else path, self.view)
         return {"data": told_nothing(plugin, read)}
 
@@ -188,7 +190,7 @@ class PlanPart(AccountsPart, _ReadPart):
     @model_validator(mode="after")
     def _tables(self) -> Self:
         """Refuse data that are named twice or not at all, and rows of nobody."""
-        for name in ("data", "table", "view", "types"):
+        for name in ("data", "table", "view", "types", "zone"):
             if self.tables is not None and getattr(self, name) is not None:
                 raise broken(f".{name} stands in [tables.NAME], beside the table that it is about")
         if self.tables is None and self.data is None:
@@ -197,14 +199,14 @@ class PlanPart(AccountsPart, _ReadPart):
             raise broken(".person is missing")
         return self
 
-    def opened(self, folder: Path) -> dict[str, Any]:
+    def opened(self, folder: Path, domains: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Arguments of ``Session.open`` about tables: ``data`` or ``tables``, ``public`` and ``person``."""
         spark = self.spark
         public = {n: Lookup(key=part.key, on=part.on, **part.read(folder, spark)) for n, part in self.public.items()}
         if self.tables is None:
             return {"data": Table(**self.read(folder, spark)), "public": public or None, "person": self.person}
         tables = {
-            name: Table(one_row=part.one_row, columns=part.columns, **part.read(folder, spark))
+            name: Table(one_row=part.one_row, columns=domains.get(name, part.columns), **part.read(folder, spark))
             for name, part in self.tables.items()
         }
         person = {name: part.person or self.person for name, part in self.tables.items()}
@@ -315,6 +317,8 @@ class Plan:
     settings: PlanPart = field(repr=False)  # a connection string may hold a password
     questions: tuple[tuple[str, Question], ...]
     """Each with its key."""
+    domains: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """For tables in place of their columns: these with keys and bounds, as of ``Table``."""
 
     @classmethod
     @unquoted()
@@ -428,7 +432,7 @@ class Plan:
             create=create,
             memory_limit=None if opened else self.settings.memory_limit,
             dataset=self.settings.dataset if own or opened else None,
-            **self.settings.opened(self.folder),
+            **self.settings.opened(self.folder, self.domains),
         )
 
     def misfits(self) -> list[Misfit]:

@@ -80,6 +80,7 @@ _QUESTIONS: Sequence[Question] = (
     Several(
         {"rows": "count", "people": "people", "sum": {"ask": "sum", "column": "n", "low": 0, "high": 5}, **_MEANS},
         by={"b": [True, False]},
+        sets=[["b"], []],
         clip=2,
         **_CHEAP,
     ),

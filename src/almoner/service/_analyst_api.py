@@ -252,7 +252,7 @@ class AnalystApi:
         """Answer a question, or find its answer. In the worker's thread, which publishes it when its step ends."""
         if self.policy.analysts.get(terms.name) != terms:
             raise Refused(503, "policy", "the policy was changed while the question waited: send it again", retry=1)
-        question, old = self._read(values), self.stored(terms, key)
+        question, old = asked(values), self.stored(terms, key)
         if old is None:
             self._allowed(terms, values)
             so_far = self.public_state.read(terms.name)
@@ -294,7 +294,7 @@ class AnalystApi:
     @_check.unquoted()
     def _allowed(self, terms: AnalystTerms, values: object) -> tuple[Question, Quote]:
         """The question and its quote, if the analyst may ask it by its form: cells and least price."""
-        read = self._read(values)  # how many numbers an answer has may depend on what is left to the data set
+        read = asked(values)  # how many numbers an answer has may depend on what is left to the policy or data set
         question = _told(lambda: self._views[terms.name].filled(read))
         cells = question.groups * question.coordinates
         cells = 2 * cells if question.open else cells + question.reports
@@ -305,12 +305,6 @@ class AnalystApi:
             costs = f"the question costs {quoted.of_budget:.3g} of a budget; the least price is"
             raise Refused(422, "least", f"{costs} {terms.limits.least:.3g}: ask with less noise")
         return question, quoted
-
-    def _read(self, values: object) -> Question:
-        """The question that plain values describe; the policy says the keys and bounds that are left out."""
-        question, tables = asked(values), self.policy.file.tables
-        table = tables.get(question.table or "") if question.table or len(tables) > 1 else next(iter(tables.values()))
-        return question if table is None else _told(lambda: table.fill(question))
 
     def _refuse_beyond(self, terms: AnalystTerms, question: Question, so_far: SoFar) -> None:
         """Refuse what is above the limits of a day."""

@@ -21,7 +21,7 @@ from almoner._reading import AfterValidator, Day, Field, Model, Number, Rule, Te
 from almoner._units import shown, to_float
 from almoner.errors import ArgumentError
 from almoner.ledger import Ledger, Terms, Watch, on_a_server
-from almoner.queries import Question, Session, Several, Sql
+from almoner.queries import Question, Session
 from almoner.queries.plans import AccountsPart, Plan, RowsPart, described, question, question_schema
 
 __all__ = ["AnalystTerms", "ColumnPart", "Limits", "Policy", "PolicyFile", "ServiceSettings", "TablePart", "fixed_part"]
@@ -135,32 +135,6 @@ class TablePart(RowsPart):
         if not self.columns:
             raise broken(".columns must list the columns that questions may use")
         return self
-
-    def fill(self, question: Question) -> Question:
-        """The question with the keys and bounds that it leaves out, where this says them of a column."""
-        if not question.unfilled or question.each or question.each_person:
-            return question
-        nothing = ColumnPart()
-        if isinstance(question, Sql):
-            named = {name: part for name, part in self.columns.items() if name.casefold() in question.sql.casefold()}
-            given: Any = question.bounds
-            listed: dict[str, Any] = {name: part.keys for name, part in named.items() if part.keys}
-            ends = {name: (part.low, part.high) for name, part in named.items() if part.low is not None}
-            ends = ends if question.sql.casefold().count("select") == 1 else {}  # an inner one may call a step like it
-            known = (ends | {name: pair for name, *pair in given or ()}) or None
-            return replace(question, by=listed | dict(question.keys), bounds=known)
-        by = {name: keys or self.columns.get(name, nothing).keys or None for name, keys in question.keys}
-        column = self.columns.get(str(getattr(question, "column", "")), nothing)
-        bounds: dict[str, Any] = {}
-        if column.low is not None and getattr(question, "per", None) != "total":
-            bounds = {name: getattr(column, name) for name in question.left_out()}
-        if isinstance(question, Several):
-            bounds = {"aggregates": question.plain()}
-            for own in bounds["aggregates"].values():
-                column = self.columns.get(own.get("column", ""), nothing)
-                if column.low is not None and own.get("per") != "total":
-                    own |= {"low": column.low, "high": column.high} | own
-        return replace(question, by=by, **bounds)
 
 
 class HolderPart(Model):
@@ -315,7 +289,8 @@ class Policy:
         for fields in tables.values():
             del fields["about"]
         settings = {name: getattr(file, name) for name in AccountsPart.model_fields}
-        plan = Plan.of(settings | {"tables": tables}, folder)
+        domains = {name: part.columns for name, part in file.tables.items()}
+        plan = replace(Plan.of(settings | {"tables": tables}, folder), domains=domains)
         _ = plan.budget  # refuses one that makes no sense, before any data is read
         if file.usual is not None:
             try:

@@ -174,8 +174,8 @@ def test_it_is_done_where_values_gain():
     def choosing(bins, levels=(0.5,), **options):
         return Quantiles("v", range(bins + 1), levels, **{"epsilon": 0.1, **options}).choice is not None
 
-    assert [choosing(bins) for bins in (1, 60, 100, 1000)] == [False, False, True, True]
-    assert [choosing(bins, (0.25, 0.5, 0.75)) for bins in (400, 2000)] == [False, True]
+    assert [choosing(bins) for bins in (1, 21, 22, 1000)] == [False, False, True, True]
+    assert [choosing(bins, (0.25, 0.5, 0.75)) for bins in (300, 2000)] == [False, True]
     assert choosing(200, epsilon=None, rho=0.1)
     assert choosing(200, epsilon=None, sigma=100.0, chosen=1)
     assert not choosing(200, chosen=0)
@@ -190,6 +190,54 @@ def test_it_is_done_where_values_gain():
     assert not winning_choice(1, (0.5,), 0.85, True)
     with pytest.raises(ArgumentError, match=r"chosen=2\.0 must be"):
         Quantiles("v", range(9), chosen=2.0, rho=0.1)
+
+
+def exact_error(asked, values, level, monkeypatch, inside=None):
+    """Root mean squared error of a chosen value, from the odds of all cells; ``inside`` in place of interpolation."""
+    seen, sums = [], (np.histogram(values, asked.edges)[0] * STEPS).tolist()
+    monkeypatch.setattr(noise, "choice", lambda losses, rate, **_: seen.append((losses, rate)) or 0)
+    asked.choice._of_level(sums, level)
+    monkeypatch.undo()
+    losses, rate = seen[0]
+    p = np.array(odds(losses, rate, [1] * len(losses)))
+    places = [divmod(cell, asked.choice.cells) for cell in range(len(p))]
+    told = [(inside or asked._inside)(place, (part + 0.5) / asked.choice.cells) for place, part in places]
+    truth = np.sort(values)[math.ceil(level * len(values)) - 1]
+    return math.sqrt(p @ (np.array(told) - truth) ** 2)
+
+
+@pytest.mark.parametrize("bins", [24, 60, 500])
+@pytest.mark.parametrize("level", [0.5, 0.9])
+def test_values_are_about_as_good_as_the_best_without_an_interval(monkeypatch, bins, level):
+    """Within 1.2 times a choice among the same edges for the whole price; a line in bins that grow is often far off."""
+    values = np.clip(np.random.default_rng(7).lognormal(4, 1.5, 6000), 0, 39_999)
+    edges = (0.0, *np.geomspace(1, 40_000, bins))
+    asked = Quantiles("v", edges, (level,), per="total", epsilon=0.1)
+    if bins == 24 and level == 0.9:
+        assert asked.choice is None  # counts have hardly more error there, and much narrower intervals
+        return
+    below = np.concatenate([[0], np.cumsum(np.histogram(values, edges)[0])])
+    p = np.array(odds(np.abs(below - level * below[-1]).tolist(), 0.05 / max(level, 1 - level), [1] * len(below)))
+    truth = np.sort(values)[math.ceil(level * len(values)) - 1]
+    best = math.sqrt(p @ (np.array(edges) - truth) ** 2)
+    own = exact_error(asked, values, level, monkeypatch)
+    assert own < 1.2 * best
+
+    def line(place, share):
+        return edges[place] + (edges[place + 1] - edges[place]) * share
+
+    assert own < 1.02 * exact_error(asked, values, level, monkeypatch, line)
+    if (bins, level) == (24, 0.5):
+        assert own < 0.9 * exact_error(asked, values, level, monkeypatch, line)
+
+
+def test_values_in_bins_that_grow_are_as_their_logarithms():
+    """By the factor between the edges; where bins are even, below 0, or with steps, on a line."""
+    grown = Quantiles("v", (-4, -1, 0, 1, 4, 16), (0.5,), sigma=1.0)
+    assert [grown._inside(place, 0.5) for place in range(5)] == [-2.5, -0.5, 0.5, 2.0, 8.0]
+    assert [grown._inside(4, share) for share in (0.0, 1.0)] == [4.0, 16.0]
+    assert Quantiles("v", (10, 20, 30), (0.5,), sigma=1.0)._inside(1, 0.5) == 25
+    assert Quantiles("v", (1, 4, 16), (0.5,), step=1, sigma=1.0)._inside(1, 0.5) == 10
 
 
 def test_one_price_for_all_levels_and_both_parts():

@@ -79,7 +79,7 @@ REFUSED = {
     "SELECT count(*) FROM data WHERE random() > 0.5": "'random' is not known here",
     "SELECT count(*) FROM data WHERE t ILIKE 'a'": "'~~*' is not known here",
     "SELECT avg(DISTINCT n) FROM data": "'DISTINCT' is for count(DISTINCT person)",
-    "SELECT count(*) FROM data GROUP BY ROLLUP (b, t)": "'GROUPING SETS'",
+    "SELECT count(*) FROM (SELECT who, t FROM data GROUP BY ROLLUP (who, t))": "'GROUPING SETS'",
     "SELECT count(*) FROM data, data e": "is not taken",
     "SELECT count(*) FROM other.data": "'schema_name' is not taken",
     "SELECT sum(n)/count(*) AS mean FROM data": "an aggregate must stand alone in its column",

@@ -111,7 +111,7 @@ class Answer:
         """
         if len(self.question.key_columns()) != 1:
             raise ArgumentError("keys: the question has no column to group by, or several; see groups")
-        return [key for (key,) in self.groups]
+        return [key for (key,) in self.groups if key is not None]
 
     @property
     def estimand(self) -> str:
@@ -148,7 +148,7 @@ class Answer:
         a, b = places
         truths = wide.truth_intervals or [None] * len(self.groups)
         value, interval, truth = (less(each[a], each[b]) for each in (self.values, wide.intervals, truths))
-        if isinstance(question, _TOTALS):  # the noise on both is of one size, and independent
+        if isinstance(question, _TOTALS) and question.sets is None:  # the noise on both is of one size, and independent
             numbers = (_parts(question, self.released, place) for place in places)
             error = sqrt(2) * question.spread * STEPS / question.steps
             value, interval = question.read(less(*numbers), NoiseBand(error, question.pure))
@@ -239,8 +239,8 @@ class Answer:
         A line is the bins of a group, or the groups that differ in their last key alone.
         """
         question, rows = self.question, list[Any]()
-        if self.derived or not isinstance(question, _TOTALS):
-            raise ArgumentError(f"{derived} are of an answer to {', '.join(kind.__name__ for kind in _TOTALS)}")
+        if self.derived or not isinstance(question, _TOTALS) or question.sets is not None:
+            raise ArgumentError(f"{derived}, without sets=, are of a {' or '.join(kind.__name__ for kind in _TOTALS)}")
         binned = isinstance(question, Histogram)
         size = question.coordinates if binned else len((question.keys or (("", ("",)),))[-1][1])
         sums, least, clipped = [0, *accumulate(self.released)], *_paid(question, self.floor)
@@ -474,13 +474,14 @@ def answer(
     least, clipped = _paid(question, floor)
     values, intervals, truths = [], [], []
     groups: list[tuple[Key, ...]] = question.labels if keys is None else [(each,) for each in keys]
-    for group in range(len(groups)):
-        parts = _parts(question, released, group)
-        value, interval = question.read(parts, noise)
+    numbers = [_parts(question, released, group) for group in range((1 + clipped) * len(groups))]
+    (parts, left), (taken, _) = question.agreed(numbers[: len(groups)]), question.agreed(numbers[len(groups) :])
+    for group, share in enumerate(left):
+        band = noise.of_group(share)
+        value, interval = question.read(parts[group], band)
         values.append(value)
         intervals.append(interval)
-        taken = _parts(question, released, question.groups + group) if clipped else None
-        whole = whole_of(question, parts, taken, noise, least)
+        whole = whole_of(question, parts[group], taken[group] if clipped else None, band, least)
         truths.append(None if whole is None else question.truth(whole))
     known = None if all(each is None for each in truths) else truths
     about = _about_in_words(question, everybody=floor >= question.price, least=least, covered=known is not None)

@@ -142,7 +142,7 @@ class Asking(Uncopyable):
         """The record and the accounts. Private."""
         self._rows = rows
         self._schema, self._periods, self.pure = rows.schema, ledger.periods, ledger.symbol == "epsilon"
-        self.datasets = datasets
+        self.datasets, self.declared = datasets, {name: each.columns for name, each in datasets.items()}
         """Data sets that the tables are, by name; none where the ledger knows none. Public."""
         self._unreadable = self._closed_already = False
         self._so_far: dict[AnalystId, SoFar] = {}
@@ -259,7 +259,7 @@ class Asking(Uncopyable):
         if getattr(asked, "bounds_hold", True) is False and getattr(asked, "per", "row") != "total":
             column, edges = getattr(asked, "column", ""), getattr(asked, "edges", None)
             given = (getattr(asked, "low", None), getattr(asked, "high", None)) if edges is None else edges
-            domain = domain_of(column, asked.table, self.datasets) if self.datasets else None
+            domain = domain_of(column, str(asked.table), self.declared)
             shown: tuple[Any, Any] = (None, None) if domain is None else (domain.low, domain.high)
             if table.kinds[column] == "bool" if column in table.kinds else is_condition(column):
                 shown = 0.0, 1.0
@@ -485,7 +485,7 @@ class Analyst(Uncopyable):
         columns = {each: kind for each, kind in its.kinds.items() if each != its.person and kind in SHOWN_KINDS}
         given = {each: Domain(low, high) for each, (low, high) in (bounds or {}).items()}
         given |= {each: Domain(keys=tuple(listed)) for each, listed in (keys or {}).items()}
-        declared = {each: domain_of(each, named, session.datasets) for each in columns if session.datasets}
+        declared = {each: domain_of(each, named, session.declared) for each in columns}
         domains = {each: domain for each, domain in declared.items() if domain is not None} | given
         before, measure = {each.key: each.question for each in self.answers()}, "epsilon" if session.pure else "rho"
         if name in before and price is None:

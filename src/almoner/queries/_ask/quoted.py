@@ -21,7 +21,8 @@ def expected_half_width(question: Question, released: Sequence[int] | None, nois
 
     None where it depends on sums, and no ``released`` ones are given; ``noise``: in full rows, if not the question's.
     """
-    if question.values() is not None or (question.width_varies and released is None) or question.choice is not None:
+    varies = (question.width_varies and released is None) or question.sets is not None  # with each table
+    if question.values() is not None or varies or question.choice is not None:
         return None
     sums = [0] * question.coordinates if released is None else released
     band = NoiseBand((question.spread if noise is None else noise) * STEPS / question.steps, question.pure)

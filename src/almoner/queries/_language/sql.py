@@ -52,6 +52,8 @@ class Statement:
     order: tuple[str, ...]
     limit: tuple[int | None, int]
     """The number of rows, or None, and of those before them that are left out."""
+    sets: list[list[int]]
+    """Of GROUPING SETS, ROLLUP and CUBE: the keys of each, by their places in ``group``; empty without."""
 
 
 def statement(text: str, tables: Tables) -> Statement:
@@ -76,12 +78,14 @@ class _Reader:
         self._made, self._open = dict[str, Expression](), True  # open: those of tables, too
         self._anchor: list[Condition] = []  # true, of the first table: a step over joined rows is about its rows
         self._outputs: list[tuple[str, Expression | Aggregate]] = []
+        self._sets = list[list[int]]()
         self._released = False  # names stand for outputs, too
         self._keys: tuple[Expression, ...] | None = None  # of a SELECT over a person's rows; what stands there:
         self._taken, self._here, self._hint = dict[str, str](), dict[str, Expression](), ""
 
     def statement(self, node: Any) -> Statement:
         selected, by_all, group, having, modifiers = self._select(node, {})
+        sets = self._sets
         for node in selected:
             alias, item = node.get("alias", ""), {**node, "alias": ""}
             found = self._aggregate(item) or self._value(item)
@@ -101,7 +105,7 @@ class _Reader:
         kept = None if having is None else self._condition(having)
         order, limit = self._modifiers(modifiers, shown)
         asked = tuple(self._joins), _all(self._where), tuple(self._steps), self._names, keys
-        return Statement(self._listed[0], *asked, tuple(self._outputs), shown, kept, order, limit)
+        return Statement(self._listed[0], *asked, tuple(self._outputs), shown, kept, order, limit, sets)
 
     def _select(self, node: Any, views: dict[str, Any]) -> tuple[list[Any], bool, list[Any], Any, list[Any]]:
         """Columns, GROUP BY ALL, GROUP BY, HAVING and what follows; FROM and WHERE are read here."""
@@ -115,8 +119,7 @@ class _Reader:
         )  # fmt: skip
         for each in named["map"]:
             views = {**views, each["key"].casefold(): (*taken(each["value"], "query_node"), views)}
-        if sets not in ([], [list(range(len(group)))]):
-            raise refused("GROUPING SETS")
+        self._sets = [] if sets in ([], [list(range(len(group)))]) else sets
         self._from(source, views)
         self._where += [] if where is None else [self._condition(where)]
         return selected, by_all, group, having, modifiers
@@ -174,6 +177,8 @@ class _Reader:
         selected, by_all, group, having, modifiers = self._select(node, views)
         if modifiers:
             raise ArgumentError("sql: ORDER BY, LIMIT and DISTINCT stand in the last SELECT; inside of FROM, GROUP BY")
+        if self._sets:
+            raise refused("GROUPING SETS", "stand in the last SELECT")
         if group or by_all or having is not None:
             made, is_open = self._grouped(selected, by_all, group, having), False
         else:

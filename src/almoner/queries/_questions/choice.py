@@ -47,7 +47,7 @@ class Choice:
     @property
     def cells(self) -> int:
         """Parts of each bin, one of which is chosen."""
-        return max(2, _CELLS // self.bins)
+        return max(4, _CELLS // self.bins)
 
     @property
     def eta(self) -> Fraction:
@@ -119,7 +119,7 @@ class Choice:
 
 @lru_cache(maxsize=64)
 def winning_choice(bins: int, levels: tuple[float, ...], share: float, pure: bool) -> bool:
-    """True where choosing beats counts of bins: errors of values below 2/3, intervals no wider than 2.5 times.
+    """True where choosing beats counts of bins: errors of values below 2/3, these times widths of intervals below 3.
 
     In people, at the root mean square over the edges, for each level; by public numbers alone.
     """
@@ -131,7 +131,8 @@ def winning_choice(bins: int, levels: tuple[float, ...], share: float, pure: boo
             return False
         counts = sqrt(sum(error**2 for error in each) / len(each)) * band.standard_error
         value, half = choice.errors(level)
-        if value > counts / 1.5 or (share < 1 and half > 2.5 * band.quantile((1 - CONFIDENCE) / 2, counts)):
+        width = 1.0 if share == 1 else half / band.quantile((1 - CONFIDENCE) / 2, counts)
+        if value > counts / 1.5 or value * width > 3 * counts:
             return False
     return True
 

@@ -21,6 +21,7 @@ from almoner.queries._language.expressions import (
     parse,
 )
 from almoner.queries._language.keys import LONGEST_KEY, check_column, check_table, keys_by_column
+from almoner.queries._questions.margins import checked_sets
 
 SHARE = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*(?:of\s+(\d[\d_]*(?:\.\d*)?(?:[eE]\+?\d+)?)\s*)?"
 
@@ -123,6 +124,10 @@ Filter = Annotated[str, AfterValidator(_same(parse)), _LONG]
 By = Annotated[
     tuple[tuple[str, Any], ...] | Mapping[str, Any] | list[str] | str,
     Checked(_by, dict[_Name, _Keys | None] | list[_Name] | list[tuple[_Name, _Keys | None]] | _Name, "{column: keys}"),
+]
+Sets = Annotated[
+    tuple[tuple[str, ...], ...] | list[list[str]],
+    Checked(checked_sets, Annotated[list[list[_Name]], Field(min_length=1)], "lists of columns of by="),
 ]
 _Steps = Field(min_length=1, max_length=MOST_STEPS)
 _Listed = Annotated[dict[_Name, _Name], _Steps] | Annotated[list[tuple[_Name, _Name]], _Steps]

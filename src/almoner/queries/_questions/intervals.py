@@ -36,6 +36,12 @@ class NoiseBand:
 
     standard_error: float
     pure: bool
+    left: float = 1.0
+    """Share of the standard error that is left where tables were made to agree; other numbers have all of it."""
+
+    def of_group(self, left: float) -> "NoiseBand":
+        """Noise of which so much is left."""
+        return replace(self, standard_error=self.standard_error / self.left * left, left=left)
 
     def margin(self, intervals: int) -> float:
         """Half the width at which this many intervals of 95 % hold together."""

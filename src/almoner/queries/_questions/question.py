@@ -18,6 +18,8 @@ from itertools import product
 from math import floor, inf, isqrt, nextafter, prod, sqrt
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
+
 from almoner._check import told
 from almoner._reading import Number, model_of, read
 from almoner._units import RANGE, up
@@ -35,10 +37,12 @@ from almoner.queries._questions.field_types import (
     Length,
     PerKey,
     PerPerson,
+    Sets,
     TableName,
     check_auto,
 )
 from almoner.queries._questions.intervals import NoiseBand, Whole, around
+from almoner.queries._questions.margins import agreeing, places_of
 from almoner.queries._questions.noise import STEPS, BinFactor, price_of
 
 _SHARES = [share / 50 for share in range(1, 41)]
@@ -58,6 +62,9 @@ class Question:
     by: By | None = ()
     """Public keys to group by, {column: keys}; an answer for each combination, whether or not it is in the data. A
     key may be a range, (low, high), which takes entries from low up to and without high."""
+    sets: Sets | None = None
+    """Several tables in one release, each a list of columns of ``by``: [["ward", "day"], ["ward"], []]. A row counts in
+    all of them, and in none if a key of it is not listed. Numbers of rows, and sums, agree. None: one table of all."""
     clip: Clip | None = None
     """The length to which a person's contribution is shrunk. It must be given where one person may have more than one
     full row in a group. Elsewhere (``People``, ``per="person"``, ``per="total"``) it may be left out: then it is the
@@ -127,6 +134,8 @@ class Question:
     """The most that the question costs a person, in units of rho or epsilon, rounded up; see ``price_of``."""
     pure: bool = field(init=False, repr=False, compare=False)
     """True if the noise is discrete Laplace noise, lengths are L1 norms, and the price is an epsilon."""
+    tables: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
+    """The columns of each table of the answer, by their places in ``keys``; one table of all without ``sets``."""
     unfilled: bool = field(init=False, repr=False, compare=False)
     """True if bounds or keys are left out, so that a session takes those that the data set declares."""
     open: bool = field(init=False, repr=False, compare=False)
@@ -158,6 +167,8 @@ class Question:
             choice=None,
         )
         self._check_kind()
+        columns, every = [column for column, _ in self.keys], tuple(range(len(self.keys)))
+        set_fields(self, tables=(every,) if self.sets is None else places_of(self.sets, columns))
         if sum(each is not None for each in (self.sigma, self.rho, self.epsilon, self.error)) != 1:
             raise ArgumentError("give either sigma=, rho=, epsilon= or error=")
         if self.level is not None and self.error is None:
@@ -168,7 +179,9 @@ class Question:
         bins = self.bins()
         coordinates = len(self.row()) if bins is None else bins.cells
         spare = getattr(self, "spare", None)
-        groups = prod(len(each) or 1 for _, each in self.keys)
+        groups = sum(prod(len(self.keys[place][1]) or 1 for place in each) for each in self.tables)
+        if self.sets is not None and (self.error or self.per_group or bins or self.values()):
+            raise ArgumentError("sets= is for numbers and sums of rows or people, without error= and per_group=")
         if groups * coordinates > _MOST_CELLS:
             raise ArgumentError(f"by: an answer has at most {_MOST_CELLS} numbers")
         set_fields(self, groups=groups, coordinates=coordinates, spare_units=0 if spare is None else int(up(spare)))
@@ -184,7 +197,8 @@ class Question:
 
     def _set_price(self) -> None:
         """Set lengths, noise and price of a question that is not open."""
-        set_fields(self, steps=self._steps())
+        parts = len(self.tables)  # of a row: it counts in each
+        set_fields(self, steps=self._steps() // parts if self.pure else floor(self._steps() / sqrt(parts)))
         clip = clip_of(self)
         set_fields(self, clip=clip, clip_steps=floor(Fraction(clip) * STEPS))
         set_fields(self, unclipped=nobody_is_clipped(self))
@@ -302,6 +316,20 @@ class Question:
         ends = [around(value, noise.margin(1)) for value in parts]
         return (parts[0], ends[0]) if self.bins() is None else (parts, ends)
 
+    def agreed(self, parts: Sequence[Sequence[float]]) -> tuple[list[list[float]], list[float]]:
+        """The coordinates of each group, where there are ``sets`` made to agree; the share of noise left in each."""
+        adding = [] if self.sets is None else [nth for nth, each in enumerate(self.row()) if self.adds_up(each)]
+        if not parts or not adding:
+            return [list(each) for each in parts], [1.0] * len(parts)
+        noisy = np.array(parts, float)
+        noisy[:, adding], left = agreeing(noisy[:, adding], self.tables, [len(keys) for _, keys in self.keys])
+        return noisy.tolist(), left
+
+    def adds_up(self, each: terms.Coordinate) -> bool:
+        """True if, whatever the data, a number of a coarser table is the sum of those of a finer one."""
+        per = getattr(getattr(each, "first", each), "per", "row")
+        return self.each_person is not None or (per == "row" and not isinstance(each, terms.AnyRow))
+
     def _steps(self) -> int:
         """Whole steps in a coordinate that is as large as it can be: a row of only such numbers has length 1."""
         numbers = len(self.row())
@@ -325,9 +353,10 @@ class Question:
         return self.noise * sqrt(2) if self.pure else self.noise
 
     @property
-    def labels(self) -> list[tuple[Key, ...]]:
-        """The keys of each group, in the order of the answer."""
-        return list(product(*(keys for _, keys in self.keys)))
+    def labels(self) -> list[tuple[Any, ...]]:
+        """The keys of each group, in the order of the answer; None for a column that its table has not."""
+        listed = [[keys if nth in each else (None,) for nth, (_, keys) in enumerate(self.keys)] for each in self.tables]
+        return [group for columns in listed for group in product(*columns)]
 
 
 def _noise(asked: Question, length: float) -> float:
@@ -373,7 +402,8 @@ def longest(asked: Question) -> float | None:
     most = most if asked.per_group is None else min(most, asked.per_group)
     if asked.each_person is not None:  # a person has one row, in one group
         return most
-    return most * (asked.groups if asked.pure else sqrt(asked.groups))
+    cells = asked.groups / len(asked.tables)
+    return most * (cells if asked.pure else sqrt(cells))
 
 
 def _declared(asked: Question) -> float | None:

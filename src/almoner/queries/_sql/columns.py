@@ -21,16 +21,15 @@ Wanted = OneOf["question", "person", "text"]
 Cure = Callable[[str, str, Wanted], str]
 """The line to write, for a column, its type and what is wanted."""
 
+ZONED = ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")
 _CASTS = {
-    **dict.fromkeys(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS"), "{0} AT TIME ZONE 'UTC'"),
     "BLOB": "hex({0})",
     **dict.fromkeys(("STRUCT", "LIST", "ARRAY", "MAP", "UNION"), "CAST(to_json({0}) AS VARCHAR)"),
 }
-_ZONES = dict.fromkeys(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS"), ", or another zone")
 # NaN is nobody's name, 0 and -0 are one; times do not depend on a setting
 _PEOPLE = {
     **dict.fromkeys(("FLOAT", "DOUBLE"), "CAST(nullif({0} + 0, 'nan') AS VARCHAR)"),
-    **dict.fromkeys(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS"), "CAST({0} AT TIME ZONE 'UTC' AS VARCHAR)"),
+    **dict.fromkeys(ZONED, "CAST({0} AT TIME ZONE 'UTC' AS VARCHAR)"),
 }
 
 
@@ -56,14 +55,16 @@ def shown_type(sql_type: str) -> str:
 
 def cure_of(column: str, sql_type: str, wanted: Wanted) -> str:
     """Line to write so that a column of DuckDB can be used, whose entries that are there stay apart."""
+    if sql_type in ZONED and wanted == "question":
+        return "Table(data, zone='UTC'), or another zone such as 'Europe/Berlin'"
     known = {"question": _CASTS, "person": _CASTS | _PEOPLE, "text": {}}[wanted]
     expression = known.get(shown_type(sql_type).partition("(")[0], "CAST({0} AS VARCHAR)")
-    return recast(column, expression) + (_ZONES.get(sql_type, "") if wanted == "question" else "")
+    return recast(column, expression)
 
 
 def as_dates(column: str, sql_type: str) -> str:
     """Line to write so that a column of DuckDB holds dates or times."""
-    if sql_type in _ZONES:
+    if sql_type in ZONED:
         return cure_of(column, sql_type, "question")
     if sql_type == "VARCHAR":
         return recast(column, "CAST({0} AS DATE)") + ", if it is spelled like 2011-12-09"

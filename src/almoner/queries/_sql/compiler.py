@@ -18,7 +18,6 @@ depends on that person's rows alone, and people with the same values keep differ
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from math import nextafter
 from typing import Any
 
@@ -336,9 +335,8 @@ def _grouping(question: Question, relation: Relation) -> tuple[tuple[Keys, ...],
     bins = question.bins()
     if isinstance(bins, KeyCells):
         by.append((bins.column, bins.keys))
-    strides = list(accumulate((len(keys) for _, keys in reversed(by)), lambda a, b: a * b, initial=1))[-2::-1]
-    tables, joins, terms, tests = [], [], [], []
-    for place, ((column, keys), stride) in enumerate(zip(by, strides, strict=True)):
+    tables, joins, entries, tests = [], [], [], []
+    for place, (column, keys) in enumerate(by):
         if are_ranges(keys):
             entry = relation.place(column, keys)
             tests.append(f"{entry} IS NOT NULL")
@@ -347,8 +345,20 @@ def _grouping(question: Question, relation: Relation) -> tuple[tuple[Keys, ...],
             entry = f"keys{place}_k.place"
             tables.append(table)
             joins.append(join)
-        terms.append(f"{entry} * {stride:d}")
-    return tuple(tables), " ".join(joins), " + ".join(terms) or "0", tests
+        entries.append(entry)
+    cells, first = list[str](), 0
+    for each in question.tables:
+        size, terms = 1, [f"{first:d}"] * bool(first)
+        for place in reversed((*each, *range(len(question.keys), len(by)))):
+            terms.insert(0, f"{entries[place]} * {size:d}")
+            size *= len(by[place][1])
+        cells.append(" + ".join(terms) or "0")
+        first += size
+    if len(cells) > 1:  # a row stands in each table
+        joins.append(f"CROSS JOIN ({' UNION ALL '.join(f'SELECT {nth:d} AS nth' for nth in range(len(cells)))}) parts")
+        cases = " ".join(f"WHEN {nth:d} THEN {cell}" for nth, cell in enumerate(cells))
+        cells = [f"CASE parts.nth {cases} END"]
+    return tuple(tables), " ".join(joins), cells[0], tests
 
 
 def _length(names: list[str], *, pure: bool) -> str:

@@ -52,6 +52,8 @@ class PeopleTable:
     plain: str = ""
     person: str = ""
     """The column that says whose row it is."""
+    domains: Mapping[str, Any] = field(default_factory=dict)
+    """Keys or bounds of columns, as the data holder declares them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -286,8 +286,8 @@ def _prepared_elsewhere(plugin: Plugin, given: list[TableInput]) -> str:
             both = f"{plugin.data} and other tables"
             raise ArgumentError(f"tables: {both} cannot be in one session: make all of them one")
         if each.reading != sources.ReadOptions():
-            rule = f"make the view in {plugin.name}"
-            raise ArgumentError(f"table=, view= and types= are not for {plugin.data}: {rule}")
+            rule = f"make the view, or local times, in {plugin.name}"
+            raise ArgumentError(f"table=, view=, types= and zone= are not for {plugin.data}: {rule}")
         if each.parent is not None and each.one_row:
             raise Unsupported(f"one_row: not of {plugin.data} whose rows have an owner by {each.whose!r}")
     kinds = [kinds_of(plugin, each.data) for each in given]

@@ -26,7 +26,7 @@ from almoner import _extras
 from almoner._misfits import FIRST, Misfit
 from almoner._workspace import duckdb, quoted, text
 from almoner.errors import ArgumentError, DataError, MissingExtra
-from almoner.queries._sql.columns import Cure, cast, kind_of_type, shown_type
+from almoner.queries._sql.columns import ZONED, Cure, cast, kind_of_type, shown_type
 from almoner.queries._sql.dialects import duckdb_dialect
 from almoner.queries._tables import files as disk
 
@@ -101,6 +101,17 @@ def typed(connection: Any, rows: str, types: Mapping[str, str] | None, misfits: 
     return f"SELECT * REPLACE ({listed}) FROM ({rows})"
 
 
+def _local(connection: Any, rows: str, zone: str) -> str:
+    """Rows as SQL with each time that has a zone as it is in this one; missing where that is beyond all times."""
+    if not connection.execute("SELECT 1 FROM pg_timezone_names() WHERE lower(name) = lower(?)", [str(zone)]).fetchall():
+        raise ArgumentError(f"zone={zone!r} must be the name of a time zone, such as 'Europe/Berlin' or 'UTC'")
+    zoned = [quoted(name) for name, kind in _kinds(connection, rows).items() if kind in ZONED]
+    if not zoned:
+        raise ArgumentError(f"zone={zone!r} is for columns of times with a zone, and there are none: leave it out")
+    listed = ", ".join(f"TRY({name} AT TIME ZONE {text(zone)}) AS {name}" for name in zoned)
+    return f"SELECT * REPLACE ({listed}) FROM ({rows})"
+
+
 def unread_by_view(connection: Any, source: str, whole: str) -> list[Misfit]:
     """The columns of text that a view reads as another type under their name, and entries it cannot read. PRIVATE.
 
@@ -170,6 +181,7 @@ class ReadOptions:
     table: str | None = None
     view: str | None = None
     types: Mapping[str, str] | None = None
+    zone: str | None = None
 
     def __post_init__(self) -> None:
         if self.types is not None and not isinstance(self.types, Mapping):
@@ -208,6 +220,7 @@ def attach(
         connection.execute("SET python_enable_replacements = false")  # a view means tables, not variables of ours
         connection.execute(EXPECT_NAN)
         rows = _rows(connection, data, options, None if view is not None else person, load, place, misfits)
+        rows = rows if options.zone is None else _local(connection, rows, options.zone)
         whole, source = view_name(place), view_name(place, "source")
         connection.execute(f"CREATE OR REPLACE TEMP VIEW {whole if view is None else source} AS {rows}")
         if view is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from almoner._check import quoted
 from almoner.errors import ArgumentError
-from almoner.ledger import Dataset, Domain
+from almoner.ledger import Domain
 from almoner.queries._language import expressions as tree
 from almoner.queries._language.expressions import Expression
 from almoner.queries._language.nodes import column, written
@@ -22,13 +22,10 @@ from almoner.queries._sql.rows import PeopleTable, Schema
 _PRICED = ("clip", "at_most", "report", "per_group", "sigma", "rho", "epsilon", "pace", "anyway")
 
 
-def domain_of(column: str, table: str | None, datasets: Mapping[str, Dataset]) -> Domain | None:
+def domain_of(column: str, table: str, declared: Mapping[str, Mapping[str, Domain]]) -> Domain | None:
     """Declaration of a column of a table, or of another one as ``table.column``."""
     other, dot, name = column.partition(".")
-    if dot and other in datasets:
-        return datasets[other].columns.get(name)
-    own = datasets.get(table or "")
-    return None if own is None else own.columns.get(column)
+    return declared[other].get(name) if dot and other in declared else declared.get(table, {}).get(column)
 
 
 def read_with(sql: str, schema: Schema) -> Statement:
@@ -61,7 +58,7 @@ def _known(name: str, kinds: Mapping[str, str]) -> str | None:
     return name if name in kinds else alike[0] if len(alike) == 1 else None
 
 
-def meant(asked: Sql, schema: Schema, datasets: Mapping[str, Dataset]) -> Question:
+def meant(asked: Sql, schema: Schema, declared: Mapping[str, Mapping[str, Domain]]) -> Question:
     """The question that a statement means; refused, with the line to write, where keys or bounds are not public."""
     told = read_with(asked.sql, schema)
     table = schema.people[schema.name(told.table if schema.named else None)]
@@ -78,8 +75,8 @@ def meant(asked: Sql, schema: Schema, datasets: Mapping[str, Dataset]) -> Questi
     given: dict[str, Any] = {name: getattr(asked, name) for name in _PRICED} | _steps(told, people, person)
     given |= {"table": told.table if schema.named else None, "where": told.where and written(told.where)}
     if told.steps:  # columns are steps, whatever they are called
-        kinds, datasets = {}, {}
-    reader = _Meaning(asked, told, kinds, partial(domain_of, table=given["table"], datasets=datasets))
+        kinds, declared = {}, {}
+    reader = _Meaning(asked, told, kinds, partial(domain_of, table=schema.name(given["table"]), declared=declared))
     aggregates = [(name, value) for name, value in told.outputs if isinstance(value, Aggregate)]
     if not aggregates:
         raise ArgumentError("sql: nothing is asked for: write an aggregate, such as count(*)")
@@ -106,8 +103,8 @@ def meant(asked: Sql, schema: Schema, datasets: Mapping[str, Dataset]) -> Questi
 
 
 def _steps(told: Statement, people: set[str], person: str) -> dict[str, Any]:
-    """Steps over a person's rows, that SELECTs inside of FROM make: ``each`` and ``each_person`` of the question."""
-    given: dict[str, Any] = {}
+    """``sets``, and the steps over a person's rows that SELECTs inside of FROM make: ``each`` and ``each_person``."""
+    given: dict[str, Any] = {"sets": [[column(told.group[place]) for place in each] for each in told.sets] or None}
     for keys, steps in told.steps:
         others = [column(key) for key in keys if column(key) not in people]
         if len(others) == len(keys):
@@ -159,7 +156,7 @@ class _Meaning:
         if isinstance(key, tree.Condition) or self._kinds.get(column(key)) == "bool":
             return [True, False]
         domain = self._domain(column(key))
-        if domain is None or domain.keys is None:
+        if domain is None or not domain.keys:
             shown = quoted(names[0], "a column")
             cure = f"write WHERE {names[0]} IN (...), or give by={{{shown}: [...]}}"
             if [value.kind for _, value in told.outputs if isinstance(value, Aggregate)] == ["people"]:

@@ -1,15 +1,15 @@
 """Tables that a session is opened over: of people, and public ones, as the data holder describes them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from almoner._misfits import Misfit
 from almoner._spelling import EXACT, spelling_sql
 from almoner.errors import ArgumentError, DataError, DataReason, LedgerError
-from almoner.ledger import Dataset, Ledger, Periods
+from almoner.ledger import Dataset, Domain, Ledger, Periods
 from almoner.queries._language.keys import check_column, check_table
 from almoner.queries._questions.kinds.several import Several
 from almoner.queries._questions.kinds.sql import Sql
@@ -41,6 +41,7 @@ class TableInput:
     key: str = ""
     on: str = ""
     columns: tuple[str, ...] | None = None
+    domains: Mapping[str, Domain] = field(default_factory=dict)
     check_view: bool = True
     periods: Periods | None = None
     spelling: str = EXACT
@@ -113,7 +114,7 @@ def schema_of(
     def table(name: str) -> PeopleTable:
         each, columns, sql, dialect = listed[name]
         shown, person = each.seen(columns), str(each.person)
-        own = PeopleTable(sql, shown, dialect.columns, "", each.one_row, plain=sql, person=person)
+        own = PeopleTable(sql, shown, dialect.columns, "", each.one_row, None, sql, person, each.domains)
         if each.parent is None:
             return replace(own, who=each.found_by(columns, person_kind, dialect))
         above, key = each.parent
@@ -139,7 +140,8 @@ class Table:
         data: as of ``Session.open``. Private.
         one_row: declares that each person has at most one row, as in a table of customers: then questions about other
             tables may use its columns, as ``customers.age``. It is checked when the session is opened.
-        columns: the columns that questions may use, public; None for all. The others are as if they were not there.
+        columns: the columns that questions may use, public; None for all. The others are as if they were not there. As
+            {column: ledger.Domain(...)} with keys or bounds for the questions that leave them out.
         table: which table or view of a DuckDB file or connection; that of a connection is read once.
         view: SQL over ``data`` that gives the rows that questions see: by the data holder, run as it is. What it does
             to a person's rows must depend on that person's rows alone.
@@ -147,6 +149,7 @@ class Table:
             "decimal comma" (1.234,5), "decimal point" (1,234.5), bool, date or time; also of columns of text elsewhere.
             Entries that are spelled otherwise are missing: ``misfits`` counts them, and a column of nothing else is
             refused. Without it types of CSV files are guessed from all entries, so that one person's can change them.
+        zone: such as "Europe/Berlin", for times that have a zone: days and hours are those there, also in a view.
         check_view: whether to run the view over the rows of single people too, a few drawn at random, and refuse it
             where that gives them other rows; for at most a few seconds. ``session.view_check`` says what was compared.
             What no drawn person shows is not found.
@@ -154,10 +157,11 @@ class Table:
 
     data: Any = field(repr=False)
     one_row: bool = field(default=False, kw_only=True)
-    columns: Sequence[str] | None = field(default=None, kw_only=True)
+    columns: Sequence[str] | Mapping[str, Any] | None = field(default=None, kw_only=True)
     table: str | None = field(default=None, kw_only=True)
     view: str | None = field(default=None, kw_only=True)
     types: Mapping[str, str] | None = field(default=None, kw_only=True)
+    zone: str | None = field(default=None, kw_only=True)
     check_view: bool = field(default=True, kw_only=True)
 
     def given(self, name: str | None, person: str) -> TableInput:
@@ -168,9 +172,10 @@ class Table:
         column, arrow, end = (part.strip() for part in person.partition("->"))
         column = column if arrow else person
         parent, _, key = (part.strip() for part in end.partition("."))
-        read = _read(self.data, sources.ReadOptions(self.table, self.view, self.types), column)
+        read = _read(self.data, sources.ReadOptions(self.table, self.view, self.types, self.zone), column)
         path = (parent, key or column) if arrow else None
-        return TableInput(name, *read, column, path, bool(self.one_row), columns=shown, check_view=self.check_view)
+        domains = self.columns if isinstance(self.columns, Mapping) else {}
+        return TableInput(name, *read, column, path, bool(self.one_row), "", "", shown, domains, self.check_view)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +190,7 @@ class Lookup:
         key: the column that names its row: text, whole numbers, truth values or dates.
         on: the column of people's rows that holds the key; None where it is called like ``key``. It may also be a
             column of another table, as ``customers.zip`` or ``products.category``.
-        table, view, types: as of ``Table``.
+        table, view, types, zone: as of ``Table``.
     """
 
     data: Any = field(repr=False)
@@ -194,6 +199,7 @@ class Lookup:
     table: str | None = field(default=None, kw_only=True)
     view: str | None = field(default=None, kw_only=True)
     types: Mapping[str, str] | None = field(default=None, kw_only=True)
+    zone: str | None = field(default=None, kw_only=True)
 
 
 def given_tables(
@@ -222,7 +228,7 @@ def given_tables(
         if not isinstance(lookup, Lookup):
             raise ArgumentError(f"public: {name!r} must be a Lookup(data, key=...)")
         check_column(lookup.key)
-        how = sources.ReadOptions(lookup.table, lookup.view, lookup.types)
+        how = sources.ReadOptions(lookup.table, lookup.view, lookup.types, lookup.zone)
         read = _read(lookup.data, how, lookup.key)
         listed.append(TableInput(name, *read, key=lookup.key, on=lookup.on or lookup.key))
     on = {str(each.name): each.on.partition(".")[0] for each in listed if each.person is None}
@@ -289,7 +295,7 @@ def _read(data: Any, reading: sources.ReadOptions, person: str) -> tuple[Any, so
     if isinstance(data, list | tuple) and data and all(isinstance(each, str | Path) for each in data):
         return list(map(Path, data)), reading
     rows = sources.as_arrow(data, person=person, table=reading.table)
-    return rows, sources.ReadOptions(None, reading.view, reading.types)
+    return rows, replace(reading, table=None)
 
 
 def check_shared(ledger: Ledger, own: Mapping[str, object]) -> None:
@@ -338,36 +344,38 @@ def _check_fits(declared: Dataset, given: TableInput, schema: Schema) -> None:
 
 
 def filled(asked: Question, datasets: Mapping[str, Dataset], schema: Schema) -> Question:
-    """The question with bounds and keys that it leaves out as its data set declares them; refused where none are."""
+    """The question with bounds and keys that it leaves out as its table, or data set, declares them; or refused."""
     if not asked.unfilled:
         return asked
+    of_sets = {name: each.columns for name, each in datasets.items()}
+    declared = {name: {**of_sets.get(name, {}), **table.domains} for name, table in schema.people.items()}
     if isinstance(asked, Sql):
-        return filled(meant(asked, schema, datasets), datasets, schema)
-    datasets = {} if asked.each or asked.each_person else datasets  # columns are steps, whatever they are called
+        return filled(meant(asked, schema, declared), datasets, schema)
+    declared = {} if asked.each or asked.each_person else declared  # columns are steps, whatever they are called
+    domain = partial(domain_of, table=schema.name(asked.table), declared=declared)
     changes: dict[str, Any] = {}
     if isinstance(asked, Several):
         pairs = zip(asked.plain().items(), asked.members, strict=True)
-        changes["aggregates"] = {name: {**own, **_bounds(each, asked, datasets)} for (name, own), (_, each) in pairs}
+        changes["aggregates"] = {name: {**own, **_bounds(each, domain)} for (name, own), (_, each) in pairs}
     else:
-        changes |= _bounds(asked, asked, datasets)
+        changes |= _bounds(asked, domain)
     by = []
     for column, keys in asked.keys:
-        domain = None if keys else domain_of(column, asked.table, datasets)
-        declared = None if domain is None else domain.keys
-        if not keys and declared is None:
+        found = keys or getattr(domain(column), "keys", None)
+        if not found:
             raise ArgumentError(f"by: no data set declares keys of {column!r}: give by={{{column!r}: keys}}")
-        by.append((column, keys or declared))
+        by.append((column, found))
     return replace(asked, **changes, by=tuple(by))
 
 
-def _bounds(one: Question, asked: Question, datasets: Mapping[str, Dataset]) -> dict[str, Any]:
+def _bounds(one: Question, domain: Callable[[str], Domain | None]) -> dict[str, Any]:
     """Bounds that a question, or one of its aggregates, leaves out, as they are declared."""
     names = one.left_out()
     if not names:
         return {}
-    domain = domain_of(str(getattr(one, "column", "")), asked.table, datasets)
-    if domain is None or domain.keys is not None or getattr(one, "per", None) == "total":
+    found = domain(str(getattr(one, "column", "")))
+    if found is None or found.low is None or getattr(one, "per", None) == "total":
         listed, column = " and ".join(f"{name}=" for name in names), repr(getattr(one, "column", None))
         about = f"a person's total of {column}" if getattr(one, "per", None) == "total" else column
         raise ArgumentError(f"{listed} must be given: no data set declares bounds of {about}")
-    return {name: getattr(domain, name) for name in names}
+    return {name: getattr(found, name) for name in names}

@@ -148,7 +148,7 @@ class Quantiles(_Binned):
     correlated: bool = field(default=True, kw_only=True)
     """True if noise may be correlated over the bins. It then is where, whatever the data, that gives no more noise: see
     ``bin_factor``. False: each bin has noise of its own, as in a ``Histogram``."""
-    chosen: Annotated[float, Number(0, 1)] = field(default=0.85, kw_only=True)
+    chosen: Annotated[float, Number(0, 1)] = field(default=0.88, kw_only=True)
     """The share of the price for values, where values and intervals are chosen by the exponential mechanism: 1 for no
     intervals, 0 to read both off counts of bins. It is done where, whatever the data, values then have less noise."""
     width_varies = True
@@ -234,10 +234,11 @@ class Quantiles(_Binned):
         return (floor(steps) if place == len(self.edges) - 2 else ceil(steps) - 1) * self.step
 
     def _inside(self, place: int, share: float) -> float:
-        """The value in a bin below which there is so much of it, if its values are equally frequent."""
+        """The value in a bin below which so much of it is: values, or in bins that grow logarithms, are as frequent."""
         low, high = self._first(place), self._last(place)
         if self.step is None:
-            return low + (high - low) * share
+            grown = place > 0 and low > 0 and high - low > 1.1 * (low - self.edges[place - 1])
+            return min(low * (high / low) ** share, high) if grown else low + (high - low) * share
         values = round((high - low) / self.step) + 1
         return low + self.step * (max(1, ceil(share * values)) - 1) if values > 0 else high
 

@@ -109,7 +109,7 @@ class _Averaged(_Bounded):
 
     def _steps(self) -> int:
         """Whole steps; rounding of a row, and of a person's mean, then makes nothing longer than 1."""
-        return Question._steps(self) if self._basis is OWN else STEPS - len(self.row())
+        return Question._steps(self) if self._basis is OWN else STEPS - len(self.row()) * len(self.tables)
 
     def _read_off(self, parts: list[float], place: int) -> float:
         """The count, the sum or the sum of squares of differences from the middle, in halves."""

@@ -167,13 +167,14 @@ class Several(Question):
     def _own(self, parts: list[float], noise: NoiseBand) -> Iterator[tuple[list[float], NoiseBand]]:
         """The numbers of each aggregate as its own question would have them, and the noise on each."""
         for (_, member), places in zip(self.members, self.places, strict=True):
+            band = noise if all(map(self.adds_up, member.row())) else noise.of_group(1.0)
             own = [parts[place] for place in places]
             if isinstance(member, Sum) and len(own) > len(member.row()):  # the middle for each row, and the rest
                 middle, half = member.middle / member.full, member.half / member.full
                 error = noise.standard_error * hypot(middle, half)
                 yield [own[0] * middle + own[1] * half], NoiseBand(error, noise.pure)
             else:
-                yield own, noise
+                yield own, band
 
 
 def _as_mean(member: Question) -> terms.Entry | None:
