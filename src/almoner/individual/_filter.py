@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from types import ModuleType
 from typing import Any, Self, cast
@@ -16,7 +17,7 @@ from almoner._units import FINE, MEASURE, RANGE
 from almoner.accounting import meaning
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual._accounts import Accounts, People, with_rows
-from almoner.individual._costs import Costs, Power, TakingPart, charge_all, costs_of, search_allowance
+from almoner.individual._costs import Costs, FromPlan, Power, TakingPart, charge_all, costs_of, search_allowance
 from almoner.individual._shares import checked_shares, guesses, promised
 from almoner.individual._statements import BudgetStatement
 
@@ -24,6 +25,18 @@ _BUDGETS: tuple[type[filters.Filter], ...] = (
     *(filters.Basic, filters.Gaussian, filters.Zcdp, filters.RenyiOrder, filters.RenyiCurve),
     *(filters.Renyi, filters.Residue, filters.Planned),
 )
+
+
+@dataclass(slots=True)
+class _Owed:
+    """A step that everybody was charged for in ``rounds`` rounds, and (n,) how many of them are in each account."""
+
+    step: mechanisms.Mechanism
+    costs: Costs
+    given: Any  # the array that norms were given in, which can't be written
+    norms: NDArray[np.float64]
+    paid: NDArray[np.int64]
+    rounds: int = 0
 
 
 class Filter(Accounts):
@@ -50,6 +63,8 @@ class Filter(Accounts):
     has the guarantee of their own part of the budget: see :meth:`epsilon`.
     Source: theory 5.1, 5.2, 5.10; Feldman & Zrnic (2021), Alg. 3, Thm 4.5; Koskela, Tobaben & Honkela (2023), Thm 12.
     """
+
+    _owed: _Owed | None = None
 
     def __init__(
         self,
@@ -123,7 +138,7 @@ class Filter(Accounts):
             shares: (n,) private, of the people who join; if and only if these accounts have shares.
         """
         with self._lock:  # what is being charged goes into the accounts that stay
-            before = self._spent.shape[0] if hasattr(self, "_spent") else 0
+            before = self._spent.shape[0] if hasattr(self, "_held") else 0
             if (shares is None) != (self._shares is None):
                 raise ArgumentError("shares must be given for people who join if these accounts have shares, else not")
             if shares is None or self._shares is None:
@@ -207,6 +222,62 @@ class Filter(Accounts):
                 after, active[block] = self._after(costs, given[block], where, over, keep=True)
                 self._set_totals(where, after)
         return self._like(active, norms)
+
+    def charge_sample(self, step: mechanisms.Mechanism, norms: Array, sample: Array) -> Mask:
+        """Charge everybody, as ``charge`` does, and say who of a sample takes part, at the price of the sample.
+
+        Where norms are the same NumPy array as at the last call, for the same step, and can't be written
+        (``norms.flags.writeable = False``), a round is one number for all. An account is brought up to date when
+        somebody looks at it, round after round: it holds at every look what ``charge`` would have left there.
+
+        Args:
+            step, norms: as for ``charge``, of all people.
+            sample: (k,) rows, private, each once.
+
+        Returns:
+            (k,) bool, private: who takes part.
+
+        Guarantee: that of ``charge``.
+        Source: theory 5.1; docs/proofs/individual-filter.md, "Rounds that are owed".
+        """
+        costs = self._costs(step)
+        same = isinstance(norms, np.ndarray) and not norms.flags.writeable and isinstance(self._held, np.ndarray)
+        if not same or costs.sensitivity is None or mechanisms.repeated(step)[1] > 1 or self._over(step):
+            return cast(Mask, self.charge(step, norms)[sample])
+        with self._guard, self._lock:
+            rows, owed = self._rows(sample), self._owed
+            if owed is None or owed.given is not norms or owed.step != step:
+                given = cast(Any, self._contributions(costs, norms, slice(None)))
+                self._settle(slice(None))
+                owed = self._owed = _Owed(step, costs, norms, given, np.zeros(len(given), np.int64))
+            owed.rounds += 1  # from here on all have been charged
+            return self._pay(owed, rows)
+
+    def _pay(self, owed: _Owed, rows: slice | Array) -> Mask:
+        """Put the rounds that people owe into their accounts; who paid for all: nobody pays after a refusal."""
+        held, xp = cast(NDArray[np.int64], self._held), self._xp
+        given, spent, asked = (cast(Array, part[rows]) for part in (owed.norms, held, owed.rounds - owed.paid[rows]))
+        if isinstance(owed.costs, FromPlan):
+            cost, done, _ = owed.costs.rounds(given, spent, asked, xp)
+            after = spent + cost
+        else:
+            cost, known = owed.costs(given, spent, xp)
+            after, done = self._notion.person_rounds(spent, xp.where(known[:, None], cost, RANGE), asked, xp)
+        held[rows] = after
+        owed.paid[rows] = owed.rounds
+        return done == asked
+
+    def _settle(self, where: slice | Array) -> None:
+        if self._owed is None:
+            return
+        with self._lock:
+            if (owed := self._owed) is None:
+                return
+            everybody = isinstance(where, slice) and where == slice(None)
+            for rows in [each for _, each in self._blocks(where)] if everybody else [where]:
+                self._pay(owed, rows)
+            if everybody:
+                self._owed = None
 
     def charge_within(self, guard: AbstractContextManager[object]) -> None:
         """Charge nobody from now on but within this context, which may refuse: a ledger reserved what is charged."""

@@ -143,15 +143,27 @@ class Opened:
 
     def charge(self, step: Mechanism, norms: Array) -> Mask:
         """(n,) bool: charge each person; who takes part. Unsupported, nobody charged: it has no price."""
-        check_price(self._accounts, step)
-        for observer in self.observers:
-            observer.check(step)
-        self.before()
+        self._begin(step)
         active: Mask = self._accounts.charge(step, norms, *self._whose)
         self.paid = True
         if self.observers:
             self.given.append((step, np.where(np.asarray(active), np.asarray(norms, dtype=np.float64), 0.0)))
         return active
+
+    def charge_sample(self, step: Mechanism, norms: Array, sample: Array) -> Mask:
+        """(k,) bool: charge each person; who of these rows takes part. See ``individual.Filter.charge_sample``."""
+        if self.observers or self.ids is not None or not hasattr(self._accounts, "charge_sample"):
+            return cast(Mask, self.charge(step, norms)[sample])
+        self._begin(step)
+        active: Mask = self._accounts.charge_sample(step, norms, sample)
+        self.paid = True
+        return active
+
+    def _begin(self, step: Mechanism) -> None:
+        check_price(self._accounts, step)
+        for observer in self.observers:
+            observer.check(step)
+        self.before()
 
     def refuse_unpaid(self) -> None:
         """Raise Unsupported where nobody was charged; nothing may be released."""
