@@ -256,7 +256,8 @@ class Filter(Accounts):
     def _pay(self, owed: _Owed, rows: slice | Array) -> Mask:
         """Put the rounds that people owe into their accounts; who paid for all: nobody pays after a refusal."""
         held, xp = cast(NDArray[np.int64], self._held), self._xp
-        given, spent, asked = (cast(Array, part[rows]) for part in (owed.norms, held, owed.rounds - owed.paid[rows]))
+        given, spent, paid = (cast(Array, part[rows]) for part in (owed.norms, held, owed.paid))
+        asked = cast(Array, owed.rounds - paid)
         if isinstance(owed.costs, FromPlan):
             cost, done, _ = owed.costs.rounds(given, spent, asked, xp)
             after = spent + cost
