@@ -250,8 +250,9 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
         given, momentum, intercept = self.learning_rate, chosen.momentum, self.fit_intercept
         self.learning_rate_ = rate_of(given, step, self.steps, divisor, momentum=momentum, intercept=intercept)
         accounts, count = book.accounts, gradients.people
-        used = accounts.used if self.individual else lambda: np.full(count, accounts.budget.spent / planned.budget.left)
-        history = ShareHistory(used, steps)
+        everybody = np.full(count, 1 / planned.budget.left)
+        used = accounts.used if self.individual else lambda *rows: accounts.budget.spent * everybody[rows or ...]
+        history = ShareHistory(used, steps, count)
 
         def look(number: int, parameters: Floats) -> None:
             self.n_iter_ = number

@@ -371,13 +371,13 @@ class MemoryBook(_Book):
                 raise DataError("folder: its accounts are damaged; nothing was changed") from damaged
         load_observers(self.observers, state["observers"])
 
-    def shares(self) -> Floats:
-        """(n,) the share of each person's budget that is used. PRIVATE."""
+    def shares(self, *rows: NDArray[np.int64]) -> Floats:
+        """(n,) the share of each person's budget that is used, or of some rows. PRIVATE."""
         if self.accounts.budget is None:
             raise ArgumentError("shares: this run has no budget; read trainer.odometer")
         if isinstance(self.accounts, Everybody):
             raise ArgumentError("individual=False: all are charged the worst case, so there are no shares to show")
-        return cast(Floats, self.accounts.used())
+        return cast(Floats, self.accounts.used(*rows))
 
 
 class LedgerBook(_Book):
