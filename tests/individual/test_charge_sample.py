@@ -15,7 +15,7 @@ BUDGETS = {
     "Basic": (lambda: filters.Basic(epsilon=5.0), m.Laplace(8.0)),
     "RenyiOrder": (lambda: filters.RenyiOrder(alpha=8.0, rho=0.4), STEP),
     "RenyiCurve": (lambda: filters.RenyiCurve(orders=[4, 16], values=[0.08, 0.9]), STEP),
-    "Renyi": (lambda: filters.Renyi(epsilon=0.6, delta=1e-3, orders=[3, 6, 12, 24]), STEP),
+    "Renyi": (lambda: filters.Renyi(epsilon=0.6, delta=1e-3, orders=[3, 6, 12, 24], weights=[0.25] * 4), STEP),
     "Residue": (lambda: filters.Residue(epsilon=0.7, delta=1e-3), STEP),
     "Planned": (lambda: filters.Planned(m.Repeated(STEP, 60), epsilon=1.2, delta=1e-3), STEP),
     "Planned, other steps": (lambda: filters.Planned(m.Repeated(STEP, 60), epsilon=1.2, delta=1e-3), LOUD),
@@ -44,7 +44,7 @@ class Both:
     def step(self, step):
         sample = np.flatnonzero(self.chance.random(len(self.norms)) < 0.1)
         takes_part = self.judge.charge(step, self.norms.copy())
-        assert np.array_equal(self.owing.charge_sample(step, self.norms, sample), takes_part[sample])
+        assert np.array_equal(self.owing.charge(step, self.norms, sample=sample), takes_part[sample])
         self.out += int(np.count_nonzero(~takes_part))
 
     def look(self, step):
@@ -125,7 +125,7 @@ def test_a_round_touches_only_the_sample():
     accounts, norms = individual.Filter(N, filters.Gaussian(mu=1.0)), np.full(N, 0.5)
     norms.flags.writeable = False
     for person in range(3):
-        assert accounts.charge_sample(GAUSS, norms, np.array([person])).all()
+        assert accounts.charge(GAUSS, norms, sample=np.array([person])).all()
     assert np.flatnonzero(accounts._held[:, 0]).tolist() == [0, 1, 2]
     assert np.ptp(accounts.spent()) == 0 < accounts.spent()[0]
 
@@ -135,10 +135,10 @@ def test_bounds_that_can_be_written_are_charged_at_once():
     accounts, norms = individual.Filter(2, filters.Gaussian(mu=1.0)), np.array([0.5, 0.5])
     for size in (0.5, 1.0):
         norms[:] = size
-        accounts.charge_sample(GAUSS, norms, np.array([0]))
+        accounts.charge(GAUSS, norms, sample=np.array([0]))
     assert accounts.spent() == pytest.approx([(0.25 + 1) / 36] * 2)
     with pytest.raises(errors.ArgumentError, match="one entry for each person"):
-        accounts.charge_sample(GAUSS, np.ones(3), np.array([0]))
+        accounts.charge(GAUSS, np.ones(3), sample=np.array([0]))
 
 
 def test_rounds_of_a_plan_in_one_go_end_where_single_ones_do():

@@ -108,10 +108,6 @@ class Accounts(Uncopyable):
         self._settle(slice(None))
         return self._held
 
-    @_spent.setter
-    def _spent(self, totals: Array) -> None:
-        self._held = totals
-
     def _settle(self, where: slice | Array) -> None:
         """Bring the totals in a block of rows, or in rows by number, up to date, where anything is owed."""
 

@@ -29,11 +29,9 @@ _BUDGETS: tuple[type[filters.Filter], ...] = (
 
 @dataclass(slots=True)
 class _Owed:
-    """A step that everybody was charged for in ``rounds`` rounds, and (n,) how many of them are in each account."""
+    """Rounds of one step, which everybody was charged for, and (n,) how many of them are in each account."""
 
-    step: mechanisms.Mechanism
     costs: Costs
-    given: Any  # the array that norms were given in, which can't be written
     norms: NDArray[np.float64]
     paid: NDArray[np.int64]
     rounds: int = 0
@@ -95,7 +93,7 @@ class Filter(Accounts):
         super().__init__(people, len(self._most), xp, device)
         if shares is not None:
             self._shares = checked_shares(shares, self._spent.shape[0])
-            self._spent = self._units(self._notion.person_opening(self._shares))
+            self._held = self._units(self._notion.person_opening(self._shares))
         self._rests = Rests(self._notion, self._xp, self._device, shares=shares is not None)
 
     @classmethod
@@ -111,7 +109,7 @@ class Filter(Accounts):
         accounts = cls(len(units), budget)
         (most,) = accounts._most
         accounts._taken = most - np.minimum(units, most)
-        accounts._spent = accounts._units(accounts._taken[:, None].copy())  # charged in place
+        accounts._held = accounts._units(accounts._taken[:, None].copy())  # charged in place
         return accounts
 
     def __repr__(self) -> str:
@@ -190,7 +188,14 @@ class Filter(Accounts):
     def _common_guess(self) -> float:
         return meaning.of(self._notion.person_curve((0,) * len(self._most))).guess()
 
-    def charge(self, step: mechanisms.Mechanism, norms: Array, people: People | None = None) -> Mask:
+    def charge(
+        self,
+        step: mechanisms.Mechanism,
+        norms: Array,
+        people: People | None = None,
+        *,
+        sample: Array | None = None,
+    ) -> Mask:
         """Charge each person who can pay; the others are left out and keep what they have.
 
         Args:
@@ -198,18 +203,27 @@ class Filter(Accounts):
             norms: (n,) private, in the sensitivity's unit and norm: what each person's data contributes. NaN, negative
                 or above the promise: that person is out. Without a sensitivity (Pure, Zcdp, ...): bool, who takes part.
             people: (n,) rows or ids that norms belong to; default all people in order.
+            sample: (k,) rows, private: of those alone it is said who takes part. If norms are the same float64 array at
+                each call, which can't be written (``norms.flags.writeable = False``), such a charge of everybody costs
+                what the sample does: other accounts are brought up to date when somebody looks at them.
 
         Returns:
-            (n,) bool, private: who takes part. For the mechanism, never for the analyst.
+            (n,) or (k,) bool, private: who takes part. For the mechanism, never for the analyst.
 
         Raises:
             ArgumentError, UnknownPerson, Unsupported: nobody was charged.
 
         Guarantee: for every person, the sum of the costs charged keeps within the budget.
-        Source: theory 5.1; Feldman & Zrnic (2021), Thm 4.5.
+        Source: theory 5.1; Feldman & Zrnic (2021), Thm 4.5; docs/proofs/individual-filter.md, "Rounds that are owed".
         """
+        if sample is not None and people is not None:
+            raise ArgumentError("people: a sample is one of everybody")
         costs, over = self._costs(step), self._over(step)
+        kept = isinstance(norms, np.ndarray) and norms.dtype == np.float64 and not norms.flags.writeable
+        later = kept and isinstance(self._held, np.ndarray) and costs.sensitivity is not None and not over
         with self._guard, self._lock:
+            if sample is not None and later and mechanisms.repeated(step)[1] == 1:
+                return self._charge_later(costs, norms, sample)
             rows = self._rows(people)
             given = self._contributions(costs, norms, rows)
             active = cast(Mask, self._xp.empty(given.shape, dtype=self._xp.bool, device=self._device))
@@ -217,68 +231,43 @@ class Filter(Accounts):
             if isinstance(rows, slice) and isinstance(costs, Power) and not over and fast:
                 spent = cast(NDArray[np.int64], self._spent)
                 charge_all(costs, self._most[0], spent[:, 0], cast(Any, given), cast(Any, active))
-                return self._like(active, norms)
-            for block, where in self._blocks(rows):
-                after, active[block] = self._after(costs, given[block], where, over, keep=True)
-                self._set_totals(where, after)
-        return self._like(active, norms)
+            else:
+                for block, where in self._blocks(rows):
+                    after, active[block] = self._after(costs, given[block], where, over, keep=True)
+                    self._set_totals(where, after)
+        return self._like(active if sample is None else active[sample], norms)
 
-    def charge_sample(self, step: mechanisms.Mechanism, norms: Array, sample: Array) -> Mask:
-        """Charge everybody, as ``charge`` does, and say who of a sample takes part, at the price of the sample.
-
-        Where norms are the same NumPy array as at the last call, for the same step, and can't be written
-        (``norms.flags.writeable = False``), a round is one number for all. An account is brought up to date when
-        somebody looks at it, round after round: it holds at every look what ``charge`` would have left there.
-
-        Args:
-            step, norms: as for ``charge``, of all people.
-            sample: (k,) rows, private, each once.
-
-        Returns:
-            (k,) bool, private: who takes part.
-
-        Guarantee: that of ``charge``.
-        Source: theory 5.1; docs/proofs/individual-filter.md, "Rounds that are owed".
-        """
-        costs = self._costs(step)
-        same = isinstance(norms, np.ndarray) and not norms.flags.writeable and isinstance(self._held, np.ndarray)
-        if not same or costs.sensitivity is None or mechanisms.repeated(step)[1] > 1 or self._over(step):
-            return cast(Mask, self.charge(step, norms)[sample])
-        with self._guard, self._lock:
-            rows, owed = self._rows(sample), self._owed
-            if owed is None or owed.given is not norms or owed.step != step:
-                given = cast(Any, self._contributions(costs, norms, slice(None)))
-                self._settle(slice(None))
-                owed = self._owed = _Owed(step, costs, norms, given, np.zeros(len(given), np.int64))
-            owed.rounds += 1  # from here on all have been charged
-            return self._pay(owed, rows)
+    def _charge_later(self, costs: Costs, norms: Any, sample: Array) -> Mask:
+        """Charge everybody in one number, and put what they owe into the accounts of a sample."""
+        rows, owed = self._rows(sample), self._owed
+        if owed is None or owed.costs is not costs or owed.norms is not norms:
+            self._contributions(costs, norms, slice(None))
+            self._settle(slice(None))
+            owed = self._owed = _Owed(costs, norms, np.zeros(len(norms), np.int64))
+        owed.rounds += 1  # from here on all have been charged
+        return self._pay(owed, rows)
 
     def _pay(self, owed: _Owed, rows: slice | Array) -> Mask:
-        """Put the rounds that people owe into their accounts; who paid for all: nobody pays after a refusal."""
-        held, xp = cast(NDArray[np.int64], self._held), self._xp
-        given, spent, paid = (cast(Array, part[rows]) for part in (owed.norms, held, owed.paid))
-        asked = cast(Array, owed.rounds - paid)
+        """Put what these people owe into their accounts; who paid for all of it: nobody pays after a refusal."""
+        held, paid, xp = cast(Any, self._held), cast(Any, owed.paid), self._xp
+        given, spent, asked = cast(Any, owed.norms)[rows], held[rows], owed.rounds - paid[rows]
         if isinstance(owed.costs, FromPlan):
             cost, done, _ = owed.costs.rounds(given, spent, asked, xp)
-            after = spent + cost
+            held[rows] = spent + cost
         else:
             cost, known = owed.costs(given, spent, xp)
-            after, done = self._notion.person_rounds(spent, xp.where(known[:, None], cost, RANGE), asked, xp)
-        held[rows] = after
-        owed.paid[rows] = owed.rounds
+            held[rows], done = self._notion.person_rounds(spent, xp.where(known[:, None], cost, RANGE), asked, xp)
+        paid[rows] = owed.rounds
         return done == asked
 
     def _settle(self, where: slice | Array) -> None:
-        if self._owed is None:
-            return
         with self._lock:
             if (owed := self._owed) is None:
                 return
-            everybody = isinstance(where, slice) and where == slice(None)
-            for rows in [each for _, each in self._blocks(where)] if everybody else [where]:
+            whole = isinstance(where, slice) and where == slice(None)
+            for rows in [each for _, each in self._blocks(where)] if whole else [where]:
                 self._pay(owed, rows)
-            if everybody:
-                self._owed = None
+            self._owed = None if whole else owed
 
     def charge_within(self, guard: AbstractContextManager[object]) -> None:
         """Charge nobody from now on but within this context, which may refuse: a ledger reserved what is charged."""
@@ -389,9 +378,9 @@ class Filter(Accounts):
         xp = self._xp
         with self._lock:
             undone = people[:, None] & (self._spent < MOST)  # what was not counted to the end stays so
-            self._spent = self._spent - xp.where(undone, xp.asarray(full, dtype=xp.int64, device=self._device), 0)
+            self._held = self._spent - xp.where(undone, xp.asarray(full, dtype=xp.int64, device=self._device), 0)
             if over := self._over(step):
-                self._spent = self._spent + self._rests.undo(undone, over)
+                self._held = self._spent + self._rests.undo(undone, over)
 
     def spent(self, people: People | None = None) -> Array:
         """(n,) or, with several orders, (n, m) float64, private: what was spent, in the budget's measure."""
@@ -477,7 +466,7 @@ class Filter(Accounts):
             raise ArgumentError("state: spent must fit the budget it came from")
         if state.get("units") != accounts._notion.person_units():
             raise ArgumentError("state: its change is counted in other units: go on where the state was saved")
-        accounts._spent = accounts._xp.asarray(spent.copy(), device=device)
+        accounts._held = accounts._xp.asarray(spent.copy(), device=device)
         accounts._rests.restore(state, len(spent))
         return accounts
 

@@ -81,10 +81,6 @@ class Everybody:
             self.budget.charge(step)
         return np.asarray((norms >= 0) & (norms <= step.sensitivity))
 
-    def charge_sample(self, step: Any, norms: Floats, sample: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """As ``charge``; (k,) private: who of these rows keeps to the sensitivity."""
-        return self.charge(step, norms[sample])
-
 
 def ids_and_rows(people: object, records: int) -> tuple[list[Hashable], list[int]]:
     """(m,) ids in the order of appearance, and (records,) their numbers; ArgumentError where an id is missing."""

@@ -141,29 +141,22 @@ class Opened:
         """(n,) the largest norm that each person may still contribute."""
         return cast(Array, self._accounts.allowance(step, *self._whose))
 
-    def charge(self, step: Mechanism, norms: Array) -> Mask:
-        """(n,) bool: charge each person; who takes part. Unsupported, nobody charged: it has no price."""
-        self._begin(step)
-        active: Mask = self._accounts.charge(step, norms, *self._whose)
-        self.paid = True
-        if self.observers:
-            self.given.append((step, np.where(np.asarray(active), np.asarray(norms, dtype=np.float64), 0.0)))
-        return active
+    def charge(self, step: Mechanism, norms: Array, *, sample: Array | None = None) -> Mask:
+        """(n,) bool: charge each person; who takes part, or (k,) who of a sample, as ``individual.Filter.charge``.
 
-    def charge_sample(self, step: Mechanism, norms: Array, sample: Array) -> Mask:
-        """(k,) bool: charge each person; who of these rows takes part. See ``individual.Filter.charge_sample``."""
-        if self.observers or self.ids is not None or not hasattr(self._accounts, "charge_sample"):
-            return cast(Mask, self.charge(step, norms)[sample])
-        self._begin(step)
-        active: Mask = self._accounts.charge_sample(step, norms, sample)
-        self.paid = True
-        return active
-
-    def _begin(self, step: Mechanism) -> None:
+        Unsupported, nobody charged: the step has no price.
+        """
         check_price(self._accounts, step)
         for observer in self.observers:
             observer.check(step)
         self.before()
+        later = not self.observers and self.ids is None and isinstance(self._accounts, Filter)
+        among = {"sample": sample} if sample is not None and later else {}
+        active: Mask = self._accounts.charge(step, norms, *self._whose, **among)
+        self.paid = True
+        if self.observers:
+            self.given.append((step, np.where(np.asarray(active), np.asarray(norms, dtype=np.float64), 0.0)))
+        return active if sample is None or among else active[sample]
 
     def refuse_unpaid(self) -> None:
         """Raise Unsupported where nobody was charged; nothing may be released."""

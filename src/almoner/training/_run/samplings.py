@@ -265,7 +265,7 @@ class Poisson(Sampling):
         bounds = self._cut[2]
         coins = _audit_hook.coins(lambda: self._coins.random(turnout.people))
         people = np.flatnonzero(coins < (step.sample_rate if isinstance(step, SampledGaussian) else 1.0))
-        active = np.asarray(accounts.charge_sample(step, bounds, people), dtype=bool)
+        active = np.asarray(accounts.charge(step, bounds, sample=people), dtype=bool)
         people = people[active & (bounds[people] > 0)]
         made = model.clipped_sum(turnout.records.of(people), bounds[people], None)
         self._next = known, seen, people, made.norms
