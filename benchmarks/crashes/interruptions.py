@@ -3,8 +3,8 @@
     python benchmarks/crashes/interruptions.py [--runs 7] [--each 5] [--data FOLDER] [--quick]
 
 A run of 60 sampled steps on Adult, of a linear module with an account for each person, is ended so many times, after a
-random step and a random part of the next one, and goes on from its folder; some runs by Ctrl-C, some by SIGTERM, some by
-kill -9, and as many undisturbed ones beside them. A parent that has loaded everything forks the processes that train.
+random step and a random part of the next one, and goes on from its folder; some runs by Ctrl-C, some by SIGTERM, some
+by kill -9, and as many undisturbed ones beside them. A parent that has loaded everything forks the processes that train.
 --quick: two interruptions of each kind. Prints one JSON object: for each kind the accuracy on Adult's test people, the
 mean share of a budget that is used, and the steps that were charged and not taken, for each interruption.
 """

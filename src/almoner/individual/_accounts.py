@@ -59,7 +59,6 @@ class Accounts(Uncopyable):
                 not get a fresh one.
         """
         with self._lock:  # what is being charged goes into the accounts that stay
-            self._settle(slice(None))
             self._join(people)
 
     def _join(self, people: int | Sequence[Hashable]) -> None:
@@ -138,10 +137,10 @@ class Accounts(Uncopyable):
     def _count(self, where: slice | Array) -> int:
         return int((self._held if isinstance(where, slice) else where).shape[0])
 
-    def _rows(self, people: People | None) -> slice | Array:
-        """Rows of the people addressed; a slice for all of them."""
-        if people is None:
-            return slice(None)
+    def _rows(self, people: People | slice | None) -> slice | Array:
+        """Rows of the people addressed; a slice for all of them, or where one is given."""
+        if people is None or isinstance(people, slice):
+            return people or slice(None)
         if self._rows_of is not None:
             rows = np.asarray([self._rows_of.get(_plain_id(person), -1) for person in _listed(people)], np.int64)
         else:

@@ -204,10 +204,7 @@ class FromPlan:
         return xp.where((known & (done < self.times))[:, None], RANGE, cost), known
 
     def rounds(self, given: Array, spent: Array, asked: Array, xp: Library) -> tuple[Array, Array, Mask]:
-        """Cost of the rounds that each can pay for, of so many one after the other, (n,); their number; and known.
-
-        Rounds with the same price are paid in one go.
-        """
+        """Cost of the rounds that each can pay for, of (n,) one after the other; their number; and known."""
         norms = xp.astype(given, xp.float64, copy=False)
         known = (norms >= 0) & (norms <= float(self.grid[-1]))
         row = xp.searchsorted(xp.asarray(self.grid, device=given.device), xp.where(known, norms, 0.0))
@@ -219,7 +216,7 @@ class FromPlan:
         changed = spent.shape[1] > columns  # an account of one number holds no change
         change = start + spent[:, columns + 1] - spent[:, columns] if changed else nothing
         left = _Left(mine, change, nothing, nothing, todo)
-        while bool(xp.any(left.todo > 0)):
+        while bool(xp.any(left.todo > 0)):  # rounds with the same price are paid in one go
             prices, once = self._prices(self.tables[0](), row, left, xp), cast(Mask, xp.zeros_like(known))
             for table in self.tables[1:]:
                 stuck = (left.todo > 0) & ~prices.sold & ~(prices.paid & (left.change >= prices.change))

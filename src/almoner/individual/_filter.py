@@ -33,8 +33,10 @@ class _Owed:
 
     costs: Costs
     norms: NDArray[np.float64]
+    prices: Any  # (n, m), where they don't depend on what is left
     paid: NDArray[np.int64]
     rounds: int = 0
+    settled: int = 0  # so many are in every account
 
 
 class Filter(Accounts):
@@ -136,7 +138,8 @@ class Filter(Accounts):
             shares: (n,) private, of the people who join; if and only if these accounts have shares.
         """
         with self._lock:  # what is being charged goes into the accounts that stay
-            before = self._spent.shape[0] if hasattr(self, "_held") else 0
+            self._settle(slice(None))
+            self._owed, before = None, self._held.shape[0]
             if (shares is None) != (self._shares is None):
                 raise ArgumentError("shares must be given for people who join if these accounts have shares, else not")
             if shares is None or self._shares is None:
@@ -189,12 +192,7 @@ class Filter(Accounts):
         return meaning.of(self._notion.person_curve((0,) * len(self._most))).guess()
 
     def charge(
-        self,
-        step: mechanisms.Mechanism,
-        norms: Array,
-        people: People | None = None,
-        *,
-        sample: Array | None = None,
+        self, step: mechanisms.Mechanism, norms: Array, people: People | None = None, *, sample: Array | None = None
     ) -> Mask:
         """Charge each person who can pay; the others are left out and keep what they have.
 
@@ -203,9 +201,9 @@ class Filter(Accounts):
             norms: (n,) private, in the sensitivity's unit and norm: what each person's data contributes. NaN, negative
                 or above the promise: that person is out. Without a sensitivity (Pure, Zcdp, ...): bool, who takes part.
             people: (n,) rows or ids that norms belong to; default all people in order.
-            sample: (k,) rows, private: of those alone it is said who takes part. If norms are the same float64 array at
-                each call, which can't be written (``norms.flags.writeable = False``), such a charge of everybody costs
-                what the sample does: other accounts are brought up to date when somebody looks at them.
+            sample: (k,) places in norms, private: of those alone it is said who takes part. If norms are of all people
+                and the same float64 array at each call, which can't be written (``norms.flags.writeable = False``), a
+                charge costs what the sample does: other accounts are brought up to date when somebody looks at them.
 
         Returns:
             (n,) or (k,) bool, private: who takes part. For the mechanism, never for the analyst.
@@ -216,14 +214,12 @@ class Filter(Accounts):
         Guarantee: for every person, the sum of the costs charged keeps within the budget.
         Source: theory 5.1; Feldman & Zrnic (2021), Thm 4.5; docs/proofs/individual-filter.md, "Rounds that are owed".
         """
-        if sample is not None and people is not None:
-            raise ArgumentError("people: a sample is one of everybody")
         costs, over = self._costs(step), self._over(step)
         kept = isinstance(norms, np.ndarray) and norms.dtype == np.float64 and not norms.flags.writeable
         later = kept and isinstance(self._held, np.ndarray) and costs.sensitivity is not None and not over
         with self._guard, self._lock:
-            if sample is not None and later and mechanisms.repeated(step)[1] == 1:
-                return self._charge_later(costs, norms, sample)
+            if sample is not None and people is None and later and mechanisms.repeated(step)[1] == 1:
+                return self._charge_later(costs, norms, np.asarray(sample))
             rows = self._rows(people)
             given = self._contributions(costs, norms, rows)
             active = cast(Mask, self._xp.empty(given.shape, dtype=self._xp.bool, device=self._device))
@@ -237,37 +233,40 @@ class Filter(Accounts):
                     self._set_totals(where, after)
         return self._like(active if sample is None else active[sample], norms)
 
-    def _charge_later(self, costs: Costs, norms: Any, sample: Array) -> Mask:
+    def _charge_later(self, costs: Costs, norms: Any, rows: Any) -> Mask:
         """Charge everybody in one number, and put what they owe into the accounts of a sample."""
-        rows, owed = self._rows(sample), self._owed
+        owed = self._owed
         if owed is None or owed.costs is not costs or owed.norms is not norms:
             self._contributions(costs, norms, slice(None))
             self._settle(slice(None))
-            owed = self._owed = _Owed(costs, norms, np.zeros(len(norms), np.int64))
+            prices = None
+            if not isinstance(costs, FromPlan):
+                cost, known = costs(norms, self._held, self._xp)
+                prices = self._xp.where(known[:, None], cost, RANGE)
+            owed = self._owed = _Owed(costs, norms, prices, np.zeros(len(norms), np.int64))
         owed.rounds += 1  # from here on all have been charged
         return self._pay(owed, rows)
 
     def _pay(self, owed: _Owed, rows: slice | Array) -> Mask:
         """Put what these people owe into their accounts; who paid for all of it: nobody pays after a refusal."""
         held, paid, xp = cast(Any, self._held), cast(Any, owed.paid), self._xp
-        given, spent, asked = cast(Any, owed.norms)[rows], held[rows], owed.rounds - paid[rows]
+        spent, asked = held[rows], owed.rounds - paid[rows]
         if isinstance(owed.costs, FromPlan):
-            cost, done, _ = owed.costs.rounds(given, spent, asked, xp)
+            cost, done, _ = owed.costs.rounds(cast(Any, owed.norms)[rows], spent, asked, xp)
             held[rows] = spent + cost
         else:
-            cost, known = owed.costs(given, spent, xp)
-            held[rows], done = self._notion.person_rounds(spent, xp.where(known[:, None], cost, RANGE), asked, xp)
+            held[rows], done = self._notion.person_rounds(spent, owed.prices[rows], asked, xp)
         paid[rows] = owed.rounds
         return done == asked
 
     def _settle(self, where: slice | Array) -> None:
         with self._lock:
-            if (owed := self._owed) is None:
+            if (owed := self._owed) is None or owed.settled == owed.rounds:
                 return
             whole = isinstance(where, slice) and where == slice(None)
             for rows in [each for _, each in self._blocks(where)] if whole else [where]:
                 self._pay(owed, rows)
-            self._owed = None if whole else owed
+            owed.settled = owed.rounds if whole else owed.settled
 
     def charge_within(self, guard: AbstractContextManager[object]) -> None:
         """Charge nobody from now on but within this context, which may refuse: a ledger reserved what is charged."""

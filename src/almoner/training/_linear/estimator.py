@@ -250,8 +250,8 @@ class LogisticRegression(Copied, Predicting, PartialFit, ClassifierMixin, BaseEs
         given, momentum, intercept = self.learning_rate, chosen.momentum, self.fit_intercept
         self.learning_rate_ = rate_of(given, step, self.steps, divisor, momentum=momentum, intercept=intercept)
         accounts, count = book.accounts, gradients.people
-        everybody = np.full(count, 1 / planned.budget.left)
-        used = accounts.used if self.individual else lambda *rows: accounts.budget.spent * everybody[rows or ...]
+        all_alike = lambda rows: np.full(count, accounts.budget.spent / planned.budget.left)[rows]  # noqa: E731
+        used = accounts.used if self.individual else all_alike
         history = ShareHistory(used, steps, count)
 
         def look(number: int, parameters: Floats) -> None:

@@ -142,10 +142,7 @@ class Opened:
         return cast(Array, self._accounts.allowance(step, *self._whose))
 
     def charge(self, step: Mechanism, norms: Array, *, sample: Array | None = None) -> Mask:
-        """(n,) bool: charge each person; who takes part, or (k,) who of a sample, as ``individual.Filter.charge``.
-
-        Unsupported, nobody charged: the step has no price.
-        """
+        """(n,) or (k,) bool: charge each person; who, or who of a sample, takes part. Unsupported: it has no price."""
         check_price(self._accounts, step)
         for observer in self.observers:
             observer.check(step)
@@ -364,13 +361,13 @@ class MemoryBook(_Book):
                 raise DataError("folder: its accounts are damaged; nothing was changed") from damaged
         load_observers(self.observers, state["observers"])
 
-    def shares(self, *rows: NDArray[np.int64]) -> Floats:
+    def shares(self, rows: Any = None) -> Floats:
         """(n,) the share of each person's budget that is used, or of some rows. PRIVATE."""
         if self.accounts.budget is None:
             raise ArgumentError("shares: this run has no budget; read trainer.odometer")
         if isinstance(self.accounts, Everybody):
             raise ArgumentError("individual=False: all are charged the worst case, so there are no shares to show")
-        return cast(Floats, self.accounts.used(*rows))
+        return cast(Floats, self.accounts.used(rows))
 
 
 class LedgerBook(_Book):

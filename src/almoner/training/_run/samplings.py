@@ -249,10 +249,8 @@ class Poisson(Sampling):
     _steps: int
     _known: tuple[Array | None, Array | None]
     """(n,) bounds, and the norms of people's own samples since, NaN where there are none; private."""
-    _next: tuple[Array | None, Array | None, Any, Any]
-    """The same after this step, with who was sampled, and their norms."""
-    _cut: tuple[Array | None, float, Array]
-    """Bounds, a clip, and (n,) bounds of at most that, which are not written to: accounts know them again."""
+    _next: tuple[Array | None, Array | None, Any, Any]  # the same after this step; who was sampled, and their norms
+    _cut: tuple[Array | None, float, Array]  # bounds, a clip, and both together: not written to, so accounts know them
 
     def contribute(self, model: Model, turnout: Turnout, accounts: Any, step: Mechanism) -> Sums:
         """Charge each person for this step, sample people, and give the private sum of their clipped gradients."""
