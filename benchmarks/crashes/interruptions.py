@@ -1,12 +1,13 @@
 """Interrupt a DP-SGD run again and again, and let it go on: what Ctrl-C, SIGTERM and kill -9 cost.
 
-    python benchmarks/crashes/interruptions.py [--runs 7] [--each 5] [--data FOLDER] [--quick]
+    python benchmarks/crashes/interruptions.py [--runs 7] [--each 5] [--every N] [--pause 0.8] [--data FOLDER] [--quick]
 
 A run of 60 sampled steps on Adult, of a linear module with an account for each person, is ended so many times, after a
 random step and a random part of the next one, and goes on from its folder; some runs by Ctrl-C, some by SIGTERM, some
-by kill -9, and as many undisturbed ones beside them. A parent that has loaded everything forks the processes that train.
---quick: two interruptions of each kind. Prints one JSON object: for each kind the accuracy on Adult's test people, the
-mean share of a budget that is used, and the steps that were charged and not taken, for each interruption.
+by kill -9, and as many undisturbed ones beside them. A parent that has loaded everything forks those that train. Steps
+of this small module take about as long as saving; --pause makes them longer, as steps of larger ones are. --quick: two
+interruptions of each kind. Prints one JSON object: for each kind the accuracy on Adult's test people, the mean share of
+a budget that is used, and the steps that were charged and not taken, for each interruption.
 """
 
 import argparse
@@ -30,7 +31,6 @@ from almoner import filters, training
 from almoner.training import demo_tables
 
 STEPS, RATE = 60, 0.05
-EVERY = None  # steps between two saves; None: as often as the library does
 KINDS = {"undisturbed": None, "Ctrl-C": signal.SIGINT, "SIGTERM": signal.SIGTERM, "kill -9": signal.SIGKILL}
 
 Data = tuple[torch.Tensor, torch.Tensor]
@@ -42,7 +42,9 @@ def adult(folder: Path) -> tuple[Data, Data]:
     return tuple((torch.tensor(x.toarray()), torch.tensor(np.asarray(y)).long()) for x, y in (told.train, told.test))
 
 
-def trained(data: Data, judges: Data, folder: Path, steps: int = STEPS, callbacks: tuple = ()) -> dict[str, float]:
+def trained(
+    data: Data, judges: Data, folder: Path, every: int | None, steps: int = STEPS, callbacks: tuple = ()
+) -> dict[str, float]:
     """Train, or go on, to the end; accuracy in percent, share of the budget, steps, and steps charged and not taken."""
     module = nn.Linear(data[0].shape[1], 2, bias=False).double()
     nn.init.zeros_(module.weight)
@@ -56,7 +58,7 @@ def trained(data: Data, judges: Data, folder: Path, steps: int = STEPS, callback
         steps=steps,
         sampling=training.Poisson(RATE, refresh_every=10),
     )
-    run = trainer.fit(*data, folder=training.RunFolder(folder, every=EVERY, resume=True), callbacks=callbacks)
+    run = trainer.fit(*data, folder=training.RunFolder(folder, every=every, resume=True), callbacks=callbacks)
     right = (module(judges[0]).argmax(1) == judges[1]).double().mean().item()
     lost = sum(run.released.values()) - run.step
     return {"accuracy": 100 * right, "share": float(trainer.shares().mean()), "steps": run.step, "lost": lost}
@@ -65,8 +67,8 @@ def trained(data: Data, judges: Data, folder: Path, steps: int = STEPS, callback
 class Process:
     """A forked process that trains; ``step`` is the last one that it has taken."""
 
-    def __init__(self, data: Data, judges: Data, folder: Path) -> None:
-        self._seen = mmap.mmap(-1, 1)
+    def __init__(self, data: Data, judges: Data, folder: Path, given: argparse.Namespace) -> None:
+        self._seen, self._given = mmap.mmap(-1, 1), given
         sys.stdout.flush()
         self.number = os.fork()
         if not self.number:
@@ -75,9 +77,11 @@ class Process:
     def _train(self, data: Data, judges: Data, folder: Path) -> None:
         def told(run: object) -> None:
             self._seen[0] = run.step + 1
+            time.sleep(self._given.pause)
 
         try:
-            (folder / "end.json").write_text(json.dumps(trained(data, judges, folder / "run", callbacks=(told,))))
+            end = trained(data, judges, folder / "run", self._given.every, callbacks=(told,))
+            (folder / "end.json").write_text(json.dumps(end))
             os._exit(0)
         except KeyboardInterrupt:
             os._exit(130)
@@ -100,25 +104,28 @@ class Process:
         return status == 0
 
 
-def interrupted(data: Data, judges: Data, by: signal.Signals | None, each: int, chance: random.Random) -> dict:
+def interrupted(
+    data: Data, judges: Data, by: signal.Signals | None, given: argparse.Namespace, chance: random.Random
+) -> dict[str, float]:
     """One run that is ended so many times, at random places in order, and then goes on to its end."""
-    places = sorted(chance.randrange(1, STEPS - 1) for _ in range(0 if by is None else each))
+    places = sorted(chance.randrange(1, STEPS - 1) for _ in range(0 if by is None else given.each))
     with tempfile.TemporaryDirectory() as place:
         done = 0
         for after in places:
-            done += not Process(data, judges, Path(place)).ended(after, by, chance.uniform(0, 0.03))
+            wait = chance.uniform(0, 0.03 + given.pause)
+            done += not Process(data, judges, Path(place), given).ended(after, by, wait)
         if not (Path(place) / "end.json").exists():
-            Process(data, judges, Path(place)).ended(STEPS, None, 0.0)
+            Process(data, judges, Path(place), given).ended(STEPS, None, 0.0)
         return json.loads((Path(place) / "end.json").read_text()) | {"interruptions": done}
 
 
-def measured(data: Data, judges: Data, runs: int, each: int, seed: int) -> dict[str, dict[str, float]]:
+def measured(data: Data, judges: Data, given: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Every kind in turns; how it compares with the undisturbed runs."""
-    found: dict[str, list[dict]] = {kind: [] for kind in KINDS}
-    for number in range(runs):
-        for kind, by in KINDS.items():
-            chance = random.Random(f"{seed} {number} {kind}")
-            found[kind].append(interrupted(data, judges, by, each, chance))
+    found: dict[str, list[dict]] = {kind: [] for kind in given.kinds.split(",")}
+    for number in range(given.runs):
+        for kind in found:
+            chance = random.Random(f"{given.seed} {number} {kind}")
+            found[kind].append(interrupted(data, judges, KINDS[kind], given, chance))
             print(kind, found[kind][-1], file=sys.stderr, flush=True)
     result = {}
     for kind, rows in found.items():
@@ -127,7 +134,7 @@ def measured(data: Data, judges: Data, runs: int, each: int, seed: int) -> dict[
         result[kind] = {
             "interruptions": times,
             "accuracy": round(mean(accuracy), 2),
-            "standard deviation": round(stdev(accuracy), 2) if runs > 1 else None,
+            "standard deviation": round(stdev(accuracy), 2) if len(rows) > 1 else None,
             "share": round(mean(row["share"] for row in rows), 4),
             "steps": min(row["steps"] for row in rows),
             "charged, not taken, for each": round(sum(row["lost"] for row in rows) / max(times, 1), 2),
@@ -144,14 +151,16 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("ALMONER_DATA", "data")) / "adult")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--every", type=int, default=None, help="steps between two saves")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds that each step takes longer")
+    parser.add_argument("--kinds", default=",".join(KINDS))
     given = parser.parse_args()
-    globals()["EVERY"] = given.every
     torch.set_num_threads(1)
     data, judges = adult(given.data)
     with tempfile.TemporaryDirectory() as folder:
-        trained(data, judges, Path(folder), steps=2)  # loads, in the parent, what a first training loads
-    runs, each = (1, 2) if given.quick else (given.runs, given.each)
-    print(json.dumps(measured(data, judges, runs, each, given.seed), indent=1))
+        trained(data, judges, Path(folder), None, steps=2)  # loads, in the parent, what a first training loads
+    if given.quick:
+        given.runs, given.each = 1, 2
+    print(json.dumps(measured(data, judges, given), indent=1))
 
 
 if __name__ == "__main__":

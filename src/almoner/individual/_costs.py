@@ -253,7 +253,7 @@ class FromPlan:
         return _Prices(least, given, back, xp.where(paid, change, 1), sold, paid)
 
     def _exchange(self, left: _Left, prices: _Prices, once: Mask, xp: Library) -> Array:
-        """Exchange until the context changes, with what change pays for in between; what is left of who cannot go on."""
+        """Exchange until the context changes, with what change pays for in between; the rounds that are lost."""
         price, back = prices.change, prices.back
         # times t with t + (change + (t - 1) back) // price <= todo, where change is below the price; at this price
         # nobody pays for more rounds than all change buys and all units do, and no product overflows
