@@ -299,13 +299,7 @@ class Budget(Notion, Generic[Measure]):
         return spent + xp.where(fits[:, None], cost, 0), fits
 
     def person_rounds(self, spent: Array, cost: Array, asked: Array, xp: Library) -> tuple[Array, Array]:
-        """For accounts per person: the totals after as many rounds as fit, of (n,) one after the other; their number.
-
-        Each round costs a person ``cost``, whatever is left; who could not pay for one pays for none after it.
-
-        Guarantee: that of ``person_fits``, called for round after round.
-        Source: theory 5.1.
-        """
+        """The totals after as many rounds of one cost as fit, of (n,) in turn, and their number: as by ``person_fits``."""
         limits = xp.asarray(self.person_limits(), dtype=xp.int64, device=spent.device)
         some = cost > 0
         room = xp.where(some, (limits - spent) // xp.where(some, cost, 1), asked[:, None])

@@ -32,9 +32,9 @@ class _Owed:
     """Rounds of one step, which everybody was charged for, and (n,) how many of them are in each account."""
 
     costs: Costs
-    norms: NDArray[np.float64]
+    norms: Any
     prices: Any  # (n, m), where they don't depend on what is left
-    paid: NDArray[np.int64]
+    paid: Any
     rounds: int = 0
     settled: int = 0  # so many are in every account
 
@@ -249,14 +249,14 @@ class Filter(Accounts):
 
     def _pay(self, owed: _Owed, rows: slice | Array) -> Mask:
         """Put what these people owe into their accounts; who paid for all of it: nobody pays after a refusal."""
-        held, paid, xp = cast(Any, self._held), cast(Any, owed.paid), self._xp
-        spent, asked = held[rows], owed.rounds - paid[rows]
+        held = cast(Any, self._held)
+        spent, asked = held[rows], owed.rounds - owed.paid[rows]
         if isinstance(owed.costs, FromPlan):
-            cost, done, _ = owed.costs.rounds(cast(Any, owed.norms)[rows], spent, asked, xp)
+            cost, done, _ = owed.costs.rounds(owed.norms[rows], spent, asked, self._xp)
             held[rows] = spent + cost
         else:
-            held[rows], done = self._notion.person_rounds(spent, owed.prices[rows], asked, xp)
-        paid[rows] = owed.rounds
+            held[rows], done = self._notion.person_rounds(spent, owed.prices[rows], asked, self._xp)
+        owed.paid[rows] = owed.rounds
         return done == asked
 
     def _settle(self, where: slice | Array) -> None:

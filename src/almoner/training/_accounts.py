@@ -51,11 +51,6 @@ class Everybody:
     def __init__(self, people: int, public: filters.Filter | None) -> None:
         self._people, self.budget = people, public
 
-    def restored(self, state: dict[str, Any]) -> "Everybody":
-        """The accounts that ``state`` describes, of as many people."""
-        kind: Any = type(self.budget)
-        return Everybody(self._people, kind.from_state(state))
-
     def admits(self, step: Mechanism) -> bool:
         """True if the public filter has room; asking changes nothing."""
         return self.budget is None or self.budget.admits(step)

@@ -356,7 +356,9 @@ class MemoryBook(_Book):
             if ("budget" in saved) != personal or not _same(saved.get("budget", saved), budget):
                 raise ArgumentError(f"resume: the folder's accounts do not hold the budget {own.budget!r}")
             try:
-                self.accounts = Filter.from_state(saved) if personal else own.restored(saved)
+                self.accounts = (
+                    Filter.from_state(saved) if personal else Everybody(self._people, own.budget.from_state(saved))
+                )
             except (TypeError, KeyError, ValueError) as damaged:
                 raise DataError("folder: its accounts are damaged; nothing was changed") from damaged
         load_observers(self.observers, state["observers"])
