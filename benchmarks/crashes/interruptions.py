@@ -1,11 +1,11 @@
 """Interrupt a DP-SGD run again and again, and let it go on: what Ctrl-C, SIGTERM and kill -9 cost.
 
-    python benchmarks/crashes/interruptions.py [--runs 7] [--each 5] [--every N] [--pause 0.8] [--data FOLDER] [--quick]
+    python benchmarks/crashes/interruptions.py [--runs 7] [--each 5] [--every N] [--work 0.15] [--data FOLDER] [--quick]
 
 A run of 60 sampled steps on Adult, of a linear module with an account for each person, is ended so many times, after a
 random step and a random part of the next one, and goes on from its folder; some runs by Ctrl-C, some by SIGTERM, some
 by kill -9, and as many undisturbed ones beside them. A parent that has loaded everything forks those that train. Steps
-of this small module take about as long as saving; --pause makes them longer, as steps of larger ones are. --quick: two
+of this small module take about as long as saving; --work makes them longer, as steps of larger ones are. --quick: two
 interruptions of each kind. Prints one JSON object: for each kind the accuracy on Adult's test people, the mean share of
 a budget that is used, and the steps that were charged and not taken, for each interruption.
 """
@@ -77,7 +77,9 @@ class Process:
     def _train(self, data: Data, judges: Data, folder: Path) -> None:
         def told(run: object) -> None:
             self._seen[0] = run.step + 1
-            time.sleep(self._given.pause)
+            until = time.process_time() + self._given.work
+            while time.process_time() < until:
+                pass
 
         try:
             end = trained(data, judges, folder / "run", self._given.every, callbacks=(told,))
@@ -112,7 +114,7 @@ def interrupted(
     with tempfile.TemporaryDirectory() as place:
         done = 0
         for after in places:
-            wait = chance.uniform(0, 0.03 + given.pause)
+            wait = chance.uniform(0, 0.03 + given.work)
             done += not Process(data, judges, Path(place), given).ended(after, by, wait)
         if not (Path(place) / "end.json").exists():
             Process(data, judges, Path(place), given).ended(STEPS, None, 0.0)
@@ -151,7 +153,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("ALMONER_DATA", "data")) / "adult")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--every", type=int, default=None, help="steps between two saves")
-    parser.add_argument("--pause", type=float, default=0.0, help="seconds that each step takes longer")
+    parser.add_argument("--work", type=float, default=0.0, help="seconds of the processor that each step takes longer")
     parser.add_argument("--kinds", default=",".join(KINDS))
     given = parser.parse_args()
     torch.set_num_threads(1)

@@ -7,8 +7,8 @@
 Both comparisons run the same Trainer with individual=True and individual=False, in turns, on synthetic people of
 MNIST's shape with the MNIST network of benchmarks/speed/training.py. DP-SGD samples at rate 0.015 and refreshes bounds
 once an epoch: the first refresh computes the norms of all people, later ones of the people who were not sampled since.
-Prints the best times of the rounds and their ratios. --sampled: a linear model and the default budget, in seconds of the
-processor: the median step, the bringing up to date of all accounts, and both with the refresh spread over an epoch.
+Prints the best times of the rounds and their ratios. --sampled: a linear model and the default budget, in seconds of
+the processor: the median step, the bringing up to date of all accounts, and both with the refresh spread over an epoch.
 """
 
 import argparse

@@ -343,7 +343,7 @@ def test_sigterm_ends_the_process_and_the_run_goes_on_from_its_folder():
 @pytest.mark.slow
 @needs("adult")
 def test_interruptions_cost_at_most_a_step_each():
-    """DP-SGD on Adult: nothing by Ctrl-C and SIGTERM, and by kill -9 the step that was not kept; all steps are taken."""
+    """DP-SGD on Adult: nothing by Ctrl-C and SIGTERM, by kill -9 the step that was not kept; all steps are taken."""
     script = SCRIPT.with_name("interruptions.py")
     command = [sys.executable, "-W", "ignore", script, "--quick", "--every", "1", "--data", DATA / "adult"]
     found = json.loads(subprocess.run(command, check=True, timeout=600, stdout=subprocess.PIPE).stdout)

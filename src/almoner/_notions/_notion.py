@@ -299,7 +299,7 @@ class Budget(Notion, Generic[Measure]):
         return spent + xp.where(fits[:, None], cost, 0), fits
 
     def person_rounds(self, spent: Array, cost: Array, asked: Array, xp: Library) -> tuple[Array, Array]:
-        """The totals after as many rounds of one cost as fit, of (n,) in turn, and their number: as by ``person_fits``."""
+        """The totals after as many rounds as fit, of (n,) in turn, and their number: as ``person_fits`` one by one."""
         limits = xp.asarray(self.person_limits(), dtype=xp.int64, device=spent.device)
         some = cost > 0
         room = xp.where(some, (limits - spent) // xp.where(some, cost, 1), asked[:, None])
