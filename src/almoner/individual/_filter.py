@@ -257,7 +257,7 @@ class Filter(Accounts):
         else:
             held[rows], done = self._notion.person_rounds(spent, owed.prices[rows], asked, self._xp)
         owed.paid[rows] = owed.rounds
-        return done == asked
+        return cast(Mask, done == asked)
 
     def _settle(self, where: slice | Array) -> None:
         with self._lock:
