@@ -2,24 +2,28 @@
 
     python benchmarks/speed/training_accounts.py            # everything
     python benchmarks/speed/training_accounts.py --quick    # fewer people
+    python benchmarks/speed/training_accounts.py --sampled 1000000 0.001    # many people, few of them in a step
 
 Both comparisons run the same Trainer with individual=True and individual=False, in turns, on synthetic people of
 MNIST's shape with the MNIST network of benchmarks/speed/training.py. DP-SGD samples at rate 0.015 and refreshes bounds
 once an epoch: the first refresh computes the norms of all people, later ones of the people who were not sampled since.
-Prints the best times of the rounds and their ratios.
+Prints the best times of the rounds and their ratios. --sampled: a linear model and the default budget, in seconds of
+the processor: the median step, the bringing up to date of all accounts, and both with the refresh spread over an epoch.
 """
 
 import argparse
 import json
 import time
+from contextlib import suppress
 from itertools import pairwise
+from statistics import median
 
 import torch
 from torch import nn
 from training import mnist
 
 from almoner import filters
-from almoner.training import Poisson, Trainer
+from almoner.training import Poisson, Target, Trainer
 
 RATE = 0.015
 
@@ -76,12 +80,66 @@ def full_batch(records, steps, rounds):
     return best[True], best[False]
 
 
+class Enough(Exception):
+    """Ends a run."""
+
+
+def of_many(count, rate, individual, steps):
+    """Seconds of the processor: a step, the first step beyond that, with its refresh, and settling all accounts."""
+    torch.manual_seed(0)
+    module, taken = nn.Linear(8, 2), []
+    trainer = Trainer(
+        module,
+        nn.CrossEntropyLoss(reduction="none"),
+        torch.optim.SGD(module.parameters(), lr=0.1),
+        Target(epsilon=1.0, delta=1e-6),
+        max_grad_norm=1.0,
+        divisor=count,
+        steps=10_000,
+        individual=individual,
+        sampling=Poisson(rate),
+    )
+
+    def stamp(_):
+        taken.append(time.process_time())
+        if len(taken) > steps:
+            raise Enough
+
+    with suppress(Enough):
+        trainer.fit(torch.randn(count, 8), torch.randint(2, (count,)), callbacks=[stamp])
+    first, *others = [after - before for before, after in pairwise(taken)]
+    began = time.process_time()
+    if individual:
+        trainer.accounts.left()
+    return median(others), first - median(others), time.process_time() - began
+
+
+def sampled_of_many(count, rate, rounds, steps):
+    """A step of many people with accounts and without, in turns."""
+    rows = {True: [], False: []}
+    for _ in range(rounds):
+        for individual, each in rows.items():
+            each.append(of_many(count, rate, individual, steps))
+    (own, refresh, settled), (worst, *_) = ([min(part) for part in zip(*each, strict=True)] for each in rows.values())
+    whole = (own + (refresh + settled) * rate) / worst
+    print(
+        f"DP-SGD, {count:,} people, rate {rate}: a step {1e3 * own:.2f} ms with accounts, {1e3 * worst:.2f} ms without"
+    )
+    print(f"  ratio {own / worst:.2f}; a refresh {refresh:.2f} s, settling all {settled:.2f} s; with both {whole:.2f}")
+
+
 def main():
     """Print both comparisons, and the figures as JSON on the last line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sampled", nargs=2, metavar=("PEOPLE", "RATE"))
+    parser.add_argument("--steps", type=int, default=60, help="of --sampled")
     options = parser.parse_args()
+    if options.sampled:
+        torch.set_num_threads(1)
+        sampled_of_many(int(options.sampled[0]), float(options.sampled[1]), options.rounds, options.steps)
+        return
     records = people(2_000 if options.quick else 20_000)
     own, worst = sampled(records, 2 if options.quick else 4, 1 if options.quick else options.rounds)
     print(f"DP-SGD, {len(records[1])} people, rate {RATE}, {torch.get_num_threads()} threads: seconds an epoch")

@@ -268,7 +268,7 @@ def discrete_rounds(monkeypatch):
 def charged(budget, states, round_, norm, prices):
     """Totals after a round, and who can pay; with other prices than the table's, if some are given."""
     accounts = individual.Filter(len(states), budget)
-    accounts._spent = states.copy()
+    accounts._held = states.copy()
     if prices is not None:
         costs = accounts._costs(round_)
         object.__setattr__(costs, "tables", tuple(partial(prices, table()) for table in costs.tables))

@@ -22,6 +22,7 @@ from almoner.training._run import run as run_module
 from almoner.training._run.folder import Folder, _read
 from almoner.training._run.run import Interruptions, Killed, Saves
 from almoner.training.correlated import Banded
+from data_folders import DATA, needs
 from training_runs import BY_RECORD, N, network, records, trainer
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "crashes" / "training.py"
@@ -337,6 +338,20 @@ def test_sigterm_ends_the_process_and_the_run_goes_on_from_its_folder():
     found = json.loads(subprocess.run(command, check=True, timeout=300, stdout=subprocess.PIPE).stdout)
     assert found["by signal"] == {"SIGTERM": 20}
     assert (found["steps taken again"], found["problems"]) == (0, {})
+
+
+@pytest.mark.slow
+@needs("adult")
+def test_interruptions_cost_at_most_a_step_each():
+    """DP-SGD on Adult: nothing by Ctrl-C and SIGTERM, by kill -9 the step that was not kept; all steps are taken."""
+    script = SCRIPT.with_name("interruptions.py")
+    command = [sys.executable, "-W", "ignore", script, "--quick", "--every", "1", "--data", DATA / "adult"]
+    found = json.loads(subprocess.run(command, check=True, timeout=600, stdout=subprocess.PIPE).stdout)
+    lost = {kind: each["charged, not taken, for each"] for kind, each in found.items()}
+    assert {each["steps"] for each in found.values()} == {60}
+    assert lost.pop("kill -9") <= 1
+    assert set(lost.values()) == {0}
+    assert found["undisturbed"]["accuracy"] > 80
 
 
 def test_a_full_disk_does_not_hide_the_error(tmp_path, monkeypatch):

@@ -280,6 +280,14 @@ class Budget(Notion, Generic[Measure]):
         fits = xp.all(cost <= limits - spent, axis=1)
         return spent + xp.where(fits[:, None], cost, 0), fits
 
+    def person_rounds(self, spent: Array, cost: Array, asked: Array, xp: Library) -> tuple[Array, Array]:
+        """The totals after as many rounds as fit, of (n,) in turn, and their number: as ``person_fits`` one by one."""
+        limits = xp.asarray(self.person_limits(), dtype=xp.int64, device=spent.device)
+        some = cost > 0
+        room = xp.where(some, (limits - spent) // xp.where(some, cost, 1), asked[:, None])
+        done = xp.minimum(asked, xp.min(xp.where(spent <= limits, room, 0), axis=1))
+        return spent + done[:, None] * cost, done
+
 
 def no_failures(leaf: mechanisms.Mechanism, name: str) -> None:
     """Reject a round that may fail, for budgets with no share of delta for that."""

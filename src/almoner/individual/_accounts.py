@@ -1,7 +1,7 @@
 """Address accounts of many people by row or by id, and check what they contribute."""
 
 from collections.abc import Hashable, KeysView, Mapping, Sequence, Set
-from threading import Lock
+from threading import RLock
 from types import ModuleType
 from typing import Any, Protocol, cast
 
@@ -43,10 +43,10 @@ class Accounts(Uncopyable):
     def __init__(self, people: int | Sequence[Hashable], columns: int, xp: ModuleType | None, device: object) -> None:
         self._columns, self._device = columns, device
         self._xp: Library = array_api_compat.array_namespace((np if xp is None else xp).zeros(1))
-        self._lock = Lock()
+        self._lock = RLock()
         self._rows_of: dict[Hashable, int] | None = None if _is_count(people) else {}
         self._room = np.zeros((0, columns), dtype=np.int64)
-        self._spent = self._zeros(0)
+        self._held = self._zeros(0)
         self.join(people)
 
     def join(self, people: int | Sequence[Hashable]) -> None:
@@ -76,17 +76,17 @@ class Accounts(Uncopyable):
             count, start = len(ids), len(self._rows_of)
             self._rows_of.update({person: start + j for j, person in enumerate(ids)})
         if count:
-            self._spent = self._with_more_rows(count)
+            self._held = self._with_more_rows(count)
 
     def _with_more_rows(self, count: int) -> Array:
         """The totals with so many rows of zeros more. NumPy's grow into spare rows, so that few people join cheaply."""
-        held = self._spent.shape[0]
-        if not isinstance(self._spent, np.ndarray):
-            return self._xp.concat([self._spent, self._zeros(count)])
-        if self._spent.base is not self._room or len(self._room) < held + count:
+        held = self._held.shape[0]
+        if not isinstance(self._held, np.ndarray):
+            return self._xp.concat([self._held, self._zeros(count)])
+        if self._held.base is not self._room or len(self._room) < held + count:
             size = (held + count) * 3 // 2 if held else count
             self._room = np.zeros((size, self._columns), dtype=np.int64)
-            self._room[:held] = self._spent
+            self._room[:held] = self._held
         return cast(Array, self._room[: held + count])
 
     def missing(self, people: Sequence[Hashable]) -> list[Hashable]:
@@ -98,9 +98,19 @@ class Accounts(Uncopyable):
     def _zeros(self, count: int) -> Array:
         return self._xp.zeros((count, self._columns), dtype=self._xp.int64, device=self._device)
 
+    @property
+    def _spent(self) -> Array:
+        """(n, m) everybody's totals, up to date."""
+        self._settle(slice(None))
+        return self._held
+
+    def _settle(self, where: slice | Array) -> None:
+        """Bring the totals in a block of rows, or in rows by number, up to date, where anything is owed."""
+
     def _totals(self, where: slice | Array) -> Array:
         """The totals in a block of rows, or in rows by number."""
-        return self._spent[where, ...] if isinstance(where, slice) else self._xp.take(self._spent, where, axis=0)
+        self._settle(where)
+        return self._held[where, ...] if isinstance(where, slice) else self._xp.take(self._held, where, axis=0)
 
     def _chosen(self, people: People | None) -> tuple[slice | Array, Array]:
         """Rows of the people addressed, and their totals."""
@@ -108,8 +118,8 @@ class Accounts(Uncopyable):
         return where, self._totals(where)
 
     def _set_totals(self, where: slice | Array, totals: Array) -> None:
-        """Set the totals in a block of rows, or in different rows by number."""
-        self._spent = with_rows(self._spent, where, totals, self._xp, self._device)
+        """Set the totals, which are up to date, in a block of rows, or in different rows by number."""
+        self._held = with_rows(self._held, where, totals, self._xp, self._device)
 
     @property
     def _block_size(self) -> int:
@@ -122,12 +132,12 @@ class Accounts(Uncopyable):
         return [(block, block if isinstance(where, slice) else where[block]) for block in blocks]
 
     def _count(self, where: slice | Array) -> int:
-        return int((self._spent if isinstance(where, slice) else where).shape[0])
+        return int((self._held if isinstance(where, slice) else where).shape[0])
 
-    def _rows(self, people: People | None) -> slice | Array:
-        """Rows of the people addressed; a slice for all of them."""
-        if people is None:
-            return slice(None)
+    def _rows(self, people: People | slice | None) -> slice | Array:
+        """Rows of the people addressed; a slice for all of them, or where one is given."""
+        if people is None or isinstance(people, slice):
+            return people or slice(None)
         if self._rows_of is not None:
             rows = np.asarray([self._rows_of.get(_plain_id(person), -1) for person in _listed(people)], np.int64)
         else:
@@ -137,7 +147,7 @@ class Accounts(Uncopyable):
             rows = rows.astype(np.int64)
         if rows.ndim != 1:
             raise ArgumentError(f"people must be a list of people, not an array with {rows.ndim} axes")
-        if ((rows < 0) | (rows >= self._spent.shape[0])).any():
+        if ((rows < 0) | (rows >= self._held.shape[0])).any():
             raise UnknownPerson("people: not all of them have an account here; see join()")
         if len(np.unique(rows)) != len(rows):
             raise ArgumentError("people: a person may not be charged twice in one step")

@@ -198,19 +198,24 @@ class FromPlan:
         return self.tables[0]().norms
 
     def __call__(self, given: Array, spent: Array, xp: Library) -> tuple[Array, Mask]:
-        """RANGE for a person who cannot pay. Rounds with the same price are paid in one go."""
+        """RANGE for a person who cannot pay for all rounds."""
+        cost, done, known = self.rounds(given, spent, xp.zeros_like(spent[:, 0]) + self.times, xp)
+        return xp.where((known & (done < self.times))[:, None], RANGE, cost), known
+
+    def rounds(self, given: Array, spent: Array, asked: Array, xp: Library) -> tuple[Array, Array, Mask]:
+        """Cost of the rounds that each can pay for, of (n,) one after the other; their number; and known."""
         norms = xp.astype(given, xp.float64, copy=False)
         known = (norms >= 0) & (norms <= float(self.grid[-1]))
         row = xp.searchsorted(xp.asarray(self.grid, device=given.device), xp.where(known, norms, 0.0))
         *counts, start = self.start
-        nothing, columns = xp.zeros_like(spent[:, 0]), len(counts)
-        todo = xp.where(known & (row > 0), min(self.times, self.tables[0]().most + 1), 0)
+        nothing, columns, most = xp.zeros_like(spent[:, 0]), len(counts), self.tables[0]().most + 1
+        todo = xp.where(known & (row > 0), xp.where(asked < most, asked, most), 0)
+        undone = xp.where(known & (row == 0), 0, asked - todo)
         mine = [count - spent[:, column] for column, count in enumerate(counts)]
         changed = spent.shape[1] > columns  # an account of one number holds no change
         change = start + spent[:, columns + 1] - spent[:, columns] if changed else nothing
         left = _Left(mine, change, nothing, nothing, todo)
-        lost = cast(Mask, xp.zeros_like(known))
-        while bool(xp.any(left.todo > 0)):
+        while bool(xp.any(left.todo > 0)):  # rounds with the same price are paid in one go
             prices, once = self._prices(self.tables[0](), row, left, xp), cast(Mask, xp.zeros_like(known))
             for table in self.tables[1:]:
                 stuck = (left.todo > 0) & ~prices.sold & ~(prices.paid & (left.change >= prices.change))
@@ -221,11 +226,10 @@ class FromPlan:
             runs = xp.where(prices.paid, xp.minimum(left.change // prices.change, left.todo), 0)
             left.change, left.paid = left.change - runs * prices.change, left.paid + runs * prices.change
             left.todo = left.todo - runs
-            lost = lost | self._exchange(left, prices, once, xp)
+            undone = undone + self._exchange(left, prices, once, xp)
         after = [count - one for count, one in zip(counts, left.mechanisms, strict=True)]
         used = [one - spent[:, column] for column, one in enumerate(after)]
-        cost = xp.stack([*used, left.paid, left.got] if changed else used, axis=1)
-        return xp.where(lost[:, None], RANGE, cost), known
+        return xp.stack([*used, left.paid, left.got] if changed else used, axis=1), asked - undone, known
 
     def allowance(self, left: Array, xp: Library) -> Array | None:  # noqa: ARG002 - Costs has it
         return None
@@ -247,8 +251,8 @@ class FromPlan:
         least = [xp.take(contexts[:, at], column) for at in range(len(given))]
         return _Prices(least, given, back, xp.where(paid, change, 1), sold, paid)
 
-    def _exchange(self, left: _Left, prices: _Prices, once: Mask, xp: Library) -> Mask:
-        """Exchange until the context changes, with what change pays for in between, not after; who cannot go on."""
+    def _exchange(self, left: _Left, prices: _Prices, once: Mask, xp: Library) -> Array:
+        """Exchange until the context changes, with what change pays for in between; the rounds that are lost."""
         price, back = prices.change, prices.back
         # times t with t + (change + (t - 1) back) // price <= todo, where change is below the price; at this price
         # nobody pays for more rounds than all change buys and all units do, and no product overflows
@@ -267,8 +271,9 @@ class FromPlan:
         left.mechanisms = [one - times * taken for one, taken in zip(left.mechanisms, prices.given, strict=True)]
         left.got, left.paid = left.got + times * back, left.paid + runs * price
         left.change = left.change + times * back - runs * price
-        left.todo = xp.where(lost, 0, left.todo - times - runs)
-        return lost
+        undone = xp.where(lost, left.todo, 0)
+        left.todo = left.todo - undone - times - runs
+        return undone
 
 
 def search_allowance(costs: Costs, fits: Callable[[Array], Mask], people: int, xp: Library, device: object) -> Array:

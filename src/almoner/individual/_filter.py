@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from types import ModuleType
 from typing import Any, Self, cast
@@ -16,12 +17,24 @@ from almoner._units import FINE, MEASURE, RANGE
 from almoner.accounting import meaning
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual._accounts import Accounts, People, with_rows
-from almoner.individual._costs import Costs, Power, TakingPart, charge_all, costs_of, search_allowance
+from almoner.individual._costs import Costs, FromPlan, Power, TakingPart, charge_all, costs_of, search_allowance
 from almoner.individual._shares import checked_shares, guesses, promised
 from almoner.individual._statements import BudgetStatement
 
 _NAMES = ("Basic", "Gaussian", "Zcdp", "RenyiOrder", "RenyiCurve", "Renyi", "Residue", "Planned")
 _BUDGETS: dict[str, type[filters.Filter]] = {name: getattr(filters, name) for name in _NAMES}
+
+
+@dataclass(slots=True)
+class _Owed:
+    """Rounds of one step, which everybody was charged for, and (n,) how many of them are in each account."""
+
+    costs: Costs
+    norms: Any
+    prices: Any  # (n, m), where they don't depend on what is left
+    paid: Any
+    rounds: int = 0
+    settled: int = 0  # so many are in every account
 
 
 class Filter(Accounts):
@@ -48,6 +61,8 @@ class Filter(Accounts):
     has the guarantee of their own part of the budget: see :meth:`epsilon`.
     Source: theory 5.1, 5.2, 5.10; Feldman & Zrnic (2021), Alg. 3, Thm 4.5; Koskela, Tobaben & Honkela (2023), Thm 12.
     """
+
+    _owed: _Owed | None = None
 
     def __init__(
         self,
@@ -78,7 +93,7 @@ class Filter(Accounts):
         super().__init__(people, len(self._most), xp, device)
         if shares is not None:
             self._shares = checked_shares(shares, self._spent.shape[0])
-            self._spent = self._units(self._notion.person_opening(self._shares))
+            self._held = self._units(self._notion.person_opening(self._shares))
         self._rests = Rests(self._notion, self._xp, self._device, shares=shares is not None)
 
     @classmethod
@@ -94,7 +109,7 @@ class Filter(Accounts):
         accounts = cls(len(units), budget)
         (most,) = accounts._most
         accounts._taken = most - np.minimum(units, most)
-        accounts._spent = accounts._units(accounts._taken[:, None].copy())  # charged in place
+        accounts._held = accounts._units(accounts._taken[:, None].copy())  # charged in place
         return accounts
 
     def __repr__(self) -> str:
@@ -121,7 +136,8 @@ class Filter(Accounts):
             shares: (n,) private, of the people who join; if and only if these accounts have shares.
         """
         with self._lock:  # what is being charged goes into the accounts that stay
-            before = self._spent.shape[0] if hasattr(self, "_spent") else 0
+            self._settle(slice(None))
+            self._owed, before = None, self._held.shape[0]
             if (shares is None) != (self._shares is None):
                 raise ArgumentError("shares must be given for people who join if these accounts have shares, else not")
             if shares is None or self._shares is None:
@@ -172,7 +188,9 @@ class Filter(Accounts):
     def _common_guess(self) -> float:
         return meaning.of(self._notion.person_curve((0,) * len(self._most))).guess()
 
-    def charge(self, step: mechanisms.Mechanism, norms: Array, people: People | None = None) -> Mask:
+    def charge(
+        self, step: mechanisms.Mechanism, norms: Array, people: People | None = None, *, sample: Array | None = None
+    ) -> Mask:
         """Charge each person who can pay; the others are left out and keep what they have.
 
         Args:
@@ -180,18 +198,25 @@ class Filter(Accounts):
             norms: (n,) private, in the sensitivity's unit and norm: what each person's data contributes. NaN, negative
                 or above the promise: that person is out. Without a sensitivity (Pure, Zcdp, ...): bool, who takes part.
             people: (n,) rows or ids that norms belong to; default all people in order.
+            sample: (k,) places in norms, private: of those alone it is said who takes part. If norms are of all people
+                and the same float64 array at each call, which can't be written (``norms.flags.writeable = False``), a
+                charge costs what the sample does: other accounts are brought up to date when somebody looks at them.
 
         Returns:
-            (n,) bool, private: who takes part. For the mechanism, never for the analyst.
+            (n,) or (k,) bool, private: who takes part. For the mechanism, never for the analyst.
 
         Raises:
             ArgumentError, UnknownPerson, Unsupported: nobody was charged.
 
         Guarantee: for every person, the sum of the costs charged keeps within the budget.
-        Source: theory 5.1; Feldman & Zrnic (2021), Thm 4.5.
+        Source: theory 5.1; Feldman & Zrnic (2021), Thm 4.5; docs/proofs/individual-filter.md, "Rounds that are owed".
         """
         costs, over = self._costs(step), self._over(step)
+        kept = isinstance(norms, np.ndarray) and norms.dtype == np.float64 and not norms.flags.writeable
+        later = kept and isinstance(self._held, np.ndarray) and costs.sensitivity is not None and not over
         with self._guard, self._lock:
+            if sample is not None and people is None and later and mechanisms.repeated(step)[1] == 1:
+                return self._charge_later(costs, norms, np.asarray(sample))
             rows = self._rows(people)
             given = self._contributions(costs, norms, rows)
             active = cast(Mask, self._xp.empty(given.shape, dtype=self._xp.bool, device=self._device))
@@ -199,11 +224,46 @@ class Filter(Accounts):
             if isinstance(rows, slice) and isinstance(costs, Power) and not over and fast:
                 spent = cast(NDArray[np.int64], self._spent)
                 charge_all(costs, self._most[0], spent[:, 0], cast(Any, given), cast(Any, active))
-                return self._like(active, norms)
-            for block, where in self._blocks(rows):
-                after, active[block] = self._after(costs, given[block], where, over, keep=True)
-                self._set_totals(where, after)
-        return self._like(active, norms)
+            else:
+                for block, where in self._blocks(rows):
+                    after, active[block] = self._after(costs, given[block], where, over, keep=True)
+                    self._set_totals(where, after)
+        return self._like(active if sample is None else active[sample], norms)
+
+    def _charge_later(self, costs: Costs, norms: Any, rows: Any) -> Mask:
+        """Charge everybody in one number, and put what they owe into the accounts of a sample."""
+        owed = self._owed
+        if owed is None or owed.costs is not costs or owed.norms is not norms:
+            self._contributions(costs, norms, slice(None))
+            self._settle(slice(None))
+            prices = None
+            if not isinstance(costs, FromPlan):
+                cost, known = costs(norms, self._held, self._xp)
+                prices = self._xp.where(known[:, None], cost, RANGE)
+            owed = self._owed = _Owed(costs, norms, prices, np.zeros(len(norms), np.int64))
+        owed.rounds += 1  # from here on all have been charged
+        return self._pay(owed, rows)
+
+    def _pay(self, owed: _Owed, rows: slice | Array) -> Mask:
+        """Put what these people owe into their accounts; who paid for all of it: nobody pays after a refusal."""
+        held = cast(Any, self._held)
+        spent, asked = held[rows], owed.rounds - owed.paid[rows]
+        if isinstance(owed.costs, FromPlan):
+            cost, done, _ = owed.costs.rounds(owed.norms[rows], spent, asked, self._xp)
+            held[rows] = spent + cost
+        else:
+            held[rows], done = self._notion.person_rounds(spent, owed.prices[rows], asked, self._xp)
+        owed.paid[rows] = owed.rounds
+        return cast(Mask, done == asked)
+
+    def _settle(self, where: slice | Array) -> None:
+        with self._lock:
+            if (owed := self._owed) is None or owed.settled == owed.rounds:
+                return
+            whole = isinstance(where, slice) and where == slice(None)
+            for rows in [each for _, each in self._blocks(where)] if whole else [where]:
+                self._pay(owed, rows)
+            owed.settled = owed.rounds if whole else owed.settled
 
     def charge_within(self, guard: AbstractContextManager[object]) -> None:
         """Charge nobody from now on but within this context, which may refuse: a ledger reserved what is charged."""
@@ -313,9 +373,9 @@ class Filter(Accounts):
         xp = self._xp
         with self._lock:
             undone = people[:, None] & (self._spent < MOST)  # what was not counted to the end stays so
-            self._spent = self._spent - xp.where(undone, xp.asarray(full, dtype=xp.int64, device=self._device), 0)
+            self._held = self._spent - xp.where(undone, xp.asarray(full, dtype=xp.int64, device=self._device), 0)
             if over := self._over(step):
-                self._spent = self._spent + self._rests.undo(undone, over)
+                self._held = self._spent + self._rests.undo(undone, over)
 
     def spent(self, people: People | None = None) -> Array:
         """(n,) or, with several orders, (n, m) float64, private: what was spent, in the budget's measure."""
@@ -400,7 +460,7 @@ class Filter(Accounts):
             raise ArgumentError("state: spent must fit the budget it came from")
         if state.get("units") != accounts._notion.person_units():
             raise ArgumentError("state: its change is counted in other units: go on where the state was saved")
-        accounts._spent = accounts._xp.asarray(spent.copy(), device=device)
+        accounts._held = accounts._xp.asarray(spent.copy(), device=device)
         accounts._rests.restore(state, len(spent))
         return accounts
 

@@ -176,7 +176,7 @@ class Odometer(Accounts):
             raise ArgumentError("state: totals must be int64, >= 0, with a row for each person")
         if np.any(totals > MOST):
             raise ArgumentError(f"state: totals must be at most {MOST}, which stands for infinity")
-        accounts._spent = accounts._xp.asarray(totals.copy(), device=device)
+        accounts._held = accounts._xp.asarray(totals.copy(), device=device)
         return accounts
 
     def _read(self, people: People | None, delta: float, *, ex_post: bool) -> Array:

@@ -51,11 +51,6 @@ class Everybody:
     def __init__(self, people: int, public: filters.Filter | None) -> None:
         self._people, self.budget = people, public
 
-    def restored(self, state: dict[str, Any]) -> "Everybody":
-        """The accounts that ``state`` describes, of as many people."""
-        kind: Any = type(self.budget)
-        return Everybody(self._people, kind.from_state(state))
-
     def admits(self, step: Mechanism) -> bool:
         """True if the public filter has room; asking changes nothing."""
         return self.budget is None or self.budget.admits(step)
@@ -113,6 +108,7 @@ def join_new(accounts: Filter, ids: Sequence[Hashable]) -> None:
 
 
 LOOKS = 100  # a report shows people's shares at about this many moments of the run
+LOOKED_AT = 1024  # of about so many people, evenly spaced, where there are more than twice as many
 USED_UP = 1 - 1e-6  # from this share on a budget counts as used up
 
 
@@ -124,6 +120,8 @@ class HolderReport:
         steps: (m,) the steps after which the accounts were looked at.
         active: (m,) how many people still had budget left after those steps.
         quantiles: (m, 6) quantiles of the shares after those steps, at the levels 5, 25, 50, 75, 95 and 100 %.
+
+    Of thousands of people, ``active`` and ``quantiles`` are estimates from about 1,024 of them, evenly spaced.
     """
 
     def __init__(self, shares: ArrayLike, steps: ArrayLike, active: ArrayLike, quantiles: ArrayLike) -> None:
@@ -149,23 +147,24 @@ class HolderReport:
 
 
 class ShareHistory:
-    """Shares of budgets that are used, over so many steps, from each person's, ``spent``, (n,); private."""
+    """Shares of budgets that are used, over so many steps, from those of some rows, ``used(rows)``; private."""
 
-    def __init__(self, spent: Callable[[], ArrayLike], steps: int) -> None:
-        self._spent, self._last_step = spent, steps
-        self._every = max(1, steps // LOOKS)
+    def __init__(self, used: Callable[[slice], ArrayLike], steps: int, people: int) -> None:
+        self._used, self._last_step, self._people = used, steps, people
+        self._every, self._looked_at = max(1, steps // LOOKS), slice(0, None, max(1, people // LOOKED_AT))
         self._rows: list[tuple[int, int, NDArray[np.float64]]] = []
 
     def add(self, step: int) -> None:
         """Keep the quantiles after this step, if it is one of the moments that the report shows."""
         if step % self._every and step != self._last_step:
             return
-        shares = self.shares()
-        self._rows.append((step, int(np.count_nonzero(shares < USED_UP)), np.quantile(shares, LEVELS)))
+        shares = self.shares(self._looked_at)
+        active = round(float(np.mean(shares < USED_UP)) * self._people)
+        self._rows.append((step, active, np.quantile(shares, LEVELS)))
 
-    def shares(self) -> NDArray[np.float64]:
-        """(n,) the share of each person's budget that is used, private."""
-        return np.clip(np.asarray(self._spent(), dtype=np.float64), 0.0, 1.0)
+    def shares(self, rows: slice = slice(None)) -> NDArray[np.float64]:
+        """(n,) the share of each person's budget that is used, private; or of some rows."""
+        return np.clip(np.asarray(self._used(rows), dtype=np.float64), 0.0, 1.0)
 
     def report(self) -> HolderReport:
         steps, active, quantiles = zip(*self._rows, strict=True) if self._rows else ((), (), ())

@@ -307,7 +307,7 @@ class Trainer(OfModule):
             ask=questions.noisy_sum,
             count_clipped=questions.count_clipped,
         )
-        self._people_of, self._shares = records, ShareHistory(book.shares, settings.last_step or 1)
+        self._people_of, self._shares = records, ShareHistory(book.shares, settings.last_step or 1, count)
         fixed = settings.fixed() | {"optimizer": type(self._optimizer).__name__}
         return Run(
             TorchModel(self._gradients, self._module, self._optimizer),

@@ -206,8 +206,9 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         rule = self._rule(book, counting, planned, most)
         self.learning_rate_ = self._rate(step, divisor, self._most, chosen.momentum)
         accounts, count = book.accounts, gradients.people
-        used = accounts.used if self.individual else lambda: np.full(count, accounts.budget.spent / planned.budget.left)
-        history = ShareHistory(used, steps)
+        all_alike = lambda rows: np.full(count, accounts.budget.spent / planned.budget.left)[rows]  # noqa: E731
+        used = accounts.used if self.individual else all_alike
+        history = ShareHistory(used, steps, count)
 
         def look(number: int, parameters: Floats) -> None:
             self.n_iter_ = number

@@ -141,17 +141,19 @@ class Opened:
         """(n,) the largest norm that each person may still contribute."""
         return cast(Array, self._accounts.allowance(step, *self._whose))
 
-    def charge(self, step: Mechanism, norms: Array) -> Mask:
-        """(n,) bool: charge each person; who takes part. Unsupported, nobody charged: it has no price."""
+    def charge(self, step: Mechanism, norms: Array, *, sample: Array | None = None) -> Mask:
+        """(n,) or (k,) bool: charge each person; who, or who of a sample, takes part. Unsupported: it has no price."""
         check_price(self._accounts, step)
         for observer in self.observers:
             observer.check(step)
         self.before()
-        active: Mask = self._accounts.charge(step, norms, *self._whose)
+        later = not self.observers and self.ids is None and isinstance(self._accounts, Filter)
+        among = {"sample": sample} if sample is not None and later else {}
+        active: Mask = self._accounts.charge(step, norms, *self._whose, **among)
         self.paid = True
         if self.observers:
             self.given.append((step, np.where(np.asarray(active), np.asarray(norms, dtype=np.float64), 0.0)))
-        return active
+        return active if sample is None or among else active[sample]
 
     def refuse_unpaid(self) -> None:
         """Raise Unsupported where nobody was charged; nothing may be released."""
@@ -354,18 +356,20 @@ class MemoryBook(_Book):
             if ("budget" in saved) != personal or not _same(saved.get("budget", saved), budget):
                 raise ArgumentError(f"resume: the folder's accounts do not hold the budget {own.budget!r}")
             try:
-                self.accounts = Filter.from_state(saved) if personal else own.restored(saved)
+                self.accounts = (
+                    Filter.from_state(saved) if personal else Everybody(self._people, own.budget.from_state(saved))
+                )
             except (TypeError, KeyError, ValueError) as damaged:
                 raise DataError("folder: its accounts are damaged; nothing was changed") from damaged
         load_observers(self.observers, state["observers"])
 
-    def shares(self) -> Floats:
-        """(n,) the share of each person's budget that is used. PRIVATE."""
+    def shares(self, rows: Any = None) -> Floats:
+        """(n,) the share of each person's budget that is used, or of some rows. PRIVATE."""
         if self.accounts.budget is None:
             raise ArgumentError("shares: this run has no budget; read trainer.odometer")
         if isinstance(self.accounts, Everybody):
             raise ArgumentError("individual=False: all are charged the worst case, so there are no shares to show")
-        return cast(Floats, self.accounts.used())
+        return cast(Floats, self.accounts.used(rows))
 
 
 class LedgerBook(_Book):

@@ -241,7 +241,7 @@ class Poisson(Sampling):
         begun._individual, begun.own_samples = run.individual, run.own_samples
         begun._coins = np.random.default_rng(run.seed)
         begun._steps, begun._known = 0, (None, None)
-        begun._next = begun._known
+        begun._next, begun._cut = (*begun._known, None, None), (None, 0.0, np.zeros(0))
         return begun
 
     _individual: bool
@@ -249,35 +249,38 @@ class Poisson(Sampling):
     _steps: int
     _known: tuple[Array | None, Array | None]
     """(n,) bounds, and the norms of people's own samples since, NaN where there are none; private."""
-    _next: tuple[Array | None, Array | None]
+    _next: tuple[Array | None, Array | None, Any, Any]  # the same after this step; who was sampled, and their norms
+    _cut: tuple[Array | None, float, Array]  # bounds, a clip, and both together: not written to, so accounts know them
 
-    def contribute(self, model: Model, turnout: Turnout, accounts: AccountsPerPerson, step: Mechanism) -> Sums:
+    def contribute(self, model: Model, turnout: Turnout, accounts: Any, step: Mechanism) -> Sums:
         """Charge each person for this step, sample people, and give the private sum of their clipped gradients."""
         clip: float = step.sensitivity  # type: ignore[attr-defined]
-        bounds, seen = self._bounds(model, turnout, clip)
-        self._next = bounds, seen
-        # the clip may have been lowered since; NaN stays NaN
-        bounds = np.full(turnout.people, clip) if bounds is None else np.minimum(bounds, clip)
-        active = np.asarray(accounts.charge(step, bounds), dtype=bool)
+        known, seen = self._bounds(model, turnout, clip)
+        if self._cut[0] is not known or self._cut[1] != clip:  # the clip may have changed since; NaN stays NaN
+            cut = np.full(turnout.people, clip) if known is None else np.minimum(known, clip)
+            cut.flags.writeable = False
+            self._cut = known, clip, cut
+        bounds = self._cut[2]
         coins = _audit_hook.coins(lambda: self._coins.random(turnout.people))
-        rate = step.sample_rate if isinstance(step, SampledGaussian) else 1.0
-        people = np.flatnonzero(active & (coins < rate) & (bounds > 0))
+        people = np.flatnonzero(coins < (step.sample_rate if isinstance(step, SampledGaussian) else 1.0))
+        active = np.asarray(accounts.charge(step, bounds, sample=people), dtype=bool)
+        people = people[active & (bounds[people] > 0)]
         made = model.clipped_sum(turnout.records.of(people), bounds[people], None)
-        if seen is not None:
-            seen[people] = np.where(np.isnan(made.norms), seen[people], made.norms)
+        self._next = known, seen, people, made.norms
         return made.sums
 
     def released(self) -> None:
         """Keep the bounds of this step, and the norms of those who were sampled."""
-        self._known, self._steps = self._next, self._steps + 1
+        bounds, seen, people, norms = self._next
+        if seen is not None:
+            seen[people] = np.where(np.isnan(norms), seen[people], norms)
+        self._known, self._steps = (bounds, seen), self._steps + 1
 
     def _bounds(self, model: Model, turnout: Turnout, clip: float) -> tuple[Array | None, Array | None]:
-        """(n,) each person's bound, and the norms of own samples, which may be changed; None where none are kept."""
+        """(n,) each person's bound, and the norms of own samples; None where none are kept."""
         bounds, seen = self._known
-        if not self._individual:
-            return None, None
-        if bounds is not None and self._steps % self.refresh_every:
-            return bounds, None if seen is None else seen.copy()
+        if not self._individual or (bounds is not None and self._steps % self.refresh_every):
+            return bounds, seen
         norms = np.full(turnout.people, np.nan) if seen is None else seen.copy()
         missing = np.flatnonzero(np.isnan(norms))
         computed = model.norms(turnout.records.of(missing))
