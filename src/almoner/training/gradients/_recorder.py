@@ -10,7 +10,7 @@ of different records tell: a tensor whose first axis is the record is as long as
 records is the same in both. Everything else is not understood.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -55,10 +55,12 @@ class Recorder:
         """Kinds of layers whose own parameters are given to them once for each record, while the layers in them are
         recorded by themselves; all others with parameters of their own are taken as a whole."""
         self.channels_last = True
+        self.slow = False  # True: gradients are made record by record
 
     def of_copy(self, module: nn.Module, loss: Loss) -> "Recorder":
         copy = Recorder(module, loss)
-        copy.calls, copy.spread, copy.channels_last = self.calls, self.spread, self.channels_last
+        copy.calls, copy.spread = self.calls, self.spread
+        copy.channels_last, copy.slow = self.channels_last, self.slow
         return copy
 
     def output(self, inputs: Inputs, records: slice | Tensor = slice(None)) -> Any:
@@ -75,31 +77,103 @@ class Recorder:
         views: int = 1,
         observe: Observe | None = None,
     ) -> Factors:
-        """One factor for each parameter, records first, in one pass; of several ``views`` of a record their mean."""
-        device = self.parameters[0].device
-        chosen = inputs.copied(records, device, channels_last=self.channels_last, change=draw)
-        goals, n = None if targets is None else targets[records].to(device), chosen[0].shape[0]
-        if draw is not None and goals is not None:
-            goals = goals.repeat_interleave(views, 0)
-        with torch.enable_grad(), self._recorded(n) as tape:
-            output = chosen.call(self.module)
-            losses = self.loss(output) if goals is None else self.loss(output, goals)
-            if not isinstance(losses, Tensor) or losses.shape != (n,):
-                raise ArgumentError("loss must give one number for each record: reduction='none'")
-            total = losses.sum() / views
-        factors = tape.factors(total, self.parameters)
+        """One factor for each parameter, records first; of several ``views`` of a record their mean.
+
+        All in one pass; or record by record, where the module was found to need it, or one pass fails: without a word,
+        for that may be a fact about these records.
+        """
+        chosen, goals = self.copied(inputs, targets, records, draw, views)
+        passes = [self._one_by_one] if self.slow else [self._in_one_pass, self._one_by_one]
+        for number, taken in enumerate(passes, 1):
+            try:
+                factors, output, losses = taken(chosen, goals, views)
+                break
+            except Exception:
+                if number == len(passes):
+                    raise
+                chosen, goals = self.copied(inputs, targets, records, draw, views)
         if observe is not None:
-            detached = tree_map(lambda part: part.detach() if isinstance(part, Tensor) else part, output)
-            observe(records, detached, losses.detach().view(-1, views).mean(1))
+            observe(records, _detached(output), losses.detach().view(-1, views).mean(1))
         if views == 1:
             return factors
-        return grouped_by_person(factors, torch.arange(n, device=device), n // views, views)
+        return grouped_by_person(factors, torch.arange(len(losses), device=losses.device), len(losses) // views, views)
+
+    def compared(self, inputs: Inputs, targets: Tensor | None) -> Factors:
+        """The factors of few records among each other, as one pass gives them; or by a backward pass for each loss."""
+        chosen, goals = self.copied(inputs, targets)
+        if not self.slow:
+            return self._in_one_pass(chosen, goals)[0]
+        with torch.enable_grad(), self._kept():
+            losses = self._losses(chosen.call(self.module), goals, len(chosen[0]))
+            some = (torch.autograd.grad(e, self.parameters, allow_unused=True, retain_graph=True) for e in losses)
+            return self._dense(some, len(losses))
+
+    def copied(
+        self,
+        inputs: Inputs,
+        targets: Tensor | None,
+        records: slice | Tensor = slice(None),
+        draw: Callable[[Inputs], Inputs] | None = None,
+        views: int = 1,
+    ) -> tuple[Inputs, Tensor | None]:
+        device = self.parameters[0].device
+        chosen = inputs.copied(records, device, channels_last=self.channels_last, change=draw)
+        goals = None if targets is None else targets[records].to(device)
+        return chosen, goals if draw is None or goals is None else goals.repeat_interleave(views, 0)
+
+    def _losses(self, output: Any, goals: Tensor | None, records: int) -> Tensor:
+        losses = self.loss(output) if goals is None else self.loss(output, goals)
+        if not isinstance(losses, Tensor) or losses.shape != (records,):
+            raise ArgumentError("loss must give one number for each record: reduction='none'")
+        return losses
+
+    def _in_one_pass(self, chosen: Inputs, goals: Tensor | None, views: int = 1) -> tuple[Factors, Any, Tensor]:
+        with torch.enable_grad(), self._recorded(len(chosen[0])) as tape:
+            output = chosen.call(self.module)
+            losses = self._losses(output, goals, len(chosen[0]))
+        return tape.factors(losses.sum() / views, self.parameters), output, losses
+
+    def _one_by_one(self, chosen: Inputs, goals: Tensor | None, views: int = 1) -> tuple[Factors, Any, Tensor]:
+        outputs, losses = [], []
+
+        def each() -> Iterator[Sequence[Tensor | None]]:
+            for some, output, loss in self.by_record(chosen, goals):
+                outputs.append(_detached(output))
+                losses.append(loss.detach() / views)
+                yield [None if part is None else part / views for part in some]
+
+        with self._kept():
+            factors = self._dense(each(), len(chosen[0]))
+        return factors, tree_map(_together, *outputs), torch.cat(losses) * views
+
+    def by_record(
+        self, chosen: Inputs, goals: Tensor | None
+    ) -> Iterator[tuple[Sequence[Tensor | None], Any, Tensor]]:
+        """Each record's gradient, output and loss, (1,), of a pass of its own."""
+        for number in range(len(chosen[0])):
+            one = slice(number, number + 1)
+            with torch.enable_grad():
+                output = chosen.rows(one).call(self.module)
+                loss = self._losses(output, None if goals is None else goals[one], 1)
+                yield torch.autograd.grad(loss.sum(), self.parameters, allow_unused=True), output, loss
+
+    def _dense(self, gradients: Iterable[Sequence[Tensor | None]], records: int) -> Factors:
+        """One factor for each parameter, from the gradients of one record after the other."""
+        found: list[Tensor | None] = [None] * len(self.parameters)
+        for number, some in enumerate(gradients):
+            for place, (part, parameter) in enumerate(zip(some, self.parameters, strict=True)):
+                if part is not None:
+                    if found[place] is None:
+                        found[place] = parameter.detach().new_zeros(records, *parameter.shape)
+                    found[place][number] = part
+        return [None if part is None else Dense(part) for part in found]
 
     @contextmanager
     def _recorded(self, records: int) -> Iterator["Tape"]:
         """Record the forward pass inside this context; it must leave the module's buffers alone."""
-        tape, before = Tape(records, self.calls), self._buffers()
+        tape = Tape(records, self.calls)
         with ExitStack() as stack:
+            stack.enter_context(self._kept())
             for name, layer in _layers(self.module, self.spread):
                 forward = FORWARDS.get(type(layer))
                 if type(layer) in self.spread:
@@ -111,6 +185,12 @@ class Recorder:
                     stack.callback(delattr, layer, "forward")  # then it is the method of the class again
                     layer.forward = partial(forward, layer, tape.record)
             yield tape
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        """Refuse a pass inside this context that changes the module's buffers."""
+        before = self._buffers()
+        yield
         for name, (buffer, version) in self._buffers().items():
             if name not in before or before[name][0] is not buffer or before[name][1] != version:
                 raise changed(f"buffer {name!r}")
@@ -147,6 +227,15 @@ class Recorder:
                 stack.callback(layer.register_forward_hook(partial(note, name), with_kwargs=True).remove)
             self.output(inputs, records)
         return noted
+
+
+def _detached(output: Any) -> Any:
+    return tree_map(lambda part: part.detach() if isinstance(part, Tensor) else part, output)
+
+
+def _together(*parts: Any) -> Any:
+    """What came out of all records, from what came out of each; what holds no records is the first one's."""
+    return torch.cat(parts) if isinstance(parts[0], Tensor) and parts[0].dim() else parts[0]
 
 
 def _own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:

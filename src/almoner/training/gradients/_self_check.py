@@ -3,6 +3,7 @@
 Once in evaluation mode, where nothing is random, and once as the module is, where it may treat records differently.
 """
 
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
@@ -12,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList
 
-from almoner.errors import Unsupported
+from almoner.errors import ArgumentError, Unsupported
 from almoner.training.gradients._batches import Batch, Column, Inputs, as_inputs
 from almoner.training.gradients._factors import Factors, gradients_of
-from almoner.training.gradients._recorder import Loss, Recorder, changed, trained_parameters
+from almoner.training.gradients._recorder import Loss, Recorder, changed
 
 Value = TypeVar("Value")
 
@@ -72,18 +73,29 @@ def _unlike(parts: list[Tensor]) -> list[int]:
 def check(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tensor:
     """Find out how the module is called, and compare all gradients with a naive loop; (records,) its norms, private.
 
-    Raises Unsupported where they differ, so that this module has no gradient per record, or none that can be computed
-        here; or where the forward pass changes what is saved with the module.
+    Where one pass does not give them, they are made record by record from now on, with a warning.
+
+    Raises Unsupported where records depend on each other, or the forward pass changes what is saved with the module.
     """
+    recorder.slow, why = False, ""
     with _unchanged(recorder.module):
-        _look(recorder, inputs, targets, new_axis=False)
-        try:
-            return _compare(recorder, inputs, targets)
-        except Unsupported:
-            if not recorder.calls.without_axis:
+        for new_axis in (False, True):
+            try:
+                _look(recorder, inputs, targets, new_axis=new_axis)
+                return _compare(recorder, inputs, targets)
+            except ArgumentError:
                 raise
-        _look(recorder, inputs, targets, new_axis=True)
-        return _compare(recorder, inputs, targets)
+            except Exception as failure:  # of ours, or of torch inside a layer that is called in another way
+                why = why or (str(failure) if isinstance(failure, Unsupported) else f"module: {type(failure).__name__}")
+            if not recorder.calls.without_axis:
+                break
+        recorder.slow = True
+        norms = _compare(recorder, inputs, targets)
+    warnings.warn(
+        f"{why}. So gradients are made record by record, which is right and much slower: as many passes as records",
+        stacklevel=2,
+    )
+    return norms
 
 
 def _look(recorder: Recorder, inputs: Inputs, targets: Tensor | None, *, new_axis: bool) -> None:
@@ -138,16 +150,10 @@ def _unchanged(module: nn.Module) -> Iterator[None]:
 
 def gradients(module: nn.Module, loss: Loss, inputs: Batch, targets: Tensor | None) -> Iterator[list[Tensor]]:
     """Each record's gradient, by itself, of every trained parameter; one list a record."""
-    inputs, parameters = as_inputs(inputs), trained_parameters(module)
-    device = parameters[0].device
-    for number in range(inputs[0].shape[0]):
-        one = slice(number, number + 1)
-        with torch.enable_grad():
-            chosen = inputs.copied(one, device)
-            output = chosen.call(module)
-            value = (loss(output) if targets is None else loss(output, targets[one].to(device))).sum()
-            slow = torch.autograd.grad(value, parameters, allow_unused=True)
-        yield [torch.zeros_like(p) if g is None else g.detach() for p, g in zip(parameters, slow, strict=True)]
+    recorder, inputs = Recorder(module, loss), as_inputs(inputs)
+    recorder.channels_last = False
+    for slow, _, _ in recorder.by_record(*recorder.copied(inputs, targets)):
+        yield [torch.zeros_like(p) if g is None else g for p, g in zip(recorder.parameters, slow, strict=True)]
 
 
 def _lengths(pairs: Iterable[tuple[Tensor, Tensor | None]]) -> tuple[float, float]:
@@ -163,7 +169,7 @@ def _by_themselves(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -
     """(records,) the norms in the naive loop, if its gradients are those of the recorder, dropout switched off."""
     norms = []
     with evaluation_mode(recorder.module):
-        factors = recorder.factors(inputs, targets)
+        factors = recorder.compared(inputs, targets)
         for number, slow in enumerate(gradients(recorder.module, recorder.loss, inputs, targets)):
             norm, apart = _lengths(zip(slow, gradients_of(factors, number), strict=True))
             norms.append(norm)
@@ -256,7 +262,7 @@ def _drawn_alike(recorder: Recorder, inputs: Inputs, targets: Tensor | None, see
         if device.type == "cuda":
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(seed)
-        return recorder.factors(inputs, targets)
+        return recorder.compared(inputs, targets)
 
 
 @contextmanager
