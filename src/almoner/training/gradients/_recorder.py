@@ -4,10 +4,10 @@ Every layer with trainable parameters puts on a tape how each record's gradient 
 gradients of what came out of each layer are asked for and nothing else: the backward pass computes no gradient of a
 parameter, and all norms and the weighted sum of gradients are then made from the same numbers.
 
-A tensor that a layer is called with, or gives, has one row for each record, or none at all: position embeddings, for
-example, are looked up once for all records, with a leading axis of 1, or with none. Two passes over different numbers
-of different records tell: a tensor whose first axis is the record is as long as there are records, and one without
-records is the same in both. Everything else is not understood.
+A tensor that a layer is called with, or gives, has the records on one of its axes, one each or many, or none at all:
+position embeddings, for example, are looked up once for all records. Two passes over different numbers of different
+records tell. Where they do not, or where the module chooses rows by their numbers, as mixtures of experts do, a second
+backward pass, in which each record's loss has a weight of its own, tells in every batch of which record each row is.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -19,17 +19,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from almoner.errors import ArgumentError, Unsupported
 from almoner.training.gradients._batches import Inputs
 from almoner.training.gradients._factors import Dense, Factors, Make, ParameterFactors, grouped_by_person, of_parameters
-from almoner.training.gradients._layers import Call, Kinds, factors_of, rule_of, spread_out
+from almoner.training.gradients._layers import FIRST, SHARED, Call, Place, Places, factors_of, features, rule_of, spread_out
 from almoner.training.gradients._sequences import FORWARDS
 
 Loss = Callable[..., Tensor]
 Observe = Callable[[slice | Tensor, Tensor, Tensor], None]
 Kind = type[nn.Module]
+
+POWERS, NOTHING = 64, -(2**20)  # records are told apart by so many powers of two as weights of their losses
+EXACT, ALIKE = 1e-5, 1e-3  # rounding: of rows that are multiplied by such, and of those in another batch
 
 
 def trained_parameters(module: nn.Module) -> list[nn.Parameter]:
@@ -131,7 +135,7 @@ class Recorder:
         with torch.enable_grad(), self._recorded(len(chosen[0])) as tape:
             output = chosen.call(self.module)
             losses = self._losses(output, goals, len(chosen[0]))
-        return tape.factors(losses.sum() / views, self.parameters), output, losses
+        return tape.factors(losses / views, self.parameters), output, losses
 
     def _one_by_one(self, chosen: Inputs, goals: Tensor | None, views: int = 1) -> tuple[Factors, Any, Tensor]:
         outputs, losses = [], []
@@ -201,7 +205,7 @@ class Recorder:
     def look(self, inputs: Inputs, *, new_axis: bool) -> frozenset[Kind]:
         """Find out how the module is called, without coins; the kinds of layers whose own parameters may be spread."""
         self.channels_last = True
-        with torch.no_grad():
+        with torch.enable_grad():  # without, some layers of PyTorch take another way
             try:
                 self.output(inputs)
             except RuntimeError:  # of a view of what is no longer in order
@@ -211,8 +215,9 @@ class Recorder:
             self.calls, count = Calls(new_axis=new_axis), len(inputs[0])
             if count > 1:
                 everything = list(_layers(self.module, kinds))
-                first, second = (self._noted(everything, inputs, slice(start, count)) for start in (0, 1))
-                self.calls.learn(first, second, (count, count - 1))
+                with _Choices() as self.calls.choices:
+                    first, second = (self._noted(everything, inputs, slice(start, count)) for start in (0, 1))
+                self.calls.learn(first, second, count)
         return kinds
 
     def _noted(self, layers: Sequence[tuple[str, nn.Module]], inputs: Inputs, records: slice) -> "Noted":
@@ -262,43 +267,82 @@ def _layers(
 Noted = dict[str, list[list[Tensor]]]  # by name of the layer: the tensors of each of its calls
 
 
+CHOOSING = {"nonzero", "argwhere", "masked_select", "unique", "topk", "sort", "argsort", "bincount", "tolist"}
+
+
+class _Choices(TorchFunctionMode):
+    """Notes whether rows are chosen by their numbers inside this context: then they may be others in another batch."""
+
+    seen = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+        name = getattr(func, "__name__", "")
+        masks = tree_leaves(args[1]) if name in ("__getitem__", "__setitem__") else ()
+        chosen = any(isinstance(part, Tensor) and part.dtype == torch.bool for part in masks)
+        self.seen |= chosen or name in CHOOSING or (name == "where" and len(args) == 1)
+        return func(*args, **(kwargs or {}))
+
+
 class Calls:
-    """The kinds of the tensors of each call of each layer; without ``learn`` all must have a row for each record."""
+    """The places of the records in each call of each layer; without ``learn`` all must have a row for each record."""
 
     def __init__(self, *, new_axis: bool = False) -> None:
-        self._kinds: dict[str, list[Kinds]] = {}
+        self._places: dict[str, list[Places]] | None = None
         self._new_axis = new_axis  # what is given without records gets a new leading axis for them; else it is refused
         self.without_axis = False  # true if there was something without records and without a leading axis of 1
+        self.choices = _Choices()
 
-    def learn(self, first: Noted, second: Noted, records: tuple[int, int]) -> None:
-        """Compare the calls of two passes over so many records each."""
+    def learn(self, first: Noted, second: Noted, records: int) -> None:
+        """Compare the calls of two passes, over so many records and over all of them but the first."""
 
-        def kind(one: Tensor, other: Tensor) -> bool | None:
-            if one.dim() and one.dim() == other.dim() and (one.shape[0], other.shape[0]) == records:
-                return True
-            same = one.shape == other.shape and torch.allclose(one, other, rtol=0.0, atol=0.0, equal_nan=True)
-            return False if same else None
+        def places(ones: list[Tensor], others: list[Tensor]) -> Places:
+            known = len(ones) == len(others)
+            return tuple(_place(*both, records) if known else None for both in zip(ones, others, strict=False))
 
-        def kinds(ones: list[Tensor], others: list[Tensor]) -> Kinds:
-            return tuple(map(kind, ones, others)) if len(ones) == len(others) else (None,) * len(ones)
+        self._places = {name: list(map(places, calls, second[name])) for name, calls in first.items()}
 
-        self._kinds = {name: list(map(kinds, calls, second[name])) for name, calls in first.items()}
-
-    def kinds(self, name: str, number: int, tensors: Sequence[Tensor], records: int) -> Kinds:
-        """Kinds of the tensors of a layer's call, by number: those that it takes, then those that it gives."""
-        seen = self._kinds.get(name) or [(True,) * len(tensors)]
+    def places(self, name: str, number: int, tensors: Sequence[Tensor], records: int) -> Places:
+        """Places of the tensors of a layer's call, by number: those that it takes, then those that it gives."""
+        seen = [(FIRST,) * len(tensors)] if self._places is None else self._places.get(name, [])
         known = seen[number] if number < len(seen) else seen[0] if len(set(seen)) == 1 else ()
         if len(known) != len(tensors):
             known = (None,) * len(tensors)
-        return tuple(self._now(kind, part, records) for kind, part in zip(known, tensors, strict=True))
+        return tuple(self._now(place, part, records) for place, part in zip(known, tensors, strict=True))
 
-    def _now(self, kind: bool | None, part: Tensor, records: int) -> bool | None:
-        """The kind of a tensor, or None where it does not look like it."""
-        leading = part.shape[0] if part.dim() else 0
-        if kind is False and leading != 1 and part.requires_grad:
-            self.without_axis = True
-            return False if self._new_axis else None
-        return None if kind and leading != records else kind
+    def _now(self, place: Place | None, part: Tensor, records: int) -> Place | None:
+        """The place of the records in a tensor, or None where it does not look like it."""
+        if place == SHARED:
+            if (not part.dim() or part.shape[0] != 1) and part.requires_grad:
+                self.without_axis = True
+                return SHARED if self._new_axis else None
+            return SHARED
+        if place is None or part.dim() <= place.axis or not part.numel():
+            return None
+        size = part.shape[place.axis]
+        return place if size == records or (place.many and size % records == 0) else None
+
+
+def _place(one: Tensor, other: Tensor, records: int) -> Place | None:
+    """The place of the records in a tensor; the other is of all records but the first."""
+
+    def alike(a: Tensor, b: Tensor) -> bool:
+        if a.shape != b.shape or a.dtype == torch.bool or not a.is_floating_point():
+            return torch.equal(a, b)
+        largest = float(a.abs().nan_to_num(0.0, 0.0).max()) if a.numel() else 0.0
+        return torch.allclose(a, b, rtol=ALIKE, atol=ALIKE * largest, equal_nan=True)
+
+    if one.shape == other.shape:
+        return SHARED if alike(one, other) else None
+    for axis, size in enumerate(one.shape):
+        many, rest = divmod(size, records)
+        if one.dim() != other.dim() or rest or not many or other.shape[axis] != many * (records - 1):
+            continue
+        if many == 1 and axis == 0 and one.shape[1:] != other.shape[1:]:  # as long as the longest record is
+            return FIRST
+        for place in (Place(axis, 1), Place(axis, 2)) if many > 1 else (Place(axis),):
+            if alike(place.split(one, records)[1:], place.split(other, records - 1)):
+                return place
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,10 +354,13 @@ class Use:
     make: Make
     read: Sequence[Tensor]
     versions: list[int]
+    places: Places  # of what it gave
+    axes: Sequence[int]  # so many axes of what it gave have rows that are each of one record
+    finds: bool  # True: it can be told which rows are of which record
 
 
 class Tape:
-    """Record of one forward pass over so many records, whose calls tell which tensors have a row for each record."""
+    """Record of one forward pass over so many records, whose calls tell where the records are in each tensor."""
 
     def __init__(self, records: int, calls: Calls) -> None:
         self._records, self._calls = records, calls
@@ -323,7 +370,8 @@ class Tape:
     def record(self, name: str, output: Tensor, make: Make, *read: Tensor) -> None:
         """Record what a layer gave, how its gradient becomes factors, and what must not be changed until then."""
         if output.requires_grad:
-            self._add(name, [output], make, read, refused=output.dim() == 0 or output.shape[0] != self._records)
+            here = output.dim() and output.shape[0] == self._records
+            self._add(name, [output], make, read, (FIRST if here else None,), [1], finds=False)
 
     def layer(self, name: str, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> object:
         """Record a call of a layer; gives its output, spread out where it has no row for each record."""
@@ -332,16 +380,24 @@ class Tape:
         found, found_tree = tree_flatten(output)
         into = [part for part in given if isinstance(part, Tensor)]
         out = [part for part in found if isinstance(part, Tensor)]
-        kinds = self._calls.kinds(name, number, [*into, *out], self._records)
-        shared = [part for part, kind in zip(out, kinds[len(into) :], strict=True) if kind is False]
-        for place, part in enumerate(found):
+        places = self._calls.places(name, number, [*into, *out], self._records)
+        shared = [part for part, place in zip(out, places[len(into) :], strict=True) if place == SHARED]
+        for at, part in enumerate(found):
             if isinstance(part, Tensor) and part.requires_grad and any(part is each for each in shared):
-                found[place] = spread_out(part, self._records).clone()
+                found[at] = spread_out(part, self._records).clone()
         recorded = [part for part in found if isinstance(part, Tensor) and part.requires_grad]
         if recorded:
             given = [part.detach() if isinstance(part, Tensor) else part for part in given]
-            call = Call(given, given_tree, kinds, [part.requires_grad for part in out], self._records)
-            self._add(name, recorded, partial(factors_of, name, layer, call), into, refused=None in kinds)
+            call = Call(given, given_tree, places, [part.requires_grad for part in out], self._records)
+            gave = [place for place, part in zip(places[len(into) :], out, strict=True) if part.requires_grad]
+            finds = len(into) == len(out) == 1 and rule_of(layer) is not None
+            last = features(layer) if finds else None
+            axes = [1 if last is None else part.dim() - last for part in recorded]
+            if not finds:
+                axes = [1 if place is None else max(0, place.axis) + 1 for place in gave]
+                gave = [None] * len(gave) if None in places else gave
+            make = partial(factors_of, name, layer, call)
+            self._add(name, recorded, make, into, tuple(FIRST if e == SHARED else e for e in gave), axes, finds=finds)
         return tree_unflatten(found, found_tree) if shared else output
 
     def spread_out(self, name: str, layer: nn.Module) -> None:
@@ -355,28 +411,89 @@ class Tape:
             self.record(f"{name}.{each}", copies, make)
             layer._parameters[each] = copies  # type: ignore[assignment]
 
-    def _add(self, name: str, outputs: Sequence[Tensor], make: Make, read: Sequence[Tensor], *, refused: bool) -> None:
+    def _add(
+        self,
+        name: str,
+        outputs: Sequence[Tensor],
+        make: Make,
+        read: Sequence[Tensor],
+        places: Places,
+        axes: Sequence[int],
+        *,
+        finds: bool,
+    ) -> None:
         def refuse(*_: Tensor | None) -> ParameterFactors:
             raise Unsupported(
-                f"module: layer {name!r} has an input or output that is not one row for each record, "
-                "but the first axis must be the record, as in the inputs: reshape or transpose before this layer; what "
-                "is the same for all records needs a leading axis of 1"
+                f"module: layer {name!r} has an input or output in which it is not known which rows are of which record"
             )
 
+        refused = None in places and not finds
         edges, read = [get_gradient_edge(part) for part in outputs], () if refused else read
-        self._uses.append(Use(name, edges, refuse if refused else make, read, [part._version for part in read]))
+        make, versions = refuse if refused else make, [part._version for part in read]
+        self._uses.append(Use(name, edges, make, read, versions, places, axes, finds))
 
-    def factors(self, loss: Tensor, parameters: Sequence[nn.Parameter]) -> Factors:
-        """The factor of each parameter, after a backward pass from the loss."""
+    def factors(self, losses: Tensor, parameters: Sequence[nn.Parameter]) -> Factors:
+        """The factor of each parameter, after a backward pass from the losses."""
+        seek = self._calls.choices.seen or any(use.finds and None in use.places for use in self._uses)
         edges = [edge for use in self._uses for edge in use.edges]
-        gradients = iter(torch.autograd.grad(loss, edges, allow_unused=True) if edges else ())
-        needed = []
+        gradients = torch.autograd.grad(losses.sum(), edges, allow_unused=True, retain_graph=seek) if edges else ()
+        axes = [axis for use in self._uses for axis in use.axes]
+        owners = iter(_owners(losses, edges, gradients, axes) if seek else [None] * len(edges))
+        given, needed = iter(gradients), []
         for use in self._uses:
-            bs = [next(gradients) for _ in use.edges]
+            bs, rows = [next(given) for _ in use.edges], [next(owners) for _ in use.edges]
             if any(b is not None for b in bs):
                 if use.versions != [part._version for part in use.read]:
                     raise Unsupported(
                         f"module: the input of layer {use.name!r} is changed in place afterwards: use a copy"
                     )
-                needed.append((use.make, bs))
+                make = partial(use.make, owners=rows[0]) if self._moved(use, bs, rows) else use.make
+                needed.append((make, bs))
         return of_parameters(parameters, needed)
+
+    def _moved(self, use: Use, bs: Sequence[Tensor | None], rows: Sequence[Tensor | None]) -> bool:
+        """True where rows are of other records than those of their place."""
+        for b, place, axes, owners in zip(bs, use.places, use.axes, rows, strict=True):
+            if b is None or owners is None:
+                continue
+            if place is None or not bool(((owners == place.numbers(b.shape[:axes], self._records)) | (owners < 0)).all()):
+                if use.finds:
+                    return True
+                raise Unsupported(f"module: layer {use.name!r} has rows of the records in an order that changes")
+        return False
+
+
+def _owners(
+    losses: Tensor, edges: Sequence[GradientEdge], gradients: Sequence[Tensor | None], axes: Sequence[int]
+) -> list[Tensor | None]:
+    """The record of each row of each gradient, (rows,) whole numbers; -1 where that is zero.
+
+    A row that only one record's loss depends on is multiplied by that loss's weight, a power of two, and so exactly.
+    """
+    numbers, size = torch.arange(len(losses), device=losses.device), 1
+    owners: list[Tensor | None] = [None] * len(edges)
+    while size == 1 or size < len(losses):
+        weights = torch.exp2((numbers // size % POWERS - POWERS // 2).to(losses.dtype))
+        again = torch.autograd.grad((losses * weights).sum(), edges, allow_unused=True, retain_graph=True)
+        for at, (old, new) in enumerate(zip(gradients, again, strict=True)):
+            if old is not None and new is not None:
+                power = _powers(*(part.reshape(part.shape[: axes[at]].numel(), -1) for part in (old, new))).cpu()
+                digit, before = power + POWERS // 2, owners[at]
+                if bool(((digit >= POWERS) | (digit < 0) & (power > NOTHING)).any()):
+                    raise Unsupported("module: there are rows of no record")
+                owners[at] = torch.where(power <= NOTHING, -1, digit * size + (0 if before is None else before))
+        size *= POWERS
+    if any(found is not None and int(found.max()) >= len(losses) for found in owners):
+        raise Unsupported("module: there are rows of no record")
+    return owners
+
+
+def _powers(old: Tensor, new: Tensor) -> Tensor:
+    """(rows,) by which power of two each row was multiplied; NOTHING where it is zero."""
+    old, new = old.double(), new.double()
+    largest, now = old.abs().amax(1), new.abs().amax(1)
+    power = torch.log2(now / largest).round()
+    there = ~(largest == 0)  # also what is not a number
+    if not bool(((new - old * torch.exp2(power)[:, None]).abs().amax(1) <= EXACT * now)[there].all()):
+        raise Unsupported("module: there are rows that the losses of several records depend on")
+    return torch.where(there, power, NOTHING).long()
