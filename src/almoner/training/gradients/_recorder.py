@@ -383,8 +383,11 @@ class Tape:
         places = self._calls.places(name, number, [*into, *out], self._records)
         shared = [part for part, place in zip(out, places[len(into) :], strict=True) if place == SHARED]
         for at, part in enumerate(found):
-            if isinstance(part, Tensor) and part.requires_grad and any(part is each for each in shared):
-                found[at] = spread_out(part, self._records).clone()
+            if isinstance(part, Tensor) and part.requires_grad:
+                if any(part is each for each in shared):
+                    found[at] = spread_out(part, self._records).clone()
+                elif len(out) > 1:  # one may be made from another: then the gradient of that is counted once
+                    found[at] = part.view_as(part)
         recorded = [part for part in found if isinstance(part, Tensor) and part.requires_grad]
         if recorded:
             given = [part.detach() if isinstance(part, Tensor) else part for part in given]
@@ -398,7 +401,7 @@ class Tape:
                 gave = [None] * len(gave) if None in places else gave
             make = partial(factors_of, name, layer, call)
             self._add(name, recorded, make, into, tuple(FIRST if e == SHARED else e for e in gave), axes, finds=finds)
-        return tree_unflatten(found, found_tree) if shared else output
+        return tree_unflatten(found, found_tree) if shared or len(out) > 1 else output
 
     def spread_out(self, name: str, layer: nn.Module) -> None:
         """Give a layer its own parameters once for each record, on a leading axis, so that gradients come apart."""

@@ -34,6 +34,8 @@ HUGE = 1e6  # so much larger are other records made: then a mixture with a weigh
 ABSOLUTE, RELATIVE = 1e-6, 1e-3
 """Rounding in single precision, with room for long sums: a layer that is treated wrongly is off by far more."""
 
+SHARE, OF_ALL = 1e-2, 1e-4  # each parameter by itself: of its own length, and of that of all together
+
 
 def spread(inputs: Batch, targets: Tensor | None) -> tuple[Inputs, Tensor | None]:
     """A few records from all over, to compare: neighbours are more often alike; and those that are least alike.
@@ -156,13 +158,15 @@ def gradients(module: nn.Module, loss: Loss, inputs: Batch, targets: Tensor | No
         yield [torch.zeros_like(p) if g is None else g for p, g in zip(recorder.parameters, slow, strict=True)]
 
 
-def _lengths(pairs: Iterable[tuple[Tensor, Tensor | None]]) -> tuple[float, float]:
-    """The length of a gradient, all parameters together, and that of its difference from another."""
-    squares, apart = 0.0, 0.0
+def _apart(pairs: Iterable[tuple[Tensor, Tensor | None]]) -> tuple[float, float]:
+    """The length of a gradient, all parameters together, and how far another one is from it; at most 1: equal."""
+    lengths = []
     for part, other in pairs:
-        squares += float(part.norm()) ** 2
-        apart += float((part if other is None else other.reshape(part.shape) - part).norm()) ** 2
-    return squares**0.5, apart**0.5
+        apart = part if other is None else other.reshape(part.shape) - part
+        lengths.append((float(part.norm()), float(apart.norm())))
+    norm, far = (sum(each[at] ** 2 for each in lengths) ** 0.5 for at in (0, 1))
+    ratios = [apart / (SHARE * own + OF_ALL * norm + ABSOLUTE) for own, apart in lengths]
+    return norm, float(torch.tensor([far / (RELATIVE * norm + ABSOLUTE), *ratios]).max())
 
 
 def _by_themselves(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tensor:
@@ -171,9 +175,9 @@ def _by_themselves(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -
     with evaluation_mode(recorder.module):
         factors = recorder.compared(inputs, targets)
         for number, slow in enumerate(gradients(recorder.module, recorder.loss, inputs, targets)):
-            norm, apart = _lengths(zip(slow, gradients_of(factors, number), strict=True))
+            norm, apart = _apart(zip(slow, gradients_of(factors, number), strict=True))
             norms.append(norm)
-            if apart > RELATIVE * norm + ABSOLUTE:  # False where one is not a number
+            if apart > 1:  # False where one is not a number
                 raise Unsupported(
                     "module: gradients per record differ from those of each record by itself. Either records depend "
                     "on each other, or a layer's parameter is also used outside that layer, or the records are not on "
@@ -225,8 +229,7 @@ def _ends(inputs: Inputs) -> tuple[int, ...]:
 def _refuse_mixture(recorder: Recorder, among: Factors, other: Factors, number: int) -> None:
     pairs = zip(gradients_of(among, number), gradients_of(other, number), strict=True)
     both = ((own, changed) for own, changed in pairs if own is not None and changed is not None)
-    norm, apart = _lengths((own, changed) for own, changed in both if torch.isfinite(own).all())
-    if not apart <= RELATIVE * norm + ABSOLUTE:
+    if not _apart((own, changed) for own, changed in both if torch.isfinite(own).all())[1] <= 1:
         mode = "training" if recorder.module.training else "evaluation"
         raise Unsupported(
             f"module: in {mode} mode gradients per record depend on the other records, in the module or in the loss, "
