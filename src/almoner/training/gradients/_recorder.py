@@ -103,14 +103,12 @@ class Recorder:
         return grouped_by_person(factors, torch.arange(len(losses), device=losses.device), len(losses) // views, views)
 
     def compared(self, inputs: Inputs, targets: Tensor | None) -> Factors:
-        """The factors of few records among each other, as one pass gives them; or by a backward pass for each loss."""
+        """The factors of a few records among each other; where gradients are made record by record, their losses."""
         chosen, goals = self.copied(inputs, targets)
         if not self.slow:
             return self._in_one_pass(chosen, goals)[0]
-        with torch.enable_grad(), self._kept():
-            losses = self._losses(chosen.call(self.module), goals, len(chosen[0]))
-            some = (torch.autograd.grad(e, self.parameters, allow_unused=True, retain_graph=True) for e in losses)
-            return self._dense(some, len(losses))
+        with torch.no_grad(), self._kept():
+            return [Dense(self._losses(chosen.call(self.module), goals, len(chosen[0])).unsqueeze(1))]
 
     def copied(
         self,
@@ -159,7 +157,14 @@ class Recorder:
             with torch.enable_grad():
                 output = chosen.rows(one).call(self.module)
                 loss = self._losses(output, None if goals is None else goals[one], 1)
-                yield torch.autograd.grad(loss.sum(), self.parameters, allow_unused=True), output, loss
+                try:
+                    gradient = torch.autograd.grad(loss.sum(), self.parameters, allow_unused=True)
+                except RuntimeError as failure:
+                    raise Unsupported(
+                        "module: PyTorch can't differentiate it, in training or in evaluation mode; a model of "
+                        "transformers may need module.config.use_cache = False"
+                    ) from failure
+                yield gradient, output, loss
 
     def _dense(self, gradients: Iterable[Sequence[Tensor | None]], records: int) -> Factors:
         """One factor for each parameter, from the gradients of one record after the other."""

@@ -37,6 +37,10 @@ ABSOLUTE, RELATIVE = 1e-6, 1e-3
 SHARE, OF_ALL = 1e-2, 1e-4  # each parameter by itself: of its own length, and of that of all together
 
 
+class Mixture(Unsupported):
+    """A gradient that is right for each record by itself is another one among other records."""
+
+
 def spread(inputs: Batch, targets: Tensor | None) -> tuple[Inputs, Tensor | None]:
     """A few records from all over, to compare: neighbours are more often alike; and those that are least alike.
 
@@ -85,7 +89,7 @@ def check(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tensor:
             try:
                 _look(recorder, inputs, targets, new_axis=new_axis)
                 return _compare(recorder, inputs, targets)
-            except ArgumentError:
+            except (ArgumentError, Mixture):
                 raise
             except Exception as failure:  # of ours, or of torch inside a layer that is called in another way
                 why = why or (str(failure) if isinstance(failure, Unsupported) else f"module: {type(failure).__name__}")
@@ -173,10 +177,11 @@ def _by_themselves(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -
     """(records,) the norms in the naive loop, if its gradients are those of the recorder, dropout switched off."""
     norms = []
     with evaluation_mode(recorder.module):
-        factors = recorder.compared(inputs, targets)
-        for number, slow in enumerate(gradients(recorder.module, recorder.loss, inputs, targets)):
-            norm, apart = _apart(zip(slow, gradients_of(factors, number), strict=True))
-            norms.append(norm)
+        factors, zeros = recorder.compared(inputs, targets), list(map(torch.zeros_like, recorder.parameters))
+        for number, (slow, _, loss) in enumerate(recorder.by_record(*recorder.copied(inputs, targets))):
+            own = [zero if each is None else each for each, zero in zip(slow, zeros, strict=True)]
+            norms.append(_apart((each, None) for each in own)[0])
+            _, apart = _apart(zip([loss.detach()] if recorder.slow else own, gradients_of(factors, number), strict=True))
             if apart > 1:  # False where one is not a number
                 raise Unsupported(
                     "module: gradients per record differ from those of each record by itself. Either records depend "
@@ -212,7 +217,7 @@ def _untainted(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> No
         return
     for number in _ends(inputs):
         only = torch.arange(len(inputs[0])) == number
-        for factor in (HUGE,) if recorder.slow else (HUGE, torch.nan):  # a backward pass has zero times each
+        for factor in (HUGE, torch.nan):
             try:
                 with _times(recorder.module, only, factor):
                     others = inputs.map(lambda part: _but(part, only, factor))  # noqa: B023
@@ -231,7 +236,7 @@ def _refuse_mixture(recorder: Recorder, among: Factors, other: Factors, number: 
     both = ((own, changed) for own, changed in pairs if own is not None and changed is not None)
     if not _apart((own, changed) for own, changed in both if torch.isfinite(own).all())[1] <= 1:
         mode = "training" if recorder.module.training else "evaluation"
-        raise Unsupported(
+        raise Mixture(
             f"module: in {mode} mode gradients per record depend on the other records, in the module or in the loss, "
             "or on coins that are not PyTorch's"
         )
