@@ -131,7 +131,8 @@ class Recorder:
 
     def _in_one_pass(self, chosen: Inputs, goals: Tensor | None, views: int = 1) -> tuple[Factors, Any, Tensor]:
         with torch.enable_grad(), self._recorded(len(chosen[0])) as tape:
-            output = chosen.call(self.module)
+            with tape.choices:
+                output = chosen.call(self.module)
             losses = self._losses(output, goals, len(chosen[0]))
         return tape.factors(losses / views, self.parameters), output, losses
 
@@ -207,7 +208,7 @@ class Recorder:
     def _buffers(self) -> dict[str, tuple[Tensor, int]]:
         return {name: (buffer, buffer._version) for name, buffer in self.module.named_buffers()}
 
-    def look(self, inputs: Inputs, *, new_axis: bool) -> frozenset[Kind]:
+    def look(self, inputs: Inputs) -> frozenset[Kind]:
         """Find out how the module is called, without coins; the kinds of layers whose own parameters may be spread."""
         self.channels_last = True
         with torch.enable_grad():  # without, some layers of PyTorch take another way
@@ -217,11 +218,10 @@ class Recorder:
                 self.channels_last = False
             own = (layer for layer in self.module.modules() if _own_parameters(layer) and rule_of(layer) is None)
             kinds = frozenset(type(layer) for layer in own if not type(layer).__module__.startswith("torch.nn."))
-            self.calls, count = Calls(new_axis=new_axis), len(inputs[0])
+            self.calls, count = Calls(), len(inputs[0])
             if count > 1:
                 everything = list(_layers(self.module, kinds))
-                with _Choices() as self.calls.choices:
-                    first, second = (self._noted(everything, inputs, slice(start, count)) for start in (0, 1))
+                first, second = (self._noted(everything, inputs, slice(start, count)) for start in (0, 1))
                 self.calls.learn(first, second, count)
         return kinds
 
@@ -291,11 +291,8 @@ class _Choices(TorchFunctionMode):
 class Calls:
     """The places of the records in each call of each layer; without ``learn`` all must have a row for each record."""
 
-    def __init__(self, *, new_axis: bool = False) -> None:
+    def __init__(self) -> None:
         self._places: dict[str, list[Places]] | None = None
-        self._new_axis = new_axis  # what is given without records gets a new leading axis for them; else it is refused
-        self.without_axis = False  # true if there was something without records and without a leading axis of 1
-        self.choices = _Choices()
 
     def learn(self, first: Noted, second: Noted, records: int) -> None:
         """Compare the calls of two passes, over so many records and over all of them but the first."""
@@ -316,13 +313,8 @@ class Calls:
 
     def _now(self, place: Place | None, part: Tensor, records: int) -> Place | None:
         """The place of the records in a tensor, or None where it does not look like it."""
-        if place == SHARED:
-            if (not part.dim() or part.shape[0] != 1) and part.requires_grad:
-                self.without_axis = True
-                return SHARED if self._new_axis else None
-            return SHARED
-        if place is None or part.dim() <= place.axis or not part.numel():
-            return None
+        if place is None or place == SHARED or part.dim() <= place.axis or not part.numel():
+            return SHARED if place == SHARED else None
         size = part.shape[place.axis]
         return place if size == records or (place.many and size % records == 0) else None
 
@@ -368,7 +360,7 @@ class Tape:
     """Record of one forward pass over so many records, whose calls tell where the records are in each tensor."""
 
     def __init__(self, records: int, calls: Calls) -> None:
-        self._records, self._calls = records, calls
+        self._records, self._calls, self.choices = records, calls, _Choices()
         self._counts: dict[str, int] = {}
         self._uses: list[Use] = []
 
@@ -442,7 +434,7 @@ class Tape:
 
     def factors(self, losses: Tensor, parameters: Sequence[nn.Parameter]) -> Factors:
         """The factor of each parameter, after a backward pass from the losses."""
-        seek = self._calls.choices.seen or any(use.finds and None in use.places for use in self._uses)
+        seek = self.choices.seen or any(use.finds and None in use.places for use in self._uses)
         edges = [edge for use in self._uses for edge in use.edges]
         gradients = torch.autograd.grad(losses.sum(), edges, allow_unused=True, retain_graph=seek) if edges else ()
         axes = [axis for use in self._uses for axis in use.axes]

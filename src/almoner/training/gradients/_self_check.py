@@ -85,16 +85,13 @@ def check(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tensor:
     """
     recorder.slow, why = False, ""
     with _unchanged(recorder.module):
-        for new_axis in (False, True):
-            try:
-                _look(recorder, inputs, targets, new_axis=new_axis)
-                return _compare(recorder, inputs, targets)
-            except (ArgumentError, Mixture):
-                raise
-            except Exception as failure:  # of ours, or of torch inside a layer that is called in another way
-                why = why or (str(failure) if isinstance(failure, Unsupported) else f"module: {type(failure).__name__}")
-            if not recorder.calls.without_axis:
-                break
+        try:
+            _look(recorder, inputs, targets)
+            return _compare(recorder, inputs, targets)
+        except (ArgumentError, Mixture):
+            raise
+        except Exception as failure:  # of ours, or of torch inside a layer that is called in another way
+            why = str(failure) if isinstance(failure, Unsupported) else f"module: {type(failure).__name__} in one pass"
         recorder.slow = True
         norms = _compare(recorder, inputs, targets)
     warnings.warn(
@@ -104,15 +101,15 @@ def check(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tensor:
     return norms
 
 
-def _look(recorder: Recorder, inputs: Inputs, targets: Tensor | None, *, new_axis: bool) -> None:
+def _look(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> None:
     """Have the recorder look; spread the parameters of those kinds of layers with which gradients are right."""
     with evaluation_mode(recorder.module), torch.random.fork_rng(devices=[]):
-        kinds = recorder.look(inputs, new_axis=new_axis)
+        kinds = recorder.look(inputs)
     good: frozenset[type[nn.Module]] = frozenset()
     for some in (kinds, *({kind} for kind in kinds if len(kinds) > 1)):
         if some:
             recorder.spread = good | some
-            with suppress(Unsupported, RuntimeError, ValueError, IndexError):
+            with suppress(Exception):
                 _by_themselves(recorder, inputs, targets)
                 good = recorder.spread
     recorder.spread = good
