@@ -54,13 +54,7 @@ def refuse_unsupported(module: nn.Module) -> None:
 
 
 class Place(NamedTuple):
-    """The axis of a tensor on which the records are: one each (0), many side by side (1), or all of them in turns (2).
-
-    >>> Place(0, many=1).split(torch.arange(6), 2), Place(0, many=2).split(torch.arange(6), 2)
-    (tensor([[0, 1, 2],
-            [3, 4, 5]]), tensor([[0, 2, 4],
-            [1, 3, 5]]))
-    """
+    """The axis of a tensor on which the records are: one each (0), many side by side (1) or all in turns (2)."""
 
     axis: int
     many: int = 0
@@ -121,6 +115,12 @@ def features(layer: nn.Module) -> int | None:
     return 1 if rule_of(layer) in (linear, linear_transposed, embedding) else None
 
 
+def rows_of(layer: nn.Module, output: Tensor) -> int | None:
+    """How many axes of an output have rows that the layer makes one by one; None: it has no rule."""
+    last = features(layer)
+    return None if rule_of(layer) is None else 1 if last is None else output.dim() - last
+
+
 def rule_of(layer: nn.Module) -> Rule | None:
     """The rule for exactly this kind of layer, also where its parameters are parametrised."""
     kind = _kind(layer)
@@ -170,7 +170,7 @@ def _ruled(rule: Rule, layer: nn.Module, call: Call, x: Tensor, b: Tensor, owner
         many = len(b) // n
         places = torch.arange(len(b))
     else:
-        axes = 1 if last is None else b.dim() - last
+        axes = rows_of(layer, b) or 1
         by_record = ByPerson(torch.where(owners < 0, n, owners), n + 1)
         rows, whose, within = by_record.of(torch.arange(n))
         x, b = x.flatten(0, axes - 1)[rows], b.flatten(0, axes - 1)[rows]
@@ -356,6 +356,7 @@ NORMALISED: dict[type[nn.Module], Callable[[Any, Tensor], Tensor]] = {
     ),
 }
 """Each kind of normalisation without its scale and shift."""
+
 
 def register_rule(kind: type[nn.Module], rule: Callable[[Any, Tensor, Tensor], dict[str, Tensor]]) -> None:
     """Have a function of your own give the gradients per record of a kind of layer.

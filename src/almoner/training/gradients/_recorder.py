@@ -10,8 +10,9 @@ records tell. Where they do not, or where the module chooses rows by their numbe
 backward pass, in which each record's loss has a weight of its own, tells in every batch of which record each row is.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,14 +26,24 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 from almoner.errors import ArgumentError, Unsupported
 from almoner.training.gradients._batches import Inputs
 from almoner.training.gradients._factors import Dense, Factors, Make, ParameterFactors, grouped_by_person, of_parameters
-from almoner.training.gradients._layers import FIRST, SHARED, Call, Place, Places, factors_of, features, rule_of, spread_out
+from almoner.training.gradients._layers import (
+    FIRST,
+    SHARED,
+    Call,
+    Place,
+    Places,
+    factors_of,
+    rows_of,
+    rule_of,
+    spread_out,
+)
 from almoner.training.gradients._sequences import FORWARDS
 
 Loss = Callable[..., Tensor]
 Observe = Callable[[slice | Tensor, Tensor, Tensor], None]
 Kind = type[nn.Module]
 
-POWERS, NOTHING = 64, -(2**20)  # records are told apart by so many powers of two as weights of their losses
+POWERS = 64  # records are told apart by so many powers of two as weights of their losses
 EXACT, ALIKE = 1e-5, 1e-3  # rounding: of rows that are multiplied by such, and of those in another batch
 
 
@@ -62,14 +73,12 @@ class Recorder:
         self.slow = False  # True: gradients are made record by record
 
     def of_copy(self, module: nn.Module, loss: Loss) -> "Recorder":
-        copy = Recorder(module, loss)
-        copy.calls, copy.spread = self.calls, self.spread
-        copy.channels_last, copy.slow = self.channels_last, self.slow
-        return copy
+        made = copy(self)
+        made.module, made.loss, made.parameters = module, loss, trained_parameters(module)
+        return made
 
     def output(self, inputs: Inputs, records: slice | Tensor = slice(None)) -> Any:
-        chosen = inputs.copied(records, self.parameters[0].device, channels_last=self.channels_last)
-        return chosen.call(self.module)
+        return self.copied(inputs, None, records)[0].call(self.module)
 
     def factors(
         self,
@@ -86,18 +95,16 @@ class Recorder:
         All in one pass; or record by record, where the module was found to need it, or one pass fails: without a word,
         for that may be a fact about these records.
         """
-        chosen, goals = self.copied(inputs, targets, records, draw, views)
-        passes = [self._one_by_one] if self.slow else [self._in_one_pass, self._one_by_one]
-        for number, taken in enumerate(passes, 1):
-            try:
-                factors, output, losses = taken(chosen, goals, views)
-                break
-            except Exception:
-                if number == len(passes):
-                    raise
-                chosen, goals = self.copied(inputs, targets, records, draw, views)
+        taken = inputs, targets, records, draw, views
+        try:
+            once = self._one_by_one if self.slow else self._in_one_pass
+            factors, output, losses = once(*self.copied(*taken), views)
+        except Exception:
+            if self.slow:
+                raise
+            factors, output, losses = self._one_by_one(*self.copied(*taken), views)
         if observe is not None:
-            observe(records, _detached(output), losses.detach().view(-1, views).mean(1))
+            observe(records, _detached(output), losses.view(-1, views).mean(1))
         if views == 1:
             return factors
         return grouped_by_person(factors, torch.arange(len(losses), device=losses.device), len(losses) // views, views)
@@ -134,49 +141,29 @@ class Recorder:
             with tape.choices:
                 output = chosen.call(self.module)
             losses = self._losses(output, goals, len(chosen[0]))
-        return tape.factors(losses / views, self.parameters), output, losses
+        return tape.factors(losses / views, self.parameters), output, losses.detach()
 
     def _one_by_one(self, chosen: Inputs, goals: Tensor | None, views: int = 1) -> tuple[Factors, Any, Tensor]:
-        outputs, losses = [], []
-
-        def each() -> Iterator[Sequence[Tensor | None]]:
-            for some, output, loss in self.by_record(chosen, goals):
-                outputs.append(_detached(output))
-                losses.append(loss.detach() / views)
-                yield [None if part is None else part / views for part in some]
-
         with self._kept():
-            factors = self._dense(each(), len(chosen[0]))
-        return factors, tree_map(_together, *outputs), torch.cat(losses) * views
+            gradients, outputs, losses = zip(*self.by_record(chosen, goals), strict=True)
+        factors = [Dense(torch.stack(each) / views) for each in zip(*gradients, strict=True)]
+        return list(factors), tree_map(_together, *outputs), torch.cat(losses)
 
-    def by_record(
-        self, chosen: Inputs, goals: Tensor | None
-    ) -> Iterator[tuple[Sequence[Tensor | None], Any, Tensor]]:
+    def by_record(self, chosen: Inputs, goals: Tensor | None) -> Iterator[tuple[Sequence[Tensor], Any, Tensor]]:
         """Each record's gradient, output and loss, (1,), of a pass of its own."""
         for number in range(len(chosen[0])):
             one = slice(number, number + 1)
             with torch.enable_grad():
                 output = chosen.rows(one).call(self.module)
                 loss = self._losses(output, None if goals is None else goals[one], 1)
-                try:
-                    gradient = torch.autograd.grad(loss.sum(), self.parameters, allow_unused=True)
-                except RuntimeError as failure:
-                    raise Unsupported(
-                        "module: PyTorch can't differentiate it, in training or in evaluation mode; a model of "
-                        "transformers may need module.config.use_cache = False"
-                    ) from failure
-                yield gradient, output, loss
-
-    def _dense(self, gradients: Iterable[Sequence[Tensor | None]], records: int) -> Factors:
-        """One factor for each parameter, from the gradients of one record after the other."""
-        found: list[Tensor | None] = [None] * len(self.parameters)
-        for number, some in enumerate(gradients):
-            for place, (part, parameter) in enumerate(zip(some, self.parameters, strict=True)):
-                if part is not None:
-                    if found[place] is None:
-                        found[place] = parameter.detach().new_zeros(records, *parameter.shape)
-                    found[place][number] = part
-        return [None if part is None else Dense(part) for part in found]
+            try:
+                gradient = torch.autograd.grad(loss.sum(), self.parameters, allow_unused=True, materialize_grads=True)
+            except RuntimeError as failure:
+                raise Unsupported(
+                    "module: PyTorch can't differentiate it, in training or in evaluation mode; a model of "
+                    "transformers may need module.config.use_cache = False"
+                ) from failure
+            yield gradient, _detached(output), loss.detach()
 
     @contextmanager
     def _recorded(self, records: int) -> Iterator["Tape"]:
@@ -199,14 +186,11 @@ class Recorder:
     @contextmanager
     def _kept(self) -> Iterator[None]:
         """Refuse a pass inside this context that changes the module's buffers."""
-        before = self._buffers()
+        before = {name: (buffer, buffer._version) for name, buffer in self.module.named_buffers()}
         yield
-        for name, (buffer, version) in self._buffers().items():
-            if name not in before or before[name][0] is not buffer or before[name][1] != version:
+        for name, buffer in self.module.named_buffers():
+            if name not in before or before[name][0] is not buffer or before[name][1] != buffer._version:
                 raise changed(f"buffer {name!r}")
-
-    def _buffers(self) -> dict[str, tuple[Tensor, int]]:
-        return {name: (buffer, buffer._version) for name, buffer in self.module.named_buffers()}
 
     def look(self, inputs: Inputs) -> frozenset[Kind]:
         """Find out how the module is called, without coins; the kinds of layers whose own parameters may be spread."""
@@ -272,7 +256,7 @@ def _layers(
 Noted = dict[str, list[list[Tensor]]]  # by name of the layer: the tensors of each of its calls
 
 
-CHOOSING = {"nonzero", "argwhere", "masked_select", "unique", "topk", "sort", "argsort", "bincount", "tolist"}
+CHOOSING = ("nonzero", "argwhere", "masked_select", "unique", "topk", "sort", "bincount", "tolist", "numpy")
 
 
 class _Choices(TorchFunctionMode):
@@ -280,11 +264,11 @@ class _Choices(TorchFunctionMode):
 
     seen = False
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         masks = tree_leaves(args[1]) if name in ("__getitem__", "__setitem__") else ()
-        chosen = any(isinstance(part, Tensor) and part.dtype == torch.bool for part in masks)
-        self.seen |= chosen or name in CHOOSING or (name == "where" and len(args) == 1)
+        self.seen |= any(isinstance(part, Tensor) and part.dtype == torch.bool for part in masks)
+        self.seen |= any(word in name for word in CHOOSING) or (name == "where" and len(args) == 1)
         return func(*args, **(kwargs or {}))
 
 
@@ -352,8 +336,11 @@ class Use:
     read: Sequence[Tensor]
     versions: list[int]
     places: Places  # of what it gave
-    axes: Sequence[int]  # so many axes of what it gave have rows that are each of one record
-    finds: bool  # True: it can be told which rows are of which record
+    axes: int | None  # so many axes of it have rows, of which it can be found of which record each is
+
+    @property
+    def rows(self) -> list[int]:
+        return [self.axes or (1 if place is None else place.axis + 1) for place in self.places]
 
 
 class Tape:
@@ -368,7 +355,7 @@ class Tape:
         """Record what a layer gave, how its gradient becomes factors, and what must not be changed until then."""
         if output.requires_grad:
             here = output.dim() and output.shape[0] == self._records
-            self._add(name, [output], make, read, (FIRST if here else None,), [1], finds=False)
+            self._add(name, [output], make, read, [FIRST if here else None], None)
 
     def layer(self, name: str, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> object:
         """Record a call of a layer; gives its output, spread out where it has no row for each record."""
@@ -390,14 +377,9 @@ class Tape:
             given = [part.detach() if isinstance(part, Tensor) else part for part in given]
             call = Call(given, given_tree, places, [part.requires_grad for part in out], self._records)
             gave = [place for place, part in zip(places[len(into) :], out, strict=True) if part.requires_grad]
-            finds = len(into) == len(out) == 1 and rule_of(layer) is not None
-            last = features(layer) if finds else None
-            axes = [1 if last is None else part.dim() - last for part in recorded]
-            if not finds:
-                axes = [1 if place is None else max(0, place.axis) + 1 for place in gave]
-                gave = [None] * len(gave) if None in places else gave
-            make = partial(factors_of, name, layer, call)
-            self._add(name, recorded, make, into, tuple(FIRST if e == SHARED else e for e in gave), axes, finds=finds)
+            gave = [None if None in places else FIRST if place == SHARED else place for place in gave]
+            axes = rows_of(layer, out[0]) if len(into) == len(out) == 1 else None
+            self._add(name, recorded, partial(factors_of, name, layer, call), into, gave, axes)
         return tree_unflatten(found, found_tree) if shared or len(out) > 1 else output
 
     def spread_out(self, name: str, layer: nn.Module) -> None:
@@ -412,32 +394,24 @@ class Tape:
             layer._parameters[each] = copies  # type: ignore[assignment]
 
     def _add(
-        self,
-        name: str,
-        outputs: Sequence[Tensor],
-        make: Make,
-        read: Sequence[Tensor],
-        places: Places,
-        axes: Sequence[int],
-        *,
-        finds: bool,
+        self, name: str, outputs: Sequence[Tensor], make: Make, read: Sequence[Tensor], gave: Sequence[Any], axes: Any
     ) -> None:
         def refuse(*_: Tensor | None) -> ParameterFactors:
             raise Unsupported(
                 f"module: layer {name!r} has an input or output in which it is not known which rows are of which record"
             )
 
-        refused = None in places and not finds
+        refused = None in gave and axes is None
         edges, read = [get_gradient_edge(part) for part in outputs], () if refused else read
-        make, versions = refuse if refused else make, [part._version for part in read]
-        self._uses.append(Use(name, edges, make, read, versions, places, axes, finds))
+        versions = [part._version for part in read]
+        self._uses.append(Use(name, edges, refuse if refused else make, read, versions, tuple(gave), axes))
 
     def factors(self, losses: Tensor, parameters: Sequence[nn.Parameter]) -> Factors:
         """The factor of each parameter, after a backward pass from the losses."""
-        seek = self.choices.seen or any(use.finds and None in use.places for use in self._uses)
+        seek = self.choices.seen or any(use.axes and None in use.places for use in self._uses)
         edges = [edge for use in self._uses for edge in use.edges]
         gradients = torch.autograd.grad(losses.sum(), edges, allow_unused=True, retain_graph=seek) if edges else ()
-        axes = [axis for use in self._uses for axis in use.axes]
+        axes = [axis for use in self._uses for axis in use.rows]
         owners = iter(_owners(losses, edges, gradients, axes) if seek else [None] * len(edges))
         given, needed = iter(gradients), []
         for use in self._uses:
@@ -453,13 +427,15 @@ class Tape:
 
     def _moved(self, use: Use, bs: Sequence[Tensor | None], rows: Sequence[Tensor | None]) -> bool:
         """True where rows are of other records than those of their place."""
-        for b, place, axes, owners in zip(bs, use.places, use.axes, rows, strict=True):
-            if b is None or owners is None:
-                continue
-            if place is None or not bool(((owners == place.numbers(b.shape[:axes], self._records)) | (owners < 0)).all()):
-                if use.finds:
+        for b, place, axes, owners in zip(bs, use.places, use.rows, rows, strict=True):
+            if b is not None and owners is not None:
+                expected = None if place is None else place.numbers(b.shape[:axes], self._records)
+                if expected is None or bool(((owners != expected) & (owners >= 0)).any()):
+                    if use.axes is None:
+                        raise Unsupported(
+                            f"module: layer {use.name!r} has rows of the records in an order that changes"
+                        )
                     return True
-                raise Unsupported(f"module: layer {use.name!r} has rows of the records in an order that changes")
         return False
 
 
@@ -473,15 +449,13 @@ def _owners(
     numbers, size = torch.arange(len(losses), device=losses.device), 1
     owners: list[Tensor | None] = [None] * len(edges)
     while size == 1 or size < len(losses):
-        weights = torch.exp2((numbers // size % POWERS - POWERS // 2).to(losses.dtype))
+        weights = torch.exp2((numbers // size % POWERS).to(losses.dtype))
         again = torch.autograd.grad((losses * weights).sum(), edges, allow_unused=True, retain_graph=True)
         for at, (old, new) in enumerate(zip(gradients, again, strict=True)):
             if old is not None and new is not None:
-                power = _powers(*(part.reshape(part.shape[: axes[at]].numel(), -1) for part in (old, new))).cpu()
-                digit, before = power + POWERS // 2, owners[at]
-                if bool(((digit >= POWERS) | (digit < 0) & (power > NOTHING)).any()):
-                    raise Unsupported("module: there are rows of no record")
-                owners[at] = torch.where(power <= NOTHING, -1, digit * size + (0 if before is None else before))
+                digits = _powers(*(part.reshape(part.shape[: axes[at]].numel(), -1) for part in (old, new))).cpu()
+                before = owners[at]
+                owners[at] = digits if before is None else torch.where(digits < 0, -1, digits * size + before)
         size *= POWERS
     if any(found is not None and int(found.max()) >= len(losses) for found in owners):
         raise Unsupported("module: there are rows of no record")
@@ -489,11 +463,12 @@ def _owners(
 
 
 def _powers(old: Tensor, new: Tensor) -> Tensor:
-    """(rows,) by which power of two each row was multiplied; NOTHING where it is zero."""
+    """(rows,) by which power of two, from 0 to POWERS - 1, each row was multiplied; -1 where it is zero."""
     old, new = old.double(), new.double()
     largest, now = old.abs().amax(1), new.abs().amax(1)
     power = torch.log2(now / largest).round()
-    there = ~(largest == 0)  # also what is not a number
-    if not bool(((new - old * torch.exp2(power)[:, None]).abs().amax(1) <= EXACT * now)[there].all()):
+    right = (new - old * torch.exp2(power)[:, None]).abs().amax(1) <= EXACT * now
+    nothing = largest == 0
+    if not bool((nothing | (right & (power >= 0) & (power < POWERS))).all()):  # also where it is not a number
         raise Unsupported("module: there are rows that the losses of several records depend on")
-    return torch.where(there, power, NOTHING).long()
+    return torch.where(nothing, -1.0, power).long()

@@ -156,7 +156,7 @@ def gradients(module: nn.Module, loss: Loss, inputs: Batch, targets: Tensor | No
     recorder, inputs = Recorder(module, loss), as_inputs(inputs)
     recorder.channels_last = False
     for slow, _, _ in recorder.by_record(*recorder.copied(inputs, targets)):
-        yield [torch.zeros_like(p) if g is None else g for p, g in zip(recorder.parameters, slow, strict=True)]
+        yield list(slow)
 
 
 def _apart(pairs: Iterable[tuple[Tensor, Tensor | None]]) -> tuple[float, float]:
@@ -174,11 +174,10 @@ def _by_themselves(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -
     """(records,) the norms in the naive loop, if its gradients are those of the recorder, dropout switched off."""
     norms = []
     with evaluation_mode(recorder.module):
-        factors, zeros = recorder.compared(inputs, targets), list(map(torch.zeros_like, recorder.parameters))
+        factors = recorder.compared(inputs, targets)
         for number, (slow, _, loss) in enumerate(recorder.by_record(*recorder.copied(inputs, targets))):
-            own = [zero if each is None else each for each, zero in zip(slow, zeros, strict=True)]
-            norms.append(_apart((each, None) for each in own)[0])
-            _, apart = _apart(zip([loss.detach()] if recorder.slow else own, gradients_of(factors, number), strict=True))
+            norms.append(_apart((each, None) for each in slow)[0])
+            _, apart = _apart(zip([loss] if recorder.slow else slow, gradients_of(factors, number), strict=True))
             if apart > 1:  # False where one is not a number
                 raise Unsupported(
                     "module: gradients per record differ from those of each record by itself. Either records depend "
