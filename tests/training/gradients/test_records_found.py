@@ -8,7 +8,8 @@ from torch import nn
 
 from almoner import errors
 from almoner.training import gradients
-from almoner.training.gradients import Gradients, _layers, _recorder, _self_check
+from almoner.training.gradients import Gradients, _layers, _recorder
+from gradient_modules import naive
 
 BY_RECORD = nn.CrossEntropyLoss(reduction="none")
 WIDE, CLIP = 6, 0.5
@@ -140,9 +141,9 @@ def data(records=23):
     return torch.randn(records, 5, WIDE), torch.randint(3, (records,))
 
 
-def naive(module, x, y, clip=CLIP):
+def expected_of(module, x, y, clip=CLIP):
     """The sum of clipped gradients and the norms, from a backward pass for each record."""
-    parts = _self_check.gradients(module, BY_RECORD, (x,), y)
+    parts = naive(module, BY_RECORD, (x,), y)
     rows = torch.stack([torch.cat([part.reshape(-1) for part in each]) for each in parts]).double()
     norms = rows.norm(dim=1)
     return (rows * (clip / norms.clamp(min=clip))[:, None]).sum(0), norms
@@ -150,7 +151,7 @@ def naive(module, x, y, clip=CLIP):
 
 def differs(engine, module, x, y):
     """True where norms or the clipped sum are not those of the naive loop."""
-    expected, norms = naive(module, x, y)
+    expected, norms = expected_of(module, x, y)
     sums, found = engine.sums(x, y, CLIP)
     apart = (torch.cat([part.reshape(-1) for part in sums]) - expected).norm()
     return not (torch.allclose(found, norms, rtol=1e-4) and bool((found >= norms).all()) and apart <= 1e-5 * len(x))
@@ -210,7 +211,7 @@ def chosen_once(records):
 
 
 def test_rows_that_are_chosen_are_looked_for_in_every_batch(monkeypatch):
-    """A batch with one row a record says nothing of the next. Wrong variant: the place of the first batch is believed."""
+    """A batch with one row a record says nothing of the next. Wrong variant: the first batch is believed."""
     torch.manual_seed(0)
     module = ONE_PASS["rows picked"]().eval()
     x, other = chosen_once(12)

@@ -108,17 +108,12 @@ def spread_out(part: Tensor, records: int) -> Tensor:
     return one.expand(records, *one.shape[1:])
 
 
-def features(layer: nn.Module) -> int | None:
-    """How many axes are last in an output, where the rule adds up all others but the first; None: where it doesn't."""
-    if isinstance(layer, nn.LayerNorm | nn.RMSNorm):
-        return len(layer.normalized_shape)
-    return 1 if rule_of(layer) in (linear, linear_transposed, embedding) else None
-
-
 def rows_of(layer: nn.Module, output: Tensor) -> int | None:
     """How many axes of an output have rows that the layer makes one by one; None: it has no rule."""
-    last = features(layer)
-    return None if rule_of(layer) is None else 1 if last is None else output.dim() - last
+    rule = rule_of(layer)
+    if rule is normalisation and isinstance(layer, nn.LayerNorm | nn.RMSNorm):
+        return output.dim() - len(layer.normalized_shape)
+    return None if rule is None else output.dim() - 1 if rule in (linear, linear_transposed, embedding) else 1
 
 
 def rule_of(layer: nn.Module) -> Rule | None:
@@ -134,12 +129,10 @@ def _kind(layer: nn.Module) -> type[nn.Module]:
     return type(layer).__mro__[1] if is_parametrized(layer) else type(layer)
 
 
-def factors_of(
-    name: str, layer: nn.Module, call: Call, *bs: Tensor | None, owners: Tensor | None = None
-) -> ParameterFactors:
+def factors_of(name: str, layer: nn.Module, call: Call, *bs: Tensor | None, owners: Any = None) -> ParameterFactors:
     """The factors of a layer's parameters, from the gradients of what it gave in one call.
 
-    ``owners`` (rows,) are the records of the places of the output, where they had to be found; -1: no gradient.
+    ``owners`` (rows,) are the records of the rows of the output, where they had to be found; -1: no gradient.
     """
     x, rule = call.one_input(), rule_of(layer)
     if rule is None or x is None or len(bs) != 1 or bs[0] is None:
@@ -158,19 +151,17 @@ def factors_of(
 
 def _ruled(rule: Rule, layer: nn.Module, call: Call, x: Tensor, b: Tensor, owners: Tensor | None) -> ByName:
     """Apply a rule to each record's own rows; or to each row by itself, and add up those of each record."""
-    n, last = call.records, features(layer)
+    n, axes = call.records, rows_of(layer, b) or 1
     if owners is None:
         shared, place = call.places[0] == SHARED, call.places[1]
         x, b = spread_out(x, n) if shared else call.split(0, x), call.split(1, b)
-        if last is not None:
+        if axes > 1:  # it adds up places
             return rule(layer, x, b)
         if place is not None and place.axis > 0:
             raise Unsupported(f"module: a layer {type(layer).__name__} has its records on another axis than the first")
         x, b = x if shared else x.flatten(0, 1), b if place == SHARED else b.flatten(0, 1)
-        many = len(b) // n
-        places = torch.arange(len(b))
+        many, places = len(b) // n, torch.arange(len(b))
     else:
-        axes = rows_of(layer, b) or 1
         by_record = ByPerson(torch.where(owners < 0, n, owners), n + 1)
         rows, whose, within = by_record.of(torch.arange(n))
         x, b = x.flatten(0, axes - 1)[rows], b.flatten(0, axes - 1)[rows]

@@ -16,7 +16,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 from almoner.errors import ArgumentError, Unsupported
 from almoner.training.gradients._batches import Batch, Column, Inputs, as_inputs
 from almoner.training.gradients._factors import Factors, gradients_of
-from almoner.training.gradients._recorder import Loss, Recorder, changed
+from almoner.training.gradients._recorder import Recorder, changed
 
 Value = TypeVar("Value")
 
@@ -149,14 +149,6 @@ def _unchanged(module: nn.Module) -> Iterator[None]:
     for (name, tensor), old in zip(saved, before, strict=True):
         if not torch.allclose(comparable(tensor), old, rtol=0.0, atol=0.0, equal_nan=True):
             raise changed(repr(name))
-
-
-def gradients(module: nn.Module, loss: Loss, inputs: Batch, targets: Tensor | None) -> Iterator[list[Tensor]]:
-    """Each record's gradient, by itself, of every trained parameter; one list a record."""
-    recorder, inputs = Recorder(module, loss), as_inputs(inputs)
-    recorder.channels_last = False
-    for slow, _, _ in recorder.by_record(*recorder.copied(inputs, targets)):
-        yield list(slow)
 
 
 def _apart(pairs: Iterable[tuple[Tensor, Tensor | None]]) -> tuple[float, float]:
