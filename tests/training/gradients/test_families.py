@@ -15,6 +15,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),  # peft's, of transformers
     pytest.mark.filterwarnings("ignore:.*pattern keys did not match:RuntimeWarning"),  # peft's, of experts
+    pytest.mark.filterwarnings("ignore:fan_in_fan_out is set:UserWarning"),  # peft's, of GPT-2
     pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning"),  # torch's, of batched experts
 ]
 
