@@ -61,7 +61,7 @@ class Place(NamedTuple):
 
     def split(self, part: Tensor, records: int) -> Tensor:
         """(records, ...) each record's own tensor, of the form that it has for this record alone."""
-        if self.axis <= self.many == 0:
+        if self in (FIRST, SHARED):
             return part.unsqueeze(1) if self == FIRST else part.expand(records, *part.shape)
         sizes = (-1, records) if self.many == 2 else (records, -1)
         return part.unflatten(self.axis, sizes).movedim(self.axis + (self.many == 2), 0)
