@@ -76,7 +76,7 @@ class Place(NamedTuple):
 FIRST, SHARED = Place(0), Place(-1)
 """One row for each record; and no records at all."""
 
-Places = tuple[Place | None, ...]  # None: not known
+Places = tuple[Any, ...]  # each a Place, or None: not known
 
 
 class Call(NamedTuple):
@@ -96,8 +96,6 @@ class Call(NamedTuple):
     def split(self, number: int, part: Tensor) -> Tensor:
         """(records, ...) each record's own; the gradient of what has no records was spread over them already."""
         place = self.places[number]
-        if place is None:
-            raise Unsupported("module: a layer takes or gives rows whose records are not known")
         gave = number >= len(self.places) - len(self.trained)
         return part if gave and place == SHARED else place.split(part, self.records)
 
@@ -130,10 +128,7 @@ def _kind(layer: nn.Module) -> type[nn.Module]:
 
 
 def factors_of(name: str, layer: nn.Module, call: Call, *bs: Tensor | None, owners: Any = None) -> ParameterFactors:
-    """The factors of a layer's parameters, from the gradients of what it gave in one call.
-
-    ``owners`` (rows,) are the records of the rows of the output, where they had to be found; -1: no gradient.
-    """
+    """The factors of a layer's parameters, from one call; ``owners`` (rows,): records that were found, -1: nobody's."""
     x, rule = call.one_input(), rule_of(layer)
     if rule is None or x is None or len(bs) != 1 or bs[0] is None:
         if is_parametrized(layer):

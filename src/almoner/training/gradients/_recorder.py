@@ -159,10 +159,7 @@ class Recorder:
             try:
                 gradient = torch.autograd.grad(loss.sum(), self.parameters, allow_unused=True, materialize_grads=True)
             except RuntimeError as failure:
-                raise Unsupported(
-                    "module: PyTorch can't differentiate it, in training or in evaluation mode; a model of "
-                    "transformers may need module.config.use_cache = False"
-                ) from failure
+                raise Unsupported("module: PyTorch can't differentiate it (transformers: use_cache=False)") from failure
             yield gradient, _detached(output), loss.detach()
 
     @contextmanager
@@ -275,8 +272,7 @@ class _Choices(TorchFunctionMode):
 class Calls:
     """The places of the records in each call of each layer; without ``learn`` all must have a row for each record."""
 
-    def __init__(self) -> None:
-        self._places: dict[str, list[Places]] | None = None
+    _places: dict[str, list[Places]] | None = None
 
     def learn(self, first: Noted, second: Noted, records: int) -> None:
         """Compare the calls of two passes, over so many records and over all of them but the first."""
@@ -307,16 +303,16 @@ def _place(one: Tensor, other: Tensor, records: int) -> Place | None:
     """The place of the records in a tensor; the other is of all records but the first."""
 
     def alike(a: Tensor, b: Tensor) -> bool:
-        if a.shape != b.shape or a.dtype == torch.bool or not a.is_floating_point():
+        if a.shape != b.shape or not a.is_floating_point():
             return torch.equal(a, b)
         largest = float(a.abs().nan_to_num(0.0, 0.0).max()) if a.numel() else 0.0
         return torch.allclose(a, b, rtol=ALIKE, atol=ALIKE * largest, equal_nan=True)
 
     if one.shape == other.shape:
-        return SHARED if alike(one, other) else None
-    for axis, size in enumerate(one.shape):
-        many, rest = divmod(size, records)
-        if one.dim() != other.dim() or rest or not many or other.shape[axis] != many * (records - 1):
+        return SHARED if torch.allclose(one, other, rtol=0.0, atol=0.0, equal_nan=True) else None
+    for axis, size in enumerate(one.shape if one.dim() == other.dim() else ()):
+        many = size // records
+        if not many or (size, other.shape[axis]) != (many * records, many * (records - 1)):
             continue
         if many == 1 and axis == 0 and one.shape[1:] != other.shape[1:]:  # as long as the longest record is
             return FIRST
@@ -336,11 +332,8 @@ class Use:
     read: Sequence[Tensor]
     versions: list[int]
     places: Places  # of what it gave
-    axes: int | None  # so many axes of it have rows, of which it can be found of which record each is
-
-    @property
-    def rows(self) -> list[int]:
-        return [self.axes or (1 if place is None else place.axis + 1) for place in self.places]
+    finds: bool  # True: rows of records that are not known can be found
+    axes: list[int]  # so many axes of what it gave have rows that are each of one record
 
 
 class Tape:
@@ -404,14 +397,16 @@ class Tape:
         refused = None in gave and axes is None
         edges, read = [get_gradient_edge(part) for part in outputs], () if refused else read
         versions = [part._version for part in read]
-        self._uses.append(Use(name, edges, refuse if refused else make, read, versions, tuple(gave), axes))
+        rows = [axes or (1 if place is None else place.axis + 1) for place in gave]
+        make = refuse if refused else make
+        self._uses.append(Use(name, edges, make, read, versions, tuple(gave), axes is not None, rows))
 
     def factors(self, losses: Tensor, parameters: Sequence[nn.Parameter]) -> Factors:
         """The factor of each parameter, after a backward pass from the losses."""
-        seek = self.choices.seen or any(use.axes and None in use.places for use in self._uses)
+        seek = self.choices.seen or any(use.finds and None in use.places for use in self._uses)
         edges = [edge for use in self._uses for edge in use.edges]
         gradients = torch.autograd.grad(losses.sum(), edges, allow_unused=True, retain_graph=seek) if edges else ()
-        axes = [axis for use in self._uses for axis in use.rows]
+        axes = [axis for use in self._uses for axis in use.axes]
         owners = iter(_owners(losses, edges, gradients, axes) if seek else [None] * len(edges))
         given, needed = iter(gradients), []
         for use in self._uses:
@@ -427,14 +422,12 @@ class Tape:
 
     def _moved(self, use: Use, bs: Sequence[Tensor | None], rows: Sequence[Tensor | None]) -> bool:
         """True where rows are of other records than those of their place."""
-        for b, place, axes, owners in zip(bs, use.places, use.rows, rows, strict=True):
+        for b, place, axes, owners in zip(bs, use.places, use.axes, rows, strict=True):
             if b is not None and owners is not None:
                 expected = None if place is None else place.numbers(b.shape[:axes], self._records)
                 if expected is None or bool(((owners != expected) & (owners >= 0)).any()):
-                    if use.axes is None:
-                        raise Unsupported(
-                            f"module: layer {use.name!r} has rows of the records in an order that changes"
-                        )
+                    if not use.finds:
+                        raise Unsupported(f"module: layer {use.name!r} has rows in an order that changes")
                     return True
         return False
 

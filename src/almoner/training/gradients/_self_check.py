@@ -153,10 +153,8 @@ def _unchanged(module: nn.Module) -> Iterator[None]:
 
 def _apart(pairs: Iterable[tuple[Tensor, Tensor | None]]) -> tuple[float, float]:
     """The length of a gradient, all parameters together, and how far another one is from it; at most 1: equal."""
-    lengths = []
-    for part, other in pairs:
-        apart = part if other is None else other.reshape(part.shape) - part
-        lengths.append((float(part.norm()), float(apart.norm())))
+    both = ((part, part if other is None else other.reshape(part.shape) - part) for part, other in pairs)
+    lengths = [(float(part.norm()), float(apart.norm())) for part, apart in both]
     norm, far = (sum(each[at] ** 2 for each in lengths) ** 0.5 for at in (0, 1))
     ratios = [apart / (SHARE * own + OF_ALL * norm + ABSOLUTE) for own, apart in lengths]
     return norm, float(torch.tensor([far / (RELATIVE * norm + ABSOLUTE), *ratios]).max())
