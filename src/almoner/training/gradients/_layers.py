@@ -64,7 +64,8 @@ class Place(NamedTuple):
         if self in (FIRST, SHARED):
             return part.unsqueeze(1) if self == FIRST else part.expand(records, *part.shape)
         sizes = (-1, records) if self.many == 2 else (records, -1)
-        return part.unflatten(self.axis, sizes).movedim(self.axis + (self.many == 2), 0)
+        shape = (*part.shape[: self.axis], *sizes, *part.shape[self.axis + 1 :])
+        return part.reshape(shape).movedim(self.axis + (self.many == 2), 0)
 
     def numbers(self, shape: Sequence[int], records: int) -> Tensor:
         """(rows,) the record of each row, where rows are all axes of this shape together."""
@@ -357,9 +358,9 @@ def register_rule(kind: type[nn.Module], rule: Callable[[Any, Tensor, Tensor], d
         raise ArgumentError("register_rule needs a class of layers and a function: register_rule(Scale, rule)")
 
     def made(layer: nn.Module, x: Tensor, b: Tensor) -> ByName:
-        found = {name: Dense(g.detach()) for name, g in rule(layer, x, b).items()}
+        found: ByName = {name: Dense(g.detach()) for name, g in rule(layer, x, b).items()}
         wanted = {name: (len(x), *each.shape) for name, each in layer.named_parameters() if each.requires_grad}
-        if {name: tuple(factor.g.shape) for name, factor in found.items() if name in wanted} != wanted:
+        if {name: tuple(factor.first.shape) for name, factor in found.items() if name in wanted} != wanted:
             raise Unsupported(f"module: the rule of {kind.__name__} must give {wanted}, by name")
         return found
 
