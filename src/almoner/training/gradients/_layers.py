@@ -108,7 +108,7 @@ def spread_out(part: Tensor, records: int) -> Tensor:
 
 
 def rows_of(layer: nn.Module, output: Tensor) -> int | None:
-    """How many axes of an output have rows that the layer makes one by one; None: it has no rule."""
+    """The number of an output's axes whose rows the layer makes one by one; None: it has no rule."""
     rule = rule_of(layer)
     if rule is normalisation and isinstance(layer, nn.LayerNorm | nn.RMSNorm):
         return output.dim() - len(layer.normalized_shape)

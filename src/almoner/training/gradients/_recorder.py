@@ -225,7 +225,7 @@ def _detached(output: Any) -> Any:
 
 
 def _together(*parts: Any) -> Any:
-    """What came out of all records, from what came out of each; what holds no records is the first one's."""
+    """The outputs of all records, from those of each; what holds no records is the first one's."""
     return torch.cat(parts) if isinstance(parts[0], Tensor) and parts[0].dim() else parts[0]
 
 
