@@ -208,7 +208,8 @@ def test_modules_are_small_and_honest(path):
         assert not isinstance(node, ast.Assert)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
             called = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
-            assert called != "warn" or path.name == "wrappers.py"  # what others do around an estimator is no error
+            may_warn = path.name in ("wrappers.py", "_self_check.py")  # of what others do, and of what is slow
+            assert called != "warn" or may_warn
             assert called != "print" or room(path) == "cli"
         if isinstance(node, FUNCTION):
             body = [n for n in node.body if not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))]

@@ -119,11 +119,11 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
 
     def person_rounds(self, spent: Array, cost: Array, asked: Array, xp: Library) -> tuple[Array, Array]:
         """All rounds in which one order alone decides, at once; then those of the mixture, one by one."""
-        half = xp.asarray(HALF, dtype=xp.int64, device=spent.device)
+        half = xp.asarray(MOST, dtype=xp.int64, device=spent.device)
         limits = xp.asarray(self.person_limits(), dtype=xp.int64, device=spent.device)
         room = xp.where(spent <= limits, (limits - spent) // xp.where(cost > 0, cost, 1), 0)
         done = xp.minimum(asked, xp.max(room, axis=1))
-        # a total that would reach HALF stays there, and no product overflows
+        # a total that would reach MOST stays there, and no product overflows
         fits = cost <= (half - spent) // xp.where(done > 0, done, 1)[:, None]
         after = xp.where(fits, spent + done[:, None] * xp.where(fits, cost, 0), half)
         after, doubtful = xp.where(done[:, None] > 0, after, spent), xp.nonzero(asked > done)[0]

@@ -33,6 +33,11 @@ class Names:
         return f"Names({self.given!r})"
 
     @property
+    def hashed(self) -> bool:
+        """True if names are kept as keyed hashes. Public."""
+        return self._key is not None
+
+    @property
     def kind(self) -> str:
         """The type of the names in the tables of a file, as SQL. Public."""
         return self.given if self._key is None else HASHED

@@ -14,7 +14,7 @@ from almoner.training._run.fixed_batches import _bytes_of
 from almoner.training._run.folder import _read
 from almoner.training.correlated import Banded, BandedInverse, PrefixSums
 from almoner.training.correlated._factor import Noise
-from almoner.training.gradients import _self_check
+from gradient_modules import naive
 from training_runs import BY_RECORD, N, dies, network, trainer
 
 FACTORS = [PrefixSums(), Banded(4), BandedInverse(4)]
@@ -28,9 +28,7 @@ def batches_of(x, y, people=None, n=N):
 
 
 def rows_of(module, x, y):
-    rows = [
-        torch.cat([part.reshape(-1) for part in parts]) for parts in _self_check.gradients(module, BY_RECORD, (x,), y)
-    ]
+    rows = [torch.cat([part.reshape(-1) for part in parts]) for parts in naive(module, BY_RECORD, (x,), y)]
     return torch.stack(rows).double()
 
 

@@ -59,7 +59,7 @@ class Gradients:
 
     Args:
         module: public. Its parameters that require a gradient are trained; each record must be computed from that
-            record alone (no batch normalisation). The first axis of every tensor is the record.
+            record alone (no batch normalisation). The first axis of inputs, targets and losses is the record.
         loss: public. Called with the module's output and the targets, gives one loss for each record:
             ``nn.CrossEntropyLoss(reduction="none")``.
         memory: public, bytes. About how much memory a pass may use; records are taken in chunks that fit.

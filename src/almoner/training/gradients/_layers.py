@@ -2,6 +2,7 @@
 
 A rule takes the layer, the input (records first) and the gradient of the output, and gives the factors of the layer's
 parameters, by name. A layer without a rule of its own is differentiated person by person (torch.func), as a whole.
+Records need not be on the first axis of what a layer takes and gives: each tensor has a ``Place`` of its records.
 
 Layers whose records depend on each other have no gradient per person: they are refused by name.
 """
@@ -19,14 +20,14 @@ from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.parametrize import is_parametrized
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
-from almoner.errors import Unsupported
+from almoner.errors import ArgumentError, Unsupported
 from almoner.training.gradients import _factors
+from almoner.training.gradients._batches import ByPerson
 from almoner.training.gradients._factors import Dense, Factor, OuterProducts, ParameterFactors, SparseRows, full
 
 ByName = dict[str, Factor]
 Rule = Callable[[Any, Tensor, Tensor], ByName]
 
-Kinds = tuple[bool | None, ...]  # for each tensor: True, a row for each record; False, no records; None, not understood
 CACHE = 2**21  # bytes of intermediate products that are made at a time: so many stay in a cache
 
 BATCH_NORM = (
@@ -46,18 +47,37 @@ def refuse_unsupported(module: nn.Module) -> None:
                 raise Unsupported(f"{named} {BATCH_NORM}")
         elif getattr(layer, "track_running_stats", False):
             raise Unsupported(f"{named} keeps statistics of all records: set track_running_stats=False")
-        if getattr(layer, "proj_size", 0):
-            raise Unsupported(f"{named} must not set proj_size: add a linear layer after it")
-        if getattr(layer, "batch_first", True) is False:
-            raise Unsupported(f"{named} must have batch_first=True: the first axis must be the record")
         if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
             for option in ("max_norm", "scale_grad_by_freq", "sparse"):
                 if getattr(layer, option):
                     raise Unsupported(f"{named} must not set {option}")
-        if any(type(hook).__name__ in ("WeightNorm", "SpectralNorm") for hook in layer._forward_pre_hooks.values()):
-            raise Unsupported(f"{named} has weight or spectral norm as a hook: use torch.nn.utils.parametrizations")
-        if is_parametrized(layer) and rule_of(layer) is None:
-            raise Unsupported(f"{named} is parametrised, which only layers with a rule of their own can be: remove it")
+
+
+class Place(NamedTuple):
+    """The axis of a tensor on which the records are: one each (0), many side by side (1) or all in turns (2)."""
+
+    axis: int
+    many: int = 0
+
+    def split(self, part: Tensor, records: int) -> Tensor:
+        """(records, ...) each record's own tensor, of the form that it has for this record alone."""
+        if self in (FIRST, SHARED):
+            return part.unsqueeze(1) if self == FIRST else part.expand(records, *part.shape)
+        sizes = (-1, records) if self.many == 2 else (records, -1)
+        shape = (*part.shape[: self.axis], *sizes, *part.shape[self.axis + 1 :])
+        return part.reshape(shape).movedim(self.axis + (self.many == 2), 0)
+
+    def numbers(self, shape: Sequence[int], records: int) -> Tensor:
+        """(rows,) the record of each row, where rows are all axes of this shape together."""
+        rows = torch.arange(shape[self.axis])
+        rows = rows % records if self.many == 2 else rows // (len(rows) // records)
+        return rows.view(-1, *(1,) * (len(shape) - self.axis - 1)).expand(shape).reshape(-1)
+
+
+FIRST, SHARED = Place(0), Place(-1)
+"""One row for each record; and no records at all."""
+
+Places = tuple[Any, ...]  # each a Place, or None: not known
 
 
 class Call(NamedTuple):
@@ -65,22 +85,34 @@ class Call(NamedTuple):
 
     given: list[Any]  # the leaves of (args, kwargs)
     given_tree: TreeSpec
-    kinds: Kinds  # of all tensors that it took, then of all that it gave
+    places: Places  # of all tensors that it took, then of all that it gave
     trained: list[bool]  # of each tensor that it gave: whether it has a gradient
     records: int
 
     def one_input(self) -> Tensor | None:
-        """The only thing that the layer was called with, if that is a tensor; a row for each record."""
+        """The only thing that the layer was called with, if that is a tensor."""
         some = [part for part in self.given if part is not None]
-        if len(some) != 1 or not isinstance(some[0], Tensor):
-            return None
-        return full(some[0] if self.kinds[0] else spread_out(some[0], self.records))
+        return full(some[0]) if len(some) == 1 and isinstance(some[0], Tensor) else None
+
+    def split(self, number: int, part: Tensor) -> Tensor:
+        """(records, ...) each record's own; the gradient of what has no records was spread over them already."""
+        place = self.places[number]
+        gave = number >= len(self.places) - len(self.trained)
+        return part if gave and place == SHARED else place.split(part, self.records)
 
 
 def spread_out(part: Tensor, records: int) -> Tensor:
     """A tensor without records, once for each record: a leading axis of 1 becomes theirs, else they get a new one."""
     one = part if part.dim() and part.shape[0] == 1 else part.unsqueeze(0)
     return one.expand(records, *one.shape[1:])
+
+
+def rows_of(layer: nn.Module, output: Tensor) -> int | None:
+    """The number of an output's axes whose rows the layer makes one by one; None: it has no rule."""
+    rule = rule_of(layer)
+    if rule is normalisation and isinstance(layer, nn.LayerNorm | nn.RMSNorm):
+        return output.dim() - len(layer.normalized_shape)
+    return None if rule is None else output.dim() - 1 if rule in (linear, linear_transposed, embedding) else 1
 
 
 def rule_of(layer: nn.Module) -> Rule | None:
@@ -96,21 +128,45 @@ def _kind(layer: nn.Module) -> type[nn.Module]:
     return type(layer).__mro__[1] if is_parametrized(layer) else type(layer)
 
 
-def factors_of(name: str, layer: nn.Module, call: Call, *bs: Tensor | None) -> ParameterFactors:
-    """The factors of a layer's parameters, from the gradients of what it gave in one call."""
+def factors_of(name: str, layer: nn.Module, call: Call, *bs: Tensor | None, owners: Any = None) -> ParameterFactors:
+    """The factors of a layer's parameters, from one call; ``owners`` (rows,): records that were found, -1: nobody's."""
     x, rule = call.one_input(), rule_of(layer)
     if rule is None or x is None or len(bs) != 1 or bs[0] is None:
         if is_parametrized(layer):
             raise Unsupported(f"module: layer {name!r} is parametrised and must be called with one tensor alone")
         factors = general(name, layer, call, bs)
     else:
-        factors = rule(layer, x, bs[0])
+        factors = _ruled(rule, layer, call, x, bs[0], owners)
         parametrised: Any = layer.parametrizations if is_parametrized(layer) else {}
         for each, parts in parametrised.items():
             if each in factors:
                 factors |= _through(name, f"parametrizations.{each}", parts, factors.pop(each).gradients())
     parameters = dict(layer.named_parameters())
     return [(parameters[each], factor) for each, factor in factors.items() if parameters[each].requires_grad]
+
+
+def _ruled(rule: Rule, layer: nn.Module, call: Call, x: Tensor, b: Tensor, owners: Tensor | None) -> ByName:
+    """Apply a rule to each record's own rows; or to each row by itself, and add up those of each record."""
+    n, axes = call.records, rows_of(layer, b) or 1
+    if owners is None:
+        shared, place = call.places[0] == SHARED, call.places[1]
+        x, b = spread_out(x, n) if shared else call.split(0, x), call.split(1, b)
+        if axes > 1:  # it adds up places
+            return rule(layer, x, b)
+        if place is not None and place.axis > 0:
+            raise Unsupported(f"module: a layer {type(layer).__name__} has its records on another axis than the first")
+        x, b = x if shared else x.flatten(0, 1), b if place == SHARED else b.flatten(0, 1)
+        many, places = len(b) // n, torch.arange(len(b))
+    else:
+        by_record = ByPerson(torch.where(owners < 0, n, owners), n + 1)
+        rows, whose, within = by_record.of(torch.arange(n))
+        x, b = x.flatten(0, axes - 1)[rows], b.flatten(0, axes - 1)[rows]
+        many = max(1, int(by_record.counts[:n].max()))
+        places = whose * many + within
+    found = rule(layer, x, b)
+    if many == 1 and owners is None:
+        return found
+    return {each: factor.grouped_by_person(places.to(b.device), n, many) for each, factor in found.items()}
 
 
 def _through(name: str, prefix: str, parts: nn.Module, gradients: Tensor) -> ByName:
@@ -157,7 +213,7 @@ def transposed(layer: _ConvNd, x: Tensor, b: Tensor) -> ByName:
     """A transposed convolution is a convolution backwards: what went in and what came out change places."""
     if layer.groups != 1 or any(layer.output_padding):
         given, given_tree = tree_flatten(((x,), {}))
-        return general(type(layer).__name__, layer, Call(given, given_tree, (True, True), [True], len(x)), [b])
+        return general(type(layer).__name__, layer, Call(given, given_tree, (FIRST, FIRST), [True], len(x)), [b])
     x = x.movedim(1, -1).reshape(x.shape[0], -1, x.shape[1])
     return {"weight": _of_patches(layer, b, x, 1)} | _bias(layer, b.movedim(1, -1).flatten(1, -2))
 
@@ -190,14 +246,14 @@ def normalisation(layer: nn.Module, x: Tensor, b: Tensor) -> ByName:
 
 def general(name: str, layer: nn.Module, call: Call, bs: Sequence[Tensor | None]) -> ByName:
     """Any module, by one differentiation a person: slower, and each person's gradient is built."""
-    taken = tuple(full(part) for part in call.given if isinstance(part, Tensor))
-    rows = call.kinds[: len(taken)]
+    parts = [full(part) for part in call.given if isinstance(part, Tensor)]
+    taken = tuple(call.split(number, part) for number, part in enumerate(parts))
     trained = [number for number, has_gradient in enumerate(call.trained) if has_gradient]
     used = [number for number, b in zip(trained, bs, strict=True) if b is not None]
     values = {each: part.detach() for each, part in layer.named_parameters() if part.requires_grad}
 
     def forward(values: dict[str, Tensor], parts: tuple[Tensor, ...]) -> list[Tensor]:
-        whole = iter(part.unsqueeze(0) if row else part for part, row in zip(parts, rows, strict=True))
+        whole = iter(parts)
         given = [next(whole) if isinstance(part, Tensor) else part for part in call.given]
         args, kwargs = tree_unflatten(given, call.given_tree)
         found = [part for part in tree_leaves(functional_call(layer, values, args, kwargs)) if torch.is_tensor(part)]
@@ -207,13 +263,13 @@ def general(name: str, layer: nn.Module, call: Call, bs: Sequence[Tensor | None]
         found, back = vjp(lambda values: forward(values, parts), values)[:2]
         return cast(dict[str, Tensor], back([b.reshape(part.shape) for b, part in zip(bs, found, strict=True)])[0])
 
-    axes = tuple(0 if row else None for row in rows)
+    gave = [call.split(len(taken) + trained[at], b) for at, b in enumerate(bs) if b is not None]
     try:
-        gradients = vmap(backward, in_dims=(axes, 0), randomness="error")(taken, [b for b in bs if b is not None])
+        gradients = vmap(backward, randomness="error")(taken, gave)
     except (RuntimeError, ValueError) as failure:
         raise Unsupported(
             f"module: layer {name!r} ({type(layer).__name__}) has parameters of its own and can't be differentiated "
-            "person by person: put them into layers, or give each of them a leading axis of 1"
+            "person by person: put them into layers, give each of them a leading axis of 1, or write a rule for it"
         ) from failure
     return {each: Dense(gradient) for each, gradient in gradients.items()}
 
@@ -287,6 +343,29 @@ NORMALISED: dict[type[nn.Module], Callable[[Any, Tensor], Tensor]] = {
     ),
 }
 """Each kind of normalisation without its scale and shift."""
+
+
+def register_rule(kind: type[nn.Module], rule: Callable[[Any, Tensor, Tensor], dict[str, Tensor]]) -> None:
+    """Have a function of your own give the gradients per record of a kind of layer.
+
+    Args:
+        kind: public. The layers of exactly this class, called with one tensor, giving one tensor.
+        rule: public. Called with the layer, what it was called with and the gradient of what it gave, both (n, ...); it
+            gives the gradient of each of its parameters, by name, (n, *shape). It is compared with a naive loop as
+            everything is, before anything is charged.
+    """
+    if not (isinstance(kind, type) and issubclass(kind, nn.Module) and callable(rule)):
+        raise ArgumentError("register_rule needs a class of layers and a function: register_rule(Scale, rule)")
+
+    def made(layer: nn.Module, x: Tensor, b: Tensor) -> ByName:
+        found: ByName = {name: Dense(g.detach()) for name, g in rule(layer, x, b).items()}
+        wanted = {name: (len(x), *each.shape) for name, each in layer.named_parameters() if each.requires_grad}
+        if {name: tuple(factor.first.shape) for name, factor in found.items() if name in wanted} != wanted:
+            raise Unsupported(f"module: the rule of {kind.__name__} must give {wanted}, by name")
+        return found
+
+    RULES[kind] = made
+
 
 RULES: dict[type[nn.Module], Rule] = {
     nn.Linear: linear,

@@ -4,14 +4,15 @@ Every layer with trainable parameters puts on a tape how each record's gradient 
 gradients of what came out of each layer are asked for and nothing else: the backward pass computes no gradient of a
 parameter, and all norms and the weighted sum of gradients are then made from the same numbers.
 
-A tensor that a layer is called with, or gives, has one row for each record, or none at all: position embeddings, for
-example, are looked up once for all records, with a leading axis of 1, or with none. Two passes over different numbers
-of different records tell: a tensor whose first axis is the record is as long as there are records, and one without
-records is the same in both. Everything else is not understood.
+A tensor that a layer is called with, or gives, has the records on one of its axes, one each or many, or none at all:
+position embeddings, for example, are looked up once for all records. Two passes over different numbers of different
+records tell. Where they do not, or where the module chooses rows by their numbers, as mixtures of experts do, a second
+backward pass, in which each record's loss has a weight of its own, tells in every batch of which record each row is.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,17 +20,31 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from almoner.errors import ArgumentError, Unsupported
 from almoner.training.gradients._batches import Inputs
 from almoner.training.gradients._factors import Dense, Factors, Make, ParameterFactors, grouped_by_person, of_parameters
-from almoner.training.gradients._layers import Call, Kinds, factors_of, rule_of, spread_out
+from almoner.training.gradients._layers import (
+    FIRST,
+    SHARED,
+    Call,
+    Place,
+    Places,
+    factors_of,
+    rows_of,
+    rule_of,
+    spread_out,
+)
 from almoner.training.gradients._sequences import FORWARDS
 
 Loss = Callable[..., Tensor]
 Observe = Callable[[slice | Tensor, Tensor, Tensor], None]
 Kind = type[nn.Module]
+
+POWERS = 64  # records are told apart by so many powers of two as weights of their losses
+EXACT, ALIKE = 1e-5, 1e-3  # rounding: of rows that are multiplied by such, and of those in another batch
 
 
 def trained_parameters(module: nn.Module) -> list[nn.Parameter]:
@@ -55,15 +70,15 @@ class Recorder:
         """Kinds of layers whose own parameters are given to them once for each record, while the layers in them are
         recorded by themselves; all others with parameters of their own are taken as a whole."""
         self.channels_last = True
+        self.slow = False  # True: gradients are made record by record
 
     def of_copy(self, module: nn.Module, loss: Loss) -> "Recorder":
-        copy = Recorder(module, loss)
-        copy.calls, copy.spread, copy.channels_last = self.calls, self.spread, self.channels_last
-        return copy
+        made = copy(self)
+        made.module, made.loss, made.parameters = module, loss, trained_parameters(module)
+        return made
 
     def output(self, inputs: Inputs, records: slice | Tensor = slice(None)) -> Any:
-        chosen = inputs.copied(records, self.parameters[0].device, channels_last=self.channels_last)
-        return chosen.call(self.module)
+        return self.copied(inputs, None, records)[0].call(self.module)
 
     def factors(
         self,
@@ -75,31 +90,84 @@ class Recorder:
         views: int = 1,
         observe: Observe | None = None,
     ) -> Factors:
-        """One factor for each parameter, records first, in one pass; of several ``views`` of a record their mean."""
-        device = self.parameters[0].device
-        chosen = inputs.copied(records, device, channels_last=self.channels_last, change=draw)
-        goals, n = None if targets is None else targets[records].to(device), chosen[0].shape[0]
-        if draw is not None and goals is not None:
-            goals = goals.repeat_interleave(views, 0)
-        with torch.enable_grad(), self._recorded(n) as tape:
-            output = chosen.call(self.module)
-            losses = self.loss(output) if goals is None else self.loss(output, goals)
-            if not isinstance(losses, Tensor) or losses.shape != (n,):
-                raise ArgumentError("loss must give one number for each record: reduction='none'")
-            total = losses.sum() / views
-        factors = tape.factors(total, self.parameters)
+        """One factor for each parameter, records first; of several ``views`` of a record their mean.
+
+        All in one pass; or record by record, where the module was found to need it, or one pass fails: without a word,
+        for that may be a fact about these records.
+        """
+        taken = inputs, targets, records, draw, views
+        try:
+            once = self._one_by_one if self.slow else self._in_one_pass
+            factors, output, losses = once(*self.copied(*taken), views)
+        except Exception:
+            if self.slow:
+                raise
+            factors, output, losses = self._one_by_one(*self.copied(*taken), views)
         if observe is not None:
-            detached = tree_map(lambda part: part.detach() if isinstance(part, Tensor) else part, output)
-            observe(records, detached, losses.detach().view(-1, views).mean(1))
+            observe(records, _detached(output), losses.view(-1, views).mean(1))
         if views == 1:
             return factors
-        return grouped_by_person(factors, torch.arange(n, device=device), n // views, views)
+        return grouped_by_person(factors, torch.arange(len(losses), device=losses.device), len(losses) // views, views)
+
+    def compared(self, inputs: Inputs, targets: Tensor | None) -> Factors:
+        """The factors of a few records among each other; where gradients are made record by record, their losses."""
+        chosen, goals = self.copied(inputs, targets)
+        if not self.slow:
+            return self._in_one_pass(chosen, goals)[0]
+        with torch.no_grad(), self._kept():
+            return [Dense(self._losses(chosen.call(self.module), goals, len(chosen[0])).unsqueeze(1))]
+
+    def copied(
+        self,
+        inputs: Inputs,
+        targets: Tensor | None,
+        records: slice | Tensor = slice(None),
+        draw: Callable[[Inputs], Inputs] | None = None,
+        views: int = 1,
+    ) -> tuple[Inputs, Tensor | None]:
+        device = self.parameters[0].device
+        chosen = inputs.copied(records, device, channels_last=self.channels_last, change=draw)
+        goals = None if targets is None else targets[records].to(device)
+        return chosen, goals if draw is None or goals is None else goals.repeat_interleave(views, 0)
+
+    def _losses(self, output: Any, goals: Tensor | None, records: int) -> Tensor:
+        losses = self.loss(output) if goals is None else self.loss(output, goals)
+        if not isinstance(losses, Tensor) or losses.shape != (records,):
+            raise ArgumentError("loss must give one number for each record: reduction='none'")
+        return losses
+
+    def _in_one_pass(self, chosen: Inputs, goals: Tensor | None, views: int = 1) -> tuple[Factors, Any, Tensor]:
+        with torch.enable_grad(), self._recorded(len(chosen[0])) as tape:
+            with tape.choices:
+                output = chosen.call(self.module)
+            losses = self._losses(output, goals, len(chosen[0]))
+        return tape.factors(losses / views, self.parameters), output, losses.detach()
+
+    def _one_by_one(self, chosen: Inputs, goals: Tensor | None, views: int = 1) -> tuple[Factors, Any, Tensor]:
+        with self._kept():
+            gradients, outputs, losses = zip(*self.by_record(chosen, goals), strict=True)
+        factors = [Dense(torch.stack(each) / views) for each in zip(*gradients, strict=True)]
+        return list(factors), tree_map(_together, *outputs), torch.cat(losses)
+
+    def by_record(self, chosen: Inputs, goals: Tensor | None) -> Iterator[tuple[Sequence[Tensor], Any, Tensor]]:
+        """Each record's gradient, output and loss, (1,), of a pass of its own."""
+        for number in range(len(chosen[0])):
+            one = slice(number, number + 1)
+            with torch.enable_grad():
+                output = chosen.rows(one).call(self.module)
+                loss = self._losses(output, None if goals is None else goals[one], 1)
+            try:
+                gradient = torch.autograd.grad(loss.sum(), self.parameters, allow_unused=True, materialize_grads=True)
+            except RuntimeError as failure:
+                raise Unsupported("module: PyTorch can't differentiate it (transformers: use_cache=False)") from failure
+            yield gradient, _detached(output), loss.detach()
 
     @contextmanager
     def _recorded(self, records: int) -> Iterator["Tape"]:
         """Record the forward pass inside this context; it must leave the module's buffers alone."""
-        tape, before = Tape(records, self.calls), self._buffers()
+        tape = Tape(records, self.calls)
         with ExitStack() as stack:
+            stack.enter_context(self._kept())
             for name, layer in _layers(self.module, self.spread):
                 forward = FORWARDS.get(type(layer))
                 if type(layer) in self.spread:
@@ -111,28 +179,31 @@ class Recorder:
                     stack.callback(delattr, layer, "forward")  # then it is the method of the class again
                     layer.forward = partial(forward, layer, tape.record)
             yield tape
-        for name, (buffer, version) in self._buffers().items():
-            if name not in before or before[name][0] is not buffer or before[name][1] != version:
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        """Refuse a pass inside this context that changes the module's buffers."""
+        before = {name: (buffer, buffer._version) for name, buffer in self.module.named_buffers()}
+        yield
+        for name, buffer in self.module.named_buffers():
+            if name not in before or before[name][0] is not buffer or before[name][1] != buffer._version:
                 raise changed(f"buffer {name!r}")
 
-    def _buffers(self) -> dict[str, tuple[Tensor, int]]:
-        return {name: (buffer, buffer._version) for name, buffer in self.module.named_buffers()}
-
-    def look(self, inputs: Inputs, *, new_axis: bool) -> frozenset[Kind]:
+    def look(self, inputs: Inputs) -> frozenset[Kind]:
         """Find out how the module is called, without coins; the kinds of layers whose own parameters may be spread."""
         self.channels_last = True
-        with torch.no_grad():
+        with torch.enable_grad():  # without, some layers of PyTorch take another way
             try:
                 self.output(inputs)
             except RuntimeError:  # of a view of what is no longer in order
                 self.channels_last = False
             own = (layer for layer in self.module.modules() if _own_parameters(layer) and rule_of(layer) is None)
             kinds = frozenset(type(layer) for layer in own if not type(layer).__module__.startswith("torch.nn."))
-            self.calls, count = Calls(new_axis=new_axis), len(inputs[0])
+            self.calls, count = Calls(), len(inputs[0])
             if count > 1:
                 everything = list(_layers(self.module, kinds))
                 first, second = (self._noted(everything, inputs, slice(start, count)) for start in (0, 1))
-                self.calls.learn(first, second, (count, count - 1))
+                self.calls.learn(first, second, count)
         return kinds
 
     def _noted(self, layers: Sequence[tuple[str, nn.Module]], inputs: Inputs, records: slice) -> "Noted":
@@ -147,6 +218,15 @@ class Recorder:
                 stack.callback(layer.register_forward_hook(partial(note, name), with_kwargs=True).remove)
             self.output(inputs, records)
         return noted
+
+
+def _detached(output: Any) -> Any:
+    return tree_map(lambda part: part.detach() if isinstance(part, Tensor) else part, output)
+
+
+def _together(*parts: Any) -> Any:
+    """The outputs of all records, from those of each; what holds no records is the first one's."""
+    return torch.cat(parts) if isinstance(parts[0], Tensor) and parts[0].dim() else parts[0]
 
 
 def _own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
@@ -173,43 +253,73 @@ def _layers(
 Noted = dict[str, list[list[Tensor]]]  # by name of the layer: the tensors of each of its calls
 
 
+CHOOSING = ("nonzero", "argwhere", "masked_select", "unique", "topk", "sort", "bincount", "tolist", "numpy")
+
+
+class _Choices(TorchFunctionMode):
+    """Notes whether rows are chosen by their numbers inside this context: then they may be others in another batch."""
+
+    seen = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        masks = tree_leaves(args[1]) if name in ("__getitem__", "__setitem__") else ()
+        self.seen |= any(isinstance(part, Tensor) and part.dtype == torch.bool for part in masks)
+        self.seen |= any(word in name for word in CHOOSING) or (name == "where" and len(args) == 1)
+        return func(*args, **(kwargs or {}))
+
+
 class Calls:
-    """The kinds of the tensors of each call of each layer; without ``learn`` all must have a row for each record."""
+    """The places of the records in each call of each layer; without ``learn`` all must have a row for each record."""
 
-    def __init__(self, *, new_axis: bool = False) -> None:
-        self._kinds: dict[str, list[Kinds]] = {}
-        self._new_axis = new_axis  # what is given without records gets a new leading axis for them; else it is refused
-        self.without_axis = False  # true if there was something without records and without a leading axis of 1
+    _places: dict[str, list[Places]] | None = None
 
-    def learn(self, first: Noted, second: Noted, records: tuple[int, int]) -> None:
-        """Compare the calls of two passes over so many records each."""
+    def learn(self, first: Noted, second: Noted, records: int) -> None:
+        """Compare the calls of two passes, over so many records and over all of them but the first."""
 
-        def kind(one: Tensor, other: Tensor) -> bool | None:
-            if one.dim() and one.dim() == other.dim() and (one.shape[0], other.shape[0]) == records:
-                return True
-            same = one.shape == other.shape and torch.allclose(one, other, rtol=0.0, atol=0.0, equal_nan=True)
-            return False if same else None
+        def places(ones: list[Tensor], others: list[Tensor]) -> Places:
+            known = len(ones) == len(others)
+            return tuple(_place(*both, records) if known else None for both in zip(ones, others, strict=False))
 
-        def kinds(ones: list[Tensor], others: list[Tensor]) -> Kinds:
-            return tuple(map(kind, ones, others)) if len(ones) == len(others) else (None,) * len(ones)
+        self._places = {name: list(map(places, calls, second[name])) for name, calls in first.items()}
 
-        self._kinds = {name: list(map(kinds, calls, second[name])) for name, calls in first.items()}
-
-    def kinds(self, name: str, number: int, tensors: Sequence[Tensor], records: int) -> Kinds:
-        """Kinds of the tensors of a layer's call, by number: those that it takes, then those that it gives."""
-        seen = self._kinds.get(name) or [(True,) * len(tensors)]
+    def places(self, name: str, number: int, tensors: Sequence[Tensor], records: int) -> Places:
+        """Places of the tensors of a layer's call, by number: those that it takes, then those that it gives."""
+        seen = [(FIRST,) * len(tensors)] if self._places is None else self._places.get(name, [])
         known = seen[number] if number < len(seen) else seen[0] if len(set(seen)) == 1 else ()
         if len(known) != len(tensors):
             known = (None,) * len(tensors)
-        return tuple(self._now(kind, part, records) for kind, part in zip(known, tensors, strict=True))
+        return tuple(self._now(place, part, records) for place, part in zip(known, tensors, strict=True))
 
-    def _now(self, kind: bool | None, part: Tensor, records: int) -> bool | None:
-        """The kind of a tensor, or None where it does not look like it."""
-        leading = part.shape[0] if part.dim() else 0
-        if kind is False and leading != 1 and part.requires_grad:
-            self.without_axis = True
-            return False if self._new_axis else None
-        return None if kind and leading != records else kind
+    def _now(self, place: Place | None, part: Tensor, records: int) -> Place | None:
+        """The place of the records in a tensor, or None where it does not look like it."""
+        if place is None or place == SHARED or part.dim() <= place.axis or not part.numel():
+            return SHARED if place == SHARED else None
+        size = part.shape[place.axis]
+        return place if size == records or (place.many and size % records == 0) else None
+
+
+def _place(one: Tensor, other: Tensor, records: int) -> Place | None:
+    """The place of the records in a tensor; the other is of all records but the first."""
+
+    def alike(a: Tensor, b: Tensor) -> bool:
+        if a.shape != b.shape or not a.is_floating_point():
+            return torch.equal(a, b)
+        largest = float(a.abs().nan_to_num(0.0, 0.0).max()) if a.numel() else 0.0
+        return torch.allclose(a, b, rtol=ALIKE, atol=ALIKE * largest, equal_nan=True)
+
+    if one.shape == other.shape:
+        return SHARED if torch.allclose(one, other, rtol=0.0, atol=0.0, equal_nan=True) else None
+    for axis, size in enumerate(one.shape if one.dim() == other.dim() else ()):
+        many = size // records
+        if not many or (size, other.shape[axis]) != (many * records, many * (records - 1)):
+            continue
+        if many == 1 and axis == 0 and one.shape[1:] != other.shape[1:]:  # as long as the longest record is
+            return FIRST
+        for place in (Place(axis, 1), Place(axis, 2)) if many > 1 else (Place(axis),):
+            if alike(place.split(one, records)[1:], place.split(other, records - 1)):
+                return place
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,20 +331,24 @@ class Use:
     make: Make
     read: Sequence[Tensor]
     versions: list[int]
+    places: Places  # of what it gave
+    finds: bool  # True: rows of records that are not known can be found
+    axes: list[int]  # so many axes of what it gave have rows that are each of one record
 
 
 class Tape:
-    """Record of one forward pass over so many records, whose calls tell which tensors have a row for each record."""
+    """Record of one forward pass over so many records, whose calls tell where the records are in each tensor."""
 
     def __init__(self, records: int, calls: Calls) -> None:
-        self._records, self._calls = records, calls
+        self._records, self._calls, self.choices = records, calls, _Choices()
         self._counts: dict[str, int] = {}
         self._uses: list[Use] = []
 
     def record(self, name: str, output: Tensor, make: Make, *read: Tensor) -> None:
         """Record what a layer gave, how its gradient becomes factors, and what must not be changed until then."""
         if output.requires_grad:
-            self._add(name, [output], make, read, refused=output.dim() == 0 or output.shape[0] != self._records)
+            here = output.dim() and output.shape[0] == self._records
+            self._add(name, [output], make, read, [FIRST if here else None], None)
 
     def layer(self, name: str, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> object:
         """Record a call of a layer; gives its output, spread out where it has no row for each record."""
@@ -243,17 +357,23 @@ class Tape:
         found, found_tree = tree_flatten(output)
         into = [part for part in given if isinstance(part, Tensor)]
         out = [part for part in found if isinstance(part, Tensor)]
-        kinds = self._calls.kinds(name, number, [*into, *out], self._records)
-        shared = [part for part, kind in zip(out, kinds[len(into) :], strict=True) if kind is False]
-        for place, part in enumerate(found):
-            if isinstance(part, Tensor) and part.requires_grad and any(part is each for each in shared):
-                found[place] = spread_out(part, self._records).clone()
+        places = self._calls.places(name, number, [*into, *out], self._records)
+        shared = [part for part, place in zip(out, places[len(into) :], strict=True) if place == SHARED]
+        for at, part in enumerate(found):
+            if isinstance(part, Tensor) and part.requires_grad:
+                if any(part is each for each in shared):
+                    found[at] = spread_out(part, self._records).clone()
+                elif len(out) > 1:  # one may be made from another: then the gradient of that is counted once
+                    found[at] = part.view_as(part)
         recorded = [part for part in found if isinstance(part, Tensor) and part.requires_grad]
         if recorded:
             given = [part.detach() if isinstance(part, Tensor) else part for part in given]
-            call = Call(given, given_tree, kinds, [part.requires_grad for part in out], self._records)
-            self._add(name, recorded, partial(factors_of, name, layer, call), into, refused=None in kinds)
-        return tree_unflatten(found, found_tree) if shared else output
+            call = Call(given, given_tree, places, [part.requires_grad for part in out], self._records)
+            gave = [place for place, part in zip(places[len(into) :], out, strict=True) if part.requires_grad]
+            gave = [None if None in places else FIRST if place == SHARED else place for place in gave]
+            axes = rows_of(layer, out[0]) if len(into) == len(out) == 1 else None
+            self._add(name, recorded, partial(factors_of, name, layer, call), into, gave, axes)
+        return tree_unflatten(found, found_tree) if shared or len(out) > 1 else output
 
     def spread_out(self, name: str, layer: nn.Module) -> None:
         """Give a layer its own parameters once for each record, on a leading axis, so that gradients come apart."""
@@ -266,28 +386,82 @@ class Tape:
             self.record(f"{name}.{each}", copies, make)
             layer._parameters[each] = copies  # type: ignore[assignment]
 
-    def _add(self, name: str, outputs: Sequence[Tensor], make: Make, read: Sequence[Tensor], *, refused: bool) -> None:
+    def _add(
+        self, name: str, outputs: Sequence[Tensor], make: Make, read: Sequence[Tensor], gave: Sequence[Any], axes: Any
+    ) -> None:
         def refuse(*_: Tensor | None) -> ParameterFactors:
             raise Unsupported(
-                f"module: layer {name!r} has an input or output that is not one row for each record, "
-                "but the first axis must be the record, as in the inputs: reshape or transpose before this layer; what "
-                "is the same for all records needs a leading axis of 1"
+                f"module: layer {name!r} has an input or output in which it is not known which rows are of which record"
             )
 
+        refused = None in gave and axes is None
         edges, read = [get_gradient_edge(part) for part in outputs], () if refused else read
-        self._uses.append(Use(name, edges, refuse if refused else make, read, [part._version for part in read]))
+        versions = [part._version for part in read]
+        rows = [axes or (1 if place is None else place.axis + 1) for place in gave]
+        make = refuse if refused else make
+        self._uses.append(Use(name, edges, make, read, versions, tuple(gave), axes is not None, rows))
 
-    def factors(self, loss: Tensor, parameters: Sequence[nn.Parameter]) -> Factors:
-        """The factor of each parameter, after a backward pass from the loss."""
+    def factors(self, losses: Tensor, parameters: Sequence[nn.Parameter]) -> Factors:
+        """The factor of each parameter, after a backward pass from the losses."""
+        seek = self.choices.seen or any(use.finds and None in use.places for use in self._uses)
         edges = [edge for use in self._uses for edge in use.edges]
-        gradients = iter(torch.autograd.grad(loss, edges, allow_unused=True) if edges else ())
-        needed = []
+        gradients = torch.autograd.grad(losses.sum(), edges, allow_unused=True, retain_graph=seek) if edges else ()
+        axes = [axis for use in self._uses for axis in use.axes]
+        owners = iter(_owners(losses, edges, gradients, axes) if seek else [None] * len(edges))
+        given, needed = iter(gradients), []
         for use in self._uses:
-            bs = [next(gradients) for _ in use.edges]
+            bs, rows = [next(given) for _ in use.edges], [next(owners) for _ in use.edges]
             if any(b is not None for b in bs):
                 if use.versions != [part._version for part in use.read]:
                     raise Unsupported(
                         f"module: the input of layer {use.name!r} is changed in place afterwards: use a copy"
                     )
-                needed.append((use.make, bs))
+                make = partial(use.make, owners=rows[0]) if self._moved(use, bs, rows) else use.make
+                needed.append((make, bs))
         return of_parameters(parameters, needed)
+
+    def _moved(self, use: Use, bs: Sequence[Tensor | None], rows: Sequence[Tensor | None]) -> bool:
+        """True where rows are of other records than those of their place."""
+        for b, place, axes, owners in zip(bs, use.places, use.axes, rows, strict=True):
+            if b is not None and owners is not None:
+                expected = None if place is None else place.numbers(b.shape[:axes], self._records)
+                if expected is None or bool(((owners != expected) & (owners >= 0)).any()):
+                    if not use.finds:
+                        raise Unsupported(f"module: layer {use.name!r} has rows in an order that changes")
+                    return True
+        return False
+
+
+def _owners(
+    losses: Tensor, edges: Sequence[GradientEdge], gradients: Sequence[Tensor | None], axes: Sequence[int]
+) -> list[Tensor | None]:
+    """The record of each row of each gradient, (rows,) whole numbers; -1 where that is zero.
+
+    A row that only one record's loss depends on is multiplied by that loss's weight, a power of two, and so exactly.
+    """
+    numbers, size = torch.arange(len(losses), device=losses.device), 1
+    owners: list[Tensor | None] = [None] * len(edges)
+    while size == 1 or size < len(losses):
+        weights = torch.exp2((numbers // size % POWERS).to(losses.dtype))
+        again = torch.autograd.grad((losses * weights).sum(), edges, allow_unused=True, retain_graph=True)
+        for at, (old, new) in enumerate(zip(gradients, again, strict=True)):
+            if old is not None and new is not None:
+                digits = _powers(*(part.reshape(part.shape[: axes[at]].numel(), -1) for part in (old, new))).cpu()
+                before = owners[at]
+                owners[at] = digits if before is None else torch.where(digits < 0, -1, digits * size + before)
+        size *= POWERS
+    if any(found is not None and int(found.max()) >= len(losses) for found in owners):
+        raise Unsupported("module: there are rows of no record")
+    return owners
+
+
+def _powers(old: Tensor, new: Tensor) -> Tensor:
+    """(rows,) by which power of two, from 0 to POWERS - 1, each row was multiplied; -1 where it is zero."""
+    old, new = old.double(), new.double()
+    largest, now = old.abs().amax(1), new.abs().amax(1)
+    power = torch.log2(now / largest).round()
+    right = (new - old * torch.exp2(power)[:, None]).abs().amax(1) <= EXACT * now
+    nothing = largest == 0
+    if not bool((nothing | (right & (power >= 0) & (power < POWERS))).all()):  # also where it is not a number
+        raise Unsupported("module: there are rows that the losses of several records depend on")
+    return torch.where(nothing, -1.0, power).long()

@@ -3,6 +3,7 @@
 Once in evaluation mode, where nothing is random, and once as the module is, where it may treat records differently.
 """
 
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
@@ -12,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList
 
-from almoner.errors import Unsupported
+from almoner.errors import ArgumentError, Unsupported
 from almoner.training.gradients._batches import Batch, Column, Inputs, as_inputs
 from almoner.training.gradients._factors import Factors, gradients_of
-from almoner.training.gradients._recorder import Loss, Recorder, changed, trained_parameters
+from almoner.training.gradients._recorder import Recorder, changed
 
 Value = TypeVar("Value")
 
@@ -32,6 +33,12 @@ HUGE = 1e6  # so much larger are other records made: then a mixture with a weigh
 
 ABSOLUTE, RELATIVE = 1e-6, 1e-3
 """Rounding in single precision, with room for long sums: a layer that is treated wrongly is off by far more."""
+
+SHARE, OF_ALL = 1e-2, 1e-4  # each parameter by itself: of its own length, and of that of all together
+
+
+class Mixture(Unsupported):
+    """A gradient that is right for each record by itself is another one among other records."""
 
 
 def spread(inputs: Batch, targets: Tensor | None) -> tuple[Inputs, Tensor | None]:
@@ -72,29 +79,37 @@ def _unlike(parts: list[Tensor]) -> list[int]:
 def check(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tensor:
     """Find out how the module is called, and compare all gradients with a naive loop; (records,) its norms, private.
 
-    Raises Unsupported where they differ, so that this module has no gradient per record, or none that can be computed
-        here; or where the forward pass changes what is saved with the module.
+    Where one pass does not give them, they are made record by record from now on, with a warning.
+
+    Raises Unsupported where records depend on each other, or the forward pass changes what is saved with the module.
     """
+    recorder.slow, why = False, ""
     with _unchanged(recorder.module):
-        _look(recorder, inputs, targets, new_axis=False)
         try:
+            _look(recorder, inputs, targets)
             return _compare(recorder, inputs, targets)
-        except Unsupported:
-            if not recorder.calls.without_axis:
-                raise
-        _look(recorder, inputs, targets, new_axis=True)
-        return _compare(recorder, inputs, targets)
+        except (ArgumentError, Mixture):
+            raise
+        except Exception as failure:  # of ours, or of torch inside a layer that is called in another way
+            why = str(failure) if isinstance(failure, Unsupported) else f"module: {type(failure).__name__} in one pass"
+        recorder.slow = True
+        norms = _compare(recorder, inputs, targets)
+    warnings.warn(
+        f"{why}. So gradients are made record by record, which is right and much slower: as many passes as records",
+        stacklevel=2,
+    )
+    return norms
 
 
-def _look(recorder: Recorder, inputs: Inputs, targets: Tensor | None, *, new_axis: bool) -> None:
+def _look(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> None:
     """Have the recorder look; spread the parameters of those kinds of layers with which gradients are right."""
     with evaluation_mode(recorder.module), torch.random.fork_rng(devices=[]):
-        kinds = recorder.look(inputs, new_axis=new_axis)
+        kinds = recorder.look(inputs)
     good: frozenset[type[nn.Module]] = frozenset()
     for some in (kinds, *({kind} for kind in kinds if len(kinds) > 1)):
         if some:
             recorder.spread = good | some
-            with suppress(Unsupported, RuntimeError, ValueError, IndexError):
+            with suppress(Exception):
                 _by_themselves(recorder, inputs, targets)
                 good = recorder.spread
     recorder.spread = good
@@ -136,38 +151,24 @@ def _unchanged(module: nn.Module) -> Iterator[None]:
             raise changed(repr(name))
 
 
-def gradients(module: nn.Module, loss: Loss, inputs: Batch, targets: Tensor | None) -> Iterator[list[Tensor]]:
-    """Each record's gradient, by itself, of every trained parameter; one list a record."""
-    inputs, parameters = as_inputs(inputs), trained_parameters(module)
-    device = parameters[0].device
-    for number in range(inputs[0].shape[0]):
-        one = slice(number, number + 1)
-        with torch.enable_grad():
-            chosen = inputs.copied(one, device)
-            output = chosen.call(module)
-            value = (loss(output) if targets is None else loss(output, targets[one].to(device))).sum()
-            slow = torch.autograd.grad(value, parameters, allow_unused=True)
-        yield [torch.zeros_like(p) if g is None else g.detach() for p, g in zip(parameters, slow, strict=True)]
-
-
-def _lengths(pairs: Iterable[tuple[Tensor, Tensor | None]]) -> tuple[float, float]:
-    """The length of a gradient, all parameters together, and that of its difference from another."""
-    squares, apart = 0.0, 0.0
-    for part, other in pairs:
-        squares += float(part.norm()) ** 2
-        apart += float((part if other is None else other.reshape(part.shape) - part).norm()) ** 2
-    return squares**0.5, apart**0.5
+def _apart(pairs: Iterable[tuple[Tensor, Tensor | None]]) -> tuple[float, float]:
+    """The length of a gradient, all parameters together, and how far another one is from it; at most 1: equal."""
+    both = ((part, part if other is None else other.reshape(part.shape) - part) for part, other in pairs)
+    lengths = [(float(part.norm()), float(apart.norm())) for part, apart in both]
+    norm, far = (sum(each[at] ** 2 for each in lengths) ** 0.5 for at in (0, 1))
+    ratios = [apart / (SHARE * own + OF_ALL * norm + ABSOLUTE) for own, apart in lengths]
+    return norm, float(torch.tensor([far / (RELATIVE * norm + ABSOLUTE), *ratios]).max())
 
 
 def _by_themselves(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tensor:
     """(records,) the norms in the naive loop, if its gradients are those of the recorder, dropout switched off."""
     norms = []
     with evaluation_mode(recorder.module):
-        factors = recorder.factors(inputs, targets)
-        for number, slow in enumerate(gradients(recorder.module, recorder.loss, inputs, targets)):
-            norm, apart = _lengths(zip(slow, gradients_of(factors, number), strict=True))
-            norms.append(norm)
-            if apart > RELATIVE * norm + ABSOLUTE:  # False where one is not a number
+        factors = recorder.compared(inputs, targets)
+        for number, (slow, _, loss) in enumerate(recorder.by_record(*recorder.copied(inputs, targets))):
+            norms.append(_apart((each, None) for each in slow)[0])
+            _, apart = _apart(zip([loss] if recorder.slow else slow, gradients_of(factors, number), strict=True))
+            if apart > 1:  # False where one is not a number
                 raise Unsupported(
                     "module: gradients per record differ from those of each record by itself. Either records depend "
                     "on each other, or a layer's parameter is also used outside that layer, or the records are not on "
@@ -219,10 +220,9 @@ def _ends(inputs: Inputs) -> tuple[int, ...]:
 def _refuse_mixture(recorder: Recorder, among: Factors, other: Factors, number: int) -> None:
     pairs = zip(gradients_of(among, number), gradients_of(other, number), strict=True)
     both = ((own, changed) for own, changed in pairs if own is not None and changed is not None)
-    norm, apart = _lengths((own, changed) for own, changed in both if torch.isfinite(own).all())
-    if not apart <= RELATIVE * norm + ABSOLUTE:
+    if not _apart((own, changed) for own, changed in both if torch.isfinite(own).all())[1] <= 1:
         mode = "training" if recorder.module.training else "evaluation"
-        raise Unsupported(
+        raise Mixture(
             f"module: in {mode} mode gradients per record depend on the other records, in the module or in the loss, "
             "or on coins that are not PyTorch's"
         )
@@ -256,7 +256,7 @@ def _drawn_alike(recorder: Recorder, inputs: Inputs, targets: Tensor | None, see
         if device.type == "cuda":
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(seed)
-        return recorder.factors(inputs, targets)
+        return recorder.compared(inputs, targets)
 
 
 @contextmanager

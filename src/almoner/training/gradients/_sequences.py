@@ -214,10 +214,10 @@ def _kind(layer: nn.RNNBase | nn.RNNCellBase) -> tuple[Any, Callable[[Tensor, Te
 def recurrent(
     layer: nn.RNNBase, record: Record, x: object, hx: object = None
 ) -> tuple[Tensor | PackedSequence, Tensor | State]:
-    """nn.RNN, nn.LSTM and nn.GRU on (records, time, features), or on sequences of the records that are packed."""
+    """nn.RNN, nn.LSTM and nn.GRU on (records, time, features), as ``batch_first`` says, or on packed sequences."""
     named = f"module: {type(layer).__name__}"
-    if hx is not None:
-        raise Unsupported(f"{named} must start from zero: leave out the initial state")
+    if hx is not None or layer.proj_size:
+        raise Unsupported(f"{named} must start from zero: leave out the initial state and proj_size")
     if isinstance(x, PackedSequence):
         padded, lengths = pad_packed_sequence(x, batch_first=True)
         present = (torch.arange(padded.shape[1]) < lengths[:, None]).to(padded.device)
@@ -227,7 +227,8 @@ def recurrent(
         return PackedSequence(packed.data, x.batch_sizes, x.sorted_indices, x.unsorted_indices), state
     if not isinstance(x, Tensor) or x.dim() != 3:
         raise Unsupported(f"{named} needs a tensor (records, time, features), or packed sequences")
-    return _all_ways(layer, record, x, None)
+    output, state = _all_ways(layer, record, x if layer.batch_first else x.transpose(0, 1), None)
+    return output if layer.batch_first else output.transpose(0, 1), state
 
 
 def _all_ways(layer: nn.RNNBase, record: Record, x: Tensor, present: Tensor | None) -> tuple[Tensor, Tensor | State]:
@@ -293,7 +294,7 @@ def attention(
     average_attn_weights: bool = True,
     is_causal: bool = False,  # noqa: ARG001 - nn.MultiheadAttention has it
 ) -> tuple[Tensor, Tensor | None]:
-    """nn.MultiheadAttention on (records, time, features)."""
+    """nn.MultiheadAttention on (records, time, features), as ``batch_first`` says."""
     if layer.bias_k is not None or layer.add_zero_attn or query.dim() != 3:
         raise Unsupported(
             "module: MultiheadAttention needs (records, time, features), no add_bias_kv, no add_zero_attn"
@@ -301,7 +302,10 @@ def attention(
     weight, bias, e = layer.in_proj_weight, layer.in_proj_bias, layer.embed_dim
     if weight is None:
         raise Unsupported("module: MultiheadAttention must not set kdim or vdim: add linear layers before it")
-    if query is key and key is value:
+    alike = query is key and key is value
+    if not layer.batch_first:
+        query, key, value = (part.transpose(0, 1) for part in (query, key, value))
+    if alike:
         parts = _linear(record, query, weight, bias).chunk(3, dim=-1)
     else:
         rows = (slice(e * part, e * (part + 1)) for part in range(3))
@@ -320,6 +324,7 @@ def attention(
     mixed = (weights @ v).transpose(1, 2).flatten(2)
     out: Any = layer.out_proj
     output = _linear(record, mixed, out.weight, out.bias)
+    output = output if layer.batch_first else output.transpose(0, 1)
     return output, (weights.mean(1) if average_attn_weights else weights) if need_weights else None
 
 
