@@ -475,9 +475,11 @@ def answer(
     values, intervals, truths = [], [], []
     groups: list[tuple[Key, ...]] = question.labels if keys is None else [(each,) for each in keys]
     numbers = [_parts(question, released, group) for group in range((1 + clipped) * len(groups))]
-    (parts, left), (taken, _) = question.agreed(numbers[: len(groups)]), question.agreed(numbers[len(groups) :])
+    parts, taken, left = numbers[: len(groups)], numbers[len(groups) :], [1.0] * len(groups)
+    if question.sets is not None:
+        (parts, left), (taken, _) = question.agreed(parts), question.agreed(taken)
     for group, share in enumerate(left):
-        band = noise.of_group(share)
+        band = noise if share == 1 else noise.of_group(share)
         value, interval = question.read(parts[group], band)
         values.append(value)
         intervals.append(interval)

@@ -259,7 +259,7 @@ class Asking(Uncopyable):
         if getattr(asked, "bounds_hold", True) is False and getattr(asked, "per", "row") != "total":
             column, edges = getattr(asked, "column", ""), getattr(asked, "edges", None)
             given = (getattr(asked, "low", None), getattr(asked, "high", None)) if edges is None else edges
-            domain = domain_of(column, str(asked.table), self.declared)
+            domain = domain_of(column, str(asked.table), self.declared) if self.declared else None
             shown: tuple[Any, Any] = (None, None) if domain is None else (domain.low, domain.high)
             if table.kinds[column] == "bool" if column in table.kinds else is_condition(column):
                 shown = 0.0, 1.0

@@ -36,8 +36,7 @@ class NoiseBand:
 
     standard_error: float
     pure: bool
-    left: float = 1.0
-    """Share of the standard error that is left where tables were made to agree; other numbers have all of it."""
+    left: float = 1.0  # share of the standard error, where tables were made to agree
 
     def of_group(self, left: float) -> "NoiseBand":
         """Noise of which so much is left."""

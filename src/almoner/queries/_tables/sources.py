@@ -105,8 +105,7 @@ def _local(connection: Any, rows: str, zone: str) -> str:
     """Rows as SQL with each time that has a zone as it is in this one; missing where that is beyond all times."""
     if not connection.execute("SELECT 1 FROM pg_timezone_names() WHERE lower(name) = lower(?)", [str(zone)]).fetchall():
         raise ArgumentError(f"zone={zone!r} must be the name of a time zone, such as 'Europe/Berlin' or 'UTC'")
-    zoned = [quoted(name) for name, kind in _kinds(connection, rows).items() if kind in ZONED]
-    if not zoned:
+    if not (zoned := [quoted(name) for name, kind in _kinds(connection, rows).items() if kind in ZONED]):
         raise ArgumentError(f"zone={zone!r} is for columns of times with a zone, and there are none: leave it out")
     listed = ", ".join(f"TRY({name} AT TIME ZONE {text(zone)}) AS {name}" for name in zoned)
     return f"SELECT * REPLACE ({listed}) FROM ({rows})"

@@ -189,7 +189,7 @@ class Recorder:
             if name not in before or before[name][0] is not buffer or before[name][1] != buffer._version:
                 raise changed(f"buffer {name!r}")
 
-    def look(self, inputs: Inputs) -> frozenset[Kind]:
+    def look(self, inputs: Inputs, *, new_axis: bool) -> frozenset[Kind]:
         """Find out how the module is called, without coins; the kinds of layers whose own parameters may be spread."""
         self.channels_last = True
         with torch.enable_grad():  # without, some layers of PyTorch take another way
@@ -200,6 +200,7 @@ class Recorder:
             own = (layer for layer in self.module.modules() if _own_parameters(layer) and rule_of(layer) is None)
             kinds = frozenset(type(layer) for layer in own if not type(layer).__module__.startswith("torch.nn."))
             self.calls, count = Calls(), len(inputs[0])
+            self.calls.new_axis = new_axis
             if count > 1:
                 everything = list(_layers(self.module, kinds))
                 first, second = (self._noted(everything, inputs, slice(start, count)) for start in (0, 1))
@@ -273,6 +274,7 @@ class Calls:
     """The places of the records in each call of each layer; without ``learn`` all must have a row for each record."""
 
     _places: dict[str, list[Places]] | None = None
+    new_axis = False  # True: what has no records and no leading axis of 1 gets one for them
 
     def learn(self, first: Noted, second: Noted, records: int) -> None:
         """Compare the calls of two passes, over so many records and over all of them but the first."""
@@ -293,8 +295,10 @@ class Calls:
 
     def _now(self, place: Place | None, part: Tensor, records: int) -> Place | None:
         """The place of the records in a tensor, or None where it does not look like it."""
-        if place is None or place == SHARED or part.dim() <= place.axis or not part.numel():
-            return SHARED if place == SHARED else None
+        if place == SHARED:
+            return place if self.new_axis or part.shape[:1] == (1,) or not part.requires_grad else None
+        if place is None or part.dim() <= place.axis or not part.numel():
+            return None
         size = part.shape[place.axis]
         return place if size == records or (place.many and size % records == 0) else None
 
@@ -403,9 +407,11 @@ class Tape:
 
     def factors(self, losses: Tensor, parameters: Sequence[nn.Parameter]) -> Factors:
         """The factor of each parameter, after a backward pass from the losses."""
-        seek = self.choices.seen or any(use.finds and None in use.places for use in self._uses)
+        unknown = [use.finds and place is None for use in self._uses for place in use.places]
+        seek = self.choices.seen or any(unknown)
         edges = [edge for use in self._uses for edge in use.edges]
         gradients = torch.autograd.grad(losses.sum(), edges, allow_unused=True, retain_graph=seek) if edges else ()
+        seek = self.choices.seen or any(at and b is not None for at, b in zip(unknown, gradients, strict=False))
         axes = [axis for use in self._uses for axis in use.axes]
         owners = iter(_owners(losses, edges, gradients, axes) if seek else [None] * len(edges))
         given, needed = iter(gradients), []

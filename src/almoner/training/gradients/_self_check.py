@@ -85,13 +85,18 @@ def check(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tensor:
     """
     recorder.slow, why = False, ""
     with _unchanged(recorder.module):
-        try:
-            _look(recorder, inputs, targets)
-            return _compare(recorder, inputs, targets)
-        except (ArgumentError, Mixture):
-            raise
-        except Exception as failure:  # of ours, or of torch inside a layer that is called in another way
-            why = str(failure) if isinstance(failure, Unsupported) else f"module: {type(failure).__name__} in one pass"
+        for new_axis in (False, True):
+            try:
+                _look(recorder, inputs, targets, new_axis=new_axis)
+                return _compare(recorder, inputs, targets)
+            except (ArgumentError, Mixture):
+                raise
+            except Exception as failure:  # of ours, or of torch inside a layer that is called in another way
+                why = (
+                    str(failure)
+                    if isinstance(failure, Unsupported)
+                    else f"module: {type(failure).__name__} in one pass"
+                )
         recorder.slow = True
         norms = _compare(recorder, inputs, targets)
     warnings.warn(
@@ -101,10 +106,10 @@ def check(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tensor:
     return norms
 
 
-def _look(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> None:
+def _look(recorder: Recorder, inputs: Inputs, targets: Tensor | None, *, new_axis: bool) -> None:
     """Have the recorder look; spread the parameters of those kinds of layers with which gradients are right."""
     with evaluation_mode(recorder.module), torch.random.fork_rng(devices=[]):
-        kinds = recorder.look(inputs)
+        kinds = recorder.look(inputs, new_axis=new_axis)
     good: frozenset[type[nn.Module]] = frozenset()
     for some in (kinds, *({kind} for kind in kinds if len(kinds) > 1)):
         if some:
