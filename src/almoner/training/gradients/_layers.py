@@ -74,9 +74,7 @@ class Place(NamedTuple):
         return rows.view(-1, *(1,) * (len(shape) - self.axis - 1)).expand(shape).reshape(-1)
 
 
-FIRST, SHARED = Place(0), Place(-1)
-"""One row for each record; and no records at all."""
-
+FIRST, SHARED = Place(0), Place(-1)  # one row for each record; and no records at all
 Places = tuple[Any, ...]  # each a Place, or None: not known
 
 
@@ -351,8 +349,7 @@ def register_rule(kind: type[nn.Module], rule: Callable[[Any, Tensor, Tensor], d
     Args:
         kind: public. The layers of exactly this class, called with one tensor, giving one tensor.
         rule: public. Called with the layer, what it was called with and the gradient of what it gave, both (n, ...); it
-            gives the gradient of each of its parameters, by name, (n, *shape). It is compared with a naive loop as
-            everything is, before anything is charged.
+            gives the gradient of each of its parameters, by name, (n, *shape). It is compared with a naive loop.
     """
     if not (isinstance(kind, type) and issubclass(kind, nn.Module) and callable(rule)):
         raise ArgumentError("register_rule needs a class of layers and a function: register_rule(Scale, rule)")

@@ -252,8 +252,6 @@ def _layers(
 
 
 Noted = dict[str, list[list[Tensor]]]  # by name of the layer: the tensors of each of its calls
-
-
 CHOOSING = ("nonzero", "argwhere", "masked_select", "unique", "topk", "sort", "bincount", "tolist", "numpy")
 
 

@@ -31,10 +31,8 @@ COINS = (0, 3, 155)
 
 HUGE = 1e6  # so much larger are other records made: then a mixture with a weight of 1e-8 is above the rounding
 
-ABSOLUTE, RELATIVE = 1e-6, 1e-3
-"""Rounding in single precision, with room for long sums: a layer that is treated wrongly is off by far more."""
-
-SHARE, OF_ALL = 1e-2, 1e-4  # each parameter by itself: of its own length, and of that of all together
+ABSOLUTE, RELATIVE, SHARE, OF_ALL = 1e-6, 1e-3, 1e-2, 1e-4
+"""Rounding, with room for long sums, of all parameters together; and of each, of its own length and that of all."""
 
 
 class Mixture(Unsupported):
