@@ -146,9 +146,9 @@ def test_contributions_of_samples_keep_to_the_bounds_that_were_charged(data, mon
     charged, given = [], []
 
     class Spy(individual.Filter):
-        def charge(self, step, norms, people=None):
+        def charge(self, step, norms, people=None, **among):
             charged.append(np.array(norms))
-            return super().charge(step, norms, people)
+            return super().charge(step, norms, people, **among)
 
     original = training.Gradients.sums
 
