@@ -221,7 +221,7 @@ def test_it_is_recorded_and_shown(tmp_path):
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (lambda: Count(by=BY, sets=[["g"]], clip=1, sigma=1.0), "'d' must be a column of by=, of at most 8, and of one"),
+        (lambda: Count(by=BY, sets=[["g"]], clip=1, sigma=1.0), "'d' must be a column of by=, of at most 8, and of"),
         (lambda: Count(by=BY, sets=[["g", "d"], ["h"]], clip=1, sigma=1.0), "'h' must be a column of by="),
         (lambda: Count(by=BY, sets=[["g", "d"], ["d", "g"]], clip=1, sigma=1.0), "each list once"),
         (lambda: Count(by=BY, sets=[], clip=1, sigma=1.0), "each list once"),

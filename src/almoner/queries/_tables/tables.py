@@ -348,7 +348,9 @@ def filled(asked: Question, datasets: Mapping[str, Dataset], schema: Schema) -> 
     if not asked.unfilled:
         return asked
     of_sets = {name: each.columns for name, each in datasets.items()}
-    declared = {name: {**of_sets.get(name, {}), **table.domains} for name, table in schema.people.items()}
+    declared = {name: dict(of_sets.get(name, {})) for name in schema.people}
+    for name, table in schema.people.items():
+        declared[name] |= {column: each for column, each in table.domains.items() if each.keys or each.low is not None}
     if isinstance(asked, Sql):
         return filled(meant(asked, schema, declared), datasets, schema)
     declared = {} if asked.each or asked.each_person else declared  # columns are steps, whatever they are called
