@@ -27,8 +27,7 @@ NOTIONS = {
     "Renyi": "a mixture of Rényi bounds at several orders",
     "Residue": "a Gaussian budget of which each step takes a residue",
     "Planned": "a number of planned steps, by privacy loss distributions",
-}
-"""The notions of the budgets, by class."""
+}  # the notions of the budgets, by class
 
 LISTED = 5  # so many kinds of releases are listed one by one; of more, those that differ in the clip alone share a line
 
@@ -57,8 +56,7 @@ UNCHECKED = {
     "caller": "That the features were made without looking at the data. The caller said so.",
     "schema": "That the schema was written without looking at the data.",
     "sampling": "That the sampling charges each person for all that this person contributes. The caller wrote it.",
-}
-"""Declarations of the caller that nothing can check, by the fields of the card that say it."""
+}  # declarations of the caller that nothing can check, by the fields of the card that say it
 
 READER = "a reader of the model learns almost the same about you whether or not your records were in the data."
 

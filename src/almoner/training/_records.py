@@ -76,7 +76,6 @@ class Records:
         return digest.hexdigest()
 
     def row_of(self, person: Hashable) -> Any:
-        """The number of a person, from the id or from the number itself."""
         if self.ids is None:
             return person
         if person not in self._rows:
@@ -167,7 +166,6 @@ class Loading:
 
 
 def _columns(batch: Any) -> dict[str, Tensor]:
-    """A batch as columns by name, the target last."""
     if isinstance(batch, Mapping):
         label = next((name for name in LABELS if name in batch), None)
         if label is None:

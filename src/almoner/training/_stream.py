@@ -116,7 +116,6 @@ class Stream(OfModule, Uncopyable, AbstractContextManager["Stream"]):
             failed.pop_all()
 
     def _built(self, odometer: Boundary | None, seed: int | None) -> Run:
-        """The run, without its folder."""
         settings, given = self._settings, self._given
         sampling = settings.sampling.begin(Beginning(clip=settings.max_grad_norm, seed=seed))
         current, generator = settings.current(), noise_generator(self._gradients.parameters[0].device, seed)
@@ -144,7 +143,6 @@ class Stream(OfModule, Uncopyable, AbstractContextManager["Stream"]):
         return Run(model, sampling, book, current, fixed=self._described())
 
     def _begin(self, kept: RunFolder | None) -> None:
-        """Open the folder, go on from it, begin the stream on its ledger, and take over the budget."""
         given, run = self._given, self._run
         fresh = given if isinstance(given, filters.Filter) else None
         if fresh is not None and not (kept and kept.resume):

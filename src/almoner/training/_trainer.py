@@ -48,8 +48,7 @@ from almoner.training.correlated._kinds import FixedBatches
 from almoner.training.gradients import Gradients
 from almoner.training.gradients._batches import check_batch
 
-OWN_SAMPLES = (filters.RenyiOrder, filters.RenyiCurve, filters.Zcdp)
-"""The budgets for which bounds may use a person's own past samples (theory 5.6)."""
+OWN_SAMPLES = (filters.RenyiOrder, filters.RenyiCurve, filters.Zcdp)  # bounds may use past samples: theory 5.6
 
 Callback = Callable[[CallbackView], None]
 
@@ -214,7 +213,6 @@ class Trainer(OfModule):
         return self._view
 
     def _records(self, inputs: Any, targets: Any, people: Any, watch: Watched, shares: Any) -> Records:
-        """The records, and what is asked for beside them, checked."""
         settings, caller = self._settings, self._people
         slots = 0 if settings.batches is not None else settings.sampling.slots
         if slots and people is None:
@@ -358,7 +356,6 @@ class Trainer(OfModule):
         run.go(self._turnouts(settings), view.next_step, after, saves)
 
     def _look(self, run: Run) -> None:
-        """See whether the parameters exploded, and keep people's shares."""
         if run.book.gate is not None:
             self._view.counting = run.book.gate.answer
         if not run.model.sound():  # type: ignore[attr-defined]

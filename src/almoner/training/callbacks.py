@@ -43,8 +43,7 @@ __all__ = [
 
 CLIP_RANGE = 1e6  # the clip stays within this factor of where it began
 
-DEVIATIONS = 3.0
-"""A noisy count is significant if it is above the largest significant one so far by so many standard deviations."""
+DEVIATIONS = 3.0  # so far above the largest significant count until now a noisy count is significant
 
 
 class Progress:

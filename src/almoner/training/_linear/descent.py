@@ -51,8 +51,7 @@ CANCELLED = 2.0**-24
 """Rows of one person may cancel: the norm is at least this share of what it would be if they did not. In the sum over
 all people they are then not so large that the others' rows are rounded away."""
 
-ROUNDING, UNDERFLOW = 1e-9, 1e-300
-"""Norms are charged larger than computed by this share plus this much: more than the error of computing them."""
+ROUNDING, UNDERFLOW = 1e-9, 1e-300  # norms are charged larger by this share plus this much: above the error of theirs
 
 
 class Gradients(Protocol):
@@ -502,5 +501,4 @@ def rate_of(
 
 
 def _with_total(accounting: str, total: float) -> Budget:
-    """A fresh filter with this total: mu squared, or rho."""
     return filters.Gaussian(mu=sqrt(total)) if accounting == "gaussian" else filters.Zcdp(rho=total)

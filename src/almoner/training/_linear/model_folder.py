@@ -39,8 +39,7 @@ LOADERS = {
     TABLE: "training.saved_model.load(folder)",
     IMAGES: "training.saved_model.load(folder)",
     MODULE: "training.saved_module.load(folder, module)",
-}
-"""Kinds of folders, and the call that reads each."""
+}  # kinds of folders, and the call that reads each
 
 OF_ALL = ("format", "kind", "arrays", "weights")  # entries of ``model.json`` that every kind has
 

@@ -64,7 +64,6 @@ class Stream:
 
     @property
     def model(self) -> LinearModel:
-        """The model that is trained, public."""
         return cast(LinearModel, self.run.model)
 
     @contextmanager
@@ -219,7 +218,6 @@ class PartialFit:
         return self
 
     def _check_call(self, stream: Stream | None, folder: object, ledger: object) -> None:
-        """Refuse a call that no stream can take, or that is not of this one."""
         self._check_settings()
         if stream is None:
             if hasattr(self, "coef_"):
@@ -289,7 +287,6 @@ class PartialFit:
         self._set_released(stream, fields["divisor"])
 
     def _own(self, name: str) -> Any:
-        """A parameter of the estimator, or of its descent, as JSON has it."""
         value = getattr(self if hasattr(self, name) else self._descent, name)
         return [np.asarray(each).tolist() for each in value] if name == "bounds_X" and value is not None else value
 

@@ -182,7 +182,6 @@ class Folder:
         return self.claims()[0]
 
     def close(self) -> None:
-        """Release the lock; nothing more can be written."""
         os.close(self._journal)
         self._lock.release()
 
@@ -195,7 +194,6 @@ class Folder:
         return self._announced
 
     def _check_process(self) -> None:
-        """Refuse to write in a process that was forked: the folder is its parent's."""
         if not self._lock.held:
             raise DataError(f"folder={str(self.path)!r} belongs to the process that this one was forked from")
 
@@ -211,7 +209,6 @@ class Folder:
 
 
 def _write(path: Path, told: Mapping[str, Any], number: int) -> None:
-    """Replace a file by one that holds this, whole."""
     arrays: dict[str, Any] = {"number": np.int64(number)}
     text = json.dumps(_packed(told, arrays))
     try:
@@ -230,7 +227,6 @@ def _read(path: Path) -> Any:
 
 
 def _members(path: Path, *names: str) -> dict[str, Any]:
-    """Arrays of a file, by name; all, or those that are named."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in names or arrays.files}

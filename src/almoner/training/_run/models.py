@@ -91,7 +91,6 @@ class OfModule:
 
     @property
     def module(self) -> nn.Module:
-        """The module that is trained, in place."""
         return self._module
 
     @property

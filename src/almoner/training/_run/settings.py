@@ -33,8 +33,7 @@ RENAMED = {
     "checkpoint": "folder=path",
     "checkpoint_every": "folder=training.RunFolder(path, every=50)",
     "resume": "folder=training.RunFolder(path, resume=True)",
-}
-"""Parameters of earlier versions, and the line to write in their place."""
+}  # parameters of earlier versions, and the line to write in their place
 
 
 OWN = (FullBatch, Poisson, FixedBatches)  # the samplings that the card can describe in words
