@@ -30,7 +30,6 @@ NOTIONS = {
 }  # the notions of the budgets, by class
 
 LISTED = 5  # so many kinds of releases are listed one by one; of more, those that differ in the clip alone share a line
-
 ODOMETER = "an odometer: a bound that holds whenever the training is stopped"
 
 PEOPLE = {
@@ -59,11 +58,8 @@ UNCHECKED = {
 }  # declarations of the caller that nothing can check, by the fields of the card that say it
 
 READER = "a reader of the model learns almost the same about you whether or not your records were in the data."
-
 MEANING = "In other words"
-
 NOT_PRIVATE = "A seed was given: anybody who knows it can take the noise off. This model is not private."
-
 SCOPE = "the model and every iterate; nothing that the data holder sees about single people"
 
 

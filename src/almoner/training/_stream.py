@@ -223,13 +223,8 @@ class Stream(OfModule, Uncopyable, AbstractContextManager["Stream"]):
         if count and not self._gradients.ready(count):
             self._gradients.prepare(inputs, targets)
         run, divisor = self._run, float(divisor)
-        turnout = Turnout(
-            Records(inputs, targets, torch.tensor(rows, dtype=torch.int64)),
-            len(ids),
-            ids,
-            left=self._spread,
-            divisor=divisor,
-        )
+        records = Records(inputs, targets, torch.tensor(rows, dtype=torch.int64))
+        turnout = Turnout(records, len(ids), ids, left=self._spread, divisor=divisor)
         # on a ledger, the folder and the ledger agree as they are
         save = run.save if run.folder is not None and self._ledger is None else None
         with Interruptions(run.folder or self._ledger) as until, Saves(save, every=1, interruptions=until):

@@ -42,8 +42,7 @@ __all__ = [
 ]  # fmt: skip
 
 CLIP_RANGE = 1e6  # the clip stays within this factor of where it began
-
-DEVIATIONS = 3.0  # so far above the largest significant count until now a noisy count is significant
+DEVIATIONS = 3.0  # a noisy count is significant if so far above the largest significant one before it
 
 
 class Progress:

@@ -96,7 +96,6 @@ class Model:
 
 
 SMALLEST = 8  # pixels of a side, at least
-
 ENDINGS = (".png", ".jpg", ".jpeg")
 MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")  # become eight bits without a loss
 

@@ -25,7 +25,6 @@ with _extras.need("torch", extra="torch"):
 __all__ = ["load", "save"]
 
 KIND = MODULE  # the kind of folder that ``model.json`` names
-
 _NAMED = 6  # of names that differ, so many are listed
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}  # of so many bytes, for types that NumPy lacks
 

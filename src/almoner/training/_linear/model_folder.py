@@ -32,7 +32,6 @@ from almoner.training._accounts import HolderReport
 from almoner.training._card import Card
 
 FORMAT, ACCOUNTS_FORMAT = 2, 1  # of what a folder, and a file of accounts, holds
-
 TABLE, IMAGES, MODULE = "logistic regression", "logistic regression on images", "PyTorch module"
 
 LOADERS = {

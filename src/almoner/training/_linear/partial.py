@@ -33,7 +33,6 @@ Features: TypeAlias = "ArrayLike | sparse.csr_matrix"
 
 MOST_RATE = 4.0  # nobody knows how many calls there will be: little noise in one is no reason for a long step
 KIND = "LogisticRegression"  # kind of run, as the folder of a stream says
-
 PLANNED = ("epsilon", "delta", "noise_multiplier", "max_grad_norm", "steps")
 FIXED = (*PLANNED, "fit_intercept", "bounds_X", "alpha", "seed")
 """Settings that the first call decides; the others may change between calls, as long as they follow from no data."""
@@ -203,13 +202,8 @@ class PartialFit:
             with stream.alone(new=True):
                 stream.begin()
             self._stream = stream
-        turnout = Turnout(
-            gradients,
-            gradients.people,
-            ids,
-            divisor=expected,
-            rate=self._rate(stream.planned.step, expected, MOST_RATE),
-        )
+        rate = self._rate(stream.planned.step, expected, MOST_RATE)
+        turnout = Turnout(gradients, gradients.people, ids, divisor=expected, rate=rate)
         with Interruptions(stream.path or stream.ledger) as until, stream.alone():
             until.wait()  # the call is told when it is on the disk
             stream.run.more = {"estimator": self._described(stream, expected)}

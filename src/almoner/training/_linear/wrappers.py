@@ -28,7 +28,6 @@ from almoner.training._linear.descent import probabilities
 LOG = logging.getLogger("almoner.training")
 
 _COLUMNS = 100  # a table as people have it has no more; what has more was made by a program, such as features
-
 PRIVATE = ("holder_report_", "accounts_", "odometer_", "_stream", "_copies")  # do not travel with the model
 
 

@@ -27,9 +27,7 @@ from almoner.ledger import new_claim
 from almoner.mechanisms import Mechanism
 
 FORMAT = 2  # of what a folder holds. It grows when a version can't go on from what an earlier one wrote.
-
 PLAIN = "run.history and people's ids must be numbers, strings, tensors, or lists and dicts of them, to be saved"
-
 PACKED = "BbHhIiLlQqefdgFD?U"  # types of arrays, by NumPy's characters, that a file can hold without a pickle
 
 

@@ -22,7 +22,6 @@ from almoner.training.images.drawings import Drawings
 __all__ = ["Patches", "Scattering", "Whitened", "cached"]
 
 CONTRAST = 10 / 255  # added, squared, to the variance that a patch is divided by: what is nearly even stays small
-
 EVEN = 0.1  # added to the variances along the principal axes of patches before they are evened out
 SAMPLE = 80_000  # patches of drawings that are looked at, at most
 TOGETHER = 8  # images at a time, so that what is computed stays small
