@@ -91,6 +91,7 @@ class OfModule:
 
     @property
     def module(self) -> nn.Module:
+        """The module that is trained, in place."""
         return self._module
 
     @property
@@ -130,7 +131,6 @@ def check_optimizer(optimizer: Any, parameters: list[Any]) -> None:
 
 
 RELATIVE_TOLERANCE = 1e-12
-
 
 NoiseGenerator = np.random.Generator | torch.Generator | Any
 """Of NumPy or PyTorch, or what gives normal numbers as NumPy's do: ``normal(mean, sigma, size)``."""
