@@ -128,8 +128,6 @@ def accountant(notion: str = "tightest", *, null_records: bool = False, replace:
     epsilon = NOTIONS[notion]
 
     class Accountant(PrivacyAccountant):  # type: ignore[misc]
-        """Counts what was composed in a notion of Almoner."""
-
         def __init__(self) -> None:
             super().__init__(NeighboringRelation[relation])
             self._rounds: list[mechanisms.Mechanism] = []

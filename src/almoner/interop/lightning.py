@@ -40,8 +40,7 @@ __all__ = ["PrivacyCallback", "poisson"]
 
 LOG = logging.getLogger("almoner.interop.lightning")
 
-OPTIONS = ("batch_first", "grad_sample_mode", "loss_reduction")
-"""Options that are passed on to Opacus's ``make_private`` as they are."""
+OPTIONS = ("batch_first", "grad_sample_mode", "loss_reduction")  # passed on to Opacus's ``make_private`` as they are
 
 STALE = (
     "the checkpoint has {} steps that this account does not know, and cannot know which were taken after it was "
@@ -273,7 +272,6 @@ class PrivacyCallback(Uncopyable, Callback):
             raise
 
     def _fits(self, optimizer: DPOptimizer) -> bool:
-        """True if one more step at the noise of the moment fits the budget, the plan or the target."""
         step = self._charge.mechanism(optimizer)
         accountant = self._engine.accountant
         if self._target is not None and isinstance(accountant, OdometerAccountant):
@@ -281,7 +279,6 @@ class PrivacyCallback(Uncopyable, Callback):
         return bool(accountant.admits(step))
 
     def _refuse_changed(self, trainer: Trainer) -> None:
-        """Refuse another optimizer, loader, sample rate or number of batches in a step than those that are charged."""
         if trainer.optimizers != [self._optimizer] or self._optimizer.step_hook != self._charged:
             raise Unsupported("trainer.optimizers: the optimizer was replaced, so that its steps are not charged")
         sampler: Any = self._loader.batch_sampler
@@ -302,7 +299,6 @@ def _rounded_up(number: float) -> float:
 
 
 def _refuse_trainer(trainer: Any) -> None:
-    """Refuse settings of a trainer under which a step has no price, or that train without noise."""
     strategy = trainer.strategy
     alone = type(strategy) is SingleDeviceStrategy and trainer.world_size == 1
     finds = any(isinstance(each, LearningRateFinder | BatchSizeFinder) for each in trainer.callbacks)
@@ -319,7 +315,6 @@ def _refuse_trainer(trainer: Any) -> None:
 
 
 def _refuse_module(trainer: Trainer, module: LightningModule) -> None:
-    """Refuse what a module does if its steps have no price."""
     optimizers = trainer.optimizers
     private = any(isinstance(each, DPOptimizer) for each in optimizers)
     draws = "dataloader_iter" in inspect.signature(module.training_step).parameters

@@ -177,7 +177,6 @@ class Filtered(Uncopyable):
         return price
 
     def _interactive(self, answer: Any) -> bool:
-        """True if an answer can be asked again, or anything in it."""
         if isinstance(answer, list | tuple | dict):
             return any(map(self._interactive, answer.values() if isinstance(answer, dict) else answer))
         return isinstance(answer, self._queryable)

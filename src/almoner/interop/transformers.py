@@ -17,8 +17,7 @@ with _extras.need("torch", extra="torch"):
 
 __all__ = ["class_loss", "padded", "token_loss"]
 
-IGNORED = -100
-"""The label of a place that does not count, as in transformers."""
+IGNORED = -100  # the label of a place that does not count, as in transformers
 
 
 def class_loss(output: Any, labels: Tensor) -> Tensor:

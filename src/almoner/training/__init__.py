@@ -44,8 +44,7 @@ LATER = {
     "Stream": ("_stream", "torch"),
     "Trainer": ("_trainer", "torch"),
     "check": ("gradients", "torch"),
-}
-"""Names that need an optional library: the module of each, and the library."""
+}  # names that need an optional library: the module of each, and the library
 
 
 def __getattr__(name: str) -> object:

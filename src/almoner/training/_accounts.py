@@ -232,7 +232,6 @@ class SquareRoot(_Counter):
 
     @cached_property
     def _squares(self) -> NDArray[np.float64]:
-        """Sums of squares of the first 1, ..., T coefficients."""
         return np.cumsum(self._coefficients**2)
 
     @property

@@ -27,11 +27,9 @@ NOTIONS = {
     "Renyi": "a mixture of Rényi bounds at several orders",
     "Residue": "a Gaussian budget of which each step takes a residue",
     "Planned": "a number of planned steps, by privacy loss distributions",
-}
-"""The notions of the budgets, by class."""
+}  # the notions of the budgets, by class
 
 LISTED = 5  # so many kinds of releases are listed one by one; of more, those that differ in the clip alone share a line
-
 ODOMETER = "an odometer: a bound that holds whenever the training is stopped"
 
 PEOPLE = {
@@ -57,15 +55,11 @@ UNCHECKED = {
     "caller": "That the features were made without looking at the data. The caller said so.",
     "schema": "That the schema was written without looking at the data.",
     "sampling": "That the sampling charges each person for all that this person contributes. The caller wrote it.",
-}
-"""Declarations of the caller that nothing can check, by the fields of the card that say it."""
+}  # declarations of the caller that nothing can check, by the fields of the card that say it
 
 READER = "a reader of the model learns almost the same about you whether or not your records were in the data."
-
 MEANING = "In other words"
-
 NOT_PRIVATE = "A seed was given: anybody who knows it can take the noise off. This model is not private."
-
 SCOPE = "the model and every iterate; nothing that the data holder sees about single people"
 
 

@@ -25,12 +25,9 @@ from almoner.training.gradients._batches import Batch, Column, Inputs, as_inputs
 from almoner.training.gradients._self_check import evaluation_mode
 
 LABELS = ("labels", "label")  # names of the target in a record that is a dict
-
 FORM = "all records must have one shape, such as a public length that sequences are padded to, whatever is beside them"
-
 AT_ONCE = 2**12  # so many records are read at once, where all of them are
 GAPS = 4  # whole numbers below so many times the number of records are rows as they are: accounts of nobody cost little
-
 OUTPUTS_AT_ONCE = 2**10
 
 Collate = Callable[[list[Any]], Any]
@@ -76,7 +73,6 @@ class Records:
         return digest.hexdigest()
 
     def row_of(self, person: Hashable) -> Any:
-        """The number of a person, from the id or from the number itself."""
         if self.ids is None:
             return person
         if person not in self._rows:
@@ -167,7 +163,6 @@ class Loading:
 
 
 def _columns(batch: Any) -> dict[str, Tensor]:
-    """A batch as columns by name, the target last."""
     if isinstance(batch, Mapping):
         label = next((name for name in LABELS if name in batch), None)
         if label is None:

@@ -116,7 +116,6 @@ class Stream(OfModule, Uncopyable, AbstractContextManager["Stream"]):
             failed.pop_all()
 
     def _built(self, odometer: Boundary | None, seed: int | None) -> Run:
-        """The run, without its folder."""
         settings, given = self._settings, self._given
         sampling = settings.sampling.begin(Beginning(clip=settings.max_grad_norm, seed=seed))
         current, generator = settings.current(), noise_generator(self._gradients.parameters[0].device, seed)
@@ -144,7 +143,6 @@ class Stream(OfModule, Uncopyable, AbstractContextManager["Stream"]):
         return Run(model, sampling, book, current, fixed=self._described())
 
     def _begin(self, kept: RunFolder | None) -> None:
-        """Open the folder, go on from it, begin the stream on its ledger, and take over the budget."""
         given, run = self._given, self._run
         fresh = given if isinstance(given, filters.Filter) else None
         if fresh is not None and not (kept and kept.resume):
@@ -225,13 +223,8 @@ class Stream(OfModule, Uncopyable, AbstractContextManager["Stream"]):
         if count and not self._gradients.ready(count):
             self._gradients.prepare(inputs, targets)
         run, divisor = self._run, float(divisor)
-        turnout = Turnout(
-            Records(inputs, targets, torch.tensor(rows, dtype=torch.int64)),
-            len(ids),
-            ids,
-            left=self._spread,
-            divisor=divisor,
-        )
+        records = Records(inputs, targets, torch.tensor(rows, dtype=torch.int64))
+        turnout = Turnout(records, len(ids), ids, left=self._spread, divisor=divisor)
         # on a ledger, the folder and the ledger agree as they are
         save = run.save if run.folder is not None and self._ledger is None else None
         with Interruptions(run.folder or self._ledger) as until, Saves(save, every=1, interruptions=until):

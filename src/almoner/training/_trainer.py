@@ -48,8 +48,7 @@ from almoner.training.correlated._kinds import FixedBatches
 from almoner.training.gradients import Gradients
 from almoner.training.gradients._batches import check_batch
 
-OWN_SAMPLES = (filters.RenyiOrder, filters.RenyiCurve, filters.Zcdp)
-"""The budgets for which bounds may use a person's own past samples (theory 5.6)."""
+OWN_SAMPLES = (filters.RenyiOrder, filters.RenyiCurve, filters.Zcdp)  # bounds may use past samples: theory 5.6
 
 Callback = Callable[[CallbackView], None]
 
@@ -214,7 +213,6 @@ class Trainer(OfModule):
         return self._view
 
     def _records(self, inputs: Any, targets: Any, people: Any, watch: Watched, shares: Any) -> Records:
-        """The records, and what is asked for beside them, checked."""
         settings, caller = self._settings, self._people
         slots = 0 if settings.batches is not None else settings.sampling.slots
         if slots and people is None:
@@ -309,14 +307,10 @@ class Trainer(OfModule):
         )
         self._people_of, self._shares = records, ShareHistory(book.shares, settings.last_step or 1, count)
         fixed = settings.fixed() | {"optimizer": type(self._optimizer).__name__}
-        return Run(
-            TorchModel(self._gradients, self._module, self._optimizer),
-            sampling,
-            book,
-            current,
-            folder=folder,
-            fixed=fixed if folder is None else fixed | {"records": f"{records.fingerprint()} {count}"},
-        )
+        if folder is not None:
+            fixed["records"] = f"{records.fingerprint()} {count}"
+        model = TorchModel(self._gradients, self._module, self._optimizer)
+        return Run(model, sampling, book, current, folder=folder, fixed=fixed)
 
     def _accounts(self, count: int, shares: Any, *, resumed: bool) -> Any:
         settings = self._settings
@@ -358,7 +352,6 @@ class Trainer(OfModule):
         run.go(self._turnouts(settings), view.next_step, after, saves)
 
     def _look(self, run: Run) -> None:
-        """See whether the parameters exploded, and keep people's shares."""
         if run.book.gate is not None:
             self._view.counting = run.book.gate.answer
         if not run.model.sound():  # type: ignore[attr-defined]
@@ -376,11 +369,13 @@ class Trainer(OfModule):
     @property
     def holder_report(self) -> HolderReport:
         """Each person's share of the budget over the run. PRIVATE: for the data holder."""
-        return self._shares_of_run().report()
+        self._trained()
+        return self._shares.report()
 
     def shares(self) -> NDArray[np.float64]:
         """(n,) the share of each person's budget that is used. PRIVATE: for the data holder."""
-        return self._shares_of_run().shares()
+        self._trained()
+        return self._shares.shares()
 
     @property
     def accounts(self) -> PersonFilter | Everybody:
@@ -415,10 +410,6 @@ class Trainer(OfModule):
         """The promise about the trained module, and its price. Public. Delta is for budgets that have none."""
         state, whose = self._trained().current.value, "record" if self._people_of.people is None else "group"
         return self._card(state, delta, people_from=whose, record="" if self._held is None else self._held.record)
-
-    def _shares_of_run(self) -> ShareHistory:
-        self._trained()
-        return self._shares
 
     def _trained(self) -> Run:
         if self._run is None:

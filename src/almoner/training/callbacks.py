@@ -42,9 +42,7 @@ __all__ = [
 ]  # fmt: skip
 
 CLIP_RANGE = 1e6  # the clip stays within this factor of where it began
-
-DEVIATIONS = 3.0
-"""A noisy count is significant if it is above the largest significant one so far by so many standard deviations."""
+DEVIATIONS = 3.0  # a noisy count is significant if so far above the largest significant one before it
 
 
 class Progress:

@@ -96,10 +96,8 @@ class Model:
 
 
 SMALLEST = 8  # pixels of a side, at least
-
 ENDINGS = (".png", ".jpg", ".jpeg")
-MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
-"""Modes that Pillow turns into grey or colour of eight bits without cutting off values."""
+MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")  # become eight bits without a loss
 
 Shape = tuple[int, int, int]
 
@@ -498,7 +496,6 @@ def train_images_to_folder(
 
 
 def _for_images() -> tuple[Any, Any]:
-    """PyTorch and ``image_classifier``, which are loaded when they are first asked for."""
     with _extras.need("torch", "sklearn", extra="images"):
         import torch
 

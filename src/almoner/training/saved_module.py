@@ -25,10 +25,8 @@ with _extras.need("torch", extra="torch"):
 __all__ = ["load", "save"]
 
 KIND = MODULE  # the kind of folder that ``model.json`` names
-
 _NAMED = 6  # of names that differ, so many are listed
-_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
-"""Words that hold a number of so many bytes of a type that NumPy lacks."""
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}  # of so many bytes, for types that NumPy lacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +99,6 @@ def load(folder: str | Path, module: nn.Module) -> Saved:
 
 
 def _refuse_another(module: nn.Module, saved: Mapping[str, Tensor]) -> None:
-    """Refuse a module whose state has other names, shapes or types than these tensors."""
     own = _state(module)
     found = {
         "it lacks ": [repr(name) for name in saved if name not in own],
@@ -132,7 +129,6 @@ def _state(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _held(module: nn.Module, card: Card, fields: Mapping[str, Any]) -> ModelFolder:
-    """A module as a folder holds it, each array apart from the module."""
     arrays, types = {}, {}
     for name, value in _state(module).items():
         try:
@@ -148,7 +144,6 @@ def _held(module: nn.Module, card: Card, fields: Mapping[str, Any]) -> ModelFold
 
 
 def _settings(trained: Trainer | Stream) -> dict[str, Any]:
-    """The public settings of a training that are not on the card."""
     optimizer = trained._optimizer
     options = {
         name: value

@@ -61,7 +61,6 @@ Table = dict[str, "pyarrow.Array"]  # {column: its entries}, private
 
 
 def _texts(values: Any) -> list[str]:
-    """Entries as a CSV file has them."""
     if not isinstance(values, list | tuple) or any(isinstance(each, list | tuple | Mapping) for each in values):
         raise TypeError
     return list(map(str, values))
@@ -471,6 +470,5 @@ def _numbers(entries: "pyarrow.Array", schema: Schema) -> "pyarrow.Array":
 
 
 def _arrow(part: str = "") -> ModuleType:
-    """The library, or one of its modules."""
     with _extras.need("pyarrow", extra="sklearn"):
         return import_module(f"pyarrow.{part}" if part else "pyarrow")

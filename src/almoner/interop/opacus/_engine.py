@@ -96,7 +96,6 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
         raise Unsupported(CALIBRATE)
 
     def _charge(self, step: mechanisms.Mechanism) -> None:
-        """Charge one step, or raise before anything is spent."""
         self._account.charge(step)
 
     def admits(self, step: mechanisms.Mechanism) -> bool:
@@ -148,7 +147,6 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
         """Refuse a state that has more spent than this account, which was charged with all of the state's steps."""
 
     def __len__(self) -> int:
-        """The number of steps that were charged."""
         return sum(steps for _, _, steps in self._history)
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[DPOptimizer], None]:
@@ -161,7 +159,6 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
         return cls._NAME
 
     def _held(self) -> dict[str, Any]:
-        """The budget, odometer or plan, for checkpoints."""
         return dict(self._account.state())
 
     def state_dict(self, destination: MutableMapping[str, Any] | None = None) -> MutableMapping[str, Any]:
@@ -203,7 +200,6 @@ class Hook:
         self._accountant, self._rate = accountant, sample_rate
 
     def __call__(self, optimizer: DPOptimizer) -> None:
-        """Charge the step, or raise before a parameter changes."""
         try:
             refuse_accumulation(optimizer)
             if isinstance(optimizer, AdaClipDPOptimizer):
@@ -214,7 +210,6 @@ class Hook:
             raise
 
     def mechanism(self, optimizer: DPOptimizer) -> mechanisms.Mechanism:
-        """The step that is charged, at the noise of the moment."""
         return mechanisms.gaussian_step(float(optimizer.noise_multiplier), 1.0, self._rate)
 
     def refuse(self, optimizer: DPOptimizer) -> None:
@@ -525,7 +520,6 @@ def _append(steps: list[Steps], noise_multiplier: float, sample_rate: float) -> 
 
 
 def _each(steps: Sequence[Sequence[float]]) -> Iterator[tuple[float, float]]:
-    """(noise multiplier, sample rate) of every single step."""
     for noise_multiplier, sample_rate, count in steps:
         _check.number(noise_multiplier=noise_multiplier, sample_rate=sample_rate)
         _check.whole(1, steps=count)

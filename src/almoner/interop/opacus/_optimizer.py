@@ -52,7 +52,6 @@ class _Pieces(Sampler[list[int]]):
                 yield piece
 
     def __len__(self) -> int:
-        """The expected number of pieces, from public numbers."""
         expected = self._sampler.num_samples * self._sampler.sample_rate
         return cast(int, ceil(len(self._sampler) * max(1.0, expected / (self._size or inf))))
 

@@ -44,15 +44,12 @@ Array = NDArray[np.float64]
 Matrix: TypeAlias = "Array | sparse.csr_matrix"
 
 CHUNK = 2**22  # at most this many float64 of per-person gradients are held at once (32 MiB)
-
 LARGEST_SCORE = 30.0  # of a Poisson model: larger means have the same slope, which is clipped anyway
-
 CANCELLED = 2.0**-24
 """Rows of one person may cancel: the norm is at least this share of what it would be if they did not. In the sum over
 all people they are then not so large that the others' rows are rounded away."""
 
-ROUNDING, UNDERFLOW = 1e-9, 1e-300
-"""Norms are charged larger than computed by this share plus this much: more than the error of computing them."""
+ROUNDING, UNDERFLOW = 1e-9, 1e-300  # norms are charged larger by this share plus this much: above the error of theirs
 
 
 class Gradients(Protocol):
@@ -383,7 +380,6 @@ COUNT_SHARE = 0.01
 share that all noisy counts of those who dropped out cost together."""
 
 TINY = 1e-12
-
 INTERCEPT = 0.25
 """The constant feature. A 1 would be as long as all features of a record together: it uses up the clip, and makes long
 steps swing from one side to the other."""
@@ -481,13 +477,7 @@ def plan(
 
 
 def rate_of(
-    given: float | None,
-    step: Gaussian,
-    steps: int,
-    divisor: float,
-    *,
-    momentum: float = 0.0,
-    most: float = MOST_RATE,
+    given: float | None, step: Gaussian, steps: int, divisor: float, *, momentum: float = 0.0, most: float = MOST_RATE
 ) -> float:
     """The learning rate, public: what is given, or one at which the noise of all steps adds up to NOISE.
 
@@ -502,5 +492,4 @@ def rate_of(
 
 
 def _with_total(accounting: str, total: float) -> Budget:
-    """A fresh filter with this total: mu squared, or rho."""
     return filters.Gaussian(mu=sqrt(total)) if accounting == "gaussian" else filters.Zcdp(rho=total)

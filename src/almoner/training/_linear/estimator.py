@@ -52,8 +52,7 @@ RENAMED = {
     "extra_steps": "descent=Descent(extra_steps=50)",
     "stop_when_inactive": "descent=Descent(stop_when_inactive=0.1, extra_steps=50, pace=0.0)",
     "accounting": "nothing: the budget is Gaussian, and zCDP where counting= makes a StillActive",
-}
-"""Parameters of earlier versions, and the line to write in their place."""
+}  # parameters of earlier versions, and the line to write in their place
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -289,7 +288,6 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         return kept.statement(person)
 
     def _scores(self, X: Features) -> Floats:
-        """Scores (rows, columns) of the model."""
         check_is_fitted(self)
         X = validated(self, X, reset=False)
         return np.asarray(X @ np.atleast_2d(self.coef_).T + self.intercept_)
@@ -488,7 +486,6 @@ class LogisticRegression(Predicting, PartialFit, ClassifierMixin, PrivateDescent
         return codes, len(self.classes_), self._weights_of(self.classes_, codes)
 
     def _weights_of(self, classes: NDArray[Any], codes: NDArray[Any]) -> Floats | None:
-        """The weight of each row, by its label."""
         if self.class_weight is None:
             return None
         if not isinstance(self.class_weight, Mapping):

@@ -33,7 +33,6 @@ Features: TypeAlias = "ArrayLike | sparse.csr_matrix"
 
 MOST_RATE = 4.0  # nobody knows how many calls there will be: little noise in one is no reason for a long step
 KIND = "LogisticRegression"  # kind of run, as the folder of a stream says
-
 PLANNED = ("epsilon", "delta", "noise_multiplier", "max_grad_norm", "steps")
 FIXED = (*PLANNED, "fit_intercept", "bounds_X", "alpha", "seed")
 """Settings that the first call decides; the others may change between calls, as long as they follow from no data."""
@@ -64,7 +63,6 @@ class Stream:
 
     @property
     def model(self) -> LinearModel:
-        """The model that is trained, public."""
         return cast(LinearModel, self.run.model)
 
     @contextmanager
@@ -204,13 +202,8 @@ class PartialFit:
             with stream.alone(new=True):
                 stream.begin()
             self._stream = stream
-        turnout = Turnout(
-            gradients,
-            gradients.people,
-            ids,
-            divisor=expected,
-            rate=self._rate(stream.planned.step, expected, MOST_RATE),
-        )
+        rate = self._rate(stream.planned.step, expected, MOST_RATE)
+        turnout = Turnout(gradients, gradients.people, ids, divisor=expected, rate=rate)
         with Interruptions(stream.path or stream.ledger) as until, stream.alone():
             until.wait()  # the call is told when it is on the disk
             stream.run.more = {"estimator": self._described(stream, expected)}
@@ -219,7 +212,6 @@ class PartialFit:
         return self
 
     def _check_call(self, stream: Stream | None, folder: object, ledger: object) -> None:
-        """Refuse a call that no stream can take, or that is not of this one."""
         self._check_settings()
         if stream is None:
             if hasattr(self, "coef_"):
@@ -289,7 +281,6 @@ class PartialFit:
         self._set_released(stream, fields["divisor"])
 
     def _own(self, name: str) -> Any:
-        """A parameter of the estimator, or of its descent, as JSON has it."""
         value = getattr(self if hasattr(self, name) else self._descent, name)
         return [np.asarray(each).tolist() for each in value] if name == "bounds_X" and value is not None else value
 

@@ -97,7 +97,6 @@ class LinearRegression(RegressorMixin, PrivateDescent):  # type: ignore[misc]
         self.coef_, self.intercept_ = self.coef_[0] * half, float(self.intercept_[0] * half + (high / 2 + low / 2))
 
     def __sklearn_tags__(self) -> Tags:
-        """Tags of scikit-learn: sparse records, results that vary, and noise that makes them poor on few records."""
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = True
         return tags

@@ -27,11 +27,8 @@ from almoner.training._linear.descent import probabilities
 
 LOG = logging.getLogger("almoner.training")
 
-_COLUMNS = 100
-"""A table as people have it has no more columns than this; what has more was made by a program, such as features."""
-
-PRIVATE = ("holder_report_", "accounts_", "odometer_", "_stream", "_copies")
-"""Attributes that do not travel with the model."""
+_COLUMNS = 100  # a table as people have it has no more; what has more was made by a program, such as features
+PRIVATE = ("holder_report_", "accounts_", "odometer_", "_stream", "_copies")  # do not travel with the model
 
 
 class Copied:
@@ -77,7 +74,6 @@ class Copied:
         self._count_copy()
 
     def _count_copy(self) -> None:
-        """Count this one, if it is a copy or has any, and tell of the second."""
         if self._copies is None:
             return
         self._copies.append(self.epsilon)
@@ -123,7 +119,6 @@ def _pipelines(last: object) -> Iterator[Pipeline]:
 
 
 def _reads_data(step: Any) -> bool:
-    """Tell whether a step must be fitted, and is not frozen, nor made of steps that need not be."""
     if isinstance(step, str) or step is None or isinstance(step, FrozenEstimator):
         return False
     if isinstance(step, Pipeline):
@@ -137,7 +132,6 @@ def _reads_data(step: Any) -> bool:
 
 
 def _has_public_categories(step: Any) -> bool:
-    """Tell whether a step encodes categories that were all given."""
     parameters: Mapping[str, Any] = step.get_params(deep=False) if hasattr(step, "get_params") else {}
     given = parameters.get("categories", "auto")
     counted = any(parameters.get(name) is not None for name in ("min_frequency", "max_categories"))

@@ -63,7 +63,6 @@ class Counts:
         return self.losses.state()
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Add the counts of a folder to the fresh ones of this run."""
         self.losses.merge(Losses.from_state(dict(state)))
 
 
@@ -83,7 +82,6 @@ class Bounds:
         self.odometer = odometer.fresh() if people is None else PersonOdometer(people, self._fresh)
 
     def check(self, step: Mechanism) -> None:
-        """Refuse what has no price in the odometer."""
         self.most(step)
         self.odometer.check(step)
 
@@ -92,7 +90,6 @@ class Bounds:
         return countable(step, by="odometer").sensitivity if isinstance(self.odometer, PersonOdometer) else 0.0
 
     def count(self, step: Mechanism, given: Floats, ids: Sequence[Hashable] | None) -> None:
-        """Count one step."""
         if not isinstance(self.odometer, PersonOdometer):
             self.odometer.charge(step)
             return
@@ -101,7 +98,6 @@ class Bounds:
         self.odometer.charge(step, given, ids)
 
     def state(self) -> dict[str, Any]:
-        """The bounds so far."""
         return self.odometer.state()
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -181,12 +177,10 @@ class _Book:
         self.folder, self.before = folder, before
 
     def check_observed(self, step: Mechanism) -> None:
-        """Raise Unsupported where an observer cannot count a release."""
         for observer in self.observers:
             observer.check(step)
 
     def record(self, step: Mechanism, opened: Opened) -> None:
-        """Tell the observers, and count the release."""
         opened.count()
         self.current.add_release(step)
 
@@ -457,7 +451,6 @@ def load_observers(observers: Sequence[Observer], saved: Mapping[str, Any]) -> N
 
 
 def countable(mechanism: Mechanism, *, by: str = "losses") -> Gaussian | SampledGaussian:
-    """The mechanism; what losses, or an odometer, cannot count is refused."""
     if not isinstance(mechanism, Gaussian | SampledGaussian):
         raise Unsupported(f"{by}: {mechanism!r} can't be counted beside Gaussian steps; nothing was released")
     return mechanism

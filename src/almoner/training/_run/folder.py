@@ -27,9 +27,7 @@ from almoner.ledger import new_claim
 from almoner.mechanisms import Mechanism
 
 FORMAT = 2  # of what a folder holds. It grows when a version can't go on from what an earlier one wrote.
-
 PLAIN = "run.history and people's ids must be numbers, strings, tensors, or lists and dicts of them, to be saved"
-
 PACKED = "BbHhIiLlQqefdgFD?U"  # types of arrays, by NumPy's characters, that a file can hold without a pickle
 
 
@@ -182,7 +180,6 @@ class Folder:
         return self.claims()[0]
 
     def close(self) -> None:
-        """Release the lock; nothing more can be written."""
         os.close(self._journal)
         self._lock.release()
 
@@ -195,7 +192,6 @@ class Folder:
         return self._announced
 
     def _check_process(self) -> None:
-        """Refuse to write in a process that was forked: the folder is its parent's."""
         if not self._lock.held:
             raise DataError(f"folder={str(self.path)!r} belongs to the process that this one was forked from")
 
@@ -211,7 +207,6 @@ class Folder:
 
 
 def _write(path: Path, told: Mapping[str, Any], number: int) -> None:
-    """Replace a file by one that holds this, whole."""
     arrays: dict[str, Any] = {"number": np.int64(number)}
     text = json.dumps(_packed(told, arrays))
     try:
@@ -230,7 +225,6 @@ def _read(path: Path) -> Any:
 
 
 def _members(path: Path, *names: str) -> dict[str, Any]:
-    """Arrays of a file, by name; all, or those that are named."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in names or arrays.files}

@@ -132,7 +132,6 @@ def check_optimizer(optimizer: Any, parameters: list[Any]) -> None:
 
 RELATIVE_TOLERANCE = 1e-12
 
-
 NoiseGenerator = np.random.Generator | torch.Generator | Any
 """Of NumPy or PyTorch, or what gives normal numbers as NumPy's do: ``normal(mean, sigma, size)``."""
 

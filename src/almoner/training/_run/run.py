@@ -53,7 +53,6 @@ class TrainingState:
     called: int = 0  # number of callbacks that have seen this step: a resumed run goes on with the next one
 
     def to_fields(self) -> dict[str, Any]:
-        """Names and plain values, for a folder."""
         return {name: getattr(self, name) for name in PLAIN} | {
             "answers": list(self.answers),
             "history": self.history,
@@ -262,7 +261,6 @@ class Run:
         self.save()
 
     def end(self, reason: str) -> None:
-        """Say why the run ends, unless a reason was given before."""
         self.current.update(reason=self.current.value.reason or reason)
 
     def save(self) -> None:

@@ -25,7 +25,6 @@ from almoner.mechanisms import Mechanism, Repeated, SampledGaussian
 Array = NDArray[np.float64]
 Sums = list[Any]
 PLAIN = (bool, int, float, str, type(None))  # settings that the repr of a sampling shows
-
 KEPT_TO = "accounts: a person who kept to the allowance was refused; nothing was released"
 
 
@@ -180,8 +179,7 @@ class FullBatch(Sampling):
         _check.whole(0, extra_steps=extra_steps)
         self.pace, self.spend_remainder, self.spread = float(pace), spend_remainder, int(spread)
         self.extra_steps = extra_steps
-        self.were_clipped: Array | None = None
-        """(n,) private: 1 for each person whose gradient was longer than the clip in the last step, else 0."""
+        self.were_clipped: Array | None = None  # (n,) private: 1 where the last gradient was longer than the clip
 
     def __repr__(self) -> str:
         shown = {"pace": self.pace, "spend_remainder": self.spend_remainder, "spread": self.spread}
@@ -247,8 +245,7 @@ class Poisson(Sampling):
     _individual: bool
     _coins: np.random.Generator
     _steps: int
-    _known: tuple[Array | None, Array | None]
-    """(n,) bounds, and the norms of people's own samples since, NaN where there are none; private."""
+    _known: tuple[Array | None, Array | None]  # (n,) bounds, and norms of own samples since, NaN for none; private
     _next: tuple[Array | None, Array | None, Any, Any]  # the same after this step; who was sampled, and their norms
     _cut: tuple[Array | None, float, Array]  # bounds, a clip, and both together: not written to, so accounts know them
 

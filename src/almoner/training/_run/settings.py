@@ -33,9 +33,7 @@ RENAMED = {
     "checkpoint": "folder=path",
     "checkpoint_every": "folder=training.RunFolder(path, every=50)",
     "resume": "folder=training.RunFolder(path, resume=True)",
-}
-"""Parameters of earlier versions, and the line to write in their place."""
-
+}  # parameters of earlier versions, and the line to write in their place
 
 OWN = (FullBatch, Poisson, FixedBatches)  # the samplings that the card can describe in words
 
@@ -206,8 +204,7 @@ class Settings:
     individual: bool = True
     sampling: Any
     seeded: bool
-    batches: Any = None
-    """The plan of fixed batches with correlated noise; None: all people, or Poisson samples of them, in every step."""
+    batches: Any = None  # the plan of fixed batches with correlated noise; None: all people, or Poisson samples of them
     why: str = ""  # why the budget is this filter, where it was recommended
 
     def fixed(self) -> dict[str, Any]:
@@ -217,14 +214,8 @@ class Settings:
         return fixed | {"batches": "" if self.batches is None else self.batches.describe()}
 
     def current(self) -> CurrentState:
-        return CurrentState(
-            TrainingState(
-                max_grad_norm=self.max_grad_norm,
-                noise_multiplier=self.noise_multiplier,
-                sample_rate=self.sampling.rate,
-                seeded=self.seeded,
-            )
-        )
+        begun = {name: getattr(self, name) for name in ("max_grad_norm", "noise_multiplier", "seeded")}
+        return CurrentState(TrainingState(sample_rate=self.sampling.rate, **begun))
 
     def step(self, noise_multiplier: float, clip: float, rate: float | None) -> Gaussian | SampledGaussian:
         """A step with this noise, clip and rate, which callbacks may have set."""

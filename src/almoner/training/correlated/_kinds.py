@@ -219,13 +219,8 @@ def _optimised(band: int, steps: int, workload: Workload) -> BandedFactor:
         along = (slope * unit).sum(axis=0)  # the part of the slope that changes lengths alone
         return noise / scale, ((slope - along * unit) / lengths * inside / scale).ravel()
 
-    found = minimize(
-        objective,
-        start.ravel(),
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": ITERATIONS, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-9},
-    )
+    options = {"maxiter": ITERATIONS, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-9}
+    found = minimize(objective, start.ravel(), jac=True, method="L-BFGS-B", options=options)
     unit = _unit_columns(found.x.reshape(band, steps) * inside)
     return BandedFactor(unit * np.sign(unit[0]))  # a column may have any sign
 

@@ -21,9 +21,7 @@ from almoner.training.images.drawings import Drawings
 
 __all__ = ["Patches", "Scattering", "Whitened", "cached"]
 
-CONTRAST = 10 / 255
-"""Added, as a square, to the variance of a patch that it is divided by: what is nearly even stays small."""
-
+CONTRAST = 10 / 255  # added, squared, to the variance that a patch is divided by: what is nearly even stays small
 EVEN = 0.1  # added to the variances along the principal axes of patches before they are evened out
 SAMPLE = 80_000  # patches of drawings that are looked at, at most
 TOGETHER = 8  # images at a time, so that what is computed stays small
@@ -307,7 +305,6 @@ def cached(
 
 
 def _write(transform: Callable[[Tensor], Tensor], images: NDArray[np.generic], path: Path, batch: int) -> None:
-    """Compute the features of all images and give them their name when they are complete."""
     first = _apply(transform, images[:1])
     with _disk.whole_file(path) as file:
         header = {"descr": "<f4", "fortran_order": False, "shape": (len(images), *first.shape[1:])}
