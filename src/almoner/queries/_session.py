@@ -39,8 +39,7 @@ RENAMED = {
     "keys_delta": "budget=ledger.Terms(filters.Gaussian(...), keys_delta=1e-8)",
     "periods": "budget=ledger.Terms(filters.Gaussian(...), periods=ledger.Periods(...))",
     "spelling": 'budget=ledger.Terms(filters.Gaussian(...), spelling="caseless")',
-}
-"""Parameters of earlier versions, and the line to write in their place."""
+}  # parameters of earlier versions, and the line to write in their place
 
 
 class Session(Uncopyable, AbstractContextManager["Session"]):
@@ -143,7 +142,6 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         dataset: str | None,
         shared: bool = False,
     ) -> Self:
-        """The session of these tables on an open ledger."""
         with book.store.lock:
             rows = opened(book, given)
             try:

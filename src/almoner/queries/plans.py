@@ -221,8 +221,7 @@ _BUDGETS: dict[str, tuple[type[Zcdp] | type[Gaussian] | type[Basic], set[str]]] 
 _REST = "rest"
 _MOST = 100_000
 _PLACE = re.compile(r"\{\{|\}\}|\{(\w*)\}")
-_PLACED = {"type": "string", "pattern": r"\{"}
-"""JSON Schema of a text in a template that becomes something else."""
+_PLACED = {"type": "string", "pattern": r"\{"}  # JSON Schema of a text in a template that becomes something else
 
 
 def _day(given: date | str) -> date:
@@ -417,7 +416,6 @@ class Plan:
 
     @contextmanager
     def _empty(self) -> Iterator[Session]:
-        """A session with an empty ledger."""
         with TemporaryDirectory() as folder, self._open(Path(folder) / "ledger", create=True) as session:
             yield session
 

@@ -48,7 +48,6 @@ class Direction:
     down: Floats  # (j, tilts) at -TILTS
 
     def only(self, kinds: Integers) -> "Direction":
-        """Some kinds of rounds."""
         return Direction(tuple(self.laws[j] for j in kinds), self.sums[kinds], self.up[kinds], self.down[kinds])
 
 
@@ -93,12 +92,10 @@ def on(values: Floats, like: Array, xp: Library) -> Array:
 
 
 def to_host(array: Array) -> Floats:
-    """An array as NumPy's."""
     return np.asarray(to_device(array, "cpu"))
 
 
 def chunks(index: Integers, size: int = PEOPLE_AT_ONCE) -> Iterator[Integers]:
-    """The index in parts of at most that size."""
     for start in range(0, len(index), size):
         yield index[start : start + size]
 

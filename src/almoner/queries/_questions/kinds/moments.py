@@ -29,7 +29,6 @@ class _Moments(Question):
 
     @property
     def bounded(self) -> tuple[Column, ...]:
-        """The columns with their bounds."""
         return tuple(getattr(self, "columns"))  # noqa: B009 - a field of each question, in its own place
 
     def row(self) -> tuple[Coordinate, ...]:
