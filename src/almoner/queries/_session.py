@@ -195,8 +195,7 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         """
         _check.whole(1, sample=sample)
         _check.within(0.1, 86_400, seconds=seconds)
-        listed = [each.name or "data" for each in self._given]
-        which = listed.index(self._rows.schema.name(table))
+        which = [each.name or "data" for each in self._given].index(self._rows.schema.name(table))
         given = self._given[which]
         connection = self._ledger.store.workspace.connection
         if not isinstance(self._rows, DuckDB):

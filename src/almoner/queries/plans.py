@@ -96,8 +96,7 @@ class _ReadPart(Model):
             return {"data": path, "table": self.table, "view": self.view, "types": self.types, "zone": self.zone}
         if any(each is not None for each in (self.table, self.types, self.zone)):
             raise ArgumentError("table= is for DuckDB files, types= for CSV files; times are those of Spark's own zone")
-        read = partial(plugin.read, spark, data if "://" in data else path, self.view)
-        return {"data": told_nothing(plugin, read)}
+        return {"data": told_nothing(plugin, partial(plugin.read, spark, data if "://" in data else path, self.view))}
 
 
 class RowsPart(_ReadPart):

@@ -102,8 +102,7 @@ def chunks(index: Integers, size: int = PEOPLE_AT_ONCE) -> Iterator[Integers]:
 
 def rows_of(counts: Array, people: Integers, xp: Library) -> Array:
     """(m, j) float64: the counts of some people."""
-    chosen = xp.take(counts, xp.asarray(people, device=device(counts)), axis=0)
-    return xp.astype(chosen, xp.float64)
+    return xp.astype(xp.take(counts, xp.asarray(people, device=device(counts)), axis=0), xp.float64)
 
 
 def tolerance(tilt: float, delta: float, retry: bool) -> float:

@@ -500,5 +500,4 @@ class Analyst(Uncopyable):
     def answers(self) -> list[Answer]:
         """This analyst's answers for this purpose so far, in order."""
         ledger = self._session.ledger
-        entries = ledger.snapshot(lambda: answered(ledger, *self._who))
-        return [answer_of(entry.public) for entry in entries]
+        return [answer_of(entry.public) for entry in ledger.snapshot(lambda: answered(ledger, *self._who))]

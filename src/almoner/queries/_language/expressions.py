@@ -329,8 +329,7 @@ class _Reader:
             self._place += 1
             return Literal(self._number((sign or "") + word))
         if sign is not None:
-            inside = self._sign(depth + 1)
-            return Arithmetic(sign, Literal(0), inside)
+            return Arithmetic(sign, Literal(0), self._sign(depth + 1))
         return self._primary(kind, word, depth)
 
     def _primary(self, kind: str, word: str, depth: int) -> Expression:

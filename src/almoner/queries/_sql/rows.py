@@ -225,8 +225,7 @@ class Joined(_Kinds):
         return column in self._columns_of(table)
 
     def _columns_of(self, table: str) -> Mapping[str, str]:
-        found = self.schema.people.get(table) if self.schema.named else None
-        known = found or self.schema.public.get(table)
+        known = (self.schema.people.get(table) if self.schema.named else None) or self.schema.public.get(table)
         return {} if known is None else known.kinds
 
     def _look_up(self, name: str, table: str, column: str) -> str:
