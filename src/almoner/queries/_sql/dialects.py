@@ -223,6 +223,7 @@ _FUNCTIONS = functions(
 
 
 def duckdb_dialect(columns: Iterable[str]) -> Dialect:
+    """DuckDB's, over columns of these names."""
     return Dialect(
         types=_TYPES,
         columns={name: f"d.{quoted(name)}" for name in columns},
