@@ -85,8 +85,7 @@ def cost(mechanism: mechanisms.Mechanism) -> Fraction:
     Guarantee: the mechanism is mu-GDP, whatever came before it.
     Source: theory 2.1; Koskela, Tobaben & Honkela (2023), Thm 11.
     """
-    counts = mechanisms.leaves(mechanism).items()
-    return sum((count * _cost(leaf) for leaf, count in counts if count), Fraction(0))
+    return sum((count * _cost(leaf) for leaf, count in mechanisms.leaves(mechanism).items() if count), Fraction(0))
 
 
 def _cost(leaf: mechanisms.Mechanism) -> Fraction:

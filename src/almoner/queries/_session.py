@@ -39,8 +39,7 @@ RENAMED = {
     "keys_delta": "budget=ledger.Terms(filters.Gaussian(...), keys_delta=1e-8)",
     "periods": "budget=ledger.Terms(filters.Gaussian(...), periods=ledger.Periods(...))",
     "spelling": 'budget=ledger.Terms(filters.Gaussian(...), spelling="caseless")',
-}
-"""Parameters of earlier versions, and the line to write in their place."""
+}  # parameters of earlier versions, and the line to write in their place
 
 
 class Session(Uncopyable, AbstractContextManager["Session"]):
@@ -143,7 +142,6 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         dataset: str | None,
         shared: bool = False,
     ) -> Self:
-        """The session of these tables on an open ledger."""
         with book.store.lock:
             rows = opened(book, given)
             try:
@@ -197,8 +195,7 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         """
         _check.whole(1, sample=sample)
         _check.within(0.1, 86_400, seconds=seconds)
-        listed = [each.name or "data" for each in self._given]
-        which = listed.index(self._rows.schema.name(table))
+        which = [each.name or "data" for each in self._given].index(self._rows.schema.name(table))
         given = self._given[which]
         connection = self._ledger.store.workspace.connection
         if not isinstance(self._rows, DuckDB):

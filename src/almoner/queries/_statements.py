@@ -38,12 +38,9 @@ class Lifetime:
     used: tuple[tuple[str, float], ...]
     """Each period in which something was spent, by its first day, and what, in the measure of the ledger."""
     every: str
-    rho: float
-    """Of all periods together, rounded up, in the measure of the ledger, for all of the person's records."""
-    epsilon: float
-    """The epsilon of all spending so far, at the statement's delta: a running bound, which always holds."""
-    at_most: float
-    """The epsilon at delta of the budgets of all periods together; infinite where nothing is promised."""
+    rho: float  # of all periods together, rounded up, in the measure of the ledger, for all of the person's records
+    epsilon: float  # the epsilon of all spending so far, at the statement's delta: a running bound, which always holds
+    at_most: float  # the epsilon at delta of the budgets of all periods together; infinite where nothing is promised
 
     def __repr__(self) -> str:
         return "Lifetime(private: for the person of the statement and for the data holder)"
@@ -187,7 +184,6 @@ def together(units: Iterable[int]) -> int:
 
 
 def _counted(number: int, what: str) -> str:
-    """A number of things in words."""
     return f"1 {what}" if number == 1 else f"{number} {what}s"
 
 

@@ -96,8 +96,7 @@ class _ReadPart(Model):
             return {"data": path, "table": self.table, "view": self.view, "types": self.types, "zone": self.zone}
         if any(each is not None for each in (self.table, self.types, self.zone)):
             raise ArgumentError("table= is for DuckDB files, types= for CSV files; times are those of Spark's own zone")
-        read = partial(plugin.read, spark, data if "://" in data else path, self.view)
-        return {"data": told_nothing(plugin, read)}
+        return {"data": told_nothing(plugin, partial(plugin.read, spark, data if "://" in data else path, self.view))}
 
 
 class RowsPart(_ReadPart):
@@ -221,8 +220,7 @@ _BUDGETS: dict[str, tuple[type[Zcdp] | type[Gaussian] | type[Basic], set[str]]] 
 _REST = "rest"
 _MOST = 100_000
 _PLACE = re.compile(r"\{\{|\}\}|\{(\w*)\}")
-_PLACED = {"type": "string", "pattern": r"\{"}
-"""JSON Schema of a text in a template that becomes something else."""
+_PLACED = {"type": "string", "pattern": r"\{"}  # JSON Schema of a text in a template that becomes something else
 
 
 def _day(given: date | str) -> date:
@@ -417,7 +415,6 @@ class Plan:
 
     @contextmanager
     def _empty(self) -> Iterator[Session]:
-        """A session with an empty ledger."""
         with TemporaryDirectory() as folder, self._open(Path(folder) / "ledger", create=True) as session:
             yield session
 

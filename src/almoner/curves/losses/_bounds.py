@@ -69,7 +69,6 @@ def _composition(counts: Array, rounds: Sequence[mechanisms.Mechanism], lower: b
 
 
 def _constant_term(v: Floats, tilt: float, width: float) -> Floats:
-    """The term of frequency zero."""
     less = np.expm1(-(1 + tilt) * v) / (1 + tilt)
     return np.asarray((less + (-np.expm1(-tilt * v) / tilt if tilt > 0 else v)) / (2 * width))
 

@@ -48,7 +48,6 @@ class Direction:
     down: Floats  # (j, tilts) at -TILTS
 
     def only(self, kinds: Integers) -> "Direction":
-        """Some kinds of rounds."""
         return Direction(tuple(self.laws[j] for j in kinds), self.sums[kinds], self.up[kinds], self.down[kinds])
 
 
@@ -93,20 +92,17 @@ def on(values: Floats, like: Array, xp: Library) -> Array:
 
 
 def to_host(array: Array) -> Floats:
-    """An array as NumPy's."""
     return np.asarray(to_device(array, "cpu"))
 
 
 def chunks(index: Integers, size: int = PEOPLE_AT_ONCE) -> Iterator[Integers]:
-    """The index in parts of at most that size."""
     for start in range(0, len(index), size):
         yield index[start : start + size]
 
 
 def rows_of(counts: Array, people: Integers, xp: Library) -> Array:
     """(m, j) float64: the counts of some people."""
-    chosen = xp.take(counts, xp.asarray(people, device=device(counts)), axis=0)
-    return xp.astype(chosen, xp.float64)
+    return xp.astype(xp.take(counts, xp.asarray(people, device=device(counts)), axis=0), xp.float64)
 
 
 def tolerance(tilt: float, delta: float, retry: bool) -> float:

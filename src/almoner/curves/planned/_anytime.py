@@ -48,9 +48,7 @@ ERRORS = 1e-4
 STEP = 0.15  # step of the grid in standard deviations of a planned round's loss, where the largest size allows it
 MEDIUM_SIZE, LARGEST_SIZE = 2**15, 2**17  # sizes of transforms; beyond the former the step is first doubled
 PRECISE = np.longdouble  # numbers of 64 bits or more, as the machine has it
-FACTORS = (2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0, 55.0)
-"""Choice for c_j of the pathwise bound."""
-
+FACTORS = (2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0, 55.0)  # choice for c_j of the pathwise bound
 FINENESS = 16  # levels between one power of two and the next
 LEVELS = 12 * FINENESS  # levels tried, down to 2**-12
 _PARTS = np.linspace(log(1e-7), 0.0, 121)  # logarithms of the parts of delta at which curves are tabulated

@@ -218,8 +218,7 @@ class Prices:
     def overhead(self, mechanism: mechanisms.Mechanism) -> int:
         """Units of FAILURE that a round takes from the slack for the relative error of its numbers."""
         self._know(mechanism)
-        error = self.grid.error(mechanism)
-        return ceil(error / ERRORS * self.slack * self._delta * FAILURE)
+        return ceil(self.grid.error(mechanism) / ERRORS * self.slack * self._delta * FAILURE)
 
     def _remember(self) -> None:
         self._paid = lru_cache(maxsize=2**12)(self._payment)

@@ -22,9 +22,7 @@ Bundles = tuple[dict[Hashable, int], dict[Hashable, int], dict[Hashable, int]]
 Plan = tuple[tuple[mechanisms.Mechanism, int], ...]
 """The mechanisms of one planned round, and how often each runs in it."""
 
-CHANGE = "change"
-"""The kind of the smallest round there is, on every grid of prices."""
-
+CHANGE = "change"  # the kind of the smallest round there is, on every grid of prices
 DEAREST = 64  # no price is looked for above so many times what the variance suggests
 BLOCK_DIVISOR = 4  # a block of several rounds may cost at most a quarter of the planned rounds that are left
 MOST_GIVEN = 1000  # planned rounds that one block may cost beyond DEAREST

@@ -99,7 +99,6 @@ class _Side:
         return value
 
     def under(self, tilt: float) -> "_Side":
-        """Tilt the losses."""
         each = [(tilted(one, tilt), count) for one, count in self.parts]
         return _Side([(one, count) for one, count in each if isinstance(one, Points)])
 

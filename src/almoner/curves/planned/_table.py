@@ -33,12 +33,8 @@ from almoner.errors import Unsupported
 
 Bundle = Mapping[Hashable, int]
 
-NEVER = 2**62
-"""A price that nobody can pay."""
-
-SHARE = 1 / 16
-"""The probability with which a round of change runs: small contributions are paid to about one per cent."""
-
+NEVER = 2**62  # a price that nobody can pay
+SHARE = 1 / 16  # the probability with which a round of change runs: small contributions are paid to about one per cent
 RULE = 2
 """Number of the rule that says what is sold at what price. Saved accounts name it; those of other rules are refused."""
 
@@ -215,8 +211,7 @@ def _serves(planned: mechanisms.Mechanism, mechanism: mechanisms.Mechanism) -> b
     return planned == mechanism or no_louder(mechanism, planned)
 
 
-Holds = Callable[[int, bool], bool]
-"""True if a price is enough: certainly (True), or only as far as a quick look tells."""
+Holds = Callable[[int, bool], bool]  # true if a price is enough: certainly (True), or only as far as a quick look tells
 
 
 def _near_least(holds: Holds, low: int, guess: int, most: int, near: float) -> int | None:

@@ -40,8 +40,7 @@ _COMPARED = (*_TOTALS, Mean, Variance, Ratio, Distinct, Quantiles, Several)
 _Sum = tuple[float, NoiseBand, Whole | None]
 """A sum of an answer's numbers, the noise on it, and what all people have; None where that is not known."""
 _Total = Callable[..., _Sum]
-_Row = tuple[Any, Any, Any]
-"""Value, interval, truth interval."""
+_Row = tuple[Any, Any, Any]  # value, interval, truth interval
 NOT_THE_QUESTION = {"sigma", "rho", "epsilon", "error", "level", "clip", "at_most", "report", "pace", "anyway"}
 
 
@@ -517,7 +516,6 @@ def whole_of(
 
 
 def _read_sum(question: Question, part: float, noise: NoiseBand, whole: Whole | None) -> _Row:
-    """Value and intervals of a sum of numbers of the question."""
     value, interval = question.read([part], noise)
     row = value, interval, None if whole is None else question.truth(whole)
     return row if question.bins() is None else tuple(each and each[0] for each in row)  # type: ignore[return-value]

@@ -138,8 +138,7 @@ class Asking(Uncopyable):
     """The questions of a session: rows, and the ledger that they are charged to."""
 
     def __init__(self, ledger: Ledger, rows: Engine, datasets: Mapping[str, Dataset]) -> None:
-        self.ledger = ledger
-        """The record and the accounts. Private."""
+        self.ledger = ledger  # the record and the accounts. Private
         self._rows = rows
         self._schema, self._periods, self.pure = rows.schema, ledger.periods, ledger.symbol == "epsilon"
         self.datasets, self.declared = datasets, {name: each.columns for name, each in datasets.items()}
@@ -148,7 +147,6 @@ class Asking(Uncopyable):
         self._so_far: dict[AnalystId, SoFar] = {}
 
     def close(self) -> None:
-        """Let the rows go; no more questions follow."""
         with self.ledger.store.lock:
             self._closed_already = True
             if not self.ledger.store.closed:  # nor in a forked process, where all of it is its parent's
@@ -502,5 +500,4 @@ class Analyst(Uncopyable):
     def answers(self) -> list[Answer]:
         """This analyst's answers for this purpose so far, in order."""
         ledger = self._session.ledger
-        entries = ledger.snapshot(lambda: answered(ledger, *self._who))
-        return [answer_of(entry.public) for entry in entries]
+        return [answer_of(entry.public) for entry in ledger.snapshot(lambda: answered(ledger, *self._who))]

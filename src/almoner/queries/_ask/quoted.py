@@ -112,8 +112,7 @@ def _warning(question: Question, half_width: float, released: Sequence[int] | No
     for place in range(1, 25):
         with suppress(ArgumentError):  # a clip or a price that no question may have
             clip = float(f"{most * 2 ** (-place / 2):.2g}")
-            other = replace(question, clip=clip, **price)
-            widths[clip] = _truth_half_width(other) or own
+            widths[clip] = _truth_half_width(replace(question, clip=clip, **price)) or own
     best = max((clip for clip, each in widths.items() if each <= 1.1 * min(widths.values())), default=0.0)
     if widths.get(best, own) > 0.9 * own:
         return f"{told}: no clip makes them much narrower at this price, only a lower at_most="

@@ -15,8 +15,7 @@ from almoner.queries._questions.question import Question
 from almoner.queries._sql.compiler import Compiled
 from almoner.queries._tables.engine import Engine
 
-ALL = ""
-"""The scope of the sums over everything."""
+ALL = ""  # the scope of the sums over everything
 
 
 def replayed(ledger: Ledger, rows: Engine) -> Finding:
@@ -134,7 +133,6 @@ class _Again:
         return not self._workspace.run(different).fetchall()
 
     def close(self) -> None:
-        """Remove the tables."""
         self._workspace.drop([self._charges, self._new, self._sums])
 
     def charge(self, answered: Answered) -> bool:

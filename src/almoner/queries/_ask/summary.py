@@ -18,8 +18,7 @@ _MISSING = 0.25  # of a column's share of the price
 _TOP = 20
 SURE = 1 - 1e-6  # shares are rounded up when they are charged
 
-SHOWN_KINDS = frozenset({"bool", "whole", "number", "text", "date", "time"})
-"""Kinds of columns that a summary is about."""
+SHOWN_KINDS = frozenset({"bool", "whole", "number", "text", "date", "time"})  # kinds of columns that a summary is about
 
 
 def summary_questions(

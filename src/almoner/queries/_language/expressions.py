@@ -31,22 +31,16 @@ from almoner.errors import ArgumentError
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column by its name."""
-
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A number, a text or a truth value."""
-
     value: int | float | str | bool
 
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """Two numbers joined by a sign: + - * /."""
-
     sign: str
     left: "Expression"
     right: "Expression"
@@ -54,8 +48,6 @@ class Arithmetic:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function of some values."""
-
     name: str
     arguments: tuple["Expression", ...]
 
@@ -70,8 +62,6 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """A comparison: left sign right."""
-
     sign: str
     left: "Expression"
     right: "Expression"
@@ -79,8 +69,6 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """A value is one of some literals."""
-
     column: "Expression"
     values: tuple[Literal, ...]
 
@@ -95,36 +83,26 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """A value is missing."""
-
     column: "Expression"
 
 
 @dataclass(frozen=True, slots=True)
 class IsTrue:
-    """A truth value."""
-
     column: "Expression"
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """A condition is false."""
-
     of: "Condition"
 
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """Every part is true."""
-
     parts: tuple["Condition", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """Some part is true."""
-
     parts: tuple["Condition", ...]
 
 
@@ -183,12 +161,8 @@ SIGNATURES: Mapping[str, tuple[Signature, ...]] = MappingProxyType(
     | _forms("whole", "whole", "whole", "number", "text", "bool")
     | _forms("text", "text", "text", "whole", "bool", "date")
     | _forms("date", "date", "date", "text")
-)
-"""Signatures of functions; ``coalesce``, ``least`` and ``greatest`` take any values of one kind."""
-
-FUNCTIONS = frozenset({*SIGNATURES, "coalesce", "greatest", "least"})
-"""The functions of one row's values."""
-
+)  # signatures of functions; ``coalesce``, ``least`` and ``greatest`` take any values of one kind
+FUNCTIONS = frozenset({*SIGNATURES, "coalesce", "greatest", "least"})  # the functions of one row's values
 _TOKEN = re.compile(
     r"""\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?!\w)
     |(?P<text>'(?:[^']|'')*')
@@ -355,8 +329,7 @@ class _Reader:
             self._place += 1
             return Literal(self._number((sign or "") + word))
         if sign is not None:
-            inside = self._sign(depth + 1)
-            return Arithmetic(sign, Literal(0), inside)
+            return Arithmetic(sign, Literal(0), self._sign(depth + 1))
         return self._primary(kind, word, depth)
 
     def _primary(self, kind: str, word: str, depth: int) -> Expression:
@@ -438,9 +411,7 @@ class _Reader:
 AGGREGATES = frozenset({"all", "any", "count", "distinct", "first", "last", "max", "min", "sum"})
 """The functions of all of a person's rows."""
 
-Steps = tuple[tuple[str, str], ...]
-"""Pairs of a column's name and what it is for a person."""
-
+Steps = tuple[tuple[str, str], ...]  # pairs of a column's name and what it is for a person
 KeyedSteps = tuple[tuple[str, Steps], ...]
 """A column, or an expression, whose values divide a person's rows, and the steps for each of them."""
 

@@ -11,8 +11,7 @@ from almoner._check import quoted, told
 from almoner.errors import ArgumentError
 
 End = int | float | str | None
-Range = tuple[End, End]
-"""(Low, high): low <= entry < high; None for no end. Dates and times are texts."""
+Range = tuple[End, End]  # (low, high): low <= entry < high; None for no end. Dates and times are texts
 
 
 def ranges(edges: Iterable[Any]) -> list[Range]:
@@ -31,7 +30,6 @@ def ranges(edges: Iterable[Any]) -> list[Range]:
 
 
 def are_ranges(keys: tuple[object, ...]) -> TypeGuard[tuple[Range, ...]]:
-    """True if the keys of a column are ranges."""
     return isinstance(keys[0], tuple)
 
 

@@ -119,7 +119,6 @@ def column(node: Expression | None) -> str:
 
 
 def written(node: Expression) -> str:
-    """An expression as text of the language."""
     match node:
         case tree.Column(name) if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", name) and name.lower() not in tree.WORDS:
             return name

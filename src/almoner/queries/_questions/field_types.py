@@ -59,15 +59,13 @@ LARGEST = 1e100
 MOST_CLIP = 1e6
 _MOST_COLUMNS = 64
 
-Column = tuple[str, float, float]
-"""A column's name and the bounds to which its entries are clipped."""
+Column = tuple[str, float, float]  # a column's name and the bounds to which its entries are clipped
 _Name = Annotated[str, Field(min_length=1, max_length=1000)]
 _End = Annotated[float | str, Rule("a number, a date or a time")] | None
 _Range = Annotated[list[_End], Field(min_length=2, max_length=2)]
 _Key = Annotated[str, Field(max_length=LONGEST_KEY)] | int | bool
 _Once = Field(min_length=1, json_schema_extra={"uniqueItems": True})
-KeyList = Annotated[list[_Key], _Once]
-"""Keys in JSON."""
+KeyList = Annotated[list[_Key], _Once]  # keys in JSON
 _Keys = KeyList | Annotated[list[_Range], _Once]
 _Bound = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 

@@ -39,7 +39,6 @@ class NoiseBand:
     left: float = 1.0  # share of the standard error, where tables were made to agree
 
     def of_group(self, left: float) -> "NoiseBand":
-        """Noise of which so much is left."""
         return replace(self, standard_error=self.standard_error / self.left * left, left=left)
 
     def margin(self, intervals: int) -> float:
@@ -63,7 +62,6 @@ def _tail_of_noise(pure: bool, tail: float) -> float:
 
 
 def around(value: float, margin: float) -> Interval:
-    """The interval of this half-width."""
     return value - margin, value + margin
 
 

@@ -20,7 +20,6 @@ from almoner.errors import ArgumentError
 
 
 def checked_sets(sets: Any) -> tuple[tuple[str, ...], ...]:
-    """Lists of columns, each list once."""
     listed = tuple(tuple(dict.fromkeys(each)) for each in sets)
     if isinstance(sets, str) or not listed or len(set(map(frozenset, listed))) < len(listed):
         raise ArgumentError("sets must be lists of columns of by=, each list once, as in [['ward', 'day'], ['ward']]")

@@ -26,8 +26,7 @@ from almoner import _audit_hook, noise
 from almoner._units import MEASURE, up
 from almoner.mechanisms import Gaussian, Laplace
 
-STEPS = 2**20
-"""Whole steps in one full row: contributions are rounded to them, added up exactly, and given whole noise."""
+STEPS = 2**20  # whole steps in one full row: contributions are rounded to them, added up exactly, and given whole noise
 
 
 def price_of(clip_steps: int, noise: float, *, pure: bool) -> int:
@@ -139,7 +138,6 @@ def separate_error(bins: int, level: float, edge: int) -> float:
 
 @lru_cache(maxsize=16)
 def bin_factor(bins: int) -> BinFactor:
-    """W for so many bins."""
     return BinFactor(bins)
 
 

@@ -369,7 +369,6 @@ def _noise(asked: Question, length: float) -> float:
 
 
 def set_fields(asked: Question, **values: object) -> None:
-    """Set fields while a question is made."""
     for name, value in values.items():
         object.__setattr__(asked, name, value)
 

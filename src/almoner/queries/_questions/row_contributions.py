@@ -78,7 +78,6 @@ class Bins:
 
     @property
     def cells(self) -> int:
-        """Number of bins."""
         return len(self.edges) - 1
 
 
@@ -91,7 +90,6 @@ class KeyCells:
 
     @property
     def cells(self) -> int:
-        """Number of keys."""
         return len(self.keys)
 
 
@@ -116,7 +114,6 @@ class EntryBuckets:
 
     @property
     def cells(self) -> int:
-        """Number of buckets of both."""
         return 2 * (len(self.edges) - 1)
 
 

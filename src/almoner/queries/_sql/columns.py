@@ -18,9 +18,7 @@ from almoner.queries._sql.dialects import Dialect, Literal, Sql, double, filled
 
 Wanted = OneOf["question", "person", "text"]
 """Uses of a column that its type does not allow: in questions, as a name of people, as a name that is a text."""
-Cure = Callable[[str, str, Wanted], str]
-"""The line to write, for a column, its type and what is wanted."""
-
+Cure = Callable[[str, str, Wanted], str]  # the line to write, for a column, its type and what is wanted
 ZONED = ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")
 _CASTS = {
     "BLOB": "hex({0})",
@@ -317,7 +315,6 @@ def cast(name: str, kind: str, dialect: Dialect) -> str:
 
 
 def literal(value: object, kind: str) -> Literal:
-    """A literal as a parameter for a column of this kind."""
     try:
         match kind:
             case "number" if isinstance(value, int | float) and not isinstance(value, bool) and value == value:
@@ -342,9 +339,7 @@ def literal(value: object, kind: str) -> Literal:
     raise ArgumentError(f"{_check.quoted(value)} cannot be compared with a column of kind {kind}")
 
 
-CELLS = "cells"
-"""Name of the table of each person's contribution to each cell, where it is not beside the prices."""
-
+CELLS = "cells"  # name of the table of each person's contribution to each cell, where it is not beside the prices
 KEY_KINDS = {"whole": "BIGINT", "text": "VARCHAR", "bool": "BOOLEAN", "date": "DATE"}
 """The kinds of columns whose entries may be keys, each with the type of a table of them."""
 

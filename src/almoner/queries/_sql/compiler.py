@@ -138,19 +138,15 @@ _PLANS = 16  # so many compiled questions are kept
 class Compiled:
     """The statements of a question. Every field is public."""
 
-    keys: tuple[Keys, ...]
-    """For each column to group by."""
+    keys: tuple[Keys, ...]  # for each column to group by
     cells: str | None
     """Gives the rows of the table ``cells``, which ``charges`` and ``sums`` read; None where there is none. It reads
     the table ``HANDED`` where ``rows`` is given."""
-    charges: str
-    """Gives person, units, factor, and in the wide form the contribution."""
-    parameters: tuple[object, ...]
-    """Of ``rows``, else of ``cells``, else of ``charges``: of the first that is there."""
+    charges: str  # gives person, units, factor, and in the wide form the contribution
+    parameters: tuple[object, ...]  # of ``rows``, else of ``cells``, else of ``charges``: of the first that is there
     sums: str
     """Gives (cell, sum, ...) for cells in which a person takes part, each cell once; {admitted} is who takes part."""
-    size: int
-    """Numbers in the answer."""
+    size: int  # numbers in the answer
     reports: int = 0
     """Numbers in the report on what was taken away, which follow: in the long form the last ones of each cell."""
     rows: str | None = None

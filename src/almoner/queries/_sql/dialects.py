@@ -24,8 +24,6 @@ _SHORT = 100
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """A piece of SQL, and its parameters in their order."""
-
     text: str
     parameters: tuple[object, ...] = ()
 
@@ -144,8 +142,7 @@ def case_tables(name: str) -> tuple[str, str]:
     return "".join(letters), "".join(results)
 
 
-Literal = bool | int | float | str | date | datetime
-"""A value that a column is compared with."""
+Literal = bool | int | float | str | date | datetime  # a value that a column is compared with
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,10 +30,8 @@ class Parent(NamedTuple):
     column: str
     table: str
     key: str
-    found_by: str
-    """The key, as SQL over the alias d of the parent's rows; NULL for none."""
-    beside: str
-    """The column, as SQL over the alias d of the own rows; NULL for none."""
+    found_by: str  # the key, as SQL over the alias d of the parent's rows; NULL for none
+    beside: str  # the column, as SQL over the alias d of the own rows; NULL for none
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +48,7 @@ class PeopleTable:
     one_row: bool = False
     parent: Parent | None = None
     plain: str = ""
-    person: str = ""
-    """The column that says whose row it is."""
+    person: str = ""  # the column that says whose row it is
     domains: Mapping[str, Any] = field(default_factory=dict)
     """Keys or bounds of columns, as the data holder declares them."""
 
@@ -65,8 +62,7 @@ class PublicTable:
     columns: Mapping[str, str]
     key: str
     on: str
-    found_by: str
-    """The key, as SQL over the alias d."""
+    found_by: str  # the key, as SQL over the alias d
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +225,7 @@ class Joined(_Kinds):
         return column in self._columns_of(table)
 
     def _columns_of(self, table: str) -> Mapping[str, str]:
-        found = self.schema.people.get(table) if self.schema.named else None
-        known = found or self.schema.public.get(table)
+        known = (self.schema.people.get(table) if self.schema.named else None) or self.schema.public.get(table)
         return {} if known is None else known.kinds
 
     def _look_up(self, name: str, table: str, column: str) -> str:

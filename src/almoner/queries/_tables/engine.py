@@ -62,13 +62,10 @@ class Engine(ABC):
 
 
 class DuckDB(Engine):
-    """Rows in DuckDB."""
-
     def __init__(self, workspace: Workspace, compiler: Compiler, places: range, files: list[Files]) -> None:
         super().__init__(workspace, compiler)
         self._files = files
-        self.places = places
-        """The number of each table in the workspace, in the order in which they were given."""
+        self.places = places  # the number of each table in the workspace, in the order in which they were given
 
     @classmethod
     def open(cls, ledger: Ledger, given: list[TableInput]) -> Self:

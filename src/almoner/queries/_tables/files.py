@@ -44,7 +44,6 @@ class Files:
 
     @property
     def csv(self) -> bool:
-        """Tell whether they are CSV files."""
         return suffix(self.listed[0]) in CSV
 
     def check(self) -> None:

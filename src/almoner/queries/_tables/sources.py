@@ -160,8 +160,7 @@ def _counted(connection: Any, rows: str, read: Mapping[str, str], types: Mapping
     return found
 
 
-LOADED = "csv_rows"
-"""The table of rows that were read once, by the place of ``view_name``."""
+LOADED = "csv_rows"  # the table of rows that were read once, by the place of ``view_name``
 
 # JSON's own types of columns would lose digits of long ids, so each is named
 _FROM_JSON = (

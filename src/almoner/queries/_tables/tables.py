@@ -294,8 +294,7 @@ def _read(data: Any, reading: sources.ReadOptions, person: str) -> tuple[Any, so
         return data, reading
     if isinstance(data, list | tuple) and data and all(isinstance(each, str | Path) for each in data):
         return list(map(Path, data)), reading
-    rows = sources.as_arrow(data, person=person, table=reading.table)
-    return rows, replace(reading, table=None)
+    return sources.as_arrow(data, person=person, table=reading.table), replace(reading, table=None)
 
 
 def check_shared(ledger: Ledger, own: Mapping[str, object]) -> None:

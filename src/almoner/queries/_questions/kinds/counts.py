@@ -220,7 +220,6 @@ class Quantiles(_Binned):
         return [(min(self._first(a), self._last(b - 1)), max(self._first(a), self._last(b - 1))) for a, b in ends]
 
     def _first(self, place: int) -> float:
-        """The least value in a bin."""
         if self.step is None:
             return self.edges[place]
         return ceil(Fraction(self.edges[place]) / Fraction(self.step)) * self.step

@@ -31,10 +31,8 @@ class _Bounded(Question):
     bounds_hold: bool = field(default=False, kw_only=True)
     """A declaration: every entry, or every total of ``per="total"``, is within the bounds; for ``truth_intervals``."""
 
-    middle: float = field(init=False, repr=False, compare=False)
-    """Between the bounds."""
-    half: float = field(init=False, repr=False, compare=False)
-    """From the middle to a bound."""
+    middle: float = field(init=False, repr=False, compare=False)  # between the bounds
+    half: float = field(init=False, repr=False, compare=False)  # from the middle to a bound
 
     def _check_kind(self) -> None:
         if {"auto", None} & {self.low, self.high}:  # the bounds follow before it is asked: see ``Question.open``

@@ -29,7 +29,6 @@ class _Moments(Question):
 
     @property
     def bounded(self) -> tuple[Column, ...]:
-        """The columns with their bounds."""
         return tuple(getattr(self, "columns"))  # noqa: B009 - a field of each question, in its own place
 
     def row(self) -> tuple[Coordinate, ...]:
@@ -60,8 +59,7 @@ class _Moments(Question):
         matrix = np.empty((size, size))
         # the row's order is that of the upper triangle: the count and the entries are its first line
         matrix[np.triu_indices(size)] = parts
-        upper = np.triu(matrix)
-        return upper + np.triu(matrix, 1).T
+        return np.triu(matrix) + np.triu(matrix, 1).T
 
 
 @dataclass(frozen=True, slots=True)
