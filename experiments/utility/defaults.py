@@ -297,7 +297,7 @@ def rival(path: Path, given: Path | None) -> None:
             record(path, row | {"seed": seed, "settings": {}, "score": found})
 
 
-def table_of(runs: list[dict[str, Any]]) -> str:
+def table(runs: list[dict[str, Any]]) -> str:
     """The table of the page."""
     lines = [
         "| table | people | epsilon | default | tuned | default - tuned [95 %] | tuned settings | without privacy "
@@ -350,7 +350,7 @@ def main() -> None:
         rival(given.out, given.data)
     else:
         do_missing(given.out, given.data, given.only)
-    pages.insert(PAGE, table_of(recorded(given.out)) + "\n")
+    pages.insert(PAGE, table(recorded(given.out)) + "\n")
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ SHOWN = {
     "groups.md": groups,
     "koskela-figures.md": made_table("experiments/koskela_2023/figures", "docs/experiments/koskela-figures.json"),
     "koskela.md": made_table("experiments/koskela_2023/figure1", "docs/experiments/koskela.json"),
-    "learning-rates.md": made_table("experiments/utility/learning_rates", "experiments/results/learning_rates.jsonl"),
+    "defaults.md": made_table("experiments/utility/defaults", "experiments/results/defaults.jsonl"),
     "mini-batches.md": made_table("experiments/streams/mini_batches", "experiments/results/mini_batches.jsonl"),
     "mnist.md": mnist,
     "odometer-sizes.md": made_table("experiments/feldman_zrnic_2021/restarts", "docs/experiments/odometer-sizes.json"),

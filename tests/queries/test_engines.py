@@ -46,7 +46,7 @@ def test_what_a_plugin_cannot_do_is_refused_in_its_words(load, tmp_path):
     data, path = load(ROWS), tmp_path / "l"
     with pytest.raises(Unsupported, match="not for tables of Warehouse: spell the ids alike in them"):
         opened(path, data, budget=Terms(filters.Zcdp(rho=1.0), spelling="nfc"))
-    with pytest.raises(ArgumentError, match="are not for tables of Warehouse: make the view, or local times, in Warehouse"):
+    with pytest.raises(ArgumentError, match="not for tables of Warehouse: make the view, or local times, in Warehouse"):
         opened(path, Table(data, view="SELECT * FROM data"))
     with pytest.raises(ArgumentError, match="tables of Warehouse and other tables cannot be in one session"):
         opened(path, None, tables={"a": data, "b": Table(ROWS)})

@@ -40,6 +40,8 @@ class AccountsPerPerson(Protocol):
 class Accounts(Uncopyable):
     """A row of int64 totals for every person, addressed by row or by id."""
 
+    _owed: Any = None  # what is not in all accounts yet, and ``_settle`` brings there
+
     def __init__(self, people: int | Sequence[Hashable], columns: int, xp: ModuleType | None, device: object) -> None:
         self._columns, self._device = columns, device
         self._xp: Library = array_api_compat.array_namespace((np if xp is None else xp).zeros(1))
@@ -101,7 +103,8 @@ class Accounts(Uncopyable):
     @property
     def _spent(self) -> Array:
         """(n, m) everybody's totals, up to date."""
-        self._settle(slice(None))
+        if self._owed is not None:
+            self._settle(slice(None))
         return self._held
 
     def _settle(self, where: slice | Array) -> None:
@@ -109,7 +112,8 @@ class Accounts(Uncopyable):
 
     def _totals(self, where: slice | Array) -> Array:
         """The totals in a block of rows, or in rows by number."""
-        self._settle(where)
+        if self._owed is not None:
+            self._settle(where)
         return self._held[where, ...] if isinstance(where, slice) else self._xp.take(self._held, where, axis=0)
 
     def _chosen(self, people: People | None) -> tuple[slice | Array, Array]:

@@ -62,8 +62,6 @@ class Filter(Accounts):
     Source: theory 5.1, 5.2, 5.10; Feldman & Zrnic (2021), Alg. 3, Thm 4.5; Koskela, Tobaben & Honkela (2023), Thm 12.
     """
 
-    _owed: _Owed | None = None
-
     def __init__(
         self,
         people: int | Sequence[Hashable],

@@ -27,15 +27,10 @@ class Names:
     """Names of people in a ledger's tables: as the data have them, keyed hashes, or numbers of ``units``. Private."""
 
     def __init__(self, kind: str, key: bytes | None = None, units: Periods | None = None) -> None:
-        self.given, self._key, self._units = kind, key, units
+        self.given, self._key, self._units, self.hashed = kind, key, units, key is not None
 
     def __repr__(self) -> str:
         return f"Names({self.given!r})"
-
-    @property
-    def hashed(self) -> bool:
-        """True if names are kept as keyed hashes. Public."""
-        return self._key is not None
 
     @property
     def kind(self) -> str:

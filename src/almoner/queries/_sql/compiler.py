@@ -129,6 +129,7 @@ _TOTAL = "sum(CAST({0} AS BIGINT))"  # in 128 bits
 _ALMOST = 1 - 1e-8  # factor that keeps a shrunk contribution, rounded, no longer than the clip
 _WIDE = 8
 _EXACT = 2.0**53  # sums of whole doubles below are exact
+_EXACT_SQL = double(_EXACT)
 _LIMB = 2**20  # sums of squares of parts below, over a million cells and their coordinates, stay below 2^63
 _HIGH, _MIDDLE = double(_LIMB**2), double(_LIMB)
 _PLANS = 16  # so many compiled questions are kept
@@ -364,7 +365,7 @@ def _length(names: list[str], *, pure: bool) -> str:
 
 def _firm(square: str) -> str:
     """A sum of whole numbers, as squares are, that is not below the true one: exact if short, else rounded up."""
-    return f"CASE WHEN {square} < {double(_EXACT)} THEN {square} ELSE ({square}) * {_ABOVE} END"
+    return f"CASE WHEN {square} < {_EXACT_SQL} THEN {square} ELSE ({square}) * {_ABOVE} END"
 
 
 def _limbs(names: list[str], question: Question) -> str:
