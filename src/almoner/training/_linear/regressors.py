@@ -122,16 +122,15 @@ class PoissonRegressor(LinearRegression):
     Examples:
     --------
     >>> import numpy as np
-    >>> x = np.repeat([[0.0], [1.0]], 1000, axis=0)
-    >>> model = PoissonRegressor(epsilon=1.0, bounds_X=(0, 1), bounds_y=(0, 10), n_people=2000, seed=1)
-    >>> model.fit(x, np.repeat([1, 4], 1000)).predict([[0.0], [1.0]]).round()
+    >>> x = np.repeat([[0.0], [1.0]], 10_000, axis=0)
+    >>> model = PoissonRegressor(epsilon=1.0, bounds_X=(0, 1), bounds_y=(0, 10), n_people=20_000, seed=1)
+    >>> model.fit(x, np.repeat([1, 4], 10_000)).predict([[0.0], [1.0]]).round()
     array([1., 4.])
     """
 
     max_grad_norm: float = 0.5
 
     _loss: ClassVar[type[LogisticGradients]] = PoissonGradients
-    _curved = 8.0  # means begin at the upper bound, and soon are below it
 
     def _means(self, scores: Floats) -> Floats:
         return np.asarray(np.exp(np.minimum(scores, 700.0)))
