@@ -145,6 +145,19 @@ def test_bounds_that_can_be_written_are_charged_at_once():
         accounts.charge(GAUSS, np.ones(3), sample=np.array([0]))
 
 
+def test_a_view_of_bounds_that_can_be_written_is_charged_at_once():
+    """What is read-only may show an array that is not: a bound that grows there is charged as it is now."""
+    bounds = np.full(N, 0.1)
+    shown = bounds.view()
+    shown.flags.writeable = False
+    people, judge = (individual.Filter(N, filters.Gaussian(mu=1.0)) for _ in range(2))
+    for size in (0.1, 0.9):
+        bounds[:] = size
+        people.charge(GAUSS, shown, sample=np.arange(3))
+        judge.charge(GAUSS, bounds)
+    assert np.array_equal(people.spent(), judge.spent())
+
+
 def test_rounds_of_a_plan_in_one_go_end_where_single_ones_do():
     """Prices by what is left, for people who can pay for some of the rounds asked."""
     accounts = individual.Filter(N, BUDGETS["Planned, other steps"][0]())

@@ -211,6 +211,7 @@ class Filter(Accounts):
         """
         costs, over = self._costs(step), self._over(step)
         kept = isinstance(norms, np.ndarray) and norms.dtype == np.float64 and not norms.flags.writeable
+        kept = kept and cast(Any, norms).base is None  # what a view shows can be written through its owner
         later = kept and isinstance(self._held, np.ndarray) and costs.sensitivity is not None and not over
         with self._guard, self._lock:
             if sample is not None and people is None and later and mechanisms.repeated(step)[1] == 1:
