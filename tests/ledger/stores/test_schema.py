@@ -14,5 +14,5 @@ def test_a_file_of_another_version_is_refused(path, version):
     opened(path).close()
     with duckdb.connect(str(path)) as connection:
         connection.execute(f"UPDATE ledger_format SET version = {version}")
-    with pytest.raises(LedgerError, match=f"version {version}, and this program reads version 3"):
+    with pytest.raises(LedgerError, match=f"version {version}, and this program reads version 4"):
         opened(path)

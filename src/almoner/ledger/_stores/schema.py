@@ -19,7 +19,7 @@ CREATE TABLE ledger.charges(question BIGINT NOT NULL, person {person} NOT NULL, 
 """Of the version below. The engine says how texts and people are stored, and which keys it checks."""
 
 Run = Callable[..., Any]
-VERSION = 3  # of the tables that this program reads and writes
+VERSION = 4  # of the tables that this program reads and writes
 
 
 def make(run: Run, first: Sequence[object], **spelling: str) -> None:
