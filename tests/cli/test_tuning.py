@@ -54,7 +54,7 @@ def test_train_tunes_and_pays_for_it(folder):
         ("keep_accounts = true", "no setting of `almoner tune`: accounts of the best run alone"),
         ("noise_multiplier = 3", "no setting of `almoner tune`: each run's noise follows"),
         ('picture = "a.png"', "no setting of `almoner tune`: what people spent"),
-        ("learning_rate = 2", "must be a list of numbers above 0, the values to try: learning_rate = [1, 4, 16, 64]"),
+        ("learning_rate = 2", "must be a list of numbers above 0, the values to try: learning_rate = [0.25, 1, 4, 16]"),
         ("max_grad_norm = []", "must be a list of numbers above 0, the values to try: max_grad_norm = [0.25, 1]"),
         ("learning_rate = [1, -8]", "must be a list of numbers above 0, the values to try: learning_rate = ["),
     ):

@@ -195,8 +195,8 @@ def _run(
         start = time.perf_counter()
         for number in range(runs):
             observe(method, 1 + individual * runs + number, models)
-            given: Any = {"epsilon": epsilon, "delta": delta, "n_people": people, **example.settings}
-            model = LogisticRegression(individual=individual, classes=range(example.classes), **given)
+            public: Any = {"n_people": people, "classes": range(example.classes)}
+            model = LogisticRegression(epsilon=epsilon, delta=delta, individual=individual, **public)
             with ExitStack() as after:  # columns of the examples are scaled: no hint on scales
                 after.callback(log.setLevel, log.level)
                 log.setLevel(logging.ERROR)

@@ -6,7 +6,6 @@ Needs scikit-learn (extra ``sklearn``).
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,13 +24,11 @@ ADULT_SCHEMA = Path(__file__).parent / "adult.toml"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Example:
-    """A classification task, and settings of ``LogisticRegression`` that suit it."""
+    """A classification task."""
 
     name: str
     classes: int
     """The labels are 0 to classes - 1."""
-    settings: dict[str, Any]
-    """Tuned on splits of the training data; for Adult see experiments/feldman_zrnic_2021."""
     train: tuple[ArrayLike, NDArray[np.int64]]
     """Features and labels to learn from."""
     test: tuple[ArrayLike, NDArray[np.int64]]
@@ -57,8 +54,7 @@ def adult(folder: Path | None = None) -> Example | None:
     schema = Schema.read(ADULT_SCHEMA)
     parts = [tables.read(folder / f"adult.{part}", schema, skip_rows=part == "test") for part in ("data", "test")]
     train, test = ((tables.encode(part, schema), tables.labels(part, schema)) for part in parts)
-    settings = {"max_grad_norm": 0.7, "learning_rate": 48.0, "steps": 400, "fit_intercept": False}
-    return Example("UCI Adult (census income)", 2, settings, train, test)
+    return Example("UCI Adult (census income)", 2, train, test)
 
 
 def digits() -> Example:
@@ -66,6 +62,5 @@ def digits() -> Example:
     x, y = datasets.load_digits(return_X_y=True)
     x = x / 64.0
     in_test = np.arange(len(y)) % 4 == 3
-    settings = {"max_grad_norm": 1.5, "learning_rate": 4.0, "steps": 50}
     train, test = (x[~in_test], y[~in_test]), (x[in_test], y[in_test])
-    return Example("handwritten digits (scikit-learn)", 10, settings, train, test)
+    return Example("handwritten digits (scikit-learn)", 10, train, test)

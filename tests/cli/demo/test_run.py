@@ -88,7 +88,7 @@ def test_the_reading_follows_the_interval(gained, half, runs, said):
 def test_both_private_rows_take_the_same_steps():
     """With the same noise the demonstration's two private models are the same, as its page says."""
     example = demo_tables.digits()
-    settings = example.settings | {"classes": range(10), "n_people": len(example.train[1]), "seed": 1}
+    settings = {"classes": range(10), "n_people": len(example.train[1]), "seed": 1}
     models = [LogisticRegression(individual=each, **settings).fit(*example.train) for each in (False, True)]
     np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
 

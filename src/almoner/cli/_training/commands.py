@@ -252,7 +252,7 @@ def tune(
 ) -> None:
     """Try settings within one budget: the best of a random number of trainings is kept, and all of them are paid for.
 
-    The learning rates and clips to try are lists in the file of --settings: learning_rate = [1, 4, 16, 64] and
+    The learning rates and clips to try are lists in the file of --settings: learning_rate = [0.25, 1, 4, 16] and
     max_grad_norm = [0.25, 1] by default. The number of runs, and the time that the command takes, must stay secret.
     """
     from almoner.cli._training.settings import TUNE, read_settings

@@ -15,7 +15,7 @@ from almoner._reading import Field, Model, Numbers, Text, read, toml
 from almoner.errors import ArgumentError, DataError
 
 TRAIN, TUNE, IMAGES = "train", "tune", "train-images"  # commands that read such a file
-RATES, CLIPS = (1.0, 4.0, 16.0, 64.0), (0.25, 1.0)  # values that `almoner tune` tries by default
+RATES, CLIPS = (0.25, 1.0, 4.0, 16.0), (0.25, 1.0)  # values that `almoner tune` tries by default
 Line = Annotated[str, Text(1000)]
 
 
@@ -76,7 +76,7 @@ class TuneSettings(Course):
 
     max_grad_norm: Annotated[tuple[float, ...], _tried("max_grad_norm = [0.25, 1]")] = CLIPS  # type: ignore[assignment]
     """The clips to try."""
-    learning_rate: Annotated[tuple[float, ...], _tried("learning_rate = [1, 4, 16, 64]")] = RATES  # type: ignore[assignment]
+    learning_rate: Annotated[tuple[float, ...], _tried("learning_rate = [0.25, 1, 4, 16]")] = RATES  # type: ignore[assignment]
     """The learning rates to try."""
 
 
