@@ -13,6 +13,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -247,36 +248,29 @@ def exact(table: Table) -> float:
     return score(table, made.fit(x, np.asarray(table.y)).predict(x_test))
 
 
-def do_missing(path: Path, given: Path | None, only: list[str]) -> None:
-    """Do the runs that are not recorded."""
-    for name in only:
-        done = {
-            (row["data"], row["epsilon"], row["stage"], row["seed"], str(row["settings"])) for row in recorded(path)
-        }
-        table = TABLES[name](given)
-        inner = table.held_out()
-        about = {"data": name, "kind": table.kind, "people": table.count}
+def do_missing(path: Path, name: str, table: Table) -> None:
+    """Do the runs on a table that are not recorded."""
+    done = {(row["data"], row["epsilon"], row["stage"], row["seed"], str(row["settings"])) for row in recorded(path)}
+    inner, about = table.held_out(), {"data": name, "kind": table.kind, "people": table.count}
 
-        def keep(
-            stage: str, epsilon: float | None, seed: int, settings: dict[str, Any], made: Callable[[], float]
-        ) -> None:
-            if (name, epsilon, stage, seed, str(settings)) not in done:  # noqa: B023 - called in this turn
-                row = {"epsilon": epsilon, "stage": stage, "seed": seed, "settings": settings, "score": made()}
-                record(path, about | row)  # noqa: B023
-                print(name, *row.values(), flush=True)  # noqa: B023
+    def keep(stage: str, epsilon: float | None, seed: int, settings: dict[str, Any], made: Callable[[], float]) -> None:
+        if (name, epsilon, stage, seed, str(settings)) not in done:
+            row = {"epsilon": epsilon, "stage": stage, "seed": seed, "settings": settings, "score": made()}
+            record(path, about | row)
+            print(name, *row.values(), flush=True)
 
-        likeliest = max(float(np.mean(table.y_test)), 1 - float(np.mean(table.y_test)))
-        keep("base rate", None, 0, {}, lambda: round(100 * likeliest, 3) if table.kind == "class" else 0.0)  # noqa: B023
-        keep(EXACT, None, 0, {}, lambda: exact(table))  # noqa: B023
-        for epsilon in EPSILONS:
-            scale = table.count / inner.count
-            for settings in grid(table):
-                keep("tune", epsilon, 1000, settings, lambda: run(inner, epsilon, 1000, scale, **settings))  # noqa: B023
-            tried = [r for r in recorded(path) if (r["data"], r["epsilon"], r["stage"]) == (name, epsilon, "tune")]
-            best = max(tried, key=lambda row: row["score"])["settings"]
-            for seed in range(SEEDS):
-                keep(DEFAULT, epsilon, seed, {}, lambda: run(table, epsilon, seed))  # noqa: B023
-                keep(TUNED, epsilon, seed, best, lambda: run(table, epsilon, seed, **best))  # noqa: B023
+    likeliest = max(float(np.mean(table.y_test)), 1 - float(np.mean(table.y_test)))
+    keep("base rate", None, 0, {}, lambda: round(100 * likeliest, 3) if table.kind == "class" else 0.0)
+    keep(EXACT, None, 0, {}, lambda: exact(table))
+    for epsilon in EPSILONS:
+        scale = table.count / inner.count
+        for settings in grid(table):
+            keep("tune", epsilon, 1000, settings, partial(run, inner, epsilon, 1000, scale, **settings))
+        tried = [r for r in recorded(path) if (r["data"], r["epsilon"], r["stage"]) == (name, epsilon, "tune")]
+        best = max(tried, key=lambda row: row["score"])["settings"]
+        for seed in range(SEEDS):
+            keep(DEFAULT, epsilon, seed, {}, partial(run, table, epsilon, seed))
+            keep(TUNED, epsilon, seed, best, partial(run, table, epsilon, seed, **best))
 
 
 def rival(path: Path, given: Path | None) -> None:
@@ -349,7 +343,8 @@ def main() -> None:
     if given.rival:
         rival(given.out, given.data)
     else:
-        do_missing(given.out, given.data, given.only)
+        for name in given.only:
+            do_missing(given.out, name, TABLES[name](given.data))
     pages.insert(PAGE, table(recorded(given.out)) + "\n")
 
 

@@ -286,7 +286,7 @@ class LogisticGradients:
     @property
     def start(self) -> Array:
         """Parameters of zero: (features, or one more with an intercept; columns), public."""
-        return np.zeros((self._x.shape[1] + (self._intercept > 0), self._columns))
+        return np.zeros((self._x.shape[1] + (self._intercept != 0), self._columns))
 
     @property
     def people(self) -> int:
