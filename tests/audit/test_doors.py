@@ -90,9 +90,9 @@ def mean_of_those_who_are_there(monkeypatch):
 def count_for_nothing(monkeypatch):
     right = individual.Filter.charge
 
-    def charge(self, step, norms, people=None):
+    def charge(self, step, norms, people=None, **among):
         free = len(norms) > 1 and bool(np.all(norms == 1)) and not np.any(self.spent())
-        return norms > 0 if free else right(self, step, norms, people)
+        return norms > 0 if free else right(self, step, norms, people, **among)
 
     monkeypatch.setattr(individual.Filter, "charge", charge)
 
@@ -100,9 +100,9 @@ def count_for_nothing(monkeypatch):
 def clipped_count_for_nothing(monkeypatch):
     right = individual.Filter.charge
 
-    def charge(self, step, norms, people=None):
+    def charge(self, step, norms, people=None, **among):
         free = len(norms) > 1 and step.sensitivity == 1 and step.sigma == 8 and bool(np.all(np.isin(norms, [0, 1])))
-        return norms >= 0 if free else right(self, step, norms, people)
+        return norms >= 0 if free else right(self, step, norms, people, **among)
 
     monkeypatch.setattr(individual.Filter, "charge", charge)
 

@@ -230,7 +230,7 @@ def test_calls_and_questions_keep_one_budget(place, monkeypatch):
     monkeypatch.setattr(LinearModel, "clipped_sum", noting)
     with opened(place) as session:
         book = session.ledger
-        fitted = on_ledger()
+        fitted = on_ledger(max_grad_norm=1.0)
         for update in range(8):
             before = charged(book)
             present[:] = list(dict.fromkeys(rows(update)[2]))

@@ -119,18 +119,18 @@ def test_poisson_samples_charge_everybody_at_every_step(data, budget):
     seen = []
 
     class Spy(individual.Filter):
-        def charge(self, step, norms, people=None):
-            active = super().charge(step, norms, people)
-            seen.append((step, np.array(norms), active))
+        def charge(self, step, norms, people=None, *, sample=None):
+            active = super().charge(step, norms, people, sample=sample)
+            seen.append((step, np.array(norms), sample, active))
             return active
 
     accounts = Spy(N, budget)
     run = trainer(accounts, noise_multiplier=1.5, sampling=training.Poisson(0.1, refresh_every=5), steps=23).fit(x, y)
     assert len(seen) == run.step == 23
     again = individual.Filter(N, type(budget).from_state(budget.state()))
-    for step, bounds, active in seen:
+    for step, bounds, sample, active in seen:
         assert step == mechanisms.SampledGaussian(1.5, 1.0, 0.1)
-        assert (again.charge(step, bounds) == active).all()
+        assert (again.charge(step, bounds)[sample] == active).all()
         assert (bounds <= 1.0).all()
     assert (np.asarray(again.spent()) == np.asarray(accounts.spent())).all()
     for block in range(0, 20, 5):  # bounds are assigned at refreshes only

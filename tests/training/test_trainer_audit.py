@@ -229,8 +229,8 @@ def test_bounds_from_the_step_they_are_used_in_are_caught(monkeypatch):
     monkeypatch.setattr(samplings.Poisson, "_bounds", loose)
 
     class Charged(individual.Filter):
-        def charge(self, step, norms, people=None):
-            return super().charge(step, np.array(norms), people)
+        def charge(self, step, norms, people=None, **among):
+            return super().charge(step, np.array(norms), people, **among)
 
     found = epsilon_bound(
         *experiment(
