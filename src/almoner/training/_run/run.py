@@ -92,7 +92,8 @@ class CurrentState:
         self.value = self.value.with_release(mechanism)
 
 
-PART = 20  # by default saving takes at most one part in so many of the time
+PART = 20  # by default saving takes at most one part in so many of the time,
+LEAST = 100  # but is done so many times at least
 
 
 class Killed(BaseException):
@@ -163,8 +164,8 @@ class Interruptions:
 class Saves(AbstractContextManager["Saves"]):
     """Saves what a training has done: at every end, and by default as often as it takes little of the time.
 
-    ``save`` writes all there is (None: nothing), after ``every`` so many steps, public. Signals wait while the end is
-    saved; ``agreed`` gives the first process's decision in every process.
+    ``save`` writes all there is (None: nothing), after ``every`` so many steps, public, of ``planned``, if that is
+    known. Signals wait while the end is saved; ``agreed`` gives the first process's decision in every process.
     """
 
     def __init__(
@@ -172,11 +173,12 @@ class Saves(AbstractContextManager["Saves"]):
         save: Callable[[], object] | None,
         *,
         every: int | None,
+        planned: int | None = None,
         interruptions: Interruptions,
         agreed: Callable[[bool], bool] = lambda due: due,
     ) -> None:
         self._write, self._every, self._interruptions, self._agreed = save, every, interruptions, agreed
-        self._took, self._last = 0.0, monotonic()
+        self._took, self._last, self._step, self._planned = 0.0, monotonic(), 0, planned
 
     def save(self) -> None:
         begun = monotonic()
@@ -188,9 +190,12 @@ class Saves(AbstractContextManager["Saves"]):
     def after(self, step: int) -> None:
         if self._write is None:
             return
-        by_time = monotonic() - self._last >= PART * self._took
-        if self._agreed(by_time) if self._every is None else step % self._every == 0:
+        due = monotonic() - self._last >= PART * self._took
+        if self._planned is not None:
+            due = due or (step - self._step) * LEAST >= self._planned
+        if self._agreed(due) if self._every is None else step % self._every == 0:
             self.save()
+            self._step = step
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is None or self._write is None:
