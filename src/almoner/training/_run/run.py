@@ -219,6 +219,7 @@ class Run:
     folder: Folder | None = None
     fixed: Mapping[str, Any] = field(default_factory=dict)  # what a resumed run must share with the folder's, by name
     more: dict[str, Any] = field(default_factory=dict)  # further parts to keep, by name
+    keys: dict[str, int] = field(default_factory=dict)  # the number of each step that has a name
 
     def take(self, turnout: Turnout, step: Any) -> None:
         """One step: release the noisy sum of the people who are there, each of whom has paid, and follow it."""
@@ -226,13 +227,15 @@ class Run:
         noisy = self.book.release(
             step, turnout, lambda accounts: sampling.contribute(model, turnout, accounts, step), rows=sampling.noise
         )
-        self.follow(noisy, turnout.divisor, turnout.rate)
+        self.follow(noisy, turnout.divisor, turnout.rate, turnout.key)
 
-    def follow(self, noisy: Any, divisor: float, rate: float | None) -> None:
+    def follow(self, noisy: Any, divisor: float, rate: float | None, key: str | None = None) -> None:
         """Take the model's step along sums that were released, and count it."""
         self.model.step(noisy, divisor, rate)
         self.sampling.released()
         self.current.update(step=self.current.value.step + 1, called=0)
+        if key is not None:
+            self.keys[key] = self.current.value.step
 
     def go(
         self, turnouts: Iterable[Turnout], step: Callable[[], Any], after: Callable[[], object], saves: Saves
@@ -262,7 +265,7 @@ class Run:
     def follow_kept(self, kept: Mapping[str, Any], step: Any) -> None:
         """Follow an update that a ledger charged before a crash, and that the folder's state has not seen."""
         self.book.record_kept(step, kept["given"], kept["ids"])
-        self.follow(kept["noisy"], kept["divisor"], kept["rate"])
+        self.follow(kept["noisy"], kept["divisor"], kept["rate"], kept.get("key"))
         self.save()
 
     def end(self, reason: str) -> None:
@@ -277,6 +280,7 @@ class Run:
                 "model": self.model.state(),
                 "book": self.book.state(),
                 "sampling": self.sampling.state(),
+                "keys": self.keys,
             }
             self.folder.save(parts | self.more, state.step)
 
@@ -296,6 +300,7 @@ class Run:
         self.check(parts)
         self.book.load(parts["book"])
         self.sampling.restore(parts["sampling"])
+        self.keys = dict(parts.get("keys", {}))
         self.sampling.write_off(unseen, self.book)
         own = TrainingState.from_fields(parts["run"])
         for announced in unseen:
