@@ -136,6 +136,7 @@ class PartialFit:
     _on_records: Any
     _rate: Any
     _check_settings: Any
+    _clip: float
     _penalty: Any
     _set_coefficients: Any
     _stream: Stream | None
@@ -269,7 +270,7 @@ class PartialFit:
         if fields["names"] is not None:
             self.feature_names_in_ = np.array(fields["names"], dtype=object)
         on = None if ledger is None else _on_ledger(ledger, self._own("seed"))
-        planned = replace(self._planned_stream(on), step=Gaussian(fields["sigma"], self._own("max_grad_norm")))
+        planned = replace(self._planned_stream(on), step=Gaussian(fields["sigma"], self._clip))
         start = np.asarray(parts["model"]["parameters"], dtype=np.float64)
         if start.ndim != 2 or not np.all(np.isfinite(start)):
             raise ValueError("parameters")
@@ -312,7 +313,7 @@ class PartialFit:
         for name, default in UNUSED.items():
             if self._own(name) != default and (name, self._own(name)) != ("momentum", 0):
                 raise Unsupported(f"partial_fit: {name}={self._own(name)!r} is not done in a stream: leave {default!r}")
-        settings = {name: self._own(name) for name in PLANNED}
+        settings = {name: self._own(name) for name in PLANNED} | {"max_grad_norm": self._clip}
         if on is None:
             return plan("gaussian", **settings, counted=False)
         if settings["epsilon"] is not None:
