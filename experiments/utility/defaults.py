@@ -201,7 +201,7 @@ def grid(table: Table) -> Iterator[dict[str, Any]]:
     base = model_of(table)[0]()
     rates = {"class": (2.0, 8.0, 24.0), "squared": (0.25, 1.0, 3.0), "poisson": (1.0, 4.0, 12.0)}[table.kind]
     for times, rate in product((0.5, 1.5), rates):
-        yield {"max_grad_norm": times * base.max_grad_norm, "learning_rate": rate}
+        yield {"max_grad_norm": times * base._clip, "learning_rate": rate}
 
 
 def score(table: Table, predicted: Any) -> float:

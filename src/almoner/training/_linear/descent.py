@@ -20,7 +20,7 @@ Source: theory.md statements 5.1 and 5.3; Feldman & Zrnic (2021), Algorithms 7 a
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,8 +80,13 @@ class LinearModel:
         momentum: float = 0.0,
         decay: float = 0.0,
         penalty: Array | float = 0.0,
+        noise: float | None = None,
     ) -> None:
         self.parameters, self._penalty = np.array(start, dtype=np.float64), penalty
+        self._noise, self._last = (
+            noise,
+            np.zeros_like(self.parameters),
+        )  # on each number of a mean; None: none is looked at
         self._rate, self._steps, self._momentum, self._decay = rate, steps, momentum, decay
         self._average, self._further = average, planned is not None
         planned = steps if planned is None else min(planned, steps)
@@ -110,15 +115,24 @@ class LinearModel:
 
     def step(self, noisy: Sequence[Array], divisor: float, rate: float | None = None) -> None:
         """One step along the noisy sum over the divisor; with a rate of its own, or the model's."""
+        mean = noisy[0] / divisor
+        if self._noise is not None and self._swings(mean):
+            self._rate, self._velocity = self._rate / 2, np.zeros_like(self._velocity)
         left = self._steps - self._done
         share = min(1.0, left / (self._decay * self._steps)) if self._decay > 0 else 1.0
         rate = self._rate if rate is None else rate
         ahead = self._momentum * self._velocity
-        self._velocity = ahead - rate * share * (noisy[0] / divisor + self._penalty * (self.parameters + ahead))
+        self._velocity = ahead - rate * share * (mean + self._penalty * (self.parameters + ahead))
         self.parameters = self.parameters + self._velocity
         self._done += 1
         if self._done > self._before:
             self._total, self._count = self._total + self.parameters, self._count + 1
+
+    def _swings(self, mean: Array) -> bool:
+        """True if a mean gradient turns back by more than noise explains: steps go from one side to the other."""
+        last, self._last = self._last, mean
+        along, lengths = float(np.sum(last * mean)), np.array([np.linalg.norm(last), np.linalg.norm(mean)])
+        return along < -max(np.prod(lengths) / 2, 4 * cast(float, self._noise) * np.linalg.norm(lengths))
 
     @property
     def result(self) -> Array:

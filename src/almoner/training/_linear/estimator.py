@@ -22,6 +22,7 @@ from almoner.training._card import Boundary
 from almoner.training._linear.descent import (
     INTERCEPT,
     MOST_RATE,
+    NOISE,
     TINY,
     LinearModel,
     LogisticGradients,
@@ -109,7 +110,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
 
     _loss: ClassVar[type[LogisticGradients]] = LogisticGradients
     _clips: ClassVar[tuple[float, float]] = (0.5, 1.0)  # the least that is chosen, and the most
-    _room: ClassVar[float] = 1.0  # the noise of all steps, at the largest rate, up to which a larger clip is chosen
+    _room: ClassVar[float] = NOISE  # the noise of all steps, at the largest rate, up to which a larger clip is chosen
 
     @property
     def _clip(self) -> float:
@@ -244,6 +245,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
             momentum=chosen.momentum,
             decay=chosen.decay,
             penalty=self._penalty(gradients.start),
+            noise=None if self.learning_rate is not None else step.sigma / divisor,
         )
         stop = None if rule is None else lambda _number: _says_stop(rule, most)
         run = Run(model, FullBatch(pace=chosen.pace), book, book.current)
@@ -447,7 +449,7 @@ class LogisticRegression(Predicting, PartialFit, ClassifierMixin, PrivateDescent
     max_grad_norm : the clip: the largest L2 norm of one person's gradient in one step. None: from 0.5 to 1, the more
         people and epsilon there are, the larger; 0.5 for ``partial_fit``.
     learning_rate : step size, on the mean gradient. None: as large as the noise allows, so that the noise of all steps
-        adds up to a standard deviation of 2 in each parameter; at most 16.
+        adds up to a standard deviation of 2 in each parameter; at most 16, and halved where steps swing.
     steps : how many steps a person who contributes the whole clip can pay for.
     individual : one account for each person, or one worst case for all (Feldman & Zrnic, Algorithm 7).
     noise_multiplier : noise over clip; None: the smallest that the budget admits.
