@@ -12,7 +12,7 @@ from almoner import filters, individual
 from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.mechanisms import Gaussian
 from almoner.training import Descent, Everybody, descend
-from almoner.training._linear.descent import LogisticGradients
+from almoner.training._linear.descent import LinearModel, LogisticGradients
 
 
 def people_and_labels(rows=40, features=3, classes=2, seed=0):
@@ -350,3 +350,30 @@ def test_the_course_is_an_object_and_steps_are_numbers_of_their_own():
     with pytest.raises(ArgumentError, match="steps= and stop="):
         descend(model, model.start, people, Gaussian(9.0), descent=Descent(extra_steps=3), **run)
     assert not people.spent().any()
+
+
+def swings(noise, seed=0, rate=100.0, steps=40):
+    """A parameter on a parabola with noisy slopes, and a rate that is too large: all values, the rates."""
+    rng = np.random.default_rng(seed)
+    model = LinearModel(np.array([1.0, -1.0]), rate, steps=steps, momentum=0.8, noise=noise)
+    values, rates = [], []
+    for _ in range(steps):
+        ahead = model.parameters + 0.8 * model._velocity
+        model.step([ahead + rng.normal(0, noise or 0.0, 2)], 1.0)
+        values.append(np.abs(model.parameters).max())
+        rates.append(model._rate)
+    return values, rates
+
+
+def test_a_rate_at_which_steps_swing_is_halved():
+    """On a parabola a rate above 1.4 explodes; it is halved until it does not, and without the look it explodes."""
+    values, rates = swings(1e-3, steps=200)
+    assert values[-1] < 0.1
+    assert 0.2 < rates[-1] < 1.5
+    assert swings(None)[0][-1] > 1e10
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_alone_halves_no_rate(seed):
+    """Slopes that are nothing but noise turn back in half of the steps, and that says nothing."""
+    assert swings(5.0, seed=seed, rate=1e-6, steps=500)[1][-1] == 1e-6

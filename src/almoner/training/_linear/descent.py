@@ -86,7 +86,7 @@ class LinearModel:
         self._noise, self._last = (
             noise,
             np.zeros_like(self.parameters),
-        )  # on each number of a mean; None: none is looked at
+        )  # on each number of a mean; None: never looked at
         self._rate, self._steps, self._momentum, self._decay = rate, steps, momentum, decay
         self._average, self._further = average, planned is not None
         planned = steps if planned is None else min(planned, steps)
@@ -132,7 +132,8 @@ class LinearModel:
         """True if a mean gradient turns back by more than noise explains: steps go from one side to the other."""
         last, self._last = self._last, mean
         along, lengths = float(np.sum(last * mean)), np.array([np.linalg.norm(last), np.linalg.norm(mean)])
-        return along < -max(np.prod(lengths) / 2, 4 * cast(float, self._noise) * np.linalg.norm(lengths))
+        beyond = 4 * cast(float, self._noise) * float(np.linalg.norm(lengths))
+        return along < -max(float(np.prod(lengths)) / 2, beyond)
 
     @property
     def result(self) -> Array:
