@@ -20,7 +20,7 @@ Source: theory.md statements 5.1 and 5.3; Feldman & Zrnic (2021), Algorithms 7 a
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +67,10 @@ class Gradients(Protocol):
 
 
 class LinearModel:
-    """Parameters that descend along noisy sums; its arguments are those of ``descend``. Public."""
+    """Parameters that descend along noisy sums; its arguments are those of ``descend``. Public.
+
+    ``noise`` is that on each number of a mean gradient: a rate at which steps swing is halved. None: it stays.
+    """
 
     def __init__(
         self,
@@ -83,10 +86,7 @@ class LinearModel:
         noise: float | None = None,
     ) -> None:
         self.parameters, self._penalty = np.array(start, dtype=np.float64), penalty
-        self._noise, self._last = (
-            noise,
-            np.zeros_like(self.parameters),
-        )  # on each number of a mean; None: never looked at
+        self._noise, self._last, self._swings = noise, np.zeros_like(self.parameters), 0
         self._rate, self._steps, self._momentum, self._decay = rate, steps, momentum, decay
         self._average, self._further = average, planned is not None
         planned = steps if planned is None else min(planned, steps)
@@ -116,8 +116,9 @@ class LinearModel:
     def step(self, noisy: Sequence[Array], divisor: float, rate: float | None = None) -> None:
         """One step along the noisy sum over the divisor; with a rate of its own, or the model's."""
         mean = noisy[0] / divisor
-        if self._noise is not None and self._swings(mean):
-            self._rate, self._velocity = self._rate / 2, np.zeros_like(self._velocity)
+        if self._noise is not None and self._swung(mean, self._noise):
+            self._swings += 1
+            self._rate /= 1 if self._swings % SWINGS else 2
         left = self._steps - self._done
         share = min(1.0, left / (self._decay * self._steps)) if self._decay > 0 else 1.0
         rate = self._rate if rate is None else rate
@@ -128,12 +129,11 @@ class LinearModel:
         if self._done > self._before:
             self._total, self._count = self._total + self.parameters, self._count + 1
 
-    def _swings(self, mean: Array) -> bool:
+    def _swung(self, mean: Array, noise: float) -> bool:
         """True if a mean gradient turns back by more than noise explains: steps go from one side to the other."""
         last, self._last = self._last, mean
         along, lengths = float(np.sum(last * mean)), np.array([np.linalg.norm(last), np.linalg.norm(mean)])
-        beyond = 4 * cast(float, self._noise) * float(np.linalg.norm(lengths))
-        return along < -max(float(np.prod(lengths)) / 2, beyond)
+        return along < -max(float(np.prod(lengths)) / 2, 4 * noise * float(np.linalg.norm(lengths)))
 
     @property
     def result(self) -> Array:
@@ -402,6 +402,8 @@ steps swing from one side to the other."""
 MOST_RATE, NOISE = 16.0, 2.0
 """The learning rate that the rule of :func:`rate_of` does not exceed, however little noise there is; and the standard
 deviation to which it lets the noise of all steps add up in each parameter."""
+
+SWINGS = 8  # after so many steps that turned back, a rate that was chosen is halved; a few are usual at the start
 
 Budget: TypeAlias = filters.Gaussian | filters.Zcdp
 
