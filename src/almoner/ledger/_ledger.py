@@ -24,7 +24,7 @@ from almoner.ledger._record import rules as _rules
 from almoner.ledger._record.datasets import Dataset, read_datasets
 from almoner.ledger._record.entries import START, Entry, Row, find, read_rows
 from almoner.ledger._record.rules import CHARGING, EVERYTHING, Answered, ConsumerState, Rules, scope_of
-from almoner.ledger._record.terms import RENAMED, LedgerBudget, RecordedTerms, Terms
+from almoner.ledger._record.terms import LedgerBudget, RecordedTerms, Terms
 from almoner.ledger._record.watch import Watch
 from almoner.ledger._stores.postgres import Postgres
 from almoner.ledger._transaction import Transaction
@@ -52,7 +52,6 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
         self._tell_witness()
 
     @classmethod
-    @_check.renamed(RENAMED)
     def open(
         cls,
         path: Path | str,
@@ -431,6 +430,9 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
         """Units that every person has left at least for a new question of an analyst, by what is public.
 
         By the first day of the period from which on it is so much, in order; without periods, under "".
+
+        Guarantee: every person who has not left can pay a question of at most this price, whatever their rows are.
+        Source: docs/proofs/individual-filter.md, "How complete an answer is".
         """
         return self._rules_now().left_by_period(analyst, purpose)
 

@@ -30,18 +30,6 @@ from almoner.queries.engines import plugin_of
 LOG = logging.getLogger("almoner.queries")
 
 
-RENAMED = {
-    "table": 'data=queries.Table(data, table="visits")',
-    "view": 'data=queries.Table(data, view="SELECT ... FROM data")',
-    "types": 'data=queries.Table(data, types={"hours": "number"})',
-    "zone": 'data=queries.Table(data, zone="Europe/Berlin")',
-    "check_view": 'data=queries.Table(data, view="SELECT ... FROM data", check_view=False)',
-    "keys_delta": "budget=ledger.Terms(filters.Gaussian(...), keys_delta=1e-8)",
-    "periods": "budget=ledger.Terms(filters.Gaussian(...), periods=ledger.Periods(...))",
-    "spelling": 'budget=ledger.Terms(filters.Gaussian(...), spelling="caseless")',
-}  # parameters of earlier versions, and the line to write in their place
-
-
 class Session(Uncopyable, AbstractContextManager["Session"]):
     """The data holder's view: rows, accounts, statements. Analysts get what ``analyst`` returns, and nothing else."""
 
@@ -54,7 +42,6 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         self._checks: dict[str | None, ViewCheck] = {}
 
     @classmethod
-    @_check.renamed(RENAMED)
     def open(
         cls,
         data: Any = None,

@@ -132,18 +132,6 @@ def summary(ledger: Ledger) -> Summary:
     return Summary(terms, len(entries), head, questions)
 
 
-def left_at_worst(ledger: Ledger, *, analyst: str, purpose: str | None = None) -> int:
-    """Units left for an analyst's new questions to a person who paid the highest price of every question so far.
-
-    In units, public: from the budget, limits, reservations and prices alone. Most people have more left; with periods,
-    most periods have.
-
-    Guarantee: every person who has not left can still pay a question of at most this price, whatever their rows are.
-    Source: docs/proofs/individual-filter.md, "How complete an answer is".
-    """
-    return min(ledger.left_by_period(analyst, purpose).values())
-
-
 class _Checks:
     """Comparisons of the record, read once, with the accounts. Every check may raise on what is not even an entry."""
 

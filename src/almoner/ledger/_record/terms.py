@@ -30,11 +30,6 @@ LedgerBudget = Zcdp | Gaussian | Basic  # the budgets that a ledger may be made 
 NAMES = {"BIGINT": "whole numbers", "VARCHAR": "text"}  # kinds of people's names, in words
 _LEFT_OUT = {"keys_delta": None, "pseudonyms": None, "spelling": EXACT}  # which a first entry does not say
 
-RENAMED = dict.fromkeys(
-    ("budget", "person", "keys_delta", "periods", "spelling"),
-    'terms=ledger.Terms(filters.Zcdp(rho=0.1), person="VARCHAR", keys_delta=1e-8, spelling="caseless")',
-)  # parameters of earlier versions, and the line to write in their place
-
 
 @dataclass(frozen=True, slots=True)
 class Terms:

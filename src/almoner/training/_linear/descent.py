@@ -142,7 +142,6 @@ def independent(noise: Any) -> Draw:
     return lambda sums, sigma, _rows: [each + noise.normal(0.0, sigma, size=np.shape(each)) for each in sums]
 
 
-@_check.renamed({name: f"descent=training.Descent({name}=...)" for name in ("average", "momentum", "decay", "pace")})
 def descend(
     gradients: Gradients,
     start: Array,

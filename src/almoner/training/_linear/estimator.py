@@ -44,16 +44,6 @@ from almoner.training.stopping import Dropouts
 
 Counting = Callable[[individual.Filter], StoppingAccounts]
 
-RENAMED = {
-    "average": "descent=Descent(average=0.5)",
-    "momentum": "descent=Descent(momentum=0.9)",
-    "decay": "descent=Descent(decay=0.5)",
-    "pace": "descent=Descent(pace=1.0)",
-    "extra_steps": "descent=Descent(extra_steps=50)",
-    "stop_when_inactive": "descent=Descent(stop_when_inactive=0.1, extra_steps=50, pace=0.0)",
-    "accounting": "nothing: the budget is Gaussian, and zCDP where counting= makes a StillActive",
-}  # parameters of earlier versions, and the line to write in their place
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Descent(BaseEstimator):  # type: ignore[misc]
@@ -113,7 +103,6 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, as all estimators do; ``descent__average=0`` gives the model a ``Descent`` if it has none."""
-        _check.refuse_renamed(RENAMED, params)
         if self.descent is None and any(name.startswith("descent__") for name in params):
             self.descent = Descent()
         return cast(Self, super().set_params(**params))
@@ -409,7 +398,6 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-@_check.refusing(RENAMED)
 @dataclass(kw_only=True, eq=False, repr=False)
 class LogisticRegression(Predicting, PartialFit, ClassifierMixin, PrivateDescent):  # type: ignore[misc]
     """Logistic regression by private full-batch gradient descent, with a privacy account for every person.

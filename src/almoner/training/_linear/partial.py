@@ -140,7 +140,6 @@ class PartialFit:
     _set_coefficients: Any
     _stream: Stream | None
 
-    @_check.renamed({"checkpoint": "folder=path"})
     def partial_fit(
         self,
         X: Features,
