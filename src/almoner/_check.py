@@ -69,7 +69,6 @@ def number(**named: object) -> None:
 
 
 def _numbers(holds: Callable[[Any], bool], rule: str, /, **named: object) -> None:
-    """Reject what is no number, or one that breaks a rule."""
     number(**named)
     for name, value in named.items():
         if not holds(value):

@@ -106,7 +106,6 @@ class Lock:
         self.abandon()
 
     def __del__(self) -> None:
-        """Release the lock of an object that was never closed and is not used any more."""
         self.release()
 
     def abandon(self) -> None:

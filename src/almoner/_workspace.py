@@ -117,7 +117,6 @@ class Workspace:
         self._owns_spill = True
 
     def run(self, sql: str, parameters: Iterable[object] = ()) -> Rows:
-        """Execute SQL of our own making."""
         if self.connection is None:
             raise LedgerError(f"{self._name} {self._why_closed}", reason="closed")
         with suppress(self.library.Error):  # its message may quote the data: not even a context of ours

@@ -120,5 +120,4 @@ class PrivacyWarning(UserWarning):
 
 
 def _rebuilt(kind: type[AlmonerError], message: str, attributes: dict[str, object]) -> AlmonerError:
-    """An error as it was before it was pickled."""
     return kind(message, **attributes)

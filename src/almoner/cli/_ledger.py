@@ -412,7 +412,6 @@ def statement(
 
 
 def _lines(account: "Statement") -> Listing:
-    """A row for each entry that charged a person."""
     of = ["data set"] if any(line.dataset for line in account.lines) else []
     rows = []
     for line in account.lines:

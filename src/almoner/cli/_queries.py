@@ -187,7 +187,6 @@ def summary(
 
 
 def _bounds(given: str) -> tuple[str, tuple[float, float]]:
-    """A column with its bounds, from "column=low:high"."""
     column, _, ends = given.rpartition("=")
     try:
         low, high = map(float, ends.split(":"))

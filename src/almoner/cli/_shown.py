@@ -181,7 +181,6 @@ def _lines(key: str, answer: "Answer") -> Iterator[tuple[str, str, str, str, str
 
 
 def _print_notes(answers: "Mapping[str, Answer]", cover: str) -> None:
-    """Print what each answer is about, and what is not certain about people who have little left."""
     keys: dict[str, list[str]] = {}
     for key, answer in answers.items():
         about = answer.about.replace("truth_intervals cover", cover)

@@ -399,7 +399,6 @@ def write_off(ledger: Ledger, key: str) -> None:
 
 
 def _is_within(units: Units, most: Units) -> bool:
-    """True if these are whole numbers from 0 to these, for each person."""
     return units.shape == most.shape and units.dtype == np.int64 and not np.any((units < 0) | (units > most))
 
 

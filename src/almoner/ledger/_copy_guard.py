@@ -89,7 +89,6 @@ class Witness:
                 self._append(last)
 
     def _hash_of(self, number: int) -> str | None:
-        """The hash of the ledger's entry of this number; None where there is none."""
         rows = self._store.run("SELECT hash FROM ledger.record WHERE number = ?", [number])
         return str(rows[0][0]) if rows else None
 
@@ -143,7 +142,6 @@ class Witness:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock file of a witness, which is waited for."""
     path = path.with_name(path.name + ".lock")
     try:
         lock, taken = Lock(path), False

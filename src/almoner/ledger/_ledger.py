@@ -533,7 +533,6 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
         self.close()
 
     def _catch_up(self) -> None:
-        """Read what any writer has recorded since the last time."""
         rules, last = self._rules, max(0, self._rules.number)
         rows = read_rows(self.store.run, "number >= ?", (last,), answers=False)
         if rules.number >= 0:

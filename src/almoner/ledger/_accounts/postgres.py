@@ -98,7 +98,6 @@ class _SentOffer(tables.TableOffer):
         return tables.TableAdmitted(self._server, admitted, f"pg_temp.{admitted}", payment, order=_BY_PERSON)
 
     def refund(self, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
-        """Give back on the server what was reserved beside what was sent."""
         return tables.refunded(self._server, f"pg_temp.{self._offered}", entry, of, scopes)
 
     def _take_back(self, admitted: str, payment: Payment) -> None:

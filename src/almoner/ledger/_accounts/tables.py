@@ -65,7 +65,6 @@ class TableAccounts:
         return dict.fromkeys(people, 0) | {person: int(spent) for person, spent in rows}
 
     def charges(self, people: Sequence[Person]) -> dict[Person, list[Charge]]:
-        """All that charged each of these people, in order."""
         found: dict[Person, list[Charge]] = {person: [] for person in people}
         for person, question, units in self._of(people, "SELECT person, question, units FROM ledger.charges"):
             found[person].append(Charge(int(question), int(units)))

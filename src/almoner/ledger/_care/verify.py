@@ -166,7 +166,6 @@ class _Checks:
         return all(filed_under(row.entry().public) == row[1:6] for row in self.rows)  # kind to reserved
 
     def of_kind(self, *kinds: str) -> list[Entry]:
-        """The entries of these kinds, with their private parts."""
         return [row.entry(private=True) for row in self.rows if row.kind in kinds]
 
     @cached_property

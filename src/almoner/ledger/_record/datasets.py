@@ -57,7 +57,6 @@ class Domain:
 
     @property
     def public(self) -> dict[str, Any]:
-        """As an entry of the record says it."""
         return {"low": self.low, "high": self.high} if self.keys is None else {"keys": list(self.keys)}
 
 
@@ -93,13 +92,11 @@ class Dataset:
 
     @classmethod
     def read(cls, public: Mapping[str, Any], number: int) -> Self:
-        """The data set that an entry declares."""
         name, person, names = public["dataset"], public["person"], public["names"]
         return cls(name, person, names, public["columns"], int(public["version"]), number)
 
     @property
     def public(self) -> dict[str, object]:
-        """The public part of the entry that declares it."""
         said = {"dataset": self.name, "version": self.version, "person": self.person, "names": self.names}
         columns = {column: domain.public for column, domain in self.columns.items()}
         return {"kind": "dataset", **said, "columns": columns}
@@ -155,7 +152,6 @@ def read_datasets(run: Run) -> dict[str, Dataset]:
 
 
 def _checked_keys(keys: object) -> tuple[Any, ...]:
-    """Keys as the record holds them: dates as text; each once."""
     if isinstance(keys, str | bytes) or not hasattr(keys, "__iter__"):
         raise ArgumentError("columns: keys must be a list")
     checked = tuple(_key(key) for key in keys)

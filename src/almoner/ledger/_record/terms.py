@@ -81,7 +81,6 @@ class Terms:
 
     @classmethod
     def of(cls, given: "Terms | LedgerBudget | None") -> "Terms":
-        """Terms, or those of a budget alone."""
         return given if isinstance(given, Terms) else cls(given)
 
 
@@ -126,7 +125,6 @@ class RecordedTerms:
 
     @classmethod
     def read(cls, public: Mapping[str, Any]) -> Self:
-        """The terms that a first entry says."""
         delta, measure = public["delta"], public["measure"]
         if measure not in (ZCDP, GAUSSIAN, PURE):
             raise ValueError(f"measure {measure!r} is not known")
@@ -146,7 +144,6 @@ class RecordedTerms:
 
     @property
     def symbol(self) -> str:
-        """Of the measure: rho or epsilon."""
         return PURE if self.measure == PURE else "rho"
 
     @property
@@ -170,7 +167,6 @@ class RecordedTerms:
             raise exceeded(price, self.budget, self.budget, self.symbol)
 
     def promise(self, delta: float) -> float:
-        """Compute ``Ledger.promise``."""
         if self.keys_delta is not None:
             delta = to_float(exact(delta) - exact(self.keys_delta), per=1, down=True)
             if not delta > 0:
@@ -179,7 +175,6 @@ class RecordedTerms:
         return whole.epsilon if isinstance(whole, approximate.Approximate) else whole.epsilon(delta=delta)
 
     def meaning(self) -> meaning.Meaning:
-        """Compute ``Ledger.meaning``."""
         return _meaning(self._together())
 
     def _together(self) -> "RecordedTerms":
@@ -190,7 +185,6 @@ class RecordedTerms:
         return replace(self, budget=self.budget * (count if self.measure == PURE else count**2), periods=None)
 
     def lifetime(self, delta: float) -> float:
-        """Compute ``Ledger.lifetime``."""
         return self._together().promise(delta)
 
     def accounts_named(self, people: Sequence[object]) -> list[Person]:

@@ -52,7 +52,6 @@ class Watch:
 
     @classmethod
     def recorded(cls, public: Mapping[str, Any], private: Mapping[str, Any]) -> Self:
-        """The watch that an entry of the record began."""
         mass = public.get("of") == "mass"
         return cls(int(public["people"]), float(public["epsilon"]), int(private["noise"]), mass)
 

@@ -211,7 +211,6 @@ class Postgres:
             self.inside = False
 
     def _spelled(self, sql: str) -> str:
-        """Our SQL as the driver takes it."""
         return sql.replace("?", "%s").replace("ledger.", quoted(self._schema) + ".")
 
     def _commit(self) -> None:

@@ -33,7 +33,6 @@ def make(run: Run, first: Sequence[object], **spelling: str) -> None:
 
 
 def check_version(store: Store) -> None:
-    """Refuse tables of another version than this program's."""
     ((version,),) = store.run("SELECT max(version) FROM ledger.ledger_format")
     if version != VERSION:
         raise LedgerError(

@@ -270,7 +270,6 @@ class Asking(Uncopyable):
         return replace(asked, **known) if known else asked
 
     def span(self, asked: Question) -> tuple[str, str] | None:
-        """The periods that a question can be about."""
         return None if self._periods is None else span_of(asked, self._periods, self._schema)
 
     def _refuse_measure(self, asked: Question) -> None:

@@ -478,5 +478,4 @@ def _summed(names: list[str], question: Question) -> str:
 
 
 def _added(names: list[str], factor: str = "factor") -> str:
-    """Sums over people, exact."""
     return ", ".join(_TOTAL.format(_shrunk(name, factor)) for name in names)

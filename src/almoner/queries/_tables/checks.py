@@ -280,7 +280,6 @@ def prepared(given: list[TableInput]) -> tuple[str, list[TableInput], dict[str |
 
 
 def _prepared_elsewhere(plugin: Plugin, given: list[TableInput]) -> str:
-    """Columns of a plugin's data that name people."""
     for each in given:
         if not plugin.takes(each.data):
             both = f"{plugin.data} and other tables"
@@ -300,7 +299,6 @@ def _prepared_elsewhere(plugin: Plugin, given: list[TableInput]) -> str:
 
 
 def _views_checked(connection: Any, given: list[TableInput], schema: Schema) -> dict[str | None, ViewCheck]:
-    """Check all views, and tell the data holder what was not divided by person."""
     checks = {}
     for place, each in enumerate(given):
         if each.check_view and each.reading.view is not None and each.person is not None:

@@ -361,7 +361,6 @@ def _rows(
     place: int,
     misfits: list[Misfit] | None,
 ) -> str:
-    """SQL for the rows, each column as the type that was declared."""
     in_memory, loaded_rows = view_name(place, "rows_in_memory"), view_name(place, LOADED)
     if isinstance(data, Loaded):
         connection.register(in_memory, data.rows)

@@ -19,18 +19,8 @@ from almoner.individual import BudgetStatement, Statement
 from almoner.mechanisms import Gaussian, Repeated
 from almoner.training._accounts import DropoutCount, Everybody, ShareHistory, StoppingAccounts, rounded
 from almoner.training._card import Boundary
-from almoner.training._linear.descent import (
-    INTERCEPT,
-    MOST_RATE,
-    LinearModel,
-    LogisticGradients,
-    Plan,
-    check_course,
-    independent,
-    plan,
-    rate_of,
-    take_steps,
-)
+from almoner.training._linear import descent as loop
+from almoner.training._linear.descent import LogisticGradients, Plan
 from almoner.training._linear.model_folder import PersonalAccounts
 from almoner.training._linear.partial import Features, Floats, PartialFit
 from almoner.training._linear.wrappers import Bounds as FeatureBounds
@@ -99,7 +89,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _most(self) -> float:
-        return MOST_RATE
+        return loop.MOST_RATE
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, as all estimators do; ``descent__average=0`` gives the model a ``Descent`` if it has none."""
@@ -176,7 +166,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         else:
             accounts = individual.Filter(count, planned.budget.fresh(), shares=shares)
         observers = [] if odometer is None else [Bounds(fresh_odometer(odometer), count if self.individual else None)]
-        draw, current = independent(np.random.default_rng(self.seed)), CurrentState.of_step(planned.step)
+        draw, current = loop.independent(np.random.default_rng(self.seed)), CurrentState.of_step(planned.step)
         return MemoryBook(accounts, current, draw, people=count, observers=observers)
 
     def _train(
@@ -204,7 +194,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
             if observe is not None:
                 observe(number, parameters)
 
-        model = LinearModel(
+        model = loop.LinearModel(
             gradients.start,
             self.learning_rate_,
             steps=steps,
@@ -216,7 +206,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         )
         stop = None if rule is None else lambda _number: _says_stop(rule, most)
         run = Run(model, FullBatch(pace=chosen.pace), book, book.current)
-        take_steps(run, gradients, step, steps=steps, divisor=divisor, observe=look, stop=stop)
+        loop.take_steps(run, gradients, step, steps=steps, divisor=divisor, observe=look, stop=stop)
         self._set_model(model, planned, rule, divisor, names is not None)
         if rule is not None:
             rule.close()
@@ -294,14 +284,14 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         return self._on_records(X, values, columns, people=people, weights=weights)
 
     def _on_records(self, X: Any, values: Any, columns: int, **others: Any) -> LogisticGradients:
-        bounds, intercept = self._bounds(X.shape[1]), INTERCEPT * bool(self.fit_intercept)
+        bounds, intercept = self._bounds(X.shape[1]), loop.INTERCEPT * bool(self.fit_intercept)
         return self._loss(X if bounds is None else bounds.scaled(X), values, columns, intercept=intercept, **others)
 
     def _bounds(self, features: int) -> Any:
         return None if self.bounds_X is None else FeatureBounds.of(self.bounds_X, features)
 
     def _rate(self, step: Gaussian, divisor: float, most: float, momentum: float = 0.0) -> float:
-        return rate_of(self.learning_rate, step, self.steps, divisor, momentum=momentum, most=most)
+        return loop.rate_of(self.learning_rate, step, self.steps, divisor, momentum=momentum, most=most)
 
     def _penalty(self, start: Floats) -> Floats | float:
         """Pull of each parameter to zero: of all but the intercept."""
@@ -312,7 +302,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
     def _set_coefficients(self, found: Floats) -> None:
         """Coefficients (columns, features) and intercepts (columns,) for records as they are given; public."""
         weights = found[: self.n_features_in_]
-        constants = INTERCEPT * found[-1] if self.fit_intercept else np.zeros(found.shape[1])
+        constants = loop.INTERCEPT * found[-1] if self.fit_intercept else np.zeros(found.shape[1])
         bounds = self._bounds(self.n_features_in_)
         if bounds is not None:
             weights, constants = bounds.unscaled(weights, constants)
@@ -323,11 +313,11 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         chosen = self._descent
         _check.whole(0, extra_steps=chosen.extra_steps)
         self._check_settings()
-        check_course(average=chosen.average, decay=chosen.decay, pace=chosen.pace, momentum=chosen.momentum)
+        loop.check_course(average=chosen.average, decay=chosen.decay, pace=chosen.pace, momentum=chosen.momentum)
         _check.given(_check.whole, 1, n_people=self.n_people)
         counts = self._drop_counts(counting)
         by_number = counting is None or chosen.stop_when_inactive is not None
-        planned = plan(
+        planned = loop.plan(
             "gaussian" if by_number else "zcdp",  # in which a yes or no has a price, as StillActive gives
             epsilon=self.epsilon,
             delta=self.delta,
@@ -370,7 +360,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         return self._descent.extra_steps if self.individual else 0
 
     def _set_model(
-        self, model: LinearModel, planned: Plan, rule: StoppingAccounts | None, divisor: float, grouped: bool
+        self, model: loop.LinearModel, planned: Plan, rule: StoppingAccounts | None, divisor: float, grouped: bool
     ) -> None:
         self._set_coefficients(model.result)
         self.counting_ = None if rule is None else rule.answer

@@ -147,7 +147,6 @@ class Sum(_Bounded):
 
     @property
     def full(self) -> float:
-        """The largest entry there may be."""
         return max(map(abs, self.ends))
 
     def row(self) -> tuple[terms.Coordinate, ...]:
@@ -293,7 +292,6 @@ def _fieller(above: float, below: float, margin: float) -> Interval:
 
 
 def _full(bounds: Bounds | None) -> float:
-    """The largest entry of a part in a row; 1 for a count."""
     return 1.0 if bounds is None else max(abs(bounds[0]), abs(bounds[1]))
 
 
@@ -391,7 +389,6 @@ class Keys(Question):
         return self.threshold_steps / STEPS
 
     def key_columns(self) -> tuple[str, ...]:
-        """The column whose keys name the groups of the answer."""
         return (self.column,)
 
 
