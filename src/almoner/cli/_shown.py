@@ -7,7 +7,6 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from itertools import compress
 from math import isfinite
@@ -90,16 +89,6 @@ def show(*parts: Listing | str) -> None:
             out.print(part.table())
         else:
             print("\n".join(part.lines()))
-
-
-@contextmanager
-def working(words: str) -> Iterator[None]:
-    """On a terminal, say what is computed and for how long already, until it is done."""
-    columns = (progress.SpinnerColumn(), progress.TextColumn("{task.description}"), progress.TimeElapsedColumn())
-    err = Console(stderr=True)
-    with progress.Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
-        bar.add_task(words, total=None)
-        yield
 
 
 def use_letters_of_the_terminal() -> None:

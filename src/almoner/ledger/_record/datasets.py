@@ -134,11 +134,6 @@ class Dataset:
             raise ArgumentError(f"dataset={self.name!r} was declared with {difference}; new_version=True declares anew")
         return replace(self, version=before.version + 1)
 
-    def refuse_person(self, column: str | None) -> None:
-        """Refuse a table whose rows are another column's."""
-        if column != self.person:
-            raise ArgumentError(f"person={column!r}: data set {self.name!r} was declared with person={self.person!r}")
-
     @property
     def spelled(self) -> str:
         """Kind of people's names, in words."""

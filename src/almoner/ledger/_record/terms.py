@@ -15,7 +15,7 @@ from numbers import Integral
 from typing import Any, Self
 
 from almoner import _check
-from almoner._spelling import EXACT, check_spelling, spelled
+from almoner._spelling import EXACT, SPELLINGS, spelled
 from almoner._units import MEASURE, RANGE, exact, to_float
 from almoner.accounting import meaning
 from almoner.curves import approximate, gaussian, tradeoff, zcdp
@@ -61,7 +61,7 @@ class Terms:
 
     def __post_init__(self) -> None:
         if self.spelling is not None:
-            check_spelling(self.spelling)
+            _check.one_of(tuple(SPELLINGS), spelling=self.spelling)
             if self.spelling != EXACT and self.person == "BIGINT":
                 raise ArgumentError(f"spelling={self.spelling!r} is for people named by text, not by whole numbers")
         if self.periods is not None and not isinstance(self.periods, Periods):

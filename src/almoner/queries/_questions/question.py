@@ -192,7 +192,12 @@ class Question:
         set_fields(self, clip=clip, clip_steps=floor(Fraction(clip) * STEPS))
         set_fields(self, unclipped=nobody_is_clipped(self))
         length, taken, scale = report_of(self, clip)
-        set_fields(self, noise=_noise(self, length), report_steps=floor(taken * STEPS))
+        if self.sigma is not None:
+            noise = float(self.sigma)
+        else:  # as the price that was given allows, rounded up
+            rate = self.epsilon if self.epsilon is not None else sqrt(2 * float(self.rho or 0))
+            noise = nextafter(length / rate * (1 + 1e-15), inf)
+        set_fields(self, noise=noise, report_steps=floor(taken * STEPS))
         set_fields(self, report_scale=0.0 if taken and not self.report_steps else scale)
         choice = self._choice() if getattr(self, "chosen", 0) else None
         set_fields(self, choice=choice, numbers=self.coordinates if choice is None else 2 * len(choice.levels))
@@ -346,15 +351,6 @@ class Question:
         """The keys of each group, in the order of the answer; None for a column that its table has not."""
         listed = [[keys if nth in each else (None,) for nth, (_, keys) in enumerate(self.keys)] for each in self.tables]
         return [group for columns in listed for group in product(*columns)]
-
-
-def _noise(asked: Question, length: float) -> float:
-    """The noise, in full rows: as given, or as the price that was given allows, rounded up."""
-    if asked.sigma is not None:
-        return float(asked.sigma)
-    if asked.epsilon is not None:
-        return nextafter(length / asked.epsilon * (1 + 1e-15), inf)
-    return nextafter(length / sqrt(2 * float(asked.rho or 0)) * (1 + 1e-15), inf)
 
 
 def set_fields(asked: Question, **values: object) -> None:

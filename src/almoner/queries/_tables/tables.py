@@ -325,18 +325,19 @@ def fitting(book: Ledger, given: list[TableInput], schema: Schema, *, dataset: s
 
 def _check_fits(declared: Dataset, given: TableInput, schema: Schema) -> None:
     """Refuse a table with another person's column, or without a column, or with one of another kind."""
-    declared.refuse_person(given.whose)
-    table = schema.people[declared.name]
+    name, person = declared.name, declared.person
+    if given.whose != person:
+        raise ArgumentError(f"person={given.whose!r}: data set {name!r} was declared with person={person!r}")
+    table = schema.people[name]
     for column, domain in declared.columns.items():
         if column not in table.columns:
-            raise ArgumentError(f"the data set {declared.name!r} was declared with a column {column!r}: it is missing")
+            raise ArgumentError(f"the data set {name!r} was declared with a column {column!r}: it is missing")
         kind = table.kinds.get(column)
         if kind is None:  # no question may use it
             continue
         if domain.keys is not None:
             key_kind(column, table.kinds)
         elif kind not in ("whole", "number"):
-            name = declared.name
             raise ArgumentError(f"the data set {name!r} was declared with bounds of {column!r}, whose kind is {kind}")
         for key in domain.keys or ():
             literal(key, kind)
