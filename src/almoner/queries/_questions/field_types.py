@@ -90,8 +90,7 @@ def _columns(columns: object) -> tuple[Column, ...]:
             raise ArgumentError("columns must be {column: (low, high)}")
         check_column(each[0])
         low, high = (plain(bound, float) for bound in each[1:])
-        _check.within(-LARGEST, LARGEST, columns=low)
-        _check.within(-LARGEST, LARGEST, columns=high)
+        _check.each(_check.within, -LARGEST, LARGEST, columns=(low, high))
         if not high - low > max(1e-100, 1e-9 * max(abs(low), abs(high))):
             name = quoted(each[0], "one")
             raise ArgumentError(f"columns: the bounds of {name} must be increasing, within {LARGEST:g}")
