@@ -157,10 +157,6 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
         """
         return as_float(exact(self.terms.delta or 1e-6) + exact(self.terms.keys_delta or 0))
 
-    def refuse_other(self, terms: Terms) -> None:
-        """Refuse to use this ledger, which is open, for other terms than its own."""
-        self.terms.refuse_other(self.store.name, terms)
-
     def declare(self, terms: Terms) -> None:
         """Put the data sets and limits of terms in force, where they are not so yet.
 

@@ -25,7 +25,6 @@ class PaymentSql(NamedTuple):
     """Payment of one person, as SQL expressions over ``c``, a row of what was offered. Public."""
 
     units: str  # the charge of the person
-    part: str  # the part of it that is for the contribution
     factor: str  # the factor on the person's contribution before it is added up
     taken: str  # true if the person takes part
 
@@ -82,10 +81,10 @@ class Payment(NamedTuple):
         """SQL of what a person pays who has ``left``, over ``c`` with full ``units`` and, with a pace, a ``factor``."""
         if self.pace is None:
             taken = f"c.units <= ({left}) - {self.fixed:d}"
-            return PaymentSql(f"c.units + {self.fixed:d}", "c.units", "c.factor", taken)
+            return PaymentSql(f"c.units + {self.fixed:d}", "c.factor", taken)
         allowed = f"greatest(0, ({left}) {divide} {self.pace:d} - {self.fixed:d})"
         part = f"least(c.units, {allowed})"
-        return PaymentSql(f"{part} + {self.fixed:d}", part, self.factor_sql(part, "c"), f"{allowed} > 0")
+        return PaymentSql(f"{part} + {self.fixed:d}", self.factor_sql(part, "c"), f"{allowed} > 0")
 
     def mass_sql(self, price: int) -> str:
         """SQL, over wanted and paid, of the mass missing from contributions, rounded up; the longest is ``MASS``."""

@@ -34,7 +34,8 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
     """The data holder's view: rows, accounts, statements. Analysts get what ``analyst`` returns, and nothing else."""
 
     def __init__(self, ledger: Ledger, rows: Engine, datasets: Mapping[str, Dataset] | None = None) -> None:
-        self._ledger = ledger
+        self.ledger = ledger
+        """The record and the accounts. Private."""
         self._rows = rows
         self._asking = Asking(ledger, rows, datasets or {})
         self._shares_ledger = False
@@ -107,7 +108,7 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         options |= {"memory_limit": memory_limit, "threads": threads}
         if isinstance(ledger, Ledger):
             check_shared(ledger, options)
-            ledger.refuse_other(terms)
+            ledger.terms.refuse_other(ledger.store.name, terms)
             ledger.declare(terms)
             return cls._over(ledger, given, checks, dataset=dataset, shared=True)
         book = Ledger.open(ledger, terms, create=create, **options)
@@ -184,14 +185,14 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         _check.within(0.1, 86_400, seconds=seconds)
         which = [each.name or "data" for each in self._given].index(self._rows.schema.name(table))
         given = self._given[which]
-        connection = self._ledger.store.workspace.connection
+        connection = self.ledger.store.workspace.connection
         if not isinstance(self._rows, DuckDB):
             plugin = plugin_of(given.data)
             raise ArgumentError(f"check_view: views are made in {plugin and plugin.name}, and cannot be checked here")
         if view is None and given.reading.view is None:
             raise ArgumentError(f"check_view: {given.label('the data')} has no view: give view=")
         self._rows.check_files()
-        with self._ledger.store.lock:
+        with self.ledger.store.lock:
             division = Division(connection, self._given, self._rows.places, self._rows.schema)
             return division.check(which, sample=sample, seconds=seconds, view=view)
 
@@ -213,7 +214,7 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         return changed([each for each in self._given if each.read_each_time is not None])
 
     def __repr__(self) -> str:
-        return f"Session({self._ledger!r})"
+        return f"Session({self.ledger!r})"
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -224,12 +225,7 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
             self._asking.close()
         finally:
             if ledger and not self._shares_ledger:
-                self._ledger.close()
-
-    @property
-    def ledger(self) -> Ledger:
-        """The record and the accounts. Private."""
-        return self._ledger
+                self.ledger.close()
 
     @property
     def datasets(self) -> Mapping[str, Dataset]:
@@ -259,7 +255,7 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         purpose: str | None = None,
     ) -> None:
         """The most that one analyst, or all questions for one purpose, may cost each person; pure budgets: epsilon."""
-        self._ledger.limit(rounded_down(self._amount(rho, epsilon)), analyst=analyst, purpose=purpose)
+        self.ledger.limit(rounded_down(self._amount(rho, epsilon)), analyst=analyst, purpose=purpose)
 
     def reserve(
         self,
@@ -275,20 +271,20 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         By this analyst, or for this purpose, where given; else by any analyst who knows the key. In rho, or epsilon in
         pure budgets.
         """
-        self._ledger.reserve(int(up(self._amount(rho, epsilon))), key=key, analyst=analyst, purpose=purpose)
+        self.ledger.reserve(int(up(self._amount(rho, epsilon))), key=key, analyst=analyst, purpose=purpose)
 
     def _amount(self, rho: float | None, epsilon: float | None) -> float:
         """An amount in the ledger's measure."""
         amounts = {"rho": rho, "epsilon": epsilon}
-        amount = amounts.pop(self._ledger.symbol)
+        amount = amounts.pop(self.ledger.symbol)
         if amount is None or any(other is not None for other in amounts.values()):
-            raise ArgumentError(f"give {self._ledger.symbol}=, which is what this ledger counts")
-        _check.positive(**{self._ledger.symbol: amount})
+            raise ArgumentError(f"give {self.ledger.symbol}=, which is what this ledger counts")
+        _check.positive(**{self.ledger.symbol: amount})
         return amount
 
     def release(self, key: str) -> None:
         """Give back what was reserved."""
-        self._ledger.release(key)
+        self.ledger.release(key)
 
     def watch(
         self,
@@ -310,12 +306,10 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
             people: how many may be missing, public; or
             mass: how many full clips may be missing of all contributions together, public.
             epsilon: the watch's own, public; its ``Watch.price`` is set aside from each person's budget now.
-            analyst, purpose: public. Watch the questions of an analyst, or for a purpose, alone: what is missing from
-                others does not make it speak.
+            analyst, purpose: public. Watch the questions of an analyst, or for a purpose, alone.
 
         Returns:
-            The watch; its ``margin`` tells how sharp it is. Before anything is paid it is that of
-            ``ledger.Watch(people, epsilon)``, or of ``ledger.Watch(mass, epsilon, mass=True)``.
+            The watch; its ``margin``, which ``ledger.Watch(people, epsilon)`` has too, tells how sharp it is.
 
         Raises:
             BudgetExceeded: by public facts alone, a person may not have that much left: begin early.
@@ -324,20 +318,20 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         if threshold is None or (people is not None and mass is not None):
             raise ArgumentError("give either people= or mass=")
         watch = Watch(threshold, epsilon, mass=mass is not None)
-        self._ledger.watch(replace(watch, noise=laplace(watch.scales[0])), analyst=analyst, purpose=purpose)
+        self.ledger.watch(replace(watch, noise=laplace(watch.scales[0])), analyst=analyst, purpose=purpose)
         return watch
 
     def retire(self, person: object) -> bool:
         """A person leaves: in no later answer; the account is kept. False, private, where no account has this name."""
-        return self._ledger.retire(person)
+        return self.ledger.retire(person)
 
     def restore(self, person: object) -> None:
         """A person returns to the account as it was left; ArgumentError where nobody of this name has left."""
-        self._ledger.restore(person)
+        self.ledger.restore(person)
 
     def statement(self, person: object, *, delta: float | None = None) -> Statement:
         """Every question that charged a person, the total, and what it means. Private."""
-        return self._ledger.snapshot(lambda: statement(self._ledger, person, delta=delta))
+        return self.ledger.snapshot(lambda: statement(self.ledger, person, delta=delta))
 
     def verify(self, *, head: str | None = None, replay: bool = False) -> list[Finding]:
         """Check the ledger; with ``replay``, charge every question again from the data and compare the accounts.
@@ -346,10 +340,10 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         """
 
         def work() -> list[Finding]:
-            findings = verify(self._ledger, head=head)
-            return [*findings, replayed(self._ledger, self._rows)] if replay else findings
+            findings = verify(self.ledger, head=head)
+            return [*findings, replayed(self.ledger, self._rows)] if replay else findings
 
-        return self._ledger.snapshot(work)
+        return self.ledger.snapshot(work)
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,11 +191,7 @@ class TableOffer:
         return TableAdmitted(self._store, rows, self._judged, payment)
 
     def refund(self, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
-        """Give back, under this entry, what an earlier one reserved beside the units that are offered for each person.
-
-        Raises:
-            LedgerError: more is offered for a person than was reserved; nothing may be written then.
-        """
+        """Give back, under this entry, what an earlier one reserved beside these units; see ``refunded``."""
         self._store.run(
             f"CREATE OR REPLACE TEMP TABLE {self._judged} AS SELECT account AS person, units "
             f"FROM ({accounts_of(self._store, self._charges.sql, self._names)}) c",
@@ -248,7 +244,7 @@ class TableAdmitted:
 
 
 def refunded(store: Store, remains: str, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
-    """Give back what an entry reserved beside what ``remains``, SQL of person (each once), units: ``Offer.refund``."""
+    """Give back what an entry reserved beside what ``remains``, SQL of person (each once), units; or LedgerError."""
     run = store.run
     more = (
         f"SELECT 1 FROM {remains} s LEFT JOIN ledger.charges c ON c.person = s.person AND c.question = {of:d} "

@@ -241,7 +241,7 @@ class Postgres:
             self._drop()
             lost = "the connection is lost; open the ledger again and ask with the same key"
             raise LedgerError(f"{self.name}: {lost}", reason="closed")
-        words, reason = refusal(state)
+        words, reason = _REFUSALS.get(state or "", ("the server refused a step", "unavailable"))
         raise LedgerError(f"{self.name}: {words}; nothing was revealed", reason=reason)
 
     def _drop(self) -> None:
@@ -303,11 +303,6 @@ def connected(conninfo: str, name: str) -> Connection:
         connection.close()
         raise LedgerError(f"{name}: {wrong}")
     return connection
-
-
-def refusal(state: str | None) -> tuple[str, LedgerReason]:
-    """Fault that the server's code means: in words, and for programs."""
-    return _REFUSALS.get(state or "", ("the server refused a step", "unavailable"))
 
 
 def _prepare(connection: Connection) -> str | None:

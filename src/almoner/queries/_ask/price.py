@@ -240,11 +240,8 @@ def _chosen_clip(asked: Question, release: Question, released: Sequence[int]) ->
 
 
 def _chosen_bounds(asked: Question, release: Question, released: Sequence[int]) -> dict[str, Any] | None:
-    """The bounds with the least expected squared error if each person had one entry; None if the release is all noise.
-
-    At the price of the question that paid for the release, so that later ones get the same bounds and lengths.
-    """
-    factor = CLIP_SHARE / (1 - CLIP_SHARE)
+    """The bounds with the least expected squared error if each person had one entry; None if it is all noise."""
+    factor = CLIP_SHARE / (1 - CLIP_SHARE)  # at the price that paid for the release: later questions get the same
     noise = release.spread * (factor if release.pure else sqrt(factor))
     counts = [part / release.steps for part in released]
     error, half, size = release.spread * STEPS / release.steps, len(counts) // 2, len(SIZES) - 1

@@ -229,11 +229,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
     def _rule(
         self, book: MemoryBook, counting: Counting | None, planned: Plan, most: float | None
     ) -> StoppingAccounts | None:
-        """Accounts that are asked, after the planned steps, how many people are still active; None: nobody asks.
-
-        Their price is booked in each account at once. The planned steps are charged directly, which everybody can pay;
-        the steps after them are counted, and who is out before that is in the first count.
-        """
+        """Accounts that are asked, after the planned steps, how many people are still active; None: nobody asks."""
         drops = planned.drops
         if counting is None and drops is not None:
             noise = None if self.seed is None else np.random.default_rng([self.seed, 2])

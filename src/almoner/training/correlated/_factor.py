@@ -258,8 +258,6 @@ class Pattern:
 class Noise:
     """The rows of C^-1 z for independent standard normal z of a key. Secret, as the key is: it takes the noise off.
 
-    z, of so many numbers a step, is drawn by a counter, so that any of it can be drawn again from the key and the step.
-
     Guarantee: the noise of step t is row t of C^-1 z up to the rounding of double precision, with z from a generator
         that has used no part of its stream twice.
     Source: theory 5.11; Salmon et al. (2011) on Philox, a generator whose state is a counter
