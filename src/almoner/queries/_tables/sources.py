@@ -15,7 +15,7 @@ import tempfile
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from math import inf
 from pathlib import Path
@@ -176,10 +176,15 @@ SHORT = 2**30  # bytes of CSV files that are kept in memory on their way, where 
 class ReadOptions:
     """Options by which a table is read, as of ``Table``. Every field is public."""
 
-    table: str | None = None
-    view: str | None = None
-    types: Mapping[str, str] | None = None
-    zone: str | None = None
+    table: str | None = field(default=None, kw_only=True)
+    view: str | None = field(default=None, kw_only=True)
+    types: Mapping[str, str] | None = field(default=None, kw_only=True)
+    zone: str | None = field(default=None, kw_only=True)
+
+    @property
+    def reading(self) -> "ReadOptions":
+        """The options alone."""
+        return ReadOptions(table=self.table, view=self.view, types=self.types, zone=self.zone)
 
     def __post_init__(self) -> None:
         if self.types is not None and not isinstance(self.types, Mapping):
