@@ -21,7 +21,7 @@ from almoner.ledger._names import Person
 from almoner.ledger._opening import closed_on_error, create_in, names_of, open_store
 from almoner.ledger._periods import Periods
 from almoner.ledger._record import rules as _rules
-from almoner.ledger._record.datasets import Dataset, read_datasets
+from almoner.ledger._record.datasets import Dataset
 from almoner.ledger._record.entries import START, Entry, Row, find, read_rows
 from almoner.ledger._record.rules import CHARGING, EVERYTHING, Answered, ConsumerState, Rules, scope_of
 from almoner.ledger._record.terms import LedgerBudget, RecordedTerms, Terms
@@ -213,7 +213,7 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
         wanted = Dataset(name, person, self.terms.data_names, {} if columns is None else columns)
 
         def work(transaction: Transaction) -> Dataset:
-            new = wanted.following(read_datasets(self.store.run), new_version=new_version)
+            new = wanted.following(self.datasets, new_version=new_version)
             return new if new.number >= 0 else replace(new, number=transaction.append(new.public).number)
 
         return self.transact(work)
@@ -221,8 +221,7 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
     @property
     def datasets(self) -> dict[str, Dataset]:
         """The data sets that were declared, by name, each in its last version. Public."""
-        with self.store.lock:
-            return read_datasets(self.store.run)
+        return dict(self._rules_now().datasets)
 
     def limit(self, units: int, *, analyst: str | None = None, purpose: str | None = None) -> None:
         """The most that one analyst, or all questions for one purpose, may cost each person; within the budget for all.

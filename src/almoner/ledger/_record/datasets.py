@@ -9,7 +9,6 @@ from typing import Any, Self
 
 from almoner import _check
 from almoner.errors import ArgumentError
-from almoner.ledger._record.entries import Run, read_rows
 from almoner.ledger._record.terms import NAMES
 
 _MOST_KEYS = 100_000
@@ -138,12 +137,6 @@ class Dataset:
     def spelled(self) -> str:
         """Kind of people's names, in words."""
         return NAMES[self.names]
-
-
-def read_datasets(run: Run) -> dict[str, Dataset]:
-    """The data sets that a record declares, by name, each in its last version."""
-    listed = [Dataset.read(row.entry().public, row.number) for row in read_rows(run, "kind = 'dataset'")]
-    return {each.name: each for each in listed}
 
 
 def _checked_keys(keys: object) -> tuple[Any, ...]:

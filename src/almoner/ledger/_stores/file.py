@@ -154,7 +154,8 @@ class File:
     def run(self, sql: str, parameters: Iterable[object] = ()) -> list[tuple[Any, ...]]:
         """Execute SQL of our own making; all rows are fetched at once, as a connection keeps one result, the last."""
         with self.lock:
-            return self.workspace.run(sql, parameters).fetchall()
+            rows: list[tuple[Any, ...]] = self.workspace.run(sql, parameters).fetchall()
+            return rows
 
     def transact(self, work: Callable[[], Result]) -> Result:
         with self.lock:

@@ -18,7 +18,7 @@ from almoner.errors import ArgumentError, DataError
 from almoner.individual import BudgetStatement, Statement
 from almoner.mechanisms import Gaussian, Repeated
 from almoner.training._accounts import DropoutCount, Everybody, ShareHistory, StoppingAccounts, rounded
-from almoner.training._card import Boundary
+from almoner.training._card import Boundary, Card
 from almoner.training._linear import descent as loop
 from almoner.training._linear.descent import LogisticGradients, Plan
 from almoner.training._linear.model_folder import PersonalAccounts
@@ -302,7 +302,8 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         bounds = self._bounds(self.n_features_in_)
         if bounds is not None:
             weights, constants = bounds.unscaled(weights, constants)
-        self.coef_, self.intercept_ = np.ascontiguousarray(weights.T), np.array(constants)
+        self.coef_: Any = np.ascontiguousarray(weights.T)
+        self.intercept_: Any = np.array(constants)
 
     def _plan(self, counting: Counting | None) -> Plan:
         """The parameters checked, and the noise and budget that follow; before the data are looked at."""
@@ -361,7 +362,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         self._set_coefficients(model.result)
         self.counting_ = None if rule is None else rule.answer
         chosen = self._descent
-        self.card_ = planned.card(
+        self.card_: Card = planned.card(
             FullBatch(pace=chosen.pace),
             divisor=divisor,
             individual=self.individual,
