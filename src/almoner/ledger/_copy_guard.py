@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from almoner._disk import PRIVATE_FILE, Lock, sync
 from almoner.errors import ArgumentError, LedgerError
-from almoner.ledger._interfaces import Store
+from almoner.ledger._stores import Store
 
 _TAIL = 4096  # bytes at the end of the file, in which the last line is
 

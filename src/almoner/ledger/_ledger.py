@@ -16,7 +16,6 @@ from almoner.errors import ArgumentError, LedgerError
 from almoner.ledger._accounts.postgres import PostgresAccounts
 from almoner.ledger._accounts.tables import TableAccounts, TableOffer
 from almoner.ledger._copy_guard import Witness, newest, witness_to_record
-from almoner.ledger._interfaces import Store
 from almoner.ledger._names import Person
 from almoner.ledger._opening import closed_on_error, create_in, names_of, open_store
 from almoner.ledger._periods import Periods
@@ -26,7 +25,7 @@ from almoner.ledger._record.entries import START, Entry, Row, find, read_rows
 from almoner.ledger._record.rules import CHARGING, EVERYTHING, Answered, ConsumerState, Rules, scope_of
 from almoner.ledger._record.terms import LedgerBudget, RecordedTerms, Terms
 from almoner.ledger._record.watch import Watch
-from almoner.ledger._stores.postgres import Postgres
+from almoner.ledger._stores import Postgres, Store
 from almoner.ledger._transaction import Transaction
 
 Result = TypeVar("Result")

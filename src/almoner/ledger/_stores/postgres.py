@@ -130,7 +130,7 @@ class Postgres:
         if not self.exists():
             raise LedgerError(f"{self.name}: the ledger is gone", reason="missing")
         self.workspace = Workspace(None, memory_limit=memory_limit, threads=threads, name=self.name)
-        check_version(self)
+        check_version(self.name, self.run)
 
     def run(self, sql: str, parameters: Iterable[object] = ()) -> list[tuple[Any, ...]]:
         def work(connection: Connection) -> list[tuple[Any, ...]]:

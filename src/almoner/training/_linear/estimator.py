@@ -18,7 +18,7 @@ from almoner.errors import ArgumentError, DataError
 from almoner.individual import BudgetStatement, Statement
 from almoner.mechanisms import Gaussian, Repeated
 from almoner.training._accounts import DropoutCount, Everybody, ShareHistory, StoppingAccounts, rounded
-from almoner.training._card import Boundary, Card
+from almoner.training._card import Boundary
 from almoner.training._linear import descent as loop
 from almoner.training._linear.descent import LogisticGradients, Plan
 from almoner.training._linear.model_folder import PersonalAccounts
@@ -362,7 +362,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         self._set_coefficients(model.result)
         self.counting_ = None if rule is None else rule.answer
         chosen = self._descent
-        self.card_: Card = planned.card(
+        self.card_ = planned.card(
             FullBatch(pace=chosen.pace),
             divisor=divisor,
             individual=self.individual,

@@ -22,6 +22,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
 from almoner.errors import ArgumentError, DataError, PrivacyWarning
+from almoner.training._card import Card
 from almoner.training._linear.descent import probabilities
 
 LOG = logging.getLogger("almoner.training")
@@ -34,6 +35,7 @@ class Copied:
     """An estimator that knows of its copies, and of the pipeline that it stands in."""
 
     epsilon: Any
+    card_: Card
     _copies: list[object] | None = None
     """Budgets of the copies that were fitted, or sent elsewhere to be fitted; one list for all. Public."""
 
