@@ -222,6 +222,15 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
         """The data sets that were declared, by name, each in its last version. Public."""
         return dict(self._rules_now().datasets)
 
+    def amount(self, rho: float | None, epsilon: float | None) -> float:
+        """The amount, above 0, in the ledger's measure: one of the two."""
+        amounts = {"rho": rho, "epsilon": epsilon}
+        amount = amounts.pop(self.symbol)
+        if amount is None or any(other is not None for other in amounts.values()):
+            raise ArgumentError(f"this ledger counts {self.measure}: give {self.symbol}=")
+        _check.positive(**{self.symbol: amount})
+        return amount
+
     def limit(self, units: int, *, analyst: str | None = None, purpose: str | None = None) -> None:
         """The most that one analyst, or all questions for one purpose, may cost each person; within the budget for all.
 

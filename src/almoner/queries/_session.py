@@ -255,7 +255,7 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         purpose: str | None = None,
     ) -> None:
         """The most that one analyst, or all questions for one purpose, may cost each person; pure budgets: epsilon."""
-        self.ledger.limit(rounded_down(self._amount(rho, epsilon)), analyst=analyst, purpose=purpose)
+        self.ledger.limit(rounded_down(self.ledger.amount(rho, epsilon)), analyst=analyst, purpose=purpose)
 
     def reserve(
         self,
@@ -271,16 +271,7 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         By this analyst, or for this purpose, where given; else by any analyst who knows the key. In rho, or epsilon in
         pure budgets.
         """
-        self.ledger.reserve(int(up(self._amount(rho, epsilon))), key=key, analyst=analyst, purpose=purpose)
-
-    def _amount(self, rho: float | None, epsilon: float | None) -> float:
-        """An amount in the ledger's measure."""
-        amounts = {"rho": rho, "epsilon": epsilon}
-        amount = amounts.pop(self.ledger.symbol)
-        if amount is None or any(other is not None for other in amounts.values()):
-            raise ArgumentError(f"give {self.ledger.symbol}=, which is what this ledger counts")
-        _check.positive(**{self.ledger.symbol: amount})
-        return amount
+        self.ledger.reserve(int(up(self.ledger.amount(rho, epsilon))), key=key, analyst=analyst, purpose=purpose)
 
     def release(self, key: str) -> None:
         """Give back what was reserved."""

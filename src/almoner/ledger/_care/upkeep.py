@@ -1,9 +1,5 @@
 """Upkeep of a ledger: copies, one total in the place of old charges, erasure of a person, triggers on a server.
 
-A ledger stays small: charges of old questions become one total per person. What single questions charged is forgotten;
-accounts, limits, answers and the record stay. The charges of one analyst for one purpose are added up apart from
-others, so that limits which are set later count them.
-
 Of a person who is erased one total must remain, or a person who returns would have a fresh budget. It is kept under the
 keyed hash that a ledger with pseudonyms has in place of the name; so the name itself was never in the ledger.
 

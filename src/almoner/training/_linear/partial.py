@@ -121,10 +121,7 @@ class Stream:
 class PartialFit:
     """The method ``partial_fit`` of an estimator whose settings are those of ``LogisticRegression``."""
 
-    accounts_: Any
-    counting_: Any
     holder_report_: Any
-    odometer_: Any
     _descent: Any
     _on_records: Any
     _rate: Any

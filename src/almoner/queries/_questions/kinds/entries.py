@@ -5,7 +5,7 @@ Names and symbols
     sigma  σ    standard deviation of the noise on each count, in whole steps, before it is rounded
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil, erfc, hypot, inf, isqrt, nextafter, sqrt
 from typing import Annotated, Any
@@ -166,7 +166,8 @@ class Sum(_Bounded):
         if low < 0 < high:
             return self.read(whole.parts, whole.noise)[1] if whole.least == 1 else None
         sign = -1.0 if high <= 0 else 1.0
-        least, most = total_interval(whole.times(sign), 0)
+        parts, answered = ([sign * each for each in listed] for listed in (whole.parts, whole.answered))
+        least, most = total_interval(replace(whole, parts=parts, answered=answered), 0)
         return tuple(sorted((sign * least * self.full, sign * most * self.full)))
 
 
