@@ -23,7 +23,7 @@ from almoner.queries._ask.replay import replayed
 from almoner.queries._questions.noise import laplace
 from almoner.queries._statements import Statement, statement
 from almoner.queries._tables.checks import SAMPLE, Division, ViewCheck, on_terms, prepared, refuse
-from almoner.queries._tables.engine import DuckDB, Engine, opened
+from almoner.queries._tables.engine import DuckDB, Elsewhere, Engine
 from almoner.queries._tables.tables import Lookup, TableInput, changed, check_shared, fitting, given_tables
 from almoner.queries.engines import plugin_of
 
@@ -131,7 +131,8 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         shared: bool = False,
     ) -> Self:
         with book.store.lock:
-            rows = opened(book, given)
+            plugin = plugin_of(given[0].data)
+            rows = DuckDB.open(book, given) if plugin is None else Elsewhere.open(book, given, plugin)
             try:
                 misfits = [misfit for each in given for misfit in each.misfits or ()]
                 refuse(misfits)

@@ -22,7 +22,7 @@ from almoner.queries._sql.rows import Schema
 from almoner.queries._tables import sources
 from almoner.queries._tables.files import Files
 from almoner.queries._tables.tables import TableInput, schema_of
-from almoner.queries.engines import Plugin, kinds_of, plugin_of, told_nothing
+from almoner.queries.engines import Plugin, kinds_of, told_nothing
 
 
 class Engine(ABC):
@@ -128,12 +128,6 @@ class Elsewhere(Engine):
 
     def close(self) -> None:
         self._tables = {}
-
-
-def opened(ledger: Ledger, given: list[TableInput]) -> Engine:
-    """The engine over tables: DuckDB, or the plugin's whose data they are."""
-    plugin = plugin_of(given[0].data)
-    return DuckDB.open(ledger, given) if plugin is None else Elsewhere.open(ledger, given, plugin)
 
 
 def schema_elsewhere(
