@@ -266,7 +266,7 @@ ENGINES = {
     "curves.planned._round_price": {"odometers"},
     "curves.planned._table": {"_notions", "individual"},
     "ledger._accounts.tables": {"queries"},
-    "ledger._interfaces": {"queries"},
+    "ledger._payment": {"queries"},
 }
 """Modules that compute for the rooms above and that no user needs: they alone are used by other rooms, these."""
 

@@ -30,7 +30,8 @@ def test_stores_take_the_same_arguments(name):
     """Whatever a ledger asks of a file it may ask of a server."""
     of_file, of_server = (list(inspect.signature(getattr(each, name)).parameters) for each in (File, Postgres))
     assert of_file == of_server
-    assert isinstance(File.closed, property) and isinstance(Postgres.closed, property)
+    assert isinstance(File.closed, property)
+    assert isinstance(Postgres.closed, property)
 
 
 def test_only_a_file_has_a_path(tmp_path):

@@ -97,16 +97,14 @@ def use_letters_of_the_terminal() -> None:
     def nearest(error: UnicodeError) -> tuple[str, int]:
         if not isinstance(error, UnicodeEncodeError):
             raise error
-        return "".join(map(_plain, error.object[error.start : error.end])), error.end
+        signs = error.object[error.start : error.end]
+        plain = (unicodedata.normalize("NFKD", sign).encode("ascii", "ignore").decode() or "?" for sign in signs)
+        return "".join(_SIGNS.get(sign) or near for sign, near in zip(signs, plain, strict=True)), error.end
 
     codecs.register_error("nearest_letters", nearest)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="nearest_letters")
-
-
-def _plain(sign: str) -> str:
-    return _SIGNS.get(sign) or unicodedata.normalize("NFKD", sign).encode("ascii", "ignore").decode() or "?"
 
 
 def dumps(value: object) -> str:

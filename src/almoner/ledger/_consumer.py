@@ -21,10 +21,9 @@ from almoner._uncopyable import Uncopyable
 from almoner._workspace import Query
 from almoner.errors import ArgumentError, LedgerError
 from almoner.ledger._accounts.tables import TableOffer
-from almoner.ledger._interfaces import Payment
 from almoner.ledger._ledger import Ledger
 from almoner.ledger._names import Person
-from almoner.ledger._payment import exceeded
+from almoner.ledger._payment import Payment, exceeded
 from almoner.ledger._periods import Periods
 from almoner.ledger._record.entries import Entry, plain
 from almoner.ledger._record.rules import ConsumerState

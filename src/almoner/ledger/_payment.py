@@ -1,4 +1,4 @@
-"""Payment of a question, and how sure it is that everybody can pay."""
+"""Payment of a question, how sure it is that everybody can pay, and what is said of accounts."""
 
 from typing import NamedTuple
 
@@ -99,3 +99,35 @@ class Payment(NamedTuple):
             f"CASE WHEN {units} >= {row}.units THEN {row}.factor ELSE "
             f"{row}.factor * {_ALMOST} * {share if self.linear else f'sqrt({share})'} END"
         )
+
+
+PrivateNote = dict[str, object]  # the private part of an entry of the record, as JSON
+
+
+class Share(NamedTuple):
+    """A limited scope (an analyst's or a purpose's), and the most that each person may spend on it; units, public."""
+
+    scope: str
+    most: int
+
+
+class Charge(NamedTuple):
+    """Units that one question cost one person; below 0 where something came back. Private."""
+
+    question: int
+    units: int
+
+
+class Consistency(NamedTuple):
+    """Results of two checks: every account is the sum of its charges; none of them breaks the budget."""
+
+    sums: bool
+    budget: bool
+
+
+class Extent(NamedTuple):
+    """Of a column of units: how many people, units in all, the most of one person. Private."""
+
+    people: int
+    units: int
+    most: int

@@ -82,10 +82,8 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
             ledger: where: the ledger's file, or ``postgresql://user@server/database`` for several writers at once. Or
                 an open ``Ledger``, which several sessions of one process share, and which stays open when they are
                 closed.
-            create: make the ledger where there is none. Without it a missing one is refused: a new one has a fresh
-                budget for everybody.
-            pseudonyms, witness: files of the ledger; see ``Ledger.open``.
-            memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
+            create: make the ledger where there is none, with a fresh budget for everybody; else that is refused.
+            pseudonyms, witness, memory_limit, threads: as of ``Ledger.open``.
 
         Guarantee: all answers together, to all analysts, are rho-zCDP at the budget (mu-GDP for ``filters.Gaussian``,
             epsilon-DP for ``filters.Basic``) for adding or removing any person with all their rows, whatever is asked,

@@ -11,8 +11,8 @@ from typing import Any
 from almoner._workspace import Query
 from almoner.errors import LedgerError
 from almoner.ledger._accounts import tables
-from almoner.ledger._interfaces import Payment, PrivateNote, Share
 from almoner.ledger._names import Names, Person
+from almoner.ledger._payment import Payment, PrivateNote, Share
 from almoner.ledger._stores.postgres import Postgres
 
 _BLOCK = 50_000

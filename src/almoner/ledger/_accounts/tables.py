@@ -6,8 +6,8 @@ from typing import Any
 
 from almoner._workspace import Query, StepRefused
 from almoner.errors import DataError, LedgerError
-from almoner.ledger._interfaces import Charge, Consistency, Extent, Payment, PrivateNote, Share
 from almoner.ledger._names import Names, Person
+from almoner.ledger._payment import Charge, Consistency, Extent, Payment, PrivateNote, Share
 from almoner.ledger._stores import Store
 
 _HASHES = "hashes_of_names"

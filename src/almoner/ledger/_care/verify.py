@@ -9,8 +9,8 @@ from typing import Any
 
 from almoner._units import exact
 from almoner.errors import DataError, LedgerError
-from almoner.ledger._interfaces import Consistency, Payment
 from almoner.ledger._ledger import Ledger
+from almoner.ledger._payment import Consistency, Payment
 from almoner.ledger._record.datasets import Dataset
 from almoner.ledger._record.entries import START, Entry, Row, digest, filed_under, plain, seal
 from almoner.ledger._record.rules import CHARGING, Rules

@@ -17,9 +17,8 @@ from unicodedata import normalize
 from almoner import _check
 from almoner._units import exact, to_float
 from almoner.errors import ArgumentError, BudgetExceeded
-from almoner.ledger._interfaces import Charge, Payment, Share
 from almoner.ledger._names import Person
-from almoner.ledger._payment import exceeded
+from almoner.ledger._payment import Charge, Payment, Share, exceeded
 from almoner.ledger._record.datasets import Dataset
 from almoner.ledger._record.entries import START, Entry, Row, Run, read_rows
 from almoner.ledger._record.terms import PURE, RecordedTerms

@@ -15,7 +15,7 @@ from scipy.special import expit, ndtri
 from almoner import _check
 from almoner._units import exact, up
 from almoner.errors import ArgumentError
-from almoner.ledger._interfaces import MASS
+from almoner.ledger._payment import MASS
 from almoner.ledger._record.terms import GAUSSIAN, PURE
 
 

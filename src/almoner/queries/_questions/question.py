@@ -24,7 +24,7 @@ from almoner._check import told
 from almoner._reading import Number, model_of, read
 from almoner._units import RANGE, up
 from almoner.errors import ArgumentError
-from almoner.ledger._interfaces import Payment
+from almoner.ledger._payment import Payment
 from almoner.mechanisms import Gaussian, Laplace
 from almoner.queries._language.keys import Key
 from almoner.queries._questions import field_types as types
@@ -149,12 +149,8 @@ class Question:
         del checked["ask"]
         set_fields(self, **checked)
         by: Any = self.by
-        set_fields(
-            self,
-            keys=tuple((column, keys or ()) for column, keys in by or ()),
-            pure=self.epsilon is not None,
-            choice=None,
-        )
+        listed = tuple((column, keys or ()) for column, keys in by or ())
+        set_fields(self, keys=listed, pure=self.epsilon is not None, choice=None)
         self._check_kind()
         columns, every = [column for column, _ in self.keys], tuple(range(len(self.keys)))
         set_fields(self, tables=(every,) if self.sets is None else places_of(self.sets, columns))
