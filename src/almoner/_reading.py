@@ -235,10 +235,11 @@ class Text:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         text = core_schema.str_schema(strict=True, min_length=1, max_length=self.most)
-        return _ruled(
-            core_schema.no_info_after_validator_function(self._printable, text),
-            f"1 to {self.most} printable characters",
-        )
+        return _ruled(core_schema.no_info_after_validator_function(self._printable, text), self.must_be)
+
+    @property
+    def must_be(self) -> str:
+        return f"1 to {self.most} printable characters"
 
     @staticmethod
     def _printable(text: str) -> str:

@@ -111,7 +111,6 @@ class Workspace:
         raise StepRefused(f"{self._name}: the database refused a step; nothing was revealed")
 
     def fresh_name(self, of: str) -> str:
-        """A name for a table that no other table here has."""
         return f"{of}_{next(self._numbers):d}"
 
     def places(self, tables: int) -> int:

@@ -270,7 +270,6 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
     def _gradients(
         self, X: Any, y: Any, people: NDArray[Any] | None, sample_weight: ArrayLike | None = None
     ) -> LogisticGradients:
-        """Gradients of each person's records; private."""
         values, columns, weights = self._targets(y)
         if sample_weight is not None:
             own = column_or_1d(sample_weight, dtype=np.float64)
