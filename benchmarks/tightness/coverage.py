@@ -163,8 +163,9 @@ def cases(rows: Data, price: dict[str, float]) -> Iterator[tuple[str, Question, 
     told_by = {"by": by, "bounds": {"v": bounds}, **hold, **whole}
     yield "SQL by key", Sql("SELECT g, count(*), avg(v) FROM data GROUP BY g", **told_by), by_key
     yield "each person's step", Mean("s", 0, top, each_person={"s": "sum(v)"}, **hold, **price), total.mean()
-    pairs = len(np.unique(place * 10 + g))
-    yield "each key's step", Count(each={"g": {"rows": "count()"}}, clip=4, at_most=4, **price), pairs
+    pairs = np.unique(np.stack([place, g]), axis=1)[0]
+    own = {"clip": int(np.bincount(pairs).max()), "at_most": int(np.bincount(pairs).max())}
+    yield "each key's step", Count(each={"g": {"rows": "count()"}}, **own, **price), len(pairs)
     frequent = int((lengths[place] >= 3).sum())
     yield "beside", Count(beside={"rows": "count()"}, where="rows >= 3", **whole), frequent
 

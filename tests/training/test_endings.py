@@ -380,7 +380,7 @@ class Clock:
         return self.now
 
 
-def saved_at(monkeypatch, *, every, cost, step, steps=200):
+def saved_at(monkeypatch, *, every, cost, step, steps=200, planned=None):
     """Steps after which it is saved, where a save and a step take so long."""
     clock, found = Clock(), []
     monkeypatch.setattr(run_module, "monotonic", clock)
@@ -388,7 +388,7 @@ def saved_at(monkeypatch, *, every, cost, step, steps=200):
     def save():
         clock.now += cost
 
-    saves = Saves(save, every=every, interruptions=Interruptions(None))
+    saves = Saves(save, every=every, planned=planned, interruptions=Interruptions(None))
     saves.save()
     for number in range(1, steps + 1):
         clock.now += step
@@ -408,6 +408,14 @@ def test_saving_takes_less_than_a_twentieth_of_the_time(monkeypatch):
     (once,), _ = saved_at(monkeypatch, every=None, cost=1.0, step=0.1, steps=250)
     assert 200 <= once <= 201
     assert saved_at(monkeypatch, every=70, cost=10.0, step=0.1)[0] == [70, 140]
+
+
+def test_a_planned_run_is_saved_a_hundred_times_at_least(monkeypatch):
+    """A kill loses at most a hundredth of the steps, and the one under way, however dear a save is."""
+    assert saved_at(monkeypatch, every=None, planned=60, cost=10.0, step=0.1, steps=60)[0] == [*range(1, 61)]
+    found, _ = saved_at(monkeypatch, every=None, planned=1000, cost=1e4, step=0.1, steps=1000)
+    assert found == [*range(10, 1001, 10)]
+    assert saved_at(monkeypatch, every=70, planned=100, cost=10.0, step=0.1)[0] == [70, 140]
 
 
 def test_killed_is_no_error_that_programs_catch():

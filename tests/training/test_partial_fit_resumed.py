@@ -276,6 +276,44 @@ def test_after_a_crash_the_ledger_says_what_was_released(tmp_path, place, crash,
         assert clean(book)
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("name", ["keep", "save"])
+def test_a_call_with_a_key_is_made_once(tmp_path, crash, quiet, name, when):
+    """The job that is run again after a crash leaves one call of that day, which is paid once."""
+    with opened(tmp_path / "l") as session:
+        fitted = call(on_ledger(), 0, key="day 0", ledger=OnLedger(session.ledger, "risk"), folder=tmp_path / "m")
+        crash(name, when)
+        with pytest.raises(KeyboardInterrupt):
+            call(fitted, 1, key="day 1")
+    with Ledger.open(tmp_path / "l") as book:
+        on = OnLedger(book, "risk")
+        again = LogisticRegression.resume(tmp_path / "m", ledger=on)
+        for update in (0, 1, 1):
+            call(again, update, key=f"day {update}")
+        assert again.n_iter_ == 2
+        assert call(LogisticRegression.resume(tmp_path / "m", ledger=on), 1, key="day 1").n_iter_ == 2
+        assert [each.updates for each in book.consumers.values()] == [2]
+        call(again, 2, key="day 2")
+        assert call(again, 3).n_iter_ == 4
+        assert clean(book)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_call_with_a_key_is_made_once_without_a_ledger(tmp_path, crash, quiet, when):
+    """In the process that broke and in another one: parameters and accounts are those of two calls."""
+    whole = call(call(model(), 0), 1)
+    fitted = call(model(), 0, folder=tmp_path / "m", key="day 0")
+    crash("save", when)
+    with pytest.raises(KeyboardInterrupt):
+        call(fitted, 1, key="day 1")
+    again = LogisticRegression.resume(tmp_path / "m")
+    for update in (0, 1, 1):
+        call(again, update, key=f"day {update}")
+    assert (again.n_iter_, call(fitted, 0, key="day 0").n_iter_) == (2, 1)
+    np.testing.assert_array_equal(again.coef_, whole.coef_)
+    assert spent(again) == spent(whole)
+
+
 def test_an_older_copy_of_the_folder_is_refused(tmp_path):
     """The ledger knows of more calls; and another model, or another ledger, is refused by name."""
     place = tmp_path / "l"

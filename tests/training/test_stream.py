@@ -217,6 +217,22 @@ def test_it_goes_on_from_its_folder(tmp_path):
         stream(folder=training.RunFolder(tmp_path / "s", resume=True), budget=filters.Gaussian(mu=0.7))
 
 
+def test_an_update_with_a_key_is_made_once(tmp_path):
+    """Again, also in another process, it is the update of before: nobody pays, nothing moves; a key must be a text."""
+    with stream(folder=tmp_path / "s") as first:
+        assert first.update(*records(0), divisor=4.0, key="monday") == 1
+        assert first.update(*records(1), divisor=4.0) == 2
+        module, spent = flat(first.module), first.accounts.spent(PEOPLE)
+        assert first.update(*records(2), divisor=4.0, key="monday") == 1
+    with stream(network(), folder=training.RunFolder(tmp_path / "s", resume=True)) as second:
+        assert second.update(*records(2), divisor=4.0, key="monday") == 1
+        assert torch.equal(flat(second.module), module)
+        assert (second.accounts.spent(PEOPLE) == spent).all()
+        assert second.update(*records(2), divisor=4.0, key="tuesday") == 3
+        with pytest.raises(errors.ArgumentError, match="key=7"):
+            second.update(*records(2), divisor=4.0, key=7)
+
+
 @pytest.mark.parametrize("when", ["announced", "charged"])
 def test_who_was_in_an_update_that_broke_pays_its_worst_case(tmp_path, monkeypatch, when):
     """A crash between announcement and checkpoint: after the restart those who were in it, also somebody new, have paid

@@ -18,6 +18,7 @@ from almoner.training._run.settings import Compute, Target
 from almoner.training.correlated._kinds import FixedBatches
 
 if TYPE_CHECKING:
+    from almoner.training._evaluate import Estimate, Scores, evaluate
     from almoner.training._linear.estimator import Descent, LogisticRegression
     from almoner.training._linear.regressors import LinearRegression, PoissonRegressor
     from almoner.training._linear.search import PrivateSearch
@@ -28,13 +29,17 @@ if TYPE_CHECKING:
     from almoner.training.images import features as features
 
 __all__ = [
-    "CallbackView", "Card", "Compute", "Descent", "Everybody", "FixedBatches", "FullBatch", "Gradients",
+    "CallbackView", "Card", "Compute", "Descent", "Estimate", "Everybody", "FixedBatches", "FullBatch", "Gradients",
     "HolderReport", "LinearRegression", "LogisticGradients", "LogisticRegression", "OnLedger", "Poisson",
-    "PoissonRegressor", "PrivateSearch", "RunFolder", "Sampling", "Stream", "Target", "Trainer", "check", "descend",
+    "PoissonRegressor", "PrivateSearch", "RunFolder", "Sampling", "Scores", "Stream", "Target", "Trainer", "check",
+    "descend", "evaluate",
 ]  # fmt: skip
 
 LATER = {
     "Gradients": ("gradients", "torch"),
+    "Estimate": ("_evaluate", "sklearn"),
+    "Scores": ("_evaluate", "sklearn"),
+    "evaluate": ("_evaluate", "sklearn"),
     "Descent": ("_linear.estimator", "sklearn"),
     "LogisticRegression": ("_linear.estimator", "sklearn"),
     "LinearRegression": ("_linear.regressors", "sklearn"),

@@ -199,7 +199,7 @@ class Stream(OfModule, Uncopyable, AbstractContextManager["Stream"]):
             raise ArgumentError("odometer: this stream has none, neither as its budget nor in watch=")
         return odometer
 
-    def update(self, inputs: Any, targets: Any, people: object, *, divisor: float) -> int:
+    def update(self, inputs: Any, targets: Any, people: object, *, divisor: float, key: str | None = None) -> int:
         """Take one step on the people who are there, and release the model.
 
         Args:
@@ -208,6 +208,8 @@ class Stream(OfModule, Uncopyable, AbstractContextManager["Stream"]):
             people: (records,) private: an id for each record, that stays with the person in all updates: whole numbers,
                 texts, or anything hashable. All records of a person in this update count as one contribution.
             divisor: public. How many people were expected in this update: a public number or a noisy count.
+            key: public. A name for the update, such as its day: with one that was made already nothing is done, and
+                nobody pays. So a job that may have failed can be run again.
 
         Returns:
             The number of this update, public.
@@ -216,6 +218,9 @@ class Stream(OfModule, Uncopyable, AbstractContextManager["Stream"]):
             Errors in arguments or in the module are raised before anything is charged.
         """
         self._process.check("this Stream")
+        _check.given(_check.name, key=key)
+        if key in self._run.keys:
+            return self._run.keys[key]
         inputs, targets = as_records(inputs, targets, self._gradients.parameters[0].dtype)
         count = check_batch(inputs, targets, None)
         _check.positive(divisor=divisor)
@@ -224,7 +229,7 @@ class Stream(OfModule, Uncopyable, AbstractContextManager["Stream"]):
             self._gradients.prepare(inputs, targets)
         run, divisor = self._run, float(divisor)
         records = Records(inputs, targets, torch.tensor(rows, dtype=torch.int64))
-        turnout = Turnout(records, len(ids), ids, left=self._spread, divisor=divisor)
+        turnout = Turnout(records, len(ids), ids, left=self._spread, divisor=divisor, key=key)
         # on a ledger, the folder and the ledger agree as they are
         save = run.save if run.folder is not None and self._ledger is None else None
         with Interruptions(run.folder or self._ledger) as until, Saves(save, every=1, interruptions=until):

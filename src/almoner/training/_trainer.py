@@ -348,7 +348,9 @@ class Trainer(OfModule):
 
         kept = run.folder is not None
         together = {"agreed": processes.broadcast} if all(processes.all_gather(kept)) else {}
-        saves = Saves(run.save if kept else None, every=every, interruptions=until, **together)
+        saves = Saves(
+            run.save if kept else None, every=every, planned=settings.last_step, interruptions=until, **together
+        )
         run.go(self._turnouts(settings), view.next_step, after, saves)
 
     def _look(self, run: Run) -> None:

@@ -400,3 +400,43 @@ def test_adult_by_default_is_near_the_tuned_settings():
     assert scores[0] > 0.851
     assert min(scores[1:]) > 0.855
     assert sorted(scores)[0] == scores[0]
+
+
+def clip_chosen(model, people, epsilon, **options):
+    """The clip where none is given, and its noise multiplier; by the number of people and epsilon alone."""
+    x, y = people_and_labels()
+    fitted = model(n_people=people, epsilon=epsilon, seed=1, **options)
+    fitted.fit(x / 10, y if model is LogisticRegression else y.astype(float))
+    return fitted.card_.max_grad_norm, fitted.card_.noise_multiplier
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "ends"),
+    [
+        (LogisticRegression, {}, (0.5, 1.0)),
+        (training.LinearRegression, {"bounds_y": (-1, 1), "bounds_X": (-1, 1)}, (0.25, 1.0)),
+    ],
+)
+def test_the_clip_grows_with_people_and_epsilon(model, options, ends):
+    """Where noise is small, people are clipped less; the noise per clip, and so the price, stays as planned."""
+    found = [clip_chosen(model, people, 1.0, **options) for people in (40, 40_000, 100_000, 10**7)]
+    clips = [clip for clip, _ in found]
+    assert (clips[0], clips[-1]) == ends
+    assert clips == sorted(clips)
+    assert len({*clips}) > 2
+    by_epsilon = [clip_chosen(model, 20_000, epsilon, **options)[0] for epsilon in (0.1, 0.3, 1.0, 3.0, 10.0)]
+    assert by_epsilon == sorted(by_epsilon)
+    plain = clip_chosen(model, 40, 1.0, max_grad_norm=3.0, **options)
+    assert plain[0] == 3.0
+    for _, multiplier in found:
+        assert plain[1] <= multiplier * (1 + 1e-15) <= plain[1] * (1 + 1e-11)
+
+
+def test_a_person_at_a_clip_that_was_chosen_can_pay_for_all_steps_and_no_more():
+    """The price of the plan is kept to, with the noise that goes with the clip."""
+    x, y = np.tile([[30.0, 0.0], [0.0, 30.0]], (20, 1)), np.tile([0, 1], 20)
+    model = LogisticRegression(epsilon=1.0, n_people=10**7, classes=[0, 1], learning_rate=1e-12, seed=1).fit(x, y)
+    assert model.card_.max_grad_norm == 1.0
+    assert model.n_iter_ == model.steps
+    used = model.accounts_.people.used()
+    assert 0.9999 < used.min() <= used.max() <= 1

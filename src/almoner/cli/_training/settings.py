@@ -28,8 +28,8 @@ class Course(Model):
 
     steps: int = 200
     """The number of steps that a person who contributes the whole clip can pay for."""
-    max_grad_norm: float = 0.5
-    """The clip: the largest L2 norm that one person adds to a step."""
+    max_grad_norm: float | None = Field(default=None, examples=[0.5])
+    """The clip: the largest L2 norm that one person adds to a step; else from 0.5 to 1, as the noise allows."""
     learning_rate: float | None = Field(default=None, examples=[4])
     """Step on the mean gradient; else as large as the noise allows."""
     average: float = 0.5

@@ -468,19 +468,26 @@ def plan(
     return Plan(budget, delta, Gaussian(sigma, max_grad_norm), count, drops, why)
 
 
+def noise_of(step: Gaussian, steps: int, divisor: float, *, rate: float = 1.0, momentum: float = 0.0) -> float:
+    """The standard deviation to which the noise of all steps adds up in each parameter.
+
+    Noise of standard deviation sigma on a sum moves each parameter by ``rate * sigma / (divisor * (1 - momentum))`` in
+    a step, and all steps together by the square root of their number times that.
+    """
+    return rate * step.sigma * sqrt(steps) / (divisor * (1 - momentum))
+
+
 def rate_of(
     given: float | None, step: Gaussian, steps: int, divisor: float, *, momentum: float = 0.0, most: float = MOST_RATE
 ) -> float:
     """The learning rate, public: what is given, or one at which the noise of all steps adds up to NOISE.
 
-    Noise of standard deviation sigma on a sum moves each parameter by ``rate * sigma / (divisor * (1 - momentum))`` in
-    a step, and all steps together by the square root of their number times that. With less noise for each person (more
-    people, a larger epsilon) the model may go further. That 2 suits people whose features have a norm of about 1 was
-    found by experiment: docs/experiments/defaults.md. Three digits are kept.
+    With less noise for each person (more people, a larger epsilon) the model may go further. That 2 suits people whose
+    features have a norm of about 1 was found by experiment: docs/experiments/defaults.md. Three digits are kept.
     """
     if given is not None:
         return given
-    return min(most, float(f"{NOISE * (1 - momentum) * divisor / (step.sigma * sqrt(steps)):.3g}"))
+    return min(most, float(f"{NOISE / noise_of(step, steps, divisor, momentum=momentum):.3g}"))
 
 
 def _with_total(accounting: str, total: float) -> Budget:

@@ -73,7 +73,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
 
     epsilon: float | None = 1.0
     delta: float = 1e-5
-    max_grad_norm: float = 0.5
+    max_grad_norm: float | None = None
     learning_rate: float | None = None
     steps: int = 200
     individual: bool = True
@@ -86,6 +86,21 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
     seed: int | None = None
 
     _loss: ClassVar[type[LogisticGradients]] = LogisticGradients
+    _clips: ClassVar[tuple[float, float]] = (0.5, 1.0)  # the least that is chosen, and the most
+    _room: ClassVar[float] = 1.0  # the noise of all steps, at the largest rate, up to which a larger clip is chosen
+
+    @property
+    def _clip(self) -> float:
+        return self._clips[0] if self.max_grad_norm is None else self.max_grad_norm
+
+    def _with_clip(self, planned: Plan, divisor: float, momentum: float) -> Plan:
+        """The plan with the clip that is chosen where none is given; by the noise that it brings, which is public."""
+        if self.max_grad_norm is not None:
+            return planned
+        longer = self._room / loop.noise_of(planned.step, self.steps, divisor, rate=self._most, momentum=momentum)
+        clip = float(f"{min(max(self._clip, longer * self._clip), self._clips[1]):.3g}")
+        sigma = planned.step.sigma * (clip / self._clip) * (1 + loop.TINY)
+        return planned if clip == self._clip else replace(planned, step=Gaussian(sigma, clip))
 
     @property
     def _most(self) -> float:
@@ -178,8 +193,11 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         names: NDArray[Any] | None,
         observe: Callable[[int, Floats], None] | None,
     ) -> None:
-        chosen, step, steps = self._descent, planned.step, self.steps + self._extra_steps
+        chosen, steps = self._descent, self.steps + self._extra_steps
         divisor = self._divisor_of(book, gradients, planned)
+        planned = self._with_clip(planned, divisor, chosen.momentum)
+        step = planned.step
+        book.current.update(max_grad_norm=step.sensitivity)
         most = None if chosen.stop_when_inactive is None else chosen.stop_when_inactive * divisor
         rule = self._rule(book, counting, planned, most)
         self.learning_rate_ = self._rate(step, divisor, self._most, chosen.momentum)
@@ -318,7 +336,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
             epsilon=self.epsilon,
             delta=self.delta,
             noise_multiplier=self.noise_multiplier,
-            max_grad_norm=self.max_grad_norm,
+            max_grad_norm=self._clip,
             steps=self.steps,
             counted=self.n_people is None,
             drop_counts=0 if counting is not None else counts,
@@ -398,7 +416,8 @@ class LogisticRegression(Predicting, PartialFit, ClassifierMixin, PrivateDescent
     Parameters
     ----------
     epsilon, delta : the guarantee for each person. `epsilon=None` with a `noise_multiplier`: what the noise amounts to.
-    max_grad_norm : the clip: the largest L2 norm of one person's gradient in one step.
+    max_grad_norm : the clip: the largest L2 norm of one person's gradient in one step. None: from 0.5 to 1, the more
+        people and epsilon there are, the larger; 0.5 for ``partial_fit``.
     learning_rate : step size, on the mean gradient. None: as large as the noise allows, so that the noise of all steps
         adds up to a standard deviation of 2 in each parameter; at most 16.
     steps : how many steps a person who contributes the whole clip can pay for.

@@ -107,14 +107,14 @@ class Stream:
 
     def update(self, turnout: Turnout) -> None:
         """Charge the people who are there, take the step, and keep it before anybody is told."""
-        run, parameters, state = self.run, self.model.parameters, self.run.current.value
+        run, parameters, state, keys = self.run, self.model.parameters, self.run.current.value, dict(self.run.keys)
         try:
             run.take(turnout, self.planned.step)
             run.save()
         except BaseException:
             if self.ledger is None:  # what is not kept is told to nobody
                 run.model.load({"parameters": parameters})
-                run.current.value = state
+                run.current.value, run.keys = state, keys
             raise
 
 
@@ -126,6 +126,7 @@ class PartialFit:
     _on_records: Any
     _rate: Any
     _check_settings: Any
+    _clip: float
     _penalty: Any
     _set_coefficients: Any
     _stream: Stream | None
@@ -140,6 +141,7 @@ class PartialFit:
         divisor: float | None = None,
         folder: str | Path | None = None,
         ledger: OnLedger | None = None,
+        key: str | None = None,
     ) -> Self:
         """Take one step on the people who are there, charge them alone, and release the model.
 
@@ -160,6 +162,7 @@ class PartialFit:
                 written in full each time: with millions of people, charge a ledger.
             ledger: at the first call, with epsilon=None. The accounts that questions and trainings charge too, in an
                 open ledger; people are named as there. See ``training.OnLedger``.
+            key: public. A name for the call, such as its day: with one that was made already nothing is done.
 
         Raises:
             ArgumentError, Unsupported: before anybody is charged.
@@ -171,6 +174,9 @@ class PartialFit:
         """
         stream: Stream | None = getattr(self, "_stream", None)
         self._check_call(stream, folder, ledger)
+        _check.given(_check.name, key=key)
+        if stream is not None and key in stream.run.keys:
+            return self
         expected = self._divisor(divisor)
         declared = self._declared(classes, None if stream is None else stream.classes)
         if people is None:
@@ -192,7 +198,7 @@ class PartialFit:
                 stream.begin()
             self._stream = stream
         rate = self._rate(stream.planned.step, expected, MOST_RATE)
-        turnout = Turnout(gradients, gradients.people, ids, divisor=expected, rate=rate)
+        turnout = Turnout(gradients, gradients.people, ids, divisor=expected, rate=rate, key=key)
         with Interruptions(stream.path or stream.ledger) as until, stream.alone():
             until.wait()  # the call is told when it is on the disk
             stream.run.more = {"estimator": self._described(stream, expected)}
@@ -253,7 +259,7 @@ class PartialFit:
         if fields["names"] is not None:
             self.feature_names_in_ = np.array(fields["names"], dtype=object)
         on = None if ledger is None else _on_ledger(ledger, self._own("seed"))
-        planned = replace(self._planned_stream(on), step=Gaussian(fields["sigma"], self._own("max_grad_norm")))
+        planned = replace(self._planned_stream(on), step=Gaussian(fields["sigma"], self._clip))
         start = np.asarray(parts["model"]["parameters"], dtype=np.float64)
         if start.ndim != 2 or not np.all(np.isfinite(start)):
             raise ValueError("parameters")
@@ -296,7 +302,7 @@ class PartialFit:
         for name, default in UNUSED.items():
             if self._own(name) != default and (name, self._own(name)) != ("momentum", 0):
                 raise Unsupported(f"partial_fit: {name}={self._own(name)!r} is not done in a stream: leave {default!r}")
-        settings = {name: self._own(name) for name in PLANNED}
+        settings = {name: self._own(name) for name in PLANNED} | {"max_grad_norm": self._clip}
         if on is None:
             return plan("gaussian", **settings, counted=False)
         if settings["epsilon"] is not None:

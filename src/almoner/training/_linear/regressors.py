@@ -42,10 +42,10 @@ class LinearRegression(RegressorMixin, PrivateDescent):  # type: ignore[misc]
     True
     """
 
-    max_grad_norm: float = 0.25
     bounds_y: tuple[float, float] | None = None
 
     _loss: ClassVar[type[LogisticGradients]] = SquaredGradients
+    _clips, _room = (0.25, 1.0), 0.02  # of targets in [-1, 1]
     _curved = 4.0  # the largest rate for records of norm 1: no slope of the loss changes faster
 
     @property
@@ -127,9 +127,8 @@ class PoissonRegressor(LinearRegression):
     array([1., 4.])
     """
 
-    max_grad_norm: float = 0.5
-
     _loss: ClassVar[type[LogisticGradients]] = PoissonGradients
+    _clips = (0.5, 1.0)
 
     def _means(self, scores: Floats) -> Floats:
         return np.asarray(np.exp(np.minimum(scores, 700.0)))

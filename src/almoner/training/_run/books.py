@@ -417,7 +417,7 @@ class LedgerBook(_Book):
 
         def keep(number: int, noisy: Sums) -> None:
             if self.folder is not None:
-                update = {"noisy": noisy, "divisor": turnout.divisor, "rate": turnout.rate}
+                update = {"noisy": noisy, "divisor": turnout.divisor, "rate": turnout.rate, "key": turnout.key}
                 given = [[mechanisms.to_fields(charged), each] for charged, each in last[0].given]
                 self.folder.keep(update | {"given": given, "ids": list(turnout.ids or ())}, number)
 

@@ -92,7 +92,8 @@ class CurrentState:
         self.value = self.value.with_release(mechanism)
 
 
-PART = 20  # by default saving takes at most one part in so many of the time
+PART = 20  # by default saving takes at most one part in so many of the time,
+LEAST = 100  # but is done so many times at least
 
 
 class Killed(BaseException):
@@ -163,8 +164,8 @@ class Interruptions:
 class Saves(AbstractContextManager["Saves"]):
     """Saves what a training has done: at every end, and by default as often as it takes little of the time.
 
-    ``save`` writes all there is (None: nothing), after ``every`` so many steps, public. Signals wait while the end is
-    saved; ``agreed`` gives the first process's decision in every process.
+    ``save`` writes all there is (None: nothing), after ``every`` so many steps, public, of ``planned``, if that is
+    known. Signals wait while the end is saved; ``agreed`` gives the first process's decision in every process.
     """
 
     def __init__(
@@ -172,11 +173,12 @@ class Saves(AbstractContextManager["Saves"]):
         save: Callable[[], object] | None,
         *,
         every: int | None,
+        planned: int | None = None,
         interruptions: Interruptions,
         agreed: Callable[[bool], bool] = lambda due: due,
     ) -> None:
         self._write, self._every, self._interruptions, self._agreed = save, every, interruptions, agreed
-        self._took, self._last = 0.0, monotonic()
+        self._took, self._last, self._step, self._planned = 0.0, monotonic(), 0, planned
 
     def save(self) -> None:
         begun = monotonic()
@@ -188,9 +190,12 @@ class Saves(AbstractContextManager["Saves"]):
     def after(self, step: int) -> None:
         if self._write is None:
             return
-        by_time = monotonic() - self._last >= PART * self._took
-        if self._agreed(by_time) if self._every is None else step % self._every == 0:
+        due = monotonic() - self._last >= PART * self._took
+        if self._planned is not None:
+            due = due or (step - self._step) * LEAST >= self._planned
+        if self._agreed(due) if self._every is None else step % self._every == 0:
             self.save()
+            self._step = step
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is None or self._write is None:
@@ -214,6 +219,7 @@ class Run:
     folder: Folder | None = None
     fixed: Mapping[str, Any] = field(default_factory=dict)  # what a resumed run must share with the folder's, by name
     more: dict[str, Any] = field(default_factory=dict)  # further parts to keep, by name
+    keys: dict[str, int] = field(default_factory=dict)  # the number of each step that has a name
 
     def take(self, turnout: Turnout, step: Any) -> None:
         """One step: release the noisy sum of the people who are there, each of whom has paid, and follow it."""
@@ -221,13 +227,15 @@ class Run:
         noisy = self.book.release(
             step, turnout, lambda accounts: sampling.contribute(model, turnout, accounts, step), rows=sampling.noise
         )
-        self.follow(noisy, turnout.divisor, turnout.rate)
+        self.follow(noisy, turnout.divisor, turnout.rate, turnout.key)
 
-    def follow(self, noisy: Any, divisor: float, rate: float | None) -> None:
+    def follow(self, noisy: Any, divisor: float, rate: float | None, key: str | None = None) -> None:
         """Take the model's step along sums that were released, and count it."""
         self.model.step(noisy, divisor, rate)
         self.sampling.released()
         self.current.update(step=self.current.value.step + 1, called=0)
+        if key is not None:
+            self.keys[key] = self.current.value.step
 
     def go(
         self, turnouts: Iterable[Turnout], step: Callable[[], Any], after: Callable[[], object], saves: Saves
@@ -257,7 +265,7 @@ class Run:
     def follow_kept(self, kept: Mapping[str, Any], step: Any) -> None:
         """Follow an update that a ledger charged before a crash, and that the folder's state has not seen."""
         self.book.record_kept(step, kept["given"], kept["ids"])
-        self.follow(kept["noisy"], kept["divisor"], kept["rate"])
+        self.follow(kept["noisy"], kept["divisor"], kept["rate"], kept.get("key"))
         self.save()
 
     def end(self, reason: str) -> None:
@@ -272,6 +280,7 @@ class Run:
                 "model": self.model.state(),
                 "book": self.book.state(),
                 "sampling": self.sampling.state(),
+                "keys": self.keys,
             }
             self.folder.save(parts | self.more, state.step)
 
@@ -291,6 +300,7 @@ class Run:
         self.check(parts)
         self.book.load(parts["book"])
         self.sampling.restore(parts["sampling"])
+        self.keys = dict(parts.get("keys", {}))
         self.sampling.write_off(unseen, self.book)
         own = TrainingState.from_fields(parts["run"])
         for announced in unseen:

@@ -29,7 +29,7 @@ KEPT_TO = "accounts: a person who kept to the allowance was refused; nothing was
 
 
 class Turnout(NamedTuple):
-    """The people of one step, with their records. Private, but for the last three fields."""
+    """The people of one step, with their records. Private, but for the last four fields."""
 
     records: Any  # what a model computes gradients of; ``records.of(rows)`` are those of some people
     people: int  # how many there are, n
@@ -37,6 +37,7 @@ class Turnout(NamedTuple):
     left: int = 1  # how many steps are left, this one counted
     divisor: float = 1.0  # the fixed number that the noisy sum is divided by
     rate: float | None = None  # the learning rate, where a model has none of its own
+    key: str | None = None  # a name for the step, by which it is made once
 
     def __repr__(self) -> str:
         return f"Turnout(left={self.left}, divisor={self.divisor:g})"
