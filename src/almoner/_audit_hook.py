@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,17 +39,7 @@ class Part:
     step: int = 0
 
 
-class AuditHook(Protocol):
-    """Sees what is released, and may give another output in its place."""
-
-    def released(self, release: Callable[[], T], exact: object, mechanism: object, part: Part | None) -> T:
-        """Run the release, and give what it gave or, in a replay, what the recorded run gave."""
-
-    def coins(self, draw: Callable[[], NDArray[np.float64]]) -> NDArray[np.float64]:
-        """Uniform numbers that decide who is sampled, one for each person."""
-
-
-_INSTALLED: ContextVar[AuditHook | None] = ContextVar("audit_hook", default=None)
+_INSTALLED: ContextVar[Any] = ContextVar("audit_hook", default=None)
 
 
 def released(release: Callable[[], T], *, exact: object, mechanism: object, part: Part | None = None) -> T:
@@ -62,7 +52,8 @@ def released(release: Callable[[], T], *, exact: object, mechanism: object, part
         part: public. Where the call is one of several that are one mechanism.
     """
     hook = _INSTALLED.get()
-    return release() if hook is None else hook.released(release, exact, mechanism, part)
+    given: T = release() if hook is None else hook.released(release, exact, mechanism, part)
+    return given
 
 
 def coins(draw: Callable[[], NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -72,12 +63,13 @@ def coins(draw: Callable[[], NDArray[np.float64]]) -> NDArray[np.float64]:
         draw: gives fresh ones, for the people in an order that stays when a person's records are removed.
     """
     hook = _INSTALLED.get()
-    return draw() if hook is None else hook.coins(draw)
+    given: NDArray[np.float64] = draw() if hook is None else hook.coins(draw)
+    return given
 
 
 @contextmanager
-def installed(hook: AuditHook) -> Iterator[None]:
-    """Let a hook see what this block releases; for ``almoner.audit`` alone."""
+def installed(hook: Any) -> Iterator[None]:
+    """Let a hook, with methods like these functions, see what this block releases; for ``almoner.audit`` alone."""
     token = _INSTALLED.set(hook)
     try:
         yield

@@ -69,7 +69,6 @@ def number(**named: object) -> None:
 
 
 def _numbers(holds: Callable[[Any], bool], rule: str, /, **named: object) -> None:
-    """Reject what is no number, or one that breaks a rule."""
     number(**named)
     for name, value in named.items():
         if not holds(value):
@@ -159,31 +158,16 @@ def name(**named: object) -> None:
             raise ArgumentError(f"{told(**{argument: value})} must be 1 to 200 printable characters")
 
 
-def refuse_renamed(lines: Mapping[str, str], given: Iterable[str]) -> None:
-    """Raise TypeError where an argument came by a name of an earlier version, of which ``lines`` has what to write."""
-    if told := [f"{name}=: write {lines[name]}" for name in given if name in lines]:
-        raise TypeError("; ".join(told))
-
-
 def renamed(lines: Mapping[str, str]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorate a function to refuse the names of earlier versions, as ``refuse_renamed``; its signature stays."""
+    """Decorate a function to refuse, by TypeError, names of earlier versions, of which ``lines`` has what to write."""
 
     def decorated(function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)
         def checked(*args: P.args, **given: P.kwargs) -> T:
-            refuse_renamed(lines, given)
+            if told := [f"{name}=: write {lines[name]}" for name in given if name in lines]:
+                raise TypeError("; ".join(told))
             return function(*args, **given)
 
         return checked
-
-    return decorated
-
-
-def refusing(lines: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
-    """Decorate a class so that it is not made with the names of earlier versions, as ``renamed``."""
-
-    def decorated(kind: type[T]) -> type[T]:
-        kind.__init__ = renamed(lines)(kind.__init__)  # type: ignore[method-assign]
-        return kind
 
     return decorated

@@ -106,7 +106,6 @@ class Lock:
         self.abandon()
 
     def __del__(self) -> None:
-        """Release the lock of an object that was never closed and is not used any more."""
         self.release()
 
     def abandon(self) -> None:
@@ -174,10 +173,8 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     fresh = path.with_name(path.name + ".new")
     fresh.unlink(missing_ok=True)
     try:
-        with os.fdopen(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE), "w+b") as file:
+        with _new_file(fresh) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
         fresh.replace(path)
     except BaseException:
         fresh.unlink(missing_ok=True)
@@ -190,33 +187,29 @@ def first_file(path: Path, text: str) -> None:
     whole = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")  # nobody ever finds half of it under the name
     try:
         if not path.exists():
-            _write(whole, text)
+            with _new_file(whole) as file:
+                file.write(text.encode("ascii"))
             with suppress(FileExistsError):
-                _name(whole, path)
+                try:
+                    os.link(whole, path)
+                except OSError as error:
+                    if error.errno not in _NO_LINKS:
+                        raise
+                    with _new_file(path) as file:  # here a crash can leave half of it under its name
+                        file.write(text.encode("ascii"))
             sync(path.parent)
     finally:
         with suppress(OSError):
             whole.unlink(missing_ok=True)
 
 
-def _name(whole: Path, path: Path) -> None:
-    """Give a whole file its name, which nobody else may have; without hard links a crash can leave half of it there."""
-    try:
-        os.link(whole, path)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        _write(path, whole.read_text(encoding="ascii"))
-
-
-def _write(path: Path, text: str) -> None:
-    """A new file, for its owner alone, on the disk when this returns."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
-    try:
-        os.write(descriptor, text.encode("ascii"))
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+@contextmanager
+def _new_file(path: Path) -> Iterator[BinaryIO]:
+    """A new file, for its owner alone, on the disk when the block ends."""
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE), "w+b") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @contextmanager

@@ -198,13 +198,10 @@ class Either:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         tags = {f"[{each.__name__}]": handler.generate_schema(each) for each in get_args(source)}
         return core_schema.tagged_union_schema(
-            tags, self._tag, custom_error_type="sentence", custom_error_message="{sentence}",
+            tags, lambda value: (chosen := self.choose(value)) and f"[{chosen.__name__}]",
+            custom_error_type="sentence", custom_error_message="{sentence}",
             custom_error_context={"sentence": self.otherwise},
         )  # fmt: skip
-
-    def _tag(self, value: Any) -> str | None:
-        chosen = self.choose(value)
-        return None if chosen is None else f"[{chosen.__name__}]"
 
 
 def plain(value: Any, kind: type[int] | type[float]) -> Any:

@@ -8,29 +8,20 @@ DuckDB computes it everywhere, so that rows and accounts are always compared by 
 """
 
 from collections.abc import Sequence
-from typing import Literal, get_args
 
-from almoner import _check
 from almoner._workspace import duckdb
 
-Spelling = Literal["exact", "nfc", "caseless"]  # which spellings of a text are one person's id
-EXACT: Spelling = "exact"
-
-_SQL = {
+EXACT = "exact"
+SPELLINGS = {
     "exact": "{0}",
     "nfc": "nfc_normalize({0})",
     "caseless": "nfc_normalize(lower(upper(nfc_normalize({0}))))",  # upper first: there are two small sigmas
 }
 
 
-def check_spelling(spelling: object) -> None:
-    """Refuse what is no ``Spelling``."""
-    _check.one_of(get_args(Spelling), spelling=spelling)
-
-
 def spelling_sql(spelling: str, name: str) -> str:
     """SQL of DuckDB for the one spelling of a name, over SQL that gives the name."""
-    return _SQL[spelling].format(name)
+    return SPELLINGS[spelling].format(name)
 
 
 def spelled(spelling: str, names: Sequence[str]) -> list[str]:

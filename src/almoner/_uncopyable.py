@@ -11,14 +11,10 @@ class Uncopyable:
 
     __slots__ = ()
 
-    def __copy__(self) -> NoReturn:
+    def __copy__(self, *_: object) -> NoReturn:
         raise CopyRefused(f"{type(self).__name__} cannot be copied: a copied budget can be spent twice; use state()")
 
-    def __deepcopy__(self, memo: object) -> NoReturn:
-        self.__copy__()
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        self.__copy__()
+    __deepcopy__ = __reduce_ex__ = __copy__
 
 
 class OwnProcess:

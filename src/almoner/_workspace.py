@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple
 
 from almoner import _check, _extras
 from almoner._disk import PRIVATE_FOLDER, never_close
@@ -37,19 +37,6 @@ class Query:
     sql: str
     parameters: tuple[object, ...] = ()
     tables: tuple[TempTable, ...] = ()
-
-
-class Rows(Protocol):
-    """The result of one statement."""
-
-    def fetchone(self) -> tuple[Any, ...] | None:
-        """The next row, or None."""
-
-    def fetchmany(self, size: int) -> list[tuple[Any, ...]]:
-        """So many more rows."""
-
-    def fetchall(self) -> list[tuple[Any, ...]]:
-        """All other rows."""
 
 
 class StepRefused(LedgerError):
@@ -116,16 +103,14 @@ class Workspace:
         self._spill.mkdir(mode=PRIVATE_FOLDER)
         self._owns_spill = True
 
-    def run(self, sql: str, parameters: Iterable[object] = ()) -> Rows:
-        """Execute SQL of our own making."""
+    def run(self, sql: str, parameters: Iterable[object] = ()) -> Any:
         if self.connection is None:
             raise LedgerError(f"{self._name} {self._why_closed}", reason="closed")
         with suppress(self.library.Error):  # its message may quote the data: not even a context of ours
-            return cast(Rows, self.connection.execute(sql, list(parameters)))
+            return self.connection.execute(sql, list(parameters))
         raise StepRefused(f"{self._name}: the database refused a step; nothing was revealed")
 
     def fresh_name(self, of: str) -> str:
-        """A name for a table that no other table here has."""
         return f"{of}_{next(self._numbers):d}"
 
     def places(self, tables: int) -> int:

@@ -36,6 +36,10 @@ LedgerReason = Literal["busy", "closed", "damaged", "forbidden", "missing", "una
 class AlmonerError(Exception):
     """The root of the tree: catch this to catch all of them."""
 
+    def __reduce__(self) -> tuple[object, ...]:  # without its notes, which are private
+        attributes = {name: value for name, value in vars(self).items() if name != "__notes__"}
+        return _rebuilt, (type(self), str(self), attributes)
+
 
 class ArgumentError(AlmonerError, ValueError):
     """An argument breaks a rule. Nothing was spent."""
@@ -53,9 +57,6 @@ class BudgetExceeded(AlmonerError):
     def __init__(self, message: str, *, asked: object, spent: object, left: object) -> None:
         super().__init__(message)
         self.asked, self.spent, self.left = asked, spent, left
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuilt, (type(self), str(self), {"asked": self.asked, "spent": self.spent, "left": self.left})
 
 
 class Unsupported(AlmonerError, TypeError):
@@ -87,9 +88,6 @@ class DataError(AlmonerError, ValueError):
         super().__init__(message)
         self.reason = reason
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuilt, (type(self), str(self), {"reason": self.reason})
-
 
 class CalibrationFailed(AlmonerError):
     """No parameter in the searched range meets the target."""
@@ -112,9 +110,6 @@ class LedgerError(AlmonerError):
         super().__init__(message)
         self.reason = reason
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuilt, (type(self), str(self), {"reason": self.reason})
-
 
 class MissingExtra(AlmonerError, ImportError):
     """An optional library is not installed; the message names the extra that brings it."""
@@ -125,5 +120,4 @@ class PrivacyWarning(UserWarning):
 
 
 def _rebuilt(kind: type[AlmonerError], message: str, attributes: dict[str, object]) -> AlmonerError:
-    """An error as it was before it was pickled."""
     return kind(message, **attributes)

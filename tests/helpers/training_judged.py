@@ -171,7 +171,7 @@ def correlated_costs(door: Door, draws: list[dict[str, object]]) -> tuple[Array,
     It must do the latter where a step is taken again.
     """
     factor = door.sampling.noise.factor(door.steps)
-    inverse = factor.inverse()
+    inverse = factor.inverse
     matrix, problems = np.linalg.inv(inverse), []
     mechanisms: list[dict[int, dict[str, object]]] = [{}]
     for attempt in sorted({draw["attempt"] for draw in draws}):

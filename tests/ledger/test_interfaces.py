@@ -5,14 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from almoner.ledger import _interfaces
 from almoner.ledger._accounts import postgres, tables
 from almoner.ledger._stores.file import File
 from almoner.ledger._stores.postgres import Postgres
 
+STORE = ("abandon", "close", "create", "exists", "open", "run", "snapshot", "transact")
 PARTS = [
-    (_interfaces.Store, File),
-    (_interfaces.Store, Postgres),
     (tables.TableAccounts, postgres.PostgresAccounts),
     (tables.TableOffer, postgres._SentOffer),
 ]
@@ -25,6 +23,15 @@ def test_parts_take_the_arguments_of_their_interface(interface, part):
         if not name.startswith("_"):
             ours = inspect.signature(getattr(part, name)).parameters
             assert list(ours) == list(inspect.signature(method).parameters), name
+
+
+@pytest.mark.parametrize("name", STORE)
+def test_stores_take_the_same_arguments(name):
+    """Whatever a ledger asks of a file it may ask of a server."""
+    of_file, of_server = (list(inspect.signature(getattr(each, name)).parameters) for each in (File, Postgres))
+    assert of_file == of_server
+    assert isinstance(File.closed, property)
+    assert isinstance(Postgres.closed, property)
 
 
 def test_only_a_file_has_a_path(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from almoner._workspace import Query, Workspace
 from almoner.errors import ArgumentError
 from almoner.ledger import Watch
-from almoner.ledger._interfaces import Payment
+from almoner.ledger._payment import Payment
 from ledgers import RHO, clean, opened
 
 LOG = math.log(1.5)  # what one whole step costs under the noise below, epsilon

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from almoner.errors import ArgumentError, BudgetExceeded, LedgerError
-from almoner.ledger import Consumer, Ledger, left_at_worst, verify
+from almoner.ledger import Consumer, Ledger, verify
 from ledgers import RHO, ask, clean, opened
 
 PEOPLE = ["ann", "bob", "cy"]
@@ -88,7 +88,7 @@ def test_limits_retirement_and_pace(place):
         assert spent(book) == [RHO // 2, RHO // 2, 7 * RHO // 16]
         book.restore("cy")
         assert update(stream, [RHO] * 3)[1] == [[0, 0, RHO // 16]]
-        assert left_at_worst(book, analyst="lab") == 0
+        assert min(book.left_by_period("lab").values()) == 0
         assert clean(book)
         book.reserve(RHO // 2, key="set aside")
         book.reserve(RHO // 2, key="set aside too")

@@ -11,7 +11,6 @@ import pytest
 from almoner import filters
 from almoner._units import MEASURE
 from almoner.errors import ArgumentError
-from almoner.ledger import left_at_worst
 from almoner.queries import Count, Covariance, Histogram, Mean, Quantiles, Ratio, Regression, Sum, Top, Variance
 from almoner.queries._ask.answer import answer
 from almoner.queries._questions.intervals import between_odds
@@ -41,7 +40,7 @@ def spent_session(path, price, share):
 
 def floor_of(session, asked):
     """What every person could pay for a question, by the record."""
-    left = left_at_worst(session.ledger, analyst="ann", purpose=None)
+    left = min(session.ledger.left_by_period("ann").values())
     return asked.payment.floor(left, asked.price)
 
 

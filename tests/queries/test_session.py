@@ -127,22 +127,3 @@ def test_terms_for_people_of_another_kind_are_refused(path):
         with pytest.raises(ArgumentError, match="name people by BIGINT") if refused else nullcontext():
             Session.open(pa.table({"who": [1]}), person="who", budget=terms, ledger=path, create=True).close()
         assert path.exists() != refused
-
-
-@pytest.mark.parametrize(
-    ("old", "line"),
-    [
-        ("table", "data=queries.Table"),
-        ("view", "data=queries.Table"),
-        ("types", "data=queries.Table"),
-        ("check_view", "data=queries.Table"),
-        ("keys_delta", r"budget=ledger\.Terms"),
-        ("periods", r"budget=ledger\.Terms"),
-        ("spelling", r"budget=ledger\.Terms"),
-    ],
-)
-def test_parameters_of_before_are_told_with_the_line_to_write(path, old, line):
-    """How a table is read stands in the table, what a ledger is made for in its terms; nothing is made."""
-    with pytest.raises(TypeError, match=f"{old}=: write {line}"):
-        Session.open(pa.table({"who": [1]}), person="who", ledger=path, create=True, **{old: None})
-    assert not path.exists()

@@ -11,7 +11,7 @@ from almoner import _check, mechanisms
 from almoner._private import LEVELS, MARK
 from almoner._units import shown
 from almoner.cli import _options
-from almoner.cli._shown import Listing, dumps, show, working
+from almoner.cli._shown import Listing, dumps, progress_bar, show
 from almoner.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
@@ -155,7 +155,8 @@ def calibrate(
         raise ArgumentError("give either --steps or --noise-multiplier (or --epochs in place of --steps)")
     asked: Any = {"epsilon": epsilon, "delta": delta, "steps": count, "noise_multiplier": noise_multiplier}
     asked |= {"max_grad_norm": max_grad_norm, "sample_rate": rate}
-    with working("Asking every filter"):
+    with progress_bar(quiet=as_json) as bar:
+        bar.add_task("asking every filter", total=None)
         fixed, rows = in_advance(**asked), by_filter(**asked)
     table = _calibrations(fixed, rows, f"epsilon = {epsilon:g}, delta = {delta:g}, sample rate = {rate:g}")
     table.write(csv)
@@ -270,7 +271,8 @@ def compare(
     )
     from almoner.accounting.compare import compare as comparison
 
-    with working("Computing every bound"):
+    with progress_bar(quiet=as_json) as bar:
+        bar.add_task("computing every bound", total=None)
         table = comparison(step, rounds=1000 if count is None else count, delta=delta, points=points, people=people)
     if picture is not None:
         from almoner.report.figures import bounds

@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 from typer import Option, echo
 
 from almoner import _html
 from almoner.cli._options import Delta, Epsilon, Force, Json, check_free
-from almoner.cli._shown import draw_spends, dumps, progress_bar
+from almoner.cli._shown import Listing, draw_spends, dumps, progress_bar, show
 from almoner.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -44,6 +42,17 @@ class Counts:
     def late_share(self) -> float:
         """The last eight weeks' answers, as a share of the truth."""
         return sum(self.answers[-8:]) / sum(self.truth[-8:])
+
+    @property
+    def words(self) -> tuple[list[str], list[str]]:
+        """Sentences on budgets, and on what the last answers lack."""
+        return [
+            f"One budget for all people is used up after {self.one_budget} weeks.",
+            f"With an account for each customer, the same budget answers all {len(self.answers)} weeks.",
+        ], [
+            f"Who came in more than {FULL_WEEKS} weeks is left out from then on.",
+            f"So the last eight answers add up to {100 * self.late_share:.0f}\u00a0% of the truth.",
+        ]
 
     def to_dict(self) -> dict[str, int | float]:
         weeks = {"weeks asked": len(self.answers), "weeks that one budget answers": self.one_budget}
@@ -161,19 +170,19 @@ def demo(
         echo(dumps(results.to_dict() | {"shop": counts.to_dict(), "page": str(page), "private": private}))
     else:
         _print(counts, results, private)
-        Console().print(f"Open {page} in a browser.", markup=False, highlight=False, soft_wrap=True)
+        show(f"Open {page} in a browser.")
 
 
 def _write_pages(counts: Counts, results: _Results, page: Path, told: Path) -> None:
     """The page of the demonstration, and, beside it and linked, the statement of one generated customer: all public."""
     from almoner.report.pages import statement
 
-    rows, (compared, promise) = [], results.words
+    rows, (compared, promise), (shop, late) = [], results.words, counts.words
     for row in results.rows:
         spread = f" ± {row.spread:.2f} ({row.runs} runs)" if row.runs > 1 else ""
         rows.append((row.method, "-" if row.epsilon is None else f"{row.epsilon:g}", f"{row.accuracy:.2f} %{spread}"))
     told.write_text(statement(counts.statement, person=PERSON), encoding="utf-8")
-    words = {"shop": shop(counts), "late": late(counts), "promise": promise, "compared": compared}
+    words = {"shop": shop, "late": late, "promise": promise, "compared": compared}
     facts = {"counts": counts, "customers": CUSTOMERS, "model": rows, "about": results.about, "person": PERSON}
     page.write_text(_html.render("demo.html", **facts, **words), encoding="utf-8")
 
@@ -210,26 +219,22 @@ def _run(
 
 
 def _print(counts: Counts, results: _Results, private: list[str]) -> None:
-    console = Console()
-    runs = results.rows[-1].runs
-    console.print("1. A shop counts its customers every week.", *shop(counts), *late(counts))
-    console.print("2. A model is trained without privacy, with it, and with accounts per person.")
-    caption = f"private: mean ± spread of {runs} runs" if runs > 1 else "private: one run each"
-    table = Table(title=results.about, caption=caption)
-    for column in ("trained with", "epsilon", "delta", "test accuracy", "seconds"):
-        table.add_column(column, justify="left" if column == "trained with" else "right")
+    (shop, late), runs, rows = counts.words, results.rows[-1].runs, []
     for row in results.rows:
         spread = f" ± {row.spread:.2f}" if row.runs > 1 else ""
         promise = ("-", "-") if row.epsilon is None else (f"{row.epsilon:g}", f"{results.delta:g}")
-        table.add_row(row.method, *promise, f"{row.accuracy:.2f} %{spread}", f"{row.seconds:.2f}")
-    console.print(table)
-    for words in results.words:
-        console.print(*words)
-    console.print(
+        rows.append((row.method, *promise, f"{row.accuracy:.2f} %{spread}", f"{row.seconds:.2f}"))
+    caption = f"private: mean ± spread of {runs} runs" if runs > 1 else "private: one run each"
+    columns = ("trained with", "epsilon", "delta", "test accuracy", "seconds")
+    show(
+        " ".join(["1. A shop counts its customers every week.", *shop, *late]),
+        "2. A model is trained without privacy, with it, and with accounts per person.",
+        Listing(columns, rows, title=f"{results.about}; {caption}", right=columns[1:]),
+        *map(" ".join, results.words),
         f"The promise of each run is for adding or removing one person. Charged, with accounts per person: "
-        f"{results.card.charged_at_most}. Each run is a release of its own."
+        f"{results.card.charged_at_most}. Each run is a release of its own.",
+        f"How people's budgets were spent (private: for the data holder): {', '.join(private)}",
     )
-    console.print(f"How people's budgets were spent (private: for the data holder): {', '.join(private)}")
 
 
 def difference(plain: Sequence[float], accounts: Sequence[float]) -> tuple[float, float | None]:
@@ -241,22 +246,6 @@ def difference(plain: Sequence[float], accounts: Sequence[float]) -> tuple[float
         return gained, None
     variance = np.var(plain, ddof=1) + np.var(accounts, ddof=1)
     return gained, float(special.stdtrit(2 * runs - 2, 0.975)) * sqrt(float(variance) / runs)
-
-
-def shop(counts: Counts) -> list[str]:
-    return [
-        f"One budget for all people is used up after {counts.one_budget} weeks.",
-        f"With an account for each customer, the same budget answers all {len(counts.answers)} weeks.",
-    ]
-
-
-def late(counts: Counts) -> list[str]:
-    """Sentences on what the last answers lack."""
-    share = f"{100 * counts.late_share:.0f}\u00a0%"
-    return [
-        f"Who came in more than {FULL_WEEKS} weeks is left out from then on.",
-        f"So the last eight answers add up to {share} of the truth.",
-    ]
 
 
 def promised(epsilon: float, delta: float, guess: float | None) -> list[str]:

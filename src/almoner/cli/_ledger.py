@@ -167,17 +167,11 @@ def limit(
     purpose: Annotated[str | None, Option(help="The purpose that is limited; or give --analyst.")] = None,
 ) -> None:
     """Limit what one analyst, or all for one purpose, may spend of each person's budget."""
-    from almoner import _check
     from almoner._units import budget
 
-    if (rho is None) == (epsilon is None):
-        raise ArgumentError("give either --rho or --epsilon")
-    amount = epsilon if rho is None else rho
     with opened(path) as ledger:
-        if (rho is None) != (ledger.symbol == "epsilon"):
-            raise ArgumentError(f"this ledger counts {ledger.measure}: give --{ledger.symbol}")
-        _check.positive(**{ledger.symbol: amount})
-        ledger.limit(budget(float(amount or 0)), analyst=analyst, purpose=purpose)
+        amount = ledger.amount(rho, epsilon)
+        ledger.limit(budget(amount), analyst=analyst, purpose=purpose)
     limited = f"analyst {analyst!r}" if analyst is not None else f"purpose {purpose!r}"
     print(f"{limited}: at most {'rho' if epsilon is None else 'epsilon'} = {amount:g} of each person's budget")
 
@@ -412,7 +406,6 @@ def statement(
 
 
 def _lines(account: "Statement") -> Listing:
-    """A row for each entry that charged a person."""
     of = ["data set"] if any(line.dataset for line in account.lines) else []
     rows = []
     for line in account.lines:

@@ -50,7 +50,7 @@ def quote(
     questions = _plan(plan, ledger, csv, force=force)
     new = not Ledger.exists(questions.ledger)
     with questions.look() as session:
-        quotes, stored = questions.quote(session), _stored(questions, session)
+        quotes, stored = questions.quote(session), {each.key for each in questions.analyst(session).answers()}
         together = _together(quotes, stored, session)
     table, about = _quoted(quotes, stored)
     table.write(csv)
@@ -69,27 +69,19 @@ def _plan(file: Path, ledger: str | None, csv: Path | None = None, *, force: boo
     return plan
 
 
-def _stored(questions: "Plan", session: "Session") -> set[str]:
-    return {answer.key for answer in questions.analyst(session).answers()}
-
-
 def _together(quotes: "Mapping[str, Quote]", stored: set[str], session: "Session") -> list[str]:
     """The price of all questions that are not answered yet, for a person who is in each of them; public."""
     new = [each for key, each in quotes.items() if key not in stored]
     if len(new) < 2 or session.ledger.periods is not None:
         return []
     total = sum(each.of_budget for each in new)
-    said = f"Together these {len(new)} questions cost a person who is in all of them {_percent(total)} of the budget."
+    share, who = f"{shown(100 * total, 3)} % of the budget", "a person who is in all of them"
+    said = f"Together these {len(new)} questions cost {who} {share}."
     if total <= 1:
         return [said]
     more = total if new[0].epsilon is not None else total**0.5
     later = "Later ones will be refused; with anyway = true such people are left out of them, or count for less."
     return [f"{said} {later} With {ceil(100 * more) / 100:g} times the noise all of them would fit."]
-
-
-def _percent(share: float) -> str:
-    """A share in percent, rounded up."""
-    return f"{shown(100 * share, 3)} %"
 
 
 def _quoted(quotes: "Mapping[str, Quote]", stored: set[str]) -> tuple[Listing, str]:
@@ -98,7 +90,7 @@ def _quoted(quotes: "Mapping[str, Quote]", stored: set[str]) -> tuple[Listing, s
     rows = []
     for key, each in quotes.items():
         price = "stored: 0" if key in stored else shown(each.rho if each.epsilon is None else each.epsilon, 3)
-        share = "0 %" if key in stored else _percent(each.of_budget)
+        share = "0 %" if key in stored else f"{shown(100 * each.of_budget, 3)} %"
         within = "-" if each.half_width is None else f"{each.half_width:.6g}"
         for name, margin in each.margins.items():
             rows.append((key, price, share, name, f"{margin:.6g}", within, f"{each.fits:,}"))
@@ -127,7 +119,7 @@ def ask(
     """Answer every question. A key that was asked before gives the same answer again and costs nothing."""
     questions = _plan(plan, ledger, csv, force=force)
     with questions.open() as session:
-        before = _stored(questions, session)
+        before = {each.key for each in questions.analyst(session).answers()}
         for said in _together(questions.quote(session), before, session):
             if "left out" in said:
                 print(said, file=sys.stderr)
@@ -187,7 +179,6 @@ def summary(
 
 
 def _bounds(given: str) -> tuple[str, tuple[float, float]]:
-    """A column with its bounds, from "column=low:high"."""
     column, _, ends = given.rpartition("=")
     try:
         low, high = map(float, ends.split(":"))

@@ -60,9 +60,6 @@ def _read(path: Path, host: str | None, port: int | None, holder_port: int | Non
 
     given = Policy.read(path)
     wanted = {"host": host, "port": port, "holder_port": holder_port}
-    for name, value in wanted.items():
-        if name != "host" and isinstance(value, int) and not 0 <= value <= 65_535:
-            raise ArgumentError(f"--{name.replace('_', '-')}={value} must be a port, from 0 to 65535")
     places = {name: value for name, value in wanted.items() if value is not None}
     service = read(ServiceSettings, given.file.service.model_dump() | places, where="service")
     return replace(given, file=given.file.model_copy(update={"service": service}))

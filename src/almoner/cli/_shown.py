@@ -7,7 +7,6 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from itertools import compress
 from math import isfinite
@@ -92,32 +91,20 @@ def show(*parts: Listing | str) -> None:
             print("\n".join(part.lines()))
 
 
-@contextmanager
-def working(words: str) -> Iterator[None]:
-    """On a terminal, say what is computed and for how long already, until it is done."""
-    columns = (progress.SpinnerColumn(), progress.TextColumn("{task.description}"), progress.TimeElapsedColumn())
-    err = Console(stderr=True)
-    with progress.Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
-        bar.add_task(words, total=None)
-        yield
-
-
 def use_letters_of_the_terminal() -> None:
     """Print what the terminal's encoding lacks by the nearest ASCII letters: `Renyi`, `+-`."""
 
     def nearest(error: UnicodeError) -> tuple[str, int]:
         if not isinstance(error, UnicodeEncodeError):
             raise error
-        return "".join(map(_plain, error.object[error.start : error.end])), error.end
+        signs = error.object[error.start : error.end]
+        plain = (unicodedata.normalize("NFKD", sign).encode("ascii", "ignore").decode() or "?" for sign in signs)
+        return "".join(_SIGNS.get(sign) or near for sign, near in zip(signs, plain, strict=True)), error.end
 
     codecs.register_error("nearest_letters", nearest)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="nearest_letters")
-
-
-def _plain(sign: str) -> str:
-    return _SIGNS.get(sign) or unicodedata.normalize("NFKD", sign).encode("ascii", "ignore").decode() or "?"
 
 
 def dumps(value: object) -> str:
@@ -181,7 +168,6 @@ def _lines(key: str, answer: "Answer") -> Iterator[tuple[str, str, str, str, str
 
 
 def _print_notes(answers: "Mapping[str, Answer]", cover: str) -> None:
-    """Print what each answer is about, and what is not certain about people who have little left."""
     keys: dict[str, list[str]] = {}
     for key, answer in answers.items():
         about = answer.about.replace("truth_intervals cover", cover)

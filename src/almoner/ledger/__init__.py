@@ -9,7 +9,7 @@ The ledger belongs to the data holder. It is one DuckDB file, or a schema of a P
 """
 
 from almoner.ledger._care.upkeep import backup, compact, erase, protect, restore, size
-from almoner.ledger._care.verify import Finding, check_export, check_export_file, export, left_at_worst, summary, verify
+from almoner.ledger._care.verify import Finding, check_export, check_export_file, export, summary, verify
 from almoner.ledger._consumer import Consumer, new_claim, write_off
 from almoner.ledger._ledger import Ledger
 from almoner.ledger._opening import on_a_server
@@ -24,5 +24,5 @@ from almoner.ledger._transaction import Transaction
 __all__ = [
     "Answered", "Consumer", "ConsumerState", "Dataset", "Domain", "Entry", "Finding", "Ledger", "Periods", "Terms",
     "Transaction", "Watch", "backup", "check_export", "check_export_file", "compact", "erase", "export",
-    "left_at_worst", "new_claim", "on_a_server", "protect", "restore", "size", "summary", "verify", "write_off",
+    "new_claim", "on_a_server", "protect", "restore", "size", "summary", "verify", "write_off",
 ]  # fmt: skip

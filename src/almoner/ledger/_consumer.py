@@ -21,10 +21,9 @@ from almoner._uncopyable import Uncopyable
 from almoner._workspace import Query
 from almoner.errors import ArgumentError, LedgerError
 from almoner.ledger._accounts.tables import TableOffer
-from almoner.ledger._interfaces import Payment
 from almoner.ledger._ledger import Ledger
 from almoner.ledger._names import Person
-from almoner.ledger._payment import exceeded
+from almoner.ledger._payment import Payment, exceeded
 from almoner.ledger._periods import Periods
 from almoner.ledger._record.entries import Entry, plain
 from almoner.ledger._record.rules import ConsumerState
@@ -399,7 +398,6 @@ def write_off(ledger: Ledger, key: str) -> None:
 
 
 def _is_within(units: Units, most: Units) -> bool:
-    """True if these are whole numbers from 0 to these, for each person."""
     return units.shape == most.shape and units.dtype == np.int64 and not np.any((units < 0) | (units > most))
 
 

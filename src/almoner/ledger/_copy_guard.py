@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from almoner._disk import PRIVATE_FILE, Lock, sync
 from almoner.errors import ArgumentError, LedgerError
-from almoner.ledger._interfaces import Store
+from almoner.ledger._stores import Store
 
 _TAIL = 4096  # bytes at the end of the file, in which the last line is
 
@@ -89,7 +89,6 @@ class Witness:
                 self._append(last)
 
     def _hash_of(self, number: int) -> str | None:
-        """The hash of the ledger's entry of this number; None where there is none."""
         rows = self._store.run("SELECT hash FROM ledger.record WHERE number = ?", [number])
         return str(rows[0][0]) if rows else None
 
@@ -143,7 +142,6 @@ class Witness:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock file of a witness, which is waited for."""
     path = path.with_name(path.name + ".lock")
     try:
         lock, taken = Lock(path), False

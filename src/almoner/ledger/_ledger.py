@@ -16,17 +16,16 @@ from almoner.errors import ArgumentError, LedgerError
 from almoner.ledger._accounts.postgres import PostgresAccounts
 from almoner.ledger._accounts.tables import TableAccounts, TableOffer
 from almoner.ledger._copy_guard import Witness, newest, witness_to_record
-from almoner.ledger._interfaces import Store
 from almoner.ledger._names import Person
 from almoner.ledger._opening import closed_on_error, create_in, names_of, open_store
 from almoner.ledger._periods import Periods
 from almoner.ledger._record import rules as _rules
-from almoner.ledger._record.datasets import Dataset, read_datasets
+from almoner.ledger._record.datasets import Dataset
 from almoner.ledger._record.entries import START, Entry, Row, find, read_rows
 from almoner.ledger._record.rules import CHARGING, EVERYTHING, Answered, ConsumerState, Rules, scope_of
-from almoner.ledger._record.terms import RENAMED, LedgerBudget, RecordedTerms, Terms
+from almoner.ledger._record.terms import LedgerBudget, RecordedTerms, Terms
 from almoner.ledger._record.watch import Watch
-from almoner.ledger._stores.postgres import Postgres
+from almoner.ledger._stores import Postgres, Store
 from almoner.ledger._transaction import Transaction
 
 Result = TypeVar("Result")
@@ -52,7 +51,6 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
         self._tell_witness()
 
     @classmethod
-    @_check.renamed(RENAMED)
     def open(
         cls,
         path: Path | str,
@@ -158,10 +156,6 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
         """
         return as_float(exact(self.terms.delta or 1e-6) + exact(self.terms.keys_delta or 0))
 
-    def refuse_other(self, terms: Terms) -> None:
-        """Refuse to use this ledger, which is open, for other terms than its own."""
-        self.terms.refuse_other(self.store.name, terms)
-
     def declare(self, terms: Terms) -> None:
         """Put the data sets and limits of terms in force, where they are not so yet.
 
@@ -218,7 +212,7 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
         wanted = Dataset(name, person, self.terms.data_names, {} if columns is None else columns)
 
         def work(transaction: Transaction) -> Dataset:
-            new = wanted.following(read_datasets(self.store.run), new_version=new_version)
+            new = wanted.following(self.datasets, new_version=new_version)
             return new if new.number >= 0 else replace(new, number=transaction.append(new.public).number)
 
         return self.transact(work)
@@ -226,8 +220,16 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
     @property
     def datasets(self) -> dict[str, Dataset]:
         """The data sets that were declared, by name, each in its last version. Public."""
-        with self.store.lock:
-            return read_datasets(self.store.run)
+        return dict(self._rules_now().datasets)
+
+    def amount(self, rho: float | None, epsilon: float | None) -> float:
+        """The amount, above 0, in the ledger's measure: one of the two."""
+        amounts = {"rho": rho, "epsilon": epsilon}
+        amount = amounts.pop(self.symbol)
+        if amount is None or any(other is not None for other in amounts.values()):
+            raise ArgumentError(f"this ledger counts {self.measure}: give {self.symbol}=")
+        _check.positive(**{self.symbol: amount})
+        return amount
 
     def limit(self, units: int, *, analyst: str | None = None, purpose: str | None = None) -> None:
         """The most that one analyst, or all questions for one purpose, may cost each person; within the budget for all.
@@ -431,6 +433,9 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
         """Units that every person has left at least for a new question of an analyst, by what is public.
 
         By the first day of the period from which on it is so much, in order; without periods, under "".
+
+        Guarantee: every person who has not left can pay a question of at most this price, whatever their rows are.
+        Source: docs/proofs/individual-filter.md, "How complete an answer is".
         """
         return self._rules_now().left_by_period(analyst, purpose)
 
@@ -531,7 +536,6 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
         self.close()
 
     def _catch_up(self) -> None:
-        """Read what any writer has recorded since the last time."""
         rules, last = self._rules, max(0, self._rules.number)
         rows = read_rows(self.store.run, "number >= ?", (last,), answers=False)
         if rules.number >= 0:

@@ -7,13 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from almoner.errors import ArgumentError, LedgerError
-from almoner.ledger._interfaces import Store
 from almoner.ledger._names import Names, check_of, checked_key, new_key
 from almoner.ledger._periods import Periods
 from almoner.ledger._record.entries import START, read_rows, sealed
 from almoner.ledger._record.terms import RecordedTerms, Terms
-from almoner.ledger._stores.file import File
-from almoner.ledger._stores.postgres import Postgres
+from almoner.ledger._stores import File, Postgres, Store
 
 
 def on_a_server(ledger: Path | str) -> bool:

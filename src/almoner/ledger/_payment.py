@@ -1,4 +1,4 @@
-"""Payment of a question, and how sure it is that everybody can pay."""
+"""Payment of a question, how sure it is that everybody can pay, and what is said of accounts."""
 
 from typing import NamedTuple
 
@@ -25,7 +25,6 @@ class PaymentSql(NamedTuple):
     """Payment of one person, as SQL expressions over ``c``, a row of what was offered. Public."""
 
     units: str  # the charge of the person
-    part: str  # the part of it that is for the contribution
     factor: str  # the factor on the person's contribution before it is added up
     taken: str  # true if the person takes part
 
@@ -82,10 +81,10 @@ class Payment(NamedTuple):
         """SQL of what a person pays who has ``left``, over ``c`` with full ``units`` and, with a pace, a ``factor``."""
         if self.pace is None:
             taken = f"c.units <= ({left}) - {self.fixed:d}"
-            return PaymentSql(f"c.units + {self.fixed:d}", "c.units", "c.factor", taken)
+            return PaymentSql(f"c.units + {self.fixed:d}", "c.factor", taken)
         allowed = f"greatest(0, ({left}) {divide} {self.pace:d} - {self.fixed:d})"
         part = f"least(c.units, {allowed})"
-        return PaymentSql(f"{part} + {self.fixed:d}", part, self.factor_sql(part, "c"), f"{allowed} > 0")
+        return PaymentSql(f"{part} + {self.fixed:d}", self.factor_sql(part, "c"), f"{allowed} > 0")
 
     def mass_sql(self, price: int) -> str:
         """SQL, over wanted and paid, of the mass missing from contributions, rounded up; the longest is ``MASS``."""
@@ -100,3 +99,35 @@ class Payment(NamedTuple):
             f"CASE WHEN {units} >= {row}.units THEN {row}.factor ELSE "
             f"{row}.factor * {_ALMOST} * {share if self.linear else f'sqrt({share})'} END"
         )
+
+
+PrivateNote = dict[str, object]  # the private part of an entry of the record, as JSON
+
+
+class Share(NamedTuple):
+    """A limited scope (an analyst's or a purpose's), and the most that each person may spend on it; units, public."""
+
+    scope: str
+    most: int
+
+
+class Charge(NamedTuple):
+    """Units that one question cost one person; below 0 where something came back. Private."""
+
+    question: int
+    units: int
+
+
+class Consistency(NamedTuple):
+    """Results of two checks: every account is the sum of its charges; none of them breaks the budget."""
+
+    sums: bool
+    budget: bool
+
+
+class Extent(NamedTuple):
+    """Of a column of units: how many people, units in all, the most of one person. Private."""
+
+    people: int
+    units: int
+    most: int

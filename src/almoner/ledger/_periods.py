@@ -136,21 +136,17 @@ class Periods:
 
     @property
     def public(self) -> dict[str, str]:
-        """As the first entry of a ledger says it."""
         return {"column": self.column, "every": self.every, "first": str(self.first), "last": str(self.last)}
 
     @classmethod
     def read(cls, public: Mapping[str, Any]) -> Self:
-        """The periods that ``public`` described."""
         return cls(str(public["column"]), str(public["every"]), str(public["first"]), str(public["last"]))
 
     def _next(self, start: date) -> date:
-        """The first day of the next period."""
         return start_of(self.every, start + timedelta(days=_EVERY[self.every]))
 
 
 def _date(name: str, value: object) -> date:
-    """A date, or text that spells one."""
     with suppress(ValueError):
         found = date.fromisoformat(value) if isinstance(value, str) else value
         if type(found) is date and 1900 <= found.year <= 2999:

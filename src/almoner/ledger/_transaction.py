@@ -7,11 +7,12 @@ from typing import Any
 from almoner import _audit_hook, _check
 from almoner.errors import ArgumentError
 from almoner.ledger._accounts.tables import TableAdmitted, TableOffer
-from almoner.ledger._interfaces import MASS, Payment, Store
+from almoner.ledger._payment import MASS, Payment
 from almoner.ledger._record.datasets import Dataset
 from almoner.ledger._record.entries import Entry, find, insert, sealed
 from almoner.ledger._record.rules import ConsumerState, Rules
 from almoner.ledger._record.watch import Watch
+from almoner.ledger._stores import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,30 +23,19 @@ from almoner.queries._ask.replay import replayed
 from almoner.queries._questions.noise import laplace
 from almoner.queries._statements import Statement, statement
 from almoner.queries._tables.checks import SAMPLE, Division, ViewCheck, on_terms, prepared, refuse
-from almoner.queries._tables.engine import DuckDB, Engine, opened
+from almoner.queries._tables.engine import DuckDB, Elsewhere, Engine
 from almoner.queries._tables.tables import Lookup, TableInput, changed, check_shared, fitting, given_tables
 from almoner.queries.engines import plugin_of
 
 LOG = logging.getLogger("almoner.queries")
 
 
-RENAMED = {
-    "table": 'data=queries.Table(data, table="visits")',
-    "view": 'data=queries.Table(data, view="SELECT ... FROM data")',
-    "types": 'data=queries.Table(data, types={"hours": "number"})',
-    "zone": 'data=queries.Table(data, zone="Europe/Berlin")',
-    "check_view": 'data=queries.Table(data, view="SELECT ... FROM data", check_view=False)',
-    "keys_delta": "budget=ledger.Terms(filters.Gaussian(...), keys_delta=1e-8)",
-    "periods": "budget=ledger.Terms(filters.Gaussian(...), periods=ledger.Periods(...))",
-    "spelling": 'budget=ledger.Terms(filters.Gaussian(...), spelling="caseless")',
-}  # parameters of earlier versions, and the line to write in their place
-
-
 class Session(Uncopyable, AbstractContextManager["Session"]):
     """The data holder's view: rows, accounts, statements. Analysts get what ``analyst`` returns, and nothing else."""
 
     def __init__(self, ledger: Ledger, rows: Engine, datasets: Mapping[str, Dataset] | None = None) -> None:
-        self._ledger = ledger
+        self.ledger = ledger
+        """The record and the accounts. Private."""
         self._rows = rows
         self._asking = Asking(ledger, rows, datasets or {})
         self._shares_ledger = False
@@ -54,7 +43,6 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         self._checks: dict[str | None, ViewCheck] = {}
 
     @classmethod
-    @_check.renamed(RENAMED)
     def open(
         cls,
         data: Any = None,
@@ -94,10 +82,8 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
             ledger: where: the ledger's file, or ``postgresql://user@server/database`` for several writers at once. Or
                 an open ``Ledger``, which several sessions of one process share, and which stays open when they are
                 closed.
-            create: make the ledger where there is none. Without it a missing one is refused: a new one has a fresh
-                budget for everybody.
-            pseudonyms, witness: files of the ledger; see ``Ledger.open``.
-            memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
+            create: make the ledger where there is none, with a fresh budget for everybody; else that is refused.
+            pseudonyms, witness, memory_limit, threads: as of ``Ledger.open``.
 
         Guarantee: all answers together, to all analysts, are rho-zCDP at the budget (mu-GDP for ``filters.Gaussian``,
             epsilon-DP for ``filters.Basic``) for adding or removing any person with all their rows, whatever is asked,
@@ -120,7 +106,7 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         options |= {"memory_limit": memory_limit, "threads": threads}
         if isinstance(ledger, Ledger):
             check_shared(ledger, options)
-            ledger.refuse_other(terms)
+            ledger.terms.refuse_other(ledger.store.name, terms)
             ledger.declare(terms)
             return cls._over(ledger, given, checks, dataset=dataset, shared=True)
         book = Ledger.open(ledger, terms, create=create, **options)
@@ -143,7 +129,8 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         shared: bool = False,
     ) -> Self:
         with book.store.lock:
-            rows = opened(book, given)
+            plugin = plugin_of(given[0].data)
+            rows = DuckDB.open(book, given) if plugin is None else Elsewhere.open(book, given, plugin)
             try:
                 misfits = [misfit for each in given for misfit in each.misfits or ()]
                 refuse(misfits)
@@ -197,14 +184,14 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         _check.within(0.1, 86_400, seconds=seconds)
         which = [each.name or "data" for each in self._given].index(self._rows.schema.name(table))
         given = self._given[which]
-        connection = self._ledger.store.workspace.connection
+        connection = self.ledger.store.workspace.connection
         if not isinstance(self._rows, DuckDB):
             plugin = plugin_of(given.data)
             raise ArgumentError(f"check_view: views are made in {plugin and plugin.name}, and cannot be checked here")
         if view is None and given.reading.view is None:
             raise ArgumentError(f"check_view: {given.label('the data')} has no view: give view=")
         self._rows.check_files()
-        with self._ledger.store.lock:
+        with self.ledger.store.lock:
             division = Division(connection, self._given, self._rows.places, self._rows.schema)
             return division.check(which, sample=sample, seconds=seconds, view=view)
 
@@ -226,7 +213,7 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         return changed([each for each in self._given if each.read_each_time is not None])
 
     def __repr__(self) -> str:
-        return f"Session({self._ledger!r})"
+        return f"Session({self.ledger!r})"
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -237,12 +224,7 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
             self._asking.close()
         finally:
             if ledger and not self._shares_ledger:
-                self._ledger.close()
-
-    @property
-    def ledger(self) -> Ledger:
-        """The record and the accounts. Private."""
-        return self._ledger
+                self.ledger.close()
 
     @property
     def datasets(self) -> Mapping[str, Dataset]:
@@ -272,7 +254,7 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         purpose: str | None = None,
     ) -> None:
         """The most that one analyst, or all questions for one purpose, may cost each person; pure budgets: epsilon."""
-        self._ledger.limit(rounded_down(self._amount(rho, epsilon)), analyst=analyst, purpose=purpose)
+        self.ledger.limit(rounded_down(self.ledger.amount(rho, epsilon)), analyst=analyst, purpose=purpose)
 
     def reserve(
         self,
@@ -288,20 +270,11 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         By this analyst, or for this purpose, where given; else by any analyst who knows the key. In rho, or epsilon in
         pure budgets.
         """
-        self._ledger.reserve(int(up(self._amount(rho, epsilon))), key=key, analyst=analyst, purpose=purpose)
-
-    def _amount(self, rho: float | None, epsilon: float | None) -> float:
-        """An amount in the ledger's measure."""
-        amounts = {"rho": rho, "epsilon": epsilon}
-        amount = amounts.pop(self._ledger.symbol)
-        if amount is None or any(other is not None for other in amounts.values()):
-            raise ArgumentError(f"give {self._ledger.symbol}=, which is what this ledger counts")
-        _check.positive(**{self._ledger.symbol: amount})
-        return amount
+        self.ledger.reserve(int(up(self.ledger.amount(rho, epsilon))), key=key, analyst=analyst, purpose=purpose)
 
     def release(self, key: str) -> None:
         """Give back what was reserved."""
-        self._ledger.release(key)
+        self.ledger.release(key)
 
     def watch(
         self,
@@ -323,12 +296,10 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
             people: how many may be missing, public; or
             mass: how many full clips may be missing of all contributions together, public.
             epsilon: the watch's own, public; its ``Watch.price`` is set aside from each person's budget now.
-            analyst, purpose: public. Watch the questions of an analyst, or for a purpose, alone: what is missing from
-                others does not make it speak.
+            analyst, purpose: public. Watch the questions of an analyst, or for a purpose, alone.
 
         Returns:
-            The watch; its ``margin`` tells how sharp it is. Before anything is paid it is that of
-            ``ledger.Watch(people, epsilon)``, or of ``ledger.Watch(mass, epsilon, mass=True)``.
+            The watch; its ``margin``, which ``ledger.Watch(people, epsilon)`` has too, tells how sharp it is.
 
         Raises:
             BudgetExceeded: by public facts alone, a person may not have that much left: begin early.
@@ -337,20 +308,20 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         if threshold is None or (people is not None and mass is not None):
             raise ArgumentError("give either people= or mass=")
         watch = Watch(threshold, epsilon, mass=mass is not None)
-        self._ledger.watch(replace(watch, noise=laplace(watch.scales[0])), analyst=analyst, purpose=purpose)
+        self.ledger.watch(replace(watch, noise=laplace(watch.scales[0])), analyst=analyst, purpose=purpose)
         return watch
 
     def retire(self, person: object) -> bool:
         """A person leaves: in no later answer; the account is kept. False, private, where no account has this name."""
-        return self._ledger.retire(person)
+        return self.ledger.retire(person)
 
     def restore(self, person: object) -> None:
         """A person returns to the account as it was left; ArgumentError where nobody of this name has left."""
-        self._ledger.restore(person)
+        self.ledger.restore(person)
 
     def statement(self, person: object, *, delta: float | None = None) -> Statement:
         """Every question that charged a person, the total, and what it means. Private."""
-        return self._ledger.snapshot(lambda: statement(self._ledger, person, delta=delta))
+        return self.ledger.snapshot(lambda: statement(self.ledger, person, delta=delta))
 
     def verify(self, *, head: str | None = None, replay: bool = False) -> list[Finding]:
         """Check the ledger; with ``replay``, charge every question again from the data and compare the accounts.
@@ -359,10 +330,10 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         """
 
         def work() -> list[Finding]:
-            findings = verify(self._ledger, head=head)
-            return [*findings, replayed(self._ledger, self._rows)] if replay else findings
+            findings = verify(self.ledger, head=head)
+            return [*findings, replayed(self.ledger, self._rows)] if replay else findings
 
-        return self._ledger.snapshot(work)
+        return self.ledger.snapshot(work)
 
 
 @dataclass(frozen=True, slots=True)

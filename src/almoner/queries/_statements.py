@@ -133,10 +133,7 @@ def statement(ledger: Ledger, person: object, *, delta: float | None = None) -> 
 def _lifetime(
     ledger: Ledger, periods: Periods, accounts: Mapping[int | str, list[tuple[Entry, int]]], delta: float
 ) -> Lifetime:
-    """Sum of a person's accounts of all periods.
-
-    A release that used several periods of a person can reveal what they have in common, so their norms add up: the
-    square roots of rho, not rho. Every period may have moved a watch, whether or not it was ever charged.
+    """Sum of a person's accounts of all periods; each may have moved a watch, whether or not it was ever charged.
 
     Guarantee: at most what is told was revealed about the person with all records.
     Source: docs/proofs/periods.md, Theorems 1 and 3.

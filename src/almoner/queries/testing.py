@@ -255,6 +255,5 @@ def _missing(session: Session, asked: Question) -> object:
 
 
 def _accounts(session: Session) -> dict[str, tuple[int, list[float]]]:
-    """Everybody's charge, and the lines of their statements."""
     people = sorted({who for who in _ROWS["who"].to_pylist() if who is not None})
     return {who: (session.ledger.spent(who), [line.rho for line in session.statement(who).lines]) for who in people}

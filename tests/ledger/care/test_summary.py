@@ -5,7 +5,7 @@ import json
 import pytest
 
 from almoner.errors import DataError, LedgerError
-from almoner.ledger import check_export_file, export, left_at_worst, summary
+from almoner.ledger import check_export_file, export, summary
 from ledgers import RHO, ask, opened
 
 
@@ -45,7 +45,7 @@ def test_an_exported_file_is_checked_to_its_head(book, tmp_path):
 
 def test_what_is_left_at_worst_is_public(book):
     """The budget less every price, whoever paid it; a limit counts the prices of its analyst."""
-    assert left_at_worst(book, analyst="x") == RHO * 4 // 10
+    assert min(book.left_by_period("x").values()) == RHO * 4 // 10
     book.limit(RHO // 5, purpose="weekly")
-    assert left_at_worst(book, analyst="x") == RHO * 4 // 10
-    assert left_at_worst(book, analyst="x", purpose="weekly") == 0
+    assert min(book.left_by_period("x").values()) == RHO * 4 // 10
+    assert min(book.left_by_period("x", "weekly").values()) == 0

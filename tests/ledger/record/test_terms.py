@@ -91,16 +91,3 @@ def test_data_sets_and_limits_of_terms_are_put_in_force_once(where):
             Terms(limits=wrong)
     with Ledger.open(where) as book:
         assert clean(book)
-
-
-def test_parameters_of_before_are_told_with_the_line_to_write(where):
-    """A program that was written for an earlier version learns what to write; nothing is made."""
-    for old, value in {
-        "budget": filters.Zcdp(rho=1.0),
-        "person": "VARCHAR",
-        "spelling": "nfc",
-        "periods": None,
-    }.items():
-        with pytest.raises(TypeError, match=rf"{old}=: write terms=ledger\.Terms\("):
-            Ledger.open(where, create=True, **{old: value})
-    assert not Ledger.exists(where)

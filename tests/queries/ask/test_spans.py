@@ -158,7 +158,7 @@ def test_each_week_has_a_whole_budget_of_complete_answers(where):
             assert analyst.ask(question, key=monday).complete_clip == 1.0
             assert analyst.quote(question).fits == 0
         assert analyst.quote(queries.People(rho=1e-6)).fits == 0
-        assert ledger.left_at_worst(session.ledger, analyst="a") <= 1  # units
+        assert min(session.ledger.left_by_period("a").values()) <= 1  # units
         assert all(finding.holds for finding in session.verify(replay=True))
     with opened(where) as session:  # what was read again from the record
         assert session.analyst("a").quote(question).fits == 0

@@ -187,12 +187,12 @@ def test_the_inverse_of_prefix_sums_times_itself_is_the_prefix_sums():
     factor = PrefixSums().factor(40)
     root = factor.columns(range(40))
     assert np.allclose(root @ root, np.tril(np.ones((40, 40))), rtol=0, atol=1e-13)
-    assert np.allclose(root @ factor.inverse(), np.eye(40), rtol=0, atol=1e-13)
+    assert np.allclose(root @ factor.inverse, np.eye(40), rtol=0, atol=1e-13)
 
 
 def test_a_narrow_inverse_is_the_banded_inverse_square_root():
     """C^-1 has the first entries of the series of (1 - x)^(1/2), 1, -1/2, -1/8, ..., and zeros below them."""
-    inverse = BandedInverse(3).factor(6).inverse()
+    inverse = BandedInverse(3).factor(6).inverse
     assert inverse[:, 0].tolist() == [1.0, -0.5, -0.125, 0.0, 0.0, 0.0]
     assert inverse[5].tolist() == [0.0, 0.0, 0.0, -0.125, -0.5, 1.0]
 

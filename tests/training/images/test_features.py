@@ -58,19 +58,11 @@ def test_each_record_and_each_channel_is_transformed_by_itself() -> None:
     assert torch.allclose(features[2, channels : 2 * channels], transform(images[2:3, 1])[0], atol=1e-7)
 
 
-def test_order_one_is_the_beginning_of_order_two() -> None:
-    """Leaving out the second order leaves out its channels, and changes no other."""
-    first = Scattering((16, 20), angles=4, order=1)
-    assert first.channels == 9
-    assert torch.equal(first(wave()), Scattering((16, 20), angles=4)(wave())[:, :9])
-
-
 @pytest.mark.parametrize(
     ("settings", "word"),
     [
         ({"shape": (7, 28)}, "shape"),
         ({"shape": (28,)}, "shape"),
-        ({"shape": (28, 28), "order": 3}, "order"),
         ({"shape": (28, 28), "scales": 0}, "scales"),
         ({"shape": (28, 28), "angles": 0.5}, "angles"),
     ],

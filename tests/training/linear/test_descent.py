@@ -341,12 +341,10 @@ def test_momentum_and_decay_out_of_range_are_refused_before_anybody_is_charged(o
 
 
 def test_the_course_is_an_object_and_steps_are_numbers_of_their_own():
-    """Earlier names are refused with the line to write; steps of an estimator have no place here."""
+    """Steps of an estimator have no place here."""
     people = individual.Filter(40, filters.Gaussian(mu=1.0))
     model = LogisticGradients(*people_and_labels(), 2, intercept=False)
     run = {"steps": 2, "learning_rate": 1.0, "divisor": 40, "noise": np.random.default_rng(0)}
-    with pytest.raises(TypeError, match=r"descent=training.Descent\(pace=...\)"):
-        descend(model, model.start, people, Gaussian(9.0), pace=0.0, **run)
     with pytest.raises(ArgumentError, match="steps= and stop="):
         descend(model, model.start, people, Gaussian(9.0), descent=Descent(extra_steps=3), **run)
     assert not people.spent().any()

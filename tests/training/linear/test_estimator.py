@@ -164,21 +164,6 @@ def test_the_budget_is_in_zcdp_where_a_yes_or_no_is_counted_and_takes_more_noise
     assert model.holder_report_.shares.max() <= 1
 
 
-@pytest.mark.parametrize("name", [*inspect.signature(Descent).parameters, "accounting"])
-def test_a_parameter_of_earlier_versions_is_refused_with_the_line_to_write(name):
-    """By the constructor and by set_params; the line is one that works."""
-    for refused in (lambda: LogisticRegression(**{name: 1}), lambda: LogisticRegression().set_params(**{name: 1})):
-        with pytest.raises(TypeError, match=f"^{name}=: write ") as told:
-            refused()
-    line = str(told.value).removeprefix(f"{name}=: write ")
-    if name == "accounting":
-        assert line.startswith("nothing")
-    else:
-        model = eval(f"LogisticRegression({line})", {"LogisticRegression": LogisticRegression, "Descent": Descent})
-        assert f"{name}=" in line
-        model.fit(*people_and_labels())
-
-
 def test_settings_of_the_descent_are_set_like_a_nested_estimators():
     """Also where there is no Descent yet; a clone has one of its own, and the signature is the 15 parameters."""
     model = LogisticRegression().set_params(descent__average=0.0, steps=7)

@@ -11,8 +11,8 @@ from typing import Any
 from almoner._workspace import Query
 from almoner.errors import LedgerError
 from almoner.ledger._accounts import tables
-from almoner.ledger._interfaces import Payment, PrivateNote, Share
 from almoner.ledger._names import Names, Person
+from almoner.ledger._payment import Payment, PrivateNote, Share
 from almoner.ledger._stores.postgres import Postgres
 
 _BLOCK = 50_000
@@ -50,29 +50,25 @@ class _SentOffer(tables.TableOffer):
         self._server = server
         self._offered = server.workspace.fresh_name("offered")  # in the workspace and on the server
         self._tables = [table.name for table in charges.tables]
+        workspace, kind = server.workspace, "BIGINT" if names.kind == "BIGINT" else "BYTEA"
         try:
-            self._send(charges, names)
+            with tables.about_the_data(server):
+                workspace.make(charges.tables)
+                workspace.run(
+                    f"CREATE OR REPLACE TEMP TABLE {self._offered} AS SELECT row_number() OVER () - 1 AS place, c.* "
+                    f"FROM ({tables.accounts_of(server, charges.sql, names)}) c WHERE c.units > 0",
+                    charges.parameters,
+                )
+                tables.keep_hashes(server, self._offered, names)
+                server.run(f"CREATE TEMP TABLE {self._offered}(place BIGINT, person {kind}, units BIGINT)")
+                account = "account" if kind == "BIGINT" else r"'\\x' || hex(account)"  # of texts: their bytes in UTF-8
+                line = f"place || chr(9) || {account} || chr(9) || units || chr(10)"
+                server.send(f"pg_temp.{self._offered}", self._blocks(line))
+                server.run(f"ANALYZE pg_temp.{self._offered}")
         except BaseException:
             with suppress(LedgerError):
                 self.close()
             raise
-
-    def _send(self, charges: Query, names: Names) -> None:
-        server, workspace = self._server, self._server.workspace
-        kind = "BIGINT" if names.kind == "BIGINT" else "BYTEA"
-        with tables.about_the_data(server):
-            workspace.make(charges.tables)
-            workspace.run(
-                f"CREATE OR REPLACE TEMP TABLE {self._offered} AS SELECT row_number() OVER () - 1 AS place, c.* "
-                f"FROM ({tables.accounts_of(server, charges.sql, names)}) c WHERE c.units > 0",
-                charges.parameters,
-            )
-            tables.keep_hashes(server, self._offered, names)
-            server.run(f"CREATE TEMP TABLE {self._offered}(place BIGINT, person {kind}, units BIGINT)")
-            account = "account" if kind == "BIGINT" else r"'\\x' || hex(account)"  # of texts: their bytes in UTF-8
-            line = f"place || chr(9) || {account} || chr(9) || units || chr(10)"
-            server.send(f"pg_temp.{self._offered}", self._blocks(line))
-            server.run(f"ANALYZE pg_temp.{self._offered}")
 
     def _blocks(self, line: str) -> Iterator[str]:
         sql = f"SELECT string_agg({line}, '') FROM {self._offered} GROUP BY place // {_BLOCK:d}"
@@ -98,7 +94,6 @@ class _SentOffer(tables.TableOffer):
         return tables.TableAdmitted(self._server, admitted, f"pg_temp.{admitted}", payment, order=_BY_PERSON)
 
     def refund(self, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
-        """Give back on the server what was reserved beside what was sent."""
         return tables.refunded(self._server, f"pg_temp.{self._offered}", entry, of, scopes)
 
     def _take_back(self, admitted: str, payment: Payment) -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 from almoner._workspace import Query, StepRefused
 from almoner.errors import DataError, LedgerError
-from almoner.ledger._interfaces import Charge, Consistency, Extent, Payment, PrivateNote, Share, Store
 from almoner.ledger._names import Names, Person
+from almoner.ledger._payment import Charge, Consistency, Extent, Payment, PrivateNote, Share
+from almoner.ledger._stores import Store
 
 _HASHES = "hashes_of_names"
 
@@ -65,7 +66,6 @@ class TableAccounts:
         return dict.fromkeys(people, 0) | {person: int(spent) for person, spent in rows}
 
     def charges(self, people: Sequence[Person]) -> dict[Person, list[Charge]]:
-        """All that charged each of these people, in order."""
         found: dict[Person, list[Charge]] = {person: [] for person in people}
         for person, question, units in self._of(people, "SELECT person, question, units FROM ledger.charges"):
             found[person].append(Charge(int(question), int(units)))
@@ -192,11 +192,7 @@ class TableOffer:
         return TableAdmitted(self._store, rows, self._judged, payment)
 
     def refund(self, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
-        """Give back, under this entry, what an earlier one reserved beside the units that are offered for each person.
-
-        Raises:
-            LedgerError: more is offered for a person than was reserved; nothing may be written then.
-        """
+        """Give back, under this entry, what an earlier one reserved beside these units; see ``refunded``."""
         self._store.run(
             f"CREATE OR REPLACE TEMP TABLE {self._judged} AS SELECT account AS person, units "
             f"FROM ({accounts_of(self._store, self._charges.sql, self._names)}) c",
@@ -249,7 +245,7 @@ class TableAdmitted:
 
 
 def refunded(store: Store, remains: str, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
-    """Give back what an entry reserved beside what ``remains``, SQL of person (each once), units: ``Offer.refund``."""
+    """Give back what an entry reserved beside what ``remains``, SQL of person (each once), units; or LedgerError."""
     run = store.run
     more = (
         f"SELECT 1 FROM {remains} s LEFT JOIN ledger.charges c ON c.person = s.person AND c.question = {of:d} "

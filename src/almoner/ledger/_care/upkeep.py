@@ -1,9 +1,5 @@
 """Upkeep of a ledger: copies, one total in the place of old charges, erasure of a person, triggers on a server.
 
-A ledger stays small: charges of old questions become one total per person. What single questions charged is forgotten;
-accounts, limits, answers and the record stay. The charges of one analyst for one purpose are added up apart from
-others, so that limits which are set later count them.
-
 Of a person who is erased one total must remain, or a person who returns would have a fresh budget. It is kept under the
 keyed hash that a ledger with pseudonyms has in place of the name; so the name itself was never in the ledger.
 
@@ -246,7 +242,17 @@ def size(ledger: Ledger) -> Size:
         tables = ("record", "accounts", "charges")
         entries, people, charges = (int(run(f"SELECT count(*) FROM ledger.{each}")[0][0]) for each in tables)
         merged = [row.entry().public["through"] for row in read_rows(run, "kind = 'merged'")]
-        return Size(_bytes(ledger), entries, people, charges, max(merged, default=None))
+        path, found = ledger.store.path, 0
+        if path is None:
+            parts = (f"pg_total_relation_size('ledger.{table}')" for table in (*tables, "shares"))
+            found = int(run(f"SELECT {' + '.join(parts)}")[0][0])
+        else:
+            for each in (path, path.with_name(path.name + ".wal")):
+                with suppress(OSError):
+                    found += each.stat().st_size
+        if not found:
+            raise LedgerError(f"{ledger.store.name} is not there", reason="missing")
+        return Size(found, entries, people, charges, max(merged, default=None))
 
     return ledger.snapshot(work)
 
@@ -261,17 +267,3 @@ def _moment(before: date | str | None) -> str | None:
     if not isinstance(before, str | date) or not isinstance(moment, datetime):
         raise ArgumentError(f'before={before!r} must be a day or time, as "2026-01-31"')
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).isoformat(timespec="milliseconds")
-
-
-def _bytes(ledger: Ledger) -> int:
-    path = ledger.store.path
-    if path is None:
-        parts = (f"pg_total_relation_size('ledger.{table}')" for table in ("record", "accounts", "shares", "charges"))
-        return int(ledger.store.run(f"SELECT {' + '.join(parts)}")[0][0])
-    found = 0
-    for each in (path, path.with_name(path.name + ".wal")):
-        with suppress(OSError):
-            found += each.stat().st_size
-    if not found:
-        raise LedgerError(f"{ledger.store.name} is not there", reason="missing")
-    return found

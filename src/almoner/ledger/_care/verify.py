@@ -9,8 +9,8 @@ from typing import Any
 
 from almoner._units import exact
 from almoner.errors import DataError, LedgerError
-from almoner.ledger._interfaces import Consistency, Payment
 from almoner.ledger._ledger import Ledger
+from almoner.ledger._payment import Consistency, Payment
 from almoner.ledger._record.datasets import Dataset
 from almoner.ledger._record.entries import START, Entry, Row, digest, filed_under, plain, seal
 from almoner.ledger._record.rules import CHARGING, Rules
@@ -132,18 +132,6 @@ def summary(ledger: Ledger) -> Summary:
     return Summary(terms, len(entries), head, questions)
 
 
-def left_at_worst(ledger: Ledger, *, analyst: str, purpose: str | None = None) -> int:
-    """Units left for an analyst's new questions to a person who paid the highest price of every question so far.
-
-    In units, public: from the budget, limits, reservations and prices alone. Most people have more left; with periods,
-    most periods have.
-
-    Guarantee: every person who has not left can still pay a question of at most this price, whatever their rows are.
-    Source: docs/proofs/individual-filter.md, "How complete an answer is".
-    """
-    return min(ledger.left_by_period(analyst, purpose).values())
-
-
 class _Checks:
     """Comparisons of the record, read once, with the accounts. Every check may raise on what is not even an entry."""
 
@@ -178,7 +166,6 @@ class _Checks:
         return all(filed_under(row.entry().public) == row[1:6] for row in self.rows)  # kind to reserved
 
     def of_kind(self, *kinds: str) -> list[Entry]:
-        """The entries of these kinds, with their private parts."""
         return [row.entry(private=True) for row in self.rows if row.kind in kinds]
 
     @cached_property

@@ -9,7 +9,6 @@ from typing import Any, Self
 
 from almoner import _check
 from almoner.errors import ArgumentError
-from almoner.ledger._record.entries import Run, read_rows
 from almoner.ledger._record.terms import NAMES
 
 _MOST_KEYS = 100_000
@@ -57,7 +56,6 @@ class Domain:
 
     @property
     def public(self) -> dict[str, Any]:
-        """As an entry of the record says it."""
         return {"low": self.low, "high": self.high} if self.keys is None else {"keys": list(self.keys)}
 
 
@@ -93,13 +91,11 @@ class Dataset:
 
     @classmethod
     def read(cls, public: Mapping[str, Any], number: int) -> Self:
-        """The data set that an entry declares."""
         name, person, names = public["dataset"], public["person"], public["names"]
         return cls(name, person, names, public["columns"], int(public["version"]), number)
 
     @property
     def public(self) -> dict[str, object]:
-        """The public part of the entry that declares it."""
         said = {"dataset": self.name, "version": self.version, "person": self.person, "names": self.names}
         columns = {column: domain.public for column, domain in self.columns.items()}
         return {"kind": "dataset", **said, "columns": columns}
@@ -137,25 +133,13 @@ class Dataset:
             raise ArgumentError(f"dataset={self.name!r} was declared with {difference}; new_version=True declares anew")
         return replace(self, version=before.version + 1)
 
-    def refuse_person(self, column: str | None) -> None:
-        """Refuse a table whose rows are another column's."""
-        if column != self.person:
-            raise ArgumentError(f"person={column!r}: data set {self.name!r} was declared with person={self.person!r}")
-
     @property
     def spelled(self) -> str:
         """Kind of people's names, in words."""
         return NAMES[self.names]
 
 
-def read_datasets(run: Run) -> dict[str, Dataset]:
-    """The data sets that a record declares, by name, each in its last version."""
-    listed = [Dataset.read(row.entry().public, row.number) for row in read_rows(run, "kind = 'dataset'")]
-    return {each.name: each for each in listed}
-
-
 def _checked_keys(keys: object) -> tuple[Any, ...]:
-    """Keys as the record holds them: dates as text; each once."""
     if isinstance(keys, str | bytes) or not hasattr(keys, "__iter__"):
         raise ArgumentError("columns: keys must be a list")
     checked = tuple(_key(key) for key in keys)

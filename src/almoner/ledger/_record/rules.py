@@ -17,9 +17,8 @@ from unicodedata import normalize
 from almoner import _check
 from almoner._units import exact, to_float
 from almoner.errors import ArgumentError, BudgetExceeded
-from almoner.ledger._interfaces import Charge, Payment, Share
 from almoner.ledger._names import Person
-from almoner.ledger._payment import exceeded
+from almoner.ledger._payment import Charge, Payment, Share, exceeded
 from almoner.ledger._record.datasets import Dataset
 from almoner.ledger._record.entries import START, Entry, Row, Run, read_rows
 from almoner.ledger._record.terms import PURE, RecordedTerms
@@ -72,7 +71,6 @@ class ConsumerState:
 
     @property
     def record(self) -> str:
-        """Number and hash of the entry that began it."""
         return f"{self.number}:{self.hash}"
 
     @property
@@ -82,7 +80,6 @@ class ConsumerState:
 
     @classmethod
     def begun(cls, entry: Entry) -> Self:
-        """The one that an entry begins."""
         public, private = entry.public, entry.private
         begun = str(public["key"]), str(public["analyst"]), public["purpose"], entry.number, entry.hash
         more: dict[str, Any] = {"claim": str(private["claim"]), "order": private.get("order")}
@@ -283,11 +280,9 @@ class Rules:
                 self.spoke.add(public.get("scope", EVERYTHING))
 
     def _follow(self, key: str, **changed: Any) -> None:
-        """Follow a training or stream that went on or ended."""
         self.consumers[key] = replace(self.consumers[key], **changed)
 
     def _mark(self, entry: Entry) -> None:
-        """Follow a person who left, returned or was erased."""
         person = entry.private["person"]
         if entry.kind == "returned":
             self.gone.discard(person)

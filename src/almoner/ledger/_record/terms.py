@@ -15,7 +15,7 @@ from numbers import Integral
 from typing import Any, Self
 
 from almoner import _check
-from almoner._spelling import EXACT, check_spelling, spelled
+from almoner._spelling import EXACT, SPELLINGS, spelled
 from almoner._units import MEASURE, RANGE, exact, to_float
 from almoner.accounting import meaning
 from almoner.curves import approximate, gaussian, tradeoff, zcdp
@@ -29,11 +29,6 @@ ZCDP, GAUSSIAN, PURE = "zCDP rho", "Gaussian rho", "epsilon"  # in first entries
 LedgerBudget = Zcdp | Gaussian | Basic  # the budgets that a ledger may be made for
 NAMES = {"BIGINT": "whole numbers", "VARCHAR": "text"}  # kinds of people's names, in words
 _LEFT_OUT = {"keys_delta": None, "pseudonyms": None, "spelling": EXACT}  # which a first entry does not say
-
-RENAMED = dict.fromkeys(
-    ("budget", "person", "keys_delta", "periods", "spelling"),
-    'terms=ledger.Terms(filters.Zcdp(rho=0.1), person="VARCHAR", keys_delta=1e-8, spelling="caseless")',
-)  # parameters of earlier versions, and the line to write in their place
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +61,7 @@ class Terms:
 
     def __post_init__(self) -> None:
         if self.spelling is not None:
-            check_spelling(self.spelling)
+            _check.one_of(tuple(SPELLINGS), spelling=self.spelling)
             if self.spelling != EXACT and self.person == "BIGINT":
                 raise ArgumentError(f"spelling={self.spelling!r} is for people named by text, not by whole numbers")
         if self.periods is not None and not isinstance(self.periods, Periods):
@@ -86,7 +81,6 @@ class Terms:
 
     @classmethod
     def of(cls, given: "Terms | LedgerBudget | None") -> "Terms":
-        """Terms, or those of a budget alone."""
         return given if isinstance(given, Terms) else cls(given)
 
 
@@ -131,7 +125,6 @@ class RecordedTerms:
 
     @classmethod
     def read(cls, public: Mapping[str, Any]) -> Self:
-        """The terms that a first entry says."""
         delta, measure = public["delta"], public["measure"]
         if measure not in (ZCDP, GAUSSIAN, PURE):
             raise ValueError(f"measure {measure!r} is not known")
@@ -151,7 +144,6 @@ class RecordedTerms:
 
     @property
     def symbol(self) -> str:
-        """Of the measure: rho or epsilon."""
         return PURE if self.measure == PURE else "rho"
 
     @property
@@ -175,7 +167,6 @@ class RecordedTerms:
             raise exceeded(price, self.budget, self.budget, self.symbol)
 
     def promise(self, delta: float) -> float:
-        """Compute ``Ledger.promise``."""
         if self.keys_delta is not None:
             delta = to_float(exact(delta) - exact(self.keys_delta), per=1, down=True)
             if not delta > 0:
@@ -184,7 +175,6 @@ class RecordedTerms:
         return whole.epsilon if isinstance(whole, approximate.Approximate) else whole.epsilon(delta=delta)
 
     def meaning(self) -> meaning.Meaning:
-        """Compute ``Ledger.meaning``."""
         return _meaning(self._together())
 
     def _together(self) -> "RecordedTerms":
@@ -195,7 +185,6 @@ class RecordedTerms:
         return replace(self, budget=self.budget * (count if self.measure == PURE else count**2), periods=None)
 
     def lifetime(self, delta: float) -> float:
-        """Compute ``Ledger.lifetime``."""
         return self._together().promise(delta)
 
     def accounts_named(self, people: Sequence[object]) -> list[Person]:

@@ -15,7 +15,7 @@ from scipy.special import expit, ndtri
 from almoner import _check
 from almoner._units import exact, up
 from almoner.errors import ArgumentError
-from almoner.ledger._interfaces import MASS
+from almoner.ledger._payment import MASS
 from almoner.ledger._record.terms import GAUSSIAN, PURE
 
 
@@ -52,7 +52,6 @@ class Watch:
 
     @classmethod
     def recorded(cls, public: Mapping[str, Any], private: Mapping[str, Any]) -> Self:
-        """The watch that an entry of the record began."""
         mass = public.get("of") == "mass"
         return cls(int(public["people"]), float(public["epsilon"]), int(private["noise"]), mass)
 

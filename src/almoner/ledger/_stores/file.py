@@ -36,15 +36,17 @@ _NOT_ALLOWED = tuple(os.strerror(number) for number in (errno.EACCES, errno.EPER
 class File:
     """A ledger's file: the workspace holds it as the catalogue ``ledger``, beside tables of its own in memory."""
 
-    workspace: Workspace
-    path: Path | None
+    workspace: Workspace  # DuckDB in memory, where people's rows are looked at
+    path: Path | None  # None on a server
+    inside: bool  # true if a transaction is open
+    reading: bool  # true if it may be read alone: nothing is written, and no witness is told
 
     def __init__(self, path: Path) -> None:
         if path.name.endswith(_ENDINGS):
             listed = ", ".join(_ENDINGS)
             raise ArgumentError(f"ledger={str(path)!r} must not end in {listed}: files beside a ledger are called so")
         self._file = self.path = path.resolve()  # the same by every name, and after a change of folder
-        self.name = str(path)
+        self.name = str(path)  # for messages: no password in it
         self.lock = RLock()
         self.inside = self.reading = False
         self._file_lock = Lock(self._beside(".lock"))
@@ -72,6 +74,7 @@ class File:
 
     @property
     def closed(self) -> bool:
+        """True if the ledger must be opened before it is used again."""
         return not hasattr(self, "workspace") or self.workspace.connection is None
 
     def _beside(self, ending: str) -> Path:
@@ -112,7 +115,7 @@ class File:
                 self.workspace.make_spill()
         except OSError:
             raise LedgerError(f"{self.name}: {self._file.name}.tmp beside it cannot be replaced by a folder") from None
-        check_version(self)
+        check_version(self.name, self.run)
 
     def _take_lock(self) -> None:
         """Keep all other programs away from the file until this one is closed."""
@@ -128,7 +131,7 @@ class File:
             raise self._refused(_BUSY)
 
     def create(self, person: str, first: Sequence[object]) -> None:
-        """Make a new file with its first entry; it appears under its name when it is complete."""
+        """Make a new file with the row of its first entry, and this type of names; it appears when it is complete."""
         self._take_lock()
         if self._file.exists():  # another program was faster
             return
@@ -154,9 +157,14 @@ class File:
     def run(self, sql: str, parameters: Iterable[object] = ()) -> list[tuple[Any, ...]]:
         """Execute SQL of our own making; all rows are fetched at once, as a connection keeps one result, the last."""
         with self.lock:
-            return self.workspace.run(sql, parameters).fetchall()
+            rows: list[tuple[Any, ...]] = self.workspace.run(sql, parameters).fetchall()
+            return rows
 
     def transact(self, work: Callable[[], Result]) -> Result:
+        """One transaction, all of it or nothing; within another one, a part of that. Work may be begun again.
+
+        An error that says nothing about the ledger undoes everything and leaves the ledger open.
+        """
         with self.lock:
             if self.inside:
                 return work()
@@ -185,6 +193,7 @@ class File:
                 self.inside = False
 
     def snapshot(self, work: Callable[[], Result]) -> Result:
+        """Work that reads the ledger as it is at one moment."""
         with self.lock:
             return work()
 

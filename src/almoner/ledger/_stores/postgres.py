@@ -130,7 +130,7 @@ class Postgres:
         if not self.exists():
             raise LedgerError(f"{self.name}: the ledger is gone", reason="missing")
         self.workspace = Workspace(None, memory_limit=memory_limit, threads=threads, name=self.name)
-        check_version(self)
+        check_version(self.name, self.run)
 
     def run(self, sql: str, parameters: Iterable[object] = ()) -> list[tuple[Any, ...]]:
         def work(connection: Connection) -> list[tuple[Any, ...]]:
@@ -211,7 +211,6 @@ class Postgres:
             self.inside = False
 
     def _spelled(self, sql: str) -> str:
-        """Our SQL as the driver takes it."""
         return sql.replace("?", "%s").replace("ledger.", quoted(self._schema) + ".")
 
     def _commit(self) -> None:
@@ -242,7 +241,7 @@ class Postgres:
             self._drop()
             lost = "the connection is lost; open the ledger again and ask with the same key"
             raise LedgerError(f"{self.name}: {lost}", reason="closed")
-        words, reason = refusal(state)
+        words, reason = _REFUSALS.get(state or "", ("the server refused a step", "unavailable"))
         raise LedgerError(f"{self.name}: {words}; nothing was revealed", reason=reason)
 
     def _drop(self) -> None:
@@ -304,11 +303,6 @@ def connected(conninfo: str, name: str) -> Connection:
         connection.close()
         raise LedgerError(f"{name}: {wrong}")
     return connection
-
-
-def refusal(state: str | None) -> tuple[str, LedgerReason]:
-    """Fault that the server's code means: in words, and for programs."""
-    return _REFUSALS.get(state or "", ("the server refused a step", "unavailable"))
 
 
 def _prepare(connection: Connection) -> str | None:

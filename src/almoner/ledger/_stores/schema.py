@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from almoner.errors import LedgerError
-from almoner.ledger._interfaces import Store
 from almoner.ledger._record.entries import insert
 
 TABLES = """
@@ -32,11 +31,10 @@ def make(run: Run, first: Sequence[object], **spelling: str) -> None:
     insert(run, first)
 
 
-def check_version(store: Store) -> None:
-    """Refuse tables of another version than this program's."""
-    ((version,),) = store.run("SELECT max(version) FROM ledger.ledger_format")
+def check_version(name: str, run: Run) -> None:
+    ((version,),) = run("SELECT max(version) FROM ledger.ledger_format")
     if version != VERSION:
         raise LedgerError(
-            f"{store.name} is of version {version}, and this program reads version {VERSION}: open it with the release "
+            f"{name} is of version {version}, and this program reads version {VERSION}: open it with the release "
             "of Almoner that made it, or make a new ledger with create=True at another place"
         )

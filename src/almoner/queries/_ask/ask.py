@@ -79,22 +79,18 @@ def share_earlier(
         if transaction.find(key) is not None:
             return None
         for entry in reversed(ledger.entries("answered")):
-            if entry.public["analyst"] in analysts and _will_do(entry.public, asked, values):
-                told: dict[str, Any] = {name: entry.public[name] for name in _SHARED if name in entry.public}
-                told |= {"asked": values, "of": entry.number, "released at": entry.public["time"]}
+            public = entry.public
+            if public["analyst"] not in analysts or not same_question(public["question"], values, but=_NOISE):
+                continue
+            earlier = question(public["question"])
+            if earlier.pure == asked.pure and earlier.noise <= asked.noise:
+                told: dict[str, Any] = {name: public[name] for name in _SHARED if name in public}
+                told |= {"asked": values, "of": entry.number, "released at": public["time"]}
                 told |= {"analyst": who.analyst, "purpose": who.purpose, "key": key, "price": 0}
                 return transaction.append({**told, "kind": "shared"})
         return None
 
     return ledger.transact(work)
-
-
-def _will_do(public: Mapping[str, Any], asked: Question, values: Mapping[str, Any]) -> bool:
-    """True if an answer is to the same question, with no more noise than is asked for."""
-    if not same_question(public["question"], values, but=_NOISE):
-        return False
-    earlier = question(public["question"])
-    return earlier.pure == asked.pure and earlier.noise <= asked.noise
 
 
 def released(rows: Engine, plan: Compiled, admitted: str, asked: Question) -> dict[str, object]:
@@ -191,7 +187,12 @@ class Asking(Uncopyable):
             earlier = transaction.find(key)
             if earlier is not None:  # another writer came first
                 return earlier
-            _refuse_undeclared(transaction, self.datasets)
+            if not self.datasets and transaction.datasets:
+                missing = "dataset= is missing: data sets were declared since; open the session again and name it"
+                raise ArgumentError(missing)
+            for name, declared in self.datasets.items():
+                if transaction.datasets[name].number != declared.number:
+                    raise ArgumentError(f"the data set {name!r} was declared anew: open the session again")
             admission = transaction.admit(
                 offer,
                 key=key,
@@ -269,7 +270,6 @@ class Asking(Uncopyable):
         return replace(asked, **known) if known else asked
 
     def span(self, asked: Question) -> tuple[str, str] | None:
-        """The periods that a question can be about."""
         return None if self._periods is None else span_of(asked, self._periods, self._schema)
 
     def _refuse_measure(self, asked: Question) -> None:
@@ -281,15 +281,6 @@ class Asking(Uncopyable):
         """The statements of a question that fits the ledger and the data."""
         self._refuse_measure(asked)
         return self._rows.plan(asked, values)
-
-
-def _refuse_undeclared(transaction: Transaction, datasets: Mapping[str, Dataset]) -> None:
-    """Refuse, in the transaction, a session whose data sets are not those that are declared now."""
-    if not datasets and transaction.datasets:
-        raise ArgumentError("dataset= is missing: data sets were declared since; open the session again and name it")
-    for name, declared in datasets.items():
-        if transaction.datasets[name].number != declared.number:
-            raise ArgumentError(f"the data set {name!r} was declared anew: open the session again")
 
 
 class Analyst(Uncopyable):

@@ -176,8 +176,20 @@ def with_error(asked: Question, *, pure: bool, budget: int, released: Sequence[i
 
 def _half_width(asked: Question, pure: bool, released: Sequence[int] | None) -> float:
     """The half-width of a 95 % interval that is wanted, in the answer's units."""
-    wanted = target(asked.error)
-    half = wanted.amount * (_size(asked, pure, released) if wanted.of is None else wanted.of)
+    amount, size = target(asked.error)
+    if size is None:  # a share of the mean size of an earlier answer's numbers
+        if released is None:
+            raise ArgumentError(
+                f"error={asked.error!r}: no answer of yours to the same question tells its size: ask it once with rho= "
+                f"or epsilon=, or say {asked.error!r} of what, as in '2% of 5000'"
+            )
+        numbers = read_off(_at_some_price(asked, pure), released, NoiseBand(1.0, pure))
+        sizes = [abs(number) for number, _, _ in numbers]
+        size = sum(value / len(sizes) for value in sizes)
+        if not 0 < size < inf:
+            said = "the earlier answer is all noise; say of what, as in '2% of 5000'"
+            raise ArgumentError(f"error={asked.error!r}: {said}")
+    half = amount * size
     if asked.level is None:
         return half
     if pure:
@@ -185,23 +197,7 @@ def _half_width(asked: Question, pure: bool, released: Sequence[int] | None) -> 
     return half * NormalDist().inv_cdf((1 + CONFIDENCE) / 2) / NormalDist().inv_cdf((1 + asked.level) / 2)
 
 
-def _size(asked: Question, pure: bool, released: Sequence[int] | None) -> float:
-    """The mean size of an earlier answer's numbers."""
-    if released is None:
-        raise ArgumentError(
-            f"error={asked.error!r}: no answer of yours to the same question tells its size: ask it once with rho= or "
-            f"epsilon=, or say {asked.error!r} of what, as in '2% of 5000'"
-        )
-    trial = _at_some_price(asked, pure)
-    sizes = [abs(number) for number, _, _ in read_off(trial, released, NoiseBand(1.0, pure))]
-    size = sum(value / len(sizes) for value in sizes)
-    if not 0 < size < inf:
-        raise ArgumentError(f"error={asked.error!r}: the earlier answer is all noise; say of what, as in '2% of 5000'")
-    return size
-
-
 def _with_price(asked: Question, price: float) -> Question:
-    """The question at a price, in the ledger's measure."""
     changes: dict[str, Any] = {"epsilon": price} if asked.pure else {"rho": price, "sigma": None}
     return replace(asked, **changes)
 
@@ -244,11 +240,8 @@ def _chosen_clip(asked: Question, release: Question, released: Sequence[int]) ->
 
 
 def _chosen_bounds(asked: Question, release: Question, released: Sequence[int]) -> dict[str, Any] | None:
-    """The bounds with the least expected squared error if each person had one entry; None if the release is all noise.
-
-    At the price of the question that paid for the release, so that later ones get the same bounds and lengths.
-    """
-    factor = CLIP_SHARE / (1 - CLIP_SHARE)
+    """The bounds with the least expected squared error if each person had one entry; None if it is all noise."""
+    factor = CLIP_SHARE / (1 - CLIP_SHARE)  # at the price that paid for the release: later questions get the same
     noise = release.spread * (factor if release.pure else sqrt(factor))
     counts = [part / release.steps for part in released]
     error, half, size = release.spread * STEPS / release.steps, len(counts) // 2, len(SIZES) - 1

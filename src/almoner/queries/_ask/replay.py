@@ -124,7 +124,6 @@ class _Again:
         )
 
     def agrees(self) -> bool:
-        """True if these are the charges of the ledger."""
         different = (
             f"SELECT 1 FROM {self._charges} a FULL JOIN ({self._recorded}) c "
             "ON a.question = c.question AND a.person = c.person "

@@ -99,8 +99,6 @@ def _ends(node: tree.Expression, periods: Periods, kind: str) -> tuple[str, list
 
 
 class AnalystId(NamedTuple):
-    """Who asks, and what for."""
-
     analyst: str
     purpose: str | None
 

@@ -11,15 +11,7 @@ from almoner import _check
 from almoner._check import quoted, told
 from almoner._reading import AfterValidator, Checked, Field, Number, Numbers, Rule, plain
 from almoner.errors import ArgumentError
-from almoner.queries._language.expressions import (
-    LONGEST,
-    MOST_STEPS,
-    KeyedSteps,
-    Steps,
-    checked_each,
-    checked_steps,
-    parse,
-)
+from almoner.queries._language import expressions as tree
 from almoner.queries._language.keys import LONGEST_KEY, check_column, check_table, keys_by_column
 from almoner.queries._questions.margins import checked_sets
 
@@ -98,8 +90,7 @@ def _columns(columns: object) -> tuple[Column, ...]:
             raise ArgumentError("columns must be {column: (low, high)}")
         check_column(each[0])
         low, high = (plain(bound, float) for bound in each[1:])
-        _check.within(-LARGEST, LARGEST, columns=low)
-        _check.within(-LARGEST, LARGEST, columns=high)
+        _check.each(_check.within, -LARGEST, LARGEST, columns=(low, high))
         if not high - low > max(1e-100, 1e-9 * max(abs(low), abs(high))):
             name = quoted(each[0], "one")
             raise ArgumentError(f"columns: the bounds of {name} must be increasing, within {LARGEST:g}")
@@ -115,10 +106,10 @@ def _listed(values: object) -> list[Any]:
     return list(values)
 
 
-_SHORT, _LONG = (Field(json_schema_extra={"minLength": 1, "maxLength": most}) for most in (100, LONGEST))
+_SHORT, _LONG = (Field(json_schema_extra={"minLength": 1, "maxLength": most}) for most in (100, tree.LONGEST))
 TableName = Annotated[str, AfterValidator(_same(lambda name: check_table(table=name))), _SHORT]
 ColumnName = Annotated[_Name, Rule("a name")]
-Filter = Annotated[str, AfterValidator(_same(parse)), _LONG]
+Filter = Annotated[str, AfterValidator(_same(tree.parse)), _LONG]
 By = Annotated[
     tuple[tuple[str, Any], ...] | Mapping[str, Any] | list[str] | str,
     Checked(_by, dict[_Name, _Keys | None] | list[_Name] | list[tuple[_Name, _Keys | None]] | _Name, "{column: keys}"),
@@ -127,16 +118,17 @@ Sets = Annotated[
     tuple[tuple[str, ...], ...] | list[list[str]],
     Checked(checked_sets, Annotated[list[list[_Name]], Field(min_length=1)], "lists of columns of by="),
 ]
-_Steps = Field(min_length=1, max_length=MOST_STEPS)
+_Steps = Field(min_length=1, max_length=tree.MOST_STEPS)
 _Listed = Annotated[dict[_Name, _Name], _Steps] | Annotated[list[tuple[_Name, _Name]], _Steps]
 PerPerson = Annotated[
-    Steps | Mapping[str, str], Checked(checked_steps, _Listed, "{name: aggregate}, as in {'visits': 'count()'}")
+    tree.Steps | Mapping[str, str],
+    Checked(tree.checked_steps, _Listed, "{name: aggregate}, as in {'visits': 'count()'}"),
 ]
 _One = Field(min_length=1, max_length=1)
 PerKey = Annotated[
-    KeyedSteps | Mapping[str, Mapping[str, str]],
+    tree.KeyedSteps | Mapping[str, Mapping[str, str]],
     Checked(
-        checked_each,
+        tree.checked_each,
         Annotated[dict[_Name, _Listed], _One] | Annotated[list[tuple[_Name, _Listed]], _One],
         "{column: {name: aggregate}}, as in {'invoice': {'total': 'sum(price)'}}",
     ),

@@ -79,11 +79,6 @@ class Whole:
     answered_noise: NoiseBand
     least: float = 1.0
 
-    def times(self, sign: float) -> "Whole":
-        """Total where all entries are multiplied by 1 or -1."""
-        parts, answered = ([sign * each for each in listed] for listed in (self.parts, self.answered))
-        return replace(self, parts=parts, answered=answered)
-
 
 def total_interval(whole: Whole, place: int) -> Interval:
     """Of a sum of what is at least 0: of the number at this place of what all people have.

@@ -68,7 +68,6 @@ def question(values: Mapping[str, Any]) -> Question:
 
 
 def question_model(ask: str) -> type[Model]:
-    """Model of the fields of a kind of question, with its name."""
     return model_of(_KINDS[ask], ask=ask)  # type: ignore[arg-type]
 
 

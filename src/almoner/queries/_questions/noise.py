@@ -136,9 +136,7 @@ def separate_error(bins: int, level: float, edge: int) -> float:
     return hypot((1 - level) * sqrt(edge), level * sqrt(bins - edge))
 
 
-@lru_cache(maxsize=16)
-def bin_factor(bins: int) -> BinFactor:
-    return BinFactor(bins)
+bin_factor = lru_cache(maxsize=16)(BinFactor)
 
 
 @lru_cache(maxsize=64)

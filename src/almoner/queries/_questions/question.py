@@ -24,23 +24,12 @@ from almoner._check import told
 from almoner._reading import Number, model_of, read
 from almoner._units import RANGE, up
 from almoner.errors import ArgumentError
-from almoner.ledger._interfaces import Payment
+from almoner.ledger._payment import Payment
 from almoner.mechanisms import Gaussian, Laplace
 from almoner.queries._language.keys import Key
+from almoner.queries._questions import field_types as types
 from almoner.queries._questions import row_contributions as terms
 from almoner.queries._questions.choice import Choice
-from almoner.queries._questions.field_types import (
-    By,
-    Clip,
-    Error,
-    Filter,
-    Length,
-    PerKey,
-    PerPerson,
-    Sets,
-    TableName,
-    check_auto,
-)
 from almoner.queries._questions.intervals import NoiseBand, Whole, around
 from almoner.queries._questions.margins import agreeing, places_of
 from almoner.queries._questions.noise import STEPS, BinFactor, price_of
@@ -54,27 +43,27 @@ _MOST_NOISE = 2.0**53
 class Question:
     """Base of all questions. Fields without a place in ``Question(...)`` follow from the others."""
 
-    table: TableName | None = None
+    table: types.TableName | None = None
     """The table of people that it is about, where a session has several; None for the first. Columns of the others may
     be used too, as ``people.age``."""
-    where: Filter | None = None
+    where: types.Filter | None = None
     """The rows that count, a filter (see ``almoner.queries``); None for all."""
-    by: By | None = ()
+    by: types.By | None = ()
     """Public keys to group by, {column: keys}; an answer for each combination, whether or not it is in the data. A
     key may be a range, (low, high), which takes entries from low up to and without high."""
-    sets: Sets | None = None
+    sets: types.Sets | None = None
     """Several tables in one release, each a list of columns of ``by``: [["ward", "day"], ["ward"], []]. A row counts in
     all of them, and in none if a key of it is not listed. Numbers of rows, and sums, agree. None: one table of all."""
-    clip: Clip | None = None
+    clip: types.Clip | None = None
     """The length to which a person's contribution is shrunk. It must be given where one person may have more than one
     full row in a group. Elsewhere (``People``, ``per="person"``, ``per="total"``) it may be left out: then it is the
     longest that a contribution can be, and nothing is shrunk."""
-    at_most: Length | None = None
+    at_most: types.Length | None = None
     """A declaration: no person's contribution is longer than this before it is shrunk; for ``truth_intervals``."""
     report: Annotated[float, Number(0, 0.9)] | None = None
     """The share of the price for a report on what the clip and the pace take away, up to ``at_most``; 0 for none. None:
     the share at which ``truth_intervals`` are shortest, and none where nobody is longer than the clip."""
-    per_group: Length | None = None
+    per_group: types.Length | None = None
     """The length to which a person's contribution to each single group is shrunk first; None for no such bound."""
     sigma: Annotated[float, Number(1e-3, 1e9)] | None = None
     """The noise. One of ``sigma``, ``rho``, ``epsilon`` and ``error`` is given."""
@@ -83,19 +72,19 @@ class Question:
     epsilon: Annotated[float, Number(1e-6, 1e3)] | None = None
     """Price as of ``rho``, for pure budgets. The noise is then discrete Laplace noise, and all lengths are L1 norms. In
     other budgets, with a delta: the highest rho at which this question alone is (epsilon, delta)-DP."""
-    error: Error | None = None
+    error: types.Error | None = None
     """Half the width of a 95 % interval of the answer, from which the noise follows. It is in the answer's units (500),
     or a share of its size ("2%" of an earlier answer to the same question, or "2% of 5000")."""
     level: Annotated[float, Number(0.5, 1 - 1e-9)] | None = None
     """Level of the interval that ``error`` is about; 0.95 if it is left out."""
-    beside: PerPerson | None = None
+    beside: types.PerPerson | None = None
     """{name: aggregate}, public. Each row has these columns beside its own, about all rows of its person, such as the
     month of the first one. Only a person's own rows are used: it costs no privacy."""
-    each: PerKey | None = None
+    each: types.PerKey | None = None
     """{column: {name: aggregate}}, public. Rows of a person with the same entry there, such as the lines of an invoice,
     become one row first, with these columns and that one. ``where``, ``by``, ``each_person`` and the question are then
     about those rows. Rows without an entry there are in none."""
-    each_person: PerPerson | None = None
+    each_person: types.PerPerson | None = None
     """{name: aggregate}, public. Each person's rows become one row first, with these columns; ``where``, ``by`` and
     the question are then about those rows. Only a person's own rows are used: it costs no privacy."""
     pace: Annotated[int, Number(1, 1e6, whole=True)] | None = 1
@@ -160,12 +149,8 @@ class Question:
         del checked["ask"]
         set_fields(self, **checked)
         by: Any = self.by
-        set_fields(
-            self,
-            keys=tuple((column, keys or ()) for column, keys in by or ()),
-            pure=self.epsilon is not None,
-            choice=None,
-        )
+        listed = tuple((column, keys or ()) for column, keys in by or ())
+        set_fields(self, keys=listed, pure=self.epsilon is not None, choice=None)
         self._check_kind()
         columns, every = [column for column, _ in self.keys], tuple(range(len(self.keys)))
         set_fields(self, tables=(every,) if self.sets is None else places_of(self.sets, columns))
@@ -189,7 +174,7 @@ class Question:
             if chosen and self.values() is not None:
                 raise ArgumentError("error= and 'auto' are for questions whose keys are public")
             if self.clip == "auto" or self.auto_bounds():
-                check_auto(self.clip, self.most_in_group(), sigma=self.sigma, error=self.error)
+                types.check_auto(self.clip, self.most_in_group(), sigma=self.sigma, error=self.error)
             if self.clip is None and not chosen:
                 clip_of(self)  # refuses one that must be given, whatever is filled in
             return
@@ -203,7 +188,12 @@ class Question:
         set_fields(self, clip=clip, clip_steps=floor(Fraction(clip) * STEPS))
         set_fields(self, unclipped=nobody_is_clipped(self))
         length, taken, scale = report_of(self, clip)
-        set_fields(self, noise=_noise(self, length), report_steps=floor(taken * STEPS))
+        if self.sigma is not None:
+            noise = float(self.sigma)
+        else:  # as the price that was given allows, rounded up
+            rate = self.epsilon if self.epsilon is not None else sqrt(2 * float(self.rho or 0))
+            noise = nextafter(length / rate * (1 + 1e-15), inf)
+        set_fields(self, noise=noise, report_steps=floor(taken * STEPS))
         set_fields(self, report_scale=0.0 if taken and not self.report_steps else scale)
         choice = self._choice() if getattr(self, "chosen", 0) else None
         set_fields(self, choice=choice, numbers=self.coordinates if choice is None else 2 * len(choice.levels))
@@ -357,15 +347,6 @@ class Question:
         """The keys of each group, in the order of the answer; None for a column that its table has not."""
         listed = [[keys if nth in each else (None,) for nth, (_, keys) in enumerate(self.keys)] for each in self.tables]
         return [group for columns in listed for group in product(*columns)]
-
-
-def _noise(asked: Question, length: float) -> float:
-    """The noise, in full rows: as given, or as the price that was given allows, rounded up."""
-    if asked.sigma is not None:
-        return float(asked.sigma)
-    if asked.epsilon is not None:
-        return nextafter(length / asked.epsilon * (1 + 1e-15), inf)
-    return nextafter(length / sqrt(2 * float(asked.rho or 0)) * (1 + 1e-15), inf)
 
 
 def set_fields(asked: Question, **values: object) -> None:

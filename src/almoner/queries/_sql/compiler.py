@@ -107,9 +107,6 @@ def _kept(values: Values, rows: str) -> str:
 def _value_charges(question: Question, values: Values) -> str:
     """Each person's price, for the values that were kept.
 
-    A person moves a number of people by at most 1, and a number of different values of a cell by at most the number of
-    values kept there.
-
     Guarantee: units >= (the L2 norm of how far the person can move the exact results)**2 / (2 sigma**2), in units of
         rho; for pure budgets, units >= (the L1 norm) / scale, in units of epsilon.
     Source: theory 2.9, 5.1 and 5.2; docs/proofs/unknown-keys.md, Lemmas 1 and 2.
@@ -178,7 +175,10 @@ class Compiler:
         self._plans: dict[str, Compiled] = {}
 
     def plan(self, question: Question, described: Mapping[str, object]) -> Compiled:
-        """The statements of a question, found by its plain values: to Python, not to SQL, 1 and True are the same."""
+        """The statements of a question that can be asked of these columns, by their names and types.
+
+        They are found by its plain values: to Python, not to SQL, 1 and True are the same.
+        """
         key = repr(described)
         plan = self._plans.get(key)
         if plan is None:
@@ -478,5 +478,4 @@ def _summed(names: list[str], question: Question) -> str:
 
 
 def _added(names: list[str], factor: str = "factor") -> str:
-    """Sums over people, exact."""
     return ", ".join(_TOTAL.format(_shrunk(name, factor)) for name in names)

@@ -150,7 +150,6 @@ class _Kinds(Mapping[str, str]):
         return len(self._kinds)
 
     def _free(self, name: str) -> str:
-        """A name that no column of the rows has."""
         name = f"{name}{len(self._taken)}"
         while name in self._taken:
             name += "_"
@@ -229,7 +228,6 @@ class Joined(_Kinds):
         return {} if known is None else known.kinds
 
     def _look_up(self, name: str, table: str, column: str) -> str:
-        """Join a column, under its name; its kind."""
         people, public = self.schema.people if self.schema.named else {}, self.schema.public
         if table not in people and table not in public:
             raise ArgumentError(

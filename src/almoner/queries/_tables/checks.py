@@ -275,12 +275,16 @@ def prepared(given: list[TableInput]) -> tuple[str, list[TableInput], dict[str |
         schema = _check_rows(connection, given, kinds, person)
         refuse([misfit for each in given for misfit in each.misfits or ()])
         views = _views_checked(connection, given, schema)
-        given = [_with_rows(connection, *each) for each in zip(given, short, range(len(given)), strict=True)]
+        for place, (each, load) in enumerate(zip(given, short, strict=True)):
+            public = each.person is None
+            if public or (load and sources.is_csv(each.data, below=sources.SHORT)):
+                name = sources.view_name(place, "data" if public else sources.LOADED)
+                rows = sources.Loaded(connection.sql(f"SELECT * FROM {name}").to_arrow_table())
+                given[place] = replace(each, data=rows, reading=sources.ReadOptions() if public else each.reading)
     return person, given, views
 
 
 def _prepared_elsewhere(plugin: Plugin, given: list[TableInput]) -> str:
-    """Columns of a plugin's data that name people."""
     for each in given:
         if not plugin.takes(each.data):
             both = f"{plugin.data} and other tables"
@@ -300,7 +304,6 @@ def _prepared_elsewhere(plugin: Plugin, given: list[TableInput]) -> str:
 
 
 def _views_checked(connection: Any, given: list[TableInput], schema: Schema) -> dict[str | None, ViewCheck]:
-    """Check all views, and tell the data holder what was not divided by person."""
     checks = {}
     for place, each in enumerate(given):
         if each.check_view and each.reading.view is not None and each.person is not None:
@@ -310,15 +313,6 @@ def _views_checked(connection: Any, given: list[TableInput], schema: Schema) -> 
                 what = f"other rows that the view of {each.label('the data')} reads were not divided by person"
                 LOG.warning(f"{what}, and must be nobody's or follow from each person's rows: {', '.join(undivided)}")
     return checks
-
-
-def _with_rows(connection: Any, given: TableInput, short: bool, place: int) -> TableInput:
-    public = given.person is None
-    if not public and not (short and sources.is_csv(given.data, below=sources.SHORT)):
-        return given
-    name = sources.view_name(place, "data" if public else sources.LOADED)
-    rows = sources.Loaded(connection.sql(f"SELECT * FROM {name}").to_arrow_table())
-    return replace(given, data=rows, reading=sources.ReadOptions() if public else given.reading)
 
 
 def _person_kind(given: list[TableInput], kinds: _Columns, types: _Columns, cure: Cure = cure_of) -> str:

@@ -15,7 +15,6 @@ import pyarrow as pa
 from almoner._misfits import Misfit
 from almoner._workspace import Query, TempTable, Workspace
 from almoner.ledger import Ledger, Periods
-from almoner.queries._questions.question import Question
 from almoner.queries._sql.columns import CELLS
 from almoner.queries._sql.compiler import Compiled, Compiler
 from almoner.queries._sql.dialects import Dialect, duckdb_dialect
@@ -23,18 +22,14 @@ from almoner.queries._sql.rows import Schema
 from almoner.queries._tables import sources
 from almoner.queries._tables.files import Files
 from almoner.queries._tables.tables import TableInput, schema_of
-from almoner.queries.engines import Plugin, kinds_of, plugin_of, told_nothing
+from almoner.queries.engines import Plugin, kinds_of, told_nothing
 
 
 class Engine(ABC):
     """The people's rows. Private: it belongs to the data holder's session."""
 
     def __init__(self, workspace: Workspace, compiler: Compiler) -> None:
-        self._workspace, self._compiler, self.schema = workspace, compiler, compiler.schema
-
-    def plan(self, asked: Question, described: Mapping[str, object]) -> Compiled:
-        """The statements of a question; refuses what cannot be asked of these columns, by their names and types."""
-        return self._compiler.plan(asked, described)
+        self._workspace, self.plan, self.schema = workspace, compiler.plan, compiler.schema
 
     def check_files(self) -> None:  # noqa: B027 - most engines have no files
         """Refuse files that every question reads and that are not what they were when the session was opened.
@@ -133,12 +128,6 @@ class Elsewhere(Engine):
 
     def close(self) -> None:
         self._tables = {}
-
-
-def opened(ledger: Ledger, given: list[TableInput]) -> Engine:
-    """The engine over tables: DuckDB, or the plugin's whose data they are."""
-    plugin = plugin_of(given[0].data)
-    return DuckDB.open(ledger, given) if plugin is None else Elsewhere.open(ledger, given, plugin)
 
 
 def schema_elsewhere(

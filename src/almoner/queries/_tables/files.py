@@ -58,7 +58,6 @@ class Files:
 
 
 def _identity(path: Path) -> _Identity:
-    """The device, inode, size and time of change of a file that can be read."""
     try:
         found = path.stat()
         readable = os.access(path, os.R_OK)
@@ -80,7 +79,6 @@ def suffix(path: Path) -> str:
 
 
 def _ending(path: Path) -> str:
-    """The ending of a file's name, with that of its compression."""
     return "".join(path.suffixes[-2:]) if path.suffix in _PACKED else path.suffix
 
 

@@ -15,8 +15,9 @@ import tempfile
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
+from glob import escape
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,10 +177,15 @@ SHORT = 2**30  # bytes of CSV files that are kept in memory on their way, where 
 class ReadOptions:
     """Options by which a table is read, as of ``Table``. Every field is public."""
 
-    table: str | None = None
-    view: str | None = None
-    types: Mapping[str, str] | None = None
-    zone: str | None = None
+    table: str | None = field(default=None, kw_only=True)
+    view: str | None = field(default=None, kw_only=True)
+    types: Mapping[str, str] | None = field(default=None, kw_only=True)
+    zone: str | None = field(default=None, kw_only=True)
+
+    @property
+    def reading(self) -> "ReadOptions":
+        """The options alone."""
+        return ReadOptions(table=self.table, view=self.view, types=self.types, zone=self.zone)
 
     def __post_init__(self) -> None:
         if self.types is not None and not isinstance(self.types, Mapping):
@@ -361,7 +367,6 @@ def _rows(
     place: int,
     misfits: list[Misfit] | None,
 ) -> str:
-    """SQL for the rows, each column as the type that was declared."""
     in_memory, loaded_rows = view_name(place, "rows_in_memory"), view_name(place, LOADED)
     if isinstance(data, Loaded):
         connection.register(in_memory, data.rows)
@@ -405,16 +410,11 @@ def _from_database(connection: Any, path: Path, table: str | None, name: str) ->
 def _from_parquet(connection: Any, files: disk.Files, person: str | None) -> str:
     path, listed = files.shown, files.listed
     if listed == (path,):
-        return f"SELECT * FROM read_parquet({text(_literally(path))}, hive_partitioning = false)"
+        return f"SELECT * FROM read_parquet({text(escape(str(path)))}, hive_partitioning = false)"
     if person is not None:
         describe = "DESCRIBE SELECT * FROM read_parquet({}, hive_partitioning = false)"
-        names = [connection.execute(describe.format(text(_literally(file)))).fetchall() for file in listed]
+        names = [connection.execute(describe.format(text(escape(str(file))))).fetchall() for file in listed]
         disk.check_person(path, person, ((name for name, *_ in each) for each in names))
     split = str(files.folder is not None and disk.is_split(files.folder, listed)).lower()
-    named = ", ".join(text(_literally(file)) for file in listed)  # not the folder, into which other files may come
+    named = ", ".join(text(escape(str(file))) for file in listed)  # not the folder, into which other files may come
     return f"SELECT * FROM read_parquet([{named}], union_by_name = true, hive_partitioning = {split})"
-
-
-def _literally(path: Path) -> str:
-    """A path in which nothing is a wildcard."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in str(path))

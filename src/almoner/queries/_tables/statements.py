@@ -135,7 +135,6 @@ class _Meaning:
         self._bounds: dict[str, tuple[float, float]] = {column: ends for column, *ends in given or ()}
 
     def member(self, value: Aggregate) -> dict[str, Any]:
-        """An aggregate as one of ``Several``."""
         if value.of is None or value.kind == "people":
             return {"ask": value.kind}
         low, high, sure = self.bounds(value.of, needed=self._domain(column(value.of)) is None)

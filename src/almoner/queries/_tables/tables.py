@@ -133,7 +133,7 @@ def schema_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class Table(sources.ReadOptions):
     """A table of people's rows, for ``Session.open(Table(...))`` or ``Session.open(tables={name: Table(...)})``.
 
     Args:
@@ -158,10 +158,6 @@ class Table:
     data: Any = field(repr=False)
     one_row: bool = field(default=False, kw_only=True)
     columns: Sequence[str] | Mapping[str, Any] | None = field(default=None, kw_only=True)
-    table: str | None = field(default=None, kw_only=True)
-    view: str | None = field(default=None, kw_only=True)
-    types: Mapping[str, str] | None = field(default=None, kw_only=True)
-    zone: str | None = field(default=None, kw_only=True)
     check_view: bool = field(default=True, kw_only=True)
 
     def given(self, name: str | None, person: str) -> TableInput:
@@ -172,14 +168,14 @@ class Table:
         column, arrow, end = (part.strip() for part in person.partition("->"))
         column = column if arrow else person
         parent, _, key = (part.strip() for part in end.partition("."))
-        read = _read(self.data, sources.ReadOptions(self.table, self.view, self.types, self.zone), column)
+        read = _read(self.data, self.reading, column)
         path = (parent, key or column) if arrow else None
         domains = self.columns if isinstance(self.columns, Mapping) else {}
         return TableInput(name, *read, column, path, bool(self.one_row), "", "", shown, domains, self.check_view)
 
 
 @dataclass(frozen=True, slots=True)
-class Lookup:
+class Lookup(sources.ReadOptions):
     """A public table with one row for each key, for ``Session.open(public={name: Lookup(...)})``.
 
     By giving it the data holder declares that it holds nobody's data: it does not depend on who is among the people. It
@@ -196,10 +192,6 @@ class Lookup:
     data: Any = field(repr=False)
     key: str
     on: str | None = field(default=None, kw_only=True)
-    table: str | None = field(default=None, kw_only=True)
-    view: str | None = field(default=None, kw_only=True)
-    types: Mapping[str, str] | None = field(default=None, kw_only=True)
-    zone: str | None = field(default=None, kw_only=True)
 
 
 def given_tables(
@@ -228,8 +220,7 @@ def given_tables(
         if not isinstance(lookup, Lookup):
             raise ArgumentError(f"public: {name!r} must be a Lookup(data, key=...)")
         check_column(lookup.key)
-        how = sources.ReadOptions(lookup.table, lookup.view, lookup.types, lookup.zone)
-        read = _read(lookup.data, how, lookup.key)
+        read = _read(lookup.data, lookup.reading, lookup.key)
         listed.append(TableInput(name, *read, key=lookup.key, on=lookup.on or lookup.key))
     on = {str(each.name): each.on.partition(".")[0] for each in listed if each.person is None}
     if first := _leads_back(on):
@@ -325,18 +316,19 @@ def fitting(book: Ledger, given: list[TableInput], schema: Schema, *, dataset: s
 
 def _check_fits(declared: Dataset, given: TableInput, schema: Schema) -> None:
     """Refuse a table with another person's column, or without a column, or with one of another kind."""
-    declared.refuse_person(given.whose)
-    table = schema.people[declared.name]
+    name, person = declared.name, declared.person
+    if given.whose != person:
+        raise ArgumentError(f"person={given.whose!r}: data set {name!r} was declared with person={person!r}")
+    table = schema.people[name]
     for column, domain in declared.columns.items():
         if column not in table.columns:
-            raise ArgumentError(f"the data set {declared.name!r} was declared with a column {column!r}: it is missing")
+            raise ArgumentError(f"the data set {name!r} was declared with a column {column!r}: it is missing")
         kind = table.kinds.get(column)
         if kind is None:  # no question may use it
             continue
         if domain.keys is not None:
             key_kind(column, table.kinds)
         elif kind not in ("whole", "number"):
-            name = declared.name
             raise ArgumentError(f"the data set {name!r} was declared with bounds of {column!r}, whose kind is {kind}")
         for key in domain.keys or ():
             literal(key, kind)

@@ -20,7 +20,7 @@ Source: theory.md statements 5.1 and 5.3; Feldman & Zrnic (2021), Algorithms 7 a
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,18 +52,11 @@ all people they are then not so large that the others' rows are rounded away."""
 ROUNDING, UNDERFLOW = 1e-9, 1e-300  # norms are charged larger by this share plus this much: above the error of theirs
 
 
-class Gradients(Protocol):
-    """The gradients of some loss, one for each person."""
+Gradients: TypeAlias = Any
+"""Gradients of some loss, one for each person, with ``norms`` and ``weighted_sum`` as of ``LogisticGradients``.
 
-    def norms(self, parameters: Array) -> Array:
-        """L2 norms (n,), private, of the gradients at these parameters, which become the current ones.
-
-        They must be right to a relative 1e-9: compute them in double precision. A person's records may cancel, but not
-        so far that their sum is rounding: in the weighted sum they would round away what others contribute.
-        """
-
-    def weighted_sum(self, weights: Array) -> Array:
-        """The sum over people of weight, (n,), times gradient, private; who has weight zero is left out."""
+Norms must be right to a relative 1e-9: compute them in double precision. A person's records may cancel, but not so far
+that their sum is rounding: in the weighted sum they would round away what others contribute."""
 
 
 class LinearModel:
@@ -157,7 +150,6 @@ def independent(noise: Any) -> Draw:
     return lambda sums, sigma, _rows: [each + noise.normal(0.0, sigma, size=np.shape(each)) for each in sums]
 
 
-@_check.renamed({name: f"descent=training.Descent({name}=...)" for name in ("average", "momentum", "decay", "pace")})
 def descend(
     gradients: Gradients,
     start: Array,
@@ -327,7 +319,7 @@ class LogisticGradients:
         return slopes
 
     def weighted_sum(self, weights: Array) -> Array:
-        """The sum over people of weight times gradient, private."""
+        """The sum over people of weight, (n,), times gradient, private; who has weight zero is left out."""
         weights = weights if self._people is None else weights[self._people]
         residuals = np.where(weights[:, None] > 0, self._residuals * weights[:, None], 0.0)
         total = np.asarray(self._x.T @ residuals)

@@ -19,21 +19,8 @@ from almoner.individual import BudgetStatement, Statement
 from almoner.mechanisms import Gaussian, Repeated
 from almoner.training._accounts import DropoutCount, Everybody, ShareHistory, StoppingAccounts, rounded
 from almoner.training._card import Boundary
-from almoner.training._linear.descent import (
-    INTERCEPT,
-    MOST_RATE,
-    NOISE,
-    TINY,
-    LinearModel,
-    LogisticGradients,
-    Plan,
-    check_course,
-    independent,
-    noise_of,
-    plan,
-    rate_of,
-    take_steps,
-)
+from almoner.training._linear import descent as loop
+from almoner.training._linear.descent import LogisticGradients, Plan
 from almoner.training._linear.model_folder import PersonalAccounts
 from almoner.training._linear.partial import Features, Floats, PartialFit
 from almoner.training._linear.wrappers import Bounds as FeatureBounds
@@ -46,16 +33,6 @@ from almoner.training._run.settings import fresh_odometer
 from almoner.training.stopping import Dropouts
 
 Counting = Callable[[individual.Filter], StoppingAccounts]
-
-RENAMED = {
-    "average": "descent=Descent(average=0.5)",
-    "momentum": "descent=Descent(momentum=0.9)",
-    "decay": "descent=Descent(decay=0.5)",
-    "pace": "descent=Descent(pace=1.0)",
-    "extra_steps": "descent=Descent(extra_steps=50)",
-    "stop_when_inactive": "descent=Descent(stop_when_inactive=0.1, extra_steps=50, pace=0.0)",
-    "accounting": "nothing: the budget is Gaussian, and zCDP where counting= makes a StillActive",
-}  # parameters of earlier versions, and the line to write in their place
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -110,7 +87,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
 
     _loss: ClassVar[type[LogisticGradients]] = LogisticGradients
     _clips: ClassVar[tuple[float, float]] = (0.5, 1.0)  # the least that is chosen, and the most
-    _room: ClassVar[float] = NOISE  # the noise of all steps, at the largest rate, up to which a larger clip is chosen
+    _room: ClassVar[float] = loop.NOISE  # the noise of all steps, at the largest rate, up to which a larger clip is chosen
 
     @property
     def _clip(self) -> float:
@@ -120,18 +97,17 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         """The plan with the clip that is chosen where none is given; by the noise that it brings, which is public."""
         if self.max_grad_norm is not None:
             return planned
-        longer = self._room / noise_of(planned.step, self.steps, divisor, rate=self._most, momentum=momentum)
+        longer = self._room / loop.noise_of(planned.step, self.steps, divisor, rate=self._most, momentum=momentum)
         clip = float(f"{min(max(self._clip, longer * self._clip), self._clips[1]):.3g}")
-        sigma = planned.step.sigma * (clip / self._clip) * (1 + TINY)
+        sigma = planned.step.sigma * (clip / self._clip) * (1 + loop.TINY)
         return planned if clip == self._clip else replace(planned, step=Gaussian(sigma, clip))
 
     @property
     def _most(self) -> float:
-        return MOST_RATE
+        return loop.MOST_RATE
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, as all estimators do; ``descent__average=0`` gives the model a ``Descent`` if it has none."""
-        _check.refuse_renamed(RENAMED, params)
         if self.descent is None and any(name.startswith("descent__") for name in params):
             self.descent = Descent()
         return cast(Self, super().set_params(**params))
@@ -205,7 +181,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         else:
             accounts = individual.Filter(count, planned.budget.fresh(), shares=shares)
         observers = [] if odometer is None else [Bounds(fresh_odometer(odometer), count if self.individual else None)]
-        draw, current = independent(np.random.default_rng(self.seed)), CurrentState.of_step(planned.step)
+        draw, current = loop.independent(np.random.default_rng(self.seed)), CurrentState.of_step(planned.step)
         return MemoryBook(accounts, current, draw, people=count, observers=observers)
 
     def _train(
@@ -236,7 +212,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
             if observe is not None:
                 observe(number, parameters)
 
-        model = LinearModel(
+        model = loop.LinearModel(
             gradients.start,
             self.learning_rate_,
             steps=steps,
@@ -249,7 +225,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         )
         stop = None if rule is None else lambda _number: _says_stop(rule, most)
         run = Run(model, FullBatch(pace=chosen.pace), book, book.current)
-        take_steps(run, gradients, step, steps=steps, divisor=divisor, observe=look, stop=stop)
+        loop.take_steps(run, gradients, step, steps=steps, divisor=divisor, observe=look, stop=stop)
         self._set_model(model, planned, rule, divisor, names is not None)
         if rule is not None:
             rule.close()
@@ -272,11 +248,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
     def _rule(
         self, book: MemoryBook, counting: Counting | None, planned: Plan, most: float | None
     ) -> StoppingAccounts | None:
-        """Accounts that are asked, after the planned steps, how many people are still active; None: nobody asks.
-
-        Their price is booked in each account at once. The planned steps are charged directly, which everybody can pay;
-        the steps after them are counted, and who is out before that is in the first count.
-        """
+        """Accounts that are asked, after the planned steps, how many people are still active; None: nobody asks."""
         drops = planned.drops
         if counting is None and drops is not None:
             noise = None if self.seed is None else np.random.default_rng([self.seed, 2])
@@ -317,7 +289,6 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
     def _gradients(
         self, X: Any, y: Any, people: NDArray[Any] | None, sample_weight: ArrayLike | None = None
     ) -> LogisticGradients:
-        """Gradients of each person's records; private."""
         values, columns, weights = self._targets(y)
         if sample_weight is not None:
             own = column_or_1d(sample_weight, dtype=np.float64)
@@ -327,14 +298,14 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         return self._on_records(X, values, columns, people=people, weights=weights)
 
     def _on_records(self, X: Any, values: Any, columns: int, **others: Any) -> LogisticGradients:
-        bounds, intercept = self._bounds(X.shape[1]), INTERCEPT * bool(self.fit_intercept)
+        bounds, intercept = self._bounds(X.shape[1]), loop.INTERCEPT * bool(self.fit_intercept)
         return self._loss(X if bounds is None else bounds.scaled(X), values, columns, intercept=intercept, **others)
 
     def _bounds(self, features: int) -> Any:
         return None if self.bounds_X is None else FeatureBounds.of(self.bounds_X, features)
 
     def _rate(self, step: Gaussian, divisor: float, most: float, momentum: float = 0.0) -> float:
-        return rate_of(self.learning_rate, step, self.steps, divisor, momentum=momentum, most=most)
+        return loop.rate_of(self.learning_rate, step, self.steps, divisor, momentum=momentum, most=most)
 
     def _penalty(self, start: Floats) -> Floats | float:
         """Pull of each parameter to zero: of all but the intercept."""
@@ -345,22 +316,23 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
     def _set_coefficients(self, found: Floats) -> None:
         """Coefficients (columns, features) and intercepts (columns,) for records as they are given; public."""
         weights = found[: self.n_features_in_]
-        constants = INTERCEPT * found[-1] if self.fit_intercept else np.zeros(found.shape[1])
+        constants = loop.INTERCEPT * found[-1] if self.fit_intercept else np.zeros(found.shape[1])
         bounds = self._bounds(self.n_features_in_)
         if bounds is not None:
             weights, constants = bounds.unscaled(weights, constants)
-        self.coef_, self.intercept_ = np.ascontiguousarray(weights.T), np.array(constants)
+        self.coef_: Any = np.ascontiguousarray(weights.T)
+        self.intercept_: Any = np.array(constants)
 
     def _plan(self, counting: Counting | None) -> Plan:
         """The parameters checked, and the noise and budget that follow; before the data are looked at."""
         chosen = self._descent
         _check.whole(0, extra_steps=chosen.extra_steps)
         self._check_settings()
-        check_course(average=chosen.average, decay=chosen.decay, pace=chosen.pace, momentum=chosen.momentum)
+        loop.check_course(average=chosen.average, decay=chosen.decay, pace=chosen.pace, momentum=chosen.momentum)
         _check.given(_check.whole, 1, n_people=self.n_people)
         counts = self._drop_counts(counting)
         by_number = counting is None or chosen.stop_when_inactive is not None
-        planned = plan(
+        planned = loop.plan(
             "gaussian" if by_number else "zcdp",  # in which a yes or no has a price, as StillActive gives
             epsilon=self.epsilon,
             delta=self.delta,
@@ -403,7 +375,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         return self._descent.extra_steps if self.individual else 0
 
     def _set_model(
-        self, model: LinearModel, planned: Plan, rule: StoppingAccounts | None, divisor: float, grouped: bool
+        self, model: loop.LinearModel, planned: Plan, rule: StoppingAccounts | None, divisor: float, grouped: bool
     ) -> None:
         self._set_coefficients(model.result)
         self.counting_ = None if rule is None else rule.answer
@@ -431,7 +403,6 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-@_check.refusing(RENAMED)
 @dataclass(kw_only=True, eq=False, repr=False)
 class LogisticRegression(Predicting, PartialFit, ClassifierMixin, PrivateDescent):  # type: ignore[misc]
     """Logistic regression by private full-batch gradient descent, with a privacy account for every person.

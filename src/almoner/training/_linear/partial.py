@@ -18,7 +18,6 @@ from almoner.errors import AlmonerError, ArgumentError, DataError, Unsupported
 from almoner.ledger import Ledger
 from almoner.mechanisms import Gaussian
 from almoner.training._accounts import ids_and_rows
-from almoner.training._card import Card
 from almoner.training._linear.descent import LinearModel, Plan, independent, plan
 from almoner.training._linear.model_folder import PersonalAccounts
 from almoner.training._linear.wrappers import labels_of, validated
@@ -122,16 +121,7 @@ class Stream:
 class PartialFit:
     """The method ``partial_fit`` of an estimator whose settings are those of ``LogisticRegression``."""
 
-    classes_: NDArray[Any]
-    coef_: Any
-    intercept_: Any
-    learning_rate_: float
-    n_iter_: int
-    card_: Card
-    accounts_: Any
-    counting_: Any
     holder_report_: Any
-    odometer_: Any
     _descent: Any
     _on_records: Any
     _rate: Any
@@ -141,7 +131,6 @@ class PartialFit:
     _set_coefficients: Any
     _stream: Stream | None
 
-    @_check.renamed({"checkpoint": "folder=path"})
     def partial_fit(
         self,
         X: Features,

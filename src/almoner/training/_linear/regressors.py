@@ -66,8 +66,7 @@ class LinearRegression(RegressorMixin, PrivateDescent):  # type: ignore[misc]
             low, high = map(float, self.bounds_y)  # type: ignore[arg-type]
         except (TypeError, ValueError):
             raise ArgumentError(f"bounds_y={self.bounds_y!r} must be public bounds: bounds_y=(0, 100)") from None
-        _check.within(-1e100, 1e100, bounds_y=low)
-        _check.within(-1e100, 1e100, bounds_y=high)
+        _check.each(_check.within, -1e100, 1e100, bounds_y=(low, high))
         if not low < high:
             raise ArgumentError(f"bounds_y={self.bounds_y!r}: the low must be below the high")
         return low, high

@@ -36,8 +36,6 @@ class Copied:
 
     epsilon: Any
     card_: Card
-    coef_: Any
-    intercept_: Any
     _copies: list[object] | None = None
     """Budgets of the copies that were fitted, or sent elsewhere to be fitted; one list for all. Public."""
 
@@ -126,16 +124,12 @@ def _reads_data(step: Any) -> bool:
     parts = getattr(step, "transformers", None) or getattr(step, "transformer_list", None)
     if parts:
         return any(_reads_data(part[1]) for part in parts) or _reads_data(getattr(step, "remainder", None))
-    if _has_public_categories(step):
-        return False
-    return not hasattr(step, "__sklearn_tags__") or bool(get_tags(step).requires_fit)
-
-
-def _has_public_categories(step: Any) -> bool:
     parameters: Mapping[str, Any] = step.get_params(deep=False) if hasattr(step, "get_params") else {}
-    given = parameters.get("categories", "auto")
+    categories = parameters.get("categories", "auto")
     counted = any(parameters.get(name) is not None for name in ("min_frequency", "max_categories"))
-    return not (isinstance(given, str) and given == "auto") and not counted
+    if not (isinstance(categories, str) and categories == "auto") and not counted:
+        return False  # they are public
+    return not hasattr(step, "__sklearn_tags__") or bool(get_tags(step).requires_fit)
 
 
 def validated(model: Any, X: Any, *y: Any, reset: bool = True, least_rows: int = 1) -> Any:

@@ -160,13 +160,10 @@ class Factor(ABC):
         return self.inner_products(range(self.steps))
 
     @cached_property
-    def _inverse(self) -> Array:
-        unit = np.eye(self.steps)
-        return np.array(list(self.noise(lambda step: unit[step])))
-
     def inverse(self) -> Array:
         """(T, T) C^-1, as the noise is made with it."""
-        return self._inverse.copy()
+        unit = np.eye(self.steps)
+        return np.array(list(self.noise(lambda step: unit[step])))
 
     def error(self, workload: Workload | None = None) -> float:
         """The root mean square, over the steps, of what noise adds to each number of an iterate, at sigma 1.
@@ -174,7 +171,7 @@ class Factor(ABC):
         Multiply by a sensitivity to compare at equal privacy. The workload is of the optimizer; None: running sums.
         """
         moves = (Workload() if workload is None else workload).matrix(self.steps)
-        return float(np.linalg.norm(moves @ self._inverse)) / sqrt(self.steps)
+        return float(np.linalg.norm(moves @ self.inverse)) / sqrt(self.steps)
 
 
 def heaviest_places(weights: Array, separation: int, participations: int) -> Array:
@@ -260,8 +257,6 @@ class Pattern:
 
 class Noise:
     """The rows of C^-1 z for independent standard normal z of a key. Secret, as the key is: it takes the noise off.
-
-    z, of so many numbers a step, is drawn by a counter, so that any of it can be drawn again from the key and the step.
 
     Guarantee: the noise of step t is row t of C^-1 z up to the rounding of double precision, with z from a generator
         that has used no part of its stream twice.

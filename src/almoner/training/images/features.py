@@ -32,34 +32,31 @@ class Scattering(nn.Module):
 
     Morlet wavelets at ``scales`` octaves (J >= 1) and ``angles`` orientations (L >= 1), averaged over windows of 2**J
     pixels, of images of a shape (height, width), each at least 2**(J + 1). There is nothing to train. The numbers are
-    those of kymatio's ``Scattering2D(J=scales, shape=shape, L=angles)``. ``order``: 1 or 2 wavelets one after the other
-    at most. ``channels`` are the outputs for each input channel, 1 + J L, and L^2 J (J - 1) / 2 more of order 2;
-    ``output_shape`` is (channels, height, width).
+    those of kymatio's ``Scattering2D(J=scales, shape=shape, L=angles)``. ``channels`` are the outputs for each input
+    channel, 1 + J L + L^2 J (J - 1) / 2; ``output_shape`` is (channels, height, width).
 
     Guarantee: the output of a record depends on that record and on public settings alone.
     Source: Bruna & Mallat (2013), Invariant scattering convolution networks; Tramèr & Boneh (2021).
     """
 
-    def __init__(self, shape: tuple[int, int], *, scales: int = 2, angles: int = 8, order: int = 2) -> None:
+    def __init__(self, shape: tuple[int, int], *, scales: int = 2, angles: int = 8) -> None:
         super().__init__()
         _check.whole(1, scales=scales, angles=angles)
-        if order not in (1, 2):
-            raise ArgumentError(f"order={order!r} must be 1 or 2")
         if len(shape) != 2 or min(shape) < 2 ** (scales + 1):
             raise ArgumentError(f"shape={shape!r} must be (height, width), each at least 2**(scales + 1) pixels")
-        self.shape, self.scales, self.angles, self.order = (int(shape[0]), int(shape[1])), scales, angles, order
+        self.shape, self.scales, self.angles = (int(shape[0]), int(shape[1])), scales, angles
         window = 2**scales
         padded = [((side + window) // window + 1) * window for side in self.shape]
         gaps = [full - side for side, full in zip(self.shape, padded, strict=True)]
         self._padding = [half for gap in gaps for half in (gap // 2, (gap + 1) // 2)]
-        self.channels = 1 + scales * angles + (angles**2 * scales * (scales - 1) // 2 if order == 2 else 0)
+        self.channels = 1 + scales * angles + angles**2 * scales * (scales - 1) // 2
         self.output_shape = (self.channels, padded[0] // window - 2, padded[1] // window - 2)
         for name, spectrum in _filters((padded[0], padded[1]), scales, angles).items():
             self.register_buffer(name, torch.from_numpy(spectrum), persistent=False)
 
     def extra_repr(self) -> str:
         """The settings."""
-        return f"shape={self.shape}, scales={self.scales}, angles={self.angles}, order={self.order}"
+        return f"shape={self.shape}, scales={self.scales}, angles={self.angles}, order=2"
 
     def forward(self, images: Tensor) -> Tensor:
         """(records, channels * self.channels, *self.output_shape[1:]): for each channel the average, order 1, order 2.
@@ -73,8 +70,7 @@ class Scattering(nn.Module):
         spectrum = torch.fft.fft2(padded)
         firsts = [self._modulus(spectrum, scale, 0) for scale in range(self.scales)]
         parts = [self._averaged(padded, 0), *(self._averaged(first, scale) for scale, first in enumerate(firsts))]
-        if self.order == 2:
-            parts += [self._second_order(first, scale) for scale, first in enumerate(firsts[:-1])]
+        parts += [self._second_order(first, scale) for scale, first in enumerate(firsts[:-1])]
         return torch.cat(parts, dim=1).reshape(images.shape[0], -1, *self.output_shape[1:])
 
     def _second_order(self, first: Tensor, scale: int) -> Tensor:

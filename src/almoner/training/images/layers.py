@@ -3,7 +3,7 @@
 Source: Qiao et al. (2019), https://arxiv.org/abs/1903.10520; De et al. (2022), https://arxiv.org/abs/2204.13650
 """
 
-from almoner import _check, _extras
+from almoner import _extras
 
 with _extras.need("torch", extra="torch"):
     import torch
@@ -12,24 +12,17 @@ with _extras.need("torch", extra="torch"):
 
 __all__ = ["standardised"]
 
+_EPSILON = 1e-4  # added to variances
+
 
 class StandardisedWeight(nn.Module):
-    """A convolution's weight with mean 0 and variance 1 / (numbers in a filter), for each of its filters.
-
-    Args:
-        epsilon: public. Added to the variance.
-    """
-
-    def __init__(self, epsilon: float = 1e-4) -> None:
-        super().__init__()
-        _check.positive(epsilon=epsilon)
-        self._epsilon = float(epsilon)
+    """A convolution's weight with mean 0 and variance 1 / (numbers in a filter), for each of its filters."""
 
     def forward(self, weight: Tensor) -> Tensor:
         """The weight to use, of the same shape."""
         flat = weight.flatten(1)
         variance, mean = torch.var_mean(flat, dim=1, correction=0, keepdim=True)
-        return ((flat - mean) / torch.sqrt(flat.shape[1] * variance + self._epsilon)).view(weight.shape)
+        return ((flat - mean) / torch.sqrt(flat.shape[1] * variance + _EPSILON)).view(weight.shape)
 
 
 def standardised(module: nn.Module) -> nn.Module:

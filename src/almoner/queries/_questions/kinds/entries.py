@@ -5,7 +5,7 @@ Names and symbols
     sigma  σ    standard deviation of the noise on each count, in whole steps, before it is rounded
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil, erfc, hypot, inf, isqrt, nextafter, sqrt
 from typing import Annotated, Any
@@ -147,7 +147,6 @@ class Sum(_Bounded):
 
     @property
     def full(self) -> float:
-        """The largest entry there may be."""
         return max(map(abs, self.ends))
 
     def row(self) -> tuple[terms.Coordinate, ...]:
@@ -167,7 +166,8 @@ class Sum(_Bounded):
         if low < 0 < high:
             return self.read(whole.parts, whole.noise)[1] if whole.least == 1 else None
         sign = -1.0 if high <= 0 else 1.0
-        least, most = total_interval(whole.times(sign), 0)
+        parts, answered = ([sign * each for each in listed] for listed in (whole.parts, whole.answered))
+        least, most = total_interval(replace(whole, parts=parts, answered=answered), 0)
         return tuple(sorted((sign * least * self.full, sign * most * self.full)))
 
 
@@ -293,7 +293,6 @@ def _fieller(above: float, below: float, margin: float) -> Interval:
 
 
 def _full(bounds: Bounds | None) -> float:
-    """The largest entry of a part in a row; 1 for a count."""
     return 1.0 if bounds is None else max(abs(bounds[0]), abs(bounds[1]))
 
 
@@ -391,7 +390,6 @@ class Keys(Question):
         return self.threshold_steps / STEPS
 
     def key_columns(self) -> tuple[str, ...]:
-        """The column whose keys name the groups of the answer."""
         return (self.column,)
 
 

@@ -166,7 +166,6 @@ class Regression(_Moments):
 
 
 def _covariance(moments: Matrix, i: int, j: int, noise: NoiseBand) -> tuple[float, Interval]:
-    """A covariance of scaled entries, and its interval."""
     count, first, second, both = (float(each) for each in (moments[0, 0], moments[0, i], moments[0, j], moments[i, j]))
     if count <= 0:
         return 0.0, (-1.0, 1.0)

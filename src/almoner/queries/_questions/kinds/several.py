@@ -94,7 +94,6 @@ class Several(Question):
         set_fields(self, places=tuple(tuple(map(places.__getitem__, each)) for each in self.needed))
 
     def plain(self) -> dict[str, dict[str, Any]]:
-        """The aggregates with their fields, by name."""
         pairs: Any = self.aggregates
         return {name: dict(fields) for name, fields in pairs}
 
@@ -161,7 +160,6 @@ class Several(Question):
         return None if all(one is None for one in found) else found
 
     def reported(self) -> bool:
-        """True if one of the aggregates makes use of it."""
         return any(member.reported() for _, member in self.members)
 
     def _own(self, parts: list[float], noise: NoiseBand) -> Iterator[tuple[list[float], NoiseBand]]:
