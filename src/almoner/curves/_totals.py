@@ -18,8 +18,7 @@ from scipy import special
 from almoner import _check, mechanisms
 from almoner._search import edge
 from almoner._units import exact, shown
-from almoner.curves import approximate, gaussian, renyi, zcdp
-from almoner.curves._rdp import selection
+from almoner.curves import _selection, approximate, gaussian, renyi, zcdp
 from almoner.errors import Unsupported
 
 _MOST_ROUNDS = 10**7  # most rounds of the exact pure bound
@@ -120,7 +119,7 @@ def _losses(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:
 
 
 def _tuned(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:
-    best = selection.only(run)
+    best = _selection.only(run)
     if best is None:
         raise Unsupported("not the best of several runs")
     from almoner.curves import tuning  # here: all other runs need none of it

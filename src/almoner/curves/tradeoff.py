@@ -23,10 +23,9 @@ from numpy.typing import ArrayLike
 
 from almoner import _check, mechanisms
 from almoner._units import as_float, times
-from almoner.curves import _pairs, _two_outcomes, approximate, gaussian, renyi, zcdp
+from almoner.curves import _pairs, _selection, _two_outcomes, approximate, gaussian, renyi, zcdp
 from almoner.curves._grid import discrete
 from almoner.curves._grid.connect_the_dots import Floats
-from almoner.curves._rdp import selection
 from almoner.errors import ArgumentError, Unsupported
 
 __all__ = ["Curve", "from_epsilons", "least", "of"]
@@ -219,7 +218,7 @@ def _of_mechanism(mechanism: mechanisms.Mechanism, points: int) -> Curve:
     also = {_basic}  # beside another bound; those left out are never much below the others
     if any(isinstance(leaf, mechanisms.SampledGaussian) for leaf in mechanisms.leaves(mechanism)):
         also.add(_by_losses)
-    if selection.only(mechanism) is not None:
+    if _selection.only(mechanism) is not None:
         also.add(_by_renyi)
     for bound in (_failures, _best_of, _by_few_points, _by_losses, _by_zcdp, _by_renyi, _basic):
         if pairs and bound not in also:
@@ -239,7 +238,7 @@ def _points(curve: Curve) -> list[tuple[float, float]]:
 
 def _failures(mechanism: mechanisms.Mechanism, _: int) -> list[tuple[float, float]]:
     """Of rounds that tell nothing unless they fail, exactly: that one of them fails (theory 2.4)."""
-    rounds = {leaf: count for leaf, count in mechanisms.leaves(mechanism).items() if count}
+    rounds = mechanisms.leaves(mechanism)
     if not rounds or not all(isinstance(leaf, mechanisms.Approximate) and leaf.epsilon == 0 for leaf in rounds):
         raise Unsupported("not failures alone")
     deltas = [(leaf.delta, count) for leaf, count in rounds.items() if isinstance(leaf, mechanisms.Approximate)]
@@ -251,16 +250,16 @@ def _failures(mechanism: mechanisms.Mechanism, _: int) -> list[tuple[float, floa
 
 def _best_of(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
     """Of the best of a random number of runs: the points of one run, moved to the right and up (theory 8.2)."""
-    best = selection.only(mechanism)
+    best = _selection.only(mechanism)
     if best is None:
         raise Unsupported("not the best of several runs")
-    curve, more = of(best.mechanism, points=points), exp(selection.log_mean(best)) * _ROUND_UP
-    ratio = selection.log_ratio(best, np.asarray(curve.epsilons), np.asarray(curve.deltas))
+    curve, more = of(best.mechanism, points=points), exp(_selection.log_mean(best)) * _ROUND_UP
+    ratio = _selection.log_ratio(best, np.asarray(curve.epsilons), np.asarray(curve.deltas))
     return [((ratio + at) * _ROUND_UP, min(1.0, more * delta)) for at, delta in _points(curve)]
 
 
 def _by_losses(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
-    rounds = {leaf: count for leaf, count in mechanisms.leaves(mechanism).items() if count}
+    rounds = mechanisms.leaves(mechanism)
     if all(isinstance(leaf, mechanisms.Gaussian) for leaf in rounds):
         return _points(of(gaussian.of(mechanism), points=points))
     if sum(rounds.values()) > MOST_ROUNDS:
@@ -278,7 +277,7 @@ def _by_losses(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float
 
 def _by_few_points(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
     """Few rounds of few points each, composed one by one: at the losses, where the curve has its corners."""
-    rounds = {leaf: count for leaf, count in mechanisms.leaves(mechanism).items() if count}
+    rounds = mechanisms.leaves(mechanism)
     if any(isinstance(leaf, mechanisms.Gaussian) for leaf in rounds) or not 1 <= sum(rounds.values()) <= FEW_ROUNDS:
         raise Unsupported("no few points")
     sides = [[_pairs_of(leaf)] * count for leaf, count in rounds.items()]

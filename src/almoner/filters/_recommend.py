@@ -19,7 +19,7 @@ from math import floor, gcd, inf
 from almoner import _check, mechanisms
 from almoner._search import last_whole
 from almoner._units import FAILURE, FINE, MEASURE, Units, budget, times, up
-from almoner.curves import _residue, approximate
+from almoner.curves import _residue, approximate, gaussian
 from almoner.errors import ArgumentError, Unsupported
 from almoner.filters._filter import Filter
 from almoner.filters._filters import Basic, Gaussian, Planned, Renyi, Residue, Zcdp, one_plan
@@ -99,7 +99,7 @@ def recommend(
         return Recommendation(Residue(epsilon=epsilon, delta=delta), _ANY)
     if not parts:
         raise ArgumentError(f"plan={plan!r} must have at least one round")
-    if all(_is_gaussian(leaf) for leaf in parts):
+    if all(map(gaussian.is_gaussian, parts)):
         exactly = Gaussian(epsilon=epsilon, delta=delta)
         if counted is not None and not exactly.admits(plan):
             raise ArgumentError(f"plan={counted!r} does not fit: {exactly.notion.refusal((0,), plan)}")
@@ -110,12 +110,8 @@ def recommend(
 
 
 def _parts(plan: mechanisms.Mechanism) -> dict[mechanisms.Mechanism, int]:
-    counts = {leaf: count for leaf, count in mechanisms.leaves(plan).items() if count}
+    counts = mechanisms.leaves(plan)
     return {leaf: count // gcd(*counts.values()) for leaf, count in counts.items()}
-
-
-def _is_gaussian(leaf: mechanisms.Mechanism) -> bool:
-    return isinstance(leaf, mechanisms.Gaussian | mechanisms.SampledGaussian) and getattr(leaf, "sample_rate", 1) == 1
 
 
 def _best(parts: _Parts, epsilon: float, delta: float) -> Recommendation:

@@ -36,7 +36,7 @@ from almoner import _check, mechanisms
 from almoner._arrays import Array, Library, Mask, to_numpy
 from almoner._notions import MOST, Boundary, PersonBound, Totals, no_failures
 from almoner._units import MEASURE, budget, times, to_float, up
-from almoner.curves import _rogers, gaussian, renyi
+from almoner.curves import approximate, gaussian, renyi
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 from almoner.odometers import _roots
 from almoner.odometers._normal import Clock, Clocked, planned, tuned
@@ -218,7 +218,7 @@ class SquareAndDrift(Boundary):
         return 2
 
     def costs(self, leaf: mechanisms.Mechanism) -> Totals:
-        return _rogers.prices(leaf)
+        return approximate.square_and_drift(leaf)
 
     def rest(self, delta: float, kept: Fraction) -> float:  # noqa: ARG002 - Boundary has it
         return delta  # the authors' formula is written for the whole delta

@@ -133,7 +133,7 @@ def delta_at(run: Run, *, epsilon: float) -> float:
 def _merged(run: Run) -> dict[mechanisms.Mechanism, int]:
     """The rounds that run, all Gaussian ones as one."""
     rounds = {leaf: count for leaf, count in run.items() if count}
-    exact = {leaf: count for leaf, count in rounds.items() if _is_gaussian(leaf)}
+    exact = {leaf: count for leaf, count in rounds.items() if gaussian.is_gaussian(leaf)}
     alone = mechanisms.Composed(tuple(mechanisms.Repeated(leaf, count) for leaf, count in exact.items()))
     mu = gaussian.of(alone).mu if exact else 0.0
     if 0 < mu < 1e119:
@@ -141,10 +141,6 @@ def _merged(run: Run) -> dict[mechanisms.Mechanism, int]:
         sigma = min(max(mu**-0.5, 1e-60), 1e60)  # at least that mu, with numbers as far from one as each other
         rounds[mechanisms.SampledGaussian(sigma, min(max(mu * sigma * UP, 1e-60), 1e60), 1.0)] = 1
     return rounds
-
-
-def _is_gaussian(leaf: mechanisms.Mechanism) -> bool:
-    return isinstance(leaf, mechanisms.Gaussian | mechanisms.SampledGaussian) and getattr(leaf, "sample_rate", 1) == 1
 
 
 def _only(rounds: Run) -> tuple[float, float] | None:
