@@ -8,7 +8,7 @@ from scipy.special import log_ndtr
 
 from almoner import individual, mechanisms
 from almoner.curves._grid import laws
-from almoner.curves.losses import _bounds, _groups, _spectra
+from almoner.curves.losses import _bounds, _groups
 
 DELTAS = (1e-10, 1e-8, 1e-5, 1e-3)
 
@@ -140,9 +140,9 @@ def test_the_error_of_the_characteristic_function_is_bounded(tilt, width):
     frequencies holds a value above the bound of its range; in thirty digits."""
     mpmath.mp.dps = 30
     law = laws.tilted(laws.law(mechanisms.SampledGaussian(0.9, 1.0, 0.05))[0], tilt)
-    columns = _spectra.columns(law, width, 3000)
-    ranges = _spectra.decay(law, width, 2048)
-    edges = _spectra.frequency_counts(2048)
+    columns = _groups.columns(law, width, 3000)
+    ranges = _groups.decay(law, width, 2048)
+    edges = _groups.frequency_counts(2048)
     for k in (1, 2, 7, 30, 31, 200, 1024, 1500, 2999, 3000):
         angle = mpmath.mpf(np.pi / width) * k
         terms = zip(law.losses.tolist(), law.masses.tolist(), strict=True)
@@ -160,7 +160,7 @@ def certified(window, count, u):
     law = laws.law(mechanisms.SampledGaussian(1.0, 1.0, 0.2))
     direction = _groups.directions([mechanisms.SampledGaussian(1.0, 1.0, 0.2)], False, window.tilt)[0]
     cutoffs = _groups.cutoff_errors(np.ones((1, 1)), (direction, direction), window, np)
-    cutoff = cutoffs[:, _spectra.frequency_counts(window.cap).index(count)]
+    cutoff = cutoffs[:, _groups.frequency_counts(window.cap).index(count)]
     group = _groups._group(direction, np.ones((1, 1)), window, count, cutoff, 0.0, np.ones(1), False, np)
     everybody = np.array([0])
     points = np.array([u])

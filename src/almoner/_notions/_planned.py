@@ -288,7 +288,6 @@ class Planned(ByRemainder, WithFailures[int]):
         return max(range(len(plan)), key=lambda place: (plan[place] * self.sellers[place].worth, -place))
 
     def _rounds(self, left: _Left) -> int:
-        """Rounds of the seller."""
         return left.plan[self._largest(left.plan)] if self.once else self._whole_rounds(left.plan)
 
     def _given(self, left: _Left, rounds: int) -> tuple[int, ...]:

@@ -49,11 +49,7 @@ def totals(run: mechanisms.Mechanism, *, delta: float) -> tuple[Total, ...]:
     """Price a run in every notion of privacy that has a price for it, side by side.
 
     The first row is the exact epsilon where there is a formula for it, else that of privacy loss distributions, where
-    the run has any.
-
-    Args:
-        run: public, with all its rounds: ``Repeated(step, steps)``.
-        delta: the failure probability, in (0, 1).
+    the run has any. The run is public, with all its rounds, ``Repeated(step, steps)``; delta in (0, 1).
 
     Guarantee: the run, fixed in advance, is (epsilon, delta)-DP with the epsilon of each row; a row that holds "however
     adaptive" also bounds rounds chosen from past results, while a filter with that total as its budget admits them.

@@ -24,7 +24,6 @@ from almoner._units import as_float, exact, times
 from almoner.curves import _selection, zcdp
 from almoner.curves._grid import discrete
 from almoner.curves._grid.connect_the_dots import Floats
-from almoner.curves._two_outcomes import above_tangent
 from almoner.errors import ArgumentError, Unsupported
 
 __all__ = [
@@ -214,6 +213,16 @@ def _laplace(epsilon: float, orders: Floats) -> Floats:
     return np.minimum(log_a / lam, epsilon)
 
 
+def above_tangent(x: Floats) -> Floats:
+    """exp(x) - 1 - x without cancellation."""
+    small = np.abs(x) < 0.5
+    v = np.where(small, x, 0.0)
+    series = np.zeros_like(v)
+    for j in range(18, 2, -1):
+        series = (series + 1) * v / j
+    return np.where(small, (series + 1) * v * v / 2, np.expm1(x) - x)
+
+
 def _best_of(best: mechanisms.BestOf, orders: Floats) -> Floats:
     """Theory 8.2: the price of one run at all orders bounds what choosing the best adds at each."""
     if failure(best.mechanism):
@@ -270,15 +279,10 @@ def sampled_gaussian(
 
 
 def epsilon(values: ArrayLike, orders: ArrayLike, /, *, delta: float) -> Floats:
-    """An epsilon that holds at delta, for each person's curve: the best order of a budget fixed in advance.
+    """An epsilon (...), nats, >= 0, that holds at delta, in (0, 1), for each person's curve, private or public.
 
-    Args:
-        values: (..., m), private or public, nats; NaN and negative count as infinite.
-        orders: (m,) public, each > 1.
-        delta: scalar, public, in (0, 1).
-
-    Returns:
-        (...) nats, >= 0, rounded up; inf where no order has a finite value.
+    It is that of the best order of a budget fixed in advance, rounded up; inf where no order has a finite value. Curves
+    are (..., m) nats, of which NaN and negative ones count as infinite, at orders (m,), public, each > 1.
 
     Guarantee: a mechanism with this curve, fixed in advance, is (epsilon, delta)-DP. Read off at a time chosen from
     the results it is no guarantee: use a filter or an odometer there.

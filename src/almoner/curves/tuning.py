@@ -41,14 +41,9 @@ _UP = 1 + 1e-9
 
 
 def epsilon(mechanism: mechanisms.Mechanism, /, *, delta: float) -> float:
-    """An epsilon that holds at delta for the best of a random number of runs.
+    """An epsilon, nats, rounded up, that holds at delta, in (0, 1), for a BestOf, or for one run, for comparison.
 
-    Args:
-        mechanism: public; a BestOf, or one run, for comparison.
-        delta: public, in (0, 1).
-
-    Returns:
-        Nats, rounded up; inf where nothing finite is known.
+    Inf where nothing finite is known.
 
     Guarantee: the release of the best run, and of nothing else, fixed in advance, is (epsilon, delta)-DP.
     Source: docs/proofs/tuning.md, Theorem 3; theory 8.2.

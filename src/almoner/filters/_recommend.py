@@ -17,9 +17,10 @@ from itertools import pairwise
 from math import floor, gcd, inf
 
 from almoner import _check, mechanisms
+from almoner._notions import certain
 from almoner._search import last_whole
 from almoner._units import FAILURE, FINE, MEASURE, Units, budget, times, up
-from almoner.curves import _residue, approximate, gaussian
+from almoner.curves import _residue, gaussian, renyi
 from almoner.errors import ArgumentError, Unsupported
 from almoner.filters._filter import Filter
 from almoner.filters._filters import Basic, Gaussian, Planned, Renyi, Residue, Zcdp, one_plan
@@ -172,11 +173,7 @@ def _admitted(account: Filter, one: mechanisms.Mechanism) -> int:
 
 def _certain(leaf: mechanisms.Mechanism) -> tuple[Units, Units]:
     """Epsilon and delta that a round adds by basic composition, in fine units."""
-    try:
-        epsilon, failure = approximate.cost(leaf)
-    except Unsupported:
-        return inf, 0
-    return up(epsilon, per=FINE), up(failure, per=FAILURE)
+    return up(certain(leaf), per=FINE), up(renyi.failure(leaf), per=FAILURE)
 
 
 def _basic_rounds(parts: _Parts, account: Basic) -> float:

@@ -9,13 +9,13 @@ from almoner import _check, mechanisms
 from almoner._uncopyable import Uncopyable
 from almoner._units import to_float
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
+from almoner.filters import _filters, _published
 from almoner.filters._filter import Filter
-from almoner.filters._filters import Approximate, Basic, Gaussian, Planned, Renyi, RenyiCurve, RenyiOrder, Residue, Zcdp
-from almoner.filters._published import Pure, Rogers
 
 KINDS: dict[str, type[Filter]] = {
-    kind.__name__: kind
-    for kind in (Approximate, Basic, Gaussian, Planned, Pure, Renyi, RenyiCurve, RenyiOrder, Residue, Rogers, Zcdp)
+    name: kind
+    for name, kind in sorted((vars(_filters) | vars(_published)).items())
+    if isinstance(kind, type) and issubclass(kind, Filter) and kind is not Filter
 }
 
 Charges = mechanisms.Mechanism | Mapping[Hashable, mechanisms.Mechanism]  # one for all, or one for each key
@@ -85,10 +85,7 @@ class All(Uncopyable):
             return all(account.admits(mechanism) for _, account, mechanism in self._named(charges))
 
     def charge(self, charges: Charges) -> None:
-        """Charge every budget that is named, before anything is run.
-
-        Args:
-            charges: as of ``admits``.
+        """Charge every budget that is named, as in ``admits``, before anything is run.
 
         Raises:
             BudgetExceeded: one of them has too little left. None was charged; the error is that budget's own.
@@ -107,11 +104,7 @@ class All(Uncopyable):
                 self._budgets[key] = account
 
     def forget(self, keys: Iterable[Hashable] | None = None) -> None:
-        """Give up what is left of some budgets, for good; of a new key too, whose budget is opened for that.
-
-        Args:
-            keys: default all that are there.
-        """
+        """Give up what is left of some budgets (None: all there are), for good; of a new key too, which is opened."""
         with self._lock:
             accounts = {key: self._known(key) for key in (self.keys if keys is None else keys)}
             for account in accounts.values():
@@ -125,16 +118,14 @@ class All(Uncopyable):
 
     @classmethod
     def from_state(cls, state: dict[str, Any], *, open: Callable[[Any], Filter] | None = None) -> Self:
-        """The account that ``state()`` described, to the last unit.
+        """The account that ``state()`` described, to the last unit; ``open`` is for new keys, as before.
 
-        Args:
-            state: of such an account. Keys that were tuples may be lists, as JSON writes them.
-            open: for new keys, as before.
+        Keys that were tuples may be lists, as JSON writes them.
         """
         _check.saved(state, "filter", "parts")
         if state["filter"] != cls.__name__:
             raise ArgumentError(f"state={state['filter']!r} must be the state of {cls.__name__}")
-        account = cls(open=open if open is not None else lambda _: Basic(epsilon=1.0))
+        account = cls(open=open if open is not None else lambda _: _filters.Basic(epsilon=1.0))
         account._open, account._budgets = open, {_hashable(key): restored(part) for key, part in state["parts"]}
         if len(account._budgets) != len(state["parts"]):
             raise ArgumentError("state: each key must stand there once")
@@ -220,10 +211,7 @@ class Either(Uncopyable):
         self._lock = Lock()
 
     def epsilon(self, *, delta: float | None = None) -> float:
-        """The epsilon that the whole account promises, rounded up. Public.
-
-        Args:
-            delta: public, at least the delta of the whole, which is the default.
+        """The epsilon that the whole account promises, rounded up. Public; so is delta, by default that of the whole.
 
         Raises:
             Unsupported: the account promises nothing below its own delta.

@@ -416,7 +416,6 @@ def _discrete_laplace(event: "dp_event.DiscreteLaplaceDpEvent") -> mechanisms.Me
 
 
 def _approximate(event: Any) -> mechanisms.Mechanism:
-    """(0, 0) is nothing at all."""
     one = mechanisms.Approximate(event.epsilon, event.delta)
     return one if one.epsilon or one.delta else mechanisms.Composed(())
 

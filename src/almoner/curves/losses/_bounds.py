@@ -195,16 +195,10 @@ def _hidden_by_blur(blur: float, delta: float) -> float:
 
 
 def epsilons(counts: Array, rounds: Sequence[mechanisms.Mechanism], /, *, delta: float, lower: bool = False) -> Floats:
-    """Each person's epsilon at one delta.
+    """Each person's epsilon, (n,) nats, private, at one delta, in (0, 1): an upper bound, or a lower one.
 
-    Args:
-        counts: (n, j) whole numbers >= 0, private.
-        rounds: (j,) public; the mechanism of each column.
-        delta: public, in (0, 1).
-        lower: a lower bound instead of an upper one.
-
-    Returns:
-        (n,) nats, private; upper bounds are inf where the certificate does not reach delta, lower bounds 0.
+    Counts are (n, j) whole numbers >= 0, private; rounds (j,) the mechanism of each column, public. Upper bounds are
+    inf where the certificate does not reach delta, lower bounds 0.
 
     Guarantee: each person's composition of rounds, fixed in advance, is (epsilon, delta)-DP in both directions (with
         lower: is not (e, delta)-DP for any e below).
@@ -266,15 +260,9 @@ def _epsilon(group: Group, delta: float, lower: bool, xp: Library) -> tuple[Floa
 def deltas(
     counts: Array, rounds: Sequence[mechanisms.Mechanism], /, *, epsilon: float | Sequence[float] | Floats
 ) -> Floats:
-    """Each person's delta at one or several epsilons.
+    """Each person's delta, (n,) or (several, n) in [0, 1], private, at one or several epsilons, public, >= 0.
 
-    Args:
-        counts: (n, j) whole numbers >= 0, private.
-        rounds: (j,) public; the mechanism of each column.
-        epsilon: public, >= 0, one or several.
-
-    Returns:
-        (n,) or (several, n) in [0, 1], private, rounded up.
+    It is rounded up. Counts and rounds are as of ``epsilons``.
 
     Guarantee: each person's composition of rounds, fixed in advance, is (epsilon, delta)-DP in both directions.
     Source: theory 7.1, 7.2; docs/proofs/losses.md.

@@ -76,15 +76,10 @@ class _Side:
 
 
 def epsilon_at(run: Run, *, delta: float, places: int = MOST) -> float:
-    """Epsilon of a run that is fixed in advance.
+    """Epsilon, nats, >= 0, rounded up, of a run that is fixed in advance, at delta, public, in (0, 1).
 
-    Args:
-        run: public; how often each round runs (see ``mechanisms.leaves``).
-        delta: public, in (0, 1).
-        places: of the finest lattice; with few, such as 2**14, the answer comes soon, and is some per cent larger.
-
-    Returns:
-        Nats, >= 0, rounded up; inf where the certificate does not reach delta.
+    The run, public, says how often each round runs (see ``mechanisms.leaves``). With few places of the finest lattice,
+    such as 2**14, the answer comes soon, and is some per cent larger. Inf where the certificate does not reach delta.
 
     Raises:
         Unsupported: a mechanism has no privacy loss distribution.
@@ -105,17 +100,9 @@ def epsilon_at(run: Run, *, delta: float, places: int = MOST) -> float:
 
 
 def delta_at(run: Run, *, epsilon: float) -> float:
-    """Delta of a run that is fixed in advance.
+    """Delta, in [0, 1], rounded up, of a run that is fixed in advance, at an epsilon, public, nats, >= 0.
 
-    Args:
-        run: public; how often each round runs.
-        epsilon: public, nats, >= 0.
-
-    Returns:
-        In [0, 1], rounded up.
-
-    Raises:
-        Unsupported: a mechanism has no privacy loss distribution.
+    The run, and what is refused, as of ``epsilon_at``.
 
     Guarantee: the run is (epsilon, delta)-DP, for adding and for removing a person.
     Source: theory 4.13, 7.2; docs/proofs/losses.md, sections 8 to 10.

@@ -325,15 +325,13 @@ def _mean(padded: Values, several: Spectrum, larger: Floats, rounds: int) -> tup
 
 
 def _gamma(size: int, kind: Kind) -> float:
-    """The relative error of one transform."""
     return 8 * (2 + log2(size)) * float(np.finfo(kind).eps)
 
 
 class Exchanges:
     """Prices of rounds that are not planned, for one run. All of it is public, and nothing in it is spent.
 
-    Attributes:
-        worth: the variance of one planned round's loss in units of change. A rule of thumb, no bound.
+    ``worth`` is the variance of one planned round's loss in units of change. A rule of thumb, no bound.
     """
 
     def __init__(self, run: Run) -> None:
@@ -344,11 +342,7 @@ class Exchanges:
     def price(self, mechanism: mechanisms.Mechanism, count: int, *, level: int, slack: int) -> Price:
         """The price of a block beside at least ``planned.rounds_at(level)`` planned rounds before the checkpoint.
 
-        Args:
-            mechanism: one round (no Repeated, no Composed) that cannot fail.
-            count: rounds in the block, >= 1.
-            level: public.
-            slack: units of FAILURE, > 0; see :meth:`overhead` for what else the block takes of it.
+        Arguments as of ``Prices.payment``; the round cannot fail.
 
         Guarantee: in both directions and at every real e, the curve after the exchange is at most the curve before it
             plus the slack, beside this context and every larger one.
