@@ -145,13 +145,9 @@ class Meaning:
         if mu == inf:
             told = f"no mu up to {_LARGEST_MU:g} covers the promise with slack={slack}"
             raise Unsupported(f"{told}; its last delta is {self.promise.deltas[-1]}")
-        return GaussianEquivalent(mu, slack, self._regret(Meaning(gaussian.Gaussian(mu))))
-
-    def _regret(self, other: "Meaning") -> float:
         ends = np.linspace(0.0, min(max(self._curve.epsilons[-1], 1.0), 700.0), 1000)
-        rarer = 1 / (1 + np.exp(ends))
-        differences = rarer * (tradeoff.of(other.promise, points=1000).delta(ends) - self._curve.delta(ends))
-        return float(max(0.0, differences.max()))
+        more = tradeoff.of(gaussian.Gaussian(mu), points=1000).delta(ends) - self._curve.delta(ends)
+        return GaussianEquivalent(mu, slack, float(max(0.0, (1 / (1 + np.exp(ends)) * more).max())))
 
     def _delta(self, epsilon: float) -> float:
         if isinstance(self.promise, Curve):
