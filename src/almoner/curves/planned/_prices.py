@@ -60,10 +60,10 @@ PER_OCTAVE = 4  # levels of k between one power of two and the next
 
 Floats = NDArray[np.float64]
 Purchase = tuple[dict[Hashable, int], dict[Hashable, int], dict[Hashable, int]]
+Bundles = Callable[[int], dict[Hashable, int]]
 
 Plan = tuple[tuple[mechanisms.Mechanism, int], ...]
 """The mechanisms of one planned round, and how often each runs in it."""
-Bundles = Callable[[int], dict[Hashable, int]]
 
 CHANGE = "change"  # the kind of the smallest round there is, on every grid of prices
 DEAREST = 64  # no price is looked for above so many times what the variance suggests
