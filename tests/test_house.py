@@ -257,13 +257,10 @@ def module_of(name):
 
 ENGINES = {
     "curves._loss_grid": {"accounting"},
-    "curves._order_mixture": {"_notions", "filters", "odometers"},
     "curves._residue": {"_notions", "filters", "odometers"},
-    "curves._rogers": {"filters", "odometers"},
     "curves._totals": {"accounting", "cli", "interop"},
     "curves.planned._anytime": {"odometers"},
-    "curves.planned._anytime_prices": {"odometers"},
-    "curves.planned._round_price": {"odometers"},
+    "curves.planned._prices": {"odometers"},
     "curves.planned._table": {"_notions", "individual"},
     "ledger._accounts.tables": {"queries"},
     "ledger._payment": {"queries"},

@@ -277,7 +277,7 @@ def test_losses_are_within_their_own_error_bounds(q, z):
     """Against 40 digits: each loss is within the bound kept for it, far below the general one at small rates."""
     both = _laws.law(mechanisms.SampledGaussian(z, 1.0, q), fine=True, points=True)
     reach, width = _laws.REACH * z, min(_laws.CELL_WIDTH * z, z * z / 2) / _laws.FINE_PARTS
-    edges = _laws.mixtures.irregular(-reach, 1 + reach, int(np.ceil((1 + 2 * reach) / width)))
+    edges = _laws.known_pairs.irregular(-reach, 1 + reach, int(np.ceil((1 + 2 * reach) / width)))
     for sign, one in zip((1, -1), both, strict=True):
         assert len(one.losses) == len(edges)
         bounds = one.loss_errors

@@ -8,7 +8,7 @@ from scipy.special import log_ndtr
 
 from almoner import individual, mechanisms
 from almoner.curves._grid import laws
-from almoner.curves.losses import _bounds, _groups, _spectra, _windows
+from almoner.curves.losses import _bounds, _groups
 
 DELTAS = (1e-10, 1e-8, 1e-5, 1e-3)
 
@@ -140,9 +140,9 @@ def test_the_error_of_the_characteristic_function_is_bounded(tilt, width):
     frequencies holds a value above the bound of its range; in thirty digits."""
     mpmath.mp.dps = 30
     law = laws.tilted(laws.law(mechanisms.SampledGaussian(0.9, 1.0, 0.05))[0], tilt)
-    columns = _spectra.columns(law, width, 3000)
-    ranges = _spectra.decay(law, width, 2048)
-    edges = _spectra.frequency_counts(2048)
+    columns = _groups.columns(law, width, 3000)
+    ranges = _groups.decay(law, width, 2048)
+    edges = _groups.frequency_counts(2048)
     for k in (1, 2, 7, 30, 31, 200, 1024, 1500, 2999, 3000):
         angle = mpmath.mpf(np.pi / width) * k
         terms = zip(law.losses.tolist(), law.masses.tolist(), strict=True)
@@ -158,9 +158,9 @@ def test_the_error_of_the_characteristic_function_is_bounded(tilt, width):
 def certified(window, count, u):
     """For one step: the truth for its law, its series alone, and its certified delta, at centre + u."""
     law = laws.law(mechanisms.SampledGaussian(1.0, 1.0, 0.2))
-    direction = _windows.directions([mechanisms.SampledGaussian(1.0, 1.0, 0.2)], False, window.tilt)[0]
-    cutoffs = _windows.cutoff_errors(np.ones((1, 1)), (direction, direction), window, np)
-    cutoff = cutoffs[:, _spectra.frequency_counts(window.cap).index(count)]
+    direction = _groups.directions([mechanisms.SampledGaussian(1.0, 1.0, 0.2)], False, window.tilt)[0]
+    cutoffs = _groups.cutoff_errors(np.ones((1, 1)), (direction, direction), window, np)
+    cutoff = cutoffs[:, _groups.frequency_counts(window.cap).index(count)]
     group = _groups._group(direction, np.ones((1, 1)), window, count, cutoff, 0.0, np.ones(1), False, np)
     everybody = np.array([0])
     points = np.array([u])
@@ -179,8 +179,8 @@ def test_windows_and_frequencies_too_few_are_paid_for(tilt):
     """With far too small a window, or too few frequencies, the series alone is below the truth at some epsilons; what
     is charged lifts it above the truth at every one."""
     for window, count in (
-        (_windows.Window(tilt, 0.9, 8192), 4096),
-        (_windows.Window(tilt, 12.0, 8192), 16),
+        (_groups.Window(tilt, 0.9, 8192), 4096),
+        (_groups.Window(tilt, 12.0, 8192), 16),
     ):
         short = 0
         for u in np.linspace(-0.8, 0.8, 33) * min(window.half_width, 3.0):

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from almoner.curves import _order_mixture, renyi
+from almoner._notions import _order_mixture
+from almoner.curves import renyi
 
 
 @given(

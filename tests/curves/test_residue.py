@@ -9,7 +9,6 @@ from mpmath import mp, mpf
 from almoner import mechanisms as m
 from almoner._units import FAILURE, MEASURE, RANGE
 from almoner.curves import _pairs, _residue
-from almoner.curves._residue import _certificate
 from hockey_sticks import CONTINUOUS, after_round, hockey
 
 
@@ -62,11 +61,11 @@ def test_the_bound_between_points_holds(b):
     for width in (b / 200, b / 20, b / 3):
         left = np.arange(0.0, 8 * b, width)
         edges = np.stack([left, left + width / 2, left + width], axis=1)
-        low, ends = _certificate._lower_bounds(pair, edges, b, rest, 1e-13)
+        low, ends = _residue._lower_bounds(pair, edges, b, rest, 1e-13)
         for row, bounds, at in zip(edges, low, ends, strict=True):
             for cell in (0, 1):
                 inside = np.linspace(row[cell], row[cell + 1], 50)
-                d = _certificate._gaussian(inside, b)[0] + 1e-13 - _certificate._after(pair, inside, rest)[0]
+                d = _residue._gaussian(inside, b)[0] + 1e-13 - _residue._after(pair, inside, rest)[0]
                 assert bounds[cell] <= d.min() + 1e-15
                 assert at[cell] <= d[0] + 1e-15
                 assert at[cell + 1] <= d[-1] + 1e-15
@@ -79,7 +78,7 @@ def test_rounding_is_within_the_stated_bound():
     for _ in range(3000):
         b = float(10 ** rng.uniform(-3, 1))
         e = float((rng.uniform(-12, 12) + b / 2) * b) if rng.random() < 0.7 else float(rng.uniform(-15, 15))
-        value, fall, doubt = (float(x[0]) for x in _certificate._gaussian(np.array([e]), b))
+        value, fall, doubt = (float(x[0]) for x in _residue._gaussian(np.array([e]), b))
         slope = mp.exp(e) * mp.ncdf(-mpf(e) / b - mpf(b) / 2)
         assert max(abs(hockey(mpf(e), mpf(b)) - value), abs(slope - fall)) <= doubt / 4 + 1e-300
 
@@ -87,9 +86,9 @@ def test_rounding_is_within_the_stated_bound():
 def test_the_certificate_refuses_what_is_false():
     """A cost below the variance of the loss is not certified, whatever the slack of rounding."""
     pair = _pairs.randomized_response(0.1)[0]
-    assert _certificate.certified(pair, square=4.0, cost=0.0101, slack=1e-12)
-    assert not _certificate.certified(pair, square=4.0, cost=0.0099, slack=1e-12)
-    assert not _certificate.certified(_pairs.Pair(np.zeros(1), np.zeros(1), 0.1), square=4.0, cost=1.0, slack=1e-12)
+    assert _residue.certified(pair, square=4.0, cost=0.0101, slack=1e-12)
+    assert not _residue.certified(pair, square=4.0, cost=0.0099, slack=1e-12)
+    assert not _residue.certified(_pairs.Pair(np.zeros(1), np.zeros(1), 0.1), square=4.0, cost=1.0, slack=1e-12)
 
 
 @pytest.mark.slow

@@ -10,8 +10,8 @@ import pytest
 from mpmath import mp, mpf
 
 from almoner import mechanisms as m
+from almoner.curves import _selection as selection
 from almoner.curves import _totals, renyi, tradeoff, tuning
-from almoner.curves._rdp import selection
 from almoner.errors import ArgumentError, Unsupported
 from almoner.filters import Filter, Planned, Renyi, Residue
 from almoner.odometers import Renyi as Odometer

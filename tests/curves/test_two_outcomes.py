@@ -9,7 +9,7 @@ import pytest
 from almoner import filters, individual
 from almoner import mechanisms as m
 from almoner.accounting import meaning
-from almoner.curves import _two_outcomes, approximate, gaussian, renyi, tradeoff, zcdp
+from almoner.curves import approximate, gaussian, renyi, tradeoff, zcdp
 from almoner.ledger import Ledger, Terms
 
 RHOS = (1e-9, 1e-4, 0.02, 0.1, 0.68, 1.26, 3.0, 12.0)
@@ -123,8 +123,8 @@ def test_lines_hold_for_whatever_numbers_they_are_made_from():
     checked = 0
     for each in zip(level, spread, lam, most, strict=True):
         one = [np.array([number]) for number in each]
-        lines = _two_outcomes._lines(*one)
-        up, down = (mpmath.mpf(float(part[0])) for part in _two_outcomes._ratios(one[0], one[1]))
+        lines = tradeoff._lines(*one)
+        up, down = (mpmath.mpf(float(part[0])) for part in tradeoff._ratios(one[0], one[1]))
         if not lines:
             assert not up > down or not mpmath.isfinite(down)
             continue

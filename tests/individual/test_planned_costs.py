@@ -13,7 +13,6 @@ from almoner import filters, individual, training
 from almoner import mechanisms as m
 from almoner._notions import _planned
 from almoner.curves import _loss_grid
-from almoner.curves._grid import grid_laws
 from almoner.curves._grid import laws as _laws
 from almoner.curves.planned import _rounds
 from almoner.curves.planned import _table as planned_table
@@ -258,7 +257,7 @@ def discrete_rounds(monkeypatch):
         for part in (_loss_grid.laws, planned_table.table, _planned._prices):
             part.cache_clear()
 
-    monkeypatch.setattr(grid_laws, "discrete_law", laws)
+    monkeypatch.setattr(_loss_grid, "discrete_law", laws)
     monkeypatch.setattr(_rounds, "law", laws)
     clear()
     yield clear

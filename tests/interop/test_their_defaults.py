@@ -7,8 +7,7 @@ import pytest
 
 from almoner.curves import gaussian
 from almoner.errors import AlmonerError
-from almoner.interop._loss_lists import of_a_pair
-from almoner.interop.dp_accounting import accountant, from_event, from_pld
+from almoner.interop.dp_accounting import accountant, from_event, from_pld, of_a_pair
 
 dp = pytest.importorskip("dp_accounting")
 e = dp.dp_event

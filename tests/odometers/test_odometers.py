@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from almoner import errors, filters, odometers
 from almoner import mechanisms as m
-from almoner.curves import _order_mixture, renyi, zcdp
+from almoner._notions import _order_mixture
+from almoner.curves import renyi, zcdp
 from almoner.odometers import _roots
 
 KINDS = {

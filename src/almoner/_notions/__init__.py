@@ -26,7 +26,7 @@ notion, and nothing else changes.
 from almoner._notions._additive import Additive, Basic, Gaussian, RenyiCurve, RenyiOrder, Scalar, Zcdp
 from almoner._notions._boundary import MOST, STEPS, Boundary, PersonBound, as_floats
 from almoner._notions._notion import Account, Budget, ByRemainder, Notion, Promise, State, Totals, no_failures
-from almoner._notions._order_mixture import OrderMixture, certain
+from almoner._notions._order_mixture import OrderMixture, certain, default_weights
 from almoner._notions._planned import Planned
 from almoner._notions._residue import Residue
 from almoner._notions._with_failures import Approximate, WithFailures
@@ -34,5 +34,6 @@ from almoner._notions._with_failures import Approximate, WithFailures
 __all__ = [
     "MOST", "STEPS", "Account", "Additive", "Approximate", "Basic", "Boundary", "Budget", "ByRemainder", "Gaussian",
     "Notion", "OrderMixture", "PersonBound", "Planned", "Promise", "RenyiCurve", "RenyiOrder", "Residue", "Scalar",
-    "State", "Totals", "WithFailures", "Zcdp", "as_floats", "certain", "no_failures",
+    "State", "Totals", "WithFailures", "Zcdp", "as_floats", "certain", "default_weights",
+    "no_failures",
 ]  # fmt: skip

@@ -254,7 +254,7 @@ class Planned(ByRemainder, WithFailures[int]):
     def _bound(self, left: tuple[int, ...], change: int, epsilon: float) -> float:
         """The delta at epsilon of an account that starts with so much; where it is whole, of a person's too."""
         aside = float(exact(self.sum_delta or 0.0)) + self._slack / FAILURE
-        found = self.prices.delta_of(left, change, epsilon=epsilon)
+        found = self.prices.delta(left, change, epsilon=epsilon)
         if change and self.once and not self.sum_delta:
             found = max(found, planned_table.delta(self.prices, left, self.person_limits()[-2], epsilon))
         return (found + aside) * exp(planned.ERRORS) * (1 + 1e-12)
@@ -288,7 +288,6 @@ class Planned(ByRemainder, WithFailures[int]):
         return max(range(len(plan)), key=lambda place: (plan[place] * self.sellers[place].worth, -place))
 
     def _rounds(self, left: _Left) -> int:
-        """Rounds of the seller."""
         return left.plan[self._largest(left.plan)] if self.once else self._whole_rounds(left.plan)
 
     def _given(self, left: _Left, rounds: int) -> tuple[int, ...]:

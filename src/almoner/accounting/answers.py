@@ -20,7 +20,7 @@ from almoner.errors import ArgumentError, Unsupported
 
 __all__ = ["Answer", "of_run"]
 
-_TOLERANCE = 1e-3  # relative: how finely the smallest epsilon that a filter needs is searched, from above
+TOLERANCE = 1e-3  # relative: how finely the smallest epsilon that a filter needs is searched, from above
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +104,10 @@ def _within_a_filter(mechanism: mechanisms.Mechanism, run: mechanisms.Mechanism,
 
     try:
         planned = partial(plan_fits, mechanism, run, delta)
-        return "filters.Planned", _search.least(planned, near=near, tolerance=_TOLERANCE)
+        return "filters.Planned", _search.least(planned, near=near, tolerance=TOLERANCE)
     except Unsupported:
         pass  # no loss distribution is known, or there are too many rounds
-    return "filters.Renyi, planned", _search.least(admits, near=near, tolerance=_TOLERANCE)
+    return "filters.Renyi, planned", _search.least(admits, near=near, tolerance=TOLERANCE)
 
 
 def plan_fits(plan: mechanisms.Mechanism, run: mechanisms.Mechanism, delta: float, epsilon: float) -> bool:

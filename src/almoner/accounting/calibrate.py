@@ -126,14 +126,7 @@ def _most(budget: Filter, step: mechanisms.Mechanism) -> int:
 
 
 def steps(budget: _Asked, mechanism: mechanisms.Mechanism) -> int:
-    """Count the runs of a mechanism that fit into a budget.
-
-    Args:
-        budget: a filter, public; asked, never charged.
-        mechanism: one step.
-
-    Returns:
-        The largest number of rounds that the budget admits.
+    """Count the runs of a mechanism, one step, that fit into a budget, as of ``sigma``: the most that it admits.
 
     Raises:
         CalibrationFailed: 2**40 or more, as for a mechanism that costs nothing.
@@ -157,9 +150,7 @@ def _most_rounds(
 def most_rounds(run: Callable[[int], mechanisms.Mechanism], *, epsilon: float, delta: float) -> int:
     """Count the rounds of a part of a run that fit beside the rest, if all is fixed in advance.
 
-    Args:
-        run: the whole run with so many rounds of that part.
-        epsilon, delta: of the whole run, public.
+    ``run`` makes the whole run with so many rounds of that part; epsilon and delta are of the whole, public.
 
     Raises:
         CalibrationFailed: the rest alone does not fit, or 2**40 rounds do.
@@ -185,10 +176,8 @@ def least(
 ) -> float:
     """The least number, such as a noise, with which a run that is fixed in advance fits; within 1e-4, from above.
 
-    Args:
-        run: the whole run with that number; what it refuses does not fit.
-        epsilon, delta: of the whole run, public.
-        low, near, high: where the number is looked for, and a guess.
+    ``run`` makes the whole run with that number, and what it refuses does not fit; epsilon and delta are of the whole,
+    public. The number is looked for between low and high, near a guess.
 
     Raises:
         CalibrationFailed: none up to ``high`` is enough.

@@ -74,7 +74,7 @@ def of_run(run: mechanisms.Mechanism, /, *, delta: float, order: int | None = No
 
 def _certified(run: mechanisms.Mechanism, delta: float, order: int | None, least: float) -> dict[str, Any]:
     _check.within(1e-12, 1 - 1e-12, delta=delta)
-    rounds = {_known(leaf): count for leaf, count in mechanisms.leaves(run).items() if count}
+    rounds = {_known(leaf): count for leaf, count in mechanisms.leaves(run).items()}
     if not 1 <= len(rounds) <= 20:
         raise Unsupported(f"a certificate names 1 to 20 kinds of rounds, not {len(rounds)}")
     if order is not None:

@@ -18,14 +18,13 @@ import numpy as np
 
 from almoner import _check, _search, filters, mechanisms, odometers
 from almoner._units import exact, shown
-from almoner.accounting.answers import plan_fits
+from almoner.accounting.answers import TOLERANCE, plan_fits
 from almoner.curves import approximate, gaussian, renyi
 from almoner.curves._totals import optimum, totals
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 
 __all__ = ["Bound", "Comparison", "compare", "optimum"]
 
-_TOLERANCE = 1e-3  # relative: how finely the smallest epsilon that a filter needs is searched, from above
 _STRONG = "strong composition (Dwork et al.)", "strong composition (Kairouz)"
 _FIXED = {
     "privacy loss distributions": "loss distributions, rounds fixed",
@@ -163,7 +162,7 @@ def _filters(mechanism: mechanisms.Mechanism, delta: float, starts: Mapping[int,
 
     def least(fits: Callable[..., bool], count: int) -> float:
         known = partial(fits, mechanisms.Repeated(mechanism, count), delta)
-        return _search.least(known, near=starts[count] if starts[count] < inf else 1.0, tolerance=_TOLERANCE)
+        return _search.least(known, near=starts[count] if starts[count] < inf else 1.0, tolerance=TOLERANCE)
 
     yield "filters.Planned", "filter", partial(least, partial(plan_fits, mechanism))
     authors = {"Approximate": " (Whitehouse)", "Pure": " (Feldman & Zrnic)"}

@@ -68,11 +68,7 @@ class Meaning:
     def true_positives(self, alpha: ArrayLike, /) -> Floats:
         """The most that an attack finds of the people who are in, at each false positive rate.
 
-        Args:
-            alpha: (...) public, in [0, 1].
-
-        Returns:
-            (...) shares in [0, 1], rounded up.
+        Rates are (...), public, in [0, 1]; gives shares (...) in [0, 1], rounded up.
 
         Guarantee: no attack with false positive rate at most alpha has a larger true positive rate.
         Source: theory 8.1; Dong, Roth & Su (2022), Propositions 2.4 and 2.12.
@@ -97,13 +93,10 @@ class Meaning:
         return self._delta(0.0)
 
     def guess(self, *, prior: float = 0.5) -> float:
-        """Largest probability that the best guess "in" or "out" is right.
+        """Largest probability that the best guess "in" or "out" is right, rounded up.
 
-        Args:
-            prior: public, in (0, 1): how likely the person is in, before anything is released.
-
-        Returns:
-            A probability, rounded up; without any release it would be the larger of prior and 1 - prior.
+        Without any release it would be the larger of 1 - prior and prior, which says how likely the person is in before
+        anything is released: public, in (0, 1).
 
         Guarantee: no attack is right with a larger probability, over the prior and the noise.
         Source: theory 8.1: the best of all tests, by the hockey-stick curve at the odds of the prior.
@@ -114,14 +107,9 @@ class Meaning:
         return min(1.0, (1 - rarer + rarer * self._delta(odds)) * _ROUND_UP)
 
     def belief(self, *, prior: float = 0.5, failure: float = 0.01) -> tuple[float, float]:
-        """Between which bounds the belief that a person is in stays, whatever is released.
+        """The lowest and the highest belief that a person is in, whatever is released; (0, 1) if nothing is known.
 
-        Args:
-            prior: public, in (0, 1): the belief before.
-            failure: public, in (0, 1).
-
-        Returns:
-            The lowest and the highest belief; (0, 1) where nothing is known.
+        Prior, the belief before, and failure are public, in (0, 1).
 
         Guarantee: whether the person is in or not, the belief ends above the highest with probability at most failure,
             and below the lowest with probability at most failure.
@@ -141,8 +129,7 @@ class Meaning:
     def as_gaussian(self, *, slack: float = 1e-9) -> GaussianEquivalent:
         """The promise as one number mu, and how much that number overstates.
 
-        Args:
-            slack: public, in [0, 1]; for a curve at least its last delta, below which nothing is known.
+        Slack is public, in [0, 1]; for a curve at least its last delta, below which nothing is known.
 
         Raises:
             Unsupported: no mu up to 500 covers the promise with this slack.
@@ -158,13 +145,9 @@ class Meaning:
         if mu == inf:
             told = f"no mu up to {_LARGEST_MU:g} covers the promise with slack={slack}"
             raise Unsupported(f"{told}; its last delta is {self.promise.deltas[-1]}")
-        return GaussianEquivalent(mu, slack, self._regret(Meaning(gaussian.Gaussian(mu))))
-
-    def _regret(self, other: "Meaning") -> float:
         ends = np.linspace(0.0, min(max(self._curve.epsilons[-1], 1.0), 700.0), 1000)
-        rarer = 1 / (1 + np.exp(ends))
-        differences = rarer * (tradeoff.of(other.promise, points=1000).delta(ends) - self._curve.delta(ends))
-        return float(max(0.0, differences.max()))
+        more = tradeoff.of(gaussian.Gaussian(mu), points=1000).delta(ends) - self._curve.delta(ends)
+        return GaussianEquivalent(mu, slack, float(max(0.0, (1 / (1 + np.exp(ends)) * more).max())))
 
     def _delta(self, epsilon: float) -> float:
         if isinstance(self.promise, Curve):
@@ -201,9 +184,7 @@ class Meaning:
 def largest_advantage(epsilon: ArrayLike, delta: ArrayLike, /) -> Floats:
     """(...) the most by which an attack's true positive rate exceeds its false positive rate, rounded up.
 
-    Args:
-        epsilon: (...) public or private, >= 0; NaN and inf: nothing is known.
-        delta: (...) public, in [0, 1]; NaN and negative numbers: nothing is known.
+    Epsilons (...) are public or private, >= 0, deltas (...) public, in [0, 1]; nothing is known of NaN, inf and others.
 
     Guarantee: no attack on an (epsilon, delta)-DP release has a larger advantage.
     Source: theory 8.1: the two error lines of (epsilon, delta)-DP cross where both errors are (1 - delta)/(1 + e^eps).
@@ -218,8 +199,7 @@ def largest_advantage(epsilon: ArrayLike, delta: ArrayLike, /) -> Floats:
 def sentence(guess: float, /) -> str:
     """Say to the person whose data it was what everything that is published lets others guess.
 
-    Args:
-        guess: in [0.5, 1]: how often a guess whether the person was in is right at most, at even odds.
+    ``guess``, in [0.5, 1], is how often a guess whether the person was in is right at most, at even odds.
     """
     _check.within(0.5, 1, guess=guess)
     return (

@@ -134,10 +134,7 @@ class Run:
         return mechanisms.Composed(tuple(map(mechanisms.replaced, run)) if self.adjacency == "replace" else run)
 
     def solve(self, *, epsilon: float, delta: float) -> Found:
-        """The unknown number with which the run fits: the least noise, or the most of anything else.
-
-        Args:
-            epsilon, delta: of the run, fixed in advance; public.
+        """The unknown number with which the run, fixed in advance, fits: the least noise, or the most of anything else.
 
         Raises:
             CalibrationFailed: no number is enough.

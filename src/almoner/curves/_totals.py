@@ -18,8 +18,7 @@ from scipy import special
 from almoner import _check, mechanisms
 from almoner._search import edge
 from almoner._units import exact, shown
-from almoner.curves import approximate, gaussian, renyi, zcdp
-from almoner.curves._rdp import selection
+from almoner.curves import _selection, approximate, gaussian, renyi, zcdp
 from almoner.errors import Unsupported
 
 _MOST_ROUNDS = 10**7  # most rounds of the exact pure bound
@@ -50,11 +49,7 @@ def totals(run: mechanisms.Mechanism, *, delta: float) -> tuple[Total, ...]:
     """Price a run in every notion of privacy that has a price for it, side by side.
 
     The first row is the exact epsilon where there is a formula for it, else that of privacy loss distributions, where
-    the run has any.
-
-    Args:
-        run: public, with all its rounds: ``Repeated(step, steps)``.
-        delta: the failure probability, in (0, 1).
+    the run has any. The run is public, with all its rounds, ``Repeated(step, steps)``; delta in (0, 1).
 
     Guarantee: the run, fixed in advance, is (epsilon, delta)-DP with the epsilon of each row; a row that holds "however
     adaptive" also bounds rounds chosen from past results, while a filter with that total as its budget admits them.
@@ -120,7 +115,7 @@ def _losses(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:
 
 
 def _tuned(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:
-    best = selection.only(run)
+    best = _selection.only(run)
     if best is None:
         raise Unsupported("not the best of several runs")
     from almoner.curves import tuning  # here: all other runs need none of it

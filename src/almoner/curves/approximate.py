@@ -9,12 +9,13 @@ Source: Dwork & Roth (2014), Thm 3.16; fully adaptive: Rogers, Roth, Ullman & Va
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import inf
+from math import expm1, inf
 
 import numpy as np
 
 from almoner import _check, mechanisms
-from almoner._units import as_float, exact, times
+from almoner._units import Units, as_float, exact, times, up
+from almoner.curves import zcdp
 from almoner.curves._grid import discrete
 from almoner.errors import Unsupported
 
@@ -57,9 +58,8 @@ def cost(mechanism: mechanisms.Mechanism) -> Pair:
     epsilon: Fraction | float = Fraction(0)
     delta = Fraction(0)
     for leaf, count in mechanisms.leaves(mechanism).items():
-        if count:
-            one, failure = _cost(leaf)
-            epsilon, delta = epsilon + times(count, one), delta + count * failure
+        one, failure = _cost(leaf)
+        epsilon, delta = epsilon + times(count, one), delta + count * failure
     return epsilon, delta
 
 
@@ -82,3 +82,23 @@ def _cost(leaf: mechanisms.Mechanism) -> Pair:
 
 def _finite(epsilon: float) -> Fraction | float:
     return inf if epsilon == inf else exact(epsilon)
+
+
+def square_and_drift(mechanism: mechanisms.Mechanism) -> tuple[Units, Units]:
+    """Price one round for Rogers et al., in units, rounded up: its terms of V and of the drift of the loss.
+
+    V is the sum of epsilon squared, the drift that of epsilon (e^epsilon - 1) / 2; of zCDP rounds 2 rho, and rho.
+
+    Guarantee: given the past, the loss is at most the drift in the mean, and sub-Gaussian around it with variance V.
+    Source: theory 6.7; Rogers et al. (2016), https://arxiv.org/abs/1605.08294; Hoeffding's lemma for pure mechanisms,
+        the definition for zCDP.
+    """
+    try:
+        epsilon, _ = cost(mechanism)
+    except Unsupported:
+        rho = zcdp.cost(mechanism)
+        return up(2 * rho), up(rho)
+    if epsilon == inf:
+        return inf, inf
+    value = float(epsilon) * (1 + 1e-15)
+    return up(exact(epsilon) ** 2), up(value * expm1(value) / 2 * (1 + 1e-15)) if value < 700 else inf

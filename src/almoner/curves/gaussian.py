@@ -85,7 +85,7 @@ def cost(mechanism: mechanisms.Mechanism) -> Fraction:
     Guarantee: the mechanism is mu-GDP, whatever came before it.
     Source: theory 2.1; Koskela, Tobaben & Honkela (2023), Thm 11.
     """
-    return sum((count * _cost(leaf) for leaf, count in mechanisms.leaves(mechanism).items() if count), Fraction(0))
+    return sum((count * _cost(leaf) for leaf, count in mechanisms.leaves(mechanism).items()), Fraction(0))
 
 
 def _cost(leaf: mechanisms.Mechanism) -> Fraction:
@@ -107,6 +107,11 @@ def _cost(leaf: mechanisms.Mechanism) -> Fraction:
         f"{type(leaf).__name__} is not a Gaussian mechanism, and a mu fitted to it would be no guarantee; "
         "use filters.Zcdp, Renyi or Residue"
     )
+
+
+def is_gaussian(leaf: mechanisms.Mechanism) -> bool:
+    """True for Gaussian noise without sampling."""
+    return isinstance(leaf, mechanisms.Gaussian | mechanisms.SampledGaussian) and getattr(leaf, "sample_rate", 1) == 1
 
 
 def delta(mu: ArrayLike, /, *, epsilon: ArrayLike) -> NDArray[np.float64]:

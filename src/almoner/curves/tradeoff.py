@@ -5,10 +5,21 @@ Names and symbols
     alpha      α     false positive rate of a test of "the person is in the data" against "is not", or turned round
     beta       β     false negative rate; the trade-off function gives the least that any test of rate alpha has
 
+    lam              order - 1, > 0
+    x, y             how often a test says "in" of people who are in, and of those who are not
+    up, down         logarithms of x/y and of (1 - x)/(1 - y), up > down
+    level            the logarithm of x/(1 - x)
+
 A curve is a list of points (epsilon, delta), all of which hold for the same run. Between two points delta is convex in
 exp(epsilon), so it is at most on the chord; every point is a lower bound on the trade-off function.
 
-Source: Dong, Roth & Su (2022), https://arxiv.org/abs/1905.02383, Propositions 2.4 and 2.12
+A Rényi curve implies points, because a test has two outcomes, no easier to tell apart. Where the divergence of the
+order 1 + lam is at most r, every test obeys x - exp(epsilon) y <= delta with the epsilon and the delta of ``_lines``,
+for all numbers up > down: the tangent of the divergence of two outcomes. So each point holds by itself, however up,
+down and the order were found; the search only decides how near it is.
+
+Source: Dong, Roth & Su (2022), https://arxiv.org/abs/1905.02383, Propositions 2.4 and 2.12; theory 8.3; Asoodeh, Liao,
+Calmon, Kosut & Sankar (2020), https://arxiv.org/abs/2001.05990, Theorem 2
 """
 
 from collections.abc import Callable, Iterable
@@ -16,17 +27,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
 from itertools import pairwise
-from math import exp, expm1, inf, log1p, nextafter, prod
+from math import exp, expm1, inf, log, log1p, nextafter, prod, sqrt
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from almoner import _check, mechanisms
 from almoner._units import as_float, times
-from almoner.curves import _pairs, _two_outcomes, approximate, gaussian, renyi, zcdp
+from almoner.curves import _pairs, _selection, approximate, gaussian, renyi, zcdp
 from almoner.curves._grid import discrete
 from almoner.curves._grid.connect_the_dots import Floats
-from almoner.curves._rdp import selection
 from almoner.errors import ArgumentError, Unsupported
 
 __all__ = ["Curve", "from_epsilons", "least", "of"]
@@ -36,6 +46,10 @@ MOST_ROUNDS = 10**7  # most rounds whose loss distributions are certified
 FEW_ROUNDS, MOST_POINTS = 12, 2**14  # most rounds, and most outcomes, of which all are listed
 SMALLEST_DELTA = 1e-12  # curves are worked out down to this delta
 _ROUND_UP = 1 + 2.0**-48
+_LEAST_LEVEL = -31.0  # level of the rarest test: x is 3e-14
+_HALVINGS = 40
+_LEAST_LAM = 1e-8
+_GUARD = 2.0**-46  # allowance for rounding of each logarithm and of each sum that may cancel
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +159,9 @@ def of(promise: object, /, *, points: int = 128) -> Curve:
         case gaussian.Gaussian(mu):
             return _on_grid(lambda at: gaussian.delta(mu, epsilon=at), promise.epsilon(delta=SMALLEST_DELTA), points)
         case zcdp.Zcdp(rho):
-            return _from_points(_two_outcomes.of_zcdp(rho, points=points) or [(0.0, 1.0)])
+            return _from_points(_of_zcdp(rho, points=points) or [(0.0, 1.0)])
         case renyi.Renyi(orders, values):
-            return _from_points(_two_outcomes.of_orders(np.array(orders), np.array(values), points=points))
+            return _from_points(_of_orders(np.array(orders), np.array(values), points=points))
         case approximate.Approximate(epsilon, delta) if epsilon < 1e300:
             return Curve((epsilon,), (delta,))
     raise Unsupported(f"{type(promise).__name__} has no curve: give a mechanism, or what curves.*.of returned")
@@ -158,10 +172,8 @@ def from_epsilons(
 ) -> Curve:
     """The curve of a promise that is known as an epsilon for each delta.
 
-    Args:
-        epsilon: the epsilon that holds at a delta; infinite, or Unsupported, where there is none.
-        points: how many deltas are asked for, between 1e-12 and 1.
-        deltas: public, in (0, 1): these deltas instead.
+    ``epsilon`` gives the one that holds at a delta; infinite, or Unsupported, where there is none. It is asked for so
+    many deltas between 1e-12 and 1, or for ``deltas``, public, in (0, 1).
 
     Guarantee: the points hold, if all epsilons hold for the same run.
     Source: theory 1.4.
@@ -219,7 +231,7 @@ def _of_mechanism(mechanism: mechanisms.Mechanism, points: int) -> Curve:
     also = {_basic}  # beside another bound; those left out are never much below the others
     if any(isinstance(leaf, mechanisms.SampledGaussian) for leaf in mechanisms.leaves(mechanism)):
         also.add(_by_losses)
-    if selection.only(mechanism) is not None:
+    if _selection.only(mechanism) is not None:
         also.add(_by_renyi)
     for bound in (_failures, _best_of, _by_few_points, _by_losses, _by_zcdp, _by_renyi, _basic):
         if pairs and bound not in also:
@@ -239,7 +251,7 @@ def _points(curve: Curve) -> list[tuple[float, float]]:
 
 def _failures(mechanism: mechanisms.Mechanism, _: int) -> list[tuple[float, float]]:
     """Of rounds that tell nothing unless they fail, exactly: that one of them fails (theory 2.4)."""
-    rounds = {leaf: count for leaf, count in mechanisms.leaves(mechanism).items() if count}
+    rounds = mechanisms.leaves(mechanism)
     if not rounds or not all(isinstance(leaf, mechanisms.Approximate) and leaf.epsilon == 0 for leaf in rounds):
         raise Unsupported("not failures alone")
     deltas = [(leaf.delta, count) for leaf, count in rounds.items() if isinstance(leaf, mechanisms.Approximate)]
@@ -251,16 +263,16 @@ def _failures(mechanism: mechanisms.Mechanism, _: int) -> list[tuple[float, floa
 
 def _best_of(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
     """Of the best of a random number of runs: the points of one run, moved to the right and up (theory 8.2)."""
-    best = selection.only(mechanism)
+    best = _selection.only(mechanism)
     if best is None:
         raise Unsupported("not the best of several runs")
-    curve, more = of(best.mechanism, points=points), exp(selection.log_mean(best)) * _ROUND_UP
-    ratio = selection.log_ratio(best, np.asarray(curve.epsilons), np.asarray(curve.deltas))
+    curve, more = of(best.mechanism, points=points), exp(_selection.log_mean(best)) * _ROUND_UP
+    ratio = _selection.log_ratio(best, np.asarray(curve.epsilons), np.asarray(curve.deltas))
     return [((ratio + at) * _ROUND_UP, min(1.0, more * delta)) for at, delta in _points(curve)]
 
 
 def _by_losses(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
-    rounds = {leaf: count for leaf, count in mechanisms.leaves(mechanism).items() if count}
+    rounds = mechanisms.leaves(mechanism)
     if all(isinstance(leaf, mechanisms.Gaussian) for leaf in rounds):
         return _points(of(gaussian.of(mechanism), points=points))
     if sum(rounds.values()) > MOST_ROUNDS:
@@ -278,7 +290,7 @@ def _by_losses(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float
 
 def _by_few_points(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
     """Few rounds of few points each, composed one by one: at the losses, where the curve has its corners."""
-    rounds = {leaf: count for leaf, count in mechanisms.leaves(mechanism).items() if count}
+    rounds = mechanisms.leaves(mechanism)
     if any(isinstance(leaf, mechanisms.Gaussian) for leaf in rounds) or not 1 <= sum(rounds.values()) <= FEW_ROUNDS:
         raise Unsupported("no few points")
     sides = [[_pairs_of(leaf)] * count for leaf, count in rounds.items()]
@@ -322,9 +334,130 @@ def _by_zcdp(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, 
 
 def _by_renyi(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
     fails, values = min(1.0, as_float(renyi.failure(mechanism))), renyi.values(mechanism, renyi.ORDERS)
-    curve = _from_points(_two_outcomes.of_orders(np.array(renyi.ORDERS), values, points=points))
+    curve = _from_points(_of_orders(np.array(renyi.ORDERS), values, points=points))
     return _points(curve.with_failures(fails))
 
 
 def _basic(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
     return _points(of(approximate.of(mechanism), points=points))
+
+
+def _of_orders(orders: Floats, values: Floats, *, points: int) -> list[tuple[float, float]]:
+    """Points that hold for all laws with at most these divergences in both orders, near their trade-off function.
+
+    Values (m,) are inf where none is known; there are no points where none is finite.
+
+    Guarantee: every such run is (epsilon, delta)-DP at each point, for adding and for removing a person.
+    Source: theory 8.3.
+    """
+    known = values < 1e300
+    lam, divergence = orders[known] - 1, values[known] * _ROUND_UP
+    if not lam.size:
+        return []
+    if float(divergence.min()) <= 0:  # the laws are the same
+        return [(0.0, 0.0)]
+    level = _levels(float(_at_even_odds(lam, divergence).min()), points)
+    spread = _spread(level[:, None], lam[None, :], divergence[None, :])
+    best = np.argmin(spread, axis=1)
+    return _lines(level, spread[np.arange(len(level)), best], lam[best], divergence[best])
+
+
+def _of_zcdp(rho: float, *, points: int) -> list[tuple[float, float]]:
+    """Points that hold for all laws with divergence at most order times rho at every order above 1, in both orders.
+
+    Guarantee: every rho-zCDP run is (epsilon, delta)-DP at each point, for adding and for removing a person.
+    Source: theory 8.3.
+    """
+    if not 0 < rho < 1e300:
+        return [(0.0, 0.0)] if rho == 0 else []
+
+    def divergence(lam: Floats) -> Floats:
+        return np.asarray((1 + lam) * rho * _ROUND_UP)
+
+    nearest = np.full(1, _LEAST_LAM)  # at even odds the order 1 decides
+    level = _levels(float(_at_even_odds(nearest, divergence(nearest))[0]), points)
+    most = 10 + 10 * sqrt(-_LEAST_LEVEL / rho)
+    width, count = log(most / _LEAST_LAM) / 60, 61
+    center = np.full((len(level), 1), log(_LEAST_LAM) + 30 * width)
+    for _ in range(4):  # ever finer orders around the best one of each test
+        lam = np.exp(center + width * (np.arange(count) - count // 2))
+        spread = _spread(level[:, None], lam, divergence(lam))
+        best = np.argmin(spread, axis=1)[:, None]
+        center, width, count = np.log(np.take_along_axis(lam, best, axis=1)), width / 4, 9
+    lam, spread = (np.take_along_axis(each, best, axis=1)[:, 0] for each in (lam, spread))
+    return _lines(level, spread, lam, divergence(lam))
+
+
+def _levels(even: float, points: int) -> Floats:
+    """From the best test at even odds, which errs as often in both ways, to the rarest: denser at first."""
+    top = min(even, 40.0)  # above, the rarest of all errors
+    levels: Floats = top - (top - _LEAST_LEVEL) * np.linspace(0.0, 1.0, points) ** 1.5
+    levels[0] = even
+    return levels
+
+
+def _at_even_odds(lam: Floats, divergence: Floats) -> Floats:
+    """(m,) the level of the test with x + y = 1 whose divergence at each order is the given one."""
+    low, high = np.sqrt(2 * divergence / (1 + lam)) * 0.99, divergence + 0.6
+    for _ in range(_HALVINGS):
+        middle = np.sqrt(low * high)
+        inside = _inside(middle, 2 * middle, lam, divergence)
+        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+    return high
+
+
+def _spread(level: Floats, lam: Floats, divergence: Floats) -> Floats:
+    """The difference of the levels of x and y at which the divergence of two outcomes is the given one."""
+    low = np.sqrt(8 * divergence / (1 + lam)) * 0.99 + 0 * level
+    high = divergence + np.logaddexp(0, -level) / lam + np.logaddexp(0, level) + low
+    for _ in range(_HALVINGS):
+        middle = np.sqrt(low * high)
+        inside = _inside(level, middle, lam, divergence)
+        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+    return high
+
+
+def _inside(level: Floats, spread: Floats, lam: Floats, divergence: Floats) -> NDArray[np.bool_]:
+    """Tell whether two outcomes have at most this divergence: about, for a search."""
+    up, down = _ratios(level, spread)
+    x, rest = 1 / (1 + np.exp(-level)), 1 / (1 + np.exp(np.minimum(level, 700)))
+    near = lam * divergence < 1
+    with np.errstate(over="ignore"):
+        close = x * np.expm1(lam * up) + rest * np.expm1(lam * down) <= np.expm1(np.where(near, lam * divergence, 1.0))
+        far = np.logaddexp(lam * up - np.logaddexp(0, -level), lam * down - np.logaddexp(0, level)) <= lam * divergence
+    return np.asarray(np.where(near, close, far))
+
+
+def _ratios(level: Floats, spread: Floats) -> tuple[Floats, Floats]:
+    """The logarithms of x/y and (1 - x)/(1 - y), without cancellation where x and y are close."""
+    x, rest = 1 / (1 + np.exp(-level)), 1 / (1 + np.exp(np.minimum(level, 700)))
+    near = np.minimum(spread, 30.0)
+    log_x, log_rest = -np.logaddexp(0, -level), -np.logaddexp(0, level)
+    up = np.where(spread < 30, np.log1p(rest * np.expm1(near)), np.logaddexp(log_x, log_rest + spread))
+    small = np.where(level < 2, x, 0.0)
+    return up, np.where(level < 2, np.log1p(small * np.expm1(-spread)), np.logaddexp(log_rest, log_x - spread))
+
+
+def _lines(level: Floats, spread: Floats, lam: Floats, divergence: Floats) -> list[tuple[float, float]]:
+    """The lines x - exp(epsilon) y = delta that touch what two outcomes may do: on the safe side for any numbers given.
+
+    With t = exp(up) and s = exp(down): epsilon = log(lam (t^a - s^a) / (a (t^lam - s^lam))) and
+    delta = (exp(lam r) - a s^lam + lam s^a) / (a (t^lam - s^lam)), a = 1 + lam. Rounded up.
+    """
+    up, down = _ratios(level, spread)
+    proper = (up > down) & np.isfinite(up) & np.isfinite(down)
+    up, down, lam, divergence = (each[proper] for each in (up, down, lam, divergence))
+    order, wide = 1 + lam, up - down
+    parts = [np.log(lam), -np.log1p(lam), up, np.log(-np.expm1(-order * wide)), -np.log(-np.expm1(-lam * wide))]
+    epsilons = sum(parts) + _GUARD * sum(map(np.abs, parts))
+    first, second = lam * renyi.above_tangent(order * down), order * renyi.above_tangent(lam * down)
+    rest = first - second + _GUARD * (first + second)
+    power = lam * divergence * _ROUND_UP
+    close = power < 1
+    near = np.log(np.expm1(np.where(close, power, 1.0)) + rest)
+    far = power + np.log1p((rest - 1) * np.exp(-np.maximum(power, 1.0)))
+    terms = [np.where(close, near, far), -lam * up, -np.log1p(lam), parts[-1]]
+    logs = sum(terms) + _GUARD * (1 + sum(map(np.abs, terms)))
+    deltas = np.exp(np.minimum(logs, 0.0)) * _ROUND_UP + 1e-320
+    found = zip(np.maximum(epsilons, 0.0).tolist(), np.minimum(deltas, 1.0).tolist(), strict=True)
+    return [(epsilon, delta) for epsilon, delta in found if epsilon < inf and delta <= 1]

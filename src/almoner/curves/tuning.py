@@ -26,8 +26,7 @@ import numpy as np
 
 from almoner import _check, mechanisms
 from almoner._search import edge
-from almoner.curves import gaussian, tradeoff
-from almoner.curves._rdp import selection
+from almoner.curves import _selection, gaussian, tradeoff
 from almoner.errors import ArgumentError, Unsupported
 
 __all__ = ["MISSED", "draw_runs", "epsilon", "pair"]
@@ -42,25 +41,20 @@ _UP = 1 + 1e-9
 
 
 def epsilon(mechanism: mechanisms.Mechanism, /, *, delta: float) -> float:
-    """An epsilon that holds at delta for the best of a random number of runs.
+    """An epsilon, nats, rounded up, that holds at delta, in (0, 1), for a BestOf, or for one run, for comparison.
 
-    Args:
-        mechanism: public; a BestOf, or one run, for comparison.
-        delta: public, in (0, 1).
-
-    Returns:
-        Nats, rounded up; inf where nothing finite is known.
+    Inf where nothing finite is known.
 
     Guarantee: the release of the best run, and of nothing else, fixed in advance, is (epsilon, delta)-DP.
     Source: docs/proofs/tuning.md, Theorem 3; theory 8.2.
     """
     _check.between(0, 1, delta=delta)
-    best = selection.only(mechanism)
+    best = _selection.only(mechanism)
     if best is None:
         return _one_run(mechanism, delta)
-    more = max(1.0, exp(selection.log_mean(best)))
+    more = max(1.0, exp(_selection.log_mean(best)))
     curve = tradeoff.of(best.mechanism, points=_POINTS)
-    ratio = selection.log_ratio(best, np.asarray(curve.epsilons), np.asarray(curve.deltas))
+    ratio = _selection.log_ratio(best, np.asarray(curve.epsilons), np.asarray(curve.deltas))
     return float(nextafter(ratio + _one_run(best.mechanism, delta / more / _UP, curve), inf))
 
 
@@ -95,7 +89,7 @@ def pair(best: mechanisms.BestOf, /, *, points: int = 257) -> mechanisms.Dominat
     curve = tradeoff.of(best, points=points)
     known = list(zip(curve.epsilons, curve.deltas, strict=True))
     known = known if known[0][0] == 0 else [(0.0, float(curve.delta(0.0))), *known]
-    least = tradeoff.SMALLEST_DELTA * exp(selection.log_mean(best)) * _UP  # masses beyond cost more than they save
+    least = tradeoff.SMALLEST_DELTA * exp(_selection.log_mean(best)) * _UP  # masses beyond cost more than they save
     known = known[: 1 + next((place for place, (_, d) in enumerate(known) if d <= least), len(known))]
     at = [(Fraction(nextafter(exp(e) * (1 + 4e-16), inf)), Fraction(d)) for e, d in known if e < 300]
     mirrored = [(1 / x, 1 - 1 / x + h / x) for x, h in reversed(at) if x > 1]
@@ -139,11 +133,11 @@ def draw_runs(best: mechanisms.BestOf, /, *, seed: int | None = None) -> int:
     """
     if best.shape == inf or best.runs > _MOST_DRAWN:
         raise ArgumentError(f"{best!r}: the shape must be finite and runs at most {_MOST_DRAWN:g} to be drawn")
-    if selection.span(best.runs, best.shape) > _MOST_SPAN:
+    if _selection.span(best.runs, best.shape) > _MOST_SPAN:
         raise ArgumentError(f"{best!r}: so many runs are expected because of numbers above 1e12: take a larger shape")
     place = (SystemRandom() if seed is None else Random(seed)).getrandbits(_BITS)
     number = 0
-    for chance in selection.probabilities(best.runs, best.shape):
+    for chance in _selection.probabilities(best.runs, best.shape):
         number += 1
         place -= int(ldexp(chance, _BITS))
         if place < 0:

@@ -80,8 +80,7 @@ def cost(mechanism: mechanisms.Mechanism) -> Fraction | float:
     Guarantee: the mechanism is rho-zCDP, whatever came before it.
     Source: theory 2.1 (Gaussian), 2.3 (pure DP), 2.5 (bounded range), 2.7 (discrete Gaussian).
     """
-    counts = mechanisms.leaves(mechanism).items()
-    return sum((times(count, _cost(leaf)) for leaf, count in counts if count), Fraction(0))
+    return sum((times(count, _cost(leaf)) for leaf, count in mechanisms.leaves(mechanism).items()), Fraction(0))
 
 
 def _cost(leaf: mechanisms.Mechanism) -> Fraction | float:

@@ -29,12 +29,11 @@ Which one to take, :func:`recommend` says from epsilon, delta and the mechanism 
 560
 """
 
-from almoner.filters._all import All
-from almoner.filters._either import Either
 from almoner.filters._filter import Filter
 from almoner.filters._filters import Approximate, Basic, Gaussian, Planned, Renyi, RenyiCurve, RenyiOrder, Residue, Zcdp
 from almoner.filters._published import Koskela, Pure, Rogers
 from almoner.filters._recommend import Recommendation, recommend
+from almoner.filters._several import All, Either
 
 __all__ = [
     "All", "Approximate", "Basic", "Either", "Filter", "Gaussian", "Koskela", "Planned", "Pure", "Recommendation",

@@ -43,8 +43,7 @@ class Filter(Account[Budget[Any]]):
     def epsilon(self, *, delta: float | None = None) -> float:
         """The epsilon that the whole budget promises, rounded up; it does not depend on what was charged. Public.
 
-        Args:
-            delta: public, in (0, 1); by default the filter's own.
+        It is that at delta, public, in (0, 1); by default the filter's own.
 
         Raises:
             ArgumentError: no delta is given, and the filter has none of its own.
@@ -58,9 +57,8 @@ class Filter(Account[Budget[Any]]):
     def tradeoff(self, *, deltas: Iterable[float] | None = None) -> tradeoff.Curve:
         """The trade-off function and the hockey-stick curve of the whole budget, whatever was charged. Public.
 
-        Args:
-            deltas: public, in (0, 1): read ``epsilon`` at these; by default the least of all that is known of the
-                budget, as ``curves.tradeoff.of`` says of its total.
+        It is ``epsilon`` at the deltas, public, in (0, 1); by default the least of all that is known of the budget, as
+        ``curves.tradeoff.of`` says of its total.
 
         Guarantee: at every point of the curve, all that this filter ever admits is together (epsilon, delta)-DP.
         Source: the filter's own; Dong, Roth & Su (2022), Proposition 2.4.
@@ -75,8 +73,7 @@ class Filter(Account[Budget[Any]]):
     def hand_over(self, to: str) -> None:
         """Give the whole budget to one analysis, which spends it in accounts of its own; nothing else may, from now on.
 
-        Args:
-            to: public. What it is, for messages: "Trainer.fit".
+        ``to`` names it in messages: "Trainer.fit". Public.
 
         Raises:
             BudgetExceeded: it was given away before.
@@ -101,10 +98,7 @@ class Filter(Account[Budget[Any]]):
     def admits(self, mechanism: mechanisms.Mechanism, *, units: bool = False) -> bool:
         """True if a mechanism fits into what is left. Asking changes nothing.
 
-        Args:
-            mechanism: what would be charged.
-            units: public: whether it must also fit where each round is rounded up to 10^-15, as in accounts of people
-                and in ledgers.
+        With ``units`` it must also fit where rounds are rounded up to 10^-15, as in accounts of people and ledgers.
 
         Raises:
             Unsupported: no theorem gives this mechanism a cost here.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from almoner import _check, _notions, mechanisms
 from almoner._units import FAILURE, FINE, budget, exact, to_float
-from almoner.curves import _order_mixture, gaussian, renyi, zcdp
+from almoner.curves import gaussian, renyi, zcdp
 from almoner.errors import ArgumentError
 from almoner.filters._filter import Filter
 
@@ -109,7 +109,7 @@ class Renyi(Filter):
         if plan is not None:
             if orders is not None or weights is not None:
                 raise ArgumentError("give either plan= or orders= and weights=")
-            grid, shares = _order_mixture.default_weights(_best_order(plan, epsilon, delta) - 1, share=0.9)
+            grid, shares = _notions.default_weights(_best_order(plan, epsilon, delta) - 1, share=0.9)
             orders, weights = tuple(map(float, grid)), tuple(map(float, shares))
         grid, shares = _chosen(epsilon, delta, orders, weights)
         self.orders: tuple[float, ...] = tuple(map(float, grid))
@@ -364,7 +364,7 @@ def _chosen(
     if (orders is None) != (weights is None):
         raise ArgumentError("give both orders= and weights=, or neither")
     if orders is None or weights is None:
-        return _order_mixture.default_weights(zcdp.best_order(zcdp.rho(epsilon=epsilon, delta=delta), delta=delta) - 1)
+        return _notions.default_weights(zcdp.best_order(zcdp.rho(epsilon=epsilon, delta=delta), delta=delta) - 1)
     grid, shares = _check.floats(orders=orders), _check.floats(weights=weights)
     if grid.ndim != 1 or grid.shape != shares.shape or not grid.size:
         raise ArgumentError(f"orders={orders!r} and weights={weights!r} must be equally long lists")

@@ -14,7 +14,7 @@ from almoner import _check, _notions, mechanisms
 from almoner._search import least
 from almoner._uncopyable import Uncopyable
 from almoner._units import FAILURE, FINE, budget, to_float, up
-from almoner.curves import _rogers, approximate, gaussian, losses, renyi, zcdp
+from almoner.curves import approximate, gaussian, losses, renyi, zcdp
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 from almoner.filters._filter import Filter
 
@@ -107,8 +107,7 @@ class Koskela(Uncopyable):
     def _with(self, mechanism: mechanisms.Mechanism) -> dict[mechanisms.Mechanism, int]:
         after = dict(self._charged)
         for leaf, count in mechanisms.leaves(mechanism).items():
-            if count:
-                after[leaf] = after.get(leaf, 0) + count
+            after[leaf] = after.get(leaf, 0) + count
         if sum(after.values()) > _MOST_ROUNDS:
             raise Unsupported(f"more than {_MOST_ROUNDS} rounds are not composed")
         return after
@@ -178,7 +177,7 @@ class SquareAndDrift(_notions.WithFailures[tuple[float, float]]):
         return 3
 
     def price_of_round(self, leaf: mechanisms.Mechanism) -> _notions.Totals:
-        return *_rogers.prices(leaf), up(renyi.failure(leaf), per=FAILURE)
+        return *approximate.square_and_drift(leaf), up(renyi.failure(leaf), per=FAILURE)
 
     def holds_for(self, totals: _notions.Totals, delta: Fraction) -> bool:  # noqa: ARG002 - WithFailures has it
         return self.boundary(totals) <= self.epsilon  # the formula is written for the whole delta

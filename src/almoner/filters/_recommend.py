@@ -17,9 +17,10 @@ from itertools import pairwise
 from math import floor, gcd, inf
 
 from almoner import _check, mechanisms
+from almoner._notions import certain
 from almoner._search import last_whole
 from almoner._units import FAILURE, FINE, MEASURE, Units, budget, times, up
-from almoner.curves import _residue, approximate
+from almoner.curves import _residue, gaussian, renyi
 from almoner.errors import ArgumentError, Unsupported
 from almoner.filters._filter import Filter
 from almoner.filters._filters import Basic, Gaussian, Planned, Renyi, Residue, Zcdp, one_plan
@@ -99,7 +100,7 @@ def recommend(
         return Recommendation(Residue(epsilon=epsilon, delta=delta), _ANY)
     if not parts:
         raise ArgumentError(f"plan={plan!r} must have at least one round")
-    if all(_is_gaussian(leaf) for leaf in parts):
+    if all(map(gaussian.is_gaussian, parts)):
         exactly = Gaussian(epsilon=epsilon, delta=delta)
         if counted is not None and not exactly.admits(plan):
             raise ArgumentError(f"plan={counted!r} does not fit: {exactly.notion.refusal((0,), plan)}")
@@ -110,12 +111,8 @@ def recommend(
 
 
 def _parts(plan: mechanisms.Mechanism) -> dict[mechanisms.Mechanism, int]:
-    counts = {leaf: count for leaf, count in mechanisms.leaves(plan).items() if count}
+    counts = mechanisms.leaves(plan)
     return {leaf: count // gcd(*counts.values()) for leaf, count in counts.items()}
-
-
-def _is_gaussian(leaf: mechanisms.Mechanism) -> bool:
-    return isinstance(leaf, mechanisms.Gaussian | mechanisms.SampledGaussian) and getattr(leaf, "sample_rate", 1) == 1
 
 
 def _best(parts: _Parts, epsilon: float, delta: float) -> Recommendation:
@@ -176,11 +173,7 @@ def _admitted(account: Filter, one: mechanisms.Mechanism) -> int:
 
 def _certain(leaf: mechanisms.Mechanism) -> tuple[Units, Units]:
     """Epsilon and delta that a round adds by basic composition, in fine units."""
-    try:
-        epsilon, failure = approximate.cost(leaf)
-    except Unsupported:
-        return inf, 0
-    return up(epsilon, per=FINE), up(failure, per=FAILURE)
+    return up(certain(leaf), per=FINE), up(renyi.failure(leaf), per=FAILURE)
 
 
 def _basic_rounds(parts: _Parts, account: Basic) -> float:

@@ -52,11 +52,9 @@ class Accounts(Uncopyable):
         self.join(people)
 
     def join(self, people: int | Sequence[Hashable]) -> None:
-        """Open accounts for people who were never here before.
+        """Open accounts for people who were never here before: for so many rows more, or for new ids.
 
-        Args:
-            people: how many rows to append; or new ids. Keep the accounts of people who leave: a returning person must
-                not get a fresh one.
+        Keep the accounts of people who leave: a returning person must not get a fresh one.
         """
         with self._lock:  # what is being charged goes into the accounts that stay
             self._join(people)
@@ -117,7 +115,6 @@ class Accounts(Uncopyable):
         return self._held[where, ...] if isinstance(where, slice) else self._xp.take(self._held, where, axis=0)
 
     def _chosen(self, people: People | None) -> tuple[slice | Array, Array]:
-        """Rows of the people addressed, and their totals."""
         where = self._rows(people)
         return where, self._totals(where)
 

@@ -53,6 +53,7 @@ class Filter(Accounts):
         xp: the array library of the accounts (default NumPy); with PyTorch, device= says where they live.
 
     Every array with one entry per person is private: it belongs to the data holder and, row by row, to that person.
+    ``people`` of its methods are rows or ids, (n,); None: all people in order.
 
     Guarantee: a person who takes part only where ``charge`` returns True, for the contribution that was charged, is
     protected by the budget: the whole adaptive interaction has the budget's guarantee for adding or removing any one
@@ -98,11 +99,7 @@ class Filter(Accounts):
     def with_left(cls, budget: filters.Filter, units: NDArray[np.int64]) -> Self:
         """Accounts, in rows, of which each has so many units left of a budget with one total; at most all of it.
 
-        For one charge of accounts that are kept elsewhere, as in a ledger.
-
-        Args:
-            budget: as of any accounts.
-            units: (n,) private, >= 0.
+        For one charge of accounts that are kept elsewhere, as in a ledger. Units are (n,), private, >= 0.
         """
         accounts = cls(len(units), budget)
         (most,) = accounts._most
@@ -126,12 +123,10 @@ class Filter(Accounts):
         return self._shares is not None
 
     def join(self, people: int | Sequence[Hashable], *, shares: ArrayLike | Array | None = None) -> None:
-        """Open accounts for people who were never here before.
+        """Open accounts for people who were never here before: for so many rows more, or for new ids.
 
-        Args:
-            people: how many rows to append; or new ids. Keep the accounts of people who leave: a returning person must
-                not get a fresh one.
-            shares: (n,) private, of the people who join; if and only if these accounts have shares.
+        Keep the accounts of people who leave: a returning person must not get a fresh one. Shares are (n,), private, of
+        the people who join; they are given if and only if these accounts have shares.
         """
         with self._lock:  # what is being charged goes into the accounts that stay
             self._settle(slice(None))
@@ -150,9 +145,7 @@ class Filter(Accounts):
     def epsilon(self, people: People | None = None, *, delta: float | None = None) -> NDArray[np.float64]:
         """(n,) private: the epsilon that each person's own budget promises, rounded up; it does not change.
 
-        Args:
-            people: rows or ids; default all people in order.
-            delta: public, in (0, 1); by default the budget's own.
+        It is that at delta, public, in (0, 1); by default the budget's own.
 
         Raises:
             ArgumentError: no delta is given, and the budget has none of its own.
@@ -168,9 +161,6 @@ class Filter(Accounts):
 
     def guess(self, people: People | None = None) -> NDArray[np.float64]:
         """(n,) private: how often a guess whether a person's data were used is right at most, at even odds.
-
-        Args:
-            people: rows or ids; default all people in order.
 
         Guarantee: from all that is ever admitted for a person, no attack is right with a larger probability.
         Source: theory 8.1, 5.10; ``meaning`` of the curve of the person's own budget.
@@ -195,7 +185,7 @@ class Filter(Accounts):
             step: what will be run, public. Its sensitivity is the promise that no contribution is larger.
             norms: (n,) private, in the sensitivity's unit and norm: what each person's data contributes. NaN, negative
                 or above the promise: that person is out. Without a sensitivity (Pure, Zcdp, ...): bool, who takes part.
-            people: (n,) rows or ids that norms belong to; default all people in order.
+            people: whose norms these are.
             sample: (k,) places in norms, private: of those alone it is said who takes part. If norms are of all people
                 and the same float64 array at each call, which can't be written (``norms.flags.writeable = False``), a
                 charge costs what the sample does: other accounts are brought up to date when somebody looks at them.
@@ -278,7 +268,7 @@ class Filter(Accounts):
         Args:
             step: what may have been run, public.
             norms: (n,) private: the most that each person can have contributed; None: the sensitivity.
-            people: rows or ids; default all people.
+            people: whose norms these are.
 
         Guarantee: each person is charged at least what any such contribution to the step costs, or has nothing left.
         Source: theory 5.1; what was reserved counts as spent.
@@ -295,9 +285,6 @@ class Filter(Accounts):
         """Give up what people have left: all of it counts as spent, and they contribute nothing from now on.
 
         A step that was booked before can still be refunded; what it gives back is then left again.
-
-        Args:
-            people: rows or ids, private; default all people.
 
         Raises:
             ArgumentError, UnknownPerson: nobody's account was changed.
@@ -323,12 +310,7 @@ class Filter(Accounts):
     def allowance(self, step: mechanisms.Mechanism, people: People | None = None) -> Array:
         """The largest contribution that each person can still pay for in this step: clip to it to spend the remainder.
 
-        Args:
-            step: what will be run, public.
-            people: rows or ids; default all people in order.
-
-        Returns:
-            (n,) float64, private, in the sensitivity's unit, at most the sensitivity; rounded down.
+        (n,) float64, private, in the sensitivity's unit, at most the sensitivity; rounded down. The step is public.
 
         Guarantee: a person who contributes at most this is admitted by ``charge`` with the same step.
         Source: theory 5.3; Feldman & Zrnic (2021), Alg. 8, corrected.
@@ -409,11 +391,9 @@ class Filter(Accounts):
         return np.asarray(np.minimum(shares, 1.0))
 
     def statement(self, person: Hashable, *, delta: float | None = None) -> BudgetStatement:
-        """Tell one person about that person's own budget: private, to be disclosed to this person alone.
+        """Tell one person, a row or an id, about that person's own budget: private, for this person alone.
 
-        Args:
-            person: a row or an id.
-            delta: public, in (0, 1); by default the budget's own.
+        Epsilon is at delta, public, in (0, 1); by default the budget's own.
 
         Raises:
             ArgumentError: no delta is given, and the budget has none of its own.

@@ -344,10 +344,8 @@ def dominating_mu(
     """The smallest mu found such that each composition is dominated by mu-GDP, but for a failure of probability slack.
 
     Args:
-        counts: (n, j) whole numbers >= 0, private: steps of each person in each bucket.
-        noise: (j,) public: the relative noise of each bucket, or mechanisms; as for ``losses``.
+        counts, noise, sample_rate: as for ``losses``.
         slack: public, in (0, 1).
-        sample_rate: public; as for ``losses``.
         points: public, >= 2: how many epsilons are looked at. Fewer give a larger mu.
 
     Returns:

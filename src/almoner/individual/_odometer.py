@@ -109,7 +109,7 @@ class Odometer(Accounts):
             step: what will be run, public. Its sensitivity is the promise that no contribution is larger.
             norms: (n,) private, in the sensitivity's unit and norm. NaN, negative or above the promise: that person's
                 bound is infinite from then on. Without a sensitivity (Pure, Zcdp, ...): bool, who takes part.
-            people: (n,) rows or ids that norms belong to; default all people in order.
+            people: (n,) rows or ids, whose norms these are; default all people in order.
 
         Raises:
             ArgumentError, UnknownPerson, Unsupported: nobody was charged.

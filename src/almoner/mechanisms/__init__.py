@@ -26,7 +26,10 @@ from almoner.mechanisms._pair import (
     SampledRecords,
     Shuffled,
     TruncatedGaussian,
+    fields_schema,
+    from_fields,
     replaced,
+    to_fields,
 )
 from almoner.mechanisms._rounds import (
     PDP,
@@ -50,7 +53,6 @@ from almoner.mechanisms._rounds import (
     repeated,
     rounds,
 )
-from almoner.mechanisms._saved import fields_schema, from_fields, to_fields
 
 __all__ = [
     "PDP", "Approximate", "BestOf", "Composed", "DiscreteGaussian", "DominatingPair", "Exponential", "Gaussian",

@@ -199,7 +199,7 @@ class Composed(Mechanism):
 
 
 def leaves(mechanism: Mechanism) -> dict[Mechanism, int]:
-    """The single rounds that a mechanism consists of, each with how often it is run; nested ones are flattened.
+    """The single rounds that are run, each with how often, at least once; nested ones are flattened.
 
     >>> leaves(Repeated(Composed((Pure(0.1), Repeated(Pure(0.2), 3))), 2))
     {Pure(epsilon=0.1): 2, Pure(epsilon=0.2): 6}
@@ -211,10 +211,10 @@ def leaves(mechanism: Mechanism) -> dict[Mechanism, int]:
 
 def _count(mechanism: Mechanism, times: int, counts: dict[Mechanism, int]) -> None:
     inner, repeats = repeated(mechanism)
-    if isinstance(inner, Composed):
+    if isinstance(inner, Composed) and repeats:
         for part in inner.mechanisms:
             _count(part, times * repeats, counts)
-    else:
+    elif repeats:
         counts[inner] = counts.get(inner, 0) + times * repeats
 
 

@@ -192,15 +192,8 @@ def rounded_gaussian(sigma: float | Fraction | NDArray[np.float64], *, size: int
 def discrete_laplace(scale: float | Fraction, *, size: int) -> Whole:
     """Random whole numbers k with probabilities proportional to exp(-abs(k) / scale).
 
-    Args:
-        scale: public, in (0, 2**53).
-        size: how many.
-
-    Returns:
-        (size,) int64; beyond 2**62, which no draw in 10**200 is, they are cut off there.
-
-    Raises:
-        ArgumentError: scale or size is out of its range.
+    They are (size,) int64, for a scale, public, in (0, 2**53); beyond 2**62, which no draw in 10**200 is, they are cut
+    off there. ArgumentError: scale or size is out of its range.
 
     Guarantee: the probabilities are exact, and the numbers independent, if the operating system's random bits are
         independent and fair. Added to whole numbers that move by at most s in L1 norm, the noise is (s / scale)-DP.
@@ -260,7 +253,6 @@ def _choice(losses: Sequence[int], rate: Fraction, weights: Sequence[int], bits:
 
 
 def _rounded(sigma: float | Fraction | NDArray[np.float64], size: int, bits: Bits) -> Whole:
-    """``rounded_gaussian`` with given bits."""
     numbers, negative = _draw(GAUSSIAN, _scale("sigma", sigma, size, GAUSSIAN), size, bits)
     np.negative(numbers, out=numbers, where=negative)
     return numbers

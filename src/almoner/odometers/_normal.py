@@ -21,7 +21,7 @@ import numpy as np
 from almoner import _check, mechanisms
 from almoner._arrays import NUMPY, Array, Library
 from almoner._notions import STEPS, Boundary, Totals
-from almoner._units import to_float, up
+from almoner._units import up
 from almoner.curves import zcdp
 from almoner.odometers import _roots
 from almoner.odometers._odometer import Odometer
@@ -78,16 +78,7 @@ class StraightLine(Clock):
         return xp.where(clock == 0, 0.0, solve(exponent, lam, steps=steps, xp=xp))
 
 
-class Clocked(Odometer):
-    """Odometers whose total is one clock, V."""
-
-    @property
-    def clock(self) -> float:
-        """V: the sum of mu squared, or twice the sum of rho; rounded up. Public."""
-        return to_float(self._totals[0])
-
-
-class Gaussian(Clocked):
+class Gaussian(Odometer):
     """For Gaussian mechanisms and every mechanism with a zCDP cost: a mixture of normal mixtures.
 
     Promises the same as ``Renyi``, pathwise and ex-post; nothing for a plan chosen after seeing a result.
@@ -117,7 +108,7 @@ class Gaussian(Clocked):
         super().__init__(notion, delta=delta, sum_delta=sum_delta, plan=chosen)
 
 
-class Line(Clocked):
+class Line(Odometer):
     """For Gaussian mechanisms and every mechanism with a zCDP cost: a straight line in V; one Rényi order.
 
     Promises the same as ``Renyi``, pathwise and ex-post; the smallest there is at V = plan, poor far from it.

@@ -57,19 +57,13 @@ class Odometer(Counting[Boundary]):
     def epsilon(self, *, delta: float | None = None) -> float:
         """The pathwise bound now; see the class for what it promises. Reading changes nothing.
 
-        Args:
-            delta: another failure probability, in (0, 1), chosen without looking at the results; public.
+        Another delta than the odometer's own, in (0, 1), public, is chosen without looking at the results.
         """
         notion, totals = self._now()
         return notion.epsilon(totals, notion.delta if delta is None else delta, ex_post=False)
 
     def ex_post_epsilon(self, *, delta: float | None = None, after: mechanisms.Mechanism | None = None) -> float:
-        """The ex-post bound now; see the class for what it promises. Reading changes nothing.
-
-        Args:
-            delta: another failure probability, in (0, 1), chosen without looking at the results; public.
-            after: the bound if this mechanism were charged as well; by default nothing.
-        """
+        """The ex-post bound now, as ``epsilon``; with ``after``, if this mechanism were charged as well."""
         notion, totals = self._now()
         if after is not None:
             totals = notion.after(totals, after)

@@ -25,8 +25,8 @@ from almoner._notions import STEPS, Boundary, ByRemainder, Totals, as_floats
 from almoner._units import FAILURE, budget, exact
 from almoner.curves import _residue, renyi
 from almoner.curves.planned import Plan, _anytime, level, rounds_at
-from almoner.curves.planned._anytime_prices import Exchanges
-from almoner.curves.planned._round_price import no_louder
+from almoner.curves.planned._anytime import Exchanges
+from almoner.curves.planned._prices import no_louder
 from almoner.errors import ArgumentError, Unsupported
 from almoner.odometers._odometer import Odometer
 from almoner.odometers._renyi import Orders, around_plan
@@ -62,8 +62,7 @@ class PlannedBound(ByRemainder, Boundary):
     @cached_property
     def parts(self) -> Plan:
         """The mechanisms of one planned round, and how often each runs in it."""
-        leaves = mechanisms.leaves(self.plan).items()
-        return tuple((leaf, count // self.rounds) for leaf, count in leaves if count)
+        return tuple((leaf, count // self.rounds) for leaf, count in mechanisms.leaves(self.plan).items())
 
     @cached_property
     def rounds(self) -> int:
@@ -195,7 +194,12 @@ class PlannedBound(ByRemainder, Boundary):
         return min((now.ahead * count - used) // count for used, (_, count) in zip(now.used, self.parts, strict=True))
 
     def _in_context(
-        self, now: _Run, context: int, leaf: mechanisms.Mechanism, count: int, prices: tuple[_anytime.Run, Exchanges]
+        self,
+        now: _Run,
+        context: int,
+        leaf: mechanisms.Mechanism,
+        count: int,
+        prices: tuple[_anytime.Run, Exchanges],
     ) -> tuple[_Run, int] | None:
         """Holdings, and the number of rounds, if what is left before the next checkpoint buys them; else None."""
         run, exchanges = prices

@@ -36,10 +36,10 @@ from almoner import _check, mechanisms
 from almoner._arrays import Array, Library, Mask, to_numpy
 from almoner._notions import MOST, Boundary, PersonBound, Totals, no_failures
 from almoner._units import MEASURE, budget, times, to_float, up
-from almoner.curves import _rogers, gaussian, renyi
+from almoner.curves import approximate, gaussian, renyi
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 from almoner.odometers import _roots
-from almoner.odometers._normal import Clock, Clocked, planned, tuned
+from almoner.odometers._normal import Clock, planned, tuned
 from almoner.odometers._odometer import Counting, Odometer
 
 __all__ = ["FeldmanZrnic", "GaussianRestarts", "Lecuyer", "Mixture", "Rogers", "Stitched"]
@@ -86,7 +86,7 @@ class Stitches(Clock):
         return _zero_at_start(clock, clock / 2 + 1.7 * xp.sqrt(time * level), xp)
 
 
-class Mixture(Clocked):
+class Mixture(Odometer):
     """A mixture boundary in closed form, for pure, approximate and zCDP mechanisms. For comparison.
 
     ``epsilon()`` promises: with probability at least 1 - delta, the realised loss is at no time above the bound of its
@@ -116,7 +116,7 @@ class Mixture(Clocked):
         super().__init__(notion, delta=delta, sum_delta=sum_delta, plan=chosen)
 
 
-class Stitched(Clocked):
+class Stitched(Odometer):
     """A stitched boundary in closed form, for pure, approximate and zCDP mechanisms. For comparison.
 
     Promises the same as ``Mixture``: ``epsilon()`` pathwise, ``ex_post_epsilon()`` the same number.
@@ -218,7 +218,7 @@ class SquareAndDrift(Boundary):
         return 2
 
     def costs(self, leaf: mechanisms.Mechanism) -> Totals:
-        return _rogers.prices(leaf)
+        return approximate.square_and_drift(leaf)
 
     def rest(self, delta: float, kept: Fraction) -> float:  # noqa: ARG002 - Boundary has it
         return delta  # the authors' formula is written for the whole delta

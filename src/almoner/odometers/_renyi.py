@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from almoner import _check, mechanisms
 from almoner._arrays import NUMPY, Array, Library
-from almoner._notions import STEPS, Boundary, Totals, as_floats, certain
+from almoner._notions import STEPS, Boundary, Totals, as_floats, certain, default_weights
 from almoner._units import up
-from almoner.curves import _order_mixture, renyi
+from almoner.curves import renyi
 from almoner.errors import ArgumentError
 from almoner.odometers import _roots
 from almoner.odometers._odometer import Odometer
@@ -165,5 +165,5 @@ def around_plan(plan: mechanisms.Mechanism | float, delta: float) -> tuple[tuple
     place = best_of(_SEARCH)
     around = np.geomspace(_SEARCH[max(place - 1, 0)], _SEARCH[min(place + 1, len(_SEARCH) - 1)], 15)
     near = np.where(around > _WHOLE, np.round(around), around)
-    orders, weights = _order_mixture.default_weights(float(near[best_of(near)]), share=_FOCUS)
+    orders, weights = default_weights(float(near[best_of(near)]), share=_FOCUS)
     return tuple(map(float, orders)), tuple(map(float, weights))

@@ -122,10 +122,7 @@ def bounds(comparison: "Comparison", path: str | Path, *, title: str | None = No
     The smallest bound for rounds fixed in advance is the dark reference in every panel. Restarts, whose promise is for
     a number of filters fixed in advance, are dotted lines beside the filters.
 
-    Args:
-        comparison: what ``compare`` returned.
-        path: where to save; the ending says the format (png, svg, pdf).
-        title: by default the mechanism and delta.
+    The ending of the path says the format (png, svg, pdf); the title is by default the mechanism and delta.
     """
     shown = ((heading, [b for b in comparison.bounds if b.promise in each]) for heading, each in _PANELS.items())
     groups = [(heading, found) for heading, found in shown if found]
@@ -153,13 +150,8 @@ def bounds(comparison: "Comparison", path: str | Path, *, title: str | None = No
 def spends(report: "HolderReport", path: Path, *, title: str = "") -> list[Path]:
     """Draw how people's budgets are used up over time, and write the numbers beside the picture.
 
-    Args:
-        report: private.
-        path: where the picture goes; its suffix chooses the format (.png, .svg, .pdf). Numbers go to its .json.
-        title: public, above the picture.
-
-    Returns:
-        The two files, both marked private.
+    The report is private, the title above the picture public. The path's suffix chooses the format (.png, .svg, .pdf);
+    numbers go to its .json. Gives the two files, both marked private.
     """
     path = Path(path)
     picture = figure(10, 4.6)
@@ -199,10 +191,7 @@ def tradeoff(curves: Mapping[str, "Curve"], path: str | Path, *, title: str = ""
 
     Left, every attack lies on or above each line (dashed: guessing); right, (epsilon, delta)-DP holds on and above it.
 
-    Args:
-        curves: public; name -> curve.
-        path: where to save; the ending says the format (png, svg, pdf).
-        title: public, above the picture.
+    Curves, by name, and the title above the picture are public; the ending of the path says the format (png, svg, pdf).
     """
     if not curves:
         raise ArgumentError("curves must hold at least one curve")

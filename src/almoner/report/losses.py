@@ -87,10 +87,7 @@ def side_by_side(
     """Each person's epsilon by privacy loss distributions, by Rényi DP, and by the Gaussian that dominates.
 
     Args:
-        counts: (n, j) whole numbers >= 0, private: steps of each person in each bucket.
-        noise: (j,) public: the relative noise of each bucket.
-        sample_rate: public, in (0, 1].
-        delta: public, in (0, 1).
+        counts, noise, sample_rate, delta: as of ``individual.losses``, one delta.
         dominating: with the Gaussian, which takes about a second for thirty people with different counts. A tenth of
             delta is its slack (see ``individual.dominating_mu``).
         points: public; how finely the Gaussian is fitted.
@@ -121,13 +118,9 @@ def quantiles(
 ) -> Iterator[tuple[str, str | None, Floats]]:
     """Quantiles over people of each accounting, for all people and then for each group; private.
 
-    Args:
-        epsilons: name of the accounting -> (people,) epsilons, private.
-        groups: (people,) private; a label for each person.
-        levels: public, in [0, 1].
-
-    Returns:
-        Rows of the accounting's name, the group (None: all people) and (len(levels),) quantiles, taken from above.
+    Epsilons are (people,), private, by the name of the accounting; groups (people,), private, a label for each person;
+    levels public, in [0, 1]. Gives rows of the accounting's name, the group (None: all people) and (len(levels),)
+    quantiles, taken from above.
     """
     for name, group, column in _by_group(epsilons, groups):
         yield name, group, np.quantile(column, levels, method="higher")
@@ -138,13 +131,8 @@ def means(
 ) -> Iterator[tuple[str, str | None, float]]:
     """The mean epsilon over people of each accounting, for all people and then for each group; private.
 
-    A mean shows which groups lose more privacy than others; it is no bound for any person.
-
-    Args:
-        epsilons, groups: private, as of ``quantiles``.
-
-    Returns:
-        Rows of the accounting's name, the group (None: all people) and the mean; inf where one person has no bound.
+    A mean shows which groups lose more privacy than others; it is no bound for any person. Arguments and rows are as of
+    ``quantiles``, with the mean; inf where one person has no bound.
     """
     return ((name, group, float(np.mean(column))) for name, group, column in _by_group(epsilons, groups))
 
@@ -164,11 +152,8 @@ def histogram(
 ) -> None:
     """Draw histograms of each person's epsilon, one panel for each way of accounting, on one scale.
 
-    Args:
-        epsilons: name of the accounting -> (n,) epsilons, private; infinite ones are counted in the panel's title.
-        path: where to save; the ending says the format (png, svg, pdf).
-        groups: (n,) private; a colour for each group.
-        title: public, above the picture.
+    Epsilons and groups are private, as of ``quantiles``; infinite ones are counted in the panel's title, and each group
+    has a colour. The ending of the path says the format (png, svg, pdf); the title, public, is above the picture.
     """
     columns = {name: np.asarray(values, np.float64) for name, values in epsilons.items()}
     sizes = {values.shape for values in columns.values()}

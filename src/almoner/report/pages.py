@@ -48,12 +48,8 @@ _PLAIN = re.compile(r"[^\W\d_][\w.]{0,63}")  # names of columns and tables that 
 def statement(told: Statement | BudgetStatement, *, person: object) -> str:
     """One person's account as a page, in plain words. PRIVATE: for this person, and for the data holder.
 
-    Args:
-        told: private: from a ledger (``queries.statement``), or from a model (``training.saved_model.statement``).
-        person: private: the name of the person, as in the data.
-
-    Returns:
-        HTML. The share that is used is rounded up; so is how often a guess is right.
+    ``told`` is from a ledger (``queries.statement``), or from a model (``training.saved_model.statement``), private, as
+    is the person's name in the data. Gives HTML. The share that is used is rounded up; so is how often a guess is right
     """
     share = told.used if isinstance(told, BudgetStatement) else told.rho / told.budget
     right = f"{min(1000, ceil(1000 * told.guess - 1e-9)) / 10:g}"

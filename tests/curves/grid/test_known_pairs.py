@@ -9,7 +9,7 @@ from mpmath import mp, mpf
 
 from almoner import mechanisms as m
 from almoner.curves import gaussian, renyi
-from almoner.curves._grid import discrete, known_pairs, mixtures
+from almoner.curves._grid import discrete, known_pairs
 from almoner.curves.losses import deltas, epsilons
 from almoner.errors import Unsupported
 
@@ -142,7 +142,7 @@ def test_batches_that_are_cut(rate, size, people):
 def test_probabilities_of_a_full_batch():
     """Against 40 digits, and rounded the right way, for small and for many people."""
     for rate, size, people in ((0.01, 16, 1000), (0.16, 16, 1000), (0.001, 1100, 10**6), (0.5, 3, 3), (1e-4, 40, 1000)):
-        fewer, more, taken = mixtures._met(rate, size, people)
+        fewer, more, taken = known_pairs._met(rate, size, people)
         q = mpf(rate)
 
         def tail(n, least, q=q):

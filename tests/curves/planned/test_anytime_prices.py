@@ -9,8 +9,8 @@ from almoner import mechanisms as m
 from almoner._units import FAILURE
 from almoner.curves import _loss_grid, planned
 from almoner.curves.planned import _anytime
-from almoner.curves.planned._anytime_prices import Exchanges
-from almoner.curves.planned._round_price import no_louder
+from almoner.curves.planned._anytime import Exchanges
+from almoner.curves.planned._prices import no_louder
 
 RUN = _anytime.Run(((m.RandomizedResponse(0.1), 1),), 200, delta=1e-5)
 EXCHANGES = Exchanges(RUN)

@@ -23,6 +23,7 @@ from math import asinh, fsum, inf, log, nextafter
 import numpy as np
 from scipy.special import logsumexp, ndtri
 
+from almoner.curves._grid import known_pairs
 from almoner.curves._grid.connect_the_dots import ULP, Floats
 from almoner.mechanisms import DominatingPair, Mechanism, Paired
 
@@ -47,8 +48,6 @@ class Direction:
 def directions(mechanism: Mechanism, *, lower: bool = False) -> tuple[Direction, Direction]:
     """The laws in the orders "remove" (the person in the first law) and "add"; lower: of a better pair, if computed."""
     if not isinstance(mechanism, DominatingPair):
-        from almoner.curves._grid import known_pairs  # here: lists need none of it
-
         p, q, error = known_pairs.outcomes(mechanism, lower=lower)
         return _direction(p, q, error), _direction(q, p, error)
     p, q = np.asarray(mechanism.p), np.asarray(mechanism.q)

@@ -25,7 +25,7 @@ from scipy.special import ndtr
 
 from almoner import mechanisms
 from almoner.curves._grid import connect_the_dots as dots
-from almoner.curves._grid import discrete, mixtures
+from almoner.curves._grid import discrete, known_pairs
 from almoner.curves._grid.connect_the_dots import ULP, Floats
 from almoner.errors import Unsupported
 
@@ -132,7 +132,7 @@ def _both_directions(
 def _sampled_gaussian(z: float, rate: float, lower: bool, parts: int, reach: float) -> tuple[Law, Law]:
     """(1-q) N(0, z²) + q N(1, z²) against N(0, z²); theory 2.6."""
     width = min(CELL_WIDTH * z, z * z / 2) / parts
-    edges = mixtures.irregular(-reach * z, 1 + reach * z, int(np.ceil((1 + 2 * reach * z) / width)))
+    edges = known_pairs.irregular(-reach * z, 1 + reach * z, int(np.ceil((1 + 2 * reach * z) / width)))
     pair = dots.gaussian_merged(edges, z) if lower else dots.gaussian(edges, z)
     losses, p, q, ceilings = dots.sampled_losses(pair.log_ratios, rate), pair.p, pair.q, (0.0, 0.0)
     if not lower:  # both tails stay on the outermost edges; losses beyond these are the ceilings

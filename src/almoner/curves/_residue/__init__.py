@@ -5,10 +5,22 @@ Names and symbols
     cost      c, what a round takes off b squared
     slack     by how much the bound may fail on the way; it is paid from delta
     level     a point of the grid on which b squared is looked up
+    H(e; b)   hockey-stick divergence at exp(e) of N(b, 1) against N(0, 1)
+    F(e)      the same of one round followed by N(b', 1) against N(0, 1), with b'**2 = b**2 - cost
+    D         H + slack - F, the gap, which must not be negative: a certificate proves it, errors included
+    fall      minus a slope
 
 A cost is valid at b if the round followed by N(sqrt(b**2 - c), 1) against N(0, 1) is no easier to tell apart than
 N(b, 1) against N(0, 1), up to the slack, at every epsilon. Then it is valid at every larger b too: costs are computed
 on a grid of b squared, once, and looked up at the next grid point below.
+
+What is certified    by                                                                              in
+    e above the end  F decreases, and is at most the slack at the end                                _end
+    ends of a cell   D there, less its rounding error                                                _lower_bounds
+    inside a cell    least Bernstein coefficient of the cubic with D's values and slopes at both     _lower_bounds
+                     ends, less width**4 / 384 max |D''''|, less rounding errors
+    b and b'         roots moved by four floats to the safe side                                     _root
+    e < 0            the pair of the other direction (section 3 of the proof)                        the caller
 
 Source: theory.md statement 4.8; docs/proofs/residue-filter.md
 """
@@ -17,17 +29,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from math import floor, inf, log2
+from math import floor, inf, log2, nextafter, pi, sqrt
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import erfcx, ndtr
 
 from almoner import _check, mechanisms
 from almoner._units import FAILURE, MEASURE, RANGE, Units, up
 from almoner.curves import _pairs, gaussian
-from almoner.curves._residue._certificate import LARGEST_SHARE, certified, gaps
-
-__all__ = ["Table", "cost", "cost_at", "grid", "ladder", "level", "needs_no_slack", "size", "table"]
+from almoner.curves._grid.connect_the_dots import ULP, Floats
+from almoner.curves._pairs import Pair
 
 PER_OCTAVE = 8  # grid points of b squared between one power of two and the next
 HIGHEST_SQUARE = MEASURE << 12  # units of b squared; with more left, the costs at this point are valid
@@ -36,6 +49,11 @@ TABLE_OCTAVES = 7  # octaves of b squared in a table for people; the last part i
 TABLE_WASTE = 0.005  # largest overpayment between two levels of a table, relative to the budget
 LEAST_NORM = 1e-60  # least norm of a table: mechanisms refuse smaller sensitivities
 LEAST_SLACK = FAILURE // 10**20  # of a round, where there is that much: with less, rounding is dear
+LARGEST_SHARE = 63 / 64  # one round may take at most this part of b squared: b' stays away from 0
+FIRST_CELLS = 64  # cells into which [0, end] is cut first
+CUTS = 4  # parts into which a doubtful cell is cut
+MAX_CUTS = 7  # rounds of cutting; then the certificate gives up
+MAX_DOUBTFUL = 800  # doubtful cells at once; with more the certificate gives up
 
 
 def grid(level: int) -> int:
@@ -114,11 +132,11 @@ def ladder(slack: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _pairs_of(mechanism: mechanisms.Mechanism, slack: float) -> tuple[_pairs.Pair, ...]:
+def _pairs_of(mechanism: mechanisms.Mechanism, slack: float) -> tuple[Pair, ...]:
     return _pairs.of(mechanism, cut=slack / 20)
 
 
-def _least_certified(rounds: tuple[_pairs.Pair, ...], square: float, slack: float) -> float:
+def _least_certified(rounds: tuple[Pair, ...], square: float, slack: float) -> float:
     """A cost that is certified, near the least one; inf if none is."""
     most, cost = square * LARGEST_SHARE, 0.0
     for pair in sorted(rounds, key=lambda pair: -float(pair.masses @ pair.losses**2)):
@@ -136,7 +154,7 @@ def _least_certified(rounds: tuple[_pairs.Pair, ...], square: float, slack: floa
         step *= 2
 
 
-def _least(gaps_at: Callable[[float], NDArray[np.float64]], guess: float, least: float, most: float) -> float:
+def _least(gaps_at: Callable[[float], Floats], guess: float, least: float, most: float) -> float:
     """About the least cost in [least, most] with no negative gap, by secants at all points; inf if there is none."""
     low, high, cost = least, inf, min(guess or most, most)
     gap = gaps_at(cost)
@@ -150,7 +168,7 @@ def _least(gaps_at: Callable[[float], NDArray[np.float64]], guess: float, least:
             return inf
         if high <= low * (1 + SEARCH_PRECISION / 4):
             return high
-        wanted = _secant(before, at_before, cost, gap) if before != cost else cost * (0.97 if right else 1.03)
+        wanted = secant(before, at_before, cost, gap) if before != cost else cost * (0.97 if right else 1.03)
         if not low < wanted < min(high, most * 2) or (turn > 6 and high == inf and wanted < 2 * low):
             wanted = 2 * low if high == inf else (max(low, high / 4) * high) ** 0.5
         if abs(wanted - cost) <= SEARCH_PRECISION / 8 * cost and high < inf:
@@ -160,11 +178,11 @@ def _least(gaps_at: Callable[[float], NDArray[np.float64]], guess: float, least:
     return high
 
 
-def _secant(before: float, at_before: NDArray[np.float64], cost: float, gap: NDArray[np.float64]) -> float:
-    """The least cost at which no gap is negative, were they affine in it; inf where that is nowhere."""
-    slope = (gap - at_before) / (cost - before)
+def secant(before: float, at_before: Floats, after: float, at_after: Floats) -> float:
+    """The least number at which no gap is negative, were they affine in it; inf where that is nowhere."""
+    slope = (at_after - at_before) / (after - before)
     with np.errstate(divide="ignore", invalid="ignore"):
-        wanted = np.where(slope > 0, cost - gap / slope, np.where(gap < 0, inf, 0.0))
+        wanted = np.where(slope > 0, after - at_after / slope, np.where(at_after < 0, inf, 0.0))
     return float(wanted.max())
 
 
@@ -175,7 +193,7 @@ class Table:
     A norm is rounded up to the next; one above the last does not fit. Without a sensitivity: 0 and 1, for taking part.
     """
 
-    norms: NDArray[np.float64]  # (k,) increasing, the first is 0
+    norms: Floats  # (k,) increasing, the first is 0
     squares: NDArray[np.int64]  # (j,) increasing; what is left of b squared is rounded down to the next below
     units: NDArray[np.int64]  # (k, j) the cost, at most the column's b squared, or RANGE where the round does not fit
     slacks: tuple[int, ...]  # (k,) units of FAILURE that a round takes from delta at each norm
@@ -196,15 +214,11 @@ def table(mechanism: mechanisms.Mechanism, *, most: int, slack: int) -> Table:
     Source: docs/proofs/residue-filter.md, sections 2 and 6.
     """
     _check.whole(1, most=most, slack=slack)
-    norms = np.ones(1)
-    if isinstance(mechanism, mechanisms.SampledGaussian | mechanisms.Laplace):
-        norms = mechanism.sensitivity * np.concatenate([np.geomspace(1 / 32, 0.24, 24), np.geomspace(0.25, 1.0, 40)])
-        norms[-1] = mechanism.sensitivity
-        norms = np.unique(np.maximum(norms, min(LEAST_NORM, mechanism.sensitivity)))
+    norms = norms_of(mechanism)
     levels = range(level(most) - TABLE_OCTAVES * PER_OCTAVE, level(most) + 1)
     squares = np.array([grid(at) for at in levels], np.int64)
     rows, slacks = [[0] * len(levels)], [0]
-    for norm in norms.tolist():
+    for norm in norms:
         round_ = replace(mechanism, sensitivity=norm) if len(norms) > 1 else mechanism  # type: ignore[type-var]
         share = Fraction(size(round_)) * MEASURE / most  # of what people start with, that a round takes
         row_slack = max(floor(slack * min(share, Fraction(1))), min(LEAST_SLACK, slack))
@@ -212,7 +226,16 @@ def table(mechanism: mechanisms.Mechanism, *, most: int, slack: int) -> Table:
         rows.append([int(min(max(units, least), RANGE)) for units in _row(round_, levels, most, row_slack)])
         slacks.append(row_slack)
     units = np.maximum.accumulate(np.minimum.accumulate(np.array(rows, np.int64), axis=1), axis=0)
-    return Table(np.append(0.0, norms), squares, np.where(units <= squares, units, RANGE), tuple(slacks))
+    return Table(np.array([0.0, *norms]), squares, np.where(units <= squares, units, RANGE), tuple(slacks))
+
+
+def norms_of(mechanism: mechanisms.Mechanism) -> list[float]:
+    """Norms of a table, increasing, down to 1/32 of the sensitivity; 1 for taking part where there is none."""
+    if not isinstance(mechanism, mechanisms.SampledGaussian | mechanisms.Gaussian | mechanisms.Laplace):
+        return [1.0]
+    parts = np.concatenate([np.geomspace(1 / 32, 0.24, 24), np.geomspace(0.25, 1.0, 40)])
+    norms = np.append(mechanism.sensitivity * parts[:-1], mechanism.sensitivity)
+    return np.unique(np.maximum(norms, min(LEAST_NORM, mechanism.sensitivity))).tolist()  # type: ignore[no-any-return]
 
 
 def _row(mechanism: mechanisms.Mechanism, levels: range, most: int, slack: int) -> list[Units]:
@@ -230,3 +253,117 @@ def _row(mechanism: mechanisms.Mechanism, levels: range, most: int, slack: int) 
     for at in levels[1:]:
         row.append(known.get(at, row[-1]))
     return row
+
+
+class Evaluated(NamedTuple):
+    """A curve at some points e."""
+
+    value: Floats
+    fall: Floats
+    error: Floats  # bound on the rounding error of value and of fall
+
+
+def certified(pair: Pair, *, square: float, cost: float, slack: float) -> bool:
+    """True if F(e) <= H(e; b) + slack is proven for all e >= 0, for one ordered pair.
+
+    The square is b squared; the cost, in [0, 63/64 of it], is what is taken off.
+
+    Guarantee: True only if the inequality holds for every real e >= 0.
+    Source: docs/proofs/residue-filter.md, section 5.
+    """
+    _check.positive(square=square, slack=slack)
+    _check.within(0, square * LARGEST_SHARE, cost=cost)
+    b, rest = _root(square, 0.0), _root(square - cost + 2 * ULP * square, inf)
+    end = _end(pair, b, rest, slack)
+    if end == inf:
+        return False
+    edges: Floats = (end / FIRST_CELLS * np.arange(FIRST_CELLS + 1, dtype=np.float64))[None, :]
+    edges[0, -1] = end
+    for _ in range(MAX_CUTS):
+        cells, ends = _lower_bounds(pair, edges, b, rest, slack)
+        if not ends.min() >= 0:
+            return False
+        doubtful = ~(cells >= 0)
+        left, right = edges[:, :-1][doubtful], edges[:, 1:][doubtful]
+        if not len(left):
+            return True
+        if len(left) > MAX_DOUBTFUL:
+            return False
+        edges = left[:, None] + ((right - left) / CUTS)[:, None] * np.arange(CUTS + 1)
+        edges[:, -1] = right
+    return False
+
+
+def gaps(pair: Pair, *, square: float, slack: float, points: int = 100) -> Callable[[float], Floats]:
+    """For a cost, D at some points only: a quick look that proves nothing. D increases in the cost at every point."""
+    b = sqrt(square)
+    e = np.linspace(0.0, 12 * b + square, points)
+    before = _gaussian(e, b).value + slack
+    return lambda cost: before - _after(pair, e, sqrt(square - cost)).value
+
+
+def _root(square: float, towards: float) -> float:
+    root = sqrt(square)
+    for _ in range(4):
+        root = nextafter(root, towards)
+    return root
+
+
+def _gaussian(e: Floats, b: float) -> Evaluated:
+    """H(e; b): with v = e/b - b/2, H = ndtr(-v) - A and H' = -A with A = exp(e) ndtr(-v - b)."""
+    v = e / b - b / 2
+    w = v + b
+    tail = ndtr(-v)
+    right = np.exp(-v * v / 2) * erfcx(np.maximum(w, 0.0) * sqrt(0.5)) / 2
+    fall = np.where(w > 0, right, np.exp(np.minimum(e, 0.0)) * ndtr(-w))
+    error = ULP * (16 + 4 * v * v + 2 * np.abs(e)) * (tail + fall)
+    return Evaluated(tail - fall, fall, error)
+
+
+def _bend(e: Floats, b: float, width: Floats) -> Floats:
+    """A bound on the size of H + A over [e, e + width]: H = g'' + g' + g - A, g the density of N(b**2/2, b**2)."""
+    v = e / b - b / 2
+    span = width / b
+    near = np.maximum(0.0, np.maximum(v, -v - span))
+    far = np.abs(v) + span
+    density = np.exp(-near * near / 2) / (sqrt(2 * pi) * b)
+    return np.asarray(density * ((far * far + 1) / (b * b) + far / b + 1) * (1 + 1e-9))
+
+
+def _after(pair: Pair, e: Floats, b: float) -> Evaluated:
+    """F(e): the pair followed by the Gaussian with parameter b."""
+    value, fall, error = _gaussian(e[:, None] - pair.losses, b)
+    error = error + len(pair.losses) * ULP * (value + fall)
+    masses = pair.masses
+    return Evaluated(value @ masses + pair.leak, fall @ masses, error @ masses + 2 * ULP * pair.leak)
+
+
+def _end(pair: Pair, b: float, rest: float, slack: float) -> float:
+    """A point from which on F <= slack (F is decreasing), or inf if none is near."""
+    end = b * b / 2 + b
+    while end <= b * b + 80 * b:
+        after = _after(pair, np.array([end]), rest)
+        if after.value[0] + after.error[0] <= slack * (1 - ULP):
+            return end
+        end += b / 2
+    return inf
+
+
+def _lower_bounds(pair: Pair, edges: Floats, b: float, rest: float, slack: float) -> tuple[Floats, Floats]:
+    """Lower bounds on D: over the cells between neighbours of each row of edges, and at the edges."""
+    before, after = (
+        Evaluated(*(part.reshape(edges.shape) for part in each))
+        for each in (_gaussian(edges.ravel(), b), _after(pair, edges.ravel(), rest))
+    )
+    error = before.error + after.error
+    ends = before.value + slack * (1 - ULP) - after.value - error
+    rise = after.fall - before.fall  # the slope of D
+    left, width = edges[:, :-1], np.diff(edges)
+    inner_left = ends[:, :-1] + width / 3 * rise[:, :-1]
+    inner_right = ends[:, 1:] - width / 3 * rise[:, 1:]
+    bernstein = np.minimum(np.minimum(ends[:, :-1], ends[:, 1:]), np.minimum(inner_left, inner_right))
+    grown = np.exp(width) * (1 + 1e-9)  # A grows no faster
+    fourth = _bend(left, b, width) + grown * (before.fall[:, :-1] + after.fall[:, :-1])
+    spread = left.ravel()[:, None] - pair.losses
+    fourth = fourth + (_bend(spread, rest, width.ravel()[:, None]) @ pair.masses).reshape(left.shape)
+    return bernstein - fourth * width**4 / 384 - width * (error[:, :-1] + error[:, 1:]), ends

@@ -26,8 +26,7 @@ from almoner import _check, mechanisms
 from almoner._arrays import Array, Library
 from almoner.curves._grid.connect_the_dots import ULP, Floats
 from almoner.curves._grid.laws import law
-from almoner.curves.losses._groups import SUM_BLOCK, Group, groups
-from almoner.curves.losses._windows import on, shifted, tilts_at_delta, tilts_at_epsilons, to_host
+from almoner.curves.losses._groups import Group, groups, moved, on, product, tilts_at_delta, tilts_at_epsilons, to_host
 
 Mask = NDArray[np.bool_]
 
@@ -85,15 +84,6 @@ def _coefficients(u: Floats, tilt: float, width: float, count: int) -> tuple[Flo
     return _constant_term(v, tilt, width), np.concatenate([2 * c.real, -2 * c.imag], axis=1)
 
 
-def _product(series: Array, matrix: Floats, xp: Library) -> Floats:
-    """A matrix product whose sums are taken in blocks, which keeps their rounding small."""
-    total = np.zeros((series.shape[0], matrix.shape[1]))
-    for start in range(0, matrix.shape[0], SUM_BLOCK):
-        stop = start + SUM_BLOCK
-        total += to_host(xp.matmul(series[:, start:stop], on(matrix[start:stop], series, xp)))
-    return total
-
-
 def _series_at(group: Group, u: Floats, people: NDArray[np.int64], xp: Library) -> Floats:
     """The series of some people, each at a u of their own."""
     width, tilt, series = group.window.half_width, group.window.tilt, group.series
@@ -107,11 +97,11 @@ def _series_at(group: Group, u: Floats, people: NDArray[np.int64], xp: Library) 
     angle = on(u, series, xp)[:, None] * on(tau, series, xp)[None, :]
     cosine, sine = xp.cos(angle), xp.sin(angle)
     real, imaginary = series[:, : group.count], series[:, group.count :]
-    moved = xp.concat([real * cosine + imaginary * sine, imaginary * cosine - real * sine], axis=1)
-    waves = _product(moved, np.concatenate([inverse.real, -inverse.imag])[:, None], xp)[:, 0]
+    turned = xp.concat([real * cosine + imaginary * sine, imaginary * cosine - real * sine], axis=1)
+    waves = product(turned, np.concatenate([inverse.real, -inverse.imag])[:, None], xp)[:, 0]
     sign = np.where(k % 2, -1.0, 1.0)
     at_end = np.stack([sign * inverse, -sign * inverse * low], axis=1)
-    ends = _product(series, np.concatenate([at_end.real, -at_end.imag], axis=0), xp)
+    ends = product(series, np.concatenate([at_end.real, -at_end.imag], axis=0), xp)
     end = np.exp(-tilt * v) * (ends[:, 0] + ends[:, 1] * np.expm1(-v))
     return _constant_term(v, tilt, width) + waves - end
 
@@ -133,7 +123,7 @@ def _table(group: Group, points: Floats, lower: bool, xp: Library) -> Floats:
     """(m, points) the same for all people at the same points."""
     error = -group.error if lower else group.error
     constant, coefficients = _coefficients(points, group.window.tilt, group.window.half_width, group.count)
-    sums = np.maximum(_product(group.series, coefficients.T.copy(), xp) + constant + error[:, None], 0.0)
+    sums = np.maximum(product(group.series, coefficients.T.copy(), xp) + constant + error[:, None], 0.0)
     return _factor(group, group.height[:, None], points, lower) * sums
 
 
@@ -205,16 +195,10 @@ def _hidden_by_blur(blur: float, delta: float) -> float:
 
 
 def epsilons(counts: Array, rounds: Sequence[mechanisms.Mechanism], /, *, delta: float, lower: bool = False) -> Floats:
-    """Each person's epsilon at one delta.
+    """Each person's epsilon, (n,) nats, private, at one delta, in (0, 1): an upper bound, or a lower one.
 
-    Args:
-        counts: (n, j) whole numbers >= 0, private.
-        rounds: (j,) public; the mechanism of each column.
-        delta: public, in (0, 1).
-        lower: a lower bound instead of an upper one.
-
-    Returns:
-        (n,) nats, private; upper bounds are inf where the certificate does not reach delta, lower bounds 0.
+    Counts are (n, j) whole numbers >= 0, private; rounds (j,) the mechanism of each column, public. Upper bounds are
+    inf where the certificate does not reach delta, lower bounds 0.
 
     Guarantee: each person's composition of rounds, fixed in advance, is (epsilon, delta)-DP in both directions (with
         lower: is not (e, delta)-DP for any e below).
@@ -229,7 +213,7 @@ def epsilons(counts: Array, rounds: Sequence[mechanisms.Mechanism], /, *, delta:
     if len(people):
         tilts[people] = tilts_at_delta(made.counts, made.rounds, delta, people, made.xp)
     for attempt, steps in enumerate(TILT_RETRIES):
-        tried = shifted(tilts[people], steps)
+        tried = moved(tilts[people], steps)
         for index, pair in groups(made.counts, made.rounds, tried, delta, lower, people, made.xp, retry=attempt > 0):
             for side, group in enumerate(pair):
                 bound, seen = _epsilon(group, delta, lower, made.xp)
@@ -276,15 +260,9 @@ def _epsilon(group: Group, delta: float, lower: bool, xp: Library) -> tuple[Floa
 def deltas(
     counts: Array, rounds: Sequence[mechanisms.Mechanism], /, *, epsilon: float | Sequence[float] | Floats
 ) -> Floats:
-    """Each person's delta at one or several epsilons.
+    """Each person's delta, (n,) or (several, n) in [0, 1], private, at one or several epsilons, public, >= 0.
 
-    Args:
-        counts: (n, j) whole numbers >= 0, private.
-        rounds: (j,) public; the mechanism of each column.
-        epsilon: public, >= 0, one or several.
-
-    Returns:
-        (n,) or (several, n) in [0, 1], private, rounded up.
+    It is rounded up. Counts and rounds are as of ``epsilons``.
 
     Guarantee: each person's composition of rounds, fixed in advance, is (epsilon, delta)-DP in both directions.
     Source: theory 7.1, 7.2; docs/proofs/losses.md.
@@ -299,7 +277,7 @@ def deltas(
     loose = np.zeros(best.shape, dtype=bool)
     loose[:, people] = True
     for attempt, steps in enumerate(TILT_RETRIES[:4]):
-        tried, again = shifted(tilts, steps), loose.copy()
+        tried, again = moved(tilts, steps), loose.copy()
         for tilt in np.unique(tried[again]).tolist():
             _try_tilt(made, points, tilt, again & (tried == tilt), best, loose, retry=attempt > 0)
     return best if np.ndim(epsilon) else np.asarray(best[0])

@@ -76,15 +76,10 @@ class _Side:
 
 
 def epsilon_at(run: Run, *, delta: float, places: int = MOST) -> float:
-    """Epsilon of a run that is fixed in advance.
+    """Epsilon, nats, >= 0, rounded up, of a run that is fixed in advance, at delta, public, in (0, 1).
 
-    Args:
-        run: public; how often each round runs (see ``mechanisms.leaves``).
-        delta: public, in (0, 1).
-        places: of the finest lattice; with few, such as 2**14, the answer comes soon, and is some per cent larger.
-
-    Returns:
-        Nats, >= 0, rounded up; inf where the certificate does not reach delta.
+    The run, public, says how often each round runs (see ``mechanisms.leaves``). With few places of the finest lattice,
+    such as 2**14, the answer comes soon, and is some per cent larger. Inf where the certificate does not reach delta.
 
     Raises:
         Unsupported: a mechanism has no privacy loss distribution.
@@ -105,17 +100,9 @@ def epsilon_at(run: Run, *, delta: float, places: int = MOST) -> float:
 
 
 def delta_at(run: Run, *, epsilon: float) -> float:
-    """Delta of a run that is fixed in advance.
+    """Delta, in [0, 1], rounded up, of a run that is fixed in advance, at an epsilon, public, nats, >= 0.
 
-    Args:
-        run: public; how often each round runs.
-        epsilon: public, nats, >= 0.
-
-    Returns:
-        In [0, 1], rounded up.
-
-    Raises:
-        Unsupported: a mechanism has no privacy loss distribution.
+    The run, and what is refused, as of ``epsilon_at``.
 
     Guarantee: the run is (epsilon, delta)-DP, for adding and for removing a person.
     Source: theory 4.13, 7.2; docs/proofs/losses.md, sections 8 to 10.
@@ -133,7 +120,7 @@ def delta_at(run: Run, *, epsilon: float) -> float:
 def _merged(run: Run) -> dict[mechanisms.Mechanism, int]:
     """The rounds that run, all Gaussian ones as one."""
     rounds = {leaf: count for leaf, count in run.items() if count}
-    exact = {leaf: count for leaf, count in rounds.items() if _is_gaussian(leaf)}
+    exact = {leaf: count for leaf, count in rounds.items() if gaussian.is_gaussian(leaf)}
     alone = mechanisms.Composed(tuple(mechanisms.Repeated(leaf, count) for leaf, count in exact.items()))
     mu = gaussian.of(alone).mu if exact else 0.0
     if 0 < mu < 1e119:
@@ -141,10 +128,6 @@ def _merged(run: Run) -> dict[mechanisms.Mechanism, int]:
         sigma = min(max(mu**-0.5, 1e-60), 1e60)  # at least that mu, with numbers as far from one as each other
         rounds[mechanisms.SampledGaussian(sigma, min(max(mu * sigma * UP, 1e-60), 1e60), 1.0)] = 1
     return rounds
-
-
-def _is_gaussian(leaf: mechanisms.Mechanism) -> bool:
-    return isinstance(leaf, mechanisms.Gaussian | mechanisms.SampledGaussian) and getattr(leaf, "sample_rate", 1) == 1
 
 
 def _only(rounds: Run) -> tuple[float, float] | None:

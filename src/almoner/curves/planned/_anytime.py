@@ -11,10 +11,14 @@ Names and symbols
 Up to checkpoint j the bound is e_j with c_j = 1 (ex-post), or e_j - log(1 - 1/c_j) (pathwise). The promise holds with
 probability V_0(0), and an adversary who stops best reaches it: the level is the largest at which V_0(0) fits delta.
 
-Source: docs/proofs/planned-odometer.md; theory 1.5 and 6.1.
+``Exchanges`` has the prices of rounds that are not planned: a block of equal rounds is bought for planned rounds, with
+change given back, or for change alone, if beside the context (planned rounds left before the next checkpoint) what is
+left and the block are nowhere easier to tell apart than what there was. The price is valid beside any larger context.
+
+Source: docs/proofs/planned-odometer.md; docs/proofs/planned-filter.md, sections 3 and 4; theory 1.5 and 6.1.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import ceil, exp, floor, inf, log, log1p, log2
@@ -23,15 +27,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
-from almoner import _check
+from almoner import _check, mechanisms
+from almoner._units import FAILURE
 from almoner.curves._grid.spectra import Spectrum, power
-from almoner.curves._loss_grid import laws, spread
-from almoner.curves.planned._prices import Plan
-from almoner.curves.planned._tails import Kind, Side
+from almoner.curves._loss_grid import TILTS, Grid, Law, change, laws, log_sums, spread
+from almoner.curves.planned._prices import CHANGE, Plan, Price, bundle, exchange_of_block, payment_for_block, rounds_at
 from almoner.errors import ArgumentError
 
 Floats = NDArray[np.float64]
 Values = NDArray[np.floating]
+Kind = type[np.floating]
 
 MOST_ROUNDS = 10**6
 """Most planned rounds of a plan."""
@@ -46,11 +51,13 @@ ERRORS = 1e-4
 """Relative errors that rounds that are not planned may add up to: paid in proportion with the slack."""
 
 STEP = 0.15  # step of the grid in standard deviations of a planned round's loss, where the largest size allows it
-MEDIUM_SIZE, LARGEST_SIZE = 2**15, 2**17  # sizes of transforms; beyond the former the step is first doubled
+MEDIUM_SIZE, LARGEST_SIZE = 2**15, 2**17  # of transforms and grids; beyond the former the step is first doubled
+OUTSIDE = 1e-18  # mass of losses that may lie outside a grid's window
 PRECISE = np.longdouble  # numbers of 64 bits or more, as the machine has it
 FACTORS = (2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0, 55.0)  # choice for c_j of the pathwise bound
 FINENESS = 16  # levels between one power of two and the next
 LEVELS = 12 * FINENESS  # levels tried, down to 2**-12
+_TILTS = np.asarray(TILTS)
 _PARTS = np.linspace(log(1e-7), 0.0, 121)  # logarithms of the parts of delta at which curves are tabulated
 
 
@@ -91,6 +98,40 @@ class _Window:
     def size(self) -> int:
         """Of transforms: the next power of two."""
         return 1 << (self.length + self.above + self.below - 1).bit_length()
+
+
+class Side:
+    """One direction of one planned round on the grid: its transform, and what its tails weigh."""
+
+    def __init__(self, parts: Sequence[tuple[Law, int]], step: float) -> None:
+        self.parts = parts
+        self.leak = 1.01 * sum(count * law.leak for law, count in parts)
+        self.error = sum(count * law.error for law, count in parts)
+        self.up, self.down = np.zeros(len(_TILTS)), np.zeros(len(_TILTS))
+        for law, count in parts:
+            places = step * (law.first + np.arange(len(law.weights)))
+            with np.errstate(divide="ignore"):
+                logs = np.log(law.weights)
+            self.up += count * np.concatenate([log_sums(logs[None] + tilt * places) for tilt in _TILTS])
+            self.down += count * np.concatenate([log_sums(logs[None] - tilt * places) for tilt in _TILTS])
+
+    def reach(self, rounds: int, outside: float) -> tuple[float, float]:
+        """Losses between which all but so much of the mass lies, on either side: Chernoff's inequality."""
+        low, high = rounds * self.down - log(outside), rounds * self.up - log(outside)
+        return -float((low / _TILTS).min()), float((high / _TILTS).min())
+
+    def above(self, rounds: int, loss: float) -> float:
+        """A bound on the mass above a loss."""
+        return exp(min(0.0, float((rounds * self.up - _TILTS * loss).min())))
+
+    def spectrum(self, size: int, kind: Kind) -> Spectrum:
+        """The Fourier coefficients of one planned round."""
+        product: Spectrum = np.ones(size // 2 + 1, dtype=np.result_type(kind, np.complex64))
+        for law, count in self.parts:
+            folded = np.zeros(size, kind)
+            np.add.at(folded, (law.first + np.arange(len(law.weights))) % size, law.weights)
+            product = product * power(fft.rfft(folded), count)
+        return product
 
 
 class Run:
@@ -284,5 +325,64 @@ def _mean(padded: Values, several: Spectrum, larger: Floats, rounds: int) -> tup
 
 
 def _gamma(size: int, kind: Kind) -> float:
-    """The relative error of one transform."""
     return 8 * (2 + log2(size)) * float(np.finfo(kind).eps)
+
+
+class Exchanges:
+    """Prices of rounds that are not planned, for one run. All of it is public, and nothing in it is spent.
+
+    ``worth`` is the variance of one planned round's loss in units of change. A rule of thumb, no bound.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.worth = max(1, round(run.variance / run.step**2))
+        self._priced = lru_cache(maxsize=2**12)(self._price)
+
+    def price(self, mechanism: mechanisms.Mechanism, count: int, *, level: int, slack: int) -> Price:
+        """The price of a block beside at least ``planned.rounds_at(level)`` planned rounds before the checkpoint.
+
+        Arguments as of ``Prices.payment``; the round cannot fail.
+
+        Guarantee: in both directions and at every real e, the curve after the exchange is at most the curve before it
+            plus the slack, beside this context and every larger one.
+        Source: docs/proofs/planned-odometer.md, section 4.
+        """
+        _check.whole(1, count=count, slack=slack)
+        return self._priced(mechanism, count, level, slack)
+
+    def size(self, mechanism: mechanisms.Mechanism) -> float:
+        """The variance of a round's loss in units of change: about its price beside a large context. No bound."""
+        return spread(laws(mechanism, self._run.step, self._run.cut)[0], self._run.step) ** 2 / self._run.step**2
+
+    def overhead(self, mechanism: mechanisms.Mechanism, slack: int) -> int:
+        """Units that a round takes from the whole slack for the relative error of its numbers."""
+        error = max(law.error for law in laws(mechanism, self._run.step, self._run.cut))
+        return ceil(error / ERRORS * slack)
+
+    def _price(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int) -> Price:
+        here, block = rounds_at(level), dict[Hashable, int]({mechanism: count})
+        grid, plan = self._grid(mechanism, count, here), self._run.plan
+        if grid is None:
+            return Price(None, 0, None)
+        size, spare = count * self.size(mechanism), slack / FAILURE * (1 - 2.0**-20)
+        given, back = exchange_of_block(grid, block, plan, here, size=size, worth=self.worth, spare=spare) or (None, 0)
+        return Price(given, back, payment_for_block(grid, block, bundle(plan, here), size=size, spare=spare))
+
+    def _grid(self, mechanism: mechanisms.Mechanism, count: int, rounds: int) -> Grid | None:
+        """A grid of the run's step whose window holds these rounds; None where it would be too large."""
+        step, cut = self._run.step, self._run.cut
+        kinds = {one: (laws(one, step, cut), often * rounds) for one, often in self._run.plan}
+        both, planned = kinds.get(mechanism, (laws(mechanism, step, cut), 0))
+        kinds[mechanism] = both, planned + count
+        sides = [Side([(pair[side], often) for pair, often in kinds.values()], step) for side in (0, 1)]
+        ends = [side.reach(1, OUTSIDE) for side in sides]
+        low = floor(min(0.0, *(end[0] for end in ends)) / step) - 2
+        size = 1 << (ceil(max(0.0, *(end[1] for end in ends)) / step) + 2 - low).bit_length()
+        if size > LARGEST_SIZE:
+            return None
+        grid = Grid(step, low, size)
+        for kind, (pair, _) in kinds.items():
+            grid.add(kind, pair)
+        grid.add(CHANGE, change(step))
+        return grid

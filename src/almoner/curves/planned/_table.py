@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 
 from almoner import mechanisms
 from almoner.curves import _loss_grid, _residue
-from almoner.curves.planned._prices import ERRORS, Prices
-from almoner.curves.planned._round_price import no_louder
+from almoner.curves.planned._prices import ERRORS, Prices, no_louder
 from almoner.errors import Unsupported
 
 Bundle = Mapping[Hashable, int]
@@ -114,7 +113,7 @@ def table(prices: Prices, mechanism: mechanisms.Mechanism, place: int | None = N
     if prices.change and place is None:
         raise Unsupported("accounts per person hold no reserve of change: make filters.Planned with reserve=0")
     with _BUILDING:
-        norms, rows = _norms(mechanism), _Rows(prices, mechanism, place, start)
+        norms, rows = _residue.norms_of(mechanism), _Rows(prices, mechanism, place, start)
         norms = norms if place is None else norms[::-COARSER][::-1]
         by_norm = [rows.prices_at(norm if len(norms) > 1 else None) for norm in reversed(norms)]  # the dearest first
         nothing = [0] * len(rows.contexts)
@@ -183,15 +182,6 @@ def _known(prices: Prices) -> _loss_grid.Grid:
 
 def _as_bundle(prices: Prices, counts: Sequence[int]) -> dict[Hashable, int]:
     return {one: count for (one, _), count in zip(prices.plan, counts, strict=True) if count}
-
-
-def _norms(mechanism: mechanisms.Mechanism) -> list[float]:
-    """Increasing, down to 1/32 of the sensitivity."""
-    if not isinstance(mechanism, mechanisms.SampledGaussian | mechanisms.Gaussian | mechanisms.Laplace):
-        return [1.0]
-    parts = np.concatenate([np.geomspace(1 / 32, 0.24, 24), np.geomspace(0.25, 1.0, 40)])
-    norms = np.append(mechanism.sensitivity * parts[:-1], mechanism.sensitivity)
-    return np.unique(np.maximum(norms, min(_residue.LEAST_NORM, mechanism.sensitivity))).tolist()  # type: ignore[no-any-return]
 
 
 def _same_kind(planned: mechanisms.Mechanism, mechanism: mechanisms.Mechanism) -> bool:

@@ -1,1 +1,0 @@
-"""Parts of Rényi curves: sampling and selection."""
