@@ -87,7 +87,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
 
     _loss: ClassVar[type[LogisticGradients]] = LogisticGradients
     _clips: ClassVar[tuple[float, float]] = (0.5, 1.0)  # the least that is chosen, and the most
-    _room: ClassVar[float] = loop.NOISE  # the noise of all steps, at the largest rate, up to which a larger clip is chosen
+    _room: ClassVar[float] = loop.NOISE  # noise of all steps, at the largest rate, up to which clips grow
 
     @property
     def _clip(self) -> float:
