@@ -105,8 +105,8 @@ def test_another_token_ends_the_visits_of_before(running, tmp_path):
         assert door.get("/").status_code == 200
     text = POLICY.replace(hash_of(TOKENS["ann"]), hash_of(EVE))
     changed(running, tmp_path, text.replace(hash_of(TOKENS["holder"]), hash_of(TOKENS["stranger"])))
-    assert ann.get("/").headers["location"] == holder.get("/").headers["location"] == "/login"
-    assert holder.post("/verify", data={"form": "x"}).headers["location"] == "/login"
+    assert ann.get("/").headers["location"] == holder.get("/").headers["location"] == "./login"
+    assert holder.post("/verify", data={"form": "x"}).headers["location"] == "./login"
     assert Door(running.service.holder, TOKENS["holder"]).get("/v1/overview").status_code == 401
     assert running.door(EVE).ask("a").status_code == 201
 

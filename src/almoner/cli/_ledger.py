@@ -298,12 +298,15 @@ def restore_backup(
     print(f"head: {put_back(copy, out)}")
 
 
-def protect(path: LedgerName) -> None:
+def protect(
+    path: LedgerName,
+    role: Annotated[str | None, Option(help="The role of a service: it is granted what answering needs.")] = None,
+) -> None:
     """On a PostgreSQL server, install triggers: only the owner can lower what was spent, or change the record."""
     from almoner.ledger import protect as protected
 
     with opened(path) as ledger:
-        protected(ledger)
+        protected(ledger, role=role)
     print("protected: only the owner of the tables can lower what a person spent, or change or remove an entry")
 
 

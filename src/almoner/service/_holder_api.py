@@ -9,7 +9,8 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from almoner.ledger import summary
+from almoner.errors import ArgumentError
+from almoner.ledger import backup, summary
 from almoner.service._analyst_api import DATA_TEXTS, AnalystApi
 
 SHARES = tuple(place / 20 for place in range(21))
@@ -112,6 +113,14 @@ class HolderApi:
         self.checks = list(map(asdict, self._do(lambda: self.analysts.session.verify(replay=replay))))
         self.checked = datetime.now(UTC).isoformat(timespec="seconds")
         return self.checks
+
+    def backup(self) -> dict[str, str]:
+        """Copy the ledger's file, whole, to a new one in the policy's folder for backups. Analysts wait meanwhile."""
+        service, folder = self.analysts.policy.file.service, self.analysts.policy.plan.folder
+        if service.backups is None:
+            raise ArgumentError('service.backups must name a folder: [service] backups = "/other/volume/backups"')
+        to = folder / service.backups / f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S.%fZ}.ledger"
+        return {"head": self._do(lambda: backup(self.analysts.session.ledger, to)), "file": str(to)}
 
     def statement(self, person: object) -> dict[str, Any]:
         """One person's account: for that person, and for the data holder."""

@@ -1,17 +1,22 @@
 """Serve a policy: for analysts and for the data holder, each on a port of its own, until it is told to stop."""
 
 import asyncio
+import errno
 import logging
+import re
 import signal
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from almoner import _extras
+from almoner._disk import private_files
 from almoner.errors import AlmonerError, ArgumentError
-from almoner.ledger import Ledger
+from almoner.ledger import Ledger, on_a_server, protect
 from almoner.service._analyst_api import AnalystApi
 from almoner.service._holder_api import HolderApi
 from almoner.service._http.application import Guard, application
@@ -24,7 +29,7 @@ with _extras.need("starlette", "uvicorn", extra="service"):
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _CONFIG: Mapping[str, Any] = {
-    **dict.fromkeys(("access_log", "server_header", "date_header", "proxy_headers"), False),
+    **dict.fromkeys(("access_log", "server_header", "date_header"), False),
     "ws": "none",
     "lifespan": "off",
     "log_config": None,
@@ -33,6 +38,7 @@ _CONFIG: Mapping[str, Any] = {
     "timeout_graceful_shutdown": 60,  # seconds that requests have to finish when the service stops
     "h11_max_incomplete_event_size": 16_384,
 }
+_UNIX = "unix"  # the address of who comes by a UNIX socket: a proxy
 _HEADER_SECONDS = 15.0  # for a request's line and headers, from the connection's first moment or the answer before
 
 
@@ -67,6 +73,38 @@ def opened(policy: Policy, *, create: bool = False) -> OpenService:
     return OpenService(api, application(analysts, api.metrics), application(holder, api.metrics))
 
 
+def prepare(policy: Policy, *, owner: str | None = None) -> bool:
+    """Make the ledger of a policy and its witness, once, and on a server the rights of the service; again: no change.
+
+    Args:
+        policy: with a ``witness``, by which a ledger that got lost is known from one that was never made.
+        owner: on a server the role that makes the tables and owns them; the policy names the service's.
+
+    Returns:
+        True if the ledger was made.
+    """
+    ledger, settings = str(policy.plan.ledger), policy.plan.settings
+    if policy.plan.witness is None:
+        wanted = 'name a file on another volume, witness = "/other/volume/people.head"'
+        raise ArgumentError(f"witness: without it a ledger that got lost is taken for one that is new: {wanted}")
+    role = re.match(r"(postgres(?:ql)?://)([a-z_][a-z0-9_]*)(?::[^@/]*)?@", ledger)
+    if on_a_server(policy.plan.ledger) != (owner is not None):
+        said = "a ledger that is a file has no roles" if owner else "say which role makes the tables: --owner postgres"
+        raise ArgumentError(f"--owner: {said}")
+    if owner is not None:
+        if role is None or owner == role[2]:
+            raise ArgumentError('ledger must name the role of the service: "postgresql://service@server/database"')
+        settings = settings.model_copy(update={"ledger": f"{role[1]}{quote(owner)}@{ledger[role.end() :]}"})
+    making = replace(policy, plan=replace(policy.plan, settings=settings))
+    new = not Ledger.exists(making.plan.ledger)
+    if new:
+        opened(making, create=True).close()
+    if role is not None:
+        with Ledger.open(making.plan.ledger) as book:
+            protect(book, role=role[2])
+    return new
+
+
 class HeaderTimeout(H11Protocol):
     """uvicorn's protocol, which closes connections that send no head of a request in time, to make room."""
 
@@ -74,6 +112,7 @@ class HeaderTimeout(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self.client = self.client or (_UNIX, 0)
         self._wait()
 
     def on_response_complete(self) -> None:
@@ -119,18 +158,14 @@ def serve(
         changed: told in words what came of that.
     """
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # else strangers fill the log with what they send
-    settings = policy.file.service
     with ExitStack() as closing:
-        sockets = [
-            closing.enter_context(_bound("port", settings.host, settings.port)),
-            closing.enter_context(_bound("holder_port", settings.holder_host, settings.holder_port)),
-        ]
+        sockets = [closing.enter_context(_bound(policy, side)) for side in ("", "holder_")]
         service = opened(policy)
         closing.callback(service.close)
-        places = [each.getsockname()[:2] for each in sockets]
-        ready(*(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}" for host, port in places))
+        ready(*(_shown(each.getsockname()) for each in sockets))
         change = None if again is None else partial(_change, service.api, again, changed)
-        asyncio.run(_serve([service.analysts, service.holder], sockets, change))
+        proxies = [_UNIX, *policy.file.service.proxies]
+        asyncio.run(_serve([service.analysts, service.holder], sockets, proxies, change))
 
 
 def _change(api: AnalystApi, again: Callable[[], Policy], changed: Callable[[str], None]) -> None:
@@ -146,21 +181,44 @@ def _change(api: AnalystApi, again: Callable[[], Policy], changed: Callable[[str
             changed(f"{what.format('not ')}: {error if isinstance(error, AlmonerError) else type(error).__name__}")
 
 
-def _bound(name: str, host: str, port: int) -> socket.socket:
-    """A socket at a place; refuses one that is taken, before anything is opened."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named: asyncio sets TCP_NODELAY then
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def _bound(policy: Policy, side: str) -> socket.socket:
+    """The socket of a side at its place; refuses one that is taken, before anything is opened."""
+    host, port, path = (getattr(policy.file.service, side + name) for name in ("host", "port", "socket"))
+    if path is not None:
+        made, name, value, place = socket.socket(socket.AF_UNIX), "socket", path, policy.plan.folder / path
+    else:
+        family, name, value = socket.AF_INET6 if ":" in host else socket.AF_INET, "port", port
+        made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named: asyncio sets TCP_NODELAY then
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        made.bind((host, port))
+        if path is None:
+            made.bind((host, port))
+        else:
+            if made.connect_ex(str(place)) == errno.ECONNREFUSED:  # a service that was killed left it
+                place.unlink()
+            with private_files():
+                made.bind(str(place))
+            place.chmod(0o660)
+            made.listen()  # so that another service finds it taken
     except OSError as error:
         made.close()
-        raise ArgumentError(f"service.{name}={port} cannot be opened on {host}: {error.strerror or error}") from None
+        on = "" if path else f" on {host}"
+        raise ArgumentError(f"service.{side}{name}={value} cannot be opened{on}: {error.strerror or error}") from None
     return made
 
 
-async def _serve(applications: list[Guard], sockets: list[socket.socket], change: Callable[[], None] | None) -> None:
-    servers = [_Server(uvicorn.Config(each, http=HeaderTimeout, **_CONFIG)) for each in applications]
+def _shown(place: Any) -> str:
+    """The address of a socket, as a client writes it."""
+    if isinstance(place, str):
+        return f"unix:{place}"
+    return f"http://[{place[0]}]:{place[1]}" if ":" in place[0] else f"http://{place[0]}:{place[1]}"
+
+
+async def _serve(
+    applications: list[Guard], sockets: list[socket.socket], proxies: list[str], change: Callable[[], None] | None
+) -> None:
+    how: dict[str, Any] = {**_CONFIG, "http": HeaderTimeout, "forwarded_allow_ips": proxies}
+    servers = [_Server(uvicorn.Config(each, **how)) for each in applications]
 
     def stop() -> None:
         for server in servers:

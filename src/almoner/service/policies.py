@@ -4,13 +4,11 @@
 them the tables of docs/service.md are made, which has an example, and ``almoner schema policy``.
 """
 
-import hashlib
-import hmac
 import re
-import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from ipaddress import ip_network
 from math import floor
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -25,9 +23,6 @@ from almoner.queries import Question, Session
 from almoner.queries.plans import AccountsPart, Plan, RowsPart, described, question, question_schema
 
 __all__ = ["AnalystTerms", "ColumnPart", "Limits", "Policy", "PolicyFile", "ServiceSettings", "TablePart", "fixed_part"]
-
-_TOKEN = re.compile(r"token_[A-Za-z0-9_-]{43}")
-_NOBODY = "sha256:" + "0" * 64
 
 
 def _check_name(name: str) -> str:
@@ -51,12 +46,20 @@ def _check_keys(keys: list[Any]) -> list[Any]:
     return keys
 
 
+def _check_networks(given: list[Any]) -> list[Any]:
+    try:
+        return [str(ip_network(each.strip())) for each in given]
+    except (AttributeError, ValueError):
+        raise broken(' must be a list of addresses or networks, such as "10.0.0.7" or "10.0.0.0/24"') from None
+
+
 Name = Annotated[str, AfterValidator(_check_name)]
 Token = Annotated[str, AfterValidator(_check_hash), Rule("what `almoner serve --new-token` printed: sha256:...")]
 Share = Annotated[float, Number(0, 1, above=True, real=True)]
 Bound = Annotated[float, Number(-1e100, 1e100, above=True, real=True)]
 Port = Annotated[int, Number(0, 65_535, whole=True)]
 Line = Annotated[str, Text(200)]
+Place = Annotated[str, Text(4_000)]
 Words = Annotated[str, Text(1000)]
 
 
@@ -177,15 +180,23 @@ class ServiceSettings(Model):
     """where analysts come to"""
     port: Port = 8080
     """its port"""
+    socket: Place | None = None
+    """a UNIX socket in place of host and port, for the service's user and group; a path from the policy's folder"""
     holder_host: Line = "127.0.0.1"
     """where the data holder comes to"""
     holder_port: Port = 8081
     """its port"""
+    holder_socket: Place | None = None
+    """a UNIX socket in place of these"""
+    proxies: Annotated[list[str], AfterValidator(_check_networks)] = Field(default=[])
+    """addresses or networks whose `X-Forwarded-For` says where a visitor comes from; who uses a socket always may"""
+    backups: Place | None = None
+    """the folder for `POST /v1/backup`; a path from the policy's folder"""
     step: Annotated[float, Number(1e-3, 60, above=True, real=True)] = 0.25
     """seconds; the time of every answer is a multiple of it"""
     https: bool = False
     """browsers reach the pages over https, through a proxy"""
-    visits: Annotated[str, Text(4_000)] | None = Field(
+    visits: Place | None = Field(
         default=None, json_schema_extra={"x-default": "the ledger's path and `.visits`; on PostgreSQL `visits`"}
     )
     """the folder with the keys that sign visits; a path from the policy's folder"""
@@ -313,25 +324,6 @@ def fixed_part(before: Policy, after: Policy) -> str | None:
         if getattr(before.file, name) != getattr(after.file, name):
             return name
     return None if before.plan == after.plan else "the ledger, its budget or the tables"
-
-
-def new_token() -> str:
-    """A new token, with 256 random bits. Private: for one analyst, or for the data holder."""
-    return f"token_{secrets.token_urlsafe(32)}"
-
-
-def hash_of(token: str) -> str:
-    """The hash of a token that a policy file has. A hash of so many random bits tells nothing about them."""
-    return f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
-
-
-def holder_of(token: str, hashes: Mapping[str, str]) -> str | None:
-    """Whose token it is, by the hashes of all; None if it is nobody's. It takes the same time whoever's it is."""
-    proper = _TOKEN.fullmatch(token) is not None
-    given, found = hash_of(token) if proper else _NOBODY, None
-    for name, known in hashes.items():
-        found = name if hmac.compare_digest(given, known) else found
-    return found if proper else None
 
 
 def usual_question(policy: Policy, session: Session) -> Question:
@@ -464,9 +456,9 @@ def _rest(policy: Policy) -> Iterator[str]:
     if policy.watch is not None:
         what = "full contributions" if policy.watch.mass else "people"
         yield f"A watch tells when about {policy.watch.people} {what} are missing from an answer."
-    holder = f"{service.holder_host}:{service.holder_port}"
+    places = service.socket or f"{service.host}:{service.port}", f"{service.holder_host}:{service.holder_port}"
     yield f"Every answer takes a multiple of {service.step:g} seconds."
-    yield f"Analysts come to {service.host}:{service.port}, the data holder to {holder}."
-    if service.host not in ("127.0.0.1", "::1", "localhost"):
+    yield f"Analysts come to {places[0]}, the data holder to {service.holder_socket or places[1]}."
+    if service.socket is None and service.host not in ("127.0.0.1", "::1", "localhost"):
         proxy = "put a proxy with https in front, and set service.https = true"
         yield f"Analysts come from other machines: {proxy}."

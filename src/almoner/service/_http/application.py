@@ -55,6 +55,8 @@ def page_response(page: str, status: int = 200, *, retry: int | None = None) -> 
 
 
 def redirect(path: str, **query: str) -> Response:
+    """Send on to another of our pages, which all lie beside each other: so under any path of a proxy."""
+    path = "./" + path.removeprefix("/")
     return Response(status_code=303, headers={"location": f"{path}?{urlencode(query)}" if query else path})
 
 

@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from almoner import _html
 from almoner._intervals import interval_shown, value_shown
+from almoner._tokens import holder_of
 from almoner.queries import Answer
 from almoner.service._analyst_api import AnalystApi
 from almoner.service._bodies import Refused, problem_of, refusing
@@ -26,7 +27,7 @@ from almoner.service._holder_api import HolderApi, in_holder_thread
 from almoner.service._http.application import Handler, Request, Response, body_of, page_response, redirect
 from almoner.service._http.login import Visit, Visits, in_force
 from almoner.service._http.routes import ask, count_request
-from almoner.service.policies import AnalystTerms, Policy, holder_of
+from almoner.service.policies import AnalystTerms, Policy
 
 _MOST_ROWS = 200
 _MOST_ANSWERS = 50

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from almoner._tokens import holder_of
 from almoner.errors import AlmonerError, UnknownPerson
 from almoner.service._analyst_api import AnalystApi, Reply
 from almoner.service._bodies import Refused, parsed, problem_of, refusing
@@ -12,7 +13,7 @@ from almoner.service._holder_api import HolderApi, in_holder_thread
 from almoner.service._http.application import Handler, Request, Response, body_of, json_response
 from almoner.service._http.login import bearer, in_force
 from almoner.service._http.openapi import document
-from almoner.service.policies import AnalystTerms, holder_of
+from almoner.service.policies import AnalystTerms
 
 
 class AnalystRoutes:
@@ -125,6 +126,7 @@ class HolderRoutes:
             *(("GET", f"/v1/{name}", partial(self._told, name)) for name in told),
             ("POST", "/v1/verify", self.verify),
             ("POST", "/v1/statement", self.statement),
+            ("POST", "/v1/backup", partial(self._told, "backup")),
             ("GET", "/metrics", self.metrics),
         ]
 
