@@ -54,9 +54,7 @@ class Visits:
 
     def __init__(self, cookie: str, policy: Policy, tokens: Callable[[str], str | None]) -> None:
         self._tokens, self._folder, keys = tokens, policy.visits, _keys(policy.visits)
-        https = policy.file.service.https
-        cookie = "__Host-" * https + cookie  # which no other host, and no page over http, can set
-        self._sent: dict[str, Any] = {"httponly": True, "samesite": "strict", "secure": https}
+        self._sent: dict[str, Any] = {"httponly": True, "samesite": "strict", "secure": policy.file.service.https}
         how: dict[str, Any] = {"key_derivation": "hmac", "digest_method": hashlib.sha256}
         self._cookie, self._cookies = cookie, URLSafeTimedSerializer(keys, f"{cookie} cookie", signer_kwargs=how)
         self._forms = Signer(keys, f"{cookie} form", **how)
