@@ -1,7 +1,6 @@
 """`almoner serve`: a service for analysts, from one policy file."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,7 +50,7 @@ def serve(
         for line in explain(given):
             console().print(line, soft_wrap=True, highlight=False)
         return
-    served(given, ready=_ready, again=lambda: _read(policy, host, port, holder_port), changed=_changed)
+    served(given, ready=_ready, again=lambda: _read(policy, host, port, holder_port))
 
 
 def _read(path: Path, host: str | None, port: int | None, holder_port: int | None) -> "Policy":
@@ -70,7 +69,3 @@ def _read(path: Path, host: str | None, port: int | None, holder_port: int | Non
 
 def _ready(analysts: str, holder: str) -> None:
     console().print(f"analysts: {analysts}", f"data holder: {holder}", "stop with Ctrl+C", sep="\n", highlight=False)
-
-
-def _changed(words: str) -> None:
-    console().print(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", words, highlight=False, soft_wrap=True)

@@ -5,6 +5,7 @@ Analysts reach it over HTTP with a token. They see public facts and their own an
 """
 
 from almoner.service._server import OpenService, opened, serve
+from almoner.service._trail import check_trail
 from almoner.service.policies import explain, hash_of, new_token
 
-__all__ = ["OpenService", "explain", "hash_of", "new_token", "opened", "serve"]
+__all__ = ["OpenService", "check_trail", "explain", "hash_of", "new_token", "opened", "serve"]
