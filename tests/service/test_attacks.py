@@ -523,7 +523,7 @@ def test_silent_connections_are_closed(monkeypatch):
         return told
 
     async def work():
-        server = uvicorn.Server(uvicorn.Config(said, http=_server.HeaderTimeout, lifespan="off", log_config=None))
+        server = uvicorn.Server(uvicorn.Config(said, http=_server.Impatient, lifespan="off", log_config=None))
         with socket.create_server(("127.0.0.1", 0)) as bound:
             serving = asyncio.create_task(server.serve([bound]))
             port, whole = bound.getsockname()[1], b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"

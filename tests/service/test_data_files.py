@@ -47,9 +47,7 @@ def asked(running, key):
 
 def reloaded(running, folder):
     """What the holder reads after SIGHUP."""
-    words = []
-    _server._change(running.api, lambda: Policy.read(folder / "policy.toml"), words.append)
-    return words
+    return _server._change(running.api, lambda: Policy.read(folder / "policy.toml"), "SIGHUP")
 
 
 @pytest.mark.slow

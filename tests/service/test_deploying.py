@@ -1,4 +1,4 @@
-"""The service as somebody sets it up, runs it behind a proxy, backs it up and restores it, by the page for that alone."""
+"""The service as somebody sets it up, puts it behind a proxy, backs it up and restores it, by the page for that."""
 
 import json
 import os
@@ -11,6 +11,7 @@ import threading
 import tomllib
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -21,7 +22,7 @@ from almoner.cli import app
 from almoner.errors import ArgumentError, LedgerError
 from almoner.ledger import Ledger, restore, verify
 from almoner.service import prepare
-from almoner.service.policies import Policy
+from almoner.service.policies import Policy, PolicyFile
 from page_reader import Reader
 from service_processes import Process
 from services import COUNT, POLICY, TOKENS, service, service_folder
@@ -56,7 +57,7 @@ def set_up(running, lines):
 
 @pytest.mark.server
 def test_a_stranger_sets_it_up_asks_backs_up_upgrades_and_restores(tmp_path):
-    """By the commands of the page alone, of which none fails: five until the first answer, and those of its sections."""
+    """By the commands of the page alone, of which none fails; at most five until the first answer."""
     assert len([*FILE, QUESTION]) <= 5
     with shell(tmp_path) as running:
         printed, tokens = set_up(running, FILE)
@@ -73,7 +74,7 @@ def test_a_stranger_sets_it_up_asks_backs_up_upgrades_and_restores(tmp_path):
         # the hot backup, with the data holder's token
         page = (ROOT / "docs" / "deploying.md").read_text("utf-8")
         (copying,) = re.findall(r"^curl .*/v1/backup$", page, re.M)
-        running.environment["TOKEN"] = tokens["holder"]
+        running.environment["TOKEN"] = tokens["carla"]
         told = json.loads(running.run(copying))
         assert running.stop() == 0
         # the ledger is lost: none takes its place but the copy
@@ -252,7 +253,9 @@ def test_logins_are_limited_by_the_address_that_the_proxy_says(on_sockets):
         for place in ("192.0.2.1",) * 40 + ("192.0.2.2",):
             # what a visitor adds stands before what the proxy adds, and is not believed
             told = visitor.post(
-                f"{address}login", data={"token": "x"}, headers={"x-test-address": f"198.51.100.{len(statuses)}, {place}"}
+                f"{address}login",
+                data={"token": "x"},
+                headers={"x-test-address": f"198.51.100.{len(statuses)}, {place}"},
             )
             statuses.setdefault(place, set()).add(told.status_code)
     assert statuses == {"192.0.2.1": {401, 429}, "192.0.2.2": {401}}
@@ -286,7 +289,7 @@ def test_proxies_are_addresses_or_networks(tmp_path, proxies):
 
 @pytest.mark.server
 def test_a_copy_of_a_running_service_is_whole_and_refused_once_it_is_old(tmp_path):
-    """It is made while analysts ask, and verified; with the newer entries lost, it is refused in the place of the ledger.
+    """It is made while analysts ask; in the place of a ledger that had newer entries it is refused.
 
     The documented way on is a new ledger with another witness.
     """
@@ -362,10 +365,6 @@ def places():
     """What the lines of deploy/policy.toml say, as a policy that is read."""
     above, service = (DEPLOY / "policy.toml").read_text("utf-8").split("[service]")
     rest = POLICY.replace('ledger = "people.ledger"', "").split("[service]")[0]
-    import tomllib
-
-    from almoner.service.policies import PolicyFile
-
     return PolicyFile.model_validate(tomllib.loads(f"{above}{rest}\n[service]{service}"))
 
 
@@ -376,7 +375,7 @@ def test_the_lines_of_the_policy_are_read():
     for name, wanted in {
         "nginx.conf": (file.service.socket, file.service.holder_socket),
         "Caddyfile": (file.service.socket, file.service.holder_socket),
-        "almoner.service": (os.path.dirname(file.witness), file.service.backups),
+        "almoner.service": (str(Path(file.witness).parent), file.service.backups),
         "logrotate": ("/var/log/almoner/almoner.log",),
     }.items():
         assert all(each in "\n".join(words(name)) for each in wanted), name
@@ -412,7 +411,9 @@ def test_the_file_of_nginx(tmp_path):
     (tmp_path / "site.conf").write_text(text)
     kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     inside = "".join(f"{kind}_temp_path {tmp_path}/{kind}; " for kind in kinds)
-    whole = f"pid {tmp_path}/pid; error_log stderr; events {{}}\nhttp {{ access_log off; {inside}include site.conf; }}\n"
+    whole = (
+        f"pid {tmp_path}/pid; error_log stderr; events {{}}\nhttp {{ access_log off; {inside}include site.conf; }}\n"
+    )
     (tmp_path / "nginx.conf").write_text(whole)
     assert "test is successful" in checked(program("nginx"), "-t", "-p", tmp_path, "-c", tmp_path / "nginx.conf")
 
@@ -426,12 +427,12 @@ def test_the_file_of_caddy():
 
 
 def test_the_file_of_a_container():
-    """Its instructions are known, what it copies and installs is there, and it runs a command as nobody of the system."""
+    """Its instructions are known, what it copies and installs is there, and it serves, as a user without rights."""
     text = (DEPLOY / "Containerfile").read_text("utf-8").replace("\\\n", " ")
     said = [line.split(maxsplit=1) for line in text.splitlines() if line.strip() and not line.startswith("#")]
     known = {"FROM", "COPY", "RUN", "ENV", "USER", "WORKDIR", "VOLUME", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK"}
     assert {name for name, _ in said} == known | {"ENTRYPOINT", "CMD"}
-    told = {name: rest for name, rest in said}
+    told = dict(said)
     assert int(told["USER"]) > 0
     defaults = places().service.__class__()
     assert told["EXPOSE"].split() == [str(defaults.port), str(defaults.holder_port)]

@@ -62,7 +62,7 @@ def serve(folder: Folder = Path(), example: Example = False, ledger: Ledger = No
     """Write a policy of `almoner serve`, with new tokens of two analysts and the data holder, which are printed."""
     from almoner._tokens import hash_of, new_token
 
-    text, tokens = _template("policy.toml"), {name: new_token() for name in ("ann", "bob", "holder")}
+    text, tokens = _template("policy.toml"), {name: new_token() for name in ("ann", "bob", "carla")}
     if ledger is not None:
         text = text.replace('"people.ledger"', dumps(ledger), 1)
     for name, token in tokens.items():

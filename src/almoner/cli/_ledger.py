@@ -40,6 +40,10 @@ def verify(
     replay: Annotated[
         Path | None, Option(help="A file of questions that names the data: compute every charge again.")
     ] = None,
+    log: Annotated[
+        list[Path] | None,
+        Option(exists=True, dir_okay=False, help="A file of a service's log to check, the oldest first. Repeatable."),
+    ] = None,
     as_json: _options.Json = False,
 ) -> None:
     """Verify a ledger: its record is unbroken and its accounts add up. Exit code 1 if not.
@@ -55,6 +59,12 @@ def verify(
         from almoner.queries.plans import Plan
 
         findings = Plan.read(replay).verify(path, head=head)
+    if log:
+        from almoner.service import check_trail
+
+        lines = "".join(each.read_text(encoding="utf-8", errors="replace") for each in log).splitlines()
+        with opened(path) as ledger:
+            findings += check_trail(ledger, lines)
     if as_json:
         print(dumps([asdict(finding) for finding in findings]))
     else:
@@ -229,7 +239,7 @@ def create(
 
     terms: Any = None
     with suppress(DataError):  # which is told by who reads it
-        terms = "holder" in toml(file) or None
+        terms = "analysts" in toml(file) or None
     if terms is not None:
         from almoner.service import opened as served
         from almoner.service.policies import Policy

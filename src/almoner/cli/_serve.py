@@ -1,7 +1,6 @@
 """`almoner serve`: a service for analysts, from one policy file."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,13 +31,7 @@ def serve(
     check: Check = False,
     prepare: Prepare = False,
     owner: Owner = None,
-    new_token: Prepare = Annotated[
-    bool, Option("--prepare", help="Make the ledger if there is none, and its witness; explain; serve nothing.")
-]
-Owner = Annotated[
-    str | None, Option("--owner", help="On PostgreSQL, for --prepare: the role that makes the tables and owns them.")
-]
-NewToken = False,
+    new_token: NewToken = False,
     host: Host = None,
     port: Port = None,
     holder_port: HolderPort = None,
@@ -56,7 +49,8 @@ NewToken = False,
         from almoner import _tokens
 
         made = _tokens.new_token()
-        console().print(f"token, for its analyst alone: {made}", f'token = "{_tokens.hash_of(made)}"', sep="\n", soft_wrap=True)
+        told = f"token, for its owner alone: {made}", f'token = "{_tokens.hash_of(made)}"'
+        console().print(*told, sep="\n", soft_wrap=True)
         return
     given = _read(policy, host, port, holder_port)
     from almoner.service import explain
@@ -73,7 +67,7 @@ NewToken = False,
         if prepare:
             console().print(f"next: almoner serve {policy}", soft_wrap=True, highlight=False)
         return
-    served(given, ready=_ready, again=lambda: _read(policy, host, port, holder_port), changed=_changed)
+    served(given, ready=_ready, again=lambda: _read(policy, host, port, holder_port))
 
 
 def _read(path: Path, host: str | None, port: int | None, holder_port: int | None) -> "Policy":
@@ -94,7 +88,3 @@ def _read(path: Path, host: str | None, port: int | None, holder_port: int | Non
 
 def _ready(analysts: str, holder: str) -> None:
     console().print(f"analysts: {analysts}", f"data holder: {holder}", "stop with Ctrl+C", sep="\n", highlight=False)
-
-
-def _changed(words: str) -> None:
-    console().print(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", words, highlight=False, soft_wrap=True)

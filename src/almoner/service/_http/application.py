@@ -4,11 +4,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 from urllib.parse import urlencode
 
 from almoner import _extras, _html
-from almoner.service._analyst_api import Metrics
+from almoner.service._analyst_api import Metrics, Rates
 from almoner.service._bodies import FIXED_TEXTS, Refused, dumps
 
 with _extras.need("starlette", "uvicorn", extra="service"):
@@ -20,12 +21,15 @@ with _extras.need("starlette", "uvicorn", extra="service"):
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 __all__ = [
-    "Guard", "Handler", "Request", "Response", "application", "body_of", "json_response", "page_response", "redirect",
+    "Guard", "Handler", "Request", "Response", "application", "body_of", "json_response", "note", "page_response",
+    "redirect",
 ]  # fmt: skip
 
 MOST_BODY = 65_536  # largest number of bytes of the body of a request
 _BODY_SECONDS = 10.0
 _LOG = logging.getLogger("almoner.service")
+
+_FACTS: ContextVar[dict[str, object]] = ContextVar("facts of the request that is being answered")
 
 Handler = Callable[[Request], Awaitable[Response]]  # answers a request
 
@@ -68,6 +72,11 @@ def problem(refused: Refused) -> Response:
     return Response(dumps(body), refused.status, media_type="application/problem+json", headers=headers)
 
 
+def note(**facts: object) -> None:
+    """Have the log say who sent the request that is being answered, and what comes of it."""
+    _FACTS.get().update(facts)
+
+
 async def body_of(request: Request, kind: str = "application/json") -> bytes:
     """The body of a request, of one kind, that is not too long and comes soon; others are Refused."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != kind:
@@ -88,10 +97,10 @@ async def body_of(request: Request, kind: str = "application/json") -> bytes:
 
 
 class Guard:
-    """An application with headers and counts around it; no error leaves it, and none is logged with its text."""
+    """An application with headers, counts and log lines around it; no error leaves it, nor is logged with its text."""
 
-    def __init__(self, inner: ASGIApp, metrics: Metrics) -> None:
-        self._inner, self._metrics = inner, metrics
+    def __init__(self, inner: ASGIApp, metrics: Metrics, port: str) -> None:
+        self._inner, self._metrics, self._port, self._strangers = inner, metrics, port, Rates()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -99,7 +108,8 @@ class Guard:
             return
         if scope["type"] != "http":
             return
-        began, status = time.monotonic(), 0
+        began, status, facts = time.monotonic(), 0, dict[str, object]()
+        _FACTS.set(facts)
 
         async def sent(message: Message) -> None:
             nonlocal status
@@ -124,8 +134,16 @@ class Guard:
                 await problem(Refused(500, "internal", FIXED_TEXTS["internal"]))(scope, receive, sent)
         finally:
             name = getattr(scope.get("route"), "path", "none")
-            self._metrics.count("requests", route=name, status=str(status))
+            self._metrics.count("requests", route=name, status=str(status), port=self._port)
             self._metrics.took(name, time.monotonic() - began)
+            self._log(scope, facts, route=name, status=status)
+
+    def _log(self, scope: Scope, facts: dict[str, object], **more: object) -> None:
+        """A line on a request of somebody known, or with a wrong token: of those 30 a minute from an address."""
+        address = (scope.get("client") or ("",))[0]
+        if "who" in facts or (facts.get("code") == "token" and not self._strangers.wait(address, 30)):
+            told = {"port": self._port, "address": address, "method": scope["method"], **more, **facts}
+            _LOG.info("request", extra={"facts": told})
 
 
 def _by_method(methods: Mapping[str, Handler]) -> Handler:
@@ -134,6 +152,7 @@ def _by_method(methods: Mapping[str, Handler]) -> Handler:
         try:
             return await methods[method](request)
         except Refused as refused:
+            note(code=refused.code)
             return problem(refused)
 
     return answer
@@ -149,7 +168,7 @@ async def _plain(_: Request, error: Exception) -> Response:
     return response
 
 
-def application(handlers: Sequence[Any], metrics: Metrics) -> Guard:
+def application(handlers: Sequence[Any], metrics: Metrics, port: str) -> Guard:
     """The application of these handlers (method, path, handler), guarded; those of one path are called by method."""
     paths: dict[str, dict[str, Handler]] = {}
     for method, path, handler in handlers:
@@ -157,4 +176,4 @@ def application(handlers: Sequence[Any], metrics: Metrics) -> Guard:
     routes = [Route(path, _by_method(methods), methods=list(methods)) for path, methods in paths.items()]
     inner = Starlette(routes=routes, exception_handlers={HTTPException: _plain})
     inner.router.redirect_slashes = False  # it would send on to whatever the request calls this host
-    return Guard(inner, metrics)
+    return Guard(inner, metrics, port)
