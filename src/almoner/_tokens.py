@@ -21,9 +21,9 @@ def hash_of(token: str) -> str:
 
 
 def holder_of(token: str, hashes: Mapping[str, str]) -> str | None:
-    """Whose token it is, by the hashes of all; None if it is nobody's. It takes the same time whoever's it is."""
+    """Whose token it is, by whose each hash is; None if it is nobody's. It takes the same time whoever's it is."""
     proper = _TOKEN.fullmatch(token) is not None
     given, found = hash_of(token) if proper else _NOBODY, None
-    for name, known in hashes.items():
+    for known, name in hashes.items():
         found = name if hmac.compare_digest(given, known) else found
     return found if proper else None

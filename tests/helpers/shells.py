@@ -43,19 +43,19 @@ class Shell:
         """Run one command as it stands, but for ports; what it prints."""
         line = line.replace("localhost:8080", f"localhost:{self.port}")
         line = line.replace("localhost:8081", f"localhost:{self.holder_port}")
-        how = {"cwd": self.folder, "env": self.environment, "text": True, "stderr": subprocess.STDOUT}
+        how = {"cwd": self.folder, "env": self.environment, "text": True}
         if re.match("almoner serve [^-]", line):
             return self.serve(line, how)
-        done = subprocess.run(["bash", "-c", line], stdout=subprocess.PIPE, timeout=300, check=False, **how)
-        assert done.returncode == code, done.stdout
-        return done.stdout
+        done = subprocess.run(["bash", "-c", line], capture_output=True, timeout=300, check=False, **how)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout if code == 0 else done.stderr
 
     def serve(self, line, how):
         """Start a service, and wait until it says that it is there."""
         line = f"exec {line} --port {self.port} --holder-port {self.holder_port}"
         log = self.folder / "service.log"
         with log.open("w") as out:
-            self.serving = subprocess.Popen(["bash", "-c", line], stdout=out, **how)
+            self.serving = subprocess.Popen(["bash", "-c", line], stdout=out, stderr=out, **how)
         for _ in range(1200):
             if "stop with" in log.read_text():
                 return log.read_text()

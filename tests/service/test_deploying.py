@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import tomllib
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -305,8 +306,8 @@ def test_a_copy_of_a_running_service_is_whole_and_refused_once_it_is_old(tmp_pat
         asking = threading.Thread(target=ask)
         asking.start()
         try:
-            while len(keys) < 2:
-                pass
+            while len(keys) < 2 and asking.is_alive():
+                time.sleep(0.01)
             told = running.holder.post("/v1/backup")
         finally:
             stop.set()
