@@ -54,7 +54,8 @@ class HolderApi:
         return in_force(may, self.analysts.clock.now())
 
     def refuse_without(self, right: Right, name: str) -> None:
-        if right not in self.analysts.policy.file.holders[name].may:
+        holder = self.analysts.policy.file.holders.get(name)
+        if holder is None or right not in holder.may:
             raise Refused(403, "right", f'this is not allowed to {name}: may of [holders.{name}] has no "{right}"')
 
     def _do(self, work: Any) -> Any:

@@ -12,7 +12,7 @@ from almoner.service._holder_api import HolderApi, in_holder_thread
 from almoner.service._http.application import Handler, Request, Response, body_of, json_response, note
 from almoner.service._http.login import bearer
 from almoner.service._http.openapi import document
-from almoner.service.policies import AnalystTerms, Right, holder_of
+from almoner.service.policies import AnalystTerms, Right, holder_of, in_force
 
 _STRANGERS = 600  # requests without a token in a minute from one address: who asks more could time what others ask
 
@@ -83,12 +83,13 @@ class AnalystRoutes:
 
     def _terms(self, request: Request, *parameters: str) -> AnalystTerms:
         """Whose request it is, which is counted; of its parameters only these are known."""
-        name = holder_of(bearer(request), self._api.tokens())
+        policy = self._api.policy
+        name = holder_of(bearer(request), in_force(policy.analysts, self._api.clock.now()))
         if name is None:  # nobody's, or one that expired: told alike
             self._api.metrics.count("refusals", code="token")
             told = "a token is needed, and must be known and not expired: Authorization: Bearer ..."
             raise Refused(401, "token", told)
-        terms = self._api.policy.analysts[name]
+        terms = policy.analysts[name]
         note(who=name)
         count_request(self._api, terms)
         given = [name for name, _ in request.query_params.multi_items()]
