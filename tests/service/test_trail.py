@@ -2,7 +2,6 @@
 
 import errno
 import json
-import logging
 
 import pytest
 from typer.testing import CliRunner
@@ -182,7 +181,7 @@ def test_a_log_that_cannot_be_written_raises_an_alarm(folder, monkeypatch, capsy
 
         assert alarms() == []
         with monkeypatch.context() as patched:
-            patched.setattr(logging.StreamHandler, "flush", full)
+            patched.setattr(running.api.trail._out, "flush", full)
             assert running.ann.ask("monday").status_code == 201
             assert alarms() == ["log"]
         running.ann.get("/v1/me")
