@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from math import inf
 from typing import Any, TypeVar
 
 from almoner.errors import AlmonerError
@@ -22,8 +21,8 @@ from almoner.service.policies import Right, in_force
 _LOG = logging.getLogger("almoner.service")
 SHARES = tuple(place / 20 for place in range(21))
 LOOKS = 5.0  # seconds between two looks at ledger and data
-_REMEMBER = 15.0  # seconds for which counts of people are kept, if they can be taken anew
-_PATIENCE = 1.0  # seconds for which metrics and alarms wait for that
+_COUNTS = 60.0  # seconds, or 40 steps, between two counts of people: each takes whole steps, of which nobody learns
+_PATIENCE = 1.0  # seconds for which metrics and alarms wait for a look
 _WARNING = timedelta(days=7)  # before a token ends
 _ASIDE = ThreadPoolExecutor(4, thread_name_prefix="holder")  # so that no thread of analysts ever waits for it
 
@@ -44,8 +43,8 @@ class HolderApi:
         self.checked: str | None = None
         self.change: Callable[[str], list[str]] = lambda _: []
         """Reads the policy again for a holder, and says what came of it."""
-        self._on, self._lock, self._counted = set[str](), threading.Lock(), -inf
-        self._look()
+        self._on, self._lock = set[str](), threading.Lock()
+        self._count()
 
     def hashes(self, right: Right | None = None) -> dict[str, str]:
         """Names of holders, by the hashes of their tokens that are in force; of those who may do one thing."""
@@ -67,21 +66,19 @@ class HolderApi:
 
         return self.analysts.worker.submit("", opened, padded=False).result()
 
-    def _look(self) -> None:
-        """Look at ledger and data, and count people if that was not done lately. The worker does it."""
+    def _count(self) -> dict[str, Any]:
         self.analysts.look()
-        if time.monotonic() - self._counted > _REMEMBER:
-            ledger, near = self.analysts.session.ledger, self.analysts.policy.file.near
-            *above, ended = ledger.above([*SHARES, near])
-            counts = [more - less for more, less in zip(above, [*above[1:], 0], strict=True)]
-            told = {"shares": list(SHARES), "people": counts, "charged": above[0], "near": near, "near_the_end": ended}
-            self._people = told | {"share_near_the_end": ended / above[0] if above[0] else 0.0}
-            self._spoke, self._counted = bool(ledger.entries("spoke")), time.monotonic()
+        ledger, near = self.analysts.session.ledger, self.analysts.policy.file.near
+        *above, ended = ledger.above([*SHARES, near])
+        counts = [more - less for more, less in zip(above, [*above[1:], 0], strict=True)]
+        told = {"shares": list(SHARES), "people": counts, "charged": above[0], "near": near, "near_the_end": ended}
+        self._people = told | {"share_near_the_end": ended / above[0] if above[0] else 0.0}
+        self._spoke, self._counted = bool(ledger.entries("spoke")), time.monotonic()
+        return self._people
 
     def people(self) -> dict[str, Any]:
         """Counts of people by how much they have spent, in twentieths of the budget, and of those near the end."""
-        self._do(self._look)
-        return self._people
+        return self._do(self._count)
 
     def spending(self) -> dict[str, Any]:
         """The highest prices so far, by analyst and purpose and by day: from the record, which names no person."""
@@ -108,8 +105,10 @@ class HolderApi:
 
     def alarms(self) -> list[dict[str, str]]:
         """Alarms: states that a data holder should look at. Each has a line in the log when it comes, and one after."""
+        api = self.analysts
+        due = api.ledger_up and time.monotonic() > self._counted + max(_COUNTS, 40 * api.policy.file.service.step)
         with suppress(AlmonerError, TimeoutError):  # what the worker has not seen by then is as it was before
-            self.analysts.worker.submit(" ", self._look, padded=False).result(_PATIENCE)
+            api.worker.submit(" ", self._count if due else api.look, padded=due).result(_PATIENCE)
         with self._lock:
             states, numbers = list(self._states()), list(self._numbers())
             now = {*(text for _, text in states), *(f"{code}: see /v1/alarms" for code, _ in numbers)}
@@ -126,7 +125,7 @@ class HolderApi:
         for code, on, text in (
             ("ledger", not api.ledger_up, f"The ledger cannot be used. {again}"),
             ("clerk", api.worker.stuck, "A question, or a check, takes more than a minute, and others wait for it."),
-            ("clock", api.clock.set_back, f"The machine's clock was set back: {expired}"),
+            ("clock", now.timestamp() - time.time() > 60, f"The machine's clock was set back: {expired}"),
             ("log", api.trail.broken, "The newest line of the log could not be written: is there room for it?"),
             ("watch", self._spoke, "A watch says that too much is missing: totals are not to be trusted."),
             ("verify", fails, "A check of the ledger failed. Trust no account in it."),

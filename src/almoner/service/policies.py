@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from math import floor, inf
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -108,10 +108,9 @@ class Access(Model):
 
     @property
     def until(self) -> datetime:
-        """The moment from which on no token is good."""
-        if self.expires is None or isinstance(self.expires, datetime):
-            return self.expires or datetime.max.replace(tzinfo=UTC)
-        return datetime(self.expires.year, self.expires.month, self.expires.day, tzinfo=UTC) + timedelta(days=1)
+        """The last moment at which a token is good."""
+        end = self.expires or date(9999, 1, 1)
+        return end if isinstance(end, datetime) else datetime.combine(end, datetime.max.time(), UTC)
 
 
 class AnalystAccess(Access):
@@ -373,17 +372,11 @@ def changed_lines(before: object, after: object, place: str = "") -> Iterator[st
 class Clock:
     """The machine's clock; where that one is set back, it goes on, so that what has expired stays expired."""
 
-    def __init__(self) -> None:
-        self._ahead = -inf
+    _ahead = -inf
 
     def now(self) -> datetime:
         self._ahead = max(self._ahead, time.time() - time.monotonic())
         return datetime.fromtimestamp(self._ahead + time.monotonic(), UTC)
-
-    @property
-    def set_back(self) -> bool:
-        """True while the machine's clock is more than a minute behind this one."""
-        return self.now().timestamp() - time.time() > 60
 
 
 def in_force(parts: Mapping[str, Access], now: datetime) -> dict[str, str]:
