@@ -18,19 +18,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from almoner._check import unquoted
 from almoner._private import MARK
-from almoner._reading import (
-    AfterValidator,
-    AwareDatetime,
-    Field,
-    Model,
-    Number,
-    Rule,
-    Text,
-    broken,
-    model_validator,
-    read,
-    toml,
-)
+from almoner._reading import AfterValidator, End, Field, Model, Number, Rule, Text, broken, model_validator, read, toml
 from almoner._units import shown, to_float
 from almoner.errors import ArgumentError
 from almoner.ledger import Ledger, Terms, Watch, on_a_server
@@ -60,14 +48,8 @@ def _check_keys(keys: list[Any]) -> list[Any]:
 
 Name = Annotated[str, AfterValidator(_check_name)]
 Hash = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
-Token = Annotated[
-    Hash | Annotated[list[Hash], Field(min_length=1, max_length=2)],
-    Rule("what `almoner serve --new-token` printed: sha256:..., or a list of two such"),
-]
-Moment = Annotated[
-    AwareDatetime | date,
-    Rule("a date, such as 2027-01-01, or with a time and its zone, 2027-01-01T12:30:00Z, without quotes"),
-]
+_HASHES = Rule("what `almoner serve --new-token` printed: sha256:..., or a list of two such")
+Token = Annotated[Hash | Annotated[list[Hash], Field(min_length=1, max_length=2)], _HASHES]
 Right = Literal["metrics", "console", "statements", "verify", "policy"]
 Share = Annotated[float, Number(0, 1, above=True, real=True)]
 Bound = Annotated[float, Number(-1e100, 1e100, above=True, real=True)]
@@ -98,7 +80,7 @@ class Access(Model):
 
     token: Token
     """the hash that `almoner serve --new-token` printed, no one else's; two while one takes the other's place"""
-    expires: Moment | None = None
+    expires: End | None = None
     """the last day (UTC) on which a token is good, or the moment from which on it is not"""
 
     @property
