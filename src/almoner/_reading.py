@@ -31,9 +31,9 @@ from almoner._check import told
 from almoner.errors import ArgumentError, DataError
 
 __all__ = [
-    "AfterValidator", "AwareDatetime", "Checked", "Day", "Either", "Field", "Model", "Number", "Numbers", "Rule",
-    "Text", "broken", "check_names", "json_values", "model_of", "model_validator", "one_of", "plain", "read",
-    "schema_of", "told_of", "toml",
+    "AfterValidator", "Checked", "Day", "Either", "End", "Field", "Model", "Number", "Numbers", "Rule", "Text",
+    "broken", "check_names", "json_values", "model_of", "model_validator", "one_of", "plain", "read", "schema_of",
+    "told_of", "toml",
 ]  # fmt: skip
 
 AnyModel = TypeVar("AnyModel", bound="Model")
@@ -252,6 +252,8 @@ class Text:
 
 
 Day = Annotated[date, Rule("a date, such as 2027-01-01, without quotes")]
+_END = Rule("a date, such as 2027-01-01, or with a time and its zone, 2027-01-01T12:30:00Z, without quotes")
+End = Annotated[AwareDatetime | date, _END]
 
 
 @cache

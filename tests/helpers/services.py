@@ -46,7 +46,7 @@ expires = 2020-01-01
 
 [holders.steward]
 token = "{hash_of(TOKENS["holder"])}"
-may = ["metrics", "console", "statements", "verify", "policy"]
+may = ["metrics", "console", "statements", "verify", "policy", "backup"]
 
 [service]
 step = 0.02

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -63,11 +64,11 @@ class Shell:
             time.sleep(0.05)
         raise AssertionError(log.read_text())
 
-    def stop(self):
-        """Stop the service as systemd does; its exit code."""
+    def stop(self, how=signal.SIGTERM):
+        """Stop the service as systemd does, or otherwise; its exit code."""
         if self.serving is None:
             return None
-        self.serving.terminate()
+        self.serving.send_signal(how)
         code = self.serving.wait(timeout=60)
         self.serving = None
         return code

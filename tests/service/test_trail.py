@@ -2,7 +2,6 @@
 
 import errno
 import json
-import logging
 
 import pytest
 from typer.testing import CliRunner
@@ -54,7 +53,9 @@ def lived(running, folder):
     running.holder.post("/v1/statement", json={"person": f"{MARKER}7"})
     running.holder.post("/v1/verify", json={})
     text = (folder / "policy.toml").read_text(encoding="utf-8").replace("cells = 100", "cells = 99")
-    (folder / "policy.toml").write_text(text.replace('purpose = "weekly"', 'purpose = "daily"'), encoding="utf-8")
+    (folder / "policy.toml").write_text(
+        text.replace('purpose = "weekly"', 'purpose = "weekly"\nquestions = 9'), encoding="utf-8"
+    )
     running.service.holder_api.change = lambda who: _server._change(
         running.api, lambda: Policy.read(folder / "policy.toml"), who
     )
@@ -83,7 +84,7 @@ def test_the_log_says_who_did_what(folder):
     ]
     assert {line["address"] for line in lines(folder) if line["did"] == "request"} == {"testclient"}
     (change,) = [line for line in lines(folder) if line["did"] == "the policy was changed"]
-    assert (change["who"], change["lines"]) == ("steward", ["analysts.ann.purpose", "limits.cells"])
+    assert (change["who"], change["lines"]) == ("steward", ["analysts.ann.questions", "limits.cells"])
 
 
 def test_the_log_holds_no_value_no_token_and_no_person(folder):
@@ -180,7 +181,7 @@ def test_a_log_that_cannot_be_written_raises_an_alarm(folder, monkeypatch, capsy
 
         assert alarms() == []
         with monkeypatch.context() as patched:
-            patched.setattr(logging.StreamHandler, "flush", full)
+            patched.setattr(running.api.trail._out, "flush", full)
             assert running.ann.ask("monday").status_code == 201
             assert alarms() == ["log"]
         running.ann.get("/v1/me")

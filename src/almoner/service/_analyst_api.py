@@ -77,15 +77,6 @@ class AnalystApi:
         self._take_over(policy, session)
         self.worker = PaddedWorker(policy.file.service.step, publish=self._catch_up)
 
-    def tokens(self) -> dict[str, str]:
-        """Names of analysts, by the hashes of their tokens that are in force."""
-        return policies.in_force(self.policy.analysts, self.clock.now())
-
-    def unusable(self) -> list[str]:
-        """Parts of the service without which nothing is answered now: as it was at the end of a step, from memory."""
-        parts = {"ledger": not self.ledger_up, "data": self.data_state, "clerk": self.worker.stuck}
-        return [name for name, wrong in parts.items() if wrong]
-
     def look(self) -> None:
         """Look at the ledger, which is opened again if its server is back; note the trail. The worker does it."""
         ledger, where = self.session.ledger, self.policy.plan.ledger

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from math import inf
 from typing import Any, TypeVar
 
 from almoner.errors import AlmonerError, ArgumentError
@@ -22,9 +21,10 @@ from almoner.service.policies import Right, in_force
 _LOG = logging.getLogger("almoner.service")
 SHARES = tuple(place / 20 for place in range(21))
 LOOKS = 5.0  # seconds between two looks at ledger and data
-_REMEMBER = 15.0  # seconds for which counts of people are kept, if they can be taken anew
-_PATIENCE = 1.0  # seconds for which metrics and alarms wait for that
+_COUNTS = 60.0  # seconds, or 40 steps, between two counts of people: each takes whole steps, of which nobody learns
+_PATIENCE = 1.0  # seconds for which metrics and alarms wait for a look
 _WARNING = timedelta(days=7)  # before a token ends
+_NUMBERS = ("misfits", "internal", "token", "near")  # alarms whose texts have numbers, which no log has
 _ASIDE = ThreadPoolExecutor(4, thread_name_prefix="holder")  # so that no thread of analysts ever waits for it
 
 Result = TypeVar("Result")
@@ -44,8 +44,8 @@ class HolderApi:
         self.checked: str | None = None
         self.change: Callable[[str], list[str]] = lambda _: []
         """Reads the policy again for a holder, and says what came of it."""
-        self._on, self._lock, self._counted = set[str](), threading.Lock(), -inf
-        self._look()
+        self._on, self._lock = set[str](), threading.Lock()
+        self._count()
 
     def hashes(self, right: Right | None = None) -> dict[str, str]:
         """Names of holders, by the hashes of their tokens that are in force; of those who may do one thing."""
@@ -54,7 +54,7 @@ class HolderApi:
         return in_force(may, self.analysts.clock.now())
 
     def refuse_without(self, right: Right, name: str) -> None:
-        if right not in self.analysts.policy.file.holders[name].may:
+        if name not in self.hashes(right).values():
             raise Refused(403, "right", f'this is not allowed to {name}: may of [holders.{name}] has no "{right}"')
 
     def _do(self, work: Any) -> Any:
@@ -66,21 +66,19 @@ class HolderApi:
 
         return self.analysts.worker.submit("", opened, padded=False).result()
 
-    def _look(self) -> None:
-        """Look at ledger and data, and count people if that was not done lately. The worker does it."""
+    def _count(self) -> dict[str, Any]:
         self.analysts.look()
-        if time.monotonic() - self._counted > _REMEMBER:
-            ledger, near = self.analysts.session.ledger, self.analysts.policy.file.near
-            *above, ended = ledger.above([*SHARES, near])
-            counts = [more - less for more, less in zip(above, [*above[1:], 0], strict=True)]
-            told = {"shares": list(SHARES), "people": counts, "charged": above[0], "near": near, "near_the_end": ended}
-            self._people = told | {"share_near_the_end": ended / above[0] if above[0] else 0.0}
-            self._spoke, self._counted = bool(ledger.entries("spoke")), time.monotonic()
+        ledger, near = self.analysts.session.ledger, self.analysts.policy.file.near
+        *above, ended = ledger.above([*SHARES, near])
+        counts = [more - less for more, less in zip(above, [*above[1:], 0], strict=True)]
+        told = {"shares": list(SHARES), "people": counts, "charged": above[0], "near": near, "near_the_end": ended}
+        self._people = told | {"share_near_the_end": ended / above[0] if above[0] else 0.0}
+        self._spoke, self._counted = bool(ledger.entries("spoke")), time.monotonic()
+        return self._people
 
     def people(self) -> dict[str, Any]:
         """Counts of people by how much they have spent, in twentieths of the budget, and of those near the end."""
-        self._do(self._look)
-        return self._people
+        return self._do(self._count)
 
     def spending(self) -> dict[str, Any]:
         """The highest prices so far, by analyst and purpose and by day: from the record, which names no person."""
@@ -107,50 +105,42 @@ class HolderApi:
 
     def alarms(self) -> list[dict[str, str]]:
         """Alarms: states that a data holder should look at. Each has a line in the log when it comes, and one after."""
+        api = self.analysts
+        due = api.ledger_up and time.monotonic() > self._counted + max(_COUNTS, 40 * api.policy.file.service.step)
         with suppress(AlmonerError, TimeoutError):  # what the worker has not seen by then is as it was before
-            self.analysts.worker.submit(" ", self._look, padded=False).result(_PATIENCE)
+            api.worker.submit(" ", self._count if due else api.look, padded=due).result(_PATIENCE)
         with self._lock:
-            states, numbers = list(self._states()), list(self._numbers())
-            now = {*(text for _, text in states), *(f"{code}: see /v1/alarms" for code, _ in numbers)}
+            told = list(self._alarms())
+            now = {f"{code}: see /v1/alarms" if code in _NUMBERS else text for code, text in told}
             for text in sorted(now ^ self._on):
                 _LOG.warning(text if text in now else f"over: {text}")
             self._on = now
-        return [{"code": code, "text": text} for code, text in states + numbers]
+        return [{"code": code, "text": text} for code, text in told]
 
-    def _states(self) -> Iterator[tuple[str, str]]:
-        """Code and text of alarms, from memory."""
+    def _alarms(self) -> Iterator[tuple[str, str]]:
+        """Code and text of each alarm, from memory."""
         api, now, fails = self.analysts, self.analysts.clock.now(), not all(check["holds"] for check in self.checks)
-        expired = "what has expired stays expired until the service is started again."
+        failed, strange = (api.metrics.total("refusals", code=code) for code in ("internal", "token"))
         again = "On a server, it is opened again by itself; else start the service again."
+        near, behind = self._people["share_near_the_end"], now.timestamp() - time.time()
         for code, on, text in (
             ("ledger", not api.ledger_up, f"The ledger cannot be used. {again}"),
             ("clerk", api.worker.stuck, "A question, or a check, takes more than a minute, and others wait for it."),
-            ("clock", api.clock.set_back, f"The machine's clock was set back: {expired}"),
+            ("clock", behind > 60, "The machine's clock was set back: tokens end all the same."),
             ("log", api.trail.broken, "The newest line of the log could not be written: is there room for it?"),
             ("watch", self._spoke, "A watch says that too much is missing: totals are not to be trusted."),
             ("verify", fails, "A check of the ledger failed. Trust no account in it."),
+            ("internal", failed, f"{failed} requests failed for no known reason."),
+            ("token", strange, f"{strange} requests had no token, or one that is not valid."),
+            ("near", near >= 0.01, f"{near:.1%} of the people who were charged are near the end."),
+            *(("data", True, DATA_TEXTS[state].format(name)) for name, state in api.data_state.items()),
+            *(("misfits", each.unfit, f"Entries cannot be read: {each.words()}.") for each in api.session.misfits),
         ):
             if on:
                 yield code, text
-        for name, state in api.data_state.items():
-            yield "data", DATA_TEXTS[state].format(name)
         for name, each in (*api.policy.analysts.items(), *api.policy.file.holders.items()):
             if now < each.until <= now + _WARNING:
-                until = each.until.astimezone(UTC)
-                yield "expires", f"The token of {name} is good until {until:%Y-%m-%d %H:%M} UTC, and no longer."
-
-    def _numbers(self) -> Iterator[tuple[str, str]]:
-        """Code and text of alarms whose text has numbers, which are in no log."""
-        failed, strange = (self.analysts.metrics.total("refusals", code=code) for code in ("internal", "token"))
-        for misfit in self.analysts.session.misfits:
-            if misfit.unfit:
-                yield "misfits", f"Entries cannot be read: {misfit.words()}."
-        if failed:
-            yield "internal", f"{failed} requests failed for no known reason."
-        if strange:
-            yield "token", f"{strange} requests had no token, or one that is not valid."
-        if self._people["share_near_the_end"] >= 0.01:
-            yield "near", f"{self._people['share_near_the_end']:.1%} of the people who were charged are near the end."
+                yield "expires", f"The token of {name} is good until {each.until.astimezone(UTC):%Y-%m-%d %H:%M} UTC."
 
     def verify(self, *, replay: bool) -> list[dict[str, Any]]:
         """Check the ledger; with ``replay`` also every charge, from the data. Analysts wait meanwhile."""
@@ -168,34 +158,28 @@ class HolderApi:
 
     def statement(self, person: object, who: str) -> tuple[dict[str, Any], int | None]:
         """One person's account, for that person and for holders; and the entry that says who saw it."""
-
-        def work() -> tuple[Any, int | None]:
-            told = self.analysts.session.statement(person)
-            return told, self.analysts.note(who, person)  # before anything is shown
-
-        told, entry = self._do(work)
+        analysts = self.analysts  # which notes it before anything is shown
+        told, entry = self._do(lambda: (analysts.session.statement(person), analysts.note(who, person)))
         return {**asdict(told), "words": told.words}, entry
 
     def overview(self) -> dict[str, Any]:
         """Terms, head, and each analyst's limits and questions."""
-        record, left = self._do(lambda: summary(self.analysts.session.ledger)), self._left()
+        record = self._do(lambda: summary(self.analysts.session.ledger))
         budget = self.analysts.session.ledger.budget_units
         analysts = []
         for name, terms in self.analysts.policy.analysts.items():
             so_far, expires = self.analysts.public_state.of(name), terms.expires and terms.expires.isoformat()
             told: dict[str, Any] = {"analyst": name, "purpose": terms.purpose, "share": terms.limits.share}
             told["spent"] = sum(int(public["price"]) for public in so_far.answers) / budget
-            told |= {"left": left[name], "answers": len(so_far.answers), "expires": expires}
+            told |= {"left": so_far.left / budget, "answers": len(so_far.answers), "expires": expires}
             analysts.append(told)
         return {"terms": record.terms, "entries": record.entries, "head": record.head, "analysts": analysts}
-
-    def _left(self) -> dict[str, float]:
-        state, budget = self.analysts.public_state, self.analysts.session.ledger.budget_units
-        return {name: state.of(name).left / budget for name in self.analysts.policy.analysts}
 
     def exposition(self) -> bytes:
         """Counts, latencies and gauges in the text form of Prometheus: of people as they were counted last."""
         alarms, people, api = self.alarms(), self._people, self.analysts
+        budget = api.session.ledger.budget_units
+        left = {name: api.public_state.of(name).left / budget for name in api.policy.analysts}
         near = f"People who have spent {people['near']:g} of their budget or more."
         readable = "Whether the data are those that the service was opened with, and can be read."
         gauges = [
@@ -206,7 +190,7 @@ class HolderApi:
             ("data_readable", readable, not api.data_state),
             ("clerk_up", "Whether questions are answered, none of them for a minute.", not api.worker.stuck),
             ("waiting", "Questions that wait.", api.worker.waiting),
-            ("left_share", "What is left to an analyst at worst, as a share of a budget.", self._left()),
+            ("left_share", "What is left to an analyst at worst, as a share of a budget.", left),
             ("alarms", "Alarms that are on.", len(alarms)),
         ]
         return api.metrics.text(gauges)

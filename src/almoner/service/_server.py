@@ -111,12 +111,9 @@ def prepare(policy: Policy, *, owner: str | None = None) -> bool:
 
 
 class Impatient(H11Protocol):
-    """uvicorn's protocol, which ends connections that send no request or read no answer in time, to make room.
+    """uvicorn's protocol, which ends connections that send no request, or read no answer, in time, to make room."""
 
-    Of each address it takes ``most`` at a time.
-    """
-
-    most = 256
+    most = 256  # of one address at a time
     _headers: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -191,8 +188,7 @@ def _change(api: AnalystApi, again: Callable[[], Policy], who: str) -> list[str]
         ("the policy was {}changed", lambda: api.change_policy(again())),
     ):
         try:
-            lines = done()
-            words = what.format("")
+            lines, words = done(), what.format("")
         except Exception as error:  # of an unforeseen one the name alone: its text may be private
             lines, why = [], error if isinstance(error, AlmonerError) else type(error).__name__
             words = f"{what.format('not ')}: {why}"

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from ipaddress import ip_network
 from math import floor, inf
 from pathlib import Path
@@ -16,19 +16,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from almoner._check import unquoted
 from almoner._private import MARK
-from almoner._reading import (
-    AfterValidator,
-    AwareDatetime,
-    Field,
-    Model,
-    Number,
-    Rule,
-    Text,
-    broken,
-    model_validator,
-    read,
-    toml,
-)
+from almoner._reading import AfterValidator, End, Field, Model, Number, Rule, Text, broken, model_validator, read, toml
 from almoner._units import shown, to_float
 from almoner.errors import ArgumentError
 from almoner.ledger import Ledger, Terms, Watch, on_a_server
@@ -53,27 +41,16 @@ def _check_keys(keys: list[Any]) -> list[Any]:
     return keys
 
 
-def _check_networks(given: list[Any]) -> list[Any]:
-    try:
-        return [str(ip_network(each.strip())) for each in given]
-    except (AttributeError, ValueError):
-        raise broken(' must be a list of addresses or networks, such as "10.0.0.7" or "10.0.0.0/24"') from None
-
-
 Name = Annotated[str, AfterValidator(_check_name)]
 Hash = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
-Token = Annotated[
-    Hash | Annotated[list[Hash], Field(min_length=1, max_length=2)],
-    Rule("what `almoner serve --new-token` printed: sha256:..., or a list of two such"),
-]
-Moment = Annotated[
-    AwareDatetime | date,
-    Rule("a date, such as 2027-01-01, or with a time and its zone, 2027-01-01T12:30:00Z, without quotes"),
-]
+_HASHES = Rule("what `almoner serve --new-token` printed: sha256:..., or a list of two such")
+Token = Annotated[Hash | Annotated[list[Hash], Field(min_length=1, max_length=2)], _HASHES]
 Right = Literal["metrics", "console", "statements", "verify", "policy", "backup"]
 Share = Annotated[float, Number(0, 1, above=True, real=True)]
 Bound = Annotated[float, Number(-1e100, 1e100, above=True, real=True)]
 Port = Annotated[int, Number(0, 65_535, whole=True)]
+_NETWORK = Rule('an address or a network, such as "10.0.0.7" or "10.0.0.0/24"')
+Network = Annotated[str, AfterValidator(lambda each: str(ip_network(each))), _NETWORK]
 Line = Annotated[str, Text(200)]
 Place = Annotated[str, Text(4_000)]
 Words = Annotated[str, Text(1000)]
@@ -101,7 +78,7 @@ class Access(Model):
 
     token: Token
     """the hash that `almoner serve --new-token` printed, no one else's; two while one takes the other's place"""
-    expires: Moment | None = None
+    expires: End | None = None
     """the last day (UTC) on which a token is good, or the moment from which on it is not"""
 
     @property
@@ -111,10 +88,9 @@ class Access(Model):
 
     @property
     def until(self) -> datetime:
-        """The moment from which on no token is good."""
-        if self.expires is None or isinstance(self.expires, datetime):
-            return self.expires or datetime.max.replace(tzinfo=UTC)
-        return datetime(self.expires.year, self.expires.month, self.expires.day, tzinfo=UTC) + timedelta(days=1)
+        """The last moment at which a token is good."""
+        end = self.expires or date(9999, 1, 1)
+        return end if isinstance(end, datetime) else datetime.combine(end, datetime.max.time(), UTC)
 
 
 class AnalystAccess(Access):
@@ -219,7 +195,7 @@ class ServiceSettings(Model):
     """its port"""
     holder_socket: Place | None = None
     """a UNIX socket in place of these"""
-    proxies: Annotated[list[str], AfterValidator(_check_networks)] = Field(default=[])
+    proxies: list[Network] = Field(default=[])
     """addresses or networks whose `X-Forwarded-For` says where a visitor comes from; who uses a socket always may"""
     backups: Place | None = None
     """the folder for `POST /v1/backup`; a path from the policy's folder"""
@@ -384,17 +360,11 @@ def changed_lines(before: object, after: object, place: str = "") -> Iterator[st
 class Clock:
     """The machine's clock; where that one is set back, it goes on, so that what has expired stays expired."""
 
-    def __init__(self) -> None:
-        self._ahead = -inf
+    _ahead = -inf
 
     def now(self) -> datetime:
         self._ahead = max(self._ahead, time.time() - time.monotonic())
         return datetime.fromtimestamp(self._ahead + time.monotonic(), UTC)
-
-    @property
-    def set_back(self) -> bool:
-        """True while the machine's clock is more than a minute behind this one."""
-        return self.now().timestamp() - time.time() > 60
 
 
 def in_force(parts: Mapping[str, Access], now: datetime) -> dict[str, str]:

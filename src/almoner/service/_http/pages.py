@@ -27,7 +27,7 @@ from almoner.service._holder_api import HolderApi, in_holder_thread
 from almoner.service._http.application import Handler, Request, Response, body_of, note, page_response, redirect
 from almoner.service._http.login import Visit, Visits
 from almoner.service._http.routes import ask, count_request
-from almoner.service.policies import AnalystTerms, Policy
+from almoner.service.policies import AnalystTerms, Policy, in_force
 
 _MOST_ROWS = 200
 _MOST_ANSWERS = 50
@@ -112,7 +112,9 @@ class _Pages:
 class AnalystPages(_Pages):
     def __init__(self, api: AnalystApi) -> None:
         unknown, words = "This token is not known, or it has expired.", {"title": "Statistics", "label": "Your token"}
-        super().__init__(api, "analyst_session", api.tokens, unknown, **words)
+        super().__init__(
+            api, "analyst_session", lambda: in_force(api.policy.analysts, api.clock.now()), unknown, **words
+        )
         self._api = api
         self.handlers += [
             ("GET", "/answer", self._page(self._answer)),
@@ -177,11 +179,9 @@ class AnalystPages(_Pages):
 class Console(_Pages):
     def __init__(self, api: HolderApi) -> None:
         self._api = api
-        unknown, words = (
-            "This token may not see the console.",
-            {"title": "Console of the data holder", "label": "Your token"},
-        )
-        super().__init__(api.analysts, "holder_session", partial(api.hashes, "console"), unknown, **words)
+        words = {"title": "Console of the data holder", "label": "Your token"}
+        hashes, unknown = partial(api.hashes, "console"), "This token may not see the console."
+        super().__init__(api.analysts, "holder_session", hashes, unknown, **words)
         self.handlers.append(("POST", "/verify", self._page(self._verify, form=True)))
 
     async def _home(self, visit: Visit, _: str, __: Fields) -> Response:

@@ -13,7 +13,7 @@ from almoner.service._holder_api import HolderApi, in_holder_thread
 from almoner.service._http.application import Handler, Request, Response, body_of, json_response, note
 from almoner.service._http.login import bearer
 from almoner.service._http.openapi import document
-from almoner.service.policies import AnalystTerms, Right
+from almoner.service.policies import AnalystTerms, Right, in_force
 
 _STRANGERS = 600  # requests without a token in a minute from one address: who asks more could time what others ask
 
@@ -35,8 +35,9 @@ class AnalystRoutes:
 
     async def ready(self, request: Request) -> Response:
         self._anybody(request)
-        if parts := self._api.unusable():
-            raise Refused(503, "ready", f"not usable now: {', '.join(parts)}", retry=10)
+        wrong = {"ledger": not self._api.ledger_up, "data": self._api.data_state, "clerk": self._api.worker.stuck}
+        if any(wrong.values()):  # as it was at the end of a step, from memory
+            raise Refused(503, "ready", f"not usable now: {', '.join(filter(wrong.get, wrong))}", retry=10)
         return json_response({"status": "ready"})
 
     def _anybody(self, request: Request) -> None:
@@ -84,12 +85,13 @@ class AnalystRoutes:
 
     def _terms(self, request: Request, *parameters: str) -> AnalystTerms:
         """Whose request it is, which is counted; of its parameters only these are known."""
-        name = holder_of(bearer(request), self._api.tokens())
+        policy = self._api.policy
+        name = holder_of(bearer(request), in_force(policy.analysts, self._api.clock.now()))
         if name is None:  # nobody's, or one that expired: told alike
             self._api.metrics.count("refusals", code="token")
             told = "a token is needed, and must be known and not expired: Authorization: Bearer ..."
             raise Refused(401, "token", told)
-        terms = self._api.policy.analysts[name]
+        terms = policy.analysts[name]
         note(who=name)
         count_request(self._api, terms)
         given = [name for name, _ in request.query_params.multi_items()]
@@ -172,8 +174,7 @@ class HolderRoutes:
 
     async def policy(self, request: Request) -> Response:
         who = self._check(request, "policy")
-        if await self._value(request, "", None) is not None:
-            raise Refused(422, "body", "the body must be {}")
+        await self._value(request, "", None)
         return json_response({"told": await self._do(partial(self._api.change, who))})
 
     async def metrics(self, request: Request) -> Response:
