@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -21,7 +22,7 @@ from typer.testing import CliRunner
 
 from almoner.cli import app
 from almoner.errors import ArgumentError, LedgerError
-from almoner.ledger import Ledger, restore, verify
+from almoner.ledger import Ledger, backup, restore, verify
 from almoner.service import prepare
 from almoner.service.policies import Policy, PolicyFile
 from page_reader import Reader
@@ -210,6 +211,8 @@ class OnSockets(Process):
         self.begin()
 
     def get(self, address, **options):
+        with socket.socket(socket.AF_UNIX) as tried:  # httpx leaves one open that is refused
+            tried.connect(str(self.socket))
         with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(self.socket), verify=False)) as client:
             return client.get(address, **options)
 
@@ -318,15 +321,16 @@ def test_a_copy_of_a_running_service_is_whole_and_refused_once_it_is_old(tmp_pat
         assert running.ann.ask("last", {**COUNT, "sigma": 150}).status_code == 201
         copy = tmp_path / told.json()["file"]
         assert copy.stat().st_mode & 0o777 == 0o600
-        kept = running.holder.post("/v1/backup").json()  # the newest: nothing is asked any more
     with pytest.raises(LedgerError, match="older than its witness"):
         restore(copy, tmp_path / "again.ledger")
     assert not (tmp_path / "again.ledger").exists()
-    whole = tmp_path / "people.ledger"
+    whole, kept = tmp_path / "people.ledger", tmp_path / "kept.ledger"
+    with Ledger.open(whole) as book:  # the service is stopped: nothing newer comes
+        head = backup(book, kept)
     whole.rename(tmp_path / "lost.ledger")
     with pytest.raises(LedgerError, match="got lost"):
         prepare(Policy.read(tmp_path / "policy.toml"))
-    assert restore(tmp_path / kept["file"], whole) == kept["head"]
+    assert restore(kept, whole) == head
     with Ledger.open(whole) as book:
         assert all(finding.holds for finding in verify(book, head=told.json()["head"]))
     # nothing but the old copy is left: a new ledger, beside another witness

@@ -190,7 +190,7 @@ def test_a_holder_may_do_what_the_policy_lists_and_nothing_else(tmp_path):
         f'[holders.{right}]\ntoken = "{hash_of(token)}"\nmay = {[right] if right in RIGHTS else []}\n'
         for right, token in tokens.items()
     )
-    with service(service_folder(tmp_path, POLICY + more)) as running:
+    with service(service_folder(tmp_path, f'{POLICY}backups = "."\n{more}')) as running:
         for right, token in tokens.items():
             door = Door(running.service.holder, token)
             for wanted, routes in RIGHTS.items():
