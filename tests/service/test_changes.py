@@ -171,7 +171,8 @@ def test_a_process_reads_its_policy_again_at_sighup(tmp_path):
         assert process.kill(signal.SIGTERM) == 0
 
 
-def test_small_answers_are_sent_at_once():
+def test_small_answers_are_sent_at_once(tmp_path):
     """The socket says that it is TCP: asyncio then turns off Nagle's algorithm, which holds each answer for 40 ms."""
-    with _server._bound("port", "127.0.0.1", 0) as made:
+    policy = Policy.read(service_folder(tmp_path) / "policy.toml")
+    with _server._bound(policy, "") as made:
         assert made.proto == socket.IPPROTO_TCP

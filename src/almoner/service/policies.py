@@ -442,7 +442,7 @@ def _ledger(policy: Policy, ledger: Ledger, *, there: bool) -> Iterator[str]:
         f"{shown(delta, 6)} ({ledger.symbol} = {shown(ledger.budget, 6)}). {ledger.meaning().words}"
     )
     if not there:
-        yield "The ledger is not there yet: `almoner ledger create`, with this policy, makes it, once."
+        yield "The ledger is not there yet: `almoner serve --prepare`, with this policy, makes it."
     if witness is None:
         yield (
             "Nothing would notice an older ledger in the place of this one, such as a restored backup, which has "
