@@ -378,7 +378,7 @@ def test_bounds_that_make_no_sense_are_refused(folder, wrong):
 
 
 def test_a_service_is_told_of_how_its_ledger_is_made(tmp_path):
-    """`almoner serve` names the command; `almoner ledger create` is for files of questions, and makes none of a policy."""
+    """`almoner serve` names the command; `almoner ledger create` makes none of a policy."""
     pytest.importorskip("starlette")
     from services import service_folder
 
