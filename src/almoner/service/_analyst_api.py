@@ -73,15 +73,20 @@ class AnalystApi:
         self._analysts: dict[str, AnalystTerms] = {}
         self._unreadable = self._changed = False
         self.ledger_up, self.data_state = True, dict[str, str]()
-        self._noted = trail.head, -inf
+        self._noted, self._try_again = (trail.head, -inf), -inf
         self._take_over(policy, session)
         self.worker = PaddedWorker(policy.file.service.step, publish=self._catch_up)
 
     def look(self) -> None:
         """Look at the ledger, which is opened again if its server is back; note the trail. The worker does it."""
         ledger, where = self.session.ledger, self.policy.plan.ledger
-        if ledger.store.closed and on_a_server(str(where)) and Ledger.exists(where):
-            self.reopen()
+        if ledger.store.closed and on_a_server(str(where)) and time.monotonic() > self._try_again:
+            began = time.monotonic()
+            try:
+                if Ledger.exists(where):
+                    self.reopen()
+            finally:  # an attempt may read all data: it takes a sixth of the worker's time at most
+                self._try_again = 6 * time.monotonic() - 5 * began
         if time.monotonic() > self._noted[1] + _NOTE_AFTER and not ledger.store.closed:
             self.note()
 

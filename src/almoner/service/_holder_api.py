@@ -111,7 +111,7 @@ class HolderApi:
             api.worker.submit(" ", self._count if due else api.look, padded=due).result(_PATIENCE)
         with self._lock:
             told = list(self._alarms())
-            now = {f"{code}: see /v1/alarms" if code in _NUMBERS else text for code, text in told}
+            now = {f"{code}: see the alarms" if code in _NUMBERS else text for code, text in told}
             for text in sorted(now ^ self._on):
                 _LOG.warning(text if text in now else f"over: {text}")
             self._on = now
