@@ -3,11 +3,12 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+from service_processes import free_ports
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "deploying.md"
@@ -16,15 +17,6 @@ PAGE = ROOT / "docs" / "deploying.md"
 def blocks(page=PAGE):
     """The blocks of commands of a page, in their order, each a list of lines."""
     return [each.strip().splitlines() for each in re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL)]
-
-
-def free_ports(number):
-    """Ports that nobody listens at just now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class Shell:

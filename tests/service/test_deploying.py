@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import tomllib
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from almoner.ledger import Ledger, backup, restore, verify
 from almoner.service import prepare
 from almoner.service.policies import Policy, PolicyFile
 from page_reader import Reader
-from service_processes import Process
+from service_processes import Process, free_ports
 from services import COUNT, POLICY, TOKENS, service, service_folder
 from shells import ROOT, Shell, blocks
 
@@ -403,6 +403,18 @@ def test_the_unit_of_systemd(tmp_path):
     assert float(re.search(r"exposure level for almoner.service: ([\d.]+)", told)[1]) <= 2
 
 
+def nginx_files(folder, text):
+    """A file for nginx in a folder that has the site of this text, with a certificate, and its command."""
+    names = ["-keyout", folder / "key.pem", "-out", folder / "fullchain.pem"]
+    checked("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", 2, "-subj", "/CN=localhost", *names)
+    (folder / "site.conf").write_text(text.replace("/etc/ssl/almoner", str(folder)))
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    inside = "".join(f"{kind}_temp_path {folder}/{kind}; " for kind in kinds)
+    first = f"{'user root; ' if os.geteuid() == 0 else ''}pid {folder}/pid; error_log stderr; daemon off; events {{}}"
+    (folder / "nginx.conf").write_text(f"{first}\nhttp {{ access_log off; {inside}include site.conf; }}\n")
+    return [program("nginx"), "-p", folder, "-c", folder / "nginx.conf"]
+
+
 def test_the_file_of_nginx(tmp_path):
     """nginx reads it; what it limits is there."""
     lines = words("nginx.conf")
@@ -411,17 +423,43 @@ def test_the_file_of_nginx(tmp_path):
     assert lines.count("client_max_body_size 64k;") == 2
     if program("nginx") is None or program("openssl") is None:
         pytest.skip("there is no nginx")
-    names = ["-keyout", tmp_path / "key.pem", "-out", tmp_path / "fullchain.pem"]
-    checked("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", 2, "-subj", "/CN=x", *names)
-    text = (DEPLOY / "nginx.conf").read_text("utf-8").replace("/etc/ssl/almoner", str(tmp_path))
-    (tmp_path / "site.conf").write_text(text)
-    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    inside = "".join(f"{kind}_temp_path {tmp_path}/{kind}; " for kind in kinds)
-    whole = (
-        f"pid {tmp_path}/pid; error_log stderr; events {{}}\nhttp {{ access_log off; {inside}include site.conf; }}\n"
-    )
-    (tmp_path / "nginx.conf").write_text(whole)
-    assert "test is successful" in checked(program("nginx"), "-t", "-p", tmp_path, "-c", tmp_path / "nginx.conf")
+    command = nginx_files(tmp_path, (DEPLOY / "nginx.conf").read_text("utf-8"))
+    assert "test is successful" in checked(*command, "-t")
+
+
+@pytest.mark.server
+def test_nginx_brings_analysts_to_the_service(on_sockets, tmp_path):
+    """By the file of deploy, but for ports: over TLS, under the path, with the visitor's address."""
+    if program("nginx") is None or program("openssl") is None:
+        pytest.skip("there is no nginx")
+    process, folder = on_sockets
+    plain, port, holder_port = free_ports(3)
+    text = (DEPLOY / "nginx.conf").read_text("utf-8").replace("/run/almoner", str(folder))
+    for there, here in (("listen 80;", plain), ("listen 443 ssl;", port), ("listen 8443 ssl;", holder_port)):
+        assert there in text
+        text = text.replace(there, there.replace(there.split()[1].strip(";"), f"127.0.0.1:{here}"))
+    running = subprocess.Popen(list(map(str, nginx_files(tmp_path, text))), stderr=subprocess.DEVNULL)
+    address = f"https://127.0.0.1:{port}/statistics/"
+    try:
+        with httpx2.Client(verify=False, follow_redirects=True) as visitor:
+            for _ in range(200):
+                with suppress(httpx2.HTTPError):
+                    visitor.get(address)
+                    break
+                time.sleep(0.05)
+            entered = visitor.post(f"{address}login", data={"token": TOKENS["bob"]})
+            assert (str(entered.url), entered.status_code) == (address, 200)
+            assert entered.headers["strict-transport-security"]
+            assert visitor.get(address.removesuffix("statistics/")).status_code == 404
+            assert visitor.get(f"https://127.0.0.1:{holder_port}/").status_code == 403
+            assert visitor.post(f"{address}v1/quote", content=b"x" * 70_000).status_code == 413
+            moved = visitor.get(f"http://127.0.0.1:{plain}/statistics/", follow_redirects=False)
+            assert moved.headers["location"].startswith("https://")
+        lines = [json.loads(line) for line in process.log.read_text().splitlines() if line.startswith("{")]
+        assert {line["address"] for line in lines if line.get("who") == "bob"} == {"127.0.0.1"}
+    finally:
+        running.terminate()
+        running.wait()
 
 
 def test_the_file_of_caddy():
