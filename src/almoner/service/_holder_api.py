@@ -45,7 +45,7 @@ class HolderApi:
         self.change: Callable[[str], list[str]] = lambda _: []
         """Reads the policy again for a holder, and says what came of it."""
         self._on, self._lock = set[str](), threading.Lock()
-        self._count()
+        self._people: dict[str, Any] = self._count()
 
     def hashes(self, right: Right | None = None) -> dict[str, str]:
         """Names of holders, by the hashes of their tokens that are in force; of those who may do one thing."""
@@ -78,7 +78,8 @@ class HolderApi:
 
     def people(self) -> dict[str, Any]:
         """Counts of people by how much they have spent, in twentieths of the budget, and of those near the end."""
-        return self._do(self._count)
+        self._do(self._count)
+        return self._people
 
     def spending(self) -> dict[str, Any]:
         """The highest prices so far, by analyst and purpose and by day: from the record, which names no person."""

@@ -119,7 +119,8 @@ class Impatient(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._wait()
-        if self.client and sum(each.client[0] == self.client[0] for each in self.connections) > self.most:
+        hosts = [each.client[0] for each in self.connections if isinstance(each, H11Protocol) and each.client]
+        if self.client and hosts.count(self.client[0]) > self.most:
             transport.abort()
         self.client = self.client or (_UNIX, 0)
 

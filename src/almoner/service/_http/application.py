@@ -27,6 +27,7 @@ __all__ = [
 
 MOST_BODY = 65_536  # largest number of bytes of the body of a request
 _BODY_SECONDS = 10.0
+_WRONG = 30  # requests with a wrong token from one address that have a line in the log, in a minute
 _LOG = logging.getLogger("almoner.service")
 
 _FACTS: ContextVar[dict[str, object]] = ContextVar("facts of the request that is being answered")
@@ -136,14 +137,10 @@ class Guard:
             name = getattr(scope.get("route"), "path", "none")
             self._metrics.count("requests", route=name, status=str(status), port=self._port)
             self._metrics.took(name, time.monotonic() - began)
-            self._log(scope, facts, route=name, status=status)
-
-    def _log(self, scope: Scope, facts: dict[str, object], **more: object) -> None:
-        """A line on a request of somebody known, or with a wrong token: of those 30 a minute from an address."""
-        address = (scope.get("client") or ("",))[0]
-        if "who" in facts or (facts.get("code") == "token" and not self._strangers.wait(address, 30)):
-            told = {"port": self._port, "address": address, "method": scope["method"], **more, **facts}
-            _LOG.info("request", extra={"facts": told})
+            address = (scope.get("client") or ("",))[0]
+            if "who" in facts or (facts.get("code") == "token" and not self._strangers.wait(address, _WRONG)):
+                told = {"port": self._port, "address": address, "method": scope["method"], "route": name}
+                _LOG.info("request", extra={"facts": {**told, "status": status, **facts}})
 
 
 def _by_method(methods: Mapping[str, Handler]) -> Handler:
