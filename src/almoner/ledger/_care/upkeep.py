@@ -114,7 +114,7 @@ def restore(copy: Path | str, to: Path | str) -> str:
 
     Args:
         copy: what ``backup`` wrote.
-        to: where the ledger was; nothing may be there.
+        to: where the ledger was; nothing of it may be there, nor its file ``.wal``.
 
     Returns:
         The head of the ledger, once it was opened and agrees with its witness.
@@ -125,8 +125,9 @@ def restore(copy: Path | str, to: Path | str) -> str:
             is left at ``to``.
     """
     copy, to = Path(copy), Path(to)
-    if to.exists() or not copy.is_file():
-        raise ArgumentError(f"{to} is there already" if to.exists() else f"{copy} is not there")
+    there = [each for each in (to, to.with_name(f"{to.name}.wal")) if each.exists()]  # the copy does not go with that
+    if there or not copy.is_file():
+        raise ArgumentError(f"{there[0]} is there already: move it away" if there else f"{copy} is not there")
     with Ledger.open(copy) as checked:  # refuses a copy that is too old before it gets the name
         return backup(checked, to)
 
