@@ -195,7 +195,7 @@ class HolderRoutes:
         """The one value that a body may have."""
         values = parsed(await body_of(request))
         if not isinstance(values, dict) or values.keys() - {name}:
-            raise Refused(422, "body", f"the body may have {name}")
+            raise Refused(422, "body", f"the body may have {name or 'nothing: {}'}")
         return values.get(name, default)
 
     @staticmethod
