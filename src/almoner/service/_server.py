@@ -90,7 +90,7 @@ def prepare(policy: Policy, *, owner: str | None = None) -> bool:
     """
     ledger, settings = str(policy.plan.ledger), policy.plan.settings
     if policy.plan.witness is None:
-        raise ArgumentError('witness = "/other/volume/people.head" is needed: else a lost ledger is taken for a new one')
+        raise ArgumentError('witness = "/other/volume/people.head" is needed: else a lost ledger is taken for new')
     role = re.match(r"(postgres(?:ql)?://)([a-z_][a-z0-9_]*)(?::[^@/]*)?@", ledger)
     if on_a_server(policy.plan.ledger) != (owner is not None):
         said = "a ledger that is a file has no roles" if owner else "say which role makes the tables: --owner postgres"
