@@ -376,6 +376,9 @@ def places():
 
 def test_the_lines_of_the_policy_are_read():
     """They are lines that the program knows, and the other files are about the same places."""
+    page = (ROOT / "docs" / "deploying.md").read_text("utf-8")
+    named = {*re.findall(r"`deploy/(\w[\w.]*)`|--file deploy/(\w+)", page)}
+    assert {"".join(each) for each in named} == {path.name for path in DEPLOY.iterdir()}
     file = places()
     assert file.service.https
     for name, wanted in {
