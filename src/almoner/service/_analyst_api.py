@@ -27,7 +27,7 @@ from almoner.service._trail import Trail
 from almoner.service.policies import AnalystTerms, Policy
 
 with _extras.need("prometheus_client", extra="service"):
-    from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+    from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
     from prometheus_client.core import GaugeMetricFamily
 
 Result = TypeVar("Result")
@@ -448,6 +448,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()  # the library's own one would be shared by all services of a process
+        ProcessCollector(registry=self._registry)
         self._counts = {
             name: Counter(f"privacy_{name}", about, labels, registry=self._registry)
             for name, (about, labels) in _COUNTS.items()
