@@ -57,7 +57,7 @@ def query(folder: Folder = Path(), example: Example = False, force: Force = Fals
     _say(example, "visits.csv", *commands[0 if not example else -2 :])
 
 
-@init.command("serve", epilog="Example: almoner init serve clinic --example")
+@init.command("serve", epilog="Example: almoner init serve surgery --example")
 def serve(folder: Folder = Path(), example: Example = False, ledger: Ledger = None, force: Force = False) -> None:
     """Write a policy of `almoner serve`, with new tokens of two analysts and the data holder, which are printed."""
     from almoner._tokens import hash_of, new_token
