@@ -30,6 +30,7 @@ FLOORS = {
     "_reading": 0,
     "_search": 0,
     "_spelling": 0,
+    "_tokens": 0,
     "_units": 0,
     "_audit_hook": 0,
     "_uncopyable": 0,
@@ -69,6 +70,7 @@ GROUND = {
     "_search": {"errors"},
     "_spelling": {"_check", "_workspace"},
     "_audit_hook": set(),
+    "_tokens": set(),
     "errors": set(),
 }
 HEAVY = {

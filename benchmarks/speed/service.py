@@ -46,8 +46,9 @@ seconds = 86400
 token = "{ann}"
 [analysts.bob]
 token = "{bob}"
-[holder]
+[holders.steward]
 token = "{holder}"
+may = ["metrics", "console", "statements", "verify", "policy"]
 [service]
 step = {step}
 """

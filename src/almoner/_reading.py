@@ -23,7 +23,7 @@ from textwrap import dedent
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import pydantic
-from pydantic import AfterValidator, Field, GetCoreSchemaHandler, ValidationError, model_validator
+from pydantic import AfterValidator, AwareDatetime, Field, GetCoreSchemaHandler, ValidationError, model_validator
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
@@ -31,9 +31,9 @@ from almoner._check import told
 from almoner.errors import ArgumentError, DataError
 
 __all__ = [
-    "AfterValidator", "Checked", "Day", "Either", "Field", "Model", "Number", "Numbers", "Rule", "Text", "broken",
-    "check_names", "json_values", "model_of", "model_validator", "one_of", "plain", "read", "schema_of", "told_of",
-    "toml",
+    "AfterValidator", "Checked", "Day", "Either", "End", "Field", "Model", "Number", "Numbers", "Rule", "Text",
+    "broken", "check_names", "json_values", "model_of", "model_validator", "one_of", "plain", "read", "schema_of",
+    "told_of", "toml",
 ]  # fmt: skip
 
 AnyModel = TypeVar("AnyModel", bound="Model")
@@ -249,6 +249,8 @@ class Text:
 
 
 Day = Annotated[date, Rule("a date, such as 2027-01-01, without quotes")]
+_END = Rule("a date, such as 2027-01-01, or with a time and its zone, 2027-01-01T12:30:00Z, without quotes")
+End = Annotated[AwareDatetime | date, _END]
 
 
 @cache

@@ -52,8 +52,9 @@ columns = {{ who = {{}} }}
 [analysts.ann]
 token = "sha256:{"1" * 64}"
 
-[holder]
+[holders.steward]
 token = "sha256:{"2" * 64}"
+may = ["console"]
 """
 """What the example of `almoner serve` reads."""
 SCHEMA = """

@@ -377,15 +377,12 @@ def test_bounds_that_make_no_sense_are_refused(folder, wrong):
     assert json.loads(run("ledger", "datasets", book, "--json")) == []
 
 
-def test_create_makes_the_ledger_of_a_policy_without_serving(tmp_path):
-    """`almoner ledger create` with a policy sets its limits; another ledger than its own is no use to a service."""
+def test_a_service_is_told_of_how_its_ledger_is_made(tmp_path):
+    """`almoner serve` names the command; `almoner ledger create` makes none of a policy."""
     pytest.importorskip("starlette")
     from services import service_folder
 
     policy = service_folder(tmp_path) / "policy.toml"
-    told = " ".join(run("serve", policy, code=1).split())
-    assert "`almoner ledger create FILE`" in told
-    assert "--ledger is for a file of questions" in run("ledger", "create", policy, "--ledger", "x", code=2)
-    assert "rho = 1" in run("ledger", "create", policy)
-    assert "already" in run("ledger", "create", policy, code=2)
-    assert '"entries"' in run("ledger", "show", tmp_path / "people.ledger", "--json")
+    assert "`almoner serve --prepare FILE` with a policy" in " ".join(run("serve", policy, code=1).split())
+    assert "is not known" in run("ledger", "create", policy, code=2)
+    assert not (tmp_path / "people.ledger").exists()

@@ -24,7 +24,7 @@ class Reader(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
         if tag == "form":
-            self.form = self.forms.setdefault(named["action"], {})
+            self.form = self.forms.setdefault(named["action"].removeprefix("."), {})  # all pages lie beside each other
         if tag == "input":
             self.form[named["name"]] = named.get("value", "")
 

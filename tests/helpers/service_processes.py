@@ -33,13 +33,15 @@ class Process:
         self.address, self.log = f"http://127.0.0.1:{port}", folder / f"{port}.log"
         self.begin()
 
+    get = staticmethod(httpx2.get)
+
     def begin(self):
         with self.log.open("ab") as log:
             environment = {**os.environ, "OMP_NUM_THREADS": "1"}
             self.running = subprocess.Popen(self.command, stdout=log, stderr=log, env=environment)
         for _ in range(600):
             try:
-                if httpx2.get(f"{self.address}/health", timeout=5).status_code == 200:
+                if self.get(f"{self.address}/health", timeout=5).status_code == 200:
                     return
             except ERRORS:
                 assert self.running.poll() is None, self.log.read_text()

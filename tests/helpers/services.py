@@ -44,8 +44,9 @@ token = "{hash_of(TOKENS["bob"])}"
 token = "{hash_of(TOKENS["old"])}"
 expires = 2020-01-01
 
-[holder]
+[holders.steward]
 token = "{hash_of(TOKENS["holder"])}"
+may = ["metrics", "console", "statements", "verify", "policy", "backup"]
 
 [service]
 step = 0.02

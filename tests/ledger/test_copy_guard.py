@@ -121,6 +121,11 @@ def test_backup_and_restore_keep_the_head(where):
         with pytest.raises(ArgumentError, match="already"):
             backup(book, copy)
     where.rename(lost)
+    rest = where.with_name(f"{where.name}.wal")
+    rest.write_bytes(b"the last transactions of the file that was lost")
+    with pytest.raises(ArgumentError, match=r"\.wal is there already: move it away"):
+        restore(copy, where)
+    rest.unlink()
     assert restore(copy, where) == head_of(where)
     with pytest.raises(ArgumentError, match="already"):
         restore(copy, where)

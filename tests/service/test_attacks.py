@@ -1,6 +1,7 @@
 """What a hostile analyst may try over HTTP: each is refused or harmless, and nothing private is told."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import socket
@@ -523,7 +524,7 @@ def test_silent_connections_are_closed(monkeypatch):
         return told
 
     async def work():
-        server = uvicorn.Server(uvicorn.Config(said, http=_server.HeaderTimeout, lifespan="off", log_config=None))
+        server = uvicorn.Server(uvicorn.Config(said, http=_server.Impatient, lifespan="off", log_config=None))
         with socket.create_server(("127.0.0.1", 0)) as bound:
             serving = asyncio.create_task(server.serve([bound]))
             port, whole = bound.getsockname()[1], b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
@@ -537,3 +538,72 @@ def test_silent_connections_are_closed(monkeypatch):
     silent, slow, after = asyncio.run(work())
     assert silent == slow == b""
     assert after.count(b"200 OK") == 1
+
+
+@contextlib.asynccontextmanager
+async def listening(most, body):
+    """The port of a server that answers every request with a body."""
+
+    async def said(_scope, _receive, send):
+        headers = [(b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    protocol = type("Protocol", (_server.Impatient,), {"most": most})
+    server = uvicorn.Server(uvicorn.Config(said, http=protocol, lifespan="off", log_config=None))
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        serving = asyncio.create_task(server.serve([bound]))
+        try:
+            yield bound.getsockname()[1], server
+        finally:
+            server.should_exit = True
+            await serving
+
+
+@pytest.mark.parametrize("size", [14_000, 40_000_000])
+def test_who_does_not_read_the_answers_is_let_go(monkeypatch, size):
+    """Many small answers, or one that is larger than what the system keeps: the connection ends, and is not kept."""
+
+    async def work():
+        async with listening(256, b"a" * size) as (port, server):
+            client = socket.socket()
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", port))
+            client.setblocking(False)
+            requests = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n" * (1 if size > 1_000_000 else 2000)
+            with contextlib.suppress(OSError):
+                client.send(requests)
+            await asyncio.sleep(0.3)
+            before = len(server.server_state.connections)
+            for _ in range(100):
+                await asyncio.sleep(0.05)
+                if not server.server_state.connections:
+                    break
+            after = len(server.server_state.connections)
+            client.close()
+            return before, after
+
+    monkeypatch.setattr(_server, "_HEADER_SECONDS", 0.6)
+    assert asyncio.run(work()) == (1, 0)
+
+
+def test_one_address_has_only_so_many_connections():
+    """The next one is closed at once; when one is given up, another is let in."""
+
+    async def work():
+        async with listening(3, b"ok") as (port, server):
+            kept = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            refused = await asyncio.wait_for(reader.read(), 10)
+            for each in (writer, kept.pop()[1]):
+                each.close()
+            while len(server.server_state.connections) > 2:
+                await asyncio.sleep(0.01)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            told = await asyncio.wait_for(reader.read(15), 10)
+            for _, each in [*kept, (reader, writer)]:
+                each.close()
+            return refused, told
+
+    assert asyncio.run(work()) == (b"", b"HTTP/1.1 200 OK")

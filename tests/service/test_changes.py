@@ -105,8 +105,8 @@ def test_another_token_ends_the_visits_of_before(running, tmp_path):
         assert door.get("/").status_code == 200
     text = POLICY.replace(hash_of(TOKENS["ann"]), hash_of(EVE))
     changed(running, tmp_path, text.replace(hash_of(TOKENS["holder"]), hash_of(TOKENS["stranger"])))
-    assert ann.get("/").headers["location"] == holder.get("/").headers["location"] == "/login"
-    assert holder.post("/verify", data={"form": "x"}).headers["location"] == "/login"
+    assert ann.get("/").headers["location"] == holder.get("/").headers["location"] == "./login"
+    assert holder.post("/verify", data={"form": "x"}).headers["location"] == "./login"
     assert Door(running.service.holder, TOKENS["holder"]).get("/v1/overview").status_code == 401
     assert running.door(EVE).ask("a").status_code == 201
 
@@ -171,7 +171,8 @@ def test_a_process_reads_its_policy_again_at_sighup(tmp_path):
         assert process.kill(signal.SIGTERM) == 0
 
 
-def test_small_answers_are_sent_at_once():
+def test_small_answers_are_sent_at_once(tmp_path):
     """The socket says that it is TCP: asyncio then turns off Nagle's algorithm, which holds each answer for 40 ms."""
-    with _server._bound("port", "127.0.0.1", 0) as made:
+    policy = Policy.read(service_folder(tmp_path) / "policy.toml")
+    with _server._bound(policy, "") as made:
         assert made.proto == socket.IPPROTO_TCP

@@ -41,7 +41,17 @@ def test_limits_of_an_analyst_stand_before_those_of_all(tmp_path):
         ("share = 0.5", "share = true", "limits.share must be"),
         ("cells = 100", "cells = 0", "limits.cells must be a whole number from 1 to 1000000"),
         ("rho = 1.0", "rhoo = 1.0", "rhoo is not known; known are"),
-        ("[holder]", "[holders]", "holders is not known; known are"),
+        (
+            "[holders.steward]",
+            "[holder]",
+            r"holder is one of several, each with a name: \[holders.NAME\], with token and",
+        ),
+        ('"backup"]', '"admin"]', "holders.steward.may.5 must be one of 'metrics', 'console'"),
+        (
+            'may = ["metrics", "console", "statements", "verify", "policy", "backup"]',
+            "",
+            "holders.steward.may is missing",
+        ),
         ("cells = 100", "cell = 100", "limits.cell is not known; known are"),
         ("step = 0.02", "step = 0", "service.step must be"),
         ("step = 0.02", "steps = 1", "service.steps is not known"),
@@ -62,10 +72,18 @@ def test_limits_of_an_analyst_stand_before_those_of_all(tmp_path):
             "",
             "tables.visits.types must be given: without it one",
         ),
-        ("[holder]", "[sharing]\nanalysts = ['carl']\n[holder]", "must be a list of analysts of this file"),
-        ("[holder]", "[watch]\npeople = 3\n[holder]", "watch must have people or mass, and epsilon"),
-        ("[holder]", "[usual]\nask = 'cunt'\n[holder]", "usual: ask must be one of"),
-        ("[holder]", "[usual]\nask = 'count'\nclip = 3\nerror = 5\n[holder]", "usual must have a price"),
+        (
+            "[holders.steward]",
+            "[sharing]\nanalysts = ['carl']\n[holders.steward]",
+            "must be a list of analysts of this file",
+        ),
+        ("[holders.steward]", "[watch]\npeople = 3\n[holders.steward]", "watch must have people or mass, and epsilon"),
+        ("[holders.steward]", "[usual]\nask = 'cunt'\n[holders.steward]", "usual: ask must be one of"),
+        (
+            "[holders.steward]",
+            "[usual]\nask = 'count'\nclip = 3\nerror = 5\n[holders.steward]",
+            "usual must have a price",
+        ),
     ],
 )
 def test_what_breaks_a_rule_is_refused_with_its_key(tmp_path, old, new, message):
@@ -80,7 +98,7 @@ def test_no_error_shows_a_secret(tmp_path):
     line = next(line for line in POLICY.splitlines() if line.startswith("token"))
     for place in ("ann", "holder"):
         text = POLICY.replace(f"[{'analysts.' if place == 'ann' else ''}{place}]\n{line}", f"[x{place}]")
-        head = "[analysts.ann]" if place == "ann" else "[holder]"
+        head = "[analysts.ann]" if place == "ann" else "[holders.steward]"
         start = POLICY.index(head)
         text = POLICY[:start] + POLICY[start:].replace("sha256:", f"{secret}:", 1)
         with pytest.raises(ArgumentError, match="token must be what") as refused:
@@ -98,14 +116,14 @@ def test_two_analysts_with_one_token_are_refused(tmp_path):
     """A token names one analyst."""
     lines = POLICY.splitlines()
     tokens = [line for line in lines if line.startswith("token")]
-    with pytest.raises(ArgumentError, match=r"analysts\.bob\.token must be of one analyst alone"):
+    with pytest.raises(ArgumentError, match=r"analysts\.bob\.token must be of bob alone"):
         read(tmp_path, POLICY.replace(tokens[1], tokens[0]))
 
 
 def test_the_data_holder_s_token_is_no_analyst_s(tmp_path):
     """An analyst's token does not open the data holder's door: such a policy is refused, and shows no hash."""
     text = POLICY.replace(hash_of(TOKENS["holder"]), hash_of(TOKENS["ann"]))
-    with pytest.raises(ArgumentError, match=r"holder.token must be of the data holder alone") as refused:
+    with pytest.raises(ArgumentError, match=r"holders.steward.token must be of steward alone") as refused:
         Policy.read(service_folder(tmp_path, text) / "policy.toml")
     assert hash_of(TOKENS["ann"]) not in str(refused.value)
 

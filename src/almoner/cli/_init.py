@@ -10,10 +10,12 @@ import numpy as np
 from typer import Argument, Option, Typer
 
 from almoner.cli._options import Force, Group, check_free
+from almoner.cli._shown import dumps
 
 Rows = Iterable[tuple[object, ...]]
 
 Folder = Annotated[Path, Argument(help="The folder to write to; it is made if it is not there.")]
+Ledger = Annotated[str | None, Option(help="The ledger: a file, or postgresql://service@server/database.")]
 Example = Annotated[bool, Option("--example", help="Write an example table, too, of people who are made up.")]
 
 init = Typer(
@@ -55,6 +57,22 @@ def query(folder: Folder = Path(), example: Example = False, force: Force = Fals
     _say(example, "visits.csv", *commands[0 if not example else -2 :])
 
 
+@init.command("serve", epilog="Example: almoner init serve surgery --example")
+def serve(folder: Folder = Path(), example: Example = False, ledger: Ledger = None, force: Force = False) -> None:
+    """Write a policy of `almoner serve`, with new tokens of two analysts and the data holder, which are printed."""
+    from almoner._tokens import hash_of, new_token
+
+    text, tokens = _template("policy.toml"), {name: new_token() for name in ("ann", "bob", "carla")}
+    if ledger is not None:
+        text = text.replace('"people.ledger"', dumps(ledger), 1)
+    for name, token in tokens.items():
+        text = text.replace(f"hash of {name}", hash_of(token))
+    _write(folder, {"policy.toml": text}, {"visits.csv": _visits()} if example else {}, force=force)
+    print(*(f"token of {name}, for nobody else: {token}" for name, token in tokens.items()), sep="\n")
+    policy = folder / "policy.toml"
+    _say(example, "visits.csv", f"almoner serve --prepare {policy}", f"almoner serve {policy}")
+
+
 def _template(name: str) -> str:
     return files("almoner.cli").joinpath("templates", name).read_text(encoding="utf-8")
 
@@ -91,8 +109,8 @@ def _patients(count: int, seed: int) -> Rows:
 def _visits() -> Rows:
     """Made-up visits to a clinic on the Mondays of seven weeks: every fourth patient comes each time, others less."""
     mondays = ("2026-01-05", "2026-01-12", "2026-01-19", "2026-01-26", "2026-02-02", "2026-02-09", "2026-02-16")
-    yield ("patient", "day")
+    yield ("patient", "day", "ward", "minutes")
     for patient in range(600):
         for week, monday in enumerate(mondays):
             if week % (1 + patient % 4) == 0:
-                yield (f"p{patient}", monday)
+                yield (f"p{patient}", monday, ("north", "south")[patient % 2], 10 + (7 * patient + 13 * week) % 50)

@@ -1,7 +1,7 @@
 """`almoner ledger`: look and check, limit and declare, let people leave, make copies; `almoner statement`."""
 
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +11,7 @@ from typer import Argument, Exit, Option, Typer
 from almoner._private import MARK
 from almoner._units import shown, to_float
 from almoner.cli import _options
-from almoner.cli._queries import OtherLedger
+from almoner.cli._queries import OtherLedger, PlanFile
 from almoner.cli._shown import Listing, console, dumps, show
 from almoner.errors import ArgumentError, DataError
 
@@ -40,6 +40,10 @@ def verify(
     replay: Annotated[
         Path | None, Option(help="A file of questions that names the data: compute every charge again.")
     ] = None,
+    log: Annotated[
+        list[Path] | None,
+        Option(exists=True, dir_okay=False, help="A file of a service's log to check, the oldest first. Repeatable."),
+    ] = None,
     as_json: _options.Json = False,
 ) -> None:
     """Verify a ledger: its record is unbroken and its accounts add up. Exit code 1 if not.
@@ -55,6 +59,12 @@ def verify(
         from almoner.queries.plans import Plan
 
         findings = Plan.read(replay).verify(path, head=head)
+    if log:
+        from almoner.service import check_trail
+
+        lines = "".join(each.read_text(encoding="utf-8", errors="replace") for each in log).splitlines()
+        with opened(path) as ledger:
+            findings += check_trail(ledger, lines)
     if as_json:
         print(dumps([asdict(finding) for finding in findings]))
     else:
@@ -209,35 +219,21 @@ def streams(path: LedgerName, as_json: _options.Json = False) -> None:
     show(Listing((*columns[:-1], "last update"), [[each[name] for name in columns] for each in told]))
 
 
-def create(
-    file: Annotated[Path, Argument(help="A file of questions, or a policy of `almoner serve`.")],
-    other: OtherLedger = None,
-) -> None:
-    """Make the ledger that a file names, once, and its witness: all other commands refuse a ledger that is not there.
+def create(file: PlanFile, other: OtherLedger = None) -> None:
+    """Make the ledger that a file of questions names, once, and its witness: other commands refuse one that is missing.
 
-    If a ledger got lost, restore a backup: in a new one everybody has a fresh budget.
+    `almoner serve --prepare` makes a service's. If a ledger got lost, restore a backup: in a new one everybody has a
+    fresh budget.
     """
-    from almoner._reading import toml
     from almoner.ledger import Ledger
     from almoner.queries.plans import Plan
 
-    terms: Any = None
-    with suppress(DataError):  # which is told by who reads it
-        terms = "holder" in toml(file) or None
-    if terms is not None:
-        from almoner.service import opened as served
-        from almoner.service.policies import Policy
-
-        if other is not None:
-            raise ArgumentError("--ledger is for a file of questions: a service has the ledger that its policy names")
-        terms = Policy.read(file)
-    plan = Plan.read(file, ledger=other) if terms is None else terms.plan
+    plan = Plan.read(file, ledger=other)
     if Ledger.exists(plan.ledger):
         name = plan.ledger if isinstance(plan.ledger, Path) else "on the server"
         raise ArgumentError(f"there is a ledger {name} already: nothing was made, and nothing was changed")
-    made: Any = plan.open(create=True) if terms is None else closing(served(terms, create=True))
-    with made as begun:
-        ledger = begun.ledger if terms is None else begun.api.session.ledger
+    with plan.open(create=True) as begun:
+        ledger = begun.ledger
         print(f"made {ledger.store.name}: {ledger.symbol} = {shown(ledger.budget, 6)} for each person")
 
 
@@ -292,12 +288,15 @@ def restore_backup(
     print(f"head: {put_back(copy, out)}")
 
 
-def protect(path: LedgerName) -> None:
+def protect(
+    path: LedgerName,
+    role: Annotated[str | None, Option(help="The role of a service: it is granted what answering needs.")] = None,
+) -> None:
     """On a PostgreSQL server, install triggers: only the owner can lower what was spent, or change the record."""
     from almoner.ledger import protect as protected
 
     with opened(path) as ledger:
-        protected(ledger)
+        protected(ledger, role=role)
     print("protected: only the owner of the tables can lower what a person spent, or change or remove an entry")
 
 

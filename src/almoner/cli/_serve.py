@@ -1,9 +1,8 @@
 """`almoner serve`: a service for analysts, from one policy file."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
@@ -15,6 +14,12 @@ if TYPE_CHECKING:
 
 PolicyFile = Annotated[Path | None, Argument(help="A TOML file: data, budget, analysts, limits, prices.")]
 Check = Annotated[bool, Option("--check", help="Explain the policy in words, and serve nothing.")]
+Prepare = Annotated[
+    bool, Option("--prepare", help="Make the ledger if there is none, and its witness; explain; serve nothing.")
+]
+Owner = Annotated[
+    str | None, Option("--owner", help="On PostgreSQL, for --prepare: the role that makes the tables and owns them.")
+]
 NewToken = Annotated[bool, Option("--new-token", help="Print a new token, and what the policy says of it.")]
 Host = Annotated[str | None, Option("--host", help="Where analysts come to, in place of the policy's.")]
 Port = Annotated[int | None, Option("--port", help="The port of analysts, in place of the policy's.")]
@@ -24,6 +29,8 @@ HolderPort = Annotated[int | None, Option("--holder-port", help="Your own port, 
 def serve(
     policy: PolicyFile = None,
     check: Check = False,
+    prepare: Prepare = False,
+    owner: Owner = None,
     new_token: NewToken = False,
     host: Host = None,
     port: Port = None,
@@ -36,22 +43,31 @@ def serve(
     """
     if (policy is None) != new_token:
         raise ArgumentError("give either a policy file or --new-token")
+    if owner is not None and not prepare:
+        raise ArgumentError("--owner is for --prepare")
     if policy is None:
-        from almoner.service import hash_of
-        from almoner.service import new_token as token
+        from almoner import _tokens
 
-        made = token()
-        console().print(f"token, for its analyst alone: {made}", f'token = "{hash_of(made)}"', sep="\n", soft_wrap=True)
+        made = _tokens.new_token()
+        told = f"token, for its owner alone: {made}", f'token = "{_tokens.hash_of(made)}"'
+        console().print(*told, sep="\n", soft_wrap=True)
         return
     given = _read(policy, host, port, holder_port)
     from almoner.service import explain
     from almoner.service import serve as served
 
-    if check:
+    if prepare:
+        from almoner.service import prepare as prepared
+
+        made = "made" if prepared(given, owner=owner) else "is there already: nothing was made anew"
+        console().print(f"ledger: {made}", highlight=False)
+    if check or prepare:
         for line in explain(given):
             console().print(line, soft_wrap=True, highlight=False)
+        if prepare:
+            console().print(f"next: almoner serve {policy}", soft_wrap=True, highlight=False)
         return
-    served(given, ready=_ready, again=lambda: _read(policy, host, port, holder_port), changed=_changed)
+    served(given, ready=_ready, again=lambda: _read(policy, host, port, holder_port))
 
 
 def _read(path: Path, host: str | None, port: int | None, holder_port: int | None) -> "Policy":
@@ -60,14 +76,12 @@ def _read(path: Path, host: str | None, port: int | None, holder_port: int | Non
 
     given = Policy.read(path)
     wanted = {"host": host, "port": port, "holder_port": holder_port}
-    places = {name: value for name, value in wanted.items() if value is not None}
+    places: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
+    places |= {"socket": None} if {"host", "port"} & places.keys() else {}
+    places |= {"holder_socket": None} if "holder_port" in places else {}
     service = read(ServiceSettings, given.file.service.model_dump() | places, where="service")
     return replace(given, file=given.file.model_copy(update={"service": service}))
 
 
 def _ready(analysts: str, holder: str) -> None:
     console().print(f"analysts: {analysts}", f"data holder: {holder}", "stop with Ctrl+C", sep="\n", highlight=False)
-
-
-def _changed(words: str) -> None:
-    console().print(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", words, highlight=False, soft_wrap=True)

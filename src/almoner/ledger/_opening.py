@@ -56,8 +56,8 @@ def create_in(
     if not create:
         raise LedgerError(
             f"there is no ledger at {store.name}. If it is new, write create=True, or on the command line `almoner "
-            "ledger create FILE`, with the file of questions or the policy; if it got lost, restore a backup: a new "
-            "ledger has a fresh budget for everybody",
+            "ledger create FILE` with a file of questions, `almoner serve --prepare FILE` with a policy; if it got "
+            "lost, restore a backup: a new ledger has a fresh budget for everybody",
             reason="missing",
         )
     terms = RecordedTerms.of(wanted)

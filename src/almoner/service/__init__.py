@@ -4,7 +4,9 @@ Analysts reach it over HTTP with a token. They see public facts and their own an
 ``policies`` says what a data holder allows; docs/service.md says what the service protects against, and what not.
 """
 
-from almoner.service._server import OpenService, opened, serve
-from almoner.service.policies import explain, hash_of, new_token
+from almoner._tokens import hash_of, new_token
+from almoner.service._server import OpenService, opened, prepare, serve
+from almoner.service._trail import check_trail
+from almoner.service.policies import explain
 
-__all__ = ["OpenService", "explain", "hash_of", "new_token", "opened", "serve"]
+__all__ = ["OpenService", "check_trail", "explain", "hash_of", "new_token", "opened", "prepare", "serve"]

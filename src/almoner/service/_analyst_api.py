@@ -4,27 +4,30 @@ Everything but asking is answered from public facts that were read before, so th
 """
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from itertools import takewhile
-from math import ceil
+from math import ceil, inf
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar
 
 from almoner import _check, _extras
 from almoner.errors import ArgumentError, DataError, LedgerError
-from almoner.ledger import on_a_server
+from almoner.ledger import Ledger, on_a_server
 from almoner.queries import Analyst, Answer, Question, Quote, Session, SoFar
 from almoner.queries.plans import described
-from almoner.service import _bodies
+from almoner.service import _bodies, policies
 from almoner.service._bodies import Refused, answer_of, asked, quote_of
 from almoner.service._padded_worker import PaddedWorker
-from almoner.service.policies import AnalystTerms, Policy, apply_policy, check_against_data, fixed_part, usual_question
+from almoner.service._trail import Trail
+from almoner.service.policies import AnalystTerms, Policy
 
 with _extras.need("prometheus_client", extra="service"):
-    from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+    from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
     from prometheus_client.core import GaugeMetricFamily
 
 Result = TypeVar("Result")
@@ -32,19 +35,19 @@ Result = TypeVar("Result")
 _LOG = logging.getLogger("almoner.service")
 
 KEY_CHARACTERS = 120
+_NOTE_AFTER = 900.0  # seconds between two notes of the trail in the ledger's record
 _MOST_NAMES = 4096
 _MOST_ANSWERS = 256
 SEPARATOR = "/"  # stands between the name of an analyst, which has none, and a key: nobody's key is ever another's
 
-DATA_TEXTS: Mapping[str | None, str] = {
-    None: "The data of table {!r} can be read again.",
+DATA_TEXTS: Mapping[str, str] = {
     "away": "A file of table {!r} is away: questions are refused until it is back.",
     "changed": "A file of table {!r} is another one now: questions are refused until SIGHUP, or a new start.",
     "unfit": "The data could not be read for a question. Start the service again.",
 }  # words for the data holder about the data, by the state of a table
 
 _COUNTS = {
-    "requests": ("Requests, by route and status.", ("route", "status")),
+    "requests": ("Requests, by route, status, and port: of analysts or of holders.", ("route", "status", "port")),
     "questions": ("Questions that were answered, or that an earlier answer was shared for.", ("analyst", "state")),
     "refusals": ("Requests that were refused, by the code that was told.", ("code",)),
     "failures": ("Errors that nobody foresaw, by name.", ("kind",)),
@@ -63,28 +66,57 @@ class Reply(NamedTuple):
 class AnalystApi:
     """The questions of all analysts of a policy, over one open session, to whose ledger it is applied."""
 
-    def __init__(self, policy: Policy, session: Session) -> None:
-        self.policy, self.session = policy, session
-        self.metrics, self.rates, self.logins = Metrics(), Rates(), Rates()
+    def __init__(self, policy: Policy, session: Session, trail: Trail) -> None:
+        self.policy, self.session, self.trail, self.clock = policy, session, trail, policies.Clock()
+        self.metrics, self.rates, self.logins, self.strangers = Metrics(), Rates(), Rates(), Rates()
         self._worked: dict[tuple[str, date], float] = {}
         self._analysts: dict[str, AnalystTerms] = {}
         self._unreadable = self._changed = False
-        self._state: dict[str, str] = {}
+        self.ledger_up, self.data_state = True, dict[str, str]()
+        self._noted, self._try_again = (trail.head, -inf), -inf
         self._take_over(policy, session)
         self.worker = PaddedWorker(policy.file.service.step, publish=self._catch_up)
 
-    def change_policy(self, policy: Policy) -> None:
-        """Take over another policy of the same data, ledger and ports; returns when it is in force, or refuses it."""
-        different = fixed_part(self.policy, policy)
+    def look(self) -> None:
+        """Look at the ledger, which is opened again if its server is back; note the trail. The worker does it."""
+        ledger, where = self.session.ledger, self.policy.plan.ledger
+        if ledger.store.closed and on_a_server(str(where)) and time.monotonic() > self._try_again:
+            began = time.monotonic()
+            try:
+                if Ledger.exists(where):
+                    self.reopen()
+            finally:  # an attempt may read all data: it takes a sixth of the worker's time at most
+                self._try_again = 6 * time.monotonic() - 5 * began
+        if time.monotonic() > self._noted[1] + _NOTE_AFTER and not ledger.store.closed:
+            self.note()
+
+    def note(self, who: str | None = None, person: object = None) -> int | None:
+        """Put the newest hash of the trail into the record, with who sees whose statement: the number of the entry."""
+        ledger, head = self.session.ledger, self.trail.head
+        if who is None and head == self._noted[0]:
+            return None
+        public, private = {"kind": "trail", **head._asdict()}, dict[str, Any]()
+        if who is not None:
+            public["statement_to"] = who
+            private["person"] = ledger.accounts.names.token(ledger.accounts_of(person)[0])
+        entry = ledger.transact(lambda transaction: transaction.append(public, private))
+        self._noted = head, time.monotonic()
+        return entry.number
+
+    def change_policy(self, policy: Policy) -> list[str]:
+        """Take over another policy of the same data, ledger and ports: the places of lines that differ."""
+        different = policies.fixed_part(self.policy, policy)
         if different is not None:
             raise ArgumentError(f"{different} must be as before while the service runs: stop it, and start it again")
 
         def work() -> None:
             self.reopen()
-            apply_policy(policy, self.session)
+            policies.apply_policy(policy, self.session)
             self._take_over(policy, self.session)
 
+        lines = list(policies.changed_lines(self.policy.file.model_dump(), policy.file.model_dump()))
         self.worker.submit("", work, padded=False).result()
+        return lines
 
     def reopen(self, *, new_data: bool = False) -> None:
         """Open data and ledger again, where the ledger was closed because its server failed. The worker does it.
@@ -116,7 +148,7 @@ class AnalystApi:
         try:
             if not session.ledger.continues(before.ledger.last_seen):
                 raise LedgerError(f"{before.ledger.store.name} lacks entries: it is an older copy", reason="damaged")
-            apply_policy(self.policy, session)
+            policies.apply_policy(self.policy, session)
             self._take_over(self.policy, session)
         except BaseException as error:
             session.close()
@@ -125,66 +157,65 @@ class AnalystApi:
             raise
         before.close()
 
-    def renew_data(self) -> bool:
-        """Open the data again, on the open ledger, if a file is not what it was; whether it is done."""
+    def renew_data(self) -> list[str] | None:
+        """Open the data again, on the open ledger, if a file is not what it was: the tables; None if all are."""
 
-        def work() -> bool:
-            before = self.session
-            if not before.changed_files:
-                return False
+        def work() -> list[str] | None:
+            before, changed = self.session, [*self.session.changed_files]
+            if not changed:
+                return None
             if self._unreadable:
                 raise DataError("the data could not be read for an earlier question: start the service again")
             if before.ledger.store.closed:
                 self.reopen(new_data=True)
-                return True
+                return changed
             session = self.policy.plan.open(over=before.ledger)
             try:
-                check_against_data(self.policy, session)
+                policies.check_against_data(self.policy, session)
                 self._take_over(self.policy, session)
             except BaseException:
                 session.close()
                 raise
             before.close(ledger=False)
-            self.data_state()
-            return True
+            return changed
 
         return self.worker.submit("", work, padded=False).result()
 
-    def data_state(self) -> dict[str, str]:
-        """The tables about which no question can be answered now, each "away" or "changed"; a change of it is logged.
-
-        Under "", "unfit": they could not be read for a question, and none is answered until the service starts anew.
-        """
-        session, before = self.session, self._state
-        # what was closed can be opened again with all files as they were, and no others
-        files = session.changed_files if session.ledger.store.closed else session.refused_files
-        self._state = {**files, **({"": "unfit"} if self._unreadable else {})}
-        for name in before.keys() | self._state.keys():
-            if before.get(name) != self._state.get(name):  # names tables, and nothing of their rows
-                _LOG.warning(DATA_TEXTS[self._state.get(name)].format(name))
-        return self._state
-
     def _take_over(self, policy: Policy, session: Session) -> None:
         """Set what follows from a policy; those who are no analysts any more may still have requests under way."""
-        analysts, usual = {**self._analysts, **policy.analysts}, usual_question(policy, session)
+        analysts, usual = {**self._analysts, **policy.analysts}, policies.usual_question(policy, session)
         views = {name: session.analyst(name, purpose=terms.purpose) for name, terms in analysts.items()}
         facts = PublicState(views)
         facts.catch_up()
         self.public_state, self._views, self._analysts, self.usual = facts, views, analysts, usual
         self.policy, self.session = policy, session
+        path = session.ledger.store.path
+        self._file = None if path is None else (path, path.stat())
 
     def close(self) -> None:
-        """Finish the question that is being answered, and close the data and the ledger."""
+        """Finish the question that is being answered, note the trail, and close the data and the ledger."""
         self.worker.stop()
         ledger = self.session.ledger
+        with suppress(LedgerError):
+            self.note()
         self.session.close()
         ledger.close()
+        self.trail.close()
 
     def _catch_up(self) -> None:
-        try:
+        """Publish, at the end of a step, what was answered, and whether the ledger and the data can be used.
+
+        ``data_state`` has the tables about which no question can be answered now, each "away" or "changed". Under "",
+        "unfit": they could not be read for a question, and none is answered until the service starts anew.
+        """
+        session, up = self.session, False
+        with suppress(Exception):  # the next question tells
             self.public_state.catch_up()
-        except Exception as error:  # the next question tells
-            self.metrics.count("failures", kind=type(error).__name__)
+            up = self._file is None or os.path.samestat(self._file[0].stat(), self._file[1])
+        self.ledger_up = up
+        # what was closed can be opened again with all files as they were, and no others
+        files = session.changed_files if session.ledger.store.closed else session.refused_files
+        self.data_state = {**files, **({"": "unfit"} if self._unreadable else {})}
 
     # what a request thread may call: no ledger, no data
 
@@ -197,7 +228,7 @@ class AnalystApi:
         so_far, budget = self.public_state.of(terms.name), self.session.ledger.budget_units
         usual = quote_of(self._views[terms.name].quote(self.usual, so_far=so_far))
         today = self.public_state.charged_on(terms.name, _today())
-        worked = self._worked.get((terms.name, _today()), 0.0)
+        worked = self._worked.get((terms.name, self.clock.now().date()), 0.0)
         periods = so_far.left_by_period.items()
         return {
             "analyst": terms.name,
@@ -278,8 +309,6 @@ class AnalystApi:
         except DataError as error:
             self._unreadable |= error.reason == "unfit"
             raise
-        finally:
-            self.data_state()
         self.metrics.count("questions", analyst=terms.name, state="answered" if answer.earlier is None else "shared")
         price = answer.question.price if answer.earlier is None else 0
         body = answer_of(answer, key, _today().isoformat(), price / self.session.ledger.budget_units)
@@ -287,7 +316,7 @@ class AnalystApi:
 
     def count_seconds(self, terms: AnalystTerms, seconds: float) -> None:
         """Count seconds of answering, which are whole steps."""
-        today = _today()
+        today = self.clock.now().date()
         self._worked = {of: worked for of, worked in self._worked.items() if of[1] == today}
         self._worked[terms.name, today] = self._worked.get((terms.name, today), 0.0) + seconds
 
@@ -312,7 +341,7 @@ class AnalystApi:
         to_midnight = 86_400 - (now.hour * 3600 + now.minute * 60 + now.second)
         if self.public_state.charged_on(terms.name, _today()) >= limits.questions:
             raise Refused(429, "questions", f"{limits.questions} questions a day are allowed", retry=to_midnight)
-        if self._worked.get((terms.name, _today()), 0.0) >= limits.seconds:
+        if self._worked.get((terms.name, self.clock.now().date()), 0.0) >= limits.seconds:
             raise Refused(429, "seconds", f"{limits.seconds:g} seconds a day are allowed", retry=to_midnight)
         _told(lambda: self._views[terms.name].quote(question, so_far=so_far))
 
@@ -419,6 +448,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()  # the library's own one would be shared by all services of a process
+        ProcessCollector(registry=self._registry)
         self._counts = {
             name: Counter(f"privacy_{name}", about, labels, registry=self._registry)
             for name, (about, labels) in _COUNTS.items()

@@ -1,19 +1,30 @@
 """The data holder's view of a running service. PRIVATE: accounts, statements, checks, and counts of all requests."""
 
 import asyncio
+import logging
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from almoner.ledger import summary
+from almoner.errors import AlmonerError, ArgumentError
+from almoner.ledger import backup, summary
 from almoner.service._analyst_api import DATA_TEXTS, AnalystApi
+from almoner.service._bodies import Refused
+from almoner.service.policies import Right, in_force
 
+_LOG = logging.getLogger("almoner.service")
 SHARES = tuple(place / 20 for place in range(21))
-_REMEMBER = 15.0  # seconds for which counts of people are kept
+LOOKS = 5.0  # seconds between two looks at ledger and data
+_COUNTS = 60.0  # seconds, or 40 steps, between two counts of people: each takes whole steps, of which nobody learns
+_PATIENCE = 1.0  # seconds for which metrics and alarms wait for a look
+_WARNING = timedelta(days=7)  # before a token ends
+_NUMBERS = ("misfits", "internal", "token", "near")  # alarms whose texts have numbers, which no log has
 _ASIDE = ThreadPoolExecutor(4, thread_name_prefix="holder")  # so that no thread of analysts ever waits for it
 
 Result = TypeVar("Result")
@@ -31,10 +42,20 @@ class HolderApi:
         self.analysts = analysts
         self.checks: list[dict[str, Any]] = []
         self.checked: str | None = None
-        self._people: tuple[float, list[int], int] | None = None
+        self.change: Callable[[str], list[str]] = lambda _: []
+        """Reads the policy again for a holder, and says what came of it."""
+        self._on, self._lock = set[str](), threading.Lock()
+        self._people: dict[str, Any] = self._count()
 
-    def hashes(self) -> dict[str, str]:
-        return {"the data holder": self.analysts.policy.file.holder.token}
+    def hashes(self, right: Right | None = None) -> dict[str, str]:
+        """Names of holders, by the hashes of their tokens that are in force; of those who may do one thing."""
+        holders = self.analysts.policy.file.holders.items()
+        may = {name: part for name, part in holders if right is None or right in part.may}
+        return in_force(may, self.analysts.clock.now())
+
+    def refuse_without(self, right: Right, name: str) -> None:
+        if name not in self.hashes(right).values():
+            raise Refused(403, "right", f'this is not allowed to {name}: may of [holders.{name}] has no "{right}"')
 
     def _do(self, work: Any) -> Any:
         """Have the worker do it, in the data holder's queue."""
@@ -45,18 +66,20 @@ class HolderApi:
 
         return self.analysts.worker.submit("", opened, padded=False).result()
 
+    def _count(self) -> dict[str, Any]:
+        self.analysts.look()
+        ledger, near = self.analysts.session.ledger, self.analysts.policy.file.near
+        *above, ended = ledger.above([*SHARES, near])
+        counts = [more - less for more, less in zip(above, [*above[1:], 0], strict=True)]
+        told = {"shares": list(SHARES), "people": counts, "charged": above[0], "near": near, "near_the_end": ended}
+        self._people = told | {"share_near_the_end": ended / above[0] if above[0] else 0.0}
+        self._spoke, self._counted = bool(ledger.entries("spoke")), time.monotonic()
+        return self._people
+
     def people(self) -> dict[str, Any]:
         """Counts of people by how much they have spent, in twentieths of the budget, and of those near the end."""
-        kept = self._people
-        if kept is None or time.monotonic() - kept[0] > _REMEMBER:
-            near = self.analysts.policy.file.holder.near
-            *above, ended = self._do(lambda: self.analysts.session.ledger.above([*SHARES, near]))
-            kept = self._people = time.monotonic(), above, ended
-        _, above, ended = kept
-        counts = [more - less for more, less in zip(above, [*above[1:], 0], strict=True)]
-        told = {"shares": list(SHARES), "people": counts, "charged": above[0]}
-        told |= {"near": self.analysts.policy.file.holder.near, "near_the_end": ended}
-        return told | {"share_near_the_end": ended / above[0] if above[0] else 0.0}
+        self._do(self._count)
+        return self._people
 
     def spending(self) -> dict[str, Any]:
         """The highest prices so far, by analyst and purpose and by day: from the record, which names no person."""
@@ -82,30 +105,43 @@ class HolderApi:
         }
 
     def alarms(self) -> list[dict[str, str]]:
-        """Alarms: states that a data holder should look at."""
-        told: list[tuple[str, str]] = []
-        people, states = self.people(), dict(self.analysts.data_state())
-        metrics, codes = self.analysts.metrics, ("data", "ledger", "internal", "token")
-        refused = {code: metrics.total("refusals", code=code) for code in codes}
-        if self._do(lambda: self.analysts.session.ledger.entries("spoke")):
-            told.append(("watch", "A watch says that too much is missing: totals are not to be trusted."))
-        unread = [each for each in self.analysts.session.misfits if each.unfit]
-        told += [("misfits", f"Entries cannot be read: {each.words()}.") for each in unread]
-        if refused["data"]:
-            states.setdefault("", "unfit")
-        told += [("data", DATA_TEXTS[state].format(name)) for name, state in states.items()]
-        if refused["ledger"]:
-            told.append(("ledger", "The ledger could not be used. If it still can't, start the service again."))
-        if refused["internal"]:
-            told.append(("internal", f"{refused['internal']} requests failed for no known reason."))
-        if refused["token"]:
-            told.append(("token", f"{refused['token']} requests had no token, or one that is not valid."))
-        if self.checks and not all(check["holds"] for check in self.checks):
-            told.append(("verify", "A check of the ledger failed. Trust no account in it."))
-        if people["share_near_the_end"] >= 0.01:
-            share = f"{people['share_near_the_end']:.1%}"
-            told.append(("near", f"{share} of the people who were charged are near the end."))
+        """Alarms: states that a data holder should look at. Each has a line in the log when it comes, and one after."""
+        api = self.analysts
+        due = api.ledger_up and time.monotonic() > self._counted + max(_COUNTS, 40 * api.policy.file.service.step)
+        with suppress(AlmonerError, TimeoutError):  # what the worker has not seen by then is as it was before
+            api.worker.submit(" ", self._count if due else api.look, padded=due).result(_PATIENCE)
+        with self._lock:
+            told = list(self._alarms())
+            now = {f"{code}: see the alarms" if code in _NUMBERS else text for code, text in told}
+            for text in sorted(now ^ self._on):
+                _LOG.warning(text if text in now else f"over: {text}")
+            self._on = now
         return [{"code": code, "text": text} for code, text in told]
+
+    def _alarms(self) -> Iterator[tuple[str, str]]:
+        """Code and text of each alarm, from memory."""
+        api, now, fails = self.analysts, self.analysts.clock.now(), not all(check["holds"] for check in self.checks)
+        failed, strange = (api.metrics.total("refusals", code=code) for code in ("internal", "token"))
+        again = "On a server, it is opened again by itself; else start the service again."
+        near, behind = self._people["share_near_the_end"], now.timestamp() - time.time()
+        for code, on, text in (
+            ("ledger", not api.ledger_up, f"The ledger cannot be used. {again}"),
+            ("clerk", api.worker.stuck, "A question, or a check, takes more than a minute, and others wait for it."),
+            ("clock", behind > 60, "The machine's clock was set back: tokens end all the same."),
+            ("log", api.trail.broken, "The newest line of the log could not be written: is there room for it?"),
+            ("watch", self._spoke, "A watch says that too much is missing: totals are not to be trusted."),
+            ("verify", fails, "A check of the ledger failed. Trust no account in it."),
+            ("internal", failed, f"{failed} requests failed for no known reason."),
+            ("token", strange, f"{strange} requests had no token, or one that is not valid."),
+            ("near", near >= 0.01, f"{near:.1%} of the people who were charged are near the end."),
+            *(("data", True, DATA_TEXTS[state].format(name)) for name, state in api.data_state.items()),
+            *(("misfits", each.unfit, f"Entries cannot be read: {each.words()}.") for each in api.session.misfits),
+        ):
+            if on:
+                yield code, text
+        for name, each in (*api.policy.analysts.items(), *api.policy.file.holders.items()):
+            if now < each.until <= now + _WARNING:
+                yield "expires", f"The token of {name} is good until {each.until.astimezone(UTC):%Y-%m-%d %H:%M} UTC."
 
     def verify(self, *, replay: bool) -> list[dict[str, Any]]:
         """Check the ledger; with ``replay`` also every charge, from the data. Analysts wait meanwhile."""
@@ -113,10 +149,19 @@ class HolderApi:
         self.checked = datetime.now(UTC).isoformat(timespec="seconds")
         return self.checks
 
-    def statement(self, person: object) -> dict[str, Any]:
-        """One person's account: for that person, and for the data holder."""
-        told = self._do(lambda: self.analysts.session.statement(person))
-        return {**asdict(told), "words": told.words}
+    def backup(self) -> dict[str, str]:
+        """Copy the ledger's file, whole, to a new one in the policy's folder for backups. Analysts wait meanwhile."""
+        service, folder = self.analysts.policy.file.service, self.analysts.policy.plan.folder
+        if service.backups is None:
+            raise ArgumentError('service.backups must name a folder: [service] backups = "/other/volume/backups"')
+        to = folder / service.backups / f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S.%fZ}.ledger"
+        return {"head": self._do(lambda: backup(self.analysts.session.ledger, to)), "file": str(to)}
+
+    def statement(self, person: object, who: str) -> tuple[dict[str, Any], int | None]:
+        """One person's account, for that person and for holders; and the entry that says who saw it."""
+        analysts = self.analysts  # which notes it before anything is shown
+        told, entry = self._do(lambda: (analysts.session.statement(person), analysts.note(who, person)))
+        return {**asdict(told), "words": told.words}, entry
 
     def overview(self) -> dict[str, Any]:
         """Terms, head, and each analyst's limits and questions."""
@@ -132,16 +177,21 @@ class HolderApi:
         return {"terms": record.terms, "entries": record.entries, "head": record.head, "analysts": analysts}
 
     def exposition(self) -> bytes:
-        """Counts, latencies and gauges in the text form of Prometheus."""
-        people, left = self.people(), {row["analyst"]: row["left"] for row in self.overview()["analysts"]}
+        """Counts, latencies and gauges in the text form of Prometheus: of people as they were counted last."""
+        alarms, people, api = self.alarms(), self._people, self.analysts
+        budget = api.session.ledger.budget_units
+        left = {name: api.public_state.of(name).left / budget for name in api.policy.analysts}
         near = f"People who have spent {people['near']:g} of their budget or more."
         readable = "Whether the data are those that the service was opened with, and can be read."
         gauges = [
             ("people_charged", "People who were ever charged.", people["charged"]),
             ("people_near_the_end", near, people["near_the_end"]),
-            ("data_readable", readable, not self.analysts.data_state()),
-            ("waiting", "Questions that wait.", self.analysts.worker.waiting),
+            ("people_age_seconds", "Seconds since people were counted.", time.monotonic() - self._counted),
+            ("ledger_up", "Whether the ledger can be used.", api.ledger_up),
+            ("data_readable", readable, not api.data_state),
+            ("clerk_up", "Whether questions are answered, none of them for a minute.", not api.worker.stuck),
+            ("waiting", "Questions that wait.", api.worker.waiting),
             ("left_share", "What is left to an analyst at worst, as a share of a budget.", left),
-            ("alarms", "Alarms that are on.", len(self.alarms())),
+            ("alarms", "Alarms that are on.", len(alarms)),
         ]
-        return self.analysts.metrics.text(gauges)
+        return api.metrics.text(gauges)

@@ -10,7 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from math import ceil
+from math import ceil, inf
 from typing import Any, NamedTuple, TypeVar
 
 from almoner.errors import AlmonerError
@@ -18,6 +18,7 @@ from almoner.errors import AlmonerError
 Result = TypeVar("Result")
 
 _MOST_WAITING = 8  # pieces of work in one queue
+_STUCK = 60.0  # seconds, of whole steps, after which somebody should look what keeps the thread so long
 
 
 class Busy(AlmonerError):
@@ -45,7 +46,7 @@ class PaddedWorker:
         self._step, self._publish = step, publish
         self._queues: OrderedDict[str, deque[_Work]] = OrderedDict()
         self._changed = threading.Condition()
-        self._stopping = False
+        self._stopping, self._began = False, inf
         self._thread = threading.Thread(target=self._run, name="padded worker", daemon=True)
         self._thread.start()
 
@@ -68,6 +69,12 @@ class PaddedWorker:
         """Number of pieces of work that wait."""
         with self._changed:
             return sum(map(len, self._queues.values()))
+
+    @property
+    def stuck(self) -> bool:
+        """True if a piece of work takes more than a minute, in whole steps, or the thread has ended."""
+        long = ceil(_STUCK / self._step) * self._step
+        return time.monotonic() >= self._began + long or not self._thread.is_alive()
 
     def stop(self) -> None:
         """Finish what is begun, refuse what waits, and return when the thread has ended."""
@@ -97,7 +104,7 @@ class PaddedWorker:
         while (work := self._next()) is not None:
             if not work.done.set_running_or_notify_cancel():
                 continue
-            began = time.monotonic()
+            began = self._began = time.monotonic()
             try:
                 tell = partial(work.done.set_result, work.do())
             except BaseException as error:  # the caller's to handle
@@ -109,4 +116,5 @@ class PaddedWorker:
                 if work.told is not None:
                     work.told(seconds)
             self._publish()
+            self._began = inf
             tell()

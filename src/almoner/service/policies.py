@@ -4,20 +4,19 @@
 them the tables of docs/service.md are made, which has an example, and ``almoner schema policy``.
 """
 
-import hashlib
-import hmac
 import re
-import secrets
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from math import floor
+from datetime import UTC, date, datetime
+from ipaddress import ip_network
+from math import floor, inf
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from almoner._check import unquoted
 from almoner._private import MARK
-from almoner._reading import AfterValidator, Day, Field, Model, Number, Rule, Text, broken, model_validator, read, toml
+from almoner._reading import AfterValidator, End, Field, Model, Number, Rule, Text, broken, model_validator, read, toml
 from almoner._units import shown, to_float
 from almoner.errors import ArgumentError
 from almoner.ledger import Ledger, Terms, Watch, on_a_server
@@ -26,21 +25,12 @@ from almoner.queries.plans import AccountsPart, Plan, RowsPart, described, quest
 
 __all__ = ["AnalystTerms", "ColumnPart", "Limits", "Policy", "PolicyFile", "ServiceSettings", "TablePart", "fixed_part"]
 
-_TOKEN = re.compile(r"token_[A-Za-z0-9_-]{43}")
-_NOBODY = "sha256:" + "0" * 64
-
 
 def _check_name(name: str) -> str:
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,39}", name):
         why = "names that differ by case or spelling would have limits of their own"
         raise broken(f" must be called by 1 to 40 of a-z, 0-9, '.', '_' and '-': {why}")
     return name
-
-
-def _check_hash(token: str) -> str:
-    if not re.fullmatch(r"sha256:[0-9a-f]{64}", token):
-        raise ValueError
-    return token
 
 
 def _check_keys(keys: list[Any]) -> list[Any]:
@@ -52,11 +42,17 @@ def _check_keys(keys: list[Any]) -> list[Any]:
 
 
 Name = Annotated[str, AfterValidator(_check_name)]
-Token = Annotated[str, AfterValidator(_check_hash), Rule("what `almoner serve --new-token` printed: sha256:...")]
+Hash = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
+_HASHES = Rule("what `almoner serve --new-token` printed: sha256:..., or a list of two such")
+Token = Annotated[Hash | Annotated[list[Hash], Field(min_length=1, max_length=2)], _HASHES]
+Right = Literal["metrics", "console", "statements", "verify", "policy", "backup"]
 Share = Annotated[float, Number(0, 1, above=True, real=True)]
 Bound = Annotated[float, Number(-1e100, 1e100, above=True, real=True)]
 Port = Annotated[int, Number(0, 65_535, whole=True)]
+_NETWORK = Rule('an address or a network, such as "10.0.0.7" or "10.0.0.0/24"')
+Network = Annotated[str, AfterValidator(lambda each: str(ip_network(each))), _NETWORK]
 Line = Annotated[str, Text(200)]
+Place = Annotated[str, Text(4_000)]
 Words = Annotated[str, Text(1000)]
 
 
@@ -78,21 +74,37 @@ class Limits(Model):
 
 
 class Access(Model):
-    """Who comes in by a token, for what and until when."""
+    """Who comes in by a token, and until when."""
 
     token: Token
-    """the hash that `almoner serve --new-token` printed; no one else's"""
+    """the hash that `almoner serve --new-token` printed, no one else's; two while one takes the other's place"""
+    expires: End | None = None
+    """the last day (UTC) on which a token is good, or the moment from which on it is not"""
+
+    @property
+    def tokens(self) -> list[str]:
+        """The hashes, of which each lets in."""
+        return [self.token] if isinstance(self.token, str) else self.token
+
+    @property
+    def until(self) -> datetime:
+        """The last moment at which a token is good."""
+        end = self.expires or date(9999, 1, 1)
+        return end if isinstance(end, datetime) else datetime.combine(end, datetime.max.time(), UTC)
+
+
+class AnalystAccess(Access):
+    """Who asks, and what for."""
+
     purpose: Line | None = None
     """what the answers are for"""
-    expires: Day | None = None
-    """the last day on which the token is good"""
 
 
-class AnalystPart(Limits, Access):
+class AnalystPart(Limits, AnalystAccess):
     """An analyst of a policy, whose limits stand before those of all."""
 
 
-class AnalystTerms(Access):
+class AnalystTerms(AnalystAccess):
     """An analyst as the policy has them. ``token`` is the hash of the token; the rest is public."""
 
     name: str
@@ -137,13 +149,11 @@ class TablePart(RowsPart):
         return self
 
 
-class HolderPart(Model):
-    """The data holder."""
+class HolderPart(Access):
+    """One of those who look after the service, or a program of theirs, and what that one may do."""
 
-    token: Token
-    """the hash that `almoner serve --new-token` printed; no one else's"""
-    near: Share = 0.9
-    """who has spent this much of their budget is counted as near the end"""
+    may: list[Right]
+    """any of `"metrics"`, `"console"`, `"statements"`, `"verify"` and `"policy"`, and nothing else"""
 
 
 class SharingPart(Model):
@@ -177,15 +187,27 @@ class ServiceSettings(Model):
     """where analysts come to"""
     port: Port = 8080
     """its port"""
+    socket: Place | None = None
+    """a UNIX socket in place of host and port, for the service's user and group; a path from the policy's folder"""
     holder_host: Line = "127.0.0.1"
     """where the data holder comes to"""
     holder_port: Port = 8081
     """its port"""
+    holder_socket: Place | None = None
+    """a UNIX socket in place of these"""
+    proxies: list[Network] = Field(default=[])
+    """addresses or networks whose `X-Forwarded-For` says where a visitor comes from; who uses a socket always may"""
+    backups: Place | None = None
+    """the folder for `POST /v1/backup`; a path from the policy's folder"""
     step: Annotated[float, Number(1e-3, 60, above=True, real=True)] = 0.25
     """seconds; the time of every answer is a multiple of it"""
     https: bool = False
     """browsers reach the pages over https, through a proxy"""
-    visits: Annotated[str, Text(4_000)] | None = Field(
+    connections: Annotated[int, Number(1, 256, whole=True)] | None = Field(
+        default=None, json_schema_extra={"x-default": "64; with `https` 256, since all come from the proxy"}
+    )
+    """connections that one address may have at each port; all together may have 256"""
+    visits: Place | None = Field(
         default=None, json_schema_extra={"x-default": "the ledger's path and `.visits`; on PostgreSQL `visits`"}
     )
     """the folder with the keys that sign visits; a path from the policy's folder"""
@@ -206,8 +228,12 @@ class PolicyFile(AccountsPart):
     """of each analyst; `[analysts.NAME]` may have the same lines, which hold for that analyst alone"""
     analysts: dict[Name, AnalystPart]
     """`[analysts.NAME]`, one for each analyst"""
-    holder: HolderPart
-    """the data holder"""
+    holders: dict[Name, HolderPart]
+    """`[holders.NAME]`, one for each who looks after the service"""
+    near: Share = 0.9
+    """who has spent this much of their budget is counted as near the end"""
+    log: Annotated[str, Text(4_000)] | None = None
+    """the path of the file for the lines of the log; none: standard error"""
     sharing: SharingPart = SharingPart()
     """analysts who share their answers"""
     watch: WatchPart | None = None
@@ -224,18 +250,25 @@ class PolicyFile(AccountsPart):
         whole["properties"]["usual"] = {name: each for name, each in asked.items() if name != "$defs"}
         return whole | {"$defs": {**whole["$defs"], **asked["$defs"]}}
 
+    @model_validator(mode="before")
+    @classmethod
+    def _several_holders(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and "holder" in values:
+            every = ", ".join(f'"{right}"' for right in get_args(Right))
+            raise broken(f".holder is one of several, each with a name: [holders.NAME], with token and may = [{every}]")
+        return values
+
     @model_validator(mode="after")
     def _names(self) -> Self:
-        for name in ("tables", "analysts"):
+        for name in ("tables", "analysts", "holders"):
             if not getattr(self, name):
                 raise broken(f".{name} must have one of them or more: [{name}.NAME]")
         tokens = set[str]()
-        for name, analyst in self.analysts.items():
-            if analyst.token == self.holder.token:
-                raise broken(".holder.token must be of the data holder alone, and of no analyst")
-            if analyst.token in tokens:
-                raise broken(f".analysts.{name}.token must be of one analyst alone")
-            tokens.add(analyst.token)
+        for kind, parts in (("analysts", self.analysts), ("holders", self.holders)):
+            for name, access in parts.items():
+                if not tokens.isdisjoint(access.tokens):
+                    raise broken(f".{kind}.{name}.token must be of {name} alone")
+                tokens.update(access.tokens)
         if not set(self.sharing.analysts) <= set(self.analysts):
             raise broken(".sharing.analysts must be a list of analysts of this file")
         return self
@@ -302,36 +335,41 @@ class Policy:
         analysts = dict[str, AnalystTerms]()
         for name, part in file.analysts.items():  # limits that an analyst's lines do not state are as of all
             own = {each: getattr(part, each) for each in Limits.model_fields if each in part.model_fields_set}
-            access = {each: getattr(part, each) for each in Access.model_fields}
+            access = {each: getattr(part, each) for each in AnalystAccess.model_fields}
             analysts[name] = AnalystTerms(name=name, limits=file.limits.model_copy(update=own), **access)
         return cls(plan, file, analysts)
 
 
 def fixed_part(before: Policy, after: Policy) -> str | None:
     """The first part that differs of those which a running service keeps: data, ledger and budget, watch, ports."""
-    for name in ("tables", "watch", "service"):
+    for name in ("tables", "watch", "log", "service"):
         if getattr(before.file, name) != getattr(after.file, name):
             return name
     return None if before.plan == after.plan else "the ledger, its budget or the tables"
 
 
-def new_token() -> str:
-    """A new token, with 256 random bits. Private: for one analyst, or for the data holder."""
-    return f"token_{secrets.token_urlsafe(32)}"
+def changed_lines(before: object, after: object, place: str = "") -> Iterator[str]:
+    """Places of the lines of a policy that differ, and nothing that stands in them."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in sorted(before.keys() | after.keys()):
+            yield from changed_lines(before.get(name), after.get(name), f"{place}.{name}".lstrip("."))
+    elif before != after:
+        yield place
 
 
-def hash_of(token: str) -> str:
-    """The hash of a token that a policy file has. A hash of so many random bits tells nothing about them."""
-    return f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
+class Clock:
+    """The machine's clock; where that one is set back, it goes on, so that what has expired stays expired."""
+
+    _ahead = -inf
+
+    def now(self) -> datetime:
+        self._ahead = max(self._ahead, time.time() - time.monotonic())
+        return datetime.fromtimestamp(self._ahead + time.monotonic(), UTC)
 
 
-def holder_of(token: str, hashes: Mapping[str, str]) -> str | None:
-    """Whose token it is, by the hashes of all; None if it is nobody's. It takes the same time whoever's it is."""
-    proper = _TOKEN.fullmatch(token) is not None
-    given, found = hash_of(token) if proper else _NOBODY, None
-    for name, known in hashes.items():
-        found = name if hmac.compare_digest(given, known) else found
-    return found if proper else None
+def in_force(parts: Mapping[str, Access], now: datetime) -> dict[str, str]:
+    """Whose token it is, by the hashes of those that have not expired."""
+    return {token: name for name, each in parts.items() if now < each.until for token in each.tokens}
 
 
 def usual_question(policy: Policy, session: Session) -> Question:
@@ -404,7 +442,7 @@ def _ledger(policy: Policy, ledger: Ledger, *, there: bool) -> Iterator[str]:
         f"{shown(delta, 6)} ({ledger.symbol} = {shown(ledger.budget, 6)}). {ledger.meaning().words}"
     )
     if not there:
-        yield "The ledger is not there yet: `almoner ledger create`, with this policy, makes it, once."
+        yield "The ledger is not there yet: `almoner serve --prepare`, with this policy, makes it."
     if witness is None:
         yield (
             "Nothing would notice an older ledger in the place of this one, such as a restored backup, which has "
@@ -426,7 +464,7 @@ def _data_set(name: str, told: TablePart, kinds: dict[str, str]) -> str:
 
 def _analyst(terms: AnalystTerms) -> str:
     limits = terms.limits
-    over = terms.expires is not None and terms.expires < datetime.now(UTC).date()
+    over = terms.until <= datetime.now(UTC)
     until = "" if terms.expires is None else f", until {terms.expires.isoformat()}"
     until += " (the token has expired)" if over else ""
     purpose = "" if terms.purpose is None else f" for {terms.purpose!r}"
@@ -464,9 +502,11 @@ def _rest(policy: Policy) -> Iterator[str]:
     if policy.watch is not None:
         what = "full contributions" if policy.watch.mass else "people"
         yield f"A watch tells when about {policy.watch.people} {what} are missing from an answer."
-    holder = f"{service.holder_host}:{service.holder_port}"
+    places = service.socket or f"{service.host}:{service.port}", f"{service.holder_host}:{service.holder_port}"
+    for name, part in policy.file.holders.items():
+        yield f"{name}, who comes to {service.holder_socket or places[1]}, may: {', '.join(part.may) or 'nothing'}."
     yield f"Every answer takes a multiple of {service.step:g} seconds."
-    yield f"Analysts come to {service.host}:{service.port}, the data holder to {holder}."
-    if service.host not in ("127.0.0.1", "::1", "localhost"):
+    yield f"Analysts come to {places[0]}, the data holder to {service.holder_socket or places[1]}."
+    if service.socket is None and service.host not in ("127.0.0.1", "::1", "localhost"):
         proxy = "put a proxy with https in front, and set service.https = true"
         yield f"Analysts come from other machines: {proxy}."

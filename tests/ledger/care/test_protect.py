@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from almoner.cli import app
 from almoner.errors import ArgumentError, LedgerError
 from almoner.ledger import protect, verify
+from almoner.ledger._care import upkeep
 from almoner.ledger._stores.postgres import SCHEMA
 from ledgers import ask, opened
 
@@ -84,8 +85,11 @@ def test_the_command_line_protects(server):
     where = server.place()
     with opened(where) as book:
         ask(book, "first", {"ann": 5})
-    done = CliRunner().invoke(app, ["ledger", "protect", where])
+    role = re.search(r"schema=(\w+)", where).group(1) + "_role"
+    done = CliRunner().invoke(app, ["ledger", "protect", where, "--role", role])
     assert (done.exit_code, "only the owner" in done.stdout) == (0, True)
+    with opened(where.replace("owner@", f"{role}@")) as book:
+        assert ask(book, "second", {"ann": 1}) == {"ann"}
     with opened(where) as book:
         triggers = book.store.run("SELECT count(*) FROM pg_trigger WHERE tgname = 'record_stays'")
     assert triggers[0][0] >= 1
@@ -95,3 +99,20 @@ def test_a_file_needs_no_triggers(tmp_path):
     """A file has no roles."""
     with opened(tmp_path / "l") as book, pytest.raises(ArgumentError, match="it is a file"):
         protect(book)
+
+
+def test_the_role_is_granted_what_the_page_lists():
+    """The grants that are made are those that docs/ledger.md shows, in their order."""
+    page = (Path(__file__).parents[3] / "docs" / "ledger.md").read_text(encoding="utf-8")
+    (told,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    made = [each.format(schema=SCHEMA).replace("ledger.", f"{SCHEMA}.") for each in upkeep.GRANTS]
+    assert told.splitlines() == [f"GRANT {each} TO service;" for each in made]
+
+
+@pytest.mark.parametrize(
+    ("role", "told"), [("owner", "role of its own"), ("Service", "small letters"), ("a?b", "small")]
+)
+def test_a_role_that_the_triggers_do_not_bind_is_refused(server, role, told):
+    """The owner, whom nothing stops, and names that SQL could misread; nothing is granted."""
+    with opened(server.place()) as book, pytest.raises(ArgumentError, match=told):
+        protect(book, role=role)

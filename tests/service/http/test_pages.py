@@ -24,10 +24,10 @@ def running(tmp_path):
 def entered(application, token):
     """A client that logged in with a token, in a form, as a browser does."""
     door = Door(application)
-    assert door.get("/").headers["location"] == "/login"
+    assert door.get("/").headers["location"] == "./login"
     assert "token" in Reader(door.get("/login").text).forms["/login"]
     response = door.post("/login", data={"token": token})
-    assert (response.status_code, response.headers["location"]) == (303, "/")
+    assert (response.status_code, response.headers["location"]) == (303, "./")
     return door
 
 
@@ -54,7 +54,7 @@ def test_a_question_is_quoted_and_asked_in_a_form(running, ann):
     assert "Quote: about table visits: 95 % within about" in Reader(quoted.text).text
     assert running.api.session.ledger.entries("answered") == []
     asked = sent(ann, by="visits.country", key="monday", where="hours > 2")
-    assert (asked.status_code, asked.headers["location"]) == (303, "/answer?key=monday")
+    assert (asked.status_code, asked.headers["location"]) == (303, "./answer?key=monday")
     page = Reader(ann.get("/answer?key=monday").text)
     told = running.ann.get("/v1/answer?key=monday").json()
     assert told["question"]["where"] == "hours > 2"
@@ -183,7 +183,7 @@ def test_a_visit_needs_its_cookie_and_ends(running, ann):
     value = ann.cookies["analyst_session"]
     assert ann.post("/logout", data=form).status_code == 303
     again = Door(running.service.analysts)
-    assert again.get("/", headers={"cookie": f"almoner={value}"}).headers["location"] == "/login"
+    assert again.get("/", headers={"cookie": f"almoner={value}"}).headers["location"] == "./login"
     for token in ("", TOKENS["stranger"], TOKENS["old"], TOKENS["holder"]):
         assert Door(running.service.analysts).post("/login", data={"token": token}).status_code == 401
     for token in ("", TOKENS["ann"]):
@@ -246,7 +246,7 @@ def test_pages_stand_alone_and_tell_nothing_private(running, ann, holder):
         assert "unsafe" not in policy
         assert f"style-src '{_html.style_hash()}'" in policy
         assert not any(name.startswith("on") or name == "style" for _, named in page.tags for name in named)
-        assert all(named["href"].startswith("/") for named in page.all("a"))
+        assert all(named["href"].startswith("./") for named in page.all("a"))
         assert all(re.fullmatch(r"/\w+", action) for action in page.forms)
         assert MARKER not in response.text
         assert "people.ledger" not in response.text

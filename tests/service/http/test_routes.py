@@ -231,7 +231,7 @@ def test_the_data_holder_sees_accounts_and_checks(running):
     text = running.holder.get("/metrics").text
     assert 'privacy_questions_total{analyst="ann",state="answered"} 1' in text
     assert "privacy_people_charged 40" in text
-    assert 'privacy_requests_total{route="/v1/answers",status="201"} 1' in text
+    assert 'privacy_requests_total{port="analysts",route="/v1/answers",status="201"} 1' in text
     assert 'privacy_refusals_total{code="token"} 1' in text
 
 

@@ -6,13 +6,14 @@ keyed hash that a ledger with pseudonyms has in place of the name; so the name i
 Source: docs/ledger.md, "Size", "Erasing a person"
 """
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 from almoner._disk import private_files, sync
-from almoner._workspace import text
+from almoner._workspace import quoted, text
 from almoner.errors import ArgumentError, LedgerError
 from almoner.ledger._ledger import Ledger
 from almoner.ledger._record.entries import read_rows
@@ -40,6 +41,14 @@ _TRIGGERS = {
     "charges_begin": "BEFORE INSERT ON ledger.charges FOR EACH ROW WHEN (NEW.units < 0)",
     "record_stays": "BEFORE UPDATE OR DELETE ON ledger.record FOR EACH ROW",
 }
+GRANTS = (
+    "USAGE ON SCHEMA {schema}",
+    "SELECT ON ALL TABLES IN SCHEMA {schema}",
+    "INSERT ON ledger.record, ledger.charges, ledger.accounts, ledger.shares",
+    "UPDATE (spent, gone) ON ledger.accounts",
+    "UPDATE (spent) ON ledger.shares",
+    "UPDATE ON ledger.turn",
+)  # to the role of a service, which answers and can change nothing that was recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +110,7 @@ def restore(copy: Path | str, to: Path | str) -> str:
 
     Args:
         copy: what ``backup`` wrote.
-        to: where the ledger was; nothing may be there.
+        to: where the ledger was; nothing of it may be there, nor its file ``.wal``.
 
     Returns:
         The head of the ledger, once it was opened and agrees with its witness.
@@ -112,8 +121,9 @@ def restore(copy: Path | str, to: Path | str) -> str:
             is left at ``to``.
     """
     copy, to = Path(copy), Path(to)
-    if to.exists() or not copy.is_file():
-        raise ArgumentError(f"{to} is there already" if to.exists() else f"{copy} is not there")
+    there = [each for each in (to, to.with_name(f"{to.name}.wal")) if each.exists()]  # the copy does not go with that
+    if there or not copy.is_file():
+        raise ArgumentError(f"{there[0]} is there already: move it away" if there else f"{copy} is not there")
     with Ledger.open(copy) as checked:  # refuses a copy that is too old before it gets the name
         return backup(checked, to)
 
@@ -209,7 +219,7 @@ def erase(ledger: Ledger, person: object) -> None:
         ledger.store.shrink()
 
 
-def protect(ledger: Ledger) -> None:
+def protect(ledger: Ledger, *, role: str | None = None) -> None:
     """Install triggers: only the owner's role can lower what a person spent, or change or remove an entry.
 
     Any other role may raise what a person has spent, append to the record, and mark a person as gone, as a role that
@@ -217,9 +227,14 @@ def protect(ledger: Ledger) -> None:
     Settling a training gives back, so it needs the owner's role, as do ``restore``, ``compact`` and ``erase``.
     Calling it again changes nothing.
 
+    Args:
+        ledger: on a server, opened as the owner of its tables.
+        role: a service's, which is granted what answering needs and no more. Where it is not there it is made, without
+            a password.
+
     Raises:
-        ArgumentError: the ledger is a file, which its owner alone can read.
-        LedgerError: this role does not own the tables.
+        ArgumentError: the ledger is a file, which its owner alone can read; or the triggers do not bind the role.
+        LedgerError: this role does not own the tables, or may not make another one.
     """
     store = ledger.store
     if not isinstance(store, Postgres):
@@ -230,8 +245,23 @@ def protect(ledger: Ledger) -> None:
         for name, when in _TRIGGERS.items():
             store.run(f"DROP TRIGGER IF EXISTS {name} ON {when.split(' ON ')[1].split()[0]}")
             store.run(f"CREATE TRIGGER {name} {when} EXECUTE FUNCTION ledger.refuse_change()")
+        if role is not None:
+            _grant(store, role)
 
     ledger.transact(work)
+
+
+def _grant(store: Postgres, role: str) -> None:
+    """Grant a role what a service needs; refuses one that may do all that the owner of the tables may."""
+    if not re.fullmatch("[a-z_][a-z0-9_]{0,62}", role):
+        raise ArgumentError(f"role={role!r} must be small letters, digits and underscores, such as service")
+    if not store.run("SELECT 1 FROM pg_roles WHERE rolname = ?", [role]):
+        store.run(f"CREATE ROLE {quoted(role)} LOGIN")
+    owner = "SELECT relowner FROM pg_class WHERE oid = 'ledger.record'::regclass"
+    if store.run(f"SELECT pg_has_role(?::name, ({owner}), 'MEMBER')", [role])[0][0]:
+        raise ArgumentError(f"role={role!r} owns the tables, or may act as who does: give a service a role of its own")
+    for what in GRANTS:
+        store.run(f"GRANT {what.format(schema=quoted(store.schema))} TO {quoted(role)}")
 
 
 def size(ledger: Ledger) -> Size:

@@ -30,7 +30,7 @@ class Entry:
         """Kind of the entry.
 
         One of opened, answered, limited, reserved, released, retired, returned, watched, spoke, delta, training,
-        claimed, settled, written off, stream, update, merged, erased, witnessed, shared or dataset.
+        claimed, settled, written off, stream, update, merged, erased, witnessed, shared, dataset or trail.
         """
         return str(self.public["kind"])
 

@@ -86,7 +86,7 @@ class Postgres:
     reading = False
 
     def __init__(self, ledger: str) -> None:
-        self._conninfo, self._schema, self.name = read(ledger)
+        self._conninfo, self.schema, self.name = read(ledger)
         self.lock = RLock()
         self.inside = False
         self._connection: Connection | None = None
@@ -109,15 +109,15 @@ class Postgres:
             self._connection = connected(self._conninfo, self.name)
         sql = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
         sql += "WHERE n.nspname = ? AND c.relname = 'ledger_format'"
-        return bool(self.run(sql, [self._schema]))
+        return bool(self.run(sql, [self.schema]))
 
     def create(self, person: str, first: Sequence[object]) -> None:
         """Make schema and tables with the first entry in one transaction, unless another program just did."""
         try:
             self.run("BEGIN")
-            self.run("SELECT pg_advisory_xact_lock(hashtext(?))", [f"privacy ledger {self._schema}"])
+            self.run("SELECT pg_advisory_xact_lock(hashtext(?))", [f"privacy ledger {self.schema}"])
             if not self.exists():
-                self.run(f"CREATE SCHEMA IF NOT EXISTS {quoted(self._schema)}")
+                self.run(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.schema)}")
                 self.run("CREATE TABLE ledger.turn(of_writers INTEGER)")
                 make(self.run, first, person=_PERSON[person], **_SPELLING)
             self._commit()
@@ -211,7 +211,7 @@ class Postgres:
             self.inside = False
 
     def _spelled(self, sql: str) -> str:
-        return sql.replace("?", "%s").replace("ledger.", quoted(self._schema) + ".")
+        return sql.replace("?", "%s").replace("ledger.", quoted(self.schema) + ".")
 
     def _commit(self) -> None:
         status = self._do(lambda connection: connection.execute("COMMIT").statusmessage)

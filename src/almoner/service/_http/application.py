@@ -4,11 +4,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 from urllib.parse import urlencode
 
 from almoner import _extras, _html
-from almoner.service._analyst_api import Metrics
+from almoner.service._analyst_api import Metrics, Rates
 from almoner.service._bodies import FIXED_TEXTS, Refused, dumps
 
 with _extras.need("starlette", "uvicorn", extra="service"):
@@ -20,12 +21,16 @@ with _extras.need("starlette", "uvicorn", extra="service"):
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 __all__ = [
-    "Guard", "Handler", "Request", "Response", "application", "body_of", "json_response", "page_response", "redirect",
+    "Guard", "Handler", "Request", "Response", "application", "body_of", "json_response", "note", "page_response",
+    "redirect",
 ]  # fmt: skip
 
 MOST_BODY = 65_536  # largest number of bytes of the body of a request
 _BODY_SECONDS = 10.0
+_WRONG = 30  # requests with a wrong token from one address that have a line in the log, in a minute
 _LOG = logging.getLogger("almoner.service")
+
+_FACTS: ContextVar[dict[str, object]] = ContextVar("facts of the request that is being answered")
 
 Handler = Callable[[Request], Awaitable[Response]]  # answers a request
 
@@ -55,6 +60,8 @@ def page_response(page: str, status: int = 200, *, retry: int | None = None) -> 
 
 
 def redirect(path: str, **query: str) -> Response:
+    """Send on to another of our pages, which all lie beside each other: so under any path of a proxy."""
+    path = "./" + path.removeprefix("/")
     return Response(status_code=303, headers={"location": f"{path}?{urlencode(query)}" if query else path})
 
 
@@ -64,6 +71,11 @@ def problem(refused: Refused) -> Response:
     headers = {} if refused.retry is None else {"retry-after": str(refused.retry)}
     headers |= {"www-authenticate": "Bearer"} if refused.status == 401 else {}
     return Response(dumps(body), refused.status, media_type="application/problem+json", headers=headers)
+
+
+def note(**facts: object) -> None:
+    """Have the log say who sent the request that is being answered, and what comes of it."""
+    _FACTS.get().update(facts)
 
 
 async def body_of(request: Request, kind: str = "application/json") -> bytes:
@@ -86,10 +98,10 @@ async def body_of(request: Request, kind: str = "application/json") -> bytes:
 
 
 class Guard:
-    """An application with headers and counts around it; no error leaves it, and none is logged with its text."""
+    """An application with headers, counts and log lines around it; no error leaves it, nor is logged with its text."""
 
-    def __init__(self, inner: ASGIApp, metrics: Metrics) -> None:
-        self._inner, self._metrics = inner, metrics
+    def __init__(self, inner: ASGIApp, metrics: Metrics, port: str) -> None:
+        self._inner, self._metrics, self._port, self._strangers = inner, metrics, port, Rates()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -97,7 +109,8 @@ class Guard:
             return
         if scope["type"] != "http":
             return
-        began, status = time.monotonic(), 0
+        began, status, facts = time.monotonic(), 0, dict[str, object]()
+        _FACTS.set(facts)
 
         async def sent(message: Message) -> None:
             nonlocal status
@@ -122,8 +135,12 @@ class Guard:
                 await problem(Refused(500, "internal", FIXED_TEXTS["internal"]))(scope, receive, sent)
         finally:
             name = getattr(scope.get("route"), "path", "none")
-            self._metrics.count("requests", route=name, status=str(status))
+            self._metrics.count("requests", route=name, status=str(status), port=self._port)
             self._metrics.took(name, time.monotonic() - began)
+            address = (scope.get("client") or ("",))[0]
+            if "who" in facts or (facts.get("code") == "token" and not self._strangers.wait(address, _WRONG)):
+                told = {"port": self._port, "address": address, "method": scope["method"], "route": name}
+                _LOG.info("request", extra={"facts": {**told, "status": status, **facts}})
 
 
 def _by_method(methods: Mapping[str, Handler]) -> Handler:
@@ -132,6 +149,7 @@ def _by_method(methods: Mapping[str, Handler]) -> Handler:
         try:
             return await methods[method](request)
         except Refused as refused:
+            note(code=refused.code)
             return problem(refused)
 
     return answer
@@ -147,7 +165,7 @@ async def _plain(_: Request, error: Exception) -> Response:
     return response
 
 
-def application(handlers: Sequence[Any], metrics: Metrics) -> Guard:
+def application(handlers: Sequence[Any], metrics: Metrics, port: str) -> Guard:
     """The application of these handlers (method, path, handler), guarded; those of one path are called by method."""
     paths: dict[str, dict[str, Handler]] = {}
     for method, path, handler in handlers:
@@ -155,4 +173,4 @@ def application(handlers: Sequence[Any], metrics: Metrics) -> Guard:
     routes = [Route(path, _by_method(methods), methods=list(methods)) for path, methods in paths.items()]
     inner = Starlette(routes=routes, exception_handlers={HTTPException: _plain})
     inner.router.redirect_slashes = False  # it would send on to whatever the request calls this host
-    return Guard(inner, metrics)
+    return Guard(inner, metrics, port)

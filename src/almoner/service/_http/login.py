@@ -4,9 +4,8 @@ import hashlib
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,12 +29,6 @@ def bearer(request: Request) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def in_force(policy: Policy) -> dict[str, str]:
-    """The hashes of the analysts' tokens that have not expired, by their names."""
-    today, analysts = datetime.now(UTC).date(), policy.analysts
-    return {name: each.token for name, each in analysts.items() if each.expires is None or today <= each.expires}
-
-
 class Visit(NamedTuple):
     """A visit to the pages: its cookie has name, number and a fingerprint of the token, signed; forms have ``form``."""
 
@@ -49,19 +42,20 @@ class Visits:
 
     The folder is for its owner alone. It has the file ``keys``, a line for each key, of which the last signs and all
     are taken; and for each visit that was ended before its time an empty file of its number. A visit also ends when
-    ``tokens`` gives another hash for its name than at the login.
+    ``hashes``, those in force with their names, have not any more the one that it began with.
     """
 
-    def __init__(self, cookie: str, policy: Policy, tokens: Callable[[str], str | None]) -> None:
-        self._tokens, self._folder, keys = tokens, policy.visits, _keys(policy.visits)
+    def __init__(self, cookie: str, policy: Policy, hashes: Callable[[], Mapping[str, str]]) -> None:
+        self._hashes, self._folder, keys = hashes, policy.visits, _keys(policy.visits)
         self._sent: dict[str, Any] = {"httponly": True, "samesite": "strict", "secure": policy.file.service.https}
         how: dict[str, Any] = {"key_derivation": "hmac", "digest_method": hashlib.sha256}
-        self._cookie, self._cookies = cookie, URLSafeTimedSerializer(keys, f"{cookie} cookie", signer_kwargs=how)
+        self._cookie = f"__Host-{cookie}" if policy.file.service.https else cookie  # then no other host can set it
+        self._cookies = URLSafeTimedSerializer(keys, f"{cookie} cookie", signer_kwargs=how)
         self._forms = Signer(keys, f"{cookie} form", **how)
 
-    def begin(self, name: str, response: Response) -> None:
-        """Begin a visit with the token that is in force, and send its cookie."""
-        value = self._cookies.dumps([name, secrets.token_hex(16), _fingerprint(self._tokens(name) or "")])
+    def begin(self, name: str, hashed: str, response: Response) -> None:
+        """Begin a visit with a token, of which this is the hash, and send its cookie."""
+        value = self._cookies.dumps([name, secrets.token_hex(16), _fingerprint(hashed)])
         response.set_cookie(self._cookie, value, max_age=_SECONDS, **self._sent)
 
     def of(self, request: Request) -> Visit | None:
@@ -69,8 +63,8 @@ class Visits:
             name, number, token = self._cookies.loads(request.cookies.get(self._cookie, ""), max_age=_SECONDS)
         except BadData:
             return None
-        now = self._tokens(name)
-        if now is None or token != _fingerprint(now) or (self._folder / number).exists():
+        now = {_fingerprint(hashed): known for hashed, known in self._hashes().items()}
+        if now.get(token) != name or (self._folder / number).exists():
             return None
         return Visit(name, number, self._forms.get_signature(number).decode())
 

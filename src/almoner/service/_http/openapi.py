@@ -87,7 +87,7 @@ def _paths() -> dict[str, Any]:
     stored = [_parameter("query", "key", "The key of the answer.", _KEY, required=True)]
     body = {"required": True, "content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}Question"}}}}
     bodies, common, open_to_all = "400 401 408 413 415 422 429 500", "400 401 429 500", list[Any]()
-    documented = _operation("openapi", "This document", {}, "500", security=open_to_all)
+    documented = _operation("openapi", "This document", {}, "429 500", security=open_to_all)
     own = {"type": "object", "description": "The document."}
     documented["responses"]["200"] = {"description": "It", "content": {"application/json": {"schema": own}}}
     answers, refused = {"201": "Answer", "200": "Answer"}, f"{bodies} 403 409 503"
@@ -96,10 +96,13 @@ def _paths() -> dict[str, Any]:
     one = _operation("answer", "Your answer under a key", {"200": "Answer"}, f"404 {common}", parameters=stored)
     data = _operation("datasets", "The data sets and their public columns", {"200": "DataSets"}, common)
     quoted = _operation("quote", "What a question would cost at worst", {"200": "Quote"}, bodies, requestBody=body)
-    health = _operation("health", "Whether the service answers", {"200": "Health"}, "500 503", security=open_to_all)
+    health = _operation("health", "Whether the service answers", {"200": "Health"}, "429 500", security=open_to_all)
+    usable = "Whether questions can be answered now: ledger, data, and the clerk who answers"
+    ready = _operation("ready", usable, {"200": "Health"}, "429 500 503", security=open_to_all)
     return {
         "/openapi.json": {"get": documented},
         "/health": {"get": health},
+        "/ready": {"get": ready},
         "/v1/datasets": {"get": data},
         "/v1/me": {"get": _operation("me", "Limits, and what is left by them", {"200": "Me"}, common)},
         "/v1/quote": {"post": quoted},

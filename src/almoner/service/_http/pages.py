@@ -19,14 +19,15 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from almoner import _html
 from almoner._intervals import interval_shown, value_shown
+from almoner._tokens import hash_of, holder_of
 from almoner.queries import Answer
 from almoner.service._analyst_api import AnalystApi
 from almoner.service._bodies import Refused, problem_of, refusing
 from almoner.service._holder_api import HolderApi, in_holder_thread
-from almoner.service._http.application import Handler, Request, Response, body_of, page_response, redirect
-from almoner.service._http.login import Visit, Visits, in_force
+from almoner.service._http.application import Handler, Request, Response, body_of, note, page_response, redirect
+from almoner.service._http.login import Visit, Visits
 from almoner.service._http.routes import ask, count_request
-from almoner.service.policies import AnalystTerms, Policy, holder_of
+from almoner.service.policies import AnalystTerms, Policy, in_force
 
 _MOST_ROWS = 200
 _MOST_ANSWERS = 50
@@ -46,7 +47,7 @@ class _Pages:
         self, api: AnalystApi, cookie: str, hashes: Callable[[], Mapping[str, str]], unknown: str, **words: str
     ) -> None:
         self._analysts, self._hashes, self._unknown, self._words = api, hashes, unknown, words
-        self._visits = Visits(cookie, api.policy, lambda name: hashes().get(name))
+        self._visits = Visits(cookie, api.policy, hashes)
         self.handlers: list[tuple[str, str, Handler]] = [
             ("GET", "/", self._page(self._home)),
             ("GET", "/login", self._login),
@@ -71,15 +72,15 @@ class _Pages:
             self._analysts.metrics.count("refusals", code="rate")
             said = f"Too many logins were tried from here. Try again in {wait} seconds."
             return await self._login(request, said=said, status=429, retry=wait)
-        name = self._name(fields.get("token", ""))
+        name = holder_of(fields.get("token", ""), self._hashes())
         if name is None:
+            note(code="token")
+            self._analysts.metrics.count("refusals", code="token")
             return await self._login(request, said=self._unknown, status=401)
+        note(who=name)
         response = redirect("/")
-        self._visits.begin(name, response)
+        self._visits.begin(name, hash_of(fields["token"]), response)
         return response
-
-    def _name(self, token: str) -> str | None:
-        return holder_of(token, self._hashes())
 
     async def _leave(self, visit: Visit, _: Any, __: Fields) -> Response:
         response = redirect("/login")
@@ -95,11 +96,13 @@ class _Pages:
                 who = None if visit is None else self._admit(visit.name)
                 if visit is None or who is None:
                     return redirect("/login")
+                note(who=visit.name)
                 fields: Fields = await _fields(request) if form else request.query_params
                 if form:
                     self._visits.check_form(visit, fields.get("form", ""))
                 return await make(visit, who, fields)
             except Refused as refused:
+                note(code=refused.code)
                 page = _html.render("refused.html", said=refused.text)
                 return page_response(page, refused.status, retry=refused.retry)
 
@@ -109,18 +112,14 @@ class _Pages:
 class AnalystPages(_Pages):
     def __init__(self, api: AnalystApi) -> None:
         unknown, words = "This token is not known, or it has expired.", {"title": "Statistics", "label": "Your token"}
-        super().__init__(api, "analyst_session", lambda: in_force(api.policy), unknown, **words)
+        super().__init__(
+            api, "analyst_session", lambda: in_force(api.policy.analysts, api.clock.now()), unknown, **words
+        )
         self._api = api
         self.handlers += [
             ("GET", "/answer", self._page(self._answer)),
             ("POST", "/ask", self._page(self._ask, form=True)),
         ]
-
-    def _name(self, token: str) -> str | None:
-        name = super()._name(token)
-        if name is None:
-            self._api.metrics.count("refusals", code="token")
-        return name
 
     def _admit(self, name: str) -> AnalystTerms | None:
         terms = self._api.policy.analysts.get(name)
@@ -159,6 +158,7 @@ class AnalystPages(_Pages):
             status, said = 200, (f"Quote: {quoted['words']}.", "status")
         except Exception as error:
             refused = problem_of(error)
+            note(code=refused.code)
             status, said = refused.status, (f"Refused: {refused.text}.", "alert")
         return page_response(await asyncio.to_thread(self._filled, visit, who, fields, *said), status)
 
@@ -179,14 +179,16 @@ class AnalystPages(_Pages):
 class Console(_Pages):
     def __init__(self, api: HolderApi) -> None:
         self._api = api
-        words = {"title": "Console of the data holder", "label": "The data holder's token"}
-        super().__init__(api.analysts, "holder_session", api.hashes, "This is not the data holder's token.", **words)
+        words = {"title": "Console of the data holder", "label": "Your token"}
+        hashes, unknown = partial(api.hashes, "console"), "This token may not see the console."
+        super().__init__(api.analysts, "holder_session", hashes, unknown, **words)
         self.handlers.append(("POST", "/verify", self._page(self._verify, form=True)))
 
     async def _home(self, visit: Visit, _: str, __: Fields) -> Response:
         return page_response(await in_holder_thread(partial(self._filled, visit)))
 
-    async def _verify(self, _: Visit, __: str, fields: Fields) -> Response:
+    async def _verify(self, _: Visit, who: str, fields: Fields) -> Response:
+        self._api.refuse_without("verify", who)
         await in_holder_thread(partial(refusing, partial(self._api.verify, replay=fields.get("replay") == "yes")))
         return redirect("/")
 

@@ -5,14 +5,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from almoner._tokens import holder_of
 from almoner.errors import AlmonerError, UnknownPerson
 from almoner.service._analyst_api import AnalystApi, Reply
 from almoner.service._bodies import Refused, parsed, problem_of, refusing
 from almoner.service._holder_api import HolderApi, in_holder_thread
-from almoner.service._http.application import Handler, Request, Response, body_of, json_response
-from almoner.service._http.login import bearer, in_force
+from almoner.service._http.application import Handler, Request, Response, body_of, json_response, note
+from almoner.service._http.login import bearer
 from almoner.service._http.openapi import document
-from almoner.service.policies import AnalystTerms, holder_of
+from almoner.service.policies import AnalystTerms, Right, in_force
+
+_STRANGERS = 600  # requests without a token in a minute from one address: who asks more could time what others ask
 
 
 class AnalystRoutes:
@@ -26,11 +29,24 @@ class AnalystRoutes:
             for method, operation in methods.items()
         ]
 
-    async def openapi(self, _: Request) -> Response:
-        return json_response(document())
-
-    async def health(self, _: Request) -> Response:
+    async def health(self, request: Request) -> Response:
+        self._anybody(request)
         return json_response({"status": "ok"})
+
+    async def ready(self, request: Request) -> Response:
+        self._anybody(request)
+        wrong = {"ledger": not self._api.ledger_up, "data": self._api.data_state, "clerk": self._api.worker.stuck}
+        if any(wrong.values()):  # as it was at the end of a step, from memory
+            raise Refused(503, "ready", f"not usable now: {', '.join(filter(wrong.get, wrong))}", retry=10)
+        return json_response({"status": "ready"})
+
+    def _anybody(self, request: Request) -> None:
+        if wait := self._api.strangers.wait(request.client.host if request.client else "", _STRANGERS):
+            raise Refused(429, "rate", f"{_STRANGERS} requests a minute are allowed without a token", retry=wait)
+
+    async def openapi(self, request: Request) -> Response:
+        self._anybody(request)
+        return json_response(document())
 
     async def datasets(self, request: Request) -> Response:
         self._terms(request)
@@ -70,12 +86,13 @@ class AnalystRoutes:
     def _terms(self, request: Request, *parameters: str) -> AnalystTerms:
         """Whose request it is, which is counted; of its parameters only these are known."""
         policy = self._api.policy
-        name = holder_of(bearer(request), in_force(policy))
+        name = holder_of(bearer(request), in_force(policy.analysts, self._api.clock.now()))
         if name is None:  # nobody's, or one that expired: told alike
             self._api.metrics.count("refusals", code="token")
             told = "a token is needed, and must be known and not expired: Authorization: Bearer ..."
             raise Refused(401, "token", told)
         terms = policy.analysts[name]
+        note(who=name)
         count_request(self._api, terms)
         given = [name for name, _ in request.query_params.multi_items()]
         if len(set(given)) < len(given) or not set(given) <= set(parameters):
@@ -100,7 +117,9 @@ async def ask(api: AnalystApi, terms: AnalystTerms, values: Any, key: str, *, fr
             await asyncio.shield(asyncio.wrap_future(api.worker.submit(terms.name, api.reopen, padded=False)))
         work = partial(api.ask, terms, values, key, fresh=fresh)
         done = api.worker.submit(terms.name, work, padded=not known, told=partial(api.count_seconds, terms))
-        return await asyncio.shield(asyncio.wrap_future(done))
+        given = await asyncio.shield(asyncio.wrap_future(done))
+        note(key=key, answer="repeated" if given.old else "new" if given.answer.earlier is None else "shared")
+        return given
     except Exception as error:
         told = problem_of(error)
         api.metrics.count("refusals", code=told.code)
@@ -117,47 +136,66 @@ def _number(request: Request, name: str, default: int, most: int) -> int:
 
 
 class HolderRoutes:
-    """Handlers over what the data holder sees, on a port of their own: what is private stays behind one token."""
+    """Handlers over what holders see, on a port of their own: each needs a token that may do it."""
 
     def __init__(self, api: HolderApi) -> None:
         self._api, told = api, ("overview", "people", "spending", "alarms")
+        anybody = AnalystRoutes(api.analysts)
         self.handlers: list[tuple[str, str, Handler]] = [
             *(("GET", f"/v1/{name}", partial(self._told, name)) for name in told),
             ("POST", "/v1/verify", self.verify),
             ("POST", "/v1/statement", self.statement),
+            ("POST", "/v1/backup", partial(self._told, "backup", right="backup")),
+            ("POST", "/v1/policy", self.policy),
             ("GET", "/metrics", self.metrics),
+            ("GET", "/health", anybody.health),
+            ("GET", "/ready", anybody.ready),
         ]
 
-    async def _told(self, name: str, request: Request) -> Response:
-        self._check(request)
+    async def _told(self, name: str, request: Request, *, right: Right = "console") -> Response:
+        self._check(request, right)
         return json_response(await self._do(getattr(self._api, name)))
 
     async def verify(self, request: Request) -> Response:
+        self._check(request, "verify")
         replay = await self._value(request, "replay", False)
         if not isinstance(replay, bool):
             raise Refused(422, "body", "replay must be true or false")
         return json_response(await self._do(partial(self._api.verify, replay=replay)))
 
     async def statement(self, request: Request) -> Response:
+        who = self._check(request, "statements")
         person = await self._value(request, "person", None)
         if not isinstance(person, int | str) or isinstance(person, bool):
             raise Refused(422, "body", "person must be a text or a whole number: whose statement it is")
-        return json_response(await self._do(partial(self._api.statement, person)))
+        told, entry = await self._do(partial(self._api.statement, person, who))
+        note(entry=entry)
+        return json_response(told)
+
+    async def policy(self, request: Request) -> Response:
+        who = self._check(request, "policy")
+        await self._value(request, "", None)
+        return json_response({"told": await self._do(partial(self._api.change, who))})
 
     async def metrics(self, request: Request) -> Response:
-        self._check(request)
+        self._check(request, "metrics")
         return Response(await self._do(self._api.exposition), media_type="text/plain; version=0.0.4")
 
-    def _check(self, request: Request) -> None:
-        if holder_of(bearer(request), self._api.hashes()) is None:
-            raise Refused(401, "token", "the data holder's token is needed: Authorization: Bearer ...")
+    def _check(self, request: Request, right: Right) -> str:
+        """Whose request it is, who may do it."""
+        name = holder_of(bearer(request), self._api.hashes())
+        if name is None:
+            self._api.analysts.metrics.count("refusals", code="token")
+            raise Refused(401, "token", "a token of [holders] is needed: Authorization: Bearer ...")
+        note(who=name)
+        self._api.refuse_without(right, name)
+        return name
 
     async def _value(self, request: Request, name: str, default: Any) -> Any:
         """The one value that a body may have."""
-        self._check(request)
         values = parsed(await body_of(request))
         if not isinstance(values, dict) or values.keys() - {name}:
-            raise Refused(422, "body", f"the body may have {name}")
+            raise Refused(422, "body", f"the body may have {name or 'nothing: {}'}")
         return values.get(name, default)
 
     @staticmethod
