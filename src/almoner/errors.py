@@ -11,6 +11,7 @@
     ├── DataError (also ValueError)          a table or file does not fit its schema
     ├── CalibrationFailed                    no parameter in the searched range meets the target
     ├── LedgerError                          a ledger is held by another process, damaged, or not to be written
+    ├── ServiceRefused                       a service refuses a request, or cannot be reached
     └── MissingExtra (also ImportError)      an optional library is not installed
 
     PrivacyWarning (a UserWarning)           something beside a training costs privacy that its guarantee does not cover
@@ -23,7 +24,7 @@ from typing import Literal
 
 __all__ = [
     "AlmonerError", "ArgumentError", "BudgetExceeded", "CalibrationFailed", "CopyRefused", "DataError", "LedgerError",
-    "MissingExtra", "PrivacyWarning", "UnknownPerson", "Unsupported",
+    "MissingExtra", "PrivacyWarning", "ServiceRefused", "UnknownPerson", "Unsupported",
 ]  # fmt: skip
 
 DataReason = Literal["away", "changed", "unfit"]
@@ -35,6 +36,10 @@ LedgerReason = Literal["busy", "closed", "damaged", "forbidden", "missing", "una
 
 class AlmonerError(Exception):
     """The root of the tree: catch this to catch all of them."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        attributes = {name: value for name, value in vars(self).items() if name != "__notes__"}  # notes are private
+        return _rebuilt, (type(self), str(self), attributes)
 
 
 class ArgumentError(AlmonerError, ValueError):
@@ -53,9 +58,6 @@ class BudgetExceeded(AlmonerError):
     def __init__(self, message: str, *, asked: object, spent: object, left: object) -> None:
         super().__init__(message)
         self.asked, self.spent, self.left = asked, spent, left
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuilt, (type(self), str(self), {"asked": self.asked, "spent": self.spent, "left": self.left})
 
 
 class Unsupported(AlmonerError, TypeError):
@@ -87,9 +89,6 @@ class DataError(AlmonerError, ValueError):
         super().__init__(message)
         self.reason = reason
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuilt, (type(self), str(self), {"reason": self.reason})
-
 
 class CalibrationFailed(AlmonerError):
     """No parameter in the searched range meets the target."""
@@ -112,8 +111,18 @@ class LedgerError(AlmonerError):
         super().__init__(message)
         self.reason = reason
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuilt, (type(self), str(self), {"reason": self.reason})
+
+class ServiceRefused(AlmonerError):
+    """A service refuses a request of ``almoner.client``, or cannot be reached.
+
+    Attributes (public):
+        status, code: of the refusal, as docs/service.md lists them; 0 and "connection" where no answer came.
+        retry_after: seconds after which the same request, with the same key, may do; None where it will not.
+    """
+
+    def __init__(self, message: str, *, status: int, code: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status, self.code, self.retry_after = status, code, retry_after
 
 
 class MissingExtra(AlmonerError, ImportError):

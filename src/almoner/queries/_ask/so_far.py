@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from almoner._calendar import start_of
 from almoner.errors import ArgumentError
 from almoner.ledger import Entry, Ledger, Periods
-from almoner.queries._ask.answer import Answer, answer_of, same_question
+from almoner.queries._ask.answer import Answer, same_question
 from almoner.queries._language import expressions as tree
 from almoner.queries._questions.kinds.counts import Lengths
 from almoner.queries._questions.question import Question
@@ -156,7 +156,7 @@ class SoFar:
     def answer(self, key: str) -> Answer | None:
         """The answer under a key, if it is one of these."""
         found = self.find(key)
-        return None if found is None else answer_of(found.public)
+        return None if found is None else Answer.recorded(found.public)
 
     def released(self, values: Mapping[str, Any]) -> Sequence[int] | None:
         """The noisy sums of the latest answer to the same question, with whatever clip and noise."""

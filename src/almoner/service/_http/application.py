@@ -20,7 +20,8 @@ with _extras.need("starlette", "uvicorn", extra="service"):
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 __all__ = [
-    "Guard", "Handler", "Request", "Response", "application", "body_of", "json_response", "page_response", "redirect",
+    "Guard", "Handler", "Request", "Response", "application", "attachment", "body_of", "json_response",
+    "page_response", "redirect",
 ]  # fmt: skip
 
 MOST_BODY = 65_536  # largest number of bytes of the body of a request
@@ -48,6 +49,11 @@ def json_response(value: object, status: int = 200, *, headers: Mapping[str, str
     return Response(dumps(value), status, media_type="application/json", headers=dict(headers or {}))
 
 
+def attachment(name: str) -> dict[str, str]:
+    """The header by which browsers save a response as a file."""
+    return {"content-disposition": f'attachment; filename="{name}"'}
+
+
 def page_response(page: str, status: int = 200, *, retry: int | None = None) -> Response:
     """A page; its policy allows our style, forms to ourselves, and nothing else."""
     headers = {} if retry is None else {"retry-after": str(retry)}
@@ -60,10 +66,9 @@ def redirect(path: str, **query: str) -> Response:
 
 def problem(refused: Refused) -> Response:
     """A refusal as JSON, as RFC 9457 has it."""
-    body = {"type": "about:blank", "status": refused.status, "code": refused.code, "detail": refused.text}
     headers = {} if refused.retry is None else {"retry-after": str(refused.retry)}
     headers |= {"www-authenticate": "Bearer"} if refused.status == 401 else {}
-    return Response(dumps(body), refused.status, media_type="application/problem+json", headers=headers)
+    return Response(dumps(refused.body), refused.status, media_type="application/problem+json", headers=headers)
 
 
 async def body_of(request: Request, kind: str = "application/json") -> bytes:
