@@ -403,7 +403,7 @@ def asked_in_turn(book, seed, *, together):
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("seed", range(8))
 def test_questions_of_one_transaction_are_charged_as_one_after_the_other(where, tmp_path, seed):
-    """The same people pay the same units, with the same floors and refusals, and the record stands up to every check."""
+    """The same people pay the same units, with the same floors and refusals, and all checks of the record hold."""
     with opened(where) as book, opened(tmp_path / "other.ledger") as other:
         assert asked_in_turn(book, seed, together=True) == asked_in_turn(other, seed, together=False)
         assert clean(book)

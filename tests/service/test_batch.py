@@ -80,7 +80,7 @@ def test_a_batch_is_charged_like_its_questions_one_by_one(tmp_path):
 
 
 def test_a_batch_whose_data_cannot_be_read_is_charged_nothing(running, monkeypatch):
-    """If one question finds data that cannot be read, all are refused alike, whichever it was, and nobody is charged."""
+    """If one question finds that data cannot be read, all are refused alike, and nobody is charged."""
     real, calls = Analyst.ask, []
 
     def fails(self, asked, **options):

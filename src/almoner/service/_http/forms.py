@@ -20,7 +20,7 @@ KINDS = {
     "variance": "Variance", "ratio": "Ratio of two sums", "several": "Several statistics", "covariance": "Covariance",
     "regression": "Regression", "keys": "Keys that nobody listed", "sql": "SQL statement",
 }  # fmt: skip
-_FIRST = ("where", "by", "clip", "anyway")  # of the fields that all kinds have; the others are for few
+_FIRST = ("where", "by", "clip", "error", "anyway")  # of the fields that all kinds have; the others are for few
 _SAID = ("ask", "table", "sigma", "rho", "epsilon", "level")  # said in other words, or not at all
 _HINTS = {
     "column": "A column, or an expression such as: hours * 60",
