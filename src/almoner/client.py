@@ -45,13 +45,11 @@ class Client(AbstractContextManager["Client"]):
     """
 
     def __init__(self, url: str, token: str, *, patience: float = 60.0, timeout: float = 60.0, **options: Any) -> None:
-        _check.within(0, 1e9, patience=patience)
-        _check.positive(timeout=timeout)
+        _check.positive(patience=patience, timeout=timeout)
         if not url.startswith(("https://", "http://")):
             raise ArgumentError("url must begin with https://, as in Client('https://statistics.example.org', token)")
-        headers = {"authorization": f"Bearer {token}"}
-        self._patience, self.url = patience, url.rstrip("/")
-        self._http = httpx2.Client(base_url=self.url, headers=headers, timeout=timeout, **options)
+        headers, self.url, self._patience = {"authorization": f"Bearer {token}"}, url, patience
+        self._http = httpx2.Client(base_url=url, headers=headers, timeout=timeout, **options)
 
     def __repr__(self) -> str:
         return f"Client({self.url!r})"
@@ -69,9 +67,8 @@ class Client(AbstractContextManager["Client"]):
 
     def quote(self, asked: Asked) -> Quote:
         """Price of a question at worst, and the noise to expect; costs nothing."""
-        body = self._send("POST", "/v1/quote", json=_values(asked))
-        told = {name: _number(value) for name, value in body.items() if name not in ("share", "words")}
-        return Quote(of_budget=body["share"], **told)
+        told = _numbers(self._send("POST", "/v1/quote", json=_values(asked)))
+        return Quote(of_budget=told.pop("share"), **{name: told[name] for name in told if name != "words"})
 
     def ask(self, asked: Asked, *, key: str, fresh: bool = False) -> Answer:
         """Ask a question, and its answer; the same key again gives the same answer and costs nothing.
@@ -81,8 +78,8 @@ class Client(AbstractContextManager["Client"]):
             key: a name of your own for it.
             fresh: an earlier answer of others, by the policy's ``sharing``, must not stand for it.
         """
-        headers, fields = {"idempotency-key": key}, _values(asked)
-        return _answer(self._send("POST", "/v1/answers", json=fields, headers=headers, params=_fresh(fresh)))
+        sent: dict[str, Any] = {"json": _values(asked), "headers": {"idempotency-key": key}}
+        return _answer(self._send("POST", "/v1/answers", params={"fresh": fresh}, **sent))
 
     def sql(self, text: str, *, key: str, fresh: bool = False, **options: Any) -> Answer:
         """Ask a SELECT statement; ``options`` are the fields of ``queries.Sql``: a price, ``clip=``, ``bounds=``.
@@ -97,14 +94,13 @@ class Client(AbstractContextManager["Client"]):
         gives_up = time.monotonic() + self._patience
         while rest:
             part = dict(islice(rest.items(), _MOST))
-            body = self._send("POST", "/v1/batch", json={"questions": part}, params=_fresh(fresh))
-            told |= {key: _answer(each) for key, each in body["answers"].items()}
+            body = self._send("POST", "/v1/batch", json={"questions": part}, params={"fresh": fresh})
             refused = {key: _refused(each) for key, each in body["refused"].items()}
             wait = max([each.retry_after or 0.0 for each in refused.values()], default=0.0)
-            if wait <= gives_up - time.monotonic():  # ask those again
-                time.sleep(wait)
-                refused = {key: each for key, each in refused.items() if not each.retry_after}
-            told |= refused
+            again = wait <= gives_up - time.monotonic()
+            time.sleep(wait if again else 0)
+            told |= {key: _answer(each) for key, each in body["answers"].items()}
+            told |= {key: each for key, each in refused.items() if not (again and each.retry_after)}
             rest = {key: each for key, each in rest.items() if key not in told}
         return {key: told[key] for key in asked}
 
@@ -142,8 +138,9 @@ def _problem(response: httpx2.Response) -> ServiceRefused:
     with suppress(ValueError, KeyError, TypeError):
         return _refused(response.json())
     again = 1.0 if response.status_code in (502, 503, 504) else None
-    told = f"status {response.status_code}, which no service of Almoner sent"
-    return ServiceRefused(told, status=response.status_code, code="http", retry_after=again)
+    return ServiceRefused(
+        "no service of Almoner sent this", status=response.status_code, code="http", retry_after=again
+    )
 
 
 def _refused(body: Mapping[str, Any]) -> ServiceRefused:
@@ -154,14 +151,10 @@ def _values(asked: Asked) -> dict[str, Any]:
     return described(asked) if isinstance(asked, Question) else dict(asked)
 
 
-def _fresh(fresh: bool) -> dict[str, str]:
-    return {"fresh": "true"} if fresh else {}
-
-
-def _number(value: Any) -> Any:
+def _numbers(value: Any) -> Any:
     """Numbers in place of "inf", "-inf" and "nan", which JSON has no numbers for."""
     if isinstance(value, dict):
-        return {name: _number(each) for name, each in value.items()}
+        return {name: _numbers(each) for name, each in value.items()}
     return float(value) if value in ("inf", "-inf", "nan") else value
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from functools import lru_cache
 from io import StringIO
 from itertools import takewhile
 from math import ceil
@@ -267,19 +268,14 @@ class AnalystApi:
                 old = self.stored(terms, key)
                 if old is None:
                     self._allowed(terms, values)
-                else:
-                    told[key] = old
-                    self._refuse_other(terms, asked(values), key)
+                    continue
+                told[key], so_far = old, self.public_state.of(terms.name)
+                self._views[terms.name].check(asked(values), key=_filed(terms, key), so_far=so_far)
+            except ArgumentError:
+                told[key] = Refused(409, "key", _KEY_USED)
             except Exception as error:
                 told[key] = problem_of(error)
         return told
-
-    def _refuse_other(self, terms: AnalystTerms, question: Question, key: str) -> None:
-        """Refuse a key that was used for another question."""
-        try:
-            self._views[terms.name].check(question, key=_filed(terms, key), so_far=self.public_state.of(terms.name))
-        except ArgumentError:
-            raise Refused(409, "key", _KEY_USED) from None
 
     # what the worker calls: it is the only one that touches the ledger
 
@@ -421,7 +417,7 @@ class PublicState:
         self._lock = threading.Lock()
         self._so_far: dict[str, SoFar] = {}
         self._by_key: dict[str, dict[str, Mapping[str, Any]]] = {name: {} for name in views}
-        self._made: dict[str, Answer] = {}
+        self._made = lru_cache(_MOST_ANSWERS)(lambda name, key: Answer.recorded(self._by_key[name][key]))
 
     def of(self, name: str) -> SoFar:
         return self._so_far[name]
@@ -441,24 +437,10 @@ class PublicState:
         for name in self._views:
             self.read(name)
 
-    def has(self, name: str, key: str) -> bool:
-        """True if an analyst has an answer under a key of the ledger."""
-        return key in self._by_key[name]
-
     def answer(self, name: str, key: str) -> tuple[Answer, Mapping[str, Any]] | None:
         """An analyst's answer under a key of the ledger, and what the record says of it."""
         public = self._by_key[name].get(key)
-        if public is None:
-            return None
-        made = self._made.get(key)
-        made = self._so_far[name].answer(key) if made is None else made
-        if made is None:
-            return None
-        with self._lock:
-            if key not in self._made and len(self._made) >= _MOST_ANSWERS:
-                self._made.pop(next(iter(self._made)))
-            self._made[key] = made
-        return made, public
+        return None if public is None else (self._made(name, key), public)
 
     def charged_on(self, name: str, day: date) -> int:
         """Number of questions that were charged for an analyst on a day."""

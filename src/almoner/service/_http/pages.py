@@ -33,7 +33,7 @@ from almoner.service._http.application import (
     page_response,
     redirect,
 )
-from almoner.service._http.forms import KINDS, Fields, filled_in, form_fields, question_of
+from almoner.service._http.forms import HINTS, KINDS, Fields, filled_in, form_fields, question_of
 from almoner.service._http.login import Visit, Visits, in_force
 from almoner.service._http.routes import ask_one, count_request, table
 from almoner.service.policies import AnalystTerms, holder_of
@@ -193,7 +193,13 @@ class AnalystPages(_Pages):
         ask, told = fields.get("ask", ""), self._api.data_sets()["data_sets"]
         hidden = {"ask": ask if ask in KINDS else "people", "table": fields.get("table") or told[0]["name"]}
         shown: dict[str, Any] = {"name": terms.name, "said": said, "left": self._api.left(terms), "answers": answers}
-        shown |= {"page": page, "pages": -(-len(listed) // _MOST_ANSWERS), "data_sets": told, "kinds": KINDS}
+        shown |= {
+            "page": page,
+            "pages": -(-len(listed) // _MOST_ANSWERS),
+            "data_sets": told,
+            "kinds": KINDS,
+            "hints": HINTS,
+        }
         shown |= {"tables": [(each["name"], each["name"]) for each in told], "form_fields": form_fields(hidden["ask"])}
         hidden |= {"form": visit.form, "made": fields.get("made", "") or _new_key()}
         return _html.render("analyst.html", **shown, sent={**fields, **hidden}, hidden=hidden)
