@@ -96,12 +96,12 @@ class Client(AbstractContextManager["Client"]):
             part = dict(islice(rest.items(), _MOST))
             body = self._send("POST", "/v1/batch", json={"questions": part}, params={"fresh": fresh})
             refused = {key: _refused(each) for key, each in body["refused"].items()}
-            wait = max([each.retry_after or 0.0 for each in refused.values()], default=0.0)
-            again = wait <= gives_up - time.monotonic()
+            told |= {key: _answer(each) for key, each in body["answers"].items()} | refused
+            later = {key: each.retry_after for key, each in refused.items() if each.retry_after}
+            wait = max(later.values(), default=0.0)
+            again = later if wait <= gives_up - time.monotonic() else {}
             time.sleep(wait if again else 0)
-            told |= {key: _answer(each) for key, each in body["answers"].items()}
-            told |= {key: each for key, each in refused.items() if not (again and each.retry_after)}
-            rest = {key: each for key, each in rest.items() if key not in told}
+            rest = {key: each for key, each in rest.items() if key not in part or key in again}
         return {key: told[key] for key in asked}
 
     def answers(self) -> list[dict[str, Any]]:
