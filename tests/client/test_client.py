@@ -189,20 +189,21 @@ class Cutting:
         threading.Thread(target=self.run, daemon=True).start()
 
     def run(self):
-        while True:
-            near, _ = self.listening.accept()
-            far = socket.create_connection(("127.0.0.1", self.port))
-            threading.Thread(target=self.passed, args=(near, far, None), daemon=True).start()
-            threading.Thread(target=self.passed, args=(far, near, near), daemon=True).start()
+        with contextlib.suppress(OSError):  # until it is closed
+            while True:
+                near, _ = self.listening.accept()
+                far = socket.create_connection(("127.0.0.1", self.port))
+                threading.Thread(target=self.passed, args=(near, far, False), daemon=True).start()
+                threading.Thread(target=self.passed, args=(far, near, True), daemon=True).start()
 
-    def passed(self, source, sink, cut):
-        while data := source.recv(65_536):
-            if cut is not None and not self.cut and b" 201 " in data:
-                self.cut += 1
-                break
-            sink.sendall(data)
-        for each in (source, sink):
-            with contextlib.suppress(OSError):
+    def passed(self, source, sink, back):
+        with source, contextlib.suppress(OSError):
+            while data := source.recv(65_536):
+                if back and not self.cut and b" 201 " in data:
+                    self.cut += 1
+                    break
+                sink.sendall(data)
+            for each in (source, sink):
                 each.shutdown(socket.SHUT_RDWR)  # closing would wait for the other thread
 
 
@@ -219,6 +220,7 @@ def test_a_cut_connection_to_a_running_service(tmp_path):
             assert direct.answer("k") == answer
             assert [each["share"] > 0 for each in direct.answers()] == [True]
             assert direct.me()["left"]["questions_today"] == 99
+        proxy.listening.close()
 
 
 def test_the_example_of_the_documentation_runs(running, tmp_path, monkeypatch, capsys):
