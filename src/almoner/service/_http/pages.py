@@ -193,14 +193,8 @@ class AnalystPages(_Pages):
         ask, told = fields.get("ask", ""), self._api.data_sets()["data_sets"]
         hidden = {"ask": ask if ask in KINDS else "people", "table": fields.get("table") or told[0]["name"]}
         shown: dict[str, Any] = {"name": terms.name, "said": said, "left": self._api.left(terms), "answers": answers}
-        shown |= {
-            "page": page,
-            "pages": -(-len(listed) // _MOST_ANSWERS),
-            "data_sets": told,
-            "kinds": KINDS,
-            "hints": HINTS,
-        }
-        shown |= {"tables": [(each["name"], each["name"]) for each in told], "form_fields": form_fields(hidden["ask"])}
+        shown |= {"page": page, "pages": -(-len(listed) // _MOST_ANSWERS), "data_sets": told}
+        shown |= {"kinds": KINDS, "hints": HINTS, "form_fields": form_fields(hidden["ask"])}
         hidden |= {"form": visit.form, "made": fields.get("made", "") or _new_key()}
         return _html.render("analyst.html", **shown, sent={**fields, **hidden}, hidden=hidden)
 
