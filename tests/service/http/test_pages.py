@@ -173,11 +173,11 @@ class Drawn:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"ask": "mean"}, "column is missing"),
+        ({"ask": "mean"}, "'mean' needs column"),
         ({"ask": "mean", "column": "diagnosis"}, "diagnosis"),
         ({"clip": ""}, "clip= must be given"),
         ({"clip": "nan"}, "clip='nan' must be"),
-        ({"ask": "histogram", "column": "country"}, "edges is missing"),
+        ({"ask": "histogram", "column": "country"}, "'histogram' needs edges"),
         ({"ask": "several", "aggregates": "{"}, "aggregates"),
         ({"price": "0"}, "the price must be above 0"),
         ({"price": "0.001"}, "the least price"),

@@ -1,7 +1,7 @@
 """All kinds of questions, and questions as plain values."""
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from functools import cache
 from inspect import cleandoc
 from typing import Any
@@ -64,9 +64,7 @@ def question(values: Mapping[str, Any]) -> Question:
         check_names(question_model(kind), {"ask": kind, **values})
         return _KINDS[kind](**values)
     except (TypeError, AttributeError, KeyError, OverflowError, RecursionError):
-        lacking = [each.name for each in fields(_KINDS[kind]) if each.default is MISSING and each.name not in values]
-        other = "the values of the question are of other types than it takes"
-        raise ArgumentError(f"{lacking[0]} is missing" if lacking else other) from None
+        raise ArgumentError("the values of the question are of other types than it takes") from None
 
 
 def question_model(ask: str) -> type[Model]:
