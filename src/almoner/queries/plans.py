@@ -1,33 +1,7 @@
 """A file of questions: where the rows are, whose budget, and what to ask under which keys.
 
-::
-
-    data = "events.parquet"          # or several tables of people's rows: [tables.orders] with data =
-    person = "customer"
-    ledger = "people.ledger"         # it must be there: `almoner ledger create` makes it
-    epsilon = 1.0
-    delta = 1e-6
-    analyst = "ann"
-
-    [[questions]]
-    key = "2011-12-08: rows by country"
-    ask = "count"                    # count, people, sum, mean, ratio, variance, covariance, regression, histogram, ...
-    where = "day = '2011-12-08'"
-    by = { country = ["France", "Spain"] }      # or "country", where the data set declares its keys; so bounds
-    clip = 10
-    sigma = 200                      # or rho =; with a pure budget, epsilon =
-
-    [[questions]]                    # written once for many days and names
-    every = "day"
-    from = 2011-01-01
-    for = { country = ["France", "Spain"] }
-    key = "{day}: people in {country}"
-    ask = "people"
-    where = "country = '{country}' and at >= '{from}' and at < '{until}'"      # {until} is the day after
-    sigma = 20
-
-``PlanFile`` has every line, with what it takes and what it is for; from it the tables of docs/queries.md are made, and
-``almoner schema plan``. A question says which table it is about (``table =``), where there are several, and may use
+docs/queries.md has an example. ``PlanFile`` has every line, with what it takes and what it is for; from it the tables
+there are made, and ``almoner schema plan``. A question says which table it is about (``table =``), where there are several, and may use
 columns of others, such as ``customers.age``.
 
 ``pace = "rest"`` is how many questions of this file have it, from this one on: who pays much is shrunk a little each

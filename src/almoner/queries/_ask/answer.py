@@ -415,8 +415,8 @@ def write_csv(answers: Sequence[Answer], path: Path | str | TextIO, *, keys: boo
     names = list(dict.fromkeys(name for table in tables for name in table))
     names = [*(name for name in names if name not in _LAST), *(name for name in names if name in _LAST)]
     key = "key" if "key" not in names else "key_"
-    named = isinstance(path, Path | str)
-    with Path(path).open("w", encoding="utf-8", newline="") if named else nullcontext(path) as file:
+    new: dict[str, Any] = {"mode": "w", "encoding": "utf-8", "newline": ""}
+    with Path(path).open(**new) if isinstance(path, Path | str) else nullcontext(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*([key] if keys else []), *names, "about" if "about" not in names else "about_"])
         for answer, table in zip(answers, tables, strict=True):
