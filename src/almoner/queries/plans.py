@@ -1,8 +1,8 @@
 """A file of questions: where the rows are, whose budget, and what to ask under which keys.
 
 docs/queries.md has an example. ``PlanFile`` has every line, with what it takes and what it is for; from it the tables
-there are made, and ``almoner schema plan``. A question says which table it is about (``table =``), where there are several, and may use
-columns of others, such as ``customers.age``.
+there are made, and ``almoner schema plan``. A question says which table it is about (``table =``), where there are
+several, and may use columns of others, such as ``customers.age``.
 
 ``pace = "rest"`` is how many questions of this file have it, from this one on: who pays much is shrunk a little each
 time, so that everybody can pay for the whole series. A template with it needs ``to``; its periods that did not end

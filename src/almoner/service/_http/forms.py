@@ -36,6 +36,7 @@ HINTS = {
     "anyway": "Ask also where people may be missing, because not everybody's budget pays for it for certain",
 }
 _FIRST = ("where", "by", "clip", "error", "anyway")  # of the fields that all kinds have; the others are for few
+_FEW = ("bounds_hold", "correlated", "chosen", "step", "quantile_bins")  # of the fields of one kind
 _SAID = ("ask", "table", "sigma", "rho", "epsilon", "level")  # said in other words, or not at all
 _BINS = 64
 
@@ -43,7 +44,7 @@ _BINS = 64
 def form_fields(ask: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Schemas of the fields of a kind of question by their names, and of those that few questions need."""
     named = {name: schema for name, schema in _properties(ask).items() if name not in _SAID}
-    own = {name: schema for name, schema in named.items() if name not in _properties("people")}
+    own = {name: schema for name, schema in named.items() if name not in (*_FEW, *_properties("people"))}
     first = own | {name: named[name] for name in _FIRST if name in named}
     return first, {name: schema for name, schema in named.items() if name not in first}
 

@@ -251,7 +251,8 @@ def _spans(answer: Answer, most: int) -> tuple[list[dict[str, str | None]], list
     ]
     if not 1e-300 < width < 1e300:
         return spans, []
-    step = next(n * 10.0**e for e in (floor(log10(width / 2)),) for n in (1, 2, 5, 10) if 2 * width <= 4 * n * 10.0**e)
+    unit = 10.0 ** floor(log10(width / 3))
+    step = next(each * unit for each in (1, 2, 5, 10) if 2 * width <= 6 * each * unit)
     ticks = [step * tick for tick in range(ceil(least / step), floor(2 * half / step) + 1)]
     return spans, [(place(tick), f"{tick:,.6g}") for tick in ticks]
 
