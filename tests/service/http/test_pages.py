@@ -71,7 +71,7 @@ def test_a_question_is_quoted_and_asked_in_a_form(running, ann):
 
 
 HOURS = {"column": "hours"}
-ROWS = {"count", "sum", "ratio", "histogram", "several", "sql", "covariance", "regression"}
+ROWS = {"count", "sum", "ratio", "histogram", "several", "sql", "covariance", "regression", "top"}
 EDGES = [0.375 * place for place in range(65)]
 FILLED = [
     ({"ask": "people"}, {"ask": "people"}),

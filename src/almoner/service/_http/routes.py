@@ -56,8 +56,8 @@ class AnalystRoutes:
         body = parsed(await body_of(request))
         questions = body.get("questions") if isinstance(body, dict) and len(body) == 1 else None
         if not isinstance(questions, dict) or not 1 <= len(questions) <= MOST_QUESTIONS:
-            told = f'the body must be {{"questions": {{key: question}}}}, with 1 to {MOST_QUESTIONS} of them'
-            raise Refused(422, "body", told)
+            rule = f'the body must be {{"questions": {{key: question}}}}, with 1 to {MOST_QUESTIONS} of them'
+            raise Refused(422, "body", rule)
         count_request(self._api, terms, count=len(questions) - 1)
         told = await ask(self._api, terms, questions, fresh=fresh)
         answers = {key: each.body for key, each in told.items() if isinstance(each, Reply)}
@@ -121,7 +121,8 @@ async def ask(
         if rest:
             work = partial(api.ask, terms, rest, fresh=fresh)
             done = api.worker.submit(terms.name, work, told=partial(api.count_seconds, terms))
-            told |= await asyncio.shield(asyncio.wrap_future(done))
+            new = await asyncio.shield(asyncio.wrap_future(done))
+            told |= new
     except Exception as error:
         refused = problem_of(error)
         told |= dict.fromkeys(rest, refused)
