@@ -87,8 +87,11 @@ def batches(address: str, rounds: int) -> dict[str, float]:
     return {name: statistics.median(times) for name, times in took.items()}
 
 
-def repeats(address: str, seconds: float) -> dict[str, float]:
-    """Answers a second that bob repeats by their key, while ann asks new questions all the time; and those of ann."""
+def repeats(address: str, process: int, seconds: float) -> dict[str, float]:
+    """Answers a second that bob repeats by their key, while ann asks new questions all the time; and those of ann.
+
+    Then what each repeat takes of the server's processor, while nobody else asks.
+    """
     bob, ends, asked = Client(address, "bob"), threading.Event(), []
 
     def ask() -> None:
@@ -100,11 +103,19 @@ def repeats(address: str, seconds: float) -> dict[str, float]:
     asking, times = threading.Thread(target=ask), []
     asking.start()
     began = time.perf_counter()
+
+    def repeat() -> None:
+        bob.post("/v1/answers", COUNT, 200, **{"idempotency-key": "repeated"})
+
     while time.perf_counter() < began + seconds:
-        times.append(timed(lambda: bob.post("/v1/answers", COUNT, 200, **{"idempotency-key": "repeated"})))
+        times.append(timed(repeat))
     ends.set()
     asking.join()
-    return {"a second": len(times) / seconds, **shown(times), "new ones beside": len(asked) / seconds}
+    before = processor(process)
+    for _ in range(200):
+        repeat()
+    told = {"a second": len(times) / seconds, **shown(times), "new ones beside": len(asked) / seconds}
+    return told | {"processor seconds each": (processor(process) - before) / 200}
 
 
 def timed(work) -> float:
@@ -204,7 +215,7 @@ def main() -> None:
             result["p99 ratio"] = shown(served)["p99"] / shown(own["answer"])["p99"]
             result["median ratio"] = shown(served)["median"] / shown(own["answer"])["median"]
             result["60 questions"] = batches(process.address, max(1, given.rounds // 10))
-            result["repeats beside questions"] = repeats(process.address, 10.0)
+            result["repeats beside questions"] = repeats(process.address, process.running.pid, 10.0)
             result["quotes of 4 clients"] = quotes(process.address, process.running.pid, 4, 10.0)
             result["held up"] = held_up(process.address)
     print(json.dumps(result, indent=2))
