@@ -51,9 +51,6 @@ class Client(AbstractContextManager["Client"]):
         headers, self.url, self._patience = {"authorization": f"Bearer {token}"}, url, patience
         self._http = httpx2.Client(base_url=url, headers=headers, timeout=timeout, **options)
 
-    def __repr__(self) -> str:
-        return f"Client({self.url!r})"
-
     def __exit__(self, *_: object) -> None:
         self._http.close()
 

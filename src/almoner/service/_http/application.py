@@ -20,8 +20,7 @@ with _extras.need("starlette", "uvicorn", extra="service"):
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 __all__ = [
-    "Guard", "Handler", "Request", "Response", "application", "attachment", "body_of", "json_response",
-    "page_response", "redirect",
+    "Guard", "Handler", "Request", "Response", "application", "body_of", "json_response", "page_response", "redirect",
 ]  # fmt: skip
 
 MOST_BODY = 65_536  # largest number of bytes of the body of a request
@@ -47,11 +46,6 @@ _PAGES = (
 
 def json_response(value: object, status: int = 200, *, headers: Mapping[str, str] | None = None) -> Response:
     return Response(dumps(value), status, media_type="application/json", headers=dict(headers or {}))
-
-
-def attachment(name: str) -> dict[str, str]:
-    """The header by which browsers save a response as a file."""
-    return {"content-disposition": f'attachment; filename="{name}"'}
 
 
 def page_response(page: str, status: int = 200, *, retry: int | None = None) -> Response:

@@ -81,7 +81,7 @@ def _properties(ask: str) -> dict[str, Any]:
 
 
 def _value(text: str, types: set[str]) -> Any:
-    """What was filled in for a field that takes these types of JSON: a text, yes or no, JSON, or a list with commas."""
+    """Value of a field that takes these types of JSON: a text, yes or no, JSON, or a list with commas."""
     if types <= {"string", "null"} or types == {"boolean"}:
         return text == "yes" if types == {"boolean"} else text
     with suppress(DataError):

@@ -59,12 +59,12 @@ def _ease(fields: dict[str, Any]) -> None:
                 each["enum"] = [each.pop("const")]
 
 
-def _operation(name: str, about: str, answers: Mapping[str, str], problems: str, **more: Any) -> dict[str, Any]:
+def _operation(name: str, about: str, answers: Mapping[str, Any], problems: str, **more: Any) -> dict[str, Any]:
     """One operation: what it answers by status, the statuses of its refusals, and what else stands in the document."""
-    responses = {
-        status: {"description": about, "content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}{schema}"}}}}
-        for status, schema in answers.items()
-    }
+    responses = dict[str, Any]()
+    for status, of in answers.items():
+        named = {"application/json": {"schema": {"$ref": f"{_SCHEMAS}{of}"}}}
+        responses[status] = {"description": about, "content": of if isinstance(of, dict) else named}
     for status in problems.split():
         content = {"application/problem+json": {"schema": {"$ref": f"{_SCHEMAS}Problem"}}}
         responses[status] = {"description": _TOLD[status], "content": content}
@@ -95,18 +95,16 @@ def _paths() -> dict[str, Any]:
         for name in ("Question", "Batch")
     )
     bodies, common, open_to_all = "400 401 408 413 415 422 429 500", "400 401 429 500", list[Any]()
-    documented = _operation("openapi", "This document", {}, "500", security=open_to_all)
-    own = {"type": "object", "description": "The document."}
-    documented["responses"]["200"] = {"description": "It", "content": {"application/json": {"schema": own}}}
+    own: dict[str, Any] = {"application/json": {"schema": {"type": "object", "description": "The document."}}}
+    documented = _operation("openapi", "This document", {"200": own}, "500", security=open_to_all)
     answers, refused = {"201": "Answer", "200": "Answer"}, f"{bodies} 403 409 503"
     ask = _operation("ask", "The answer", answers, refused, parameters=asked, requestBody=body)
     told, batched = "Answers and refusals, by key; all that is charged is charged, or none", {"200": "BatchAnswers"}
     several = _operation("batch", told, batched, bodies, parameters=[fresh_one], requestBody=batch)
     listed = _operation("answers", "Your answers, newest first", {"200": "Answers"}, common, parameters=page)
     one = _operation("answer", "Your answer under a key", {"200": "Answer"}, f"404 {common}", parameters=stored)
-    table = _operation("csv", "Your answers as a table, or that under a key", {}, f"404 {common}", parameters=optional)
-    content = {"text/csv": {"schema": {"type": "string"}}}
-    table["responses"]["200"] = {"description": "The columns of Answer.to_pandas", "content": content}
+    told, text = "Your answers as a table, or that under a key", {"text/csv": {"schema": {"type": "string"}}}
+    table = _operation("csv", told, {"200": text}, f"404 {common}", parameters=optional)
     data = _operation("datasets", "The data sets and their public columns", {"200": "DataSets"}, common)
     quoted = _operation("quote", "What a question would cost at worst", {"200": "Quote"}, bodies, requestBody=body)
     health = _operation("health", "Whether the service answers", {"200": "Health"}, "500 503", security=open_to_all)

@@ -27,7 +27,6 @@ from almoner.service._http.application import (
     Handler,
     Request,
     Response,
-    attachment,
     body_of,
     json_response,
     page_response,
@@ -158,9 +157,7 @@ class AnalystPages(_Pages):
     async def _download(self, _: Visit, who: AnalystTerms, fields: Fields) -> Response:
         key = fields.get("key", "")
         given = await asyncio.to_thread(self._api.stored, who, key) if fields.get("as") == "json" else None
-        if given is not None:
-            return json_response(given.body, headers=attachment("answer.json"))
-        return await table(self._api, who, [key] if key else None)
+        return await table(self._api, who, [key] if key else None) if given is None else json_response(given.body)
 
     async def _ask(self, visit: Visit, who: AnalystTerms, fields: Fields) -> Response:
         made, ledger = fields.get("made", "") or _new_key(), self._api.session.ledger  # one form asks one thing once

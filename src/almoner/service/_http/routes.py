@@ -9,7 +9,7 @@ from almoner.errors import AlmonerError, UnknownPerson
 from almoner.service._analyst_api import AnalystApi, Reply
 from almoner.service._bodies import Refused, parsed, problem_of, refusing
 from almoner.service._holder_api import HolderApi, in_holder_thread
-from almoner.service._http.application import Handler, Request, Response, attachment, body_of, json_response
+from almoner.service._http.application import Handler, Request, Response, body_of, json_response
 from almoner.service._http.login import bearer, in_force
 from almoner.service._http.openapi import MOST_QUESTIONS, document
 from almoner.service.policies import AnalystTerms, holder_of
@@ -144,8 +144,8 @@ async def ask_one(api: AnalystApi, terms: AnalystTerms, values: Any, key: str, *
 
 async def table(api: AnalystApi, terms: AnalystTerms, keys: list[str] | None) -> Response:
     """Own answers as a CSV file: those under keys, or the newest thousand."""
-    told = await asyncio.to_thread(api.csv, terms, keys)
-    return Response(told, media_type="text/csv", headers=attachment("answers.csv"))
+    told, saved = await asyncio.to_thread(api.csv, terms, keys), 'attachment; filename="answers.csv"'
+    return Response(told, media_type="text/csv", headers={"content-disposition": saved})
 
 
 def _fresh(request: Request) -> bool:
