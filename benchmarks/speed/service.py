@@ -75,16 +75,24 @@ def compared(folder: Path, ann: "Client", rounds: int) -> tuple[dict[str, list[f
     return own, served
 
 
-def batches(address: str, rounds: int) -> dict[str, float]:
-    """Seconds of 60 questions as one batch, and one after the other, in turns; of the day's seconds, what each took."""
+def batches(address: str, process: int, rounds: int) -> dict[str, dict[str, float]]:
+    """Sixty questions as one batch, and one after the other, in turns: seconds, and the server's processor's."""
     ann, took = Client(address, "ann"), {"batch": [], "one by one": []}
+
+    def measured(name: str, work) -> None:
+        before = processor(process)
+        took[name].append((timed(work), processor(process) - before))
+
     for place in range(rounds):
         tiles = [{**COUNT, "where": f"n <> {tile % 9}", "sigma": 1000.0 + tile + place / 100} for tile in range(60)]
         questions = {f"batch {place} {tile}": each for tile, each in enumerate(tiles)}
-        took["batch"].append(timed(lambda asked=questions: ann.post("/v1/batch", {"questions": asked}, 200)))
-        alone = enumerate(tiles)
-        took["one by one"].append(timed(lambda a=alone, p=place: [ann.ask(each, f"alone {p} {n}") for n, each in a]))
-    return {name: statistics.median(times) for name, times in took.items()}
+        measured("batch", lambda asked=questions: ann.post("/v1/batch", {"questions": asked}, 200))
+        alone = [(each, f"alone {place} {tile}") for tile, each in enumerate(tiles)]
+        measured("one by one", lambda asked=alone: [ann.ask(*each) for each in asked])
+    return {
+        name: dict(zip(("seconds", "processor seconds"), map(statistics.median, zip(*each, strict=True)), strict=True))
+        for name, each in took.items()
+    }
 
 
 def repeats(address: str, process: int, seconds: float) -> dict[str, float]:
@@ -214,7 +222,7 @@ def main() -> None:
             result["answers over HTTP"] = shown(served)
             result["p99 ratio"] = shown(served)["p99"] / shown(own["answer"])["p99"]
             result["median ratio"] = shown(served)["median"] / shown(own["answer"])["median"]
-            result["60 questions"] = batches(process.address, max(1, given.rounds // 10))
+            result["60 questions"] = batches(process.address, process.running.pid, max(1, given.rounds // 10))
             result["repeats beside questions"] = repeats(process.address, process.running.pid, 10.0)
             result["quotes of 4 clients"] = quotes(process.address, process.running.pid, 4, 10.0)
             result["held up"] = held_up(process.address)
