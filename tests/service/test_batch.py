@@ -197,3 +197,23 @@ def test_answers_that_are_there_wait_for_nothing(running):
     gate.set()
     waiting.join()
     assert done[0]["answers"].keys() == {"old", "new"}
+
+
+def test_a_batch_has_as_many_numbers_as_one_answer(running):
+    """What is beyond the quota of cells is refused, however the numbers are spread over questions, old or new."""
+    days = {"ask": "count", "by": {"day": [f"2026-01-{day:02d}" for day in range(1, 29)]}, "clip": 5, "rho": 0.01}
+    asked = {str(key): {**days, "where": f"hours > {key}"} for key in range(4)}
+    for _ in range(2):
+        body = batch(running.ann, asked).json()
+        assert ([*body["answers"]], body["refused"]["3"]["code"]) == (["0", "1", "2"], "cells")
+    assert running.ann.ask("3", asked["3"]).status_code == 201
+
+
+def test_a_table_has_an_end(running, monkeypatch):
+    """A table of all answers has the newest of them, up to so many numbers, and one answer at least."""
+    for key in range(3):
+        running.ann.ask(str(key), {**COUNT, "clip": 4 + key})
+    for most, keys in ((4, ["2", "2", "1", "1"]), (1, ["2", "2"])):
+        monkeypatch.setattr("almoner.service._analyst_api._MOST_NUMBERS", most)
+        told = running.ann.get("/v1/answers.csv").text.splitlines()
+        assert [line.split(",")[0] for line in told[1:]] == keys

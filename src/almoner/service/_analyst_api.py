@@ -38,6 +38,7 @@ KEY_CHARACTERS = 120
 _KEY_USED = "the key was used for another question or purpose: choose another key"
 _MOST_NAMES = 4096
 _MOST_ANSWERS = 256
+_MOST_NUMBERS = 200_000  # of one table
 SEPARATOR = "/"  # stands between the name of an analyst, which has none, and a key: nobody's key is ever another's
 
 DATA_TEXTS: Mapping[str | None, str] = {
@@ -252,25 +253,38 @@ class AnalystApi:
         return Reply(answer_of(answer, key, public["time"][:10], self._share(public)), True, answer)
 
     def csv(self, terms: AnalystTerms, keys: Iterable[str] | None) -> str:
-        """Answers under keys, or the newest thousand, as one table."""
-        told = [(key, self.stored(terms, key)) for key in keys or [each["key"] for each in self.answers(terms)[:1000]]]
-        if not all(reply for _, reply in told):
-            raise Refused(404, "answer", "you have no answer under this key")
-        file = StringIO()
-        write_csv([replace(reply.answer, key=key) for key, reply in told if reply], file)
+        """Answers under keys, or the newest of all, as one table: with 200,000 numbers at most, or one answer."""
+        told, numbers, file = list[Answer](), 0, StringIO()
+        for key in keys or [each["key"] for each in self.answers(terms)]:
+            reply = self.stored(terms, key)
+            if reply is None:
+                raise Refused(404, "answer", "you have no answer under this key")
+            numbers += len(reply.answer.released)
+            if told and numbers > _MOST_NUMBERS:
+                break
+            told.append(replace(reply.answer, key=key))
+        write_csv(told, file)
         return file.getvalue()
 
     def free(self, terms: AnalystTerms, questions: Mapping[str, Any]) -> dict[str, "Reply | Refused"]:
         """Answers that are there, by their keys, and refusals of questions that by their form may not be asked."""
-        told: dict[str, Reply | Refused] = {}
+        told, numbers = dict[str, Reply | Refused](), 0
         for key, values in questions.items():
             try:
-                old = self.stored(terms, key)
+                old, so_far = self.stored(terms, key), self.public_state.of(terms.name)
                 if old is None:
-                    self._allowed(terms, values)
-                    continue
-                told[key], so_far = old, self.public_state.of(terms.name)
-                self._views[terms.name].check(asked(values), key=_filed(terms, key), so_far=so_far)
+                    question, _ = self._allowed(terms, values)
+                    own = question.groups * question.coordinates
+                else:
+                    self._views[terms.name].check(asked(values), key=_filed(terms, key), so_far=so_far)
+                    own = len(old.answer.released)
+                numbers += own
+                if own < numbers > terms.limits.cells:
+                    raise Refused(
+                        422, "cells", f"answers of a batch have {terms.limits.cells} numbers at most together"
+                    )
+                if old is not None:
+                    told[key] = old
             except ArgumentError:
                 told[key] = Refused(409, "key", _KEY_USED)
             except Exception as error:

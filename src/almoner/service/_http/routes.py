@@ -143,7 +143,7 @@ async def ask_one(api: AnalystApi, terms: AnalystTerms, values: Any, key: str, *
 
 
 async def table(api: AnalystApi, terms: AnalystTerms, keys: list[str] | None) -> Response:
-    """Own answers as a CSV file: those under keys, or the newest thousand."""
+    """Own answers as a CSV file: those under keys, or the newest."""
     told, saved = await asyncio.to_thread(api.csv, terms, keys), 'attachment; filename="answers.csv"'
     return Response(told, media_type="text/csv", headers={"content-disposition": saved})
 
