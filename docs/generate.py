@@ -71,6 +71,7 @@ MODULES = (
     "almoner.report.figures",
     "almoner.service",
     "almoner.service.policies",
+    "almoner.client",
     "almoner.errors",
 )
 

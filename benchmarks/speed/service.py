@@ -3,8 +3,9 @@
 python benchmarks/speed/service.py [--people 1000000] [--rounds 40] [--step 0.05]
 
 The library, in this process, and `almoner serve`, in another one with a ledger of its own, answer the same questions in
-turns. Then come quotes of four clients at once, and what another analyst waits while a question with as many cells as
-are allowed is answered. Prints one JSON object; times are in seconds.
+turns. Then come a batch of 60 questions, repeats of one analyst beside questions of another, quotes of four clients at
+once, and what another analyst waits while a question with as many cells as are allowed is answered. Prints one JSON
+object; times are in seconds.
 """
 
 import argparse
@@ -73,6 +74,57 @@ def compared(folder: Path, ann: "Client", rounds: int) -> tuple[dict[str, list[f
         for place in range(5 * rounds):
             own["quote"].append(timed(lambda place=place: analyst.quote((count, mean)[place % 2])))
     return own, served
+
+
+def batches(address: str, process: int, rounds: int) -> dict[str, dict[str, float]]:
+    """Sixty questions as one batch, and one after the other, in turns: seconds, and the server's processor's."""
+    ann, took = Client(address, "ann"), {"batch": [], "one by one": []}
+
+    def measured(name: str, work) -> None:
+        before = processor(process)
+        took[name].append((timed(work), processor(process) - before))
+
+    for place in range(rounds):
+        tiles = [{**COUNT, "where": f"n <> {tile % 9}", "sigma": 1000.0 + tile + place / 100} for tile in range(60)]
+        questions = {f"batch {place} {tile}": each for tile, each in enumerate(tiles)}
+        measured("batch", lambda asked=questions: ann.post("/v1/batch", {"questions": asked}, 200))
+        alone = [(each, f"alone {place} {tile}") for tile, each in enumerate(tiles)]
+        measured("one by one", lambda asked=alone: [ann.ask(*each) for each in asked])
+    return {
+        name: dict(zip(("seconds", "processor seconds"), map(statistics.median, zip(*each, strict=True)), strict=True))
+        for name, each in took.items()
+    }
+
+
+def repeats(address: str, process: int, seconds: float) -> dict[str, float]:
+    """Answers a second that bob repeats by their key, while ann asks new questions all the time; and those of ann.
+
+    Then what each repeat takes of the server's processor, while nobody else asks.
+    """
+    bob, ends, asked = Client(address, "bob"), threading.Event(), []
+
+    def ask() -> None:
+        ann = Client(address, "ann")
+        while not ends.is_set():
+            asked.append(timed(lambda: ann.ask({**COUNT, "where": f"n < {len(asked) % 9}"}, f"beside {len(asked)}")))
+
+    bob.ask(COUNT, "repeated")
+    asking, times = threading.Thread(target=ask), []
+    asking.start()
+    began = time.perf_counter()
+
+    def repeat() -> None:
+        bob.post("/v1/answers", COUNT, 200, **{"idempotency-key": "repeated"})
+
+    while time.perf_counter() < began + seconds:
+        times.append(timed(repeat))
+    ends.set()
+    asking.join()
+    before = processor(process)
+    for _ in range(200):
+        repeat()
+    told = {"a second": len(times) / seconds, **shown(times), "new ones beside": len(asked) / seconds}
+    return told | {"processor seconds each": (processor(process) - before) / 200}
 
 
 def timed(work) -> float:
@@ -171,6 +223,8 @@ def main() -> None:
             result["answers over HTTP"] = shown(served)
             result["p99 ratio"] = shown(served)["p99"] / shown(own["answer"])["p99"]
             result["median ratio"] = shown(served)["median"] / shown(own["answer"])["median"]
+            result["60 questions"] = batches(process.address, process.running.pid, max(1, given.rounds // 10))
+            result["repeats beside questions"] = repeats(process.address, process.running.pid, 10.0)
             result["quotes of 4 clients"] = quotes(process.address, process.running.pid, 4, 10.0)
             result["held up"] = held_up(process.address)
     print(json.dumps(result, indent=2))

@@ -17,6 +17,7 @@ training     models: private gradient descent with a budget for every person
 audit        replays without a person, attacks with canaries: does a pipeline keep its promise?
 report       pictures
 service      for analysts who are in another process: over HTTP, with tokens, limits and a policy file
+client       for those analysts, in Python: the library's questions and answers over HTTP
 errors       every error
 """
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from almoner import (
         accounting,
         audit,
+        client,
         curves,
         errors,
         filters,
@@ -43,8 +45,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "accounting", "audit", "curves", "errors", "filters", "individual", "interop", "ledger", "mechanisms", "noise",
-    "odometers", "queries", "report", "service", "training",
+    "accounting", "audit", "client", "curves", "errors", "filters", "individual", "interop", "ledger", "mechanisms",
+    "noise", "odometers", "queries", "report", "service", "training",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

@@ -11,6 +11,7 @@
     ├── DataError (also ValueError)          a table or file does not fit its schema
     ├── CalibrationFailed                    no parameter in the searched range meets the target
     ├── LedgerError                          a ledger is held by another process, damaged, or not to be written
+    ├── ServiceRefused                       a service refuses a request, or cannot be reached
     └── MissingExtra (also ImportError)      an optional library is not installed
 
     PrivacyWarning (a UserWarning)           something beside a training costs privacy that its guarantee does not cover
@@ -23,7 +24,7 @@ from typing import Literal
 
 __all__ = [
     "AlmonerError", "ArgumentError", "BudgetExceeded", "CalibrationFailed", "CopyRefused", "DataError", "LedgerError",
-    "MissingExtra", "PrivacyWarning", "UnknownPerson", "Unsupported",
+    "MissingExtra", "PrivacyWarning", "ServiceRefused", "UnknownPerson", "Unsupported",
 ]  # fmt: skip
 
 DataReason = Literal["away", "changed", "unfit"]
@@ -109,6 +110,19 @@ class LedgerError(AlmonerError):
     def __init__(self, message: str, *, reason: LedgerReason = "unavailable") -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class ServiceRefused(AlmonerError):
+    """A service refuses a request of ``almoner.client``, or cannot be reached.
+
+    Attributes (public):
+        status, code: of the refusal, as docs/service.md lists them; 0 and "connection" where no answer came.
+        retry_after: seconds after which the same request, with the same key, may do; None where it will not.
+    """
+
+    def __init__(self, message: str, *, status: int, code: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status, self.code, self.retry_after = status, code, retry_after
 
 
 class MissingExtra(AlmonerError, ImportError):

@@ -8,9 +8,10 @@ from fractions import Fraction
 import pytest
 
 from almoner._workspace import Query, Workspace
-from almoner.errors import ArgumentError
+from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.ledger import Watch
 from almoner.ledger._payment import Payment
+from almoner.ledger._transaction import Transaction
 from ledgers import RHO, clean, opened
 
 LOG = math.log(1.5)  # what one whole step costs under the noise below, epsilon
@@ -355,15 +356,15 @@ def test_a_limit_of_one_analyst_leaves_what_is_certain_for_others(where):
         assert clean(book)
 
 
-def test_nothing_is_asked_after_another_change_in_the_same_transaction(where):
-    """Limits and prices in force are those from before a transaction: what depends on them comes first, or alone."""
+def test_what_depends_on_limits_is_set_aside_in_a_transaction_of_its_own(where):
+    """Reservations and watches come first in a transaction, or alone; a limit is set once in it."""
     changes = {
         "ask": lambda book: ask(book, "a", {"ann": 5}, price=RHO, payment=Payment(1)),
         "limit": lambda book: book.limit(RHO // 10, analyst="ann"),
         "reserve": lambda book: book.reserve(RHO // 2, key="r"),
         "watch": lambda book: book.watch(Watch(1, 0.5, 1)),
     }
-    pairs = [(first, second) for first in changes for second in ("ask", "reserve", "watch") if first != second]
+    pairs = [(first, second) for first in changes for second in ("reserve", "watch") if first != second]
     with opened(where) as book:
         for pair in pairs:
             with pytest.raises(ArgumentError, match="after another change in the same transaction"):
@@ -372,4 +373,60 @@ def test_nothing_is_asked_after_another_change_in_the_same_transaction(where):
             book.transact(lambda _: [changes["limit"](book) for _ in range(2)])
         assert len(book.entries()) == 1
         changes["ask"](book)
+        assert clean(book)
+
+
+def asked_in_turn(book, seed, *, together):
+    """Ten random questions, a limit and a retirement, in one transaction or each in its own; what is told of each."""
+    draw, told = random.Random(seed), []
+    book.limit(int(0.6 * RHO), analyst="ann")
+
+    def work(_=None):
+        for key in range(10):
+            price, pace = draw.randrange(1, RHO // 3), draw.choice([None, 1, 3])
+            charges = {person: draw.randrange(1, price + 1) for person in ("ann", "bob", "cid")}
+            if key == 4:
+                book.limit(int(0.5 * RHO), analyst="bob")
+            if key == 6:
+                book.retire("cid")
+            try:
+                payment, analyst = Payment(pace), draw.choice(["ann", "bob"])
+                took, entry = ask(book, str(key), charges, price=price, payment=payment, analyst=analyst)
+                told.append((took, entry.public["floor"]))
+            except BudgetExceeded as refused:
+                told.append(str(refused))
+
+    book.transact(work) if together else work()
+    return told, {person: book.spent(person) for person in ("ann", "bob", "cid")}, book.left_by_period("bob")
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("seed", range(8))
+def test_questions_of_one_transaction_are_charged_as_one_after_the_other(where, tmp_path, seed):
+    """The same people pay the same units, with the same floors and refusals, and all checks of the record hold."""
+    with opened(where) as book, opened(tmp_path / "other.ledger") as other:
+        assert asked_in_turn(book, seed, together=True) == asked_in_turn(other, seed, together=False)
+        assert clean(book)
+
+
+def test_questions_that_forget_those_before_them_in_the_transaction_are_caught(tmp_path, monkeypatch):
+    """With rules from before the transaction, floors promise what people no longer have left."""
+    monkeypatch.setattr(Transaction, "_read_own", lambda self: None)
+    with opened(tmp_path / "a.ledger") as book, opened(tmp_path / "b.ledger") as other:
+        assert asked_in_turn(book, 1, together=True)[0] != asked_in_turn(other, 1, together=False)[0]
+
+
+def test_questions_of_an_undone_transaction_leave_nothing(where):
+    """After an error in the middle of a transaction, accounts, floors and what is left are those of before."""
+    with opened(where) as book:
+
+        def work(_):
+            ask(book, "a", {"ann": RHO // 2}, price=RHO // 2, payment=Payment(1))
+            ask(book, "b", {"ann": 5}, price=5, payment=Payment(1))
+            raise ArgumentError("no")
+
+        with pytest.raises(ArgumentError, match="no"):
+            book.transact(work)
+        assert (book.spent("ann"), book.find("a"), book.left_by_period("ann")) == (0, None, {"": RHO})
+        assert ask(book, "a", {"ann": RHO}, price=RHO, payment=Payment(1))[1].public["floor"] == RHO
         assert clean(book)

@@ -1,6 +1,7 @@
 """One transaction on a ledger, handed out to the work that is done in it."""
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ from almoner.errors import ArgumentError
 from almoner.ledger._accounts.tables import TableAdmitted, TableOffer
 from almoner.ledger._payment import MASS, Payment
 from almoner.ledger._record.datasets import Dataset
-from almoner.ledger._record.entries import Entry, find, insert, sealed
+from almoner.ledger._record.entries import Entry, Row, find, insert, sealed
 from almoner.ledger._record.rules import ConsumerState, Rules
 from almoner.ledger._record.watch import Watch
 from almoner.ledger._stores import Store
@@ -55,6 +56,7 @@ class Transaction:
         self.consumers: Mapping[str, ConsumerState] = rules.consumers
         """The trainings and streams by key, as they were before this transaction."""
         self._keys: set[str] = set()  # of entries that were added here
+        self._begun_at, self._unread = rules.number, list[Row]()  # entries added here that the rules have not read
         self._admission: Admission | None = None
 
     def find(self, key: str) -> Entry | None:
@@ -63,8 +65,16 @@ class Transaction:
 
     def refuse_changed(self, what: str) -> None:
         """Refuse what depends on limits and prices once this transaction has changed the record."""
-        if self.number != self._rules.number:
+        if self.number != self._begun_at:
             raise ArgumentError(f"{what} after another change in the same transaction: use a transaction of its own")
+
+    def _read_own(self) -> None:
+        """Have the rules follow what this transaction added: a copy of them, since all of it may be undone."""
+        if self._unread and self._rules.number == self._begun_at:
+            self._rules = deepcopy(self._rules, {id(self._rules.terms): self._rules.terms})
+        for row in self._unread:
+            self._rules.read(row)
+        self._unread.clear()
 
     def admit(
         self,
@@ -81,7 +91,7 @@ class Transaction:
         periods: tuple[str, str] | None = None,
         anyway: bool = True,
     ) -> Admission:
-        """Choose who takes part in a question, out of what was offered.
+        """Choose who takes part in a question, out of what was offered, by the accounts and rules as they are here.
 
         Args:
             offer: what ``Ledger.answer`` prepared.
@@ -98,8 +108,7 @@ class Transaction:
                 ``Payment.refuse_uncertain``. So it is under a watch, which tells when too many people are missing.
 
         Raises:
-            ArgumentError: this transaction has changed the record before; or nothing is reserved under this key for
-                this analyst and purpose.
+            ArgumentError: nothing is reserved under this key for this analyst and purpose.
             BudgetExceeded: by public facts alone, nobody can pay the full price and have ``spare`` left; or, but for
                 ``anyway``, who paid the highest price of every question so far cannot.
             DataError: the data cannot be read.
@@ -108,7 +117,7 @@ class Transaction:
             reserved for other questions is not touched.
         Source: theory 5.1 and 5.3; Feldman & Zrnic (2021), Thm 4.5 and Alg. 8; docs/proofs/individual-filter.md.
         """
-        self.refuse_changed("nothing is asked")
+        self._read_own()
         payment = Payment() if payment is None else payment
         _check.whole(0, price=price, spare=spare, fixed=payment.fixed)
         if payment.pace is not None:
@@ -226,6 +235,7 @@ class Transaction:
         row = sealed(number + 1, before, public, private or {})
         insert(self._store.run, row)
         self.last = row.number, row.hash
+        self._unread.append(row)
         if row.key is not None:
             self._keys.add(row.key)
         return row.entry()

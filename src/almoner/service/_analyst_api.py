@@ -9,19 +9,22 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, date, datetime
+from functools import lru_cache
+from io import StringIO
 from itertools import takewhile
 from math import ceil, inf
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar
 
 from almoner import _check, _extras
-from almoner.errors import ArgumentError, DataError, LedgerError
+from almoner.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
 from almoner.ledger import Ledger, on_a_server
-from almoner.queries import Analyst, Answer, Question, Quote, Session, SoFar
+from almoner.queries import Analyst, Answer, Question, Quote, Session, SoFar, write_csv
 from almoner.queries.plans import described
 from almoner.service import _bodies, policies
-from almoner.service._bodies import Refused, answer_of, asked, quote_of
+from almoner.service._bodies import Refused, answer_of, asked, problem_of, quote_of
 from almoner.service._padded_worker import PaddedWorker
 from almoner.service._trail import Trail
 from almoner.service.policies import AnalystTerms, Policy
@@ -36,8 +39,10 @@ _LOG = logging.getLogger("almoner.service")
 
 KEY_CHARACTERS = 120
 _NOTE_AFTER = 900.0  # seconds between two notes of the trail in the ledger's record
+_KEY_USED = "the key was used for another question or purpose: choose another key"
 _MOST_NAMES = 4096
 _MOST_ANSWERS = 256
+_MOST_NUMBERS = 200_000  # of one table
 SEPARATOR = "/"  # stands between the name of an analyst, which has none, and a key: nobody's key is ever another's
 
 DATA_TEXTS: Mapping[str, str] = {
@@ -61,6 +66,11 @@ class Reply(NamedTuple):
     body: _bodies.AnswerBody
     old: bool
     answer: Answer
+
+    @property
+    def state(self) -> str:
+        """State of its price: "new" if it was asked now, and charged; "repeated"; or "shared"."""
+        return "repeated" if self.old else "new" if self.answer.earlier is None else "shared"
 
 
 class AnalystApi:
@@ -273,46 +283,99 @@ class AnalystApi:
         answer, public = found
         return Reply(answer_of(answer, key, public["time"][:10], self._share(public)), True, answer)
 
-    def known(self, terms: AnalystTerms, values: object, key: str) -> bool:
-        """True if there is an answer under the key; else refuses what by its form may not be asked."""
-        return self.public_state.has(terms.name, _filed(terms, key)) or not self._allowed(terms, values)
+    def csv(self, terms: AnalystTerms, keys: Iterable[str] | None) -> str:
+        """Answers under keys, or the newest of all, as one table: with 200,000 numbers at most, or one answer."""
+        told, numbers, file = list[Answer](), 0, StringIO()
+        for key in keys or [each["key"] for each in self.answers(terms)]:
+            reply = self.stored(terms, key)
+            if reply is None:
+                raise Refused(404, "answer", "you have no answer under this key")
+            numbers += len(reply.answer.released)
+            if told and numbers > _MOST_NUMBERS:
+                break
+            told.append(replace(reply.answer, key=key))
+        write_csv(told, file)
+        return file.getvalue()
+
+    def free(self, terms: AnalystTerms, questions: Mapping[str, Any]) -> dict[str, "Reply | Refused"]:
+        """Answers that are there, by their keys, and refusals of questions that by their form may not be asked."""
+        told, numbers = dict[str, Reply | Refused](), 0
+        for key, values in questions.items():
+            try:
+                old, so_far = self.stored(terms, key), self.public_state.of(terms.name)
+                if old is None:
+                    question, _ = self._allowed(terms, values)
+                    own = question.groups * question.coordinates
+                else:
+                    self._views[terms.name].check(asked(values), key=_filed(terms, key), so_far=so_far)
+                    own = len(old.answer.released)
+                numbers += own
+                if own < numbers > terms.limits.cells:
+                    raise Refused(
+                        422, "cells", f"answers of a batch have {terms.limits.cells} numbers at most together"
+                    )
+                if old is not None:
+                    told[key] = old
+            except ArgumentError:
+                told[key] = Refused(409, "key", _KEY_USED)
+            except Exception as error:
+                told[key] = problem_of(error)
+        return told
 
     # what the worker calls: it is the only one that touches the ledger
 
-    def ask(self, terms: AnalystTerms, values: object, key: str, *, fresh: bool = False) -> Reply:
-        """Answer a question, or find its answer. In the worker's thread, which publishes it when its step ends."""
+    def ask(
+        self, terms: AnalystTerms, questions: Mapping[str, Any], *, fresh: bool = False
+    ) -> dict[str, "Reply | Refused"]:
+        """Answer questions by their keys, or find their answers; one that is refused by public facts harms no other.
+
+        In the worker's thread, which publishes them when its step ends. All that are charged are charged in one
+        transaction, or none: if the data cannot be read for one, which one is not told.
+        """
         if self.policy.analysts.get(terms.name) != terms:
             raise Refused(503, "policy", "the policy was changed while the question waited: send it again", retry=1)
-        question, old = asked(values), self.stored(terms, key)
-        if old is None:
-            self._allowed(terms, values)
-            so_far = self.public_state.read(terms.name)
-            old = self.stored(terms, key)  # another process may have answered
-            if old is None and self.session.ledger.find(_filed(terms, key)) is None:
-                self._refuse_beyond(terms, question, so_far)
-                return self._answered(terms, question, key, fresh=fresh)
-            if old is None:
-                self.public_state.read(terms.name)
-                old = self.stored(terms, key)  # another process has answered just now
-        try:
-            self._views[terms.name].check(question, key=_filed(terms, key))
-        except ArgumentError:
-            old = None
-        if old is None:  # another question, or it was for a purpose that the policy had before
-            raise Refused(409, "key", "the key was used for another question or purpose: choose another key")
-        return old
+        self.public_state.read(terms.name)  # another process may have answered
+        told, charged = self.free(terms, questions), self.public_state.charged_on(terms.name, _today())
+        rest = {key: values for key, values in questions.items() if key not in told}
 
-    def _answered(self, terms: AnalystTerms, question: Question, key: str, *, fresh: bool) -> Reply:
-        sharing = self.policy.sharing if terms.name in self.policy.sharing and not fresh else None
+        def work(_: object = None) -> dict[str, Reply | Refused]:
+            replies: dict[str, Reply | Refused] = {}
+            for key, values in rest.items():
+                before = charged + sum(isinstance(each, Reply) and each.state == "new" for each in replies.values())
+                try:
+                    replies[key] = self._answered(terms, asked(values), key, before, fresh=fresh)
+                except (ArgumentError, BudgetExceeded, Refused) as error:  # by public facts, before anything is written
+                    replies[key] = problem_of(error)
+            return replies
+
         try:
-            answer = self._views[terms.name].ask(question, key=_filed(terms, key), earlier_of=sharing)
+            replies = self.session.ledger.transact(work) if len(rest) > 1 else work()
         except DataError as error:
             self._unreadable |= error.reason == "unfit"
             raise
-        self.metrics.count("questions", analyst=terms.name, state="answered" if answer.earlier is None else "shared")
+        for each in replies.values():
+            if isinstance(each, Reply) and not each.old:
+                state = "answered" if each.state == "new" else "shared"
+                self.metrics.count("questions", analyst=terms.name, state=state)
+        return told | replies
+
+    def _answered(self, terms: AnalystTerms, question: Question, key: str, before: int, *, fresh: bool) -> Reply:
+        """Ask a question, after so many that were charged today, or find an answer that another process just made."""
+        filed = _filed(terms, key)
+        found = self.session.ledger.find(filed)
+        if found is None:
+            self._refuse_beyond(terms, before)
+        sharing = self.policy.sharing if terms.name in self.policy.sharing and not fresh else None
+        try:
+            answer = self._views[terms.name].ask(question, key=filed, earlier_of=sharing)
+        except ArgumentError:
+            if found is None:
+                raise
+            raise Refused(409, "key", _KEY_USED) from None  # for another question, or for the purpose before
+        day = _today().isoformat() if found is None else found.public["time"][:10]
         price = answer.question.price if answer.earlier is None else 0
-        body = answer_of(answer, key, _today().isoformat(), price / self.session.ledger.budget_units)
-        return Reply(body, False, answer)
+        body = answer_of(answer, key, day, price / self.session.ledger.budget_units)
+        return Reply(body, found is not None, answer)
 
     def count_seconds(self, terms: AnalystTerms, seconds: float) -> None:
         """Count seconds of answering, which are whole steps."""
@@ -335,15 +398,14 @@ class AnalystApi:
             raise Refused(422, "least", f"{costs} {terms.limits.least:.3g}: ask with less noise")
         return question, quoted
 
-    def _refuse_beyond(self, terms: AnalystTerms, question: Question, so_far: SoFar) -> None:
-        """Refuse what is above the limits of a day."""
+    def _refuse_beyond(self, terms: AnalystTerms, charged: int) -> None:
+        """Refuse what is above the limits of a day, in which so many questions were charged."""
         now, limits = datetime.now(UTC), terms.limits
         to_midnight = 86_400 - (now.hour * 3600 + now.minute * 60 + now.second)
-        if self.public_state.charged_on(terms.name, _today()) >= limits.questions:
+        if charged >= limits.questions:
             raise Refused(429, "questions", f"{limits.questions} questions a day are allowed", retry=to_midnight)
         if self._worked.get((terms.name, self.clock.now().date()), 0.0) >= limits.seconds:
             raise Refused(429, "seconds", f"{limits.seconds:g} seconds a day are allowed", retry=to_midnight)
-        _told(lambda: self._views[terms.name].quote(question, so_far=so_far))
 
     def _share(self, public: Mapping[str, Any]) -> float:
         return int(public["price"]) / self.session.ledger.budget_units
@@ -377,17 +439,17 @@ class Rates:
         self._lock = threading.Lock()
         self._buckets: dict[str, tuple[float, float]] = {}
 
-    def wait(self, whose: str, a_minute: int, *, now: float | None = None) -> int:
-        """0 if a request may be made, which is counted; else in how many seconds one may be made."""
-        now = time.monotonic() if now is None else now
+    def wait(self, whose: str, a_minute: int, *, count: int = 1, now: float | None = None) -> int:
+        """0 if so many requests may be made, which are counted; else in how many seconds they may be made."""
+        now, count = time.monotonic() if now is None else now, min(count, a_minute)
         with self._lock:
             tokens, last = self._buckets.pop(whose, (float(a_minute), now))
             tokens = min(float(a_minute), tokens + (now - last) * a_minute / 60)
-            allowed = tokens >= 1
-            self._buckets[whose] = tokens - 1 if allowed else tokens, now
+            allowed = tokens >= count
+            self._buckets[whose] = tokens - count if allowed else tokens, now
             if len(self._buckets) > _MOST_NAMES:
                 del self._buckets[next(iter(self._buckets))]
-            return 0 if allowed else ceil((1 - tokens) * 60 / a_minute)
+            return 0 if allowed else ceil((count - tokens) * 60 / a_minute)
 
 
 class PublicState:
@@ -398,7 +460,7 @@ class PublicState:
         self._lock = threading.Lock()
         self._so_far: dict[str, SoFar] = {}
         self._by_key: dict[str, dict[str, Mapping[str, Any]]] = {name: {} for name in views}
-        self._made: dict[str, Answer] = {}
+        self._made = lru_cache(_MOST_ANSWERS)(lambda name, key: Answer.recorded(self._by_key[name][key]))
 
     def of(self, name: str) -> SoFar:
         return self._so_far[name]
@@ -418,24 +480,10 @@ class PublicState:
         for name in self._views:
             self.read(name)
 
-    def has(self, name: str, key: str) -> bool:
-        """True if an analyst has an answer under a key of the ledger."""
-        return key in self._by_key[name]
-
     def answer(self, name: str, key: str) -> tuple[Answer, Mapping[str, Any]] | None:
         """An analyst's answer under a key of the ledger, and what the record says of it."""
         public = self._by_key[name].get(key)
-        if public is None:
-            return None
-        made = self._made.get(key)
-        made = self._so_far[name].answer(key) if made is None else made
-        if made is None:
-            return None
-        with self._lock:
-            if key not in self._made and len(self._made) >= _MOST_ANSWERS:
-                self._made.pop(next(iter(self._made)))
-            self._made[key] = made
-        return made, public
+        return None if public is None else (self._made(name, key), public)
 
     def charged_on(self, name: str, day: date) -> int:
         """Number of questions that were charged for an analyst on a day."""

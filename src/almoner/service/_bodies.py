@@ -38,6 +38,9 @@ class QuoteBody(TypedDict):
     standard_errors: Mapping[str, Finite]
     margins: Mapping[str, Finite]
     fits: int | None
+    table: str | None
+    alone: Finite
+    warning: str | None
     words: str
 
 
@@ -62,6 +65,8 @@ class AnswerBody(ListedBody):
     about_budgets: str
     complete_clip: Finite
     complete: bool | None
+    released: Annotated[list[int], Field(description="The noisy sums, in whole steps, that all else comes from.")]
+    floor: int
     released_on: str | None
 
 
@@ -70,6 +75,13 @@ class AnswersBody(TypedDict):
 
     total: int
     answers: list[ListedBody]
+
+
+class BatchAnswersBody(TypedDict):
+    """Answers and refusals of several questions, by their keys."""
+
+    answers: dict[str, AnswerBody]
+    refused: dict[str, "ProblemBody"]
 
 
 class ColumnBody(ColumnPart):
@@ -146,11 +158,12 @@ class ProblemBody(TypedDict):
     status: int
     code: str
     detail: str
+    retry_after: Annotated[int | None, Field(description="Seconds after which to ask again, with the same key.")]
 
 
 BODIES: dict[str, Any] = {
     body.__name__.removesuffix("Body"): body
-    for body in (QuoteBody, AnswerBody, AnswersBody, DataSetsBody, MeBody, HealthBody, ProblemBody)
+    for body in (QuoteBody, AnswerBody, AnswersBody, BatchAnswersBody, DataSetsBody, MeBody, HealthBody, ProblemBody)
 }  # types of answers, by their names in the document
 
 FIXED_TEXTS = {
@@ -173,6 +186,11 @@ class Refused(Exception):
     def __init__(self, status: int, code: str, text: str, *, retry: int | None = None) -> None:
         super().__init__(code)
         self.status, self.code, self.text, self.retry = status, code, text[:500], retry
+
+    @property
+    def body(self) -> ProblemBody:
+        told: Any = {"type": "about:blank", "status": self.status, "code": self.code, "detail": self.text}
+        return cast(ProblemBody, {**told, "retry_after": self.retry})
 
 
 _PROBLEMS: dict[type[Exception], tuple[int, str, int | None]] = {

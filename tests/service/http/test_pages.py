@@ -7,6 +7,9 @@ import pytest
 
 from almoner import _html
 from almoner._intervals import interval_shown, value_shown
+from almoner.queries.plans import ASKS
+from almoner.service._http.forms import KINDS
+from almoner.service._http.pages import _spans
 from browser import browser, chromium
 from page_reader import Reader
 from service_processes import started
@@ -50,10 +53,10 @@ def sent(door, **fields):
 
 def test_a_question_is_quoted_and_asked_in_a_form(running, ann):
     """A quote costs nothing; asking leads to the answer, which is listed, and is the same over JSON."""
-    quoted = sent(ann, do="quote", by="visits.country")
+    quoted = sent(ann, do="quote", by="country")
     assert "Quote: about table visits: 95 % within about" in Reader(quoted.text).text
     assert running.api.session.ledger.entries("answered") == []
-    asked = sent(ann, by="visits.country", key="monday", where="hours > 2")
+    asked = sent(ann, by="country", key="monday", where="hours > 2")
     assert (asked.status_code, asked.headers["location"]) == (303, "./answer?key=monday")
     page = Reader(ann.get("/answer?key=monday").text)
     told = running.ann.get("/v1/answer?key=monday").json()
@@ -62,37 +65,122 @@ def test_a_question_is_quoted_and_asked_in_a_form(running, ann):
         assert f"{value_shown(value, *interval)} {interval_shown(*interval)}" in page.text
     assert len([named for named in page.all("svg") if named["class"] == "span"]) == 2
     home = Reader(ann.get("/").text)
-    assert "count where hours > 2 by country" in home.text
-    assert sent(ann, by="visits.country", key="monday", where="hours > 2").status_code == 303
+    assert "monday: Number of rows by country where hours > 2" in home.text
+    assert sent(ann, by="country", key="monday", where="hours > 2").status_code == 303
     assert len(running.api.session.ledger.entries("answered")) == 1
 
 
+HOURS = {"column": "hours"}
+ROWS = {"count", "sum", "ratio", "histogram", "several", "sql", "covariance", "regression", "top"}
+EDGES = [0.375 * place for place in range(65)]
+FILLED = [
+    ({"ask": "people"}, {"ask": "people"}),
+    ({"ask": "people", "where": "hours > 2", "error": "50"}, {"ask": "people", "error": None}),
+    ({"ask": "sum", **HOURS}, {"ask": "sum", "low": 0, "high": 24, "clip": 5}),
+    ({"ask": "mean", **HOURS, "high": "12", "low": "0", "per": "row", "clip": "5"},
+     {"low": 0, "high": 12, "per": "row"}),
+    ({"ask": "quantiles", **HOURS, "levels": "0.25, 0.5"}, {"levels": [0.25, 0.5], "edges": EDGES}),
+    ({"ask": "histogram", **HOURS, "edges": "0, 6,24"}, {"ask": "histogram", "edges": [0, 6, 24]}),
+    ({"ask": "variance", **HOURS, "bounds_hold": "yes"}, {"ask": "variance", "bounds_hold": True}),
+    ({"ask": "count", "by": '{"country": ["FR"]}'}, {"by": [["country", ["FR"]]]}),
+    ({"ask": "top", "column": "country", "k": "1", "among": "FR, ES"}, {"ask": "top", "among": ["FR", "ES"]}),
+    ({"ask": "distinct", "column": "country", "most": "3"}, {"ask": "distinct", "most": 3}),
+    ({"ask": "ratio", "numerator": "hours", "numerator_bounds": "0, 24"}, {"numerator_bounds": [0, 24]}),
+    ({"ask": "covariance", "columns": '{"hours": [0, 24], "hours * hours": [0, 576]}'}, {"ask": "covariance"}),
+    ({"ask": "regression", "target": "hours", "columns": '{"hours": [0, 24], "hours * hours": [0, 576]}'},
+     {"target": "hours"}),
+    ({"ask": "several", "aggregates": '{"n": "count", "h": {"ask": "mean", "column": "hours"}}'}, {"ask": "several"}),
+    ({"ask": "keys", "column": "country", "delta": "0.001", "most": "2", "price": "20"}, {"ask": "keys"}),
+    ({"ask": "sql", "sql": "SELECT country, count(*) FROM visits GROUP BY country"}, {"ask": "several"}),
+]  # fmt: skip
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fields", "wanted"),
-    [
-        ({"ask": "people"}, {"ask": "people"}),
-        ({"ask": "sum", "column": "visits.hours"}, {"ask": "sum", "low": 0, "high": 24, "clip": 5}),
-        ({"ask": "mean", "column": "visits.hours", "high": "12"}, {"ask": "mean", "low": 0, "high": 12}),
-        ({"ask": "median", "column": "visits.hours"}, {"ask": "quantiles", "levels": [0.5]}),
-    ],
-)
-def test_each_kind_of_question_of_the_form_is_answered(running, ann, fields, wanted):
-    """Every kind that the form offers gives the question that it says, with the bounds of the policy."""
-    assert sent(ann, key="k", **fields).status_code == 303
-    question = running.ann.get("/v1/answer?key=k").json()["question"]
-    assert wanted.items() <= question.items()
-    assert ann.get("/answer?key=k").status_code == 200
+def test_each_kind_of_question_is_asked_in_its_form_and_again(tmp_path):
+    """Every kind has a form of its fields, gives the question that it says, and is filled in again from its answer."""
+    assert {fields["ask"] for fields, _ in FILLED} == set(ASKS) == set(KINDS)
+    with service(service_folder(tmp_path), lambda text: f"keys_delta = 0.01\n{text}") as running:
+        ann = entered(running.service.analysts, TOKENS["ann"])
+        for place, (fields, wanted) in enumerate(FILLED):
+            form = Reader(ann.get("/ask", params={"ask": fields["ask"], "table": "visits"}).text)
+            named = {each["name"] for each in form.all("input", "select")}
+            assert fields.keys() <= named, fields
+            filled = {**form.forms["/ask"], "clip": "5" * (fields["ask"] in ROWS), "price": "0.5", **fields}
+            asked = ann.post("/ask", data={**filled, "key": f"k{place}", "do": "ask"})
+            assert asked.status_code == 303, Reader(asked.text).text
+            question = running.ann.get(f"/v1/answer?key=k{place}").json()["question"]
+            assert {name: question.get(name) for name in wanted} == wanted
+            assert ann.get(f"/answer?key=k{place}").status_code == 200
+            again = Reader(ann.get(f"/ask?again=k{place}").text).forms["/ask"]
+            quoted = ann.post("/ask", data={**again, "do": "quote"})
+            assert "Quote: " in quoted.text, (fields, Reader(quoted.text).text)
+
+
+def test_answers_are_saved_as_files(running, ann):
+    """One answer as CSV and JSON, and all of them as one CSV; nobody else's."""
+    running.ann.ask("one")
+    running.ann.ask("two", {"ask": "people", "rho": 0.01})
+    running.bob.ask("theirs")
+    one = ann.get("/download?key=one")
+    assert one.headers["content-disposition"] == 'attachment; filename="answers.csv"'
+    assert one.text == running.ann.get("/v1/answers.csv?key=one").text
+    assert one.text.splitlines()[0].startswith("key,country,value,low,high")
+    assert [line.split(",")[:2] for line in one.text.splitlines()[1:]] == [["one", "FR"], ["one", "ES"]]
+    every = ann.get("/download").text.splitlines()
+    assert [line.split(",")[0] for line in every] == ["key", "two", "one", "one"]
+    assert ann.get("/download?as=json&key=one").json() == running.ann.get("/v1/answer?key=one").json()
+    for path in ("/download?key=theirs", "/download?as=json&key=theirs"):
+        assert ann.get(path).status_code == 404
+    assert running.ann.get("/v1/answers.csv?key=theirs").status_code == 404
+    assert running.door().get("/v1/answers.csv").status_code == 401
+
+
+def test_older_answers_are_on_further_pages(running, ann, monkeypatch):
+    """Two answers to a page: links lead to older and newer ones, and a page that is not there has none."""
+    monkeypatch.setattr("almoner.service._http.pages._MOST_ANSWERS", 2)
+    for place in range(5):
+        running.ann.ask(f"key {place}", {"ask": "people", "rho": 0.001, "where": f"hours > {place}"})
+    seen = []
+    for page in range(3):
+        told = Reader(ann.get(f"/?page={page}").text)
+        seen += re.findall(r"key \d", told.text)
+        links = {named["href"] for named in told.all("a") if "page" in named["href"]}
+        assert links == {f"/?page={each}" for each in (page - 1, page + 1) if 0 <= each < 3}
+    assert seen == [f"key {place}" for place in (4, 3, 2, 1, 0)]
+    for page in ("9", "-1", "x", "9" * 30):
+        assert ann.get("/", params={"page": page}).status_code == 200
+
+
+def test_a_scale_has_ticks_at_its_numbers():
+    """Ticks lie where their numbers say, within the intervals' reach, and are few; where there is no width are none."""
+    for low, high in ((-3.0, 17.0), (0.0, 1e9), (1e-6, 2e-6), (-1e18, 1e18)):
+        _, ticks = _spans(Drawn([(low + high) / 2], [low], [high]), 9)
+        assert 2 <= len(ticks) <= 7
+        for place, number in ticks:
+            share = (float(number.replace(",", "")) - low) / (high - low)
+            assert float(place) == pytest.approx(2 + 96 * share, abs=0.01)
+    for low, high in ((-1.7e308, 1.7e308), (float("-inf"), float("inf"))):
+        assert _spans(Drawn([5.0], [low], [high]), 9)[1] == []
+    assert _spans(Drawn([], [], []), 9)[0] == []
+
+
+class Drawn:
+    """An answer of these values and intervals."""
+
+    def __init__(self, values, lows, highs):
+        self.columns = lambda: {"value": values, "low": lows, "high": highs}
 
 
 @pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"ask": "mean"}, "need a column"),
-        ({"ask": "mean", "column": "visits.diagnosis"}, "need a column"),
+        ({"ask": "mean"}, "'mean' needs column"),
+        ({"ask": "mean", "column": "diagnosis"}, "diagnosis"),
         ({"clip": ""}, "clip= must be given"),
-        ({"clip": "nan"}, "clip must be a number"),
+        ({"clip": "nan"}, "clip='nan' must be"),
+        ({"ask": "histogram", "column": "country"}, "'histogram' needs edges"),
+        ({"ask": "several", "aggregates": "{"}, "aggregates"),
         ({"price": "0"}, "the price must be above 0"),
         ({"price": "0.001"}, "the least price"),
         ({"price": "60"}, "more than your limits"),
@@ -231,6 +319,8 @@ def pages(running, ann, holder):
     yield sent(ann, price="0", where=HOSTILE)
     yield ann.get("/answer", params={"key": f"{HOSTILE} 0"})
     yield ann.get("/answer?key=mean")
+    yield ann.get("/ask?ask=quantiles&table=visits")
+    yield ann.get("/ask?again=mean")
     yield ann.get("/answer?key=none")
     yield Door(running.service.holder).get("/login")
     yield holder.get("/")

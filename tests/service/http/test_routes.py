@@ -79,6 +79,8 @@ def test_every_response_conforms(running):
         (asked, "/v1/answers", "post"),
         (ann.ask("one"), "/v1/answers", "post"),
         (ann.ask("one", {**COUNT, "clip": 4}), "/v1/answers", "post"),
+        (ann.post("/v1/batch", json={"questions": {"one": COUNT, "x": COUNT, "y": {}}}), "/v1/batch", "post"),
+        (ann.post("/v1/batch", json={"questions": []}), "/v1/batch", "post"),
         (ann.get("/v1/answers"), "/v1/answers", "get"),
         (ann.get("/v1/answers?skip=-1"), "/v1/answers", "get"),
         (ann.get("/v1/answer?key=one"), "/v1/answer", "get"),

@@ -6,12 +6,13 @@ what people with little budget left could not pay for.
 
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import accumulate, repeat
 from math import hypot, inf, isfinite, sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from almoner import _check, _extras, _html
 from almoner._units import MEASURE, to_float, up
@@ -83,6 +84,17 @@ class Answer:
     """The least that everybody could pay for it, in units of the budget; 0 where that is not known."""
     derived: str = ""
     """The name of what was made of an answer by one of its methods; empty for an answer itself."""
+
+    @classmethod
+    def recorded(cls, public: Mapping[str, Any], asked: Question | None = None) -> "Answer":
+        """The answer to a question, None for the recorded one, that the public part of an entry of the record holds."""
+        known: dict[str, Any] = {
+            "complete": public.get("complete"),
+            "keys": public.get("keys"),
+            "floor": public["floor"],
+        }
+        told = answer(asked or question(public["question"]), public["released"], public["key"], **known)
+        return replace(told, earlier=public.get("released at"))
 
     @property
     def about_budgets(self) -> str:
@@ -393,7 +405,7 @@ class Answer:
         return notes
 
 
-def write_csv(answers: Sequence[Answer], path: Path | str, *, keys: bool = True) -> None:
+def write_csv(answers: Sequence[Answer], path: Path | str | TextIO, *, keys: bool = True) -> None:
     """Write answers as one table to a CSV file, which is replaced: the columns of ``Answer.to_pandas``, after the key.
 
     Columns that an answer does not have are empty in its rows; the last one says what a row's intervals are about.
@@ -403,7 +415,8 @@ def write_csv(answers: Sequence[Answer], path: Path | str, *, keys: bool = True)
     names = list(dict.fromkeys(name for table in tables for name in table))
     names = [*(name for name in names if name not in _LAST), *(name for name in names if name in _LAST)]
     key = "key" if "key" not in names else "key_"
-    with Path(path).open("w", encoding="utf-8", newline="") as file:
+    new: dict[str, Any] = {"mode": "w", "encoding": "utf-8", "newline": ""}
+    with Path(path).open(**new) if isinstance(path, Path | str) else nullcontext(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*([key] if keys else []), *names, "about" if "about" not in names else "about_"])
         for answer, table in zip(answers, tables, strict=True):
@@ -444,13 +457,6 @@ def _places(numbers: Sequence[float | None]) -> Callable[[float], float]:
         return round(max(0.0, min(1.0, (number / 2 - low / 2) / width)) * (_BAR - 8) + 4, 1)
 
     return place
-
-
-def answer_of(public: Mapping[str, Any], asked: Question | None = None) -> Answer:
-    """The answer to a question, None for the recorded one, that the public part of an entry of the record holds."""
-    known: dict[str, Any] = {"floor": public["floor"], "complete": public.get("complete"), "keys": public.get("keys")}
-    told = answer(asked or question(public["question"]), public["released"], public["key"], **known)
-    return replace(told, earlier=public.get("released at"))
 
 
 def answer(

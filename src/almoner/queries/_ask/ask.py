@@ -21,7 +21,7 @@ from almoner.errors import ArgumentError, DataError, LedgerError
 from almoner.ledger import Dataset, Domain, Entry, Ledger, Transaction
 from almoner.ledger._accounts.tables import TableOffer
 from almoner.mechanisms import Gaussian
-from almoner.queries._ask.answer import Answer, answer, answer_of, same_question
+from almoner.queries._ask.answer import Answer, answer, same_question
 from almoner.queries._ask.price import at_epsilon, stand_in, with_auto, with_error, with_known_auto
 from almoner.queries._ask.quoted import Quote, quote
 from almoner.queries._ask.rows import Rows, arranged
@@ -237,7 +237,8 @@ class Asking(Uncopyable):
 
     def facts(self, who: AnalystId) -> SoFar:
         facts = SoFar.read(self.ledger, who.analyst, who.purpose, self._so_far.get(who))
-        self._so_far[who] = facts
+        if not self.ledger.store.inside:  # what a transaction wrote may be undone
+            self._so_far[who] = facts
         return facts
 
     def filled(self, asked: Question) -> Question:
@@ -350,8 +351,10 @@ class Analyst(Uncopyable):
         """
         return to_float(self._session.facts(self._who).left, down=True)
 
-    def check(self, asked: Question, *, key: str) -> None:
+    def check(self, asked: Question, *, key: str, so_far: SoFar | None = None) -> None:
         """Refuse, before anything is charged, what could not be asked under this key whatever the data.
+
+        By ``so_far``, as of ``quote``, where it is given, and then without waiting for the ledger.
 
         Raises:
             ArgumentError: the question does not fit the data's columns, or the key was used for another one.
@@ -359,7 +362,7 @@ class Analyst(Uncopyable):
         """
         _check.name(key=key)
         session, asked = self._session, self._session.filled(asked)
-        values, entry = described(asked), session.ledger.find(key)
+        values, entry = described(asked), (session.ledger if so_far is None else so_far).find(key)
         if entry is not None:
             refuse_other(entry, values, self._who, key=key, named=bool(session.datasets))
             return
@@ -410,7 +413,7 @@ class Analyst(Uncopyable):
         if earlier_of is not None and reserved is None:
             share_earlier(self._session.ledger, asked, self._who, key=key, analysts=earlier_of)
         entry, same = self._session.entry(asked, self._who, key=key, reserved=reserved)
-        return answer_of(entry.public, same)
+        return Answer.recorded(entry.public, same)
 
     def sql(self, text: str, *, key: str, **options: Any) -> Rows:
         """Ask a SELECT statement, as docs/sql.md says: rows, with intervals beside each aggregate.
@@ -491,4 +494,4 @@ class Analyst(Uncopyable):
     def answers(self) -> list[Answer]:
         """This analyst's answers for this purpose so far, in order."""
         ledger = self._session.ledger
-        return [answer_of(entry.public) for entry in ledger.snapshot(lambda: answered(ledger, *self._who))]
+        return [Answer.recorded(entry.public) for entry in ledger.snapshot(lambda: answered(ledger, *self._who))]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from almoner._calendar import start_of
 from almoner.errors import ArgumentError
 from almoner.ledger import Entry, Ledger, Periods
-from almoner.queries._ask.answer import Answer, answer_of, same_question
+from almoner.queries._ask.answer import same_question
 from almoner.queries._language import expressions as tree
 from almoner.queries._questions.kinds.counts import Lengths
 from almoner.queries._questions.question import Question
@@ -150,11 +150,6 @@ class SoFar:
         """The entry of the answer under a key, if it is one of these; without its number and hash."""
         found = next((public for public in self.answers if public["key"] == key), None)
         return None if found is None else Entry(-1, dict(found), "")
-
-    def answer(self, key: str) -> Answer | None:
-        """The answer under a key, if it is one of these."""
-        found = self.find(key)
-        return None if found is None else answer_of(found.public)
 
     def released(self, values: Mapping[str, Any]) -> Sequence[int] | None:
         """The noisy sums of the latest answer to the same question, with whatever clip and noise."""

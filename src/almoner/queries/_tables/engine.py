@@ -10,8 +10,6 @@ from functools import partial
 from itertools import chain
 from typing import Any, Self
 
-import pyarrow as pa
-
 from almoner._misfits import Misfit
 from almoner._workspace import Query, TempTable, Workspace
 from almoner.ledger import Ledger, Periods
@@ -121,6 +119,8 @@ class Elsewhere(Engine):
         return cls(ledger.store.workspace, Compiler(schema, dialect, handed), plugin, data)
 
     def charges(self, plan: Compiled) -> Query:
+        import pyarrow as pa
+
         keys = {each.table: pa.table({"key": each.values, "place": range(len(each.values))}) for each in plan.keys}
         run = partial(self._plugin.run, str(plan.rows), plan.parameters, {**self._tables, **keys})
         handed = partial(told_nothing, self._plugin, run)

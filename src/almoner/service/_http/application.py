@@ -67,10 +67,9 @@ def redirect(path: str, **query: str) -> Response:
 
 def problem(refused: Refused) -> Response:
     """A refusal as JSON, as RFC 9457 has it."""
-    body = {"type": "about:blank", "status": refused.status, "code": refused.code, "detail": refused.text}
     headers = {} if refused.retry is None else {"retry-after": str(refused.retry)}
     headers |= {"www-authenticate": "Bearer"} if refused.status == 401 else {}
-    return Response(dumps(body), refused.status, media_type="application/problem+json", headers=headers)
+    return Response(dumps(refused.body), refused.status, media_type="application/problem+json", headers=headers)
 
 
 def note(**facts: object) -> None:

@@ -1,5 +1,6 @@
 """The OpenAPI document of the routes of analysts. A test compares it with the routes and with what they answer."""
 
+import json
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import cache
@@ -37,9 +38,14 @@ def _schemas() -> dict[str, Any]:
     listed |= {name: schema_of(body, _SCHEMAS + "{model}", answered=True) for name, body in BODIES.items()}
     for name, schema in listed.items():
         schemas |= schema.pop("$defs", {}) | {name: schema}
+    batch = {"minProperties": 1, "maxProperties": MOST_QUESTIONS, "propertyNames": _KEY}
+    batch |= {"type": "object", "additionalProperties": {"$ref": f"{_SCHEMAS}Question"}}
+    about = {"description": "Questions by their keys.", "required": ["questions"], "additionalProperties": False}
+    schemas["Batch"] = {**about, "type": "object", "properties": {"questions": batch}}
     for schema in schemas.values():
         schema.pop("title", None)  # clients call it as the document does
-    return schemas
+    named: dict[str, Any] = json.loads(json.dumps(schemas).replace('Body"', '"'))  # those inside of others, too
+    return named
 
 
 def _ease(fields: dict[str, Any]) -> None:
@@ -53,12 +59,12 @@ def _ease(fields: dict[str, Any]) -> None:
                 each["enum"] = [each.pop("const")]
 
 
-def _operation(name: str, about: str, answers: Mapping[str, str], problems: str, **more: Any) -> dict[str, Any]:
+def _operation(name: str, about: str, answers: Mapping[str, Any], problems: str, **more: Any) -> dict[str, Any]:
     """One operation: what it answers by status, the statuses of its refusals, and what else stands in the document."""
-    responses = {
-        status: {"description": about, "content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}{schema}"}}}}
-        for status, schema in answers.items()
-    }
+    responses = dict[str, Any]()
+    for status, of in answers.items():
+        named = {"application/json": {"schema": {"$ref": f"{_SCHEMAS}{of}"}}}
+        responses[status] = {"description": about, "content": of if isinstance(of, dict) else named}
     for status in problems.split():
         content = {"application/problem+json": {"schema": {"$ref": f"{_SCHEMAS}Problem"}}}
         responses[status] = {"description": _TOLD[status], "content": content}
@@ -69,31 +75,36 @@ def _parameter(place: str, name: str, about: str, schema: dict[str, Any], *, req
     return {"in": place, "name": name, "description": about, "schema": schema, "required": required}
 
 
+MOST_QUESTIONS = 64  # of one batch
 _KEY = {"type": "string", "minLength": 1, "maxLength": 120, "pattern": "^[!-~]([ -~]*[!-~])?$"}
 
 
 def _paths() -> dict[str, Any]:
     key = "A name of your own for the question: the same key again gives the same answer, and costs nothing."
     fresh = "Whether an earlier answer of others must not stand for it."
-    asked = [
-        _parameter("header", "Idempotency-Key", key, _KEY, required=True),
-        _parameter("query", "fresh", fresh, {"type": "boolean", "default": False}),
-    ]
+    fresh_one = _parameter("query", "fresh", fresh, {"type": "boolean", "default": False})
+    asked = [_parameter("header", "Idempotency-Key", key, _KEY, required=True), fresh_one]
     whole = {"type": "integer", "minimum": 0}
     page = [
         _parameter("query", "skip", "Answers to leave out, the newest first.", {**whole, "maximum": 10**9}),
         _parameter("query", "most", "Answers to list.", {**whole, "maximum": 1000, "default": 100}),
     ]
-    stored = [_parameter("query", "key", "The key of the answer.", _KEY, required=True)]
-    body = {"required": True, "content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}Question"}}}}
+    stored, optional = ([_parameter("query", "key", "The key of the answer.", _KEY, required=n)] for n in (True, False))
+    body, batch = (
+        {"required": True, "content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}{name}"}}}}
+        for name in ("Question", "Batch")
+    )
     bodies, common, open_to_all = "400 401 408 413 415 422 429 500", "400 401 429 500", list[Any]()
-    documented = _operation("openapi", "This document", {}, "429 500", security=open_to_all)
-    own = {"type": "object", "description": "The document."}
-    documented["responses"]["200"] = {"description": "It", "content": {"application/json": {"schema": own}}}
+    own: dict[str, Any] = {"application/json": {"schema": {"type": "object", "description": "The document."}}}
+    documented = _operation("openapi", "This document", {"200": own}, "429 500", security=open_to_all)
     answers, refused = {"201": "Answer", "200": "Answer"}, f"{bodies} 403 409 503"
     ask = _operation("ask", "The answer", answers, refused, parameters=asked, requestBody=body)
+    told, batched = "Answers and refusals, by key; all that is charged is charged, or none", {"200": "BatchAnswers"}
+    several = _operation("batch", told, batched, bodies, parameters=[fresh_one], requestBody=batch)
     listed = _operation("answers", "Your answers, newest first", {"200": "Answers"}, common, parameters=page)
     one = _operation("answer", "Your answer under a key", {"200": "Answer"}, f"404 {common}", parameters=stored)
+    told, text = "Your answers as a table, or that under a key", {"text/csv": {"schema": {"type": "string"}}}
+    table = _operation("csv", told, {"200": text}, f"404 {common}", parameters=optional)
     data = _operation("datasets", "The data sets and their public columns", {"200": "DataSets"}, common)
     quoted = _operation("quote", "What a question would cost at worst", {"200": "Quote"}, bodies, requestBody=body)
     health = _operation("health", "Whether the service answers", {"200": "Health"}, "429 500", security=open_to_all)
@@ -108,6 +119,8 @@ def _paths() -> dict[str, Any]:
         "/v1/quote": {"post": quoted},
         "/v1/answers": {"post": ask, "get": listed},
         "/v1/answer": {"get": one},
+        "/v1/answers.csv": {"get": table},
+        "/v1/batch": {"post": several},
     }
 
 

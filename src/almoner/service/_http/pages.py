@@ -6,13 +6,13 @@ They are made by the server, work without JavaScript, ask for nothing from elsew
 import asyncio
 import hashlib
 import json
+import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from itertools import accumulate, groupby
-from math import isfinite
+from math import ceil, floor, log10
 from operator import itemgetter
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -24,18 +24,26 @@ from almoner.queries import Answer
 from almoner.service._analyst_api import AnalystApi
 from almoner.service._bodies import Refused, problem_of, refusing
 from almoner.service._holder_api import HolderApi, in_holder_thread
-from almoner.service._http.application import Handler, Request, Response, body_of, note, page_response, redirect
+from almoner.service._http.application import (
+    Handler,
+    Request,
+    Response,
+    body_of,
+    json_response,
+    note,
+    page_response,
+    redirect,
+)
+from almoner.service._http.forms import HINTS, KINDS, Fields, filled_in, form_fields, question_of
 from almoner.service._http.login import Visit, Visits
-from almoner.service._http.routes import ask, count_request
+from almoner.service._http.routes import ask_one, count_request, table
 from almoner.service.policies import AnalystTerms, Policy, in_force
 
 _MOST_ROWS = 200
 _MOST_ANSWERS = 50
 _DAYS = 60
-_BINS = 64
 _TRIES = 30  # logins in a minute that may be tried from one address; behind a proxy, from it
 
-Fields = Mapping[str, str]
 Page = Callable[[Visit, Any, Fields], Awaitable[Response]]
 """Makes a page for a visit, of whom ``_admit`` returns, from the fields of its form or of its address."""
 
@@ -118,6 +126,8 @@ class AnalystPages(_Pages):
         self._api = api
         self.handlers += [
             ("GET", "/answer", self._page(self._answer)),
+            ("GET", "/ask", self._page(self._home)),
+            ("GET", "/download", self._page(self._download)),
             ("POST", "/ask", self._page(self._ask, form=True)),
         ]
 
@@ -127,32 +137,36 @@ class AnalystPages(_Pages):
             count_request(self._api, terms)
         return terms
 
-    async def _home(self, visit: Visit, who: AnalystTerms, _: Fields) -> Response:
-        return page_response(await asyncio.to_thread(self._filled, visit, who, {}))
+    async def _home(self, visit: Visit, who: AnalystTerms, fields: Fields) -> Response:
+        return page_response(await asyncio.to_thread(self._filled, visit, who, fields))
 
     async def _answer(self, _: Visit, who: AnalystTerms, fields: Fields) -> Response:
         key = fields.get("key", "")
         given = await asyncio.to_thread(self._api.stored, who, key)
         if given is None:
             raise Refused(404, "answer", "you have no answer under this key")
-        answer, table = given.answer, given.answer.columns()
-        named = [name for name in table if name not in ("value", "low", "high", "truth_low", "truth_high")]
-        rows = [
-            {**span, "cells": [str(table[name][place]) for name in named]}
-            for place, span in enumerate(_spans(answer, _MOST_ROWS))
-        ]
+        answer, cells = given.answer, given.answer.columns()
+        named = [name for name in cells if name not in ("value", "low", "high", "truth_low", "truth_high")]
+        spans, ticks = _spans(answer, _MOST_ROWS)
+        rows = [{**span, "cells": [str(cells[name][place]) for name in named]} for place, span in enumerate(spans)]
         about = answer.about.replace("truth_intervals cover", "intervals for the truth cover")
-        shown = {"key": key, "told": given.body, "answer": answer, "about": about}
-        return page_response(_html.render("answer.html", **shown, named=named, rows=rows, count=len(table["value"])))
+        shown = {"key": _own(key), "told": given.body, "answer": answer, "about": about, "ticks": ticks, "kinds": KINDS}
+        shown |= {name: urlencode({of: key}, errors="replace") for name, of in (("address", "key"), ("again", "again"))}
+        return page_response(_html.render("answer.html", **shown, named=named, rows=rows, count=len(cells["value"])))
+
+    async def _download(self, _: Visit, who: AnalystTerms, fields: Fields) -> Response:
+        key = fields.get("key", "")
+        given = await asyncio.to_thread(self._api.stored, who, key) if fields.get("as") == "json" else None
+        return await table(self._api, who, [key] if key else None) if given is None else json_response(given.body)
 
     async def _ask(self, visit: Visit, who: AnalystTerms, fields: Fields) -> Response:
         made, ledger = fields.get("made", "") or _new_key(), self._api.session.ledger  # one form asks one thing once
         try:
-            values = _question(fields, self._api.policy, ledger.symbol, ledger.budget)
+            values = question_of(fields, self._api.policy, ledger.symbol, ledger.budget)
             if fields.get("do") == "ask":
                 digest = hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
                 key = fields.get("key", "").strip() or f"{made} {digest[:8]}"
-                await ask(self._api, who, values, key, fresh=fields.get("fresh") == "yes")
+                await ask_one(self._api, who, values, key, fresh=fields.get("fresh") == "yes")
                 return redirect("/answer", key=key)
             quoted = await asyncio.to_thread(self._api.quote, who, values)
             status, said = 200, (f"Quote: {quoted['words']}.", "status")
@@ -163,17 +177,24 @@ class AnalystPages(_Pages):
         return page_response(await asyncio.to_thread(self._filled, visit, who, fields, *said), status)
 
     def _filled(self, visit: Visit, terms: AnalystTerms, fields: Fields, *said: str) -> str:
-        told, listed, answers = self._api.data_sets()["data_sets"], self._api.answers(terms), []
-        for each in listed[:_MOST_ANSWERS]:
+        again = self._api.stored(terms, fields["again"]) if "again" in fields else None
+        if again is not None:
+            fields = filled_in(again.body["question"], again.body["share"])
+        listed, answers = self._api.answers(terms), []
+        page = int(sent) if (sent := fields.get("page", "")).isdecimal() and len(sent) < 9 else 0
+        for each in listed[page * _MOST_ANSWERS : (page + 1) * _MOST_ANSWERS]:
             given = self._api.stored(terms, each["key"])
             if given is not None:
-                first = next(iter(_spans(given.answer, 1, zero=True)), {"value": "", "interval": ""})
+                first = next(iter(_spans(given.answer, 1)[0]), {"value": "", "interval": ""})
                 address = f"/answer?{urlencode({'key': each['key']}, errors='replace')}"
-                answers.append({**each, **first, "address": address})
+                answers.append({**each, **first, "address": address, "own": _own(each["key"])})
+        ask, told = fields.get("ask", ""), self._api.data_sets()["data_sets"]
+        hidden = {"ask": ask if ask in KINDS else "people", "table": fields.get("table") or told[0]["name"]}
         shown: dict[str, Any] = {"name": terms.name, "said": said, "left": self._api.left(terms), "answers": answers}
-        shown |= {"number": len(listed), "most": _MOST_ANSWERS, "data_sets": told, "options": _options(told)}
-        hidden = {"form": visit.form, "made": fields.get("made", "") or _new_key()}
-        return _html.render("analyst.html", **shown, sent=fields, hidden=hidden)
+        shown |= {"page": page, "pages": -(-len(listed) // _MOST_ANSWERS), "data_sets": told}
+        shown |= {"kinds": KINDS, "hints": HINTS, "form_fields": form_fields(hidden["ask"])}
+        hidden |= {"form": visit.form, "made": fields.get("made", "") or _new_key()}
+        return _html.render("analyst.html", **shown, sent={**fields, **hidden}, hidden=hidden)
 
 
 class Console(_Pages):
@@ -207,19 +228,18 @@ def _days(spent: list[dict[str, Any]]) -> list[tuple[str, str, float]]:
     return [(*each, total) for each, total in zip(told, totals, strict=True)]
 
 
-def _spans(answer: Answer, most: int, *, zero: bool = False) -> list[dict[str, str | None]]:
-    """Value and interval of the first rows, and where they lie on a scale, which may have to show zero."""
+def _spans(answer: Answer, most: int) -> tuple[list[dict[str, str | None]], list[tuple[str, str]]]:
+    """Value and interval of the first rows, and where they lie on a scale; and its ticks: where, and numbers."""
     table = answer.columns()
     values, lows, highs = (table[name][:most] for name in ("value", "low", "high"))
-    ends = [0.0] if zero or not lows else []
-    least, half = min([*lows, *ends]), max([*highs, *ends]) / 2
+    least, half = min(lows, default=0.0), max(highs, default=0.0) / 2
     width = half - least / 2 or 1.0  # halves: the difference of huge numbers is not finite
 
     def place(number: float) -> str:
         share = (number / 2 - least / 2) / width
         return f"{2 + 96 * min(max(share, 0.0), 1.0) if share == share else 2:.2f}"
 
-    return [
+    spans = [
         {
             "value": "-" if value is None else value_shown(value, low, high, thousands=","),
             "interval": interval_shown(low, high, thousands=","),
@@ -229,6 +249,17 @@ def _spans(answer: Answer, most: int, *, zero: bool = False) -> list[dict[str, s
         }
         for value, low, high in zip(values, lows, highs, strict=True)
     ]
+    if not 1e-300 < width < 1e300:
+        return spans, []
+    unit = 10.0 ** floor(log10(width / 3))
+    step = next(each * unit for each in (1, 2, 5, 10) if 2 * width <= 6 * each * unit)
+    ticks = [step * tick for tick in range(ceil(least / step), floor(2 * half / step) + 1)]
+    return spans, [(place(tick), f"{tick:,.6g}") for tick in ticks]
+
+
+def _own(key: str) -> str:
+    """A key that an analyst chose; empty for one that was made here."""
+    return "" if re.fullmatch(r"[\d-]{10} [0-9a-f]{12} [0-9a-f]{8}", key) else key
 
 
 async def _fields(request: Request) -> dict[str, str]:
@@ -252,55 +283,3 @@ async def _fields(request: Request) -> dict[str, str]:
 def _new_key() -> str:
     """A new start for keys of questions that are given none."""
     return f"{datetime.now(UTC):%Y-%m-%d} {secrets.token_hex(6)}"
-
-
-def _options(data_sets: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[str, str]]]:
-    """Choices of the form, each a value and its words: data sets, columns of numbers, and columns with keys."""
-    told = [(one["name"], each) for one in data_sets for each in one["columns"]]
-    several = len(data_sets) > 1
-    named = [(f"{table}.{each['name']}", f"{table}." * several + each["name"], each) for table, each in told]
-    return {
-        "tables": [(one["name"], one["name"]) for one in data_sets],
-        "numbers": [(value, words) for value, words, each in named if each["kind"] in ("number", "whole", "bool")],
-        "keyed": [(value, words) for value, words, each in named if each["keys"]],
-    }
-
-
-def _question(fields: Fields, policy: Policy, symbol: str, budget: float) -> dict[str, Any]:
-    """The question that a form describes, as plain values; its price is in the symbol of the ledger's budget."""
-    tables = policy.file.tables.items()
-    known = {f"{table}.{name}": part for table, told in tables for name, part in told.columns.items()}
-    asks, column, by = (fields.get(name, "") for name in ("ask", "column", "by"))
-    values: dict[str, Any] = {"ask": "quantiles" if asks == "median" else asks, "table": fields.get("table", "")}
-    if asks in ("sum", "mean", "median"):
-        if column not in known:
-            raise Refused(422, "question", "a sum, a mean and a median need a column")
-        values["column"] = column.partition(".")[2]
-        low, high = (_number(fields, end, getattr(known[column], end)) for end in ("low", "high"))
-        if low is None or high is None or not low < high:
-            raise Refused(422, "question", "the column needs a lowest value, and a highest one above it")
-        if asks == "median":
-            values |= {"edges": [low + place * (high - low) / _BINS for place in range(_BINS + 1)], "levels": [0.5]}
-        else:
-            values |= {"low": low, "high": high}
-    price = _number(fields, "price", None)
-    if price is None or not 0 < price <= 100:
-        raise Refused(422, "question", "the price must be above 0 and at most 100 percent of a budget")
-    values |= {
-        "clip": _number(fields, "clip", None) if asks in ("sum", "count") else None,
-        "anyway": True if fields.get("anyway") == "yes" else None,
-        "by": [by.partition(".")[2]] if by in known else None,  # with the keys that the policy says
-        "where": fields.get("where", "").strip() or None,
-        "epsilon" if symbol == "epsilon" else "rho": price / 100 * budget,
-    }
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _number(fields: Fields, name: str, default: float | None) -> float | None:
-    sent = fields.get(name, "").strip()
-    if not sent:
-        return default
-    with suppress(ValueError):
-        if len(sent) <= 40 and isfinite(value := float(sent)):
-            return value
-    raise Refused(422, "question", f"{name} must be a number")

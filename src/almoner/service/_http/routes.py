@@ -1,7 +1,7 @@
 """The routes of analysts and of the data holder: what they may do, as JSON. Each needs a token, but for two."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from almoner.service._bodies import Refused, parsed, problem_of, refusing
 from almoner.service._holder_api import HolderApi, in_holder_thread
 from almoner.service._http.application import Handler, Request, Response, body_of, json_response, note
 from almoner.service._http.login import bearer
-from almoner.service._http.openapi import document
+from almoner.service._http.openapi import MOST_QUESTIONS, document
 from almoner.service.policies import AnalystTerms, Right, in_force
 
 _STRANGERS = 600  # requests without a token in a minute from one address: who asks more could time what others ask
@@ -60,21 +60,36 @@ class AnalystRoutes:
         return json_response(await asyncio.to_thread(refusing, partial(self._api.quote, terms, values)))
 
     async def ask(self, request: Request) -> Response:
-        terms = self._terms(request, "fresh")
-        fresh = request.query_params.get("fresh", "false")
-        if fresh not in ("true", "false"):
-            raise Refused(400, "query", "fresh must be true or false")
+        terms, fresh = self._terms(request, "fresh"), _fresh(request)
         keys = request.headers.getlist("idempotency-key")
         if len(keys) != 1:
             raise Refused(400, "key", "one Idempotency-Key is needed: a name of your own for this question")
-        given = await ask(self._api, terms, parsed(await body_of(request)), keys[0], fresh=fresh == "true")
+        given = await ask_one(self._api, terms, parsed(await body_of(request)), keys[0], fresh=fresh)
         return json_response(given.body, 200 if given.old else 201)
+
+    async def batch(self, request: Request) -> Response:
+        terms, fresh = self._terms(request, "fresh"), _fresh(request)
+        body = parsed(await body_of(request))
+        questions = body.get("questions") if isinstance(body, dict) and len(body) == 1 else None
+        if not isinstance(questions, dict) or not 1 <= len(questions) <= MOST_QUESTIONS:
+            rule = f'the body must be {{"questions": {{key: question}}}}, with 1 to {MOST_QUESTIONS} of them'
+            raise Refused(422, "body", rule)
+        count_request(self._api, terms, count=len(questions) - 1)
+        told = await ask(self._api, terms, questions, fresh=fresh)
+        note(answers={key: each.state if isinstance(each, Reply) else each.code for key, each in told.items()})
+        answers = {key: each.body for key, each in told.items() if isinstance(each, Reply)}
+        refused = {key: each.body for key, each in told.items() if isinstance(each, Refused)}
+        return json_response({"answers": answers, "refused": refused})
 
     async def answers(self, request: Request) -> Response:
         terms = self._terms(request, "skip", "most")
         skip, most = _number(request, "skip", 0, 10**9), _number(request, "most", 100, 1000)
         listed = self._api.answers(terms)
         return json_response({"total": len(listed), "answers": listed[skip : skip + most]})
+
+    async def csv(self, request: Request) -> Response:
+        terms = self._terms(request, "key")
+        return await table(self._api, terms, request.query_params.getlist("key") or None)
 
     async def answer(self, request: Request) -> Response:
         terms = self._terms(request, "key")
@@ -101,31 +116,62 @@ class AnalystRoutes:
         return terms
 
 
-def count_request(api: AnalystApi, terms: AnalystTerms) -> None:
-    """Count a request of an analyst; refuse it if there were too many."""
-    wait = api.rates.wait(terms.name, terms.limits.requests)
+def count_request(api: AnalystApi, terms: AnalystTerms, count: int = 1) -> None:
+    """Count a request of an analyst, or several; refuse them if there were too many."""
+    wait = api.rates.wait(terms.name, terms.limits.requests, count=count)
     if wait:
         api.metrics.count("refusals", code="rate")
         raise Refused(429, "rate", f"{terms.limits.requests} requests a minute are allowed", retry=wait)
 
 
-async def ask(api: AnalystApi, terms: AnalystTerms, values: Any, key: str, *, fresh: bool) -> Reply:
-    """Queue a question for the worker; a refusal is padded to the same steps of time as an answer."""
+async def ask(
+    api: AnalystApi, terms: AnalystTerms, questions: Mapping[str, Any], *, fresh: bool = False
+) -> dict[str, Reply | Refused]:
+    """Find the answers that are there, and have the worker ask the other questions together, in whole steps of time.
+
+    A refusal that comes up while they are asked is padded to the same steps.
+    """
+    told = await asyncio.to_thread(api.free, terms, questions)
+    rest = {key: values for key, values in questions.items() if key not in told}
     try:
-        known = await asyncio.to_thread(api.known, terms, values, key)
-        if api.session.ledger.store.closed:  # which takes no time of the analyst's
+        if rest and api.session.ledger.store.closed:  # which takes no time of the analyst's
             await asyncio.shield(asyncio.wrap_future(api.worker.submit(terms.name, api.reopen, padded=False)))
-        work = partial(api.ask, terms, values, key, fresh=fresh)
-        done = api.worker.submit(terms.name, work, padded=not known, told=partial(api.count_seconds, terms))
-        given = await asyncio.shield(asyncio.wrap_future(done))
-        note(key=key, answer="repeated" if given.old else "new" if given.answer.earlier is None else "shared")
-        return given
+        if rest:
+            work = partial(api.ask, terms, rest, fresh=fresh)
+            done = api.worker.submit(terms.name, work, told=partial(api.count_seconds, terms))
+            new = await asyncio.shield(asyncio.wrap_future(done))
+            told |= new
     except Exception as error:
-        told = problem_of(error)
-        api.metrics.count("refusals", code=told.code)
-        if told.code in ("internal", "data", "away", "changed", "ledger"):
+        refused = problem_of(error)
+        told |= dict.fromkeys(rest, refused)
+        if refused.code in ("internal", "data", "away", "changed", "ledger"):
             api.metrics.count("failures", kind=type(error).__name__)
-        raise told from None
+    for each in told.values():
+        if isinstance(each, Refused):
+            api.metrics.count("refusals", code=each.code)
+    return {key: told[key] for key in questions}
+
+
+async def ask_one(api: AnalystApi, terms: AnalystTerms, values: Any, key: str, *, fresh: bool) -> Reply:
+    """The answer to one question; or its refusal is raised."""
+    told = (await ask(api, terms, {key: values}, fresh=fresh))[key]
+    if isinstance(told, Refused):
+        raise told
+    note(key=key, answer=told.state)
+    return told
+
+
+async def table(api: AnalystApi, terms: AnalystTerms, keys: list[str] | None) -> Response:
+    """Own answers as a CSV file: those under keys, or the newest."""
+    told, saved = await asyncio.to_thread(api.csv, terms, keys), 'attachment; filename="answers.csv"'
+    return Response(told, media_type="text/csv", headers={"content-disposition": saved})
+
+
+def _fresh(request: Request) -> bool:
+    fresh = request.query_params.get("fresh", "false")
+    if fresh not in ("true", "false"):
+        raise Refused(400, "query", "fresh must be true or false")
+    return fresh == "true"
 
 
 def _number(request: Request, name: str, default: int, most: int) -> int:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from almoner import filters
 from almoner.errors import ArgumentError
 from almoner.ledger import Domain, Ledger, Terms
-from almoner.queries import Count, Mean, Session, Several, Sum
+from almoner.queries import Answer, Count, Mean, Session, Several, Sum
 from almoner.queries._ask.answer import answer
 from almoner.queries._questions.kinds_of import described, question
 from almoner.queries._questions.noise import STEPS
@@ -61,7 +61,7 @@ def test_an_answer_is_the_same_when_it_is_read_again(tmp_path):
         analyst = session.analyst("ann")
         first = analyst.ask(Several(given, clip=20, sigma=300.0), key="k")
         again = analyst.ask(Several(dict(sorted(given.items())), clip=20, sigma=300.0), key="k")
-        listed = [first, again, analyst.answers()[0], analyst.so_far().answer("k")]
+        listed = [first, again, analyst.answers()[0], Answer.recorded(analyst.so_far().find("k").public)]
         told = [dict(zip(dict(each.question.members), each.value, strict=True)) for each in listed]
         assert told == [told[0]] * 4
 

@@ -1,0 +1,162 @@
+"""A client of ``almoner serve``, for analysts: questions and answers are the library's own (extra ``client``).
+
+::
+
+    service = Client("https://statistics.example.org", os.environ["TOKEN"])
+    print(service.quote(Mean("hours", 0, 24, rho=0.0005)))
+    service.ask(Mean("hours", 0, 24, rho=0.0005), key="monday").to_pandas()
+
+It needs neither DuckDB nor the service. The same key gives the same answer and is charged once, so what got lost on the
+way is asked again.
+"""
+
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, suppress
+from itertools import islice
+from typing import Any
+
+from almoner import _check, _extras
+from almoner.errors import ArgumentError, ServiceRefused
+from almoner.queries import Answer, Keys, Question, Quote, Sql
+from almoner.queries.plans import described, question
+
+with _extras.need("httpx2", extra="client"):
+    import httpx2
+
+__all__ = ["Client"]
+
+_MOST = 64  # questions of a batch
+
+Asked = Question | Mapping[str, Any]  # a question, or its fields as docs/queries.md has them in files
+
+
+class Client(AbstractContextManager["Client"]):
+    """A service, as an analyst reaches it with a token. Threads may share it.
+
+    Args:
+        url: where analysts come to, such as "https://statistics.example.org".
+        token: what ``almoner serve --new-token`` printed. Secret.
+        patience: seconds for which a request is sent again, when connections are lost or the service says to wait.
+        timeout: seconds to wait for each answer.
+        options: of ``httpx2.Client``, such as ``verify=`` or ``proxy=``.
+
+    Every method raises ServiceRefused where the service refuses, with its status and code.
+    """
+
+    def __init__(self, url: str, token: str, *, patience: float = 60.0, timeout: float = 60.0, **options: Any) -> None:
+        _check.positive(patience=patience, timeout=timeout)
+        if not url.startswith(("https://", "http://")):
+            raise ArgumentError("url must begin with https://, as in Client('https://statistics.example.org', token)")
+        headers, self.url, self._patience = {"authorization": f"Bearer {token}"}, url, patience
+        self._http = httpx2.Client(base_url=url, headers=headers, timeout=timeout, **options)
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def datasets(self) -> Any:
+        """The tables that questions may be about, and what is public of their columns."""
+        return self._send("GET", "/v1/datasets")
+
+    def me(self) -> Any:
+        """Limits of this analyst, and what is left by them."""
+        return self._send("GET", "/v1/me")
+
+    def quote(self, asked: Asked) -> Quote:
+        """Price of a question at worst, and the noise to expect; costs nothing."""
+        told = _numbers(self._send("POST", "/v1/quote", json=_values(asked)))
+        return Quote(of_budget=told.pop("share"), **{name: told[name] for name in told if name != "words"})
+
+    def ask(self, asked: Asked, *, key: str, fresh: bool = False) -> Answer:
+        """Ask a question, and its answer; the same key again gives the same answer and costs nothing.
+
+        Args:
+            asked: a question of ``almoner.queries``, or its fields as in a file of questions.
+            key: a name of your own for it.
+            fresh: an earlier answer of others, by the policy's ``sharing``, must not stand for it.
+        """
+        sent: dict[str, Any] = {"json": _values(asked), "headers": {"idempotency-key": key}}
+        return _answer(self._send("POST", "/v1/answers", params={"fresh": fresh}, **sent))
+
+    def sql(self, text: str, *, key: str, fresh: bool = False, **options: Any) -> Answer:
+        """Ask a SELECT statement; ``options`` are the fields of ``queries.Sql``: a price, ``clip=``, ``bounds=``.
+
+        The answer is that of the question that it means, with all groups: sort and cut ``to_pandas(wide=True)``.
+        """
+        return self.ask(Sql(text, **options), key=key, fresh=fresh)
+
+    def batch(self, asked: Mapping[str, Asked], *, fresh: bool = False) -> dict[str, Answer | ServiceRefused]:
+        """Ask questions by their keys together, 64 at a time; a refusal stands in the place of an answer."""
+        rest, told = {key: _values(each) for key, each in asked.items()}, dict[str, Answer | ServiceRefused]()
+        gives_up = time.monotonic() + self._patience
+        while rest:
+            part = dict(islice(rest.items(), _MOST))
+            body = self._send("POST", "/v1/batch", json={"questions": part}, params={"fresh": fresh})
+            refused = {key: _refused(each) for key, each in body["refused"].items()}
+            told |= {key: _answer(each) for key, each in body["answers"].items()} | refused
+            later = {key: each.retry_after for key, each in refused.items() if each.retry_after}
+            wait = max(later.values(), default=0.0)
+            again = later if wait <= gives_up - time.monotonic() else {}
+            time.sleep(wait if again else 0)
+            rest = {key: each for key, each in rest.items() if key not in part or key in again}
+        return {key: told[key] for key in asked}
+
+    def answers(self) -> list[dict[str, Any]]:
+        """Key, day, question and price of each own answer, newest first."""
+        listed: list[dict[str, Any]] = []
+        while more := self._send("GET", "/v1/answers", params={"skip": len(listed), "most": 1000})["answers"]:
+            listed += more
+        return listed
+
+    def answer(self, key: str) -> Answer:
+        """The own answer under a key."""
+        return _answer(self._send("GET", "/v1/answer", params={"key": key}))
+
+    def _send(self, method: str, path: str, **sent: Any) -> Any:
+        """Send a request, and again while that may help: all of them may be repeated."""
+        gives_up = time.monotonic() + self._patience
+        while True:
+            try:
+                response = self._http.request(method, path, **sent)
+                if response.is_success:
+                    return response.json()
+                refused = _problem(response)
+            except httpx2.TransportError as error:
+                said = f"{self.url} cannot be reached, or does not answer: {type(error).__name__}"
+                refused = ServiceRefused(said, status=0, code="connection", retry_after=0.5)
+            wait = refused.retry_after
+            if wait is None or wait > gives_up - time.monotonic():
+                raise refused
+            time.sleep(wait)
+
+
+def _problem(response: httpx2.Response) -> ServiceRefused:
+    """The refusal in a response, which may be a proxy's."""
+    with suppress(ValueError, KeyError, TypeError):
+        return _refused(response.json())
+    again = 1.0 if response.status_code in (502, 503, 504) else None
+    return ServiceRefused(
+        "no service of Almoner sent this", status=response.status_code, code="http", retry_after=again
+    )
+
+
+def _refused(body: Mapping[str, Any]) -> ServiceRefused:
+    return ServiceRefused(body["detail"], status=body["status"], code=body["code"], retry_after=body["retry_after"])
+
+
+def _values(asked: Asked) -> dict[str, Any]:
+    return described(asked) if isinstance(asked, Question) else dict(asked)
+
+
+def _numbers(value: Any) -> Any:
+    """Numbers in place of "inf", "-inf" and "nan", which JSON has no numbers for."""
+    if isinstance(value, dict):
+        return {name: _numbers(each) for name, each in value.items()}
+    return float(value) if value in ("inf", "-inf", "nan") else value
+
+
+def _answer(body: Mapping[str, Any]) -> Answer:
+    """The library's answer, worked out from the noisy sums as the service works it out."""
+    asked = question(body["question"])
+    keys = [group[0] for group in body["groups"]] if isinstance(asked, Keys) else None
+    return Answer.recorded({**body, "keys": keys, "released at": body["released_on"]}, asked)
