@@ -81,6 +81,7 @@ HEAVY = {
     "opendp": {"interop", "queries"},
     "opacus": {"interop"},
     "lightning": {"interop"},
+    "transformers": {"interop"},
     "duckdb": {"_workspace"},
     "psycopg": {"ledger"},
     "pyspark": {"queries"},

@@ -397,6 +397,10 @@ class Trainer(OfModule):
             divisor = settings.divisor * (view.sample_rate or 1.0)
             yield Turnout(records, records.person_count, left=left, divisor=divisor)
 
+    def save(self) -> None:
+        """Write what there is to the folder now, between two steps of ``steps``."""
+        self._trained().save()
+
     @property
     def holder_report(self) -> HolderReport:
         """Each person's share of the budget over the run. PRIVATE: for the data holder."""
