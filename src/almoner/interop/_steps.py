@@ -3,7 +3,7 @@
 from collections.abc import Generator
 from typing import Any
 
-from almoner.errors import BudgetExceeded
+from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.training import CallbackView, Trainer
 
 MANY = "{}={} is not taken: several noisy sums in one step have no price, and memory is saved anyway, in chunks: {}"
@@ -24,6 +24,15 @@ class Steps:
     def more(self) -> bool:
         """True if there is another step: the plan has one, and what is charged to all alike fits."""
         return self.run.reason is None and self.run.can_take(self.run.next_step(), 1)
+
+    def refuse_older(self, step: int, checkpoint: str, given: str) -> None:
+        """Raise ArgumentError where accounts are older than the checkpoint of a step; then the run is left."""
+        if self.run.step < step:
+            self.close()
+            raise ArgumentError(
+                f"{checkpoint}: the accounts are those of step {self.run.step}, before the checkpoint's step {step}: "
+                f"give the {given} of the run that wrote it, and no older copy"
+            )
 
     def take(self) -> None:
         """Take a step, or raise BudgetExceeded, and then no parameter has changed."""

@@ -214,9 +214,5 @@ class PrivateTrainer(transformers.Trainer):  # type: ignore[misc]
         records: Any = DataLoader(self.train_dataset, collate_fn=collate)
         folder = RunFolder(Path(self.args.output_dir) / "accounts", resume=self._resumed)
         steps = Steps(self.private, records, people=self._people, folder=folder)
-        if steps.run.step < self.state.global_step:
-            raise ArgumentError(
-                f"resume_from_checkpoint: the accounts are those of step {steps.run.step}, before the checkpoint's step "
-                f"{self.state.global_step}: they are an older copy"
-            )
+        steps.refuse_older(self.state.global_step, "resume_from_checkpoint", "output_dir")
         return steps
