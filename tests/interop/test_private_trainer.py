@@ -59,7 +59,7 @@ def private(folder, *, texts=None, callbacks=(), people=None, args=None, others=
 @pytest.fixture
 def silent(monkeypatch):
     """No noise: what is left is the sum of what people contributed."""
-    monkeypatch.setattr(Processes, "noisy_total", lambda _, sums, sigma, generator: [part.clone() for part in sums])  # noqa: ARG005
+    monkeypatch.setattr(Processes, "noisy_total", lambda _, sums, sigma, generator: [part.clone() for part in sums])
 
 
 def parameters(trainer):
@@ -101,7 +101,7 @@ class Stop(transformers.TrainerCallback):
 @pytest.mark.parametrize("at", [6, 7], ids=["at the checkpoint", "after it"])
 def test_a_resumed_run_is_the_undisturbed_one(tmp_path, silent, monkeypatch, at):
     """Stopped and resumed: parameters, rates and accounts are those of a run that nobody stopped, to the bit."""
-    monkeypatch.setattr(training.Poisson, "begin", lambda self, run: training.FullBatch())  # noqa: ARG005 - no coins
+    monkeypatch.setattr(training.Poisson, "begin", lambda self, run: training.FullBatch())
     whole = private(tmp_path / "a")
     whole.train()
     with pytest.raises(KeyboardInterrupt):
