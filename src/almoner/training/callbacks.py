@@ -37,8 +37,8 @@ from almoner.training._run.callback_view import CallbackView
 from almoner.training.gradients._batches import Batch, as_inputs
 
 __all__ = [
-    "AdaptiveClip", "DecreasingNoise", "EarlyStopping", "Evaluation", "Log", "MovingAverage", "Progress", "Schedule",
-    "TensorBoard",
+    "AdamBC", "AdaptiveClip", "DecreasingNoise", "EarlyStopping", "Evaluation", "Log", "MovingAverage", "Progress",
+    "Schedule", "TensorBoard",
 ]  # fmt: skip
 
 CLIP_RANGE = 1e6  # the clip stays within this factor of where it began
@@ -121,6 +121,69 @@ class Schedule:
         self._step = run.step
         state = self._scheduler.state_dict()
         run.history["schedule"] = {name: state[name] for name in state if isinstance(state[name], int | float | list)}
+
+
+class AdamBC(torch.optim.Optimizer):
+    """Adam without the noise in its second moment, whose variance is known and subtracted (DP-AdamBC).
+
+    Adam divides by the root of the mean square of what it is given. Where that is noise for the most part, all
+    coordinates are divided by about one number, and Adam is plain descent. A trainer tells it the noise of each step.
+
+    Args:
+        params: public. The parameters, or groups of them.
+        lr, betas, weight_decay: public. As of ``torch.optim.AdamW``.
+        floor: public, > 0. The least mean square, in units of the noise's variance: below it, it is nothing but noise.
+
+    Guarantee: costs nothing: it sees noisy sums and public numbers.
+    Source: theory 2.1 (post-processing); Tang, Shpilevskiy & Lécuyer (2024), https://arxiv.org/abs/2312.14334, Alg. 1
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        floor: float = 0.01,
+        weight_decay: float = 0.0,
+    ) -> None:
+        _check.positive(lr=lr, floor=floor)
+        for beta in betas:
+            _check.within(0, 1 - 1e-9, betas=beta)
+        super().__init__(params, {"lr": lr, "betas": betas, "floor": floor, "weight_decay": weight_decay})
+        self._noise: float | None = None
+
+    def __call__(self, run: CallbackView) -> None:
+        """Take note of the noise of the next step, as a callback of the run."""
+        if run._settings.batches is not None:
+            raise ArgumentError("AdamBC: the noise of FixedBatches is correlated: take another optimizer")
+        self._noise = run.noise_multiplier * run.max_grad_norm / run.divisor
+
+    began = __call__  # also of a resumed run
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Take a step along the noisy gradients; a closure, which brings them, is called first."""
+        if closure is not None:
+            with torch.enable_grad():
+                closure()
+        for group in self.param_groups:
+            (first, second), rate = group["betas"], group["lr"]
+            for parameter in (each for each in group["params"] if each.grad is not None):
+                if self._noise is None:
+                    raise ArgumentError("AdamBC: nobody said how much noise there is: use it in training.Trainer")
+                state = self.state[parameter]
+                if not state:
+                    state |= {"step": 0, "noise": 0.0}
+                    state |= {name: torch.zeros_like(parameter) for name in ("mean", "square")}
+                state["step"] += 1
+                state["mean"].lerp_(parameter.grad, 1 - first)
+                state["square"].lerp_(parameter.grad.square(), 1 - second)
+                state["noise"] += (1 - second) * (self._noise**2 - state["noise"])
+                both = 1 - first ** state["step"], 1 - second ** state["step"]
+                square = (state["square"] - state["noise"]).clamp(min=group["floor"] * state["noise"]) / both[1]
+                parameter.mul_(1 - rate * group["weight_decay"])
+                parameter.addcdiv_(state["mean"] / both[0], square.sqrt(), value=-rate)
 
 
 class MovingAverage:
