@@ -83,7 +83,7 @@ def fit(each, *more, model=None, data=None, ckpt_path=None, **options):
 
 def paid(steps):
     """A budget for so many steps and a half."""
-    one = filters.RenyiOrder(alpha=8, rho=1e6)
+    one = filters.RenyiOrder(alpha=8, rho=5000)
     one.charge(STEP)
     return filters.RenyiOrder(alpha=8, rho=one.spent * (steps + 0.5))
 
@@ -100,7 +100,7 @@ def silent(monkeypatch):
 
 def test_a_run_stops_before_the_step_that_does_not_fit():
     """As many steps as the filter admits are taken and charged, in the middle of an epoch; the card says so."""
-    each = callback(paid(13))
+    each = callback(delta=DELTA, budget=paid(13))
     train, model = fit(each, epochs=50)
     assert train.global_step == len(model.seen) == each.card().steps == each.private.accounts.budget.count == 13
     assert each.private._view.reason == "the budget is spent"
@@ -117,7 +117,7 @@ def test_the_logged_epsilon_is_the_cards():
 
 def test_a_trainer_that_must_go_on_does_not_get_one_step_more():
     """Where min_steps asks for more than fits, BudgetExceeded leaves fit(), and no parameter changes."""
-    each, model = callback(paid(7)), Network()
+    each, model = callback(delta=DELTA, budget=paid(7)), Network()
     with pytest.raises(BudgetExceeded, match="the budget is spent"):
         fit(each, model=model, epochs=50, min_steps=400)
     assert len(model.seen) == each.card().steps == 7
@@ -229,12 +229,16 @@ def test_a_checkpoint_gives_nothing_back(tmp_path):
     path, state = tmp_path / "four.ckpt", tmp_path / "a" / "state.npz"
     kept = []
     with pytest.raises(KeyError):
-        fit(callback(paid(10), folder=tmp_path / "a"), Stop(path, 4))
+        fit(callback(delta=DELTA, budget=paid(10), folder=tmp_path / "a"), Stop(path, 4))
     kept.append(state.read_bytes())
     with pytest.raises(KeyError):
-        fit(callback(paid(10), folder=tmp_path / "a"), Stop(tmp_path / "other.ckpt", 6), ckpt_path=path)
+        fit(
+            callback(delta=DELTA, budget=paid(10), folder=tmp_path / "a"),
+            Stop(tmp_path / "other.ckpt", 6),
+            ckpt_path=path,
+        )
     state.write_bytes(kept[0])
-    each = callback(paid(10), folder=tmp_path / "a")
+    each = callback(delta=DELTA, budget=paid(10), folder=tmp_path / "a")
     fit(each, ckpt_path=path)
     assert each.private.accounts.budget.count == 10
     assert each.card().steps == 8
@@ -350,7 +354,7 @@ def test_a_person_who_is_refused_contributes_nothing(silent):
     def trained(share, label):
         data = records()
         data.tensors[1][:3] = label
-        accounts = individual.Filter(20, filters.RenyiOrder(alpha=8, rho=1e6), shares=np.r_[share, np.ones(19)])
+        accounts = individual.Filter(20, filters.RenyiOrder(alpha=8, rho=5000), shares=np.r_[share, np.ones(19)])
         each = callback(accounts, people=np.arange(N) // 3, divisor=20, individual=True)
         return fit(each, data=poisson(DataLoader(data, batch_size=6)))[1].net.weight
 

@@ -20,13 +20,13 @@ N = 40
 
 
 class Texts(Dataset):
-    """A word says the class; a column of no use beside them."""
+    """Words say the class; a column of no use beside them."""
 
     def __init__(self, seed=0, records=N):
         generator = torch.Generator().manual_seed(seed)
         self.labels = torch.randint(2, (records,), generator=generator)
         self.words = torch.randint(4, 20, (records, 6), generator=generator)
-        self.words[:, 1] = 2 + self.labels
+        self.words[:, :3] = 2 + self.labels[:, None]
 
     def __len__(self):
         return len(self.labels)
@@ -70,8 +70,8 @@ def test_a_model_learns_with_their_schedule_logs_and_evaluation(tmp_path):
     """Loss on other texts falls, the rate decays, the card says budget, batch and epochs; no training loss is told."""
     trainer = private(
         tmp_path,
-        budget=training.Target(epsilon=200.0, delta=1e-3),
-        args={"num_train_epochs": 20, "eval_strategy": "epoch", "save_strategy": "no", "learning_rate": 0.02},
+        budget=training.Target(epsilon=1000.0, delta=1e-3),
+        args={"num_train_epochs": 20, "eval_strategy": "epoch", "save_strategy": "no", "learning_rate": 0.01},
         individual=False,
     )
     done = trainer.train()
@@ -83,7 +83,7 @@ def test_a_model_learns_with_their_schedule_logs_and_evaluation(tmp_path):
     assert len(rates) == done.global_step == trainer.state.max_steps == 80
     assert not any(name in each for each in history for name in ("loss", "grad_norm", "train_loss"))
     card = trainer.private.card()
-    assert (card.epsilon, card.steps, card.sample_rate, card.divisor) == (200.0, 80, 0.25, 10.0)
+    assert (card.epsilon, card.steps, card.sample_rate, card.divisor) == (1000.0, 80, 0.25, 10.0)
     assert "10 in a step on average, 20 epochs" in card.to_markdown()
 
 
@@ -150,7 +150,7 @@ def test_a_person_who_is_refused_contributes_nothing(tmp_path, silent):
         texts = Texts()
         texts.labels[:2] = labels
         accounts = individual.Filter(
-            20, filters.RenyiOrder(alpha=8, rho=1e6), shares=np.where(np.arange(20) == 0, exhausted, 1.0)
+            20, filters.RenyiOrder(alpha=8, rho=5000), shares=np.where(np.arange(20) == 0, exhausted, 1.0)
         )
         trainer = private(
             folder, texts=texts, budget=accounts, people=np.arange(N) // 2, divisor=20, noise_multiplier=1.0,
@@ -169,12 +169,12 @@ def test_a_person_who_is_refused_contributes_nothing(tmp_path, silent):
 def test_a_budget_that_ends_first_ends_their_loop(tmp_path):
     """Four rounds are paid for and eight planned: four steps, four in their state, and the run says why."""
     step = mechanisms.SampledGaussian(1.0, 1.0, 0.25)
-    one = filters.RenyiOrder(alpha=8, rho=1e6)
+    one = filters.RenyiOrder(alpha=8, rho=5000)
     one.charge(step)
     budget = filters.RenyiOrder(alpha=8, rho=one.spent * 4.5)
     trainer = private(tmp_path, budget=budget, noise_multiplier=1.0, individual=False)
     assert trainer.train().global_step == 4
-    assert (trainer.private.card().steps, trainer.private._view.reason) == (4, "the budget is spent")
+    assert (trainer.private.card(delta=1e-5).steps, trainer.private._view.reason) == (4, "the budget is spent")
 
 
 @pytest.mark.parametrize(

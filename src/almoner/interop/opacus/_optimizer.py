@@ -241,10 +241,10 @@ class PrivateOptimizer(DPOptimizer):  # type: ignore[misc]
         gradient = output.grad * (len(output) if self.loss_reduction == "mean" else 1)
         if len(output) != len(drawn.whose):
             raise ArgumentError("the gradients are not those of the batch that the loader gave last")
+        after = _coins()
         if len(output) and not self._gradients.ready(len(output)):
             self._gradients.prepare(inputs, gradient)
         paid = self._charge()[drawn.people]
-        after = _coins()
         _toss_again(coins)
         whose = torch.from_numpy(drawn.whose) if len(drawn.whose) != len(drawn.people) else None
         sums, norms = self._gradients.sums(inputs, gradient, lambda rows, norms: _weights(norms, paid[rows]), whose)
