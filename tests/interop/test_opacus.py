@@ -309,7 +309,10 @@ def test_target_epsilon_is_answered():
 
 def test_an_engine_without_a_budget_takes_no_step():
     """With neither a budget nor accounts nobody would pay: the first step says what to write."""
-    module, optimizer, loader = private(ours.PrivacyEngine())
+    engine = ours.PrivacyEngine()
+    module, optimizer, loader = private(engine)
+    with pytest.raises(ArgumentError, match="has no budget"):
+        engine.get_epsilon(1e-5)  # not zero
     before = parameters(module)
     with pytest.raises(ArgumentError, match=r"nobody would be charged: PrivacyEngine\(epsilon=, delta=\)"):
         step(module, optimizer, *next(iter(loader)))

@@ -85,11 +85,15 @@ class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
         return self._why
 
     def get_epsilon(self, delta: float) -> float:
-        """The accountant's epsilon; 0 before ``make_private`` has chosen one.
+        """The accountant's epsilon; 0 before ``make_private`` has chosen one; ArgumentError where none was.
 
         Guarantee: that of the accountant.
         Source: that of the accountant.
         """
+        if not hasattr(self, "accountant"):
+            raise ArgumentError(
+                "this engine has no budget; the accounts of individual have: people.budget.epsilon(delta=)"
+            )
         return float(self.accountant.get_epsilon(delta)) if self._is_chosen else 0.0
 
     def make_private(
@@ -176,6 +180,7 @@ class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
             chosen = filters.recommend(epsilon=epsilon, delta=delta, plan=step)  # type: ignore[arg-type]
             self.accountant, self._why = Accountant(chosen.budget), chosen.why
         elif self._steps is None and self._epochs is None and not self._is_chosen:
+            self.__dict__.pop("accountant", None)  # Opacus's counts nothing here
             return
         elif not self._is_chosen:
             steps = self._steps or ceil(Fraction(str(self._epochs)) * batches)
