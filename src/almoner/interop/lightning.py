@@ -71,7 +71,10 @@ class _Losses(nn.Module):
 
     def forward(self, *parts: Tensor) -> Tensor:
         """(records,) the losses that ``training_step`` gives."""
-        batch, own = tree_unflatten(list(parts), self._form), self.module
+        own = self.module
+        if any(each.dtype == torch.float64 for each in own.parameters()):
+            parts = tuple(each.double() if each.is_floating_point() else each for each in parts)
+        batch = tree_unflatten(list(parts), self._form)
         half = torch.autocast(own.device.type, torch.bfloat16) if self._autocast else nullcontext()
         own.__dict__.update(dict.fromkeys(("log", "log_dict"), lambda *_, **__: None))
         try:
