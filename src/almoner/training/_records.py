@@ -190,9 +190,9 @@ def as_records(inputs: object, targets: object, dtype: torch.dtype) -> tuple[Inp
         raise ArgumentError(
             "inputs: an IterableDataset can't be asked for one person's records: use a map-style Dataset"
         )
-    numbers = isinstance(inputs, Tensor | list | tuple | Mapping) or hasattr(inputs, "__array__")
-    numbers = numbers or hasattr(inputs, "to_numpy")
-    if not loaded and (numbers or not (hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__"))):
+    given = isinstance(inputs, list) and not loaded
+    numbers = given or isinstance(inputs, Tensor | tuple | Mapping) or hasattr(inputs, "__array__")
+    if numbers or hasattr(inputs, "to_numpy") or not (hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__")):
         if targets is None:
             raise ArgumentError("targets must be given where the inputs are tensors")
         return as_inputs(inputs, dtype), as_tensor("targets", targets)
