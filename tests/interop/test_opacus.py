@@ -728,7 +728,7 @@ def test_everybody_pays_sampled_or_not():
 
 
 def test_small_gradients_cost_less_and_nobody_exceeds_the_budget():
-    """Those with small inputs have small gradients, and so something left when others have nothing."""
+    """Who has small inputs has small gradients, and so something left when others have nothing."""
     people, worst = accounts(0.5), budget(99.0)
     worst.charge(mechanisms.Repeated(ROUND, 60))
     assert worst.spent > 0.5
@@ -736,7 +736,7 @@ def test_small_gradients_cost_less_and_nobody_exceeds_the_budget():
     assert np.all(people.spent() <= 0.5)
     people = accounts(9.0)
     run(people, steps=60)
-    assert people.spent()[:10].mean() < 0.7 * people.spent()[-10:].mean()
+    assert people.spent()[0] < 0.5 * people.spent()[-10:].mean()
 
 
 def test_running_bounds_count_what_each_person_was_charged():
@@ -758,7 +758,7 @@ def test_running_bounds_count_what_each_person_was_charged():
 
 def test_refused_people_contribute_nothing():
     """With a budget below the price of one step the sum is zero: what is left is Opacus's noise by Opacus's divisor."""
-    people, noise = accounts(1e-6), []
+    people, noise = accounts(1e-12), []
 
     def each(rows, bounds, at, optimizer, people):
         assert not flat(optimizer.sums).any()
@@ -983,8 +983,8 @@ def test_the_documented_change_is_small_and_runs(diff, side):
     if side == "after" and "people" in names:
         assert 0 < names["people"].spent().max() <= names["people"].budget.left
         assert names["people"].spent().min() < names["people"].spent().max()
-    if side == "after" and isinstance(names["engine"].accountant, ours.Accountant):
-        accountant = names["engine"].accountant
+    accountant = getattr(names["engine"], "accountant", None)
+    if side == "after" and isinstance(accountant, ours.Accountant):
         assert 0 < accountant.budget.count == len(accountant) < 50
         assert not accountant.budget.admits(mechanisms.SampledGaussian(1.5, 1.0, 0.1))
 
