@@ -9,18 +9,16 @@ Source: that of ``training.Trainer``; the source of Lightning 2.6
 import inspect
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from almoner import _check, _extras
-from almoner._uncopyable import OwnProcess, Uncopyable
+from almoner._uncopyable import Uncopyable
 from almoner.errors import ArgumentError, Unsupported
 from almoner.interop._steps import MANY, Steps
-from almoner.training import Card, Compute, Poisson, RunFolder
+from almoner.training import Compute, Poisson, RunFolder
 from almoner.training import Trainer as PrivateTraining
 
 with _extras.need("lightning", "torch", extra="lightning"):
@@ -34,14 +32,12 @@ with _extras.need("lightning", "torch", extra="lightning"):
 
 __all__ = ["PrivacyCallback", "poisson"]
 
-PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 
-
+@dataclass
 class Sampled:
     """Stands for a loader of samples: as many batches, without records, which the steps themselves take."""
 
-    def __init__(self, records: DataLoader[Any]) -> None:
-        self.records = records
+    records: DataLoader[Any]
 
     def __len__(self) -> int:
         return len(self.records)
@@ -95,20 +91,16 @@ class PrivacyCallback(Uncopyable, Callback):
         folder: private: a path, or ``RunFolder(path, resume=True)``; needed to resume from a checkpoint, by
             ``fit(ckpt_path=)``: what was charged since the checkpoint stays charged, and steps that are there are not
             taken again.
-        delta: public. The delta of the epsilon that is logged, for budgets that have none.
 
     ``training_step`` returns one loss for each record, ``reduction="none"``, and ``configure_optimizers`` one
     optimizer. What ``training_step`` logs is private, and dropped; what validation computes is not charged.
-
-    Raises, when training starts, ``Unsupported`` for what is not done in private steps: another loader, gradients of
-    several batches, several devices, manual optimization, 16-bit parameters.
 
     Guarantee: that of ``training.Trainer``.
     Source: that of ``training.Trainer``.
     """
 
     private: PrivateTraining | None = None
-    """The training, once it has begun: its accounts, statements for people."""
+    """The training, once it has begun: its card, its accounts, statements for people."""
     _steps: Steps | None = None
     _module: Any = None
 
@@ -123,30 +115,19 @@ class PrivacyCallback(Uncopyable, Callback):
         individual: bool = True,
         compute: Compute | None = None,
         folder: str | Path | RunFolder | None = None,
-        delta: float | None = None,
     ) -> None:
         _check.positive(max_grad_norm=max_grad_norm, divisor=divisor)
-        self._budget, self._people, self._folder, self._delta = budget, people, RunFolder.of(folder), delta
+        self._budget, self._people, self._folder = budget, people, RunFolder.of(folder)
         self._settings = {"max_grad_norm": max_grad_norm, "divisor": divisor, "individual": individual}
         self._settings |= {"noise_multiplier": noise_multiplier, "compute": compute}
-        self._process = OwnProcess()
-
-    def card(self) -> Card:
-        """The promise about the trained module, and its price. Public."""
-        if self.private is None:
-            raise ArgumentError("nothing was trained yet: give this callback to a Trainer, and call fit")
-        return self.private.card(delta=self._delta)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Refuse settings of the trainer, before other callbacks may train, and take the place of its step."""
         if stage != "fit":
             return
-        self._process.check("PrivacyCallback")
         if self.private is not None:
             raise ArgumentError("this callback has trained already: another run needs another callback and budget")
-        _refuse_trainer(trainer)
-        if "dataloader_iter" in inspect.signature(pl_module.training_step).parameters:
-            raise Unsupported("Trainer: training_step(dataloader_iter) may put several batches into one step")
+        _refuse(trainer, pl_module)
         self._module = pl_module
         # a function, not a method: copies of the module, on which it is tried first, take it along
         pl_module.training_step = lambda batch, batch_idx: self._step(trainer)  # noqa: ARG005 - Lightning gives them
@@ -156,7 +137,7 @@ class PrivacyCallback(Uncopyable, Callback):
         loader = trainer.train_dataloader
         if not isinstance(loader, Sampled):
             raise Unsupported("train_dataloader must be poisson(DataLoader(...)), of almoner.interop.lightning")
-        _refuse_module(trainer, pl_module)
+        _refuse(trainer, pl_module)
         steps = trainer.estimated_stepping_batches
         if steps == inf:
             raise ArgumentError("Trainer: give max_epochs= or max_steps=: the noise follows from the number of steps")
@@ -179,22 +160,15 @@ class PrivacyCallback(Uncopyable, Callback):
 
     def _step(self, trainer: Any) -> Tensor:
         """Take a step of the training, with its optimizer; Lightning's own step around it finds no gradients."""
-        steps = self._steps
-        if steps is None:
-            raise ArgumentError("training_step: the training has not begun")
-        if steps.run.step == trainer.global_step:  # else it was taken before a crash
+        if self._steps is not None and self._steps.run.step == trainer.global_step:  # else taken before a crash
             with torch.autocast(self._module.device.type, enabled=False):
-                steps.take()
+                self._steps.take()
         return torch.zeros((), requires_grad=True)
 
     def on_train_batch_end(self, trainer: Trainer, *_: object, **__: object) -> None:
         """Stop where there is no further step."""
         if self._steps is not None and not self._steps.more:
             trainer.should_stop = True
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 - Lightning gives them
-        """Log epsilon, rounded up to what a logger's 32 bits hold."""
-        pl_module.log("epsilon", _rounded_up(self.card().epsilon), prog_bar=True)
 
     def on_save_checkpoint(self, *_: object, **__: object) -> None:
         """Save the accounts first: they are never older than a model."""
@@ -216,34 +190,24 @@ class PrivacyCallback(Uncopyable, Callback):
     on_exception = teardown
 
 
-def _rounded_up(number: float) -> float:
-    """The smallest number of 32 bits that is not below this one."""
-    near = np.float32(number)
-    return float(near if float(near) >= number else np.nextafter(near, np.float32(inf)))
-
-
-def _refuse_trainer(trainer: Any) -> None:
-    strategy, batches = trainer.strategy, trainer.accumulate_grad_batches
+def _refuse(trainer: Any, module: LightningModule) -> None:
+    """Raise Unsupported for what is not done in private steps."""
+    strategy, batches, count = trainer.strategy, trainer.accumulate_grad_batches, len(trainer.optimizers)
     alone = type(strategy) is SingleDeviceStrategy and trainer.world_size == 1
     finds = any(isinstance(each, LearningRateFinder | BatchSizeFinder) for each in trainer.callbacks)
-    _refuse(
+    draws = "dataloader_iter" in inspect.signature(type(module).training_step).parameters
+    for is_broken, why in (
         (not alone, f"strategy={type(strategy).__name__} with {trainer.world_size} processes; one device only"),
-        (trainer.precision not in PRECISIONS, f"precision={trainer.precision!r}; {', '.join(PRECISIONS)} only"),
+        (
+            trainer.precision not in ("32-true", "64-true", "bf16-mixed"),
+            f"precision={trainer.precision!r}; 32-true, 64-true and bf16-mixed only",
+        ),
         (batches != 1, MANY.format("accumulate_grad_batches", batches, "accumulate_grad_batches=1")),
         (trainer.gradient_clip_val is not None, "gradient_clip_val has no effect; max_grad_norm clips each person"),
         (finds, "LearningRateFinder and BatchSizeFinder train on records without noise"),
-    )
-
-
-def _refuse_module(trainer: Trainer, module: LightningModule) -> None:
-    count = len(trainer.optimizers)
-    _refuse(
+        (draws, "training_step(dataloader_iter) may put several batches into one step"),
         (not module.automatic_optimization, "automatic_optimization=False hides which steps are taken"),
-        (count != 1, f"configure_optimizers gave {count} optimizers; one only"),
-    )
-
-
-def _refuse(*rules: tuple[object, str]) -> None:
-    for is_broken, why in rules:
+        (count > 1, f"configure_optimizers gave {count} optimizers; one only"),
+    ):
         if is_broken:
             raise Unsupported(f"Trainer: {why}")

@@ -165,10 +165,6 @@ class PrivateTrainer(transformers.Trainer):  # type: ignore[misc]
         steps = ceil(self._settings["divisor"] / self.args.train_batch_size)
         return DataLoader([{}] * steps, collate_fn=lambda _: {})  # type: ignore[arg-type]
 
-    def floating_point_ops(self, inputs: Any) -> int:  # noqa: ARG002 - transformers gives it
-        """Nothing: how many records a step has is private."""
-        return 0
-
     def train(self, resume_from_checkpoint: str | bool | None = None, **others: Any) -> Any:
         """Train, once; resuming charges again nothing that was charged, and gives nothing back."""
         if self.private is not None:

@@ -201,11 +201,9 @@ class Trainer(OfModule):
         shares: Any = None,
         folder: str | Path | RunFolder | None = None,
     ) -> Iterator[CallbackView]:
-        """Train as ``fit`` does, step by step, for loops that are not ours.
+        """Train as ``fit`` does, for loops that are not ours: gives the run before the first step and after every one.
 
-        Yields:
-            The run, before the first step and after every one. The next step is taken when the next is asked for, the
-            run is over when there is none, and what is in a folder is saved when the iterator is closed.
+        The next step is taken when it is asked for; what there is is kept in the folder when the iterator is closed.
         """
         if self._run is not None:
             raise ArgumentError("this trainer has trained already: another run needs another trainer and budget")

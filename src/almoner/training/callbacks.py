@@ -126,13 +126,11 @@ class Schedule:
 class AdamBC(torch.optim.Optimizer):
     """Adam without the noise in its second moment, whose variance is known and subtracted (DP-AdamBC).
 
-    Adam divides by the root of the mean square of what it is given. Where that is noise for the most part, all
-    coordinates are divided by about one number, and Adam is plain descent. A trainer tells it the noise of each step.
+    Where what Adam is given is noise for the most part, it divides all coordinates by one number, as plain descent.
 
     Args:
-        params: public. The parameters, or groups of them.
-        lr, betas, weight_decay: public. As of ``torch.optim.AdamW``.
-        floor: public, > 0. The least mean square, in units of the noise's variance: below it, it is nothing but noise.
+        params, lr, betas, weight_decay: public. As of ``torch.optim.AdamW``. A trainer tells it the noise of each step.
+        floor: public, > 0. The least mean square, in units of the noise's variance.
 
     Guarantee: costs nothing: it sees noisy sums and public numbers.
     Source: theory 2.1 (post-processing); Tang, Shpilevskiy & Lécuyer (2024), https://arxiv.org/abs/2312.14334, Alg. 1
@@ -143,13 +141,11 @@ class AdamBC(torch.optim.Optimizer):
         params: Any,
         lr: float = 1e-3,
         *,
-        betas: tuple[float, float] = (0.9, 0.999),
+        betas: Any = (0.9, 0.999),
         floor: float = 0.01,
         weight_decay: float = 0.0,
     ) -> None:
         _check.positive(lr=lr, floor=floor)
-        for beta in betas:
-            _check.within(0, 1 - 1e-9, betas=beta)
         super().__init__(params, {"lr": lr, "betas": betas, "floor": floor, "weight_decay": weight_decay})
         self._noise: float | None = None
 
@@ -172,18 +168,14 @@ class AdamBC(torch.optim.Optimizer):
             for parameter in (each for each in group["params"] if each.grad is not None):
                 if self._noise is None:
                     raise ArgumentError("AdamBC: nobody said how much noise there is: use it in training.Trainer")
-                state = self.state[parameter]
-                if not state:
-                    state |= {"step": 0, "noise": 0.0}
-                    state |= {name: torch.zeros_like(parameter) for name in ("mean", "square")}
-                state["step"] += 1
-                state["mean"].lerp_(parameter.grad, 1 - first)
-                state["square"].lerp_(parameter.grad.square(), 1 - second)
-                state["noise"] += (1 - second) * (self._noise**2 - state["noise"])
-                both = 1 - first ** state["step"], 1 - second ** state["step"]
-                square = (state["square"] - state["noise"]).clamp(min=group["floor"] * state["noise"]) / both[1]
+                state, zero = self.state[parameter], torch.zeros_like(parameter)
+                mean, square = state.get("mean", zero), state.get("square", zero)
+                mean, square = mean.lerp(parameter.grad, 1 - first), square.lerp(parameter.grad.square(), 1 - second)
+                noise, step = state.get("noise", 0.0) * second + self._noise**2 * (1 - second), state.get("step", 0) + 1
+                state |= {"mean": mean, "square": square, "noise": noise, "step": step}
+                debiased = (square - noise).clamp(min=group["floor"] * noise) / (1 - second**step)
                 parameter.mul_(1 - rate * group["weight_decay"])
-                parameter.addcdiv_(state["mean"] / both[0], square.sqrt(), value=-rate)
+                parameter.addcdiv_(mean / (1 - first**step), debiased.sqrt(), value=-rate)
 
 
 class MovingAverage:

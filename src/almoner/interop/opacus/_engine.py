@@ -13,15 +13,7 @@ from torch.utils.data import DataLoader
 from almoner import _check, filters, mechanisms, odometers
 from almoner.accounting import calibrate
 from almoner.errors import ArgumentError, BudgetExceeded, CalibrationFailed, Unsupported
-from almoner.interop.opacus._accountants import (
-    ADAPTIVE,
-    Accountant,
-    FixedAccountant,
-    OdometerAccountant,
-    StepAccountant,
-    rate,
-    steps_that_fit,
-)
+from almoner.interop.opacus._accountant import ADAPTIVE, Accountant, rate, steps_that_fit
 from almoner.interop.opacus._optimizer import Loader, PrivateModule, PrivateOptimizer
 
 USUAL = {
@@ -47,8 +39,7 @@ class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
     With none of them, ``make_private_with_epsilon`` has the budget, or ``individual`` accounts for each person.
     ``make_private`` may be called several times: all trainings then share the budget, the odometer or the steps.
 
-    Guarantee: that of ``Accountant``, ``OdometerAccountant`` or ``FixedAccountant``, for a loss that is a mean or a sum
-        over records, each of that record's own output.
+    Guarantee: that of ``Accountant``, where the loss is a mean or a sum over records of each one's own output.
     Source: theory 4.1 to 4.4, 4.11, 5.7, 6.1 and 7.2.
     """
 
@@ -72,29 +63,23 @@ class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
         _check.given(_check.whole, 1, steps=steps)
         _check.given(_check.positive, epochs=epochs)
         super().__init__(accountant="rdp")
-        self._target, self._steps, self._epochs, self._why = target, steps, epochs, ""
-        self._is_chosen = budget is not None
-        if isinstance(budget, odometers.Odometer):
-            self.accountant: StepAccountant = OdometerAccountant(budget)
-        elif budget is not None:
-            self.accountant = Accountant(budget)
+        self._target, self._steps, self._epochs = target, steps, epochs
+        self.why = ""  # the reason why the filter was recommended, if it was
+        self.accountant: Accountant | None = None if budget is None else Accountant(budget)
 
     @property
-    def why(self) -> str:
-        """Why the filter was recommended; empty where the caller gave one, and before ``make_private``. Public."""
-        return self._why
+    def _is_free(self) -> bool:
+        return self.accountant is None and self._target is None and self._steps is None and self._epochs is None
 
     def get_epsilon(self, delta: float) -> float:
-        """The accountant's epsilon; 0 before ``make_private`` has chosen one; ArgumentError where none was.
+        """The accountant's epsilon; 0 before ``make_private`` has chosen one.
 
         Guarantee: that of the accountant.
         Source: that of the accountant.
         """
-        if not hasattr(self, "accountant"):
-            raise ArgumentError(
-                "this engine has no budget; the accounts of individual have: people.budget.epsilon(delta=)"
-            )
-        return float(self.accountant.get_epsilon(delta)) if self._is_chosen else 0.0
+        if self._is_free:
+            raise ArgumentError("this engine has no budget; accounts of individual have: people.budget.epsilon(delta=)")
+        return 0.0 if self.accountant is None else float(self.accountant.get_epsilon(delta))
 
     def make_private(
         self,
@@ -135,16 +120,8 @@ class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
         _check.positive(max_grad_norm=max_grad_norm)
         loader, private = Loader(data_loader, people), PrivateModule(module)
         self._prepare_accountant(float(noise_multiplier), len(loader))
-        made = PrivateOptimizer(
-            optimizer,
-            private,
-            loader,
-            self.accountant if self._is_chosen else None,
-            noise_generator,
-            noise_multiplier=noise_multiplier,
-            max_grad_norm=max_grad_norm,
-            loss_reduction=loss_reduction,
-        )
+        how = {"noise_multiplier": noise_multiplier, "max_grad_norm": max_grad_norm, "loss_reduction": loss_reduction}
+        made = PrivateOptimizer(optimizer, private, loader, self.accountant, generator=noise_generator, **how)
         return (private, made, *(() if criterion is None else (criterion,)), loader)
 
     def make_private_with_epsilon(
@@ -156,7 +133,7 @@ class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
             target_delta)-DP; ``get_epsilon(target_delta)`` is at most the target.
         Source: theory 7.1, 7.2 and 2.6.
         """
-        if self._is_chosen or self._target is not None or self._steps is not None or self._epochs is not None:
+        if not self._is_free:
             raise ArgumentError(
                 "this engine has a budget or a plan: PrivacyEngine().make_private_with_epsilon(...), or "
                 "make_private(..., noise_multiplier=)"
@@ -164,34 +141,29 @@ class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
         _check.positive(epochs=epochs)
         batches = len(data_loader)
         steps = ceil(Fraction(str(epochs)) * batches)
-        found = calibrate.in_advance(
-            epsilon=target_epsilon, delta=target_delta, steps=steps, sample_rate=rate(1 / batches)
-        )
-        if found.noise_multiplier is None:
+        asked = {"epsilon": target_epsilon, "delta": target_delta, "steps": steps, "sample_rate": rate(1 / batches)}
+        noise = calibrate.in_advance(**asked).noise_multiplier  # type: ignore[arg-type]
+        if noise is None:
             raise CalibrationFailed(f"target_epsilon={target_epsilon!r}: {steps} steps do not fit with any noise")
         self._steps = steps
-        return self.make_private(data_loader=data_loader, noise_multiplier=found.noise_multiplier, **options)
+        return self.make_private(data_loader=data_loader, noise_multiplier=noise, **options)
 
     def _prepare_accountant(self, noise_multiplier: float, batches: int) -> None:
         """Choose the accountant, once noise and rate are known, and compare an epoch with its budget."""
+        if self._is_free:
+            return
         step = mechanisms.gaussian_step(noise_multiplier, 1.0, rate(1 / batches))
-        if not self._is_chosen and self._target is not None:
+        if self.accountant is None and self._target is not None:
             epsilon, delta = self._target
             chosen = filters.recommend(epsilon=epsilon, delta=delta, plan=step)  # type: ignore[arg-type]
-            self.accountant, self._why = Accountant(chosen.budget), chosen.why
-        elif self._steps is None and self._epochs is None and not self._is_chosen:
-            self.__dict__.pop("accountant", None)  # Opacus's counts nothing here
-            return
-        elif not self._is_chosen:
+            self.accountant, self.why = Accountant(chosen.budget), chosen.why
+        elif self.accountant is None:
             steps = self._steps or ceil(Fraction(str(self._epochs)) * batches)
-            self.accountant = FixedAccountant(noise_multiplier=noise_multiplier, sample_rate=1 / batches, steps=steps)
-        self._is_chosen = True
-        if isinstance(self.accountant, FixedAccountant):
-            self.accountant.check(step)
-        elif isinstance(self.accountant, OdometerAccountant):
-            self.accountant.refuse(step)
-        elif isinstance(self.accountant, Accountant) and not steps_that_fit(self.accountant.budget, step, batches):
-            budget = self.accountant.budget
+            self.accountant = Accountant(mechanisms.Repeated(step, steps))
+        budget = self.accountant.held
+        if not isinstance(budget, filters.Filter):
+            self.accountant.admits(step)  # refuses another plan's, and what has no price
+        elif not steps_that_fit(budget, step, batches):
             why = "training would take no step. Use more noise, a lower rate or a larger budget"
             why = f"{step!r} does not fit once into {budget!r}: {why}; almoner.accounting.calibrate finds the noise"
             raise BudgetExceeded(why, asked=None, spent=budget.spent, left=budget.left)

@@ -9,23 +9,22 @@ that of the loss by the chain rule, whatever the loss is. What is remembered is 
 from collections import deque
 from collections.abc import Iterator, Sequence
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from opacus.data_loader import DPDataLoader
 from opacus.optimizers import DPOptimizer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler, default_collate
 
-from almoner import _check, filters, mechanisms, odometers
+from almoner import _check, filters, mechanisms
 from almoner._uncopyable import OwnProcess
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import Filter
-from almoner.individual import Odometer as PersonOdometer
-from almoner.interop.opacus import _accountants
-from almoner.training.books import Bounds, MemoryBook
+from almoner.interop.opacus._accountant import Accountant, rate, steps_that_fit
+from almoner.training.books import MemoryBook
 from almoner.training.gradients import Gradients
 
 SPLIT = "BatchMemoryManager is not needed here: gradients are made in chunks that fit memory; leave it out"
@@ -48,19 +47,17 @@ class _Samples(Sampler[list[int]]):
 
     def __init__(self, people: NDArray[np.int64], batches: int) -> None:
         self.whose, self.count, self.batches = people, int(people.max(initial=-1)) + 1, batches
-        self.begun = False  # set by a loop of ``Loader``, which alone may draw
-        self.drawn: deque[Drawn] = deque()
+        self.drawn: deque[Drawn] | None = None  # of a loop of ``Loader`` that begins, which alone may draw
         self._coins = np.random.default_rng()
 
     def __iter__(self) -> Iterator[list[int]]:
-        if not self.begun:
+        drawn, self.drawn = self.drawn, None
+        if drawn is None:
             raise Unsupported(SPLIT)
-        self.begun = False
-        self.drawn.clear()
         for _ in range(self.batches):
             people = np.flatnonzero(self._coins.random(self.count) < 1 / self.batches)
             rows = np.flatnonzero(np.isin(self.whose, people))
-            self.drawn.append(Drawn(people, np.searchsorted(people, self.whose[rows])))
+            drawn.append(Drawn(people, np.searchsorted(people, self.whose[rows])))
             yield rows.tolist()
 
     def __len__(self) -> int:
@@ -75,41 +72,27 @@ class Loader(DataLoader[Any]):
         numbers = np.arange(records) if people is None else np.unique(np.asarray(people), return_inverse=True)[1]
         if numbers.shape != (records,):
             raise ArgumentError("people must say whose each record of the data set is, in their order")
-        names = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context")
-        kept = {name: getattr(loader, name) for name in (*names, "prefetch_factor", "persistent_workers")}
-        self.samples = _Samples(numbers, len(loader))
+        names = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "prefetch_factor")
+        self.samples, self.waiting = _Samples(numbers, len(loader)), cast(Drawn | None, None)
+        kept = {name: getattr(loader, name) for name in (*names, "persistent_workers")}
         collate = DPDataLoader.from_data_loader(loader).collate_fn
         super().__init__(loader.dataset, batch_sampler=self.samples, collate_fn=collate, **kept)
-        self._waiting: Drawn | None = None
-        self._loop: object = None
-
-    @property
-    def sample_rate(self) -> float:
-        """The probability with which each person is in a batch."""
-        return 1 / self.samples.batches
+        self.rate = 1 / self.samples.batches  # the probability with which each person is in a batch
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        self._waiting = None
-        self._loop = loop = object()
-        self.samples.begun = True
+        self.waiting = None
+        self.samples.drawn = drawn = deque[Drawn]()
         for batch in super().__iter__():
-            if self._loop is not loop:
-                raise ArgumentError("another loop over the loader was begun: the rest of this one is not paid for")
-            if self._waiting is not None:
+            if self.waiting is not None:
                 raise ArgumentError("a batch was drawn without a step: every batch needs its step, empty ones too")
-            self._waiting = self.samples.drawn.popleft()
+            self.waiting = drawn.popleft()
             yield batch
 
-    @property
-    def waiting(self) -> bool:
-        """True if a batch was drawn that had no step yet. Public."""
-        return self._waiting is not None
-
     def take(self) -> Drawn:
-        """The people of the batch that was drawn last; once. Private."""
-        if self._waiting is None:
+        """The people of the batch that was drawn last, once; until then it is ``waiting``. Private."""
+        if self.waiting is None:
             raise ArgumentError("no batch was drawn for this step from the loader that make_private returned")
-        taken, self._waiting = self._waiting, None
+        taken, self.waiting = self.waiting, None
         return taken
 
 
@@ -157,8 +140,7 @@ def _coins() -> list[Tensor]:
 
 def _toss_again(coins: list[Tensor]) -> None:
     torch.set_rng_state(coins[0])
-    if coins[1:]:
-        torch.cuda.set_rng_state_all(coins[1:])
+    torch.cuda.set_rng_state_all(coins[1:])
 
 
 def _along(output: Tensor, gradient: Tensor) -> Tensor:
@@ -170,75 +152,33 @@ class PrivateOptimizer(DPOptimizer):  # type: ignore[misc]
     """Opacus's optimizer with Almoner's sums and noise; ``make_private`` makes it, ``individual`` gives it accounts."""
 
     def __init__(
-        self, optimizer: Any, module: PrivateModule, loader: Loader, accountant: Any, noise: Any, **options: Any
+        self, optimizer: Any, module: PrivateModule, loader: Loader, accountant: Accountant | None, **options: Any
     ) -> None:
-        expected = loader.samples.count * loader.sample_rate
-        super().__init__(optimizer, expected_batch_size=expected, generator=noise, **options)
-        self._module, self._loader, self._accountant = module, loader, accountant
+        super().__init__(optimizer, expected_batch_size=loader.samples.count * loader.rate, **options)
+        self._module, self.loader, self._accountant = module, loader, accountant
         self._gradients = Gradients(module._module, _along)
         moved = {id(each) for each in self.params}
         if not all(id(each) in moved for each in self._gradients.parameters):
             raise ArgumentError("optimizer: it must move all parameters of the module that require a gradient")
         self._noise, self._process = np.random.default_rng(), OwnProcess()
-        self._book: MemoryBook | None = None
-        self._slack, self._own_past = 1.0, False
+        self.book: MemoryBook | None = None  # accounts per person; private
+        self.slack = 1.0
         self._bounds = np.full(loader.samples.count, inf)
-
-    def keep_accounts(self, book: MemoryBook, slack: float) -> None:
-        """Charge each person's account from here on."""
-        self._book, self._slack = book, slack
-        self._own_past = isinstance(book.accounts.budget, OWN_PAST) and not book.observers
-
-    @property
-    def has_accounts(self) -> bool:
-        """True if each person has an account here."""
-        return self._book is not None
-
-    @property
-    def loader(self) -> Loader:
-        """The loader whose batches are paid for."""
-        return self._loader
-
-    @property
-    def odometer(self) -> PersonOdometer:
-        """Everybody's running bound. PRIVATE: for the data holder."""
-        odometer: PersonOdometer | None = None if self._book is None else self._book.odometer()
-        if odometer is None:
-            raise ArgumentError("odometer: this optimizer has no individual(..., watch=)")
-        return odometer
 
     @property
     def bounds(self) -> NDArray[np.float64]:
         """(n,) PRIVATE: the norm that each person's next contribution is clipped to, and charged for."""
         return np.asarray(np.minimum(self._bounds, self.max_grad_norm))
 
-    def assign(self, norms: ArrayLike) -> None:
-        """Set the bounds, between two steps, from a pass over all people at the present parameters.
-
-        Args:
-            norms: (n,) private. Each person's gradient norm, a function of that person's data and past outputs alone;
-                NaN: the person is out until the next bound.
-        """
-        new = np.asarray(norms, dtype=np.float64)
-        if new.shape != self._bounds.shape:
-            raise ArgumentError("norms must have shape (n,), with one entry for each person")
-        if self._loader.waiting:
-            raise ArgumentError("assign: bounds are fixed before a batch is drawn, and one is waiting for its step")
-        self._bounds = new * self._slack
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget all gradients."""
-        self.original_optimizer.zero_grad(set_to_none)
-
     def pre_step(self, closure: Any = None) -> bool:  # noqa: ARG002 - Opacus gives it
         """Have everybody pay, and put the noisy sum of those who did in the place of the gradients."""
         self._process.check("this optimizer")
         if self._step_skip_queue:
             raise Unsupported(SPLIT)
-        self.zero_grad()
+        self.original_optimizer.zero_grad(set_to_none=True)
         inputs, output, coins = self._module.take()
-        drawn = self._loader.take()
-        gradient = output.grad * (len(output) if self.loss_reduction == "mean" else 1)
+        drawn = self.loader.take()
+        gradient = torch.as_tensor(output.grad) * (len(output) if self.loss_reduction == "mean" else 1)
         if len(output) != len(drawn.whose):
             raise ArgumentError("the gradients are not those of the batch that the loader gave last")
         after = _coins()
@@ -249,9 +189,9 @@ class PrivateOptimizer(DPOptimizer):  # type: ignore[misc]
         whose = torch.from_numpy(drawn.whose) if len(drawn.whose) != len(drawn.people) else None
         sums, norms = self._gradients.sums(inputs, gradient, lambda rows, norms: _weights(norms, paid[rows]), whose)
         _toss_again(after)
-        if self._own_past:
+        if self.book is not None and isinstance(self.book.accounts.budget, OWN_PAST):
             seen = torch.isfinite(norms).numpy()
-            self._bounds[drawn.people[seen]] = norms[seen].numpy() * self._slack
+            self._bounds[drawn.people[seen]] = norms[seen].numpy() * self.slack
         divisor = self.expected_batch_size if self.loss_reduction == "mean" else 1.0
         for parameter, total in zip(self._gradients.parameters, sums, strict=True):
             parameter.grad = (self._noisy(total) / divisor).to(parameter.dtype)
@@ -259,21 +199,21 @@ class PrivateOptimizer(DPOptimizer):  # type: ignore[misc]
 
     def _charge(self) -> NDArray[np.float64]:
         """(n,) the norm that each person has paid for in this step; 0 for those who could not."""
-        rate, bounds, accountant = _accountants.rate(self._loader.sample_rate), self.bounds, self._accountant
-        if accountant is None and self._book is None:
+        sampled, bounds, accountant = rate(self.loader.rate), self.bounds, self._accountant
+        if accountant is None and self.book is None:
             raise ArgumentError(
                 "nobody would be charged: PrivacyEngine(epsilon=, delta=), or almoner.interop.opacus.individual"
             )
         active = np.ones(len(bounds), dtype=bool)
-        if self._book is not None:
+        if self.book is not None:
             if accountant is not None:  # asked before people pay
-                accountant.refuse(mechanisms.gaussian_step(float(self.noise_multiplier), 1.0, rate))
-            step = mechanisms.gaussian_step(self.noise_multiplier * self.max_grad_norm, self.max_grad_norm, rate)
-            opened = self._book.open(step)
+                accountant.refuse(mechanisms.gaussian_step(float(self.noise_multiplier), 1.0, sampled))
+            step = mechanisms.gaussian_step(self.noise_multiplier * self.max_grad_norm, self.max_grad_norm, sampled)
+            opened = self.book.open(step)
             active = np.asarray(opened.charge(step, bounds), dtype=bool)
-            self._book.record(step, opened)  # before any noise is shown
+            self.book.record(step, opened)  # before any noise is shown
         if accountant is not None:
-            accountant.step(noise_multiplier=float(self.noise_multiplier), sample_rate=rate)
+            accountant.step(noise_multiplier=float(self.noise_multiplier), sample_rate=sampled)
         return np.where(active & (bounds > 0), bounds, 0.0)
 
     def _noisy(self, total: Tensor) -> Tensor:
@@ -297,7 +237,6 @@ def individual(
     *,
     slack: float = 1.1,
     collate_keeps_order: bool = False,
-    watch: odometers.Odometer | None = None,
 ) -> tuple[PrivateOptimizer, DataLoader[Any]]:
     """Charge each person's account for that person's clipping bound.
 
@@ -306,16 +245,12 @@ def individual(
         people: private. As many accounts as there are people: records, or ids in sorted order where it got ``people=``.
         slack: public, > 0. A bound is this many times the person's norm when last sampled.
         collate_keeps_order: public. Whether your own ``collate_fn`` keeps every record, in the given order.
-        watch: public. A fresh odometer: each person's running bound, read at ``optimizer.odometer``.
 
     Returns:
         The optimizer and the loader.
 
-    Where a person whose gradients are always clipped can pay for less than an epoch, the logger
-    ``almoner.interop.opacus`` gets a warning with the number of steps.
-
-    Gradients must come in the loader's order: a loop that sorts, mixes or drops records of a batch before the backward
-    pass charges the wrong people, undetected. Empty accounts are not reported: stop after a fixed number of steps.
+    A loop that sorts, mixes or drops records of a batch before the backward pass charges the wrong people, undetected.
+    Empty accounts are not reported: stop after a fixed number of steps.
 
     Guarantee: each person is charged at every step, sampled or not, for a bound that is fixed before that person is
         sampled for the step, from the person's own data and past and from past outputs; a contribution has at most that
@@ -328,18 +263,18 @@ def individual(
             f"optimizer={type(optimizer).__name__}: give the optimizer and the loader that make_private of "
             "almoner.interop.opacus.PrivacyEngine returned"
         )
-    if optimizer.has_accounts:
+    if optimizer.book is not None:
         raise ArgumentError("optimizer: it has accounts already")
-    if not collate_keeps_order and data_loader.collate_fn.wrapped_collator_fn is not default_collate:  # type: ignore[attr-defined]
+    if not collate_keeps_order and getattr(data_loader.collate_fn, "wrapped_collator_fn", 0) is not default_collate:
         raise Unsupported("data_loader: its collate_fn may sort or drop records: if not, say collate_keeps_order=True")
     if not isinstance(getattr(people, "budget", None), filters.Filter):
         raise ArgumentError("people must be accounts per person: individual.Filter(len(data_set), budget)")
     count = len(people.spent())
     if count != data_loader.samples.count:
         raise ArgumentError("people must have one account for each record of the data set, or for each of people=")
-    step = mechanisms.gaussian_step(optimizer.noise_multiplier, 1.0, _accountants.rate(data_loader.sample_rate))
-    _accountants.steps_that_fit(people.budget, step, len(data_loader))  # for a person who is always clipped
-    book = MemoryBook(people, people=count, observers=[] if watch is None else [Bounds(watch, count)])
+    step = mechanisms.gaussian_step(optimizer.noise_multiplier, 1.0, rate(data_loader.rate))
+    steps_that_fit(people.budget, step, len(data_loader))  # for a person who is always clipped
+    book = MemoryBook(people, people=count)
     book.check(step)
-    optimizer.keep_accounts(book, slack)
+    optimizer.book, optimizer.slack = book, slack
     return optimizer, data_loader

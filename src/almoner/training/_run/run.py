@@ -234,9 +234,7 @@ class Run:
     ) -> Iterator[None]:
         """Take steps until the source ends, the worst case of all people does not fit, or ``after`` says a reason.
 
-        It yields before the first step and after every one: whoever asks for the next is given it.
-
-        ``step`` gives what the next step releases, public; ``after`` is called before the first and after every one.
+        It yields before the first step and after every one. ``step`` gives what the next step releases, public; ``after`` is called before the first and after every one.
         """
         with saves:
             saves.save()  # what was booked just now must survive
