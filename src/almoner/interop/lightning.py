@@ -14,11 +14,11 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from almoner import _check, _extras
+from almoner import _extras
 from almoner._uncopyable import Uncopyable
 from almoner.errors import ArgumentError, Unsupported
 from almoner.interop._steps import MANY, Steps
-from almoner.training import Compute, Poisson, RunFolder
+from almoner.training import Poisson, RunFolder
 from almoner.training import Trainer as PrivateTraining
 
 with _extras.need("lightning", "torch", extra="lightning"):
@@ -85,8 +85,8 @@ class PrivacyCallback(Uncopyable, Callback):
     """Trains a LightningModule in Lightning's loop by steps of ``training.Trainer``, and stops it at the budget.
 
     Args:
-        budget, max_grad_norm, divisor, noise_multiplier, individual, compute: public. As of ``training.Trainer``; the
-            divisor is the public number of people.
+        budget, settings: public. As of ``training.Trainer``, without steps and sampling: ``max_grad_norm``, ``divisor``
+            (the public number of people), ``noise_multiplier``, ``individual``, ``compute``.
         people: (records,) private: whose each record of the loader's data set is; None: each is a person.
         folder: private: a path, or ``RunFolder(path, resume=True)``; needed to resume from a checkpoint, by
             ``fit(ckpt_path=)``: what was charged since the checkpoint stays charged, and steps that are there are not
@@ -108,18 +108,11 @@ class PrivacyCallback(Uncopyable, Callback):
         self,
         budget: Any,
         *,
-        max_grad_norm: float,
-        divisor: float,
         people: Sequence[Hashable] | None = None,
-        noise_multiplier: float | None = None,
-        individual: bool = True,
-        compute: Compute | None = None,
         folder: str | Path | RunFolder | None = None,
+        **settings: Any,
     ) -> None:
-        _check.positive(max_grad_norm=max_grad_norm, divisor=divisor)
-        self._budget, self._people, self._folder = budget, people, RunFolder.of(folder)
-        self._settings = {"max_grad_norm": max_grad_norm, "divisor": divisor, "individual": individual}
-        self._settings |= {"noise_multiplier": noise_multiplier, "compute": compute}
+        self._budget, self._people, self._folder, self._settings = budget, people, RunFolder.of(folder), settings
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Refuse settings of the trainer, before other callbacks may train, and take the place of its step."""

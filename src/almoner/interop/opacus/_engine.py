@@ -16,14 +16,12 @@ from almoner.errors import ArgumentError, BudgetExceeded, CalibrationFailed, Uns
 from almoner.interop.opacus._accountant import ADAPTIVE, Accountant, rate, steps_that_fit
 from almoner.interop.opacus._optimizer import Loader, PrivateModule, PrivateOptimizer
 
-USUAL = {
+USUAL = {  # options of Opacus that have one value here, and the reason
     "poisson_sampling": (True, "only Poisson samples have a price: the loader is sampled here"),
     "rand_on_empty": (False, "an invented record in empty batches alone is changed by one person, by twice the clip"),
     "batch_first": (True, "the output must have the records on its first axis"),
     "clipping": ("flat", ADAPTIVE),
-    "wrap_model": (True, "the model that is returned is the one to call"),
 }
-"""Options of Opacus that have one value here, and the reason."""
 
 
 class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
@@ -104,8 +102,6 @@ class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
             people: (records,) private: whose each record is; None: each is a person.
             criterion: the loss, which is given back before the loader, as Opacus does where it needs it.
             noise_generator: public. Its noise can be drawn again by whoever knows its seed: NOT private.
-
-        The logger ``almoner.interop.opacus`` warns of a budget for less than one epoch, with the steps that fit.
 
         Raises:
             BudgetExceeded: not one step fits. Nothing was spent.

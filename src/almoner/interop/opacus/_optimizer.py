@@ -238,16 +238,13 @@ def individual(
     slack: float = 1.1,
     collate_keeps_order: bool = False,
 ) -> tuple[PrivateOptimizer, DataLoader[Any]]:
-    """Charge each person's account for that person's clipping bound.
+    """Charge each person's account for that person's clipping bound; gives back the optimizer and the loader.
 
     Args:
         optimizer, data_loader: from one call of ``PrivacyEngine.make_private``.
         people: private. As many accounts as there are people: records, or ids in sorted order where it got ``people=``.
         slack: public, > 0. A bound is this many times the person's norm when last sampled.
         collate_keeps_order: public. Whether your own ``collate_fn`` keeps every record, in the given order.
-
-    Returns:
-        The optimizer and the loader.
 
     A loop that sorts, mixes or drops records of a batch before the backward pass charges the wrong people, undetected.
     Empty accounts are not reported: stop after a fixed number of steps.

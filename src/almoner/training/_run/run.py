@@ -234,7 +234,7 @@ class Run:
     ) -> Iterator[None]:
         """Take steps until the source ends, the worst case of all people does not fit, or ``after`` says a reason.
 
-        It yields before the first step and after every one. ``step`` gives what the next step releases, public; ``after`` is called before the first and after every one.
+        It yields before the first and after every one, after ``after``. ``step`` gives what the next releases, public.
         """
         with saves:
             saves.save()  # what was booked just now must survive
