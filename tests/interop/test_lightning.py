@@ -223,6 +223,7 @@ def test_a_resumed_run_is_the_undisturbed_one(tmp_path, silent, at):
         fit(callback(individual=True, folder=tmp_path / "a"), Stop(path, at))
     again = callback(individual=True, folder=tmp_path / "a")
     train, resumed = fit(again, ckpt_path=path)
+    train.save_checkpoint(tmp_path / "end.ckpt")  # the folder is closed then
     assert torch.equal(model.net.weight, resumed.net.weight)
     assert train.global_step == again.private.card().steps == 10
     np.testing.assert_array_equal(again.private.shares(), whole.private.shares())

@@ -40,6 +40,11 @@ class Steps:
             why = f"no step was taken: {self.run.reason}"
             raise BudgetExceeded(why, asked=None, spent=self.run.step, left=None)
 
+    def save(self) -> None:
+        """Write what there is to the run's folder, while the run goes on."""
+        if self._steps.gi_frame is not None:
+            self.trainer.save()
+
     def close(self) -> None:
         """Leave the run as it is, after an error; what there is is kept in its folder."""
         self._steps.close()

@@ -165,8 +165,8 @@ class PrivacyCallback(Uncopyable, Callback):
 
     def on_save_checkpoint(self, *_: object, **__: object) -> None:
         """Save the accounts first: they are never older than a model."""
-        if self.private is not None and self._folder is not None:
-            self.private.save()
+        if self._steps is not None:
+            self._steps.save()
 
     def on_train_end(self, *_: object, **__: object) -> None:
         """End the training, which is kept in its folder and on its ledger."""

@@ -105,11 +105,10 @@ class PrivateTrainer(transformers.Trainer):  # type: ignore[misc]
     """transformers' Trainer, in which each person's gradient is clipped, charged and hidden by ``training.Trainer``.
 
     Schedules, logging, evaluation, callbacks, checkpoints and resuming are transformers'. A step samples people, so
-    many on average as ``args`` says a batch has; an epoch is one over the rate.
+    many on average as ``args`` says a batch has.
 
     Args:
-        model, args, others: public, as of transformers, with a map-style ``train_dataset``, private. Its records have
-            one shape and the target as ``labels``.
+        model, args, others: public, as of transformers, with a map-style ``train_dataset``, private, of one shape.
         budget, max_grad_norm, divisor, noise_multiplier, individual, compute: public. As of ``training.Trainer``; the
             divisor is the public number of people. The clip of ``args`` is not used.
         people: (records,) private: whose each record is; None: each is a person.
@@ -118,8 +117,7 @@ class PrivateTrainer(transformers.Trainer):  # type: ignore[misc]
     The accounts, with model and optimizer, are in ``args.output_dir/accounts``, private. A training that is resumed has
     them too: what was charged since the checkpoint stays charged, and steps that are there are not taken again.
 
-    The loss of the training records is private: it is neither computed nor logged, and 0 where transformers wants one.
-    Not charged is what is computed of other records, by evaluation and by what stops or chooses a model by it.
+    The loss of the training records is private: it is neither computed nor logged. What evaluation computes is not charged.
 
     Guarantee: that of ``training.Trainer``.
     Source: that of ``training.Trainer``.
@@ -197,8 +195,8 @@ class PrivateTrainer(transformers.Trainer):  # type: ignore[misc]
         super().log(logs, start_time)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        if self.private is not None:
-            self.private.save()  # first: accounts are never older than a model
+        if self._steps is not None:
+            self._steps.save()  # first: accounts are never older than a model
         super()._save_checkpoint(model, trial)
 
     def _begun(self) -> Steps:
