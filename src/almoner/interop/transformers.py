@@ -117,7 +117,7 @@ class PrivateTrainer(transformers.Trainer):  # type: ignore[misc]
     The accounts, with model and optimizer, are in ``args.output_dir/accounts``, private. A training that is resumed has
     them too: what was charged since the checkpoint stays charged, and steps that are there are not taken again.
 
-    The loss of the training records is private: it is neither computed nor logged. What evaluation computes is not charged.
+    The loss of the training records is private: it is neither computed nor logged. Evaluation is not charged.
 
     Guarantee: that of ``training.Trainer``.
     Source: that of ``training.Trainer``.
