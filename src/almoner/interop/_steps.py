@@ -1,6 +1,5 @@
 """One training of ours in somebody else's loop, which asks for its steps."""
 
-from collections.abc import Generator
 from typing import Any
 
 from almoner.errors import ArgumentError, BudgetExceeded
@@ -17,8 +16,8 @@ class Steps:
 
     def __init__(self, trainer: Trainer, *records: Any, **options: Any) -> None:
         self.trainer = trainer
-        self._steps: Generator[CallbackView] = trainer.steps(*records, **options)
-        self.run = next(self._steps)
+        self._steps: Any = trainer.steps(*records, **options)
+        self.run: CallbackView = next(self._steps)
 
     @property
     def more(self) -> bool:

@@ -135,7 +135,7 @@ class PrivateModule(nn.Module):
 
 def _coins() -> list[Tensor]:
     """The states of PyTorch's generators: by them a second pass has the same dropout."""
-    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ())]
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_available() else ())]
 
 
 def _toss_again(coins: list[Tensor]) -> None:
