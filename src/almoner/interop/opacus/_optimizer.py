@@ -266,12 +266,11 @@ def individual(
         raise Unsupported("data_loader: its collate_fn may sort or drop records: if not, say collate_keeps_order=True")
     if not isinstance(getattr(people, "budget", None), filters.Filter):
         raise ArgumentError("people must be accounts per person: individual.Filter(len(data_set), budget)")
-    count = len(people.spent())
-    if count != data_loader.samples.count:
+    if len(people.spent()) != data_loader.samples.count:
         raise ArgumentError("people must have one account for each record of the data set, or for each of people=")
     step = mechanisms.gaussian_step(optimizer.noise_multiplier, 1.0, rate(data_loader.rate))
     steps_that_fit(people.budget, step, len(data_loader))  # for a person who is always clipped
-    book = MemoryBook(people, people=count)
+    book = MemoryBook(people, people=data_loader.samples.count)
     book.check(step)
     optimizer.book, optimizer.slack = book, slack
     return optimizer, data_loader
