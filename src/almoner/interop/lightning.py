@@ -123,7 +123,7 @@ class PrivacyCallback(Uncopyable, Callback):
         _refuse(trainer, pl_module)
         self._module = pl_module
         # a function, not a method: copies of the module, on which it is tried first, take it along
-        pl_module.training_step = lambda batch, batch_idx: self._step(trainer)  # noqa: ARG005 - Lightning gives them
+        pl_module.__dict__["training_step"] = lambda batch, batch_idx: self._step(trainer)  # noqa: ARG005
 
     def on_train_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Begin the training, or go on with it; refuse what is not done in it, before anything is charged."""

@@ -12,7 +12,7 @@ from typing import Any
 from almoner import _extras
 from almoner.errors import ArgumentError, Unsupported
 from almoner.interop._steps import MANY, Steps
-from almoner.training import Compute, Poisson, RunFolder, Trainer
+from almoner.training import Compute, RunFolder, Trainer
 
 with _extras.need("transformers", "torch", extra="transformers"):
     import torch
@@ -101,7 +101,7 @@ def _logits(output: Any) -> Tensor:
     return logits
 
 
-class PrivateTrainer(transformers.Trainer):  # type: ignore[misc]
+class PrivateTrainer(transformers.Trainer):
     """transformers' Trainer, in which each person's gradient is clipped, charged and hidden by ``training.Trainer``.
 
     Schedules, logging, evaluation, callbacks, checkpoints and resuming are transformers'. A step samples people, so
@@ -143,7 +143,7 @@ class PrivateTrainer(transformers.Trainer):  # type: ignore[misc]
         **others: Any,
     ) -> None:
         super().__init__(model, args, **others)
-        self._settings = {"max_grad_norm": max_grad_norm, "divisor": divisor, "individual": individual}
+        self._settings: dict[str, Any] = {"max_grad_norm": max_grad_norm, "divisor": divisor, "individual": individual}
         self._settings |= {"noise_multiplier": noise_multiplier, "compute": compute}
         self._budget, self._people, self._loss, self._resumed = budget, people, loss, False
         args, batch = self.args, self.args.train_batch_size
@@ -163,13 +163,13 @@ class PrivateTrainer(transformers.Trainer):  # type: ignore[misc]
         steps = ceil(self._settings["divisor"] / self.args.train_batch_size)
         return DataLoader([{}] * steps, collate_fn=lambda _: {})  # type: ignore[arg-type]
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, **others: Any) -> Any:
+    def train(self, resume_from_checkpoint: str | bool | None = None, *others: Any, **named: Any) -> Any:
         """Train, once; resuming charges again nothing that was charged, and gives nothing back."""
         if self.private is not None:
             raise ArgumentError("this trainer has trained already: another run needs another trainer and budget")
         self._resumed = bool(resume_from_checkpoint)
         try:
-            done = super().train(resume_from_checkpoint, **others)
+            done = super().train(resume_from_checkpoint, *others, **named)
         except BaseException:
             if self._steps is not None:
                 self._steps.close()
@@ -200,13 +200,13 @@ class PrivateTrainer(transformers.Trainer):  # type: ignore[misc]
         super()._save_checkpoint(model, trial)
 
     def _begun(self) -> Steps:
-        rate = self.args.train_batch_size / self._settings["divisor"]
-        optimizer = getattr(self.optimizer, "optimizer", self.optimizer)
-        plan = {"steps": self.state.max_steps, "sampling": Poisson(rate), **self._settings}
-        self.private = Trainer(self.model, self._loss, optimizer, self._budget, **plan)
+        model: Any = self.model
+        optimizer: Any = getattr(self.optimizer, "optimizer", self.optimizer)
+        plan: Any = {"steps": self.state.max_steps, "batch_size": self.args.train_batch_size, **self._settings}
+        self.private = Trainer(model, self._loss, optimizer, self._budget, **plan)
         collate = self._get_collator_with_removed_columns(self.data_collator)
-        records: Any = DataLoader(self.train_dataset, collate_fn=collate)
-        folder = RunFolder(Path(self.args.output_dir) / "accounts", resume=self._resumed)
+        records: Any = DataLoader(self.train_dataset, collate_fn=collate)  # type: ignore[arg-type]
+        folder = RunFolder(Path(str(self.args.output_dir)) / "accounts", resume=self._resumed)
         steps = Steps(self.private, records, people=self._people, folder=folder)
         steps.refuse_older(self.state.global_step, "resume_from_checkpoint", "output_dir")
         return steps
