@@ -3,6 +3,7 @@
 import functools
 import re
 import sys
+from collections import deque
 from pathlib import Path
 
 import numpy as np
@@ -387,12 +388,11 @@ def test_people_are_sampled_with_all_of_their_records():
     """Each person is in a batch about as often as the rate says, with each record or with none."""
     people = np.arange(N) // 3
     _, _, loader = private(ours.PrivacyEngine(steps=9), ids=people)
-    loader.samples.begun = True
     seen = np.zeros(20)
     for _ in range(60):
-        loader.samples.begun = True
+        loader.samples.drawn = each = deque()
         for rows in loader.samples:
-            drawn = loader.samples.drawn[-1]
+            drawn = each.popleft()
             assert rows == np.flatnonzero(np.isin(people, drawn.people)).tolist()
             np.testing.assert_array_equal(drawn.people[drawn.whose], people[rows])
             seen[drawn.people] += 1
