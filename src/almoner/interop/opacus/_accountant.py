@@ -72,7 +72,7 @@ class Accountant(Uncopyable, IAccountant):  # type: ignore[misc]
             return True
         if step != self.held.mechanism:
             raise ArgumentError(f"step={step!r} is not the plan's: {self.held.mechanism!r} was fixed in advance")
-        return len(self) < self.held.count
+        return len(self) < int(self.held.count)
 
     def refuse(self, step: mechanisms.Mechanism) -> None:
         """Raise where one more step cannot be counted, or does not fit; nothing is charged."""
