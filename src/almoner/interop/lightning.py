@@ -115,15 +115,19 @@ class PrivacyCallback(Uncopyable, Callback):
         self._budget, self._people, self._folder, self._settings = budget, people, RunFolder.of(folder), settings
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Refuse settings of the trainer, before other callbacks may train, and take the place of its step."""
+        """Refuse settings of the trainer, and put a function in the place of its step: copies of the module take it."""
         if stage != "fit":
             return
         if self.private is not None:
             raise ArgumentError("this callback has trained already: another run needs another callback and budget")
         _refuse(trainer, pl_module)
         self._module = pl_module
-        # a function, not a method: copies of the module, on which it is tried first, take it along
         pl_module.__dict__["training_step"] = lambda batch, batch_idx: self._step(trainer)  # noqa: ARG005
+
+    def on_load_checkpoint(self, *_: object, **__: object) -> None:
+        """Go on from the folder of the run that wrote the checkpoint."""
+        if self._folder is not None:
+            self._folder = replace(self._folder, resume=True)
 
     def on_train_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Begin the training, or go on with it; refuse what is not done in it, before anything is charged."""
@@ -134,9 +138,6 @@ class PrivacyCallback(Uncopyable, Callback):
         steps = trainer.estimated_stepping_batches
         if steps == inf:
             raise ArgumentError("Trainer: give max_epochs= or max_steps=: the noise follows from the number of steps")
-        folder = self._folder
-        if folder is not None and trainer.ckpt_path is not None:
-            folder = replace(folder, resume=True)
         collate = loader.records.collate_fn
         form = tree_flatten(collate([loader.records.dataset[0]]))[1]
 
@@ -148,7 +149,7 @@ class PrivacyCallback(Uncopyable, Callback):
         plan = {"steps": steps, "sampling": Poisson(1 / len(loader)), **self._settings}
         self.private = PrivateTraining(losses, lambda each, _: each, trainer.optimizers[0], self._budget, **plan)
         records: Any = DataLoader(loader.records.dataset, collate_fn=parts)
-        self._steps = Steps(self.private, records, people=self._people, folder=folder)
+        self._steps = Steps(self.private, records, people=self._people, folder=self._folder)
         self._steps.refuse_older(trainer.global_step, "ckpt_path", "folder=")
 
     def _step(self, trainer: Any) -> Tensor:
@@ -185,16 +186,14 @@ class PrivacyCallback(Uncopyable, Callback):
 
 def _refuse(trainer: Any, module: LightningModule) -> None:
     """Raise Unsupported for what is not done in private steps."""
-    strategy, batches, count = trainer.strategy, trainer.accumulate_grad_batches, len(trainer.optimizers)
+    strategy, batches, kind = trainer.strategy, trainer.accumulate_grad_batches, trainer.precision
+    count = len(trainer.optimizers)
     alone = type(strategy) is SingleDeviceStrategy and trainer.world_size == 1
     finds = any(isinstance(each, LearningRateFinder | BatchSizeFinder) for each in trainer.callbacks)
     draws = "dataloader_iter" in inspect.signature(type(module).training_step).parameters
     for is_broken, why in (
         (not alone, f"strategy={type(strategy).__name__} with {trainer.world_size} processes; one device only"),
-        (
-            trainer.precision not in ("32-true", "64-true", "bf16-mixed"),
-            f"precision={trainer.precision!r}; 32-true, 64-true and bf16-mixed only",
-        ),
+        (kind not in ("32-true", "64-true", "bf16-mixed"), f"precision={kind!r}; 32-true, 64-true, bf16-mixed only"),
         (batches != 1, MANY.format("accumulate_grad_batches", batches, "accumulate_grad_batches=1")),
         (trainer.gradient_clip_val is not None, "gradient_clip_val has no effect; max_grad_norm clips each person"),
         (finds, "LearningRateFinder and BatchSizeFinder train on records without noise"),
