@@ -25,6 +25,7 @@ HIDDEN = {
     "uvicorn": ("import almoner.service", "service"),
     "opacus": ("import almoner.interop.opacus", "opacus"),
     "lightning": ("import almoner.interop.lightning", "lightning"),
+    "transformers": ("import almoner.interop.transformers", "transformers"),
     "opendp": ("from almoner.interop.opendp import mechanism; mechanism(None, 1)", "opendp"),
 }
 

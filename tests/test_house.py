@@ -84,6 +84,7 @@ HEAVY = {
     "opendp": {"interop", "queries"},
     "opacus": {"interop"},
     "lightning": {"interop"},
+    "transformers": {"interop"},
     "duckdb": {"_workspace"},
     "psycopg": {"ledger"},
     "pyspark": {"queries"},

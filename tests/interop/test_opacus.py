@@ -3,6 +3,7 @@
 import functools
 import re
 import sys
+from collections import deque
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,6 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from almoner.interop import opacus as ours  # noqa: E402
-from almoner.interop.opacus import _optimizer as optimizer_module  # noqa: E402
 from almoner.training._card import build_card  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(
@@ -43,13 +43,18 @@ def network():
     return nn.Sequential(nn.Conv2d(1, 4, 3, 2, bias=False), nn.Tanh(), nn.Flatten(), nn.Linear(36, 2, bias=False))
 
 
-def private(engine, *, people=N, batches=10, noise=NOISE, workers=0, **options):
+def private(engine, *, people=N, batches=10, noise=NOISE, workers=0, ids=None, **options):
     """What every Opacus script does."""
     module = network()
     optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
     loader = DataLoader(data(people), batch_size=-(-people // batches), shuffle=True, num_workers=workers)
     return engine.make_private(
-        module=module, optimizer=optimizer, data_loader=loader, noise_multiplier=noise, max_grad_norm=CLIP, **options
+        module=module,
+        optimizer=optimizer,
+        data_loader=loader,
+        noise_multiplier=noise,
+        max_grad_norm=CLIP,
+        **(options if ids is None else options | {"people": ids}),
     )
 
 
@@ -109,7 +114,7 @@ def test_the_step_that_does_not_fit_changes_nothing(mode):
         step(module, optimizer, *next(batches), loss)
     assert ledger.count == 3
     assert torch.equal(before, parameters(module))
-    assert all(p.grad is None and p.summed_grad is None and p.grad_sample is None for p in optimizer.params)
+    assert all(p.grad is None for p in optimizer.params)
 
 
 def test_noise_may_change_and_each_step_has_its_own_price():
@@ -180,14 +185,14 @@ def test_a_checkpoint_is_charged_to_the_new_budget():
     ledger = budget()
     second = ours.Accountant(ledger)
     second.load_state_dict(first.state_dict())
-    assert ledger.spent == first.budget.spent
+    assert ledger.spent == first.held.spent
     assert (len(second), second.history) == (3, [(3.0, 0.1, 2), (2.0, 0.1, 1)])
     with pytest.raises(ArgumentError, match="another budget"):
         ours.Accountant(budget(rho=3.0)).load_state_dict(first.state_dict())
-    first.budget.charge(mechanisms.Gaussian(10.0))
+    first.held.charge(mechanisms.Gaussian(10.0))
     with pytest.raises(ArgumentError, match="something else"):
         ours.Accountant(budget()).load_state_dict(first.state_dict())
-    with pytest.raises(ArgumentError, match="state of an accountant"):
+    with pytest.raises(ArgumentError, match="state of an almoner"):
         second.load_state_dict(opacus.accountants.RDPAccountant().state_dict())
 
 
@@ -198,7 +203,7 @@ def test_checkpoints_of_other_budgets(make):
     for noise in (4.0, 4.0, 3.0, 4.0):
         first.step(noise_multiplier=noise, sample_rate=0.05)
     second.load_state_dict(first.state_dict())
-    assert second.budget.state() == first.budget.state()
+    assert second.held.state() == first.held.state()
     assert second.history == first.history
 
 
@@ -217,7 +222,7 @@ def test_an_accountant_cannot_be_rewritten_or_copied():
 
 def test_noise_of_zero_stops_the_step():
     """What has no price is not released; an engine that sees it before training refuses then."""
-    with pytest.raises(ArgumentError, match="sigma"):
+    with pytest.raises(ArgumentError, match="noise_multiplier"):
         private(ours.PrivacyEngine(budget()), noise=0.0)
     engine = opacus.PrivacyEngine()
     engine.accountant = ours.Accountant(budget())
@@ -229,8 +234,17 @@ def test_noise_of_zero_stops_the_step():
 
 
 def test_batches_in_one_step_are_refused():
-    """A person may be in several of them, with a clip in each."""
+    """A person may be in several of them, with a clip in each: by our engine, and by an accountant of Opacus's own."""
     module, optimizer, loader = private(ours.PrivacyEngine(budget()))
+    batches = iter(loader)
+    x, y = next(batches)
+    nn.functional.cross_entropy(module(x), y).backward()
+    with pytest.raises(Unsupported, match=r"called before.*torch\.no_grad"):
+        module(x)
+    optimizer.step()
+    engine = opacus.PrivacyEngine()
+    engine.accountant = ours.Accountant(budget())
+    module, optimizer, loader = private(engine)
     module.allow_grad_accumulation()
     batches = iter(loader)
     before = parameters(module)
@@ -243,14 +257,163 @@ def test_batches_in_one_step_are_refused():
 
 
 def test_the_engine_refuses_what_has_no_price():
-    """Shuffled batches, invented records for empty ones, and noise from an epsilon other than the budget's."""
+    """Shuffled batches, invented records for empty ones, other clips, words of no meaning, and two budgets."""
     engine = ours.PrivacyEngine(budget())
-    with pytest.raises(Unsupported, match=r"DataLoader.*poisson_sampling=True"):
-        private(engine, poisson_sampling=False)
-    with pytest.raises(Unsupported, match="rand_on_empty=False"):
-        private(engine, rand_on_empty=True)
-    with pytest.raises(Unsupported, match=r"calibrate\.sigma"):
-        engine.make_private_with_epsilon(target_epsilon=1.0)
+    for options, match in (
+        ({"poisson_sampling": False}, "poisson_sampling=False: only Poisson samples"),
+        ({"rand_on_empty": True}, "rand_on_empty=True: an invented record"),
+        ({"clipping": "per_layer"}, "clipping='per_layer'"),
+        ({"batch_first": False}, "batch_first=False"),
+        ({"n_clients": 3}, "n_clients=3: it has no meaning here"),
+    ):
+        with pytest.raises(Unsupported, match=match):
+            private(engine, **options)
+    with pytest.raises(ArgumentError, match="has a budget or a plan"):
+        engine.make_private_with_epsilon(data_loader=None, target_epsilon=1.0, target_delta=1e-5, epochs=1)
+
+
+# --- by our own gradients -------------------------------------------------------------------------------------------
+
+
+def flat(parts):
+    return torch.cat([part.detach().flatten() for part in parts])
+
+
+@pytest.fixture
+def silent(monkeypatch):
+    """No noise: what is left is the sum of what people contributed."""
+    monkeypatch.setattr(ours.PrivateOptimizer, "_noisy", lambda _, total: total)
+
+
+def test_target_epsilon_is_answered():
+    """The noise is the certified least for so many epochs; epsilon is the target, and the run ends in time."""
+    engine, module = ours.PrivacyEngine(), network()
+    optimizer, loader = torch.optim.SGD(module.parameters(), lr=0.5), DataLoader(data(), batch_size=6)
+    options = {"target_epsilon": 3.0, "target_delta": 1e-5, "epochs": 1.5, "max_grad_norm": CLIP}
+    module, optimizer, loader = engine.make_private_with_epsilon(
+        module=module, optimizer=optimizer, data_loader=loader, **options
+    )
+    found = calibrate.in_advance(epsilon=3.0, delta=1e-5, steps=15, sample_rate=Q + COINS).noise_multiplier
+    assert optimizer.noise_multiplier == found
+    assert 2.99 < engine.get_epsilon(1e-5) <= 3.0
+    for x, y in loader:
+        step(module, optimizer, x, y)
+    batches = iter(loader)
+    for _ in range(5):
+        step(module, optimizer, *next(batches))
+    with pytest.raises(BudgetExceeded, match="all 15 steps"):
+        step(module, optimizer, *next(batches))
+    assert len(engine.accountant) == 15
+    with pytest.raises(ArgumentError, match=r"PrivacyEngine\(\)\.make_private_with_epsilon"):
+        engine.make_private_with_epsilon(data_loader=loader, **options)
+
+
+def test_an_engine_without_a_budget_takes_no_step():
+    """With neither a budget nor accounts nobody would pay: the first step says what to write."""
+    engine = ours.PrivacyEngine()
+    module, optimizer, loader = private(engine)
+    with pytest.raises(ArgumentError, match="has no budget"):
+        engine.get_epsilon(1e-5)  # not zero
+    before = parameters(module)
+    with pytest.raises(ArgumentError, match=r"nobody would be charged: PrivacyEngine\(epsilon=, delta=\)"):
+        step(module, optimizer, *next(iter(loader)))
+    assert torch.equal(before, parameters(module))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_everybody_in_one_batch_is_plain_descent(silent, reduction):
+    """Without noise, and with a clip that nothing exceeds, the gradient is that of the same loop without privacy."""
+    loss = nn.CrossEntropyLoss(reduction=reduction)
+    module, optimizer, criterion, loader = private(
+        ours.PrivacyEngine(steps=9), batches=1, loss_reduction=reduction, criterion=loss, grad_sample_mode="ghost"
+    )
+    assert criterion is loss
+    optimizer.max_grad_norm = 1e6
+    (x, y), plain = next(iter(loader)), network()
+    loss(plain(x), y).backward()
+    criterion(module(x), y).backward()
+    optimizer.step()
+    torch.testing.assert_close(flat(p.grad for p in optimizer.params), flat(p.grad for p in plain.parameters()))
+    assert len(x) == N
+
+
+class Dropped(nn.Module):
+    """A layer that forgets: two passes agree if they toss the same coins."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.drop, self.seen = nn.Linear(64, 2, bias=False), nn.Dropout(0.5), []
+
+    def forward(self, x):
+        kept = self.drop(x.flatten(1))
+        self.seen.append(kept.detach().clone())
+        return self.inner(kept)
+
+
+def test_dropout_is_that_of_the_pass_that_the_loop_saw(silent):
+    """The second pass tosses the coins of the first again; PyTorch's generator goes on as after the first."""
+    torch.manual_seed(0)
+    module = Dropped()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.0)
+    private_module, optimizer, loader = ours.PrivacyEngine(steps=9).make_private(
+        module=module, optimizer=optimizer, data_loader=DataLoader(data(), batch_size=30), noise_multiplier=1.0,
+        max_grad_norm=CLIP,
+    )  # fmt: skip
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(private_module(x), y)
+        first, tossed = module.seen[-1], torch.get_rng_state()
+        loss.backward()
+        optimizer.step()
+        assert torch.equal(module.seen[-1], first)
+        assert torch.equal(torch.get_rng_state(), tossed)
+
+
+def test_people_with_several_records_are_clipped_once(silent):
+    """The sum is that of each sampled person's whole gradient, clipped: with all in the batch, by hand."""
+    people = np.array([f"p{row % 7}" for row in range(N)])
+    module, optimizer, loader = private(ours.PrivacyEngine(steps=9), batches=1, ids=people, loss_reduction="sum")
+    optimizer.max_grad_norm = clip = 0.5
+    (x, y), plain = next(iter(loader)), network()
+    total = 0
+    for person in np.unique(people):
+        gradient = sum(naive(plain, x, y, int(row)) for row in np.flatnonzero(people == person))
+        total = total + gradient * min(1.0, clip / float(gradient.norm()))
+    step(module, optimizer, x, y, nn.CrossEntropyLoss(reduction="sum"))
+    torch.testing.assert_close(flat(p.grad for p in optimizer.params).double(), total, rtol=1e-4, atol=1e-6)
+    with pytest.raises(ArgumentError, match="people must say whose"):
+        private(ours.PrivacyEngine(steps=9), ids=people[:-1])
+
+
+def test_people_are_sampled_with_all_of_their_records():
+    """Each person is in a batch about as often as the rate says, with each record or with none."""
+    people = np.arange(N) // 3
+    _, _, loader = private(ours.PrivacyEngine(steps=9), ids=people)
+    seen = np.zeros(20)
+    for _ in range(60):
+        loader.samples.drawn = each = deque()
+        for rows in loader.samples:
+            drawn = each.popleft()
+            assert rows == np.flatnonzero(np.isin(people, drawn.people)).tolist()
+            np.testing.assert_array_equal(drawn.people[drawn.whose], people[rows])
+            seen[drawn.people] += 1
+    assert 0.08 < seen.mean() / 600 < 0.12
+    assert seen.min() > 20
+
+
+def test_outputs_that_are_no_tensor_and_optimizers_of_less_are_refused():
+    """A model of two outputs, and an optimizer that leaves a layer where it is."""
+
+    class Two(nn.Linear):
+        def forward(self, x):
+            return super().forward(x.flatten(1)), x
+
+    engine, module = ours.PrivacyEngine(steps=9), Two(64, 2)
+    made = {"data_loader": DataLoader(data(), batch_size=6), "noise_multiplier": 1.0, "max_grad_norm": 1.0}
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    with pytest.raises(Unsupported, match=r"one tensor.*training\.Trainer"):
+        engine.make_private(module=module, optimizer=optimizer, **made)[0](data().tensors[0])
+    with pytest.raises(ArgumentError, match="must move all parameters"):
+        engine.make_private(module=module, optimizer=torch.optim.SGD([module.weight], lr=0.1), **made)
 
 
 # --- which filter, and what fits ------------------------------------------------------------------------------------
@@ -280,7 +443,7 @@ def test_epsilon_and_delta_are_enough_and_adaptivity_costs_nothing():
     assert (engine.get_epsilon(1e-5), engine.why) == (0.0, "")
     done = trained(engine, people=200, batches=100, noise=1.1)
     assert 415 <= done <= 421
-    assert done == len(engine.accountant) == engine.accountant.budget.count
+    assert done == len(engine.accountant) == engine.accountant.held.count
     assert engine.get_epsilon(1e-5) == pytest.approx(1.0, rel=1e-6)
     counts = [[done], [round(1.02 * done)]]
     certified = individual.losses(counts, [1.1], sample_rate=0.01 + COINS, delta=1e-5)
@@ -294,7 +457,7 @@ def test_the_recommended_filter_admits_no_fewer_steps_than_the_default_weights(n
     engine = ours.PrivacyEngine(epsilon=epsilon, delta=1e-5)
     private(engine, people=200, batches=batches, noise=noise)
     one = mechanisms.SampledGaussian(noise, 1.0, 1 / batches + COINS)
-    now = calibrate.steps(engine.accountant.budget, one)
+    now = calibrate.steps(engine.accountant.held, one)
     assert now >= max(1, calibrate.steps(filters.Renyi(epsilon=epsilon, delta=1e-5), one))
 
 
@@ -317,17 +480,17 @@ def test_a_budget_for_less_than_an_epoch_says_how_many_steps_fit(caplog):
     assert re.search(r"only 3 steps of .* less than an epoch of 10", caplog.text)
     caplog.clear()
     private(ours.PrivacyEngine(budget(rho=one.spent * 10.5)))
-    _, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"))
+    _, optimizer, loader = private(ours.PrivacyEngine())
     ours.individual(optimizer, loader, accounts(rho=one.spent * 10.5))
     assert not caplog.records
-    _, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"))
+    _, optimizer, loader = private(ours.PrivacyEngine())
     ours.individual(optimizer, loader, accounts(rho=one.spent * 0.5))
     assert "only 0 steps of" in caplog.text
 
 
 def test_an_engine_needs_one_thing_to_keep_to():
-    """None, two, or numbers that break a rule are refused by name."""
-    for wrong in ({}, {"epochs": 2, "steps": 3}, {"epsilon": 1.0, "delta": 1e-5, "steps": 3}):
+    """Two, or numbers that break a rule, are refused by name."""
+    for wrong in ({"epochs": 2, "steps": 3}, {"epsilon": 1.0, "delta": 1e-5, "steps": 3}):
         with pytest.raises(ArgumentError, match="give one of"):
             ours.PrivacyEngine(**wrong)
     with pytest.raises(ArgumentError, match="give one of"):
@@ -365,7 +528,7 @@ def test_an_odometer_tells_epsilon_after_every_step():
     assert engine.get_epsilon(1e-7) > seen[-1]
     exact = individual.losses([[2, 1, 1]], [1.5, 1.2, 3.0], sample_rate=Q + COINS, delta=1e-5)[0]
     assert seen[-1] > exact  # of the same steps, had they been fixed in advance
-    assert len(engine.accountant) == engine.accountant.odometer.count == 4
+    assert len(engine.accountant) == engine.accountant.held.count == 4
 
 
 def test_an_odometer_without_a_price_is_refused_before_training():
@@ -375,10 +538,10 @@ def test_an_odometer_without_a_price_is_refused_before_training():
 
 
 def test_an_odometer_that_is_none_is_refused():
-    """A filter, a number and nothing are not counted with."""
-    for wrong in (budget(), 1.0, None):
-        with pytest.raises(ArgumentError, match="odometer="):
-            ours.OdometerAccountant(wrong)
+    """A number and nothing are not counted with."""
+    for wrong in (1.0, None):
+        with pytest.raises(ArgumentError, match="held="):
+            ours.Accountant(wrong)
 
 
 def test_a_fixed_run_has_the_certified_epsilon_and_keeps_to_its_plan():
@@ -393,9 +556,9 @@ def test_a_fixed_run_has_the_certified_epsilon_and_keeps_to_its_plan():
             assert engine.get_epsilon(1e-5) == exact
             step(module, optimizer, x, y)
     before = parameters(module)
-    with pytest.raises(BudgetExceeded, match="all 20 steps") as refused:
+    with pytest.raises(BudgetExceeded, match="all 20 steps"):
         step(module, optimizer, *next(iter(loader)))
-    assert (refused.value.spent, refused.value.left) == (20, 0)
+    assert len(engine.accountant) == 20
     assert torch.equal(before, parameters(module))
     rdp = opacus.accountants.RDPAccountant()
     rdp.history = [(NOISE, Q, 20)]
@@ -410,7 +573,7 @@ def test_a_fixed_run_has_the_rate_that_opacus_charges(batches):
     module, optimizer, loader = private(engine, people=batches, batches=batches)
     for x, y in loader:
         step(module, optimizer, x, y)
-    assert len(engine.accountant) == engine.accountant.plan.count == len(loader)
+    assert len(engine.accountant) == engine.accountant.held.count == len(loader)
     assert engine.accountant.history == [(NOISE, 1 / len(loader) + COINS, len(loader))]
 
 
@@ -429,9 +592,6 @@ def test_a_fixed_run_refuses_other_noise():
         private(engine, noise=1.4)
     private(engine)
     assert len(engine.accountant) == 1
-    for name, wrong in (("steps", 0), ("noise_multiplier", float("nan")), ("sample_rate", 1.5)):
-        with pytest.raises(ArgumentError, match=name):
-            ours.FixedAccountant(**{"noise_multiplier": 1.0, "sample_rate": 0.1, "steps": 5} | {name: wrong})
 
 
 def test_half_an_epoch_is_rounded_up():
@@ -439,35 +599,33 @@ def test_half_an_epoch_is_rounded_up():
     for epochs, steps in ((0.25, 3), (0.3, 3), (1, 10)):
         engine = ours.PrivacyEngine(epochs=epochs)
         private(engine)
-        assert engine.accountant.plan.count == steps
+        assert engine.accountant.held.count == steps
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: ours.OdometerAccountant(odometers.Renyi(delta=1e-5)),
-        lambda: ours.FixedAccountant(noise_multiplier=3.0, sample_rate=0.1, steps=9),
+        lambda: ours.Accountant(odometers.Renyi(delta=1e-5)),
+        lambda: ours.Accountant(mechanisms.Repeated(mechanisms.gaussian_step(3.0, 1.0, 0.1), 9)),
     ],
     ids=["odometer", "fixed"],
 )
 def test_checkpoints_of_odometers_and_plans(make):
     """A checkpoint's steps are counted in the new accountant; what is no checkpoint of its kind is refused."""
     first, second = make(), make()
-    rate = getattr(first, "plan", None)
-    rate = 0.1 if rate is None else rate.mechanism.sample_rate
     for _ in range(3):
-        first.step(noise_multiplier=3.0, sample_rate=rate)
+        first.step(noise_multiplier=3.0, sample_rate=0.1)
     second.load_state_dict(first.state_dict())
     assert (len(second), second.history) == (3, first.history)
     assert second.get_epsilon(1e-5) == first.get_epsilon(1e-5)
-    with pytest.raises(ArgumentError, match=r"state of an accountant '(odometer|fixed-plan)'"):
+    with pytest.raises(ArgumentError, match="another budget, odometer or plan"):
         make().load_state_dict(ours.Accountant(budget()).state_dict())
     others = (
-        ours.OdometerAccountant(odometers.Renyi(delta=1e-4)),
-        ours.FixedAccountant(noise_multiplier=3.0, sample_rate=0.1, steps=8),
+        ours.Accountant(odometers.Renyi(delta=1e-4)),
+        ours.Accountant(mechanisms.Repeated(mechanisms.gaussian_step(3.0, 1.0, 0.1), 8)),
     )
     for other in others:
-        if type(other) is type(first):
+        if type(other.held) is type(first.held):
             with pytest.raises(ArgumentError, match="belongs to another"):
                 other.load_state_dict(first.state_dict())
 
@@ -482,15 +640,17 @@ def naive(module, x, y, row):
     return torch.cat([p.grad.flatten() for p in module.parameters()]).double()
 
 
-def run(accounts, *, steps=30, noise=NOISE, slack=1.1, each=lambda *_: None, watch=None, **options):
+def run(accounts, *, steps=30, noise=NOISE, slack=1.1, each=lambda *_: None, **options):
     """Training with accounts per person; ``each`` sees every step."""
     torch.manual_seed(3)
-    module, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"), noise=noise, **options)
-    optimizer, loader = ours.individual(optimizer, loader, accounts, slack=slack, watch=watch)
-    done = 0
+    module, optimizer, loader = private(ours.PrivacyEngine(), noise=noise, **options)
+    optimizer, loader = ours.individual(optimizer, loader, accounts, slack=slack)
+    loader.samples._coins = np.random.default_rng(3)
+    done, noisy = 0, optimizer._noisy
+    optimizer._noisy = lambda total: (optimizer.sums.append(total.clone()), noisy(total))[1]
     while done < steps:
         for x, y in loader:
-            rows, bounds = loader._waiting[0].copy(), optimizer.bounds.copy()
+            rows, bounds, optimizer.sums = loader.waiting.people.copy(), optimizer.bounds.copy(), []
             optimizer.zero_grad()
             nn.functional.cross_entropy(module(x), y).backward()
             at = [p.detach().clone() for p in optimizer.params]
@@ -532,7 +692,7 @@ def test_contributions_keep_to_the_bounds_that_were_charged(rho):
                 clipped += norm > bounds[row]
             refused += not active[row]
             bounds_now[row] = min(CLIP, 1.1 * norm)
-        summed = torch.cat([p.summed_grad.flatten() for p in optimizer.params]).double()
+        summed = flat(optimizer.sums)
         torch.testing.assert_close(summed, total, rtol=1e-4, atol=1e-5)
 
     run(accounts(rho), each=each)
@@ -546,22 +706,12 @@ def test_one_persons_contribution_is_never_above_the_bound():
     seen = []
 
     def each(rows, bounds, at, optimizer, people):
-        seen.append((float(torch.cat([p.summed_grad.flatten() for p in optimizer.params]).double().norm()), bounds[0]))
+        seen.append((float(flat(optimizer.sums).norm()), bounds[0]))
 
     run(accounts(99.0, people=1), people=1, batches=1, slack=0.7, each=each)
     given, bounds = np.array(seen).T
     assert np.all(given <= bounds)
     assert np.sum(given >= 0.9999 * bounds) > 5
-
-
-@pytest.mark.parametrize("shape", [(), (0,), (5,), (1024,), (3, 700), (2, 1024)], ids=str)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-def test_norms_are_those_of_double_precision(shape, dtype):
-    """Far closer than the margin that contributions keep from their bounds."""
-    torch.manual_seed(0)
-    gradients = [torch.randn(7, *shape).to(dtype), 100 * torch.randn(7, 2, 3).to(dtype)]
-    exact = torch.cat([gradient.double().reshape(7, -1 if gradient.numel() else 0) for gradient in gradients], 1)
-    np.testing.assert_allclose(optimizer_module._norms(gradients), exact.norm(dim=1).numpy(), rtol=1e-6)
 
 
 def test_everybody_pays_sampled_or_not():
@@ -573,38 +723,23 @@ def test_everybody_pays_sampled_or_not():
 
 
 def test_small_gradients_cost_less_and_nobody_exceeds_the_budget():
-    """Those with small inputs have small gradients, and so something left when others have nothing."""
+    """Who has small inputs has small gradients, and so something left when others have nothing."""
     people, worst = accounts(0.5), budget(99.0)
     worst.charge(mechanisms.Repeated(ROUND, 60))
     assert worst.spent > 0.5
     run(people, steps=60)
     assert np.all(people.spent() <= 0.5)
-    assert people.left()[:10].mean() > 2 * people.left()[-10:].mean()
-
-
-def test_running_bounds_count_what_each_person_was_charged():
-    """An odometer beside the accounts is told the bounds of those who paid, and nothing of those who could not."""
-    people, spent, bounds = accounts(0.3), [np.zeros(N)], []
-    by_hand = individual.Odometer(N, odometers.Renyi(delta=1e-5))
-
-    def each(rows, given, at, optimizer, people):
-        spent.append(np.asarray(people.spent()).copy())
-        by_hand.charge(ROUND, np.where(spent[-1] > spent[-2], given, 0.0))
-        bounds.append(np.array_equal(optimizer.odometer.epsilon(), by_hand.epsilon()))
-
-    run(people, steps=25, each=each, watch=odometers.Renyi(delta=1e-5))
-    assert all(bounds)
-    assert np.any(spent[-1] == spent[-2])
-    with pytest.raises(ArgumentError, match="without watch="):
-        run(accounts(), steps=1)[1].odometer  # noqa: B018 - it is a property
+    people = accounts(9.0)
+    run(people, steps=60)
+    assert people.spent()[0] < 0.5 * people.spent()[-10:].mean()
 
 
 def test_refused_people_contribute_nothing():
     """With a budget below the price of one step the sum is zero: what is left is Opacus's noise by Opacus's divisor."""
-    people, noise = accounts(1e-6), []
+    people, noise = accounts(1e-12), []
 
     def each(rows, bounds, at, optimizer, people):
-        assert all(not p.summed_grad.any() for p in optimizer.params)
+        assert not flat(optimizer.sums).any()
         noise.extend(p.grad.flatten() * int(N * Q) / (NOISE * CLIP) for p in optimizer.params)
 
     run(people, steps=20, each=each)
@@ -620,7 +755,8 @@ def test_empty_batches_are_charged_and_release_noise():
         nonlocal empty
         if not len(rows):
             empty += 1
-            assert all(not p.summed_grad.any() and p.grad.any() for p in optimizer.params)
+            assert not flat(optimizer.sums).any()
+            assert all(p.grad.any() for p in optimizer.params)
 
         by_hand.charge(mechanisms.SampledGaussian(NOISE * CLIP, CLIP, 0.25 + COINS), bounds)
 
@@ -633,7 +769,7 @@ def test_empty_batches_are_charged_and_release_noise():
 def test_gradients_that_are_no_numbers_contribute_nothing():
     """NaN and infinite records are left out of the sum; everybody else's sum is finite."""
     torch.manual_seed(0)
-    module, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"))
+    module, optimizer, loader = private(ours.PrivacyEngine())
     loader.dataset.tensors[0][:10] = float("nan")
     loader.dataset.tensors[0][10:20] = float("inf")
     optimizer, loader = ours.individual(optimizer, loader, accounts())
@@ -643,24 +779,10 @@ def test_gradients_that_are_no_numbers_contribute_nothing():
     np.testing.assert_array_equal(optimizer.bounds[:20], CLIP)
 
 
-@pytest.mark.slow
 def test_own_past_only_where_it_is_proven():
-    """With a whole-curve budget bounds stay at the clip until a pass over everybody assigns others."""
-    people = individual.Filter(N, filters.Renyi(epsilon=8.0, delta=1e-5))
-    module, optimizer, loader = run(people, steps=5)
+    """With a whole-curve budget bounds stay at the clip."""
+    _, optimizer, _ = run(individual.Filter(N, filters.Renyi(epsilon=8.0, delta=1e-5)), steps=5)
     np.testing.assert_array_equal(optimizer.bounds, CLIP)
-    norms = np.linspace(0, 1, N)
-    norms[3] = np.nan
-    optimizer.assign(norms)
-    np.testing.assert_array_equal(optimizer.bounds, np.minimum(1.1 * norms, CLIP))
-    before, batch = people.spent(), next(iter(loader))
-    with pytest.raises(ArgumentError, match="before a batch is drawn"):
-        optimizer.assign(norms)
-    step(module, optimizer, *batch)
-    paid = (people.spent() - before).max(axis=1)
-    assert paid[0] == paid[3] == 0 < paid[10] < paid[-1]
-    with pytest.raises(ArgumentError, match="shape"):
-        optimizer.assign([1.0])
 
 
 def test_the_engines_accountant_goes_on_and_may_stop_the_step():
@@ -697,21 +819,21 @@ def test_the_engines_accountant_is_asked_before_people_are_charged():
 def test_rows_stay_with_their_batches_in_worker_processes():
     """With two workers that fetch ahead, the rows of each batch are the records' own."""
     inputs = data().tensors[0]
-    _, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"), workers=2)
+    _, optimizer, loader = private(ours.PrivacyEngine(), workers=2)
     optimizer, loader = ours.individual(optimizer, loader, accounts())
     seen = 0
     for x, _ in loader:
-        rows, _, _ = loader.take()
+        rows = loader.take().people
         assert torch.equal(x, inputs[torch.from_numpy(rows)])
         seen += len(rows)
     assert seen > N / 3
 
 
 def test_what_would_charge_the_wrong_people_is_refused():
-    """A skipped batch, a step without a batch, another batch's gradients, the optimizer of before, a split batch."""
-    module, old, loader = private(opacus.PrivacyEngine(accountant="rdp"))
+    """A skipped batch, a step without a batch or without a loss, another batch's gradients, a split batch."""
+    module, optimizer, loader = private(ours.PrivacyEngine())
     people = accounts()
-    optimizer, loader = ours.individual(old, loader, people)
+    optimizer, loader = ours.individual(optimizer, loader, people)
     x, y = data().tensors
     before = parameters(module)
     with pytest.raises(ArgumentError, match="every batch needs its step"):
@@ -721,9 +843,9 @@ def test_what_would_charge_the_wrong_people_is_refused():
         step(module, optimizer, x, y)
     with pytest.raises(ArgumentError, match="no batch was drawn"):
         step(module, optimizer, x, y)
-    optimizer.zero_grad()
-    with pytest.raises(ArgumentError, match="charges nobody"):
-        step(module, old, x, y)
+    next(iter(loader))
+    with pytest.raises(ArgumentError, match=r"loss\.backward"):
+        optimizer.step()
     optimizer.signal_skip_step()
     with pytest.raises(Unsupported, match="BatchMemoryManager"):
         step(module, optimizer, x, y)
@@ -731,123 +853,34 @@ def test_what_would_charge_the_wrong_people_is_refused():
     assert not people.spent().any()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [0, 2])
-def test_pieces_of_batches_are_one_step(workers):
-    """In pieces of two records the parameters, accounts and bounds are those of whole batches: everybody pays once."""
-
-    def trained(most):
-        torch.manual_seed(5)
-        people, noise = accounts(), torch.Generator().manual_seed(6)  # apart from the coins, which workers toss earlier
-        module, optimizer, loader = private(
-            opacus.PrivacyEngine(accountant="rdp"), workers=workers, noise_generator=noise
-        )
-        optimizer, loader = ours.individual(optimizer, loader, people, max_physical_batch_size=most)
-        sizes = []
-        for x, y in loader:
-            sizes.append(len(x))
-            step(module, optimizer, x, y)
-        return parameters(module), people.spent(), optimizer.bounds, sizes, len(loader)
-
-    whole, pieces = trained(None), trained(2)
-    torch.testing.assert_close(pieces[0], whole[0], rtol=0, atol=1e-6)
-    np.testing.assert_array_equal(pieces[1], whole[1])
-    np.testing.assert_allclose(pieces[2], whole[2], rtol=1e-5)
-    assert sum(pieces[3]) == sum(whole[3])
-    assert max(pieces[3]) == 2 < max(whole[3])
-    assert (whole[4], pieces[4]) == (10, 30)
-
-
-def test_a_batch_whose_pieces_are_not_all_drawn_is_paid_for_and_not_released():
-    """Whoever leaves the loop within a batch loses it; bounds cannot be assigned in between."""
-    module, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"), batches=2)
-    people = accounts(99.0)
-    optimizer, loader = ours.individual(optimizer, loader, people, max_physical_batch_size=4)
-    before = parameters(module)
-    step(module, optimizer, *next(iter(loader)))
-    assert torch.equal(before, parameters(module))
-    once = people.spent()
-    assert once.all()
-    with pytest.raises(ArgumentError, match="assign"):
-        optimizer.assign(np.ones(N))
-    step(module, optimizer, *next(iter(loader)))
-    assert torch.equal(before, parameters(module))
-    assert (people.spent() > once).all()
-    rows = [optimizer._loader.take()[0] for _ in loader]
-    assert max(map(len, rows)) == 4
-
-
-@pytest.mark.parametrize("name", ["noise_multiplier", "max_grad_norm"])
-def test_noise_stays_as_it_was_charged_until_the_last_piece(name):
-    """A step with less noise than everybody was charged for is refused; between two steps noise may change."""
-    module, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"), batches=2)
-    people = accounts(99.0)
-    optimizer, loader = ours.individual(optimizer, loader, people, max_physical_batch_size=4)
-    before, pieces = parameters(module), iter(loader)
-    step(module, optimizer, *next(pieces))
-    setattr(optimizer, name, getattr(optimizer, name) / 2)
-    once = people.spent()
-    while loader.waiting:
-        with pytest.raises(ArgumentError, match="was not paid for"):
-            step(module, optimizer, *next(pieces))
-    assert torch.equal(before, parameters(module))
-    np.testing.assert_array_equal(people.spent(), once)
-    step(module, optimizer, *next(pieces))
-    assert (people.spent() > once).all()
-
-
-def test_pieces_after_a_first_one_that_was_refused_are_refused():
-    """Without zero_grad nobody pays for the second batch; what is left of it is not released, either."""
-    module, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"), batches=2)
-    people = accounts(99.0)
-    optimizer, loader = ours.individual(optimizer, loader, people, max_physical_batch_size=4)
-    pieces = iter(loader)
-    step(module, optimizer, *next(pieces))
-    while loader.waiting:
-        step(module, optimizer, *next(pieces))
-    before, once = parameters(module), people.spent()
-    for p in optimizer.params:
-        p.grad_sample = None
-    x, y = next(pieces)
-    nn.functional.cross_entropy(module(x), y).backward()
-    with pytest.raises(ArgumentError, match="zero_grad"):
-        optimizer.step()
-    while loader.waiting:
-        with pytest.raises(ArgumentError, match="was not paid for"):
-            step(module, optimizer, *next(pieces))
-    assert torch.equal(before, parameters(module))
-    np.testing.assert_array_equal(people.spent(), once)
-
-
-def test_only_the_last_loop_over_a_loader_goes_on():
-    """Pieces of a batch that was left for another loop are refused: nobody has paid for them any more."""
-    module, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"), batches=2)
-    optimizer, loader = ours.individual(optimizer, loader, accounts(99.0), max_physical_batch_size=4)
-    before, outer = parameters(module), iter(loader)
+def test_loops_over_a_loader_have_batches_of_their_own():
+    """A loop within a loop: each batch has its own people, and pays for them."""
+    inputs = data().tensors[0]
+    module, optimizer, loader = private(ours.PrivacyEngine(), batches=2)
+    optimizer, loader = ours.individual(optimizer, loader, accounts(99.0))
+    outer = iter(loader)
     step(module, optimizer, *next(outer))
-    assert loader.waiting
     for x, y in loader:
+        assert torch.equal(x, inputs[torch.from_numpy(loader.waiting.people)])
         step(module, optimizer, x, y)
-    after = parameters(module)
-    assert not torch.equal(before, after)
-    with pytest.raises(ArgumentError, match="another loop"):
-        step(module, optimizer, *next(outer))
-    assert torch.equal(after, parameters(module))
+    x, y = next(outer)
+    assert torch.equal(x, inputs[torch.from_numpy(loader.waiting.people)])
+    step(module, optimizer, x, y)
 
 
 def test_batch_memory_manager_is_refused_in_words():
     """It makes a loader of its own, which does not say whose the records are."""
-    _, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"))
+    _, optimizer, loader = private(ours.PrivacyEngine())
     optimizer, loader = ours.individual(optimizer, loader, accounts())
     manager = BatchMemoryManager(data_loader=loader, max_physical_batch_size=2, optimizer=optimizer)
-    with manager as split, pytest.raises(Unsupported, match="max_physical_batch_size"):
+    with manager as split, pytest.raises(Unsupported, match="BatchMemoryManager is not needed"):
         for _, _ in split:
             pass
 
 
 def test_gradients_are_used_once():
     """Without zero_grad the second step is refused, as in Opacus."""
-    module, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"))
+    module, optimizer, loader = private(ours.PrivacyEngine())
     optimizer, loader = ours.individual(optimizer, loader, accounts())
     batches = iter(loader)
     step(module, optimizer, *next(batches))
@@ -856,32 +889,27 @@ def test_gradients_are_used_once():
         optimizer.step()
 
 
-def test_loaders_and_optimizers_without_a_price_are_refused_by_name():
-    """Shuffled batches, ghost and per-layer clipping, invented records, and accounts that are not everybody's."""
-    engine = functools.partial(opacus.PrivacyEngine, accountant="rdp")
-    _, optimizer, loader = private(engine(), poisson_sampling=False)
-    with pytest.raises(Unsupported, match=r"DataLoader with BatchSampler: only Poisson"):
+def test_accounts_that_do_not_fit_are_refused_by_name():
+    """Another engine's optimizer, another loader, a collate function that may sort, and accounts of other people."""
+    _, optimizer, loader = private(opacus.PrivacyEngine())
+    with pytest.raises(Unsupported, match=r"DPOptimizer: give the optimizer.*almoner\.interop\.opacus\.PrivacyEngine"):
         ours.individual(optimizer, loader, accounts())
-    _, optimizer, loader = private(engine(), rand_on_empty=True)
-    with pytest.raises(Unsupported, match="rand_on_empty"):
-        ours.individual(optimizer, loader, accounts())
-    _, optimizer, _, loader = private(engine(), grad_sample_mode="ghost")
-    with pytest.raises(Unsupported, match="DPOptimizerFastGradientClipping"):
-        ours.individual(optimizer, loader, accounts())
-    _, optimizer, loader = private(engine())
-    loader.collate_fn.wrapped_collator_fn = sorted
-    with pytest.raises(Unsupported, match="collate_keeps_order"):
-        ours.individual(optimizer, loader, accounts())
-    _, optimizer, loader = private(engine())
+    _, optimizer, loader = private(ours.PrivacyEngine())
+    with pytest.raises(Unsupported, match="give the optimizer and the loader"):
+        ours.individual(optimizer, private(ours.PrivacyEngine())[2], accounts())
     with pytest.raises(ArgumentError, match="one account for each record"):
         ours.individual(optimizer, loader, accounts(people=N + 1))
     with pytest.raises(ArgumentError, match="accounts per person"):
         ours.individual(optimizer, loader, budget())
     with pytest.raises(ArgumentError, match="slack"):
         ours.individual(optimizer, loader, accounts(), slack=0)
-    again = ours.individual(optimizer, loader, accounts())
-    with pytest.raises(Unsupported, match="IndividualOptimizer"):
-        ours.individual(*again, accounts())
+    ours.individual(optimizer, loader, accounts())
+    with pytest.raises(ArgumentError, match="has accounts already"):
+        ours.individual(optimizer, loader, accounts())
+    _, optimizer, _ = private(ours.PrivacyEngine())
+    optimizer.loader.collate_fn.wrapped_collator_fn = sorted
+    with pytest.raises(Unsupported, match="collate_keeps_order"):
+        ours.individual(optimizer, optimizer.loader, accounts())
 
 
 def test_without_opacus_the_extra_is_named(monkeypatch):
@@ -920,10 +948,10 @@ def test_the_documented_change_is_small_and_runs(diff, side):
     if side == "after" and "people" in names:
         assert 0 < names["people"].spent().max() <= names["people"].budget.left
         assert names["people"].spent().min() < names["people"].spent().max()
-    if side == "after" and isinstance(names["engine"].accountant, ours.Accountant):
-        accountant = names["engine"].accountant
-        assert 0 < accountant.budget.count == len(accountant) < 50
-        assert not accountant.budget.admits(mechanisms.SampledGaussian(1.5, 1.0, 0.1))
+    accountant = getattr(names["engine"], "accountant", None)
+    if side == "after" and isinstance(accountant, ours.Accountant):
+        assert 0 < accountant.held.count == len(accountant) < 50
+        assert not accountant.held.admits(mechanisms.SampledGaussian(1.5, 1.0, 0.1))
 
 
 ADAPTIVE = {
@@ -948,21 +976,6 @@ def test_adaptive_clipping_has_no_price():
         step(module, optimizer, *next(batch for batch in loader if len(batch[0])))
     assert torch.equal(parameters(module), before)
     assert len(engine.accountant) == 0
-
-
-def test_contributions_keep_to_their_bounds_inside_autocast():
-    """A step that is taken where half precision is allowed does not round contributions to half precision."""
-    torch.manual_seed(0)
-    gradient = torch.randn(5, 300, 7)
-    norms = gradient.double().flatten(1).norm(dim=1)
-    for row in range(5):
-        parameter = nn.Parameter(torch.zeros(300, 7))
-        parameter.grad_sample, parameter.summed_grad = gradient.clone(), None
-        weights = np.eye(5)[row] * (1 - optimizer_module.ROUNDING) / float(norms[row])
-        weights[row - 1] = 1e-30  # somebody else is in the sum, too
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            optimizer_module._sum_up([parameter], [parameter.grad_sample], weights)
-        assert float(parameter.summed_grad.double().norm()) <= 1.0
 
 
 @pytest.mark.slow

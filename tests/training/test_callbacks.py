@@ -2,11 +2,12 @@
 
 import contextlib
 
+import numpy as np
 import pytest
 import torch
 
 from almoner import errors, filters, training
-from almoner.training.callbacks import Evaluation, MovingAverage, Progress, Schedule
+from almoner.training.callbacks import AdamBC, Evaluation, MovingAverage, Progress, Schedule
 from training_runs import BY_RECORD, N, network, trainer
 
 
@@ -84,3 +85,57 @@ def test_a_moving_average_is_that_of_the_iterates(data):
         MovingAverage().module  # noqa: B018
     with pytest.raises(errors.ArgumentError, match="decay=1"):
         MovingAverage(1)
+
+
+def test_adam_without_its_noise_is_the_formula():
+    """Six steps of two coordinates, by hand: moments, their corrections, the noise's part and the floor."""
+    gradients = np.random.default_rng(0).normal([0.0, 3.0], 1, (6, 2))
+    noise = [0.5, 0.5, 0.4, 0.4, 2.0, 0.1]  # it may change from step to step
+    parameter = torch.nn.Parameter(torch.zeros(2, dtype=torch.float64))
+    adam = AdamBC([parameter], lr=0.1, betas=(0.8, 0.9), floor=0.05, weight_decay=0.01)
+    place, mean, square, part = np.zeros(2), np.zeros(2), np.zeros(2), 0.0
+    floored = 0
+    for number, (gradient, sigma) in enumerate(zip(gradients, noise, strict=True), start=1):
+        parameter.grad, adam._noise = torch.from_numpy(gradient), sigma
+        adam.step()
+        mean, square = 0.8 * mean + 0.2 * gradient, 0.9 * square + 0.1 * gradient**2
+        part = 0.9 * part + 0.1 * sigma**2
+        debiased, least = (square - part) / (1 - 0.9**number), 0.05 * part / (1 - 0.9**number)
+        floored += int((debiased < least).sum())
+        place = place * (1 - 0.1 * 0.01) - 0.1 * mean / (1 - 0.8**number) / np.sqrt(np.maximum(debiased, least))
+        np.testing.assert_allclose(parameter.detach().numpy(), place, rtol=1e-12)
+    assert 0 < floored < 12
+
+
+def test_adam_knows_the_noise_of_each_step(data, tmp_path):
+    """The trainer tells it z C over the divisor; without one, or with FixedBatches, there is no step."""
+    module, seen = network(), []
+
+    def job(optimizer, **options):
+        given = {"max_grad_norm": 0.5, "divisor": N, "steps": 20, "noise_multiplier": 4.0} | options
+        return training.Trainer(module, BY_RECORD, optimizer, training.Target(epsilon=8.0, delta=1e-5), **given)
+
+    adam = AdamBC(module.parameters(), lr=0.01)
+    job(adam).fit(*data, callbacks=[lambda _: seen.append(adam._noise)], folder=tmp_path)
+    assert set(seen) == {4.0 * 0.5 / N}
+    again = AdamBC(module.parameters(), lr=0.01)
+    module(data[0]).sum().backward()
+    with pytest.raises(errors.ArgumentError, match=r"use it in training\.Trainer"):
+        again.step()
+    with pytest.raises(errors.ArgumentError, match="FixedBatches is correlated"):
+        job(again, noise_multiplier=None, sampling=training.FixedBatches(20)).fit(*data)
+
+
+def test_the_second_moment_without_noise_is_that_of_the_signal():
+    """Of constant gradients under noise ten times as large, what is divided by is the gradient, not the noise."""
+    signal, sigma = torch.full((4000,), 0.1), 1.0
+    parameter = torch.nn.Parameter(torch.zeros(4000))
+    adam, steps = AdamBC([parameter], lr=1e-12, floor=1e-6, betas=(0.9, 0.9999)), 1000
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(steps):
+        parameter.grad, adam._noise = signal + sigma * torch.randn(4000, generator=generator), sigma
+        adam.step()
+    state = adam.state[parameter]
+    square = float(state["square"].mean()) / (1 - 0.9999**steps)
+    assert abs(square - 1.01) < 0.002
+    assert abs(square - state["noise"] / (1 - 0.9999**steps) - 0.01) < 0.002

@@ -503,27 +503,6 @@ def shares_resumed():
         return trained(large, optimizer=adam, fitted=fitted)
 
 
-@run("Opacus with accounts per person, in pieces")
-def opacus_run():
-    opacus = pytest.importorskip("opacus")
-    from almoner.interop import opacus as ours
-
-    module, (x, y, _) = network(), data()
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=16)
-    module, optimizer, loader = opacus.PrivacyEngine(accountant="rdp").make_private(
-        module=module, optimizer=sgd(module), data_loader=loader, noise_multiplier=2.0, max_grad_norm=2.0
-    )
-    accounts = individual.Filter(RECORDS, renyi_order())
-    optimizer, loader = ours.individual(optimizer, loader, accounts, max_physical_batch_size=8)
-    torch.manual_seed(3)
-    for _ in range(4):
-        for inputs, targets in loader:
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(module(inputs), targets).backward()
-            optimizer.step()
-    return {"parameters": flat(module), "spent": of_accounts(accounts)}
-
-
 KINDS = {
     "full batch": (lambda: filters.Gaussian(epsilon=2.0, delta=1e-5), {}),
     "Poisson": (renyi_order, POISSON),

@@ -229,7 +229,10 @@ class Card:
         return "; ".join([self.theorem, *accounts, *samples, *batches])
 
     def _training(self) -> str:
-        sampling = "all people in every step" if self.sample_rate is None else "Poisson sampling of people, DP-SGD"
+        sampling = "all people in every step"
+        if self.sample_rate is not None:
+            passes = f"{self.divisor:.6g} in a step on average, {self.steps * self.sample_rate:.4g} epochs"
+            sampling = f"Poisson sampling of people, DP-SGD ({passes if self._rates() < 2 else 'at several rates'})"
         if self.batches:
             sampling = f"fixed batches by people's own records, nobody sampled: {self.batches}"
         if self.streamed:
@@ -268,12 +271,15 @@ class Card:
 
     def _divisor(self) -> str:
         source = "a public number given by the caller" + (" with the last update" if self.streamed else "")
-        if len({each.sample_rate for each, _ in self.released if isinstance(each, SampledGaussian)}) > 1:
+        if self._rates() > 1:
             source = "to begin with, and times the rate of each step: a public number given by the caller"
         if self.count_sigma is not None:
             noise = f"noise of standard deviation {self.count_sigma:.4g} on the count"
             source = f"a noisy count of the people, paid for by each of them ({noise})"
         return f"{self.divisor:.10g}, {source}"
+
+    def _rates(self) -> int:
+        return len({each.sample_rate for each, _ in self.released if isinstance(each, SampledGaussian)})
 
 
 def _model() -> Any:

@@ -182,6 +182,7 @@ def _columns(batch: Any) -> dict[str, Tensor]:
 def as_records(inputs: object, targets: object, dtype: torch.dtype) -> tuple[Inputs, Any]:
     """Inputs and targets as columns, of tensors, arrays, a data set or a DataLoader that gives each record once."""
     collate: Collate = data.default_collate
+    loaded = isinstance(inputs, data.DataLoader)  # then a list is a data set
     if isinstance(inputs, data.DataLoader):
         loader: data.DataLoader[Any] = inputs
         inputs, collate = _whole(loader), loader.collate_fn or data.default_collate
@@ -189,7 +190,8 @@ def as_records(inputs: object, targets: object, dtype: torch.dtype) -> tuple[Inp
         raise ArgumentError(
             "inputs: an IterableDataset can't be asked for one person's records: use a map-style Dataset"
         )
-    numbers = isinstance(inputs, Tensor | list | tuple | Mapping) or hasattr(inputs, "__array__")
+    given = isinstance(inputs, list) and not loaded
+    numbers = given or isinstance(inputs, Tensor | tuple | Mapping) or hasattr(inputs, "__array__")
     if numbers or hasattr(inputs, "to_numpy") or not (hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__")):
         if targets is None:
             raise ArgumentError("targets must be given where the inputs are tensors")

@@ -10,7 +10,7 @@ Source: theory.md statements 5.1 to 5.3, 5.6 and 5.7; Feldman & Zrnic (2021), Al
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 import torch
@@ -36,11 +36,13 @@ from almoner.training._run.samplings import Beginning, FullBatch, Sampling, Turn
 from almoner.training._run.settings import (
     RENAMED,
     Compute,
+    Passes,
     Settings,
     Target,
     Watched,
     check_shares,
     checked_callbacks,
+    in_passes,
     picked,
     watched,
 )
@@ -75,6 +77,9 @@ class Trainer(OfModule):
         individual: public. Whether each person is charged for their own contribution, or all for the worst case.
         compute: public. Views of records, memory and processes: ``Compute(views=, memory=, group=)``.
         seed: public. Repeats a run on one machine: NOT private. None: noise from a generator seeded by the system.
+        batch_size: public, at most the divisor. So many people in a step on average, in place of ``sampling``:
+            ``Poisson(batch_size / divisor)``.
+        epochs: public. In so many steps each person is on average, in place of ``steps``, rounded up.
 
     Guarantee: the module's parameters after every step, and all answers to paid questions, are together as private as
         the budget says, for adding or removing any one person with all of that person's records.
@@ -100,8 +105,10 @@ class Trainer(OfModule):
         individual: bool = True,
         compute: Compute | None = None,
         seed: int | None = None,
+        **passes: Unpack[Passes],
     ) -> None:
         _check.positive(max_grad_norm=max_grad_norm, divisor=divisor)
+        steps, sampling = in_passes(divisor, steps, sampling, **passes)
         sampling, compute = sampling or FullBatch(), compute or Compute()
         if not isinstance(sampling, FixedBatches):
             checked_sampling(sampling)
@@ -178,9 +185,31 @@ class Trainer(OfModule):
         Raises:
             Errors in arguments or in the module are raised before anything is charged.
         """
+        beside: dict[str, Any] = {"callbacks": callbacks, "watch": watch, "shares": shares, "folder": folder}
+        for _ in self.steps(inputs, targets, people, **beside):
+            pass
+        return self._view
+
+    def steps(
+        self,
+        inputs: Any,
+        targets: Any = None,
+        people: Any = None,
+        *,
+        callbacks: Iterable[Callback] = (),
+        watch: Any = None,
+        shares: Any = None,
+        folder: str | Path | RunFolder | None = None,
+    ) -> Iterator[CallbackView]:
+        """Train as ``fit`` does, for loops that are not ours: gives the run before the first step and after every one.
+
+        The next step is taken when it is asked for; what there is is kept in the folder when the iterator is closed.
+        """
         if self._run is not None:
             raise ArgumentError("this trainer has trained already: another run needs another trainer and budget")
         kept, watch, callbacks = RunFolder.of(folder), watched(watch), checked_callbacks(callbacks)
+        if callable(self._optimizer):  # one that wants to know the run
+            callbacks = (self._optimizer, *callbacks)
         records = self._records(inputs, targets, people, watch, shares)
         # noise is drawn from generators made now, not with the trainer: processes forked since share nothing
         sampling = self._begun(records, watch)
@@ -207,10 +236,10 @@ class Trainer(OfModule):
                 own.hand_over("Trainer.fit")
             self._run = run
             self._processes.broadcast_module(self._module)
-            self._train(run, callbacks, stack, None if kept is None else kept.every, interruptions)
+            for _ in self._train(run, callbacks, stack, None if kept is None else kept.every, interruptions):
+                yield self._view
             if self._held is not None:
                 self._held.settle(self.card(delta=self._held.delta), list(self._module.parameters()))
-        return self._view
 
     def _records(self, inputs: Any, targets: Any, people: Any, watch: Watched, shares: Any) -> Records:
         settings, caller = self._settings, self._people
@@ -324,7 +353,9 @@ class Trainer(OfModule):
             return self._held.accounts(None)
         return PersonFilter(count, settings.budget.fresh(), shares=shares)
 
-    def _train(self, run: Run, callbacks: Any, stack: ExitStack, every: int | None, until: Interruptions) -> None:
+    def _train(
+        self, run: Run, callbacks: Any, stack: ExitStack, every: int | None, until: Interruptions
+    ) -> Iterator[None]:
         """Take all steps, and tell callbacks that ask for it that the run begins, and that it has ended."""
         view, current, settings, processes = self._view, run.current, self._settings, self._processes
         for callback in callbacks:
@@ -351,7 +382,7 @@ class Trainer(OfModule):
         saves = Saves(
             run.save if kept else None, every=every, planned=settings.last_step, interruptions=until, **together
         )
-        run.go(self._turnouts(settings), view.next_step, after, saves)
+        return run.go(self._turnouts(settings), view.next_step, after, saves)
 
     def _look(self, run: Run) -> None:
         if run.book.gate is not None:
@@ -367,6 +398,10 @@ class Trainer(OfModule):
             left = 1 if last is None else last - view.step
             divisor = settings.divisor * (view.sample_rate or 1.0)
             yield Turnout(records, records.person_count, left=left, divisor=divisor)
+
+    def save(self) -> None:
+        """Write what there is to the folder now, between two steps of ``steps``."""
+        self._trained().save()
 
     @property
     def holder_report(self) -> HolderReport:

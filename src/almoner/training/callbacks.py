@@ -37,8 +37,8 @@ from almoner.training._run.callback_view import CallbackView
 from almoner.training.gradients._batches import Batch, as_inputs
 
 __all__ = [
-    "AdaptiveClip", "DecreasingNoise", "EarlyStopping", "Evaluation", "Log", "MovingAverage", "Progress", "Schedule",
-    "TensorBoard",
+    "AdamBC", "AdaptiveClip", "DecreasingNoise", "EarlyStopping", "Evaluation", "Log", "MovingAverage", "Progress",
+    "Schedule", "TensorBoard",
 ]  # fmt: skip
 
 CLIP_RANGE = 1e6  # the clip stays within this factor of where it began
@@ -121,6 +121,61 @@ class Schedule:
         self._step = run.step
         state = self._scheduler.state_dict()
         run.history["schedule"] = {name: state[name] for name in state if isinstance(state[name], int | float | list)}
+
+
+class AdamBC(torch.optim.Optimizer):
+    """Adam without the noise in its second moment, whose variance is known and subtracted (DP-AdamBC).
+
+    Where what Adam is given is noise for the most part, it divides all coordinates by one number, as plain descent.
+
+    Args:
+        params, lr, betas, weight_decay: public. As of ``torch.optim.AdamW``. A trainer tells it the noise of each step.
+        floor: public, > 0. The least mean square, in units of the noise's variance.
+
+    Guarantee: costs nothing: it sees noisy sums and public numbers.
+    Source: theory 2.1 (post-processing); Tang, Shpilevskiy & Lécuyer (2024), https://arxiv.org/abs/2312.14334, Alg. 1
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        *,
+        betas: Any = (0.9, 0.999),
+        floor: float = 0.01,
+        weight_decay: float = 0.0,
+    ) -> None:
+        _check.positive(lr=lr, floor=floor)
+        super().__init__(params, {"lr": lr, "betas": betas, "floor": floor, "weight_decay": weight_decay})
+        self._noise: float | None = None
+
+    def __call__(self, run: CallbackView) -> None:
+        """Take note of the noise of the next step, as a callback of the run."""
+        if run._settings.batches is not None:
+            raise ArgumentError("AdamBC: the noise of FixedBatches is correlated: take another optimizer")
+        self._noise = run.noise_multiplier * run.max_grad_norm / run.divisor
+
+    began = __call__  # also of a resumed run
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Take a step along the noisy gradients; a closure, which brings them, is called first."""
+        if closure is not None:
+            with torch.enable_grad():
+                closure()
+        for group in self.param_groups:
+            (first, second), rate = group["betas"], group["lr"]
+            for parameter in (each for each in group["params"] if each.grad is not None):
+                if self._noise is None:
+                    raise ArgumentError("AdamBC: nobody said how much noise there is: use it in training.Trainer")
+                state, zero = self.state[parameter], torch.zeros_like(parameter)
+                mean, square = state.get("mean", zero), state.get("square", zero)
+                mean, square = mean.lerp(parameter.grad, 1 - first), square.lerp(parameter.grad.square(), 1 - second)
+                noise, step = state.get("noise", 0.0) * second + self._noise**2 * (1 - second), state.get("step", 0) + 1
+                state |= {"mean": mean, "square": square, "noise": noise, "step": step}
+                debiased = (square - noise).clamp(min=group["floor"] * noise) / (1 - second**step)
+                parameter.mul_(1 - rate * group["weight_decay"])
+                parameter.addcdiv_(mean / (1 - first**step), debiased.sqrt(), value=-rate)
 
 
 class MovingAverage:

@@ -1,139 +1,253 @@
-"""An optimizer for Opacus that charges and clips each person at that person's own bound, and its data loader.
+"""A module, an optimizer and a loader that a loop of Opacus uses as its own, with Almoner's gradients and noise.
 
-The loader remembers whose records are in a batch, and splits large batches. What it remembers is private.
+The loader samples people and remembers whose records a batch has. In training the module keeps what it was called with
+and gives its output without a graph behind it; so the loss's backward pass ends at the output, with one row g of its
+gradient for each record. The optimizer computes from the same inputs each person's gradient of <output, g>, which is
+that of the loss by the chain rule, whatever the loss is. What is remembered is private.
 """
 
 from collections import deque
-from collections.abc import Iterator
-from math import ceil, inf, prod
-from typing import Any, NoReturn, cast
+from collections.abc import Iterator, Sequence
+from math import inf
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from opacus.data_loader import DPDataLoader
 from opacus.optimizers import DPOptimizer
-from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
-from opacus.utils.uniform_sampler import UniformWithReplacementSampler
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler, default_collate
 
-from almoner import _check, filters, mechanisms, odometers
+from almoner import _check, filters, mechanisms
+from almoner._uncopyable import OwnProcess
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import Filter
-from almoner.individual import Odometer as PersonOdometer
-from almoner.interop.opacus import _engine
-from almoner.training.books import Bounds, MemoryBook
+from almoner.interop.opacus._accountant import Accountant, rate, steps_that_fit
+from almoner.training.books import MemoryBook
+from almoner.training.gradients import Gradients
 
-SPLIT = "BatchMemoryManager splits batches, which individual() does not follow: give it max_physical_batch_size instead"
+SPLIT = "BatchMemoryManager is not needed here: gradients are made in chunks that fit memory; leave it out"
+ONCE = (
+    "model: it was called before in this step: a step is one call with the batch of the loader, loss.backward() and "
+    "optimizer.step(); other calls are free under torch.no_grad() or model.eval()"
+)
 OWN_PAST = (filters.RenyiOrder, filters.RenyiCurve)  # bounds may follow a person's own past samples: theory 5.6
-PIECE = 2**10  # coordinates whose squares are added up in single precision
-ROUNDING = 1e-5  # contributions are kept this far below their bounds: far more than float32 products are off
 
 
-class _Pieces(Sampler[list[int]]):
-    """The batches of a sampler, the larger ones in pieces of at most ``size`` rows."""
+class Drawn(NamedTuple):
+    """A sample: the people by number, and of each record of the batch which of them it is of. Private."""
 
-    def __init__(self, sampler: UniformWithReplacementSampler, size: int | None) -> None:
-        self._sampler, self._size = sampler, size
-        self.begun = False  # set by a loop of ``Loader``, which alone may draw
-        self.drawn: deque[tuple[list[int], bool, bool]] = deque()  # of each piece: rows, and if it is first and last
+    people: NDArray[np.int64]
+    whose: NDArray[np.int64]
+
+
+class _Samples(Sampler[list[int]]):
+    """Samples of people with all of their records: each with probability one over the number of samples."""
+
+    def __init__(self, people: NDArray[np.int64], batches: int) -> None:
+        self.whose, self.count, self.batches = people, int(people.max(initial=-1)) + 1, batches
+        self.drawn: deque[Drawn] | None = None  # of a loop of ``Loader`` that begins, which alone may draw
+        self._coins = np.random.default_rng()
 
     def __iter__(self) -> Iterator[list[int]]:
-        if not self.begun:
+        drawn, self.drawn = self.drawn, None
+        if drawn is None:
             raise Unsupported(SPLIT)
-        self.begun = False
-        self.drawn.clear()
-        for batch in self._sampler:
-            size = self._size or max(1, len(batch))
-            starts = range(0, max(1, len(batch)), size)
-            for start in starts:
-                piece = batch[start : start + size]
-                self.drawn.append((piece, start == 0, start == starts[-1]))
-                yield piece
+        for _ in range(self.batches):
+            people = np.flatnonzero(self._coins.random(self.count) < 1 / self.batches)
+            rows = np.flatnonzero(np.isin(self.whose, people))
+            drawn.append(Drawn(people, np.searchsorted(people, self.whose[rows])))
+            yield rows.tolist()
 
     def __len__(self) -> int:
-        expected = self._sampler.num_samples * self._sampler.sample_rate
-        return cast(int, ceil(len(self._sampler) * max(1.0, expected / (self._size or inf))))
+        return self.batches
 
 
 class Loader(DataLoader[Any]):
-    """Yields the batches of a DPDataLoader and remembers the rows of the last one. What it remembers is private."""
+    """Yields Poisson samples of people as batches, empty ones too, and remembers whose they are, privately."""
 
-    def __init__(self, loader: DPDataLoader, max_physical_batch_size: int | None) -> None:
-        names = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator")
-        more = ("prefetch_factor", "persistent_workers", "collate_fn")
-        super().__init__(
-            loader.dataset,
-            batch_sampler=_Pieces(loader.batch_sampler, max_physical_batch_size),
-            **{name: getattr(loader, name) for name in names + more},
-        )
-        self._sampler = loader.batch_sampler
-        self._waiting: tuple[NDArray[np.int64], bool, bool] | None = None
-        self._unfinished = False
-        self._loop: object = None
-
-    @property
-    def sample_rate(self) -> float:
-        return float(self._sampler.sample_rate)
+    def __init__(self, loader: DataLoader[Any], people: Sequence[Any] | None) -> None:
+        records = len(loader.dataset)  # type: ignore[arg-type]
+        numbers = np.arange(records) if people is None else np.unique(np.asarray(people), return_inverse=True)[1]
+        if numbers.shape != (records,):
+            raise ArgumentError("people must say whose each record of the data set is, in their order")
+        names = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "prefetch_factor")
+        self.samples, self.waiting = _Samples(numbers, len(loader)), cast(Drawn | None, None)
+        kept = {name: getattr(loader, name) for name in (*names, "persistent_workers")}
+        collate = DPDataLoader.from_data_loader(loader).collate_fn
+        super().__init__(loader.dataset, batch_sampler=self.samples, collate_fn=collate, **kept)
+        self.rate = 1 / self.samples.batches  # the probability with which each person is in a batch
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        self._waiting, self._unfinished = None, False
-        self._loop = loop = object()
-        pieces: Any = self.batch_sampler
-        pieces.begun = True
+        self.waiting = None
+        self.samples.drawn = drawn = deque[Drawn]()
         for batch in super().__iter__():
-            if self._loop is not loop:
-                raise ArgumentError("another loop over the loader was begun: the rest of this one is not paid for")
-            if self._waiting is not None:
+            if self.waiting is not None:
                 raise ArgumentError("a batch was drawn without a step: every batch needs its step, empty ones too")
-            rows, *ends = pieces.drawn.popleft()
-            self._waiting = (np.asarray(rows, dtype=np.int64), *ends)
+            self.waiting = drawn.popleft()
             yield batch
 
-    @property
-    def waiting(self) -> bool:
-        """True if a batch, or a piece of one, was drawn that had no step yet. Public."""
-        return self._unfinished or self._waiting is not None
-
-    def take(self) -> tuple[NDArray[np.int64], bool, bool]:
-        """The rows of the piece that was drawn last, and whether it is its batch's first and last; once. Private."""
-        if self._waiting is None:
-            raise ArgumentError("no batch was drawn for this step from the loader that individual() returned")
-        taken, self._waiting = self._waiting, None
-        self._unfinished = not taken[2]
+    def take(self) -> Drawn:
+        """The people of the batch that was drawn last, once; until then it is ``waiting``. Private."""
+        if self.waiting is None:
+            raise ArgumentError("no batch was drawn for this step from the loader that make_private returned")
+        taken, self.waiting = self.waiting, None
         return taken
 
 
+class PrivateModule(nn.Module):
+    """A module that is called as before. What it gives in training brings each record's gradient to the optimizer."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self._module = module
+        self._call: tuple[Any, Tensor, Any] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("_module"), name)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Call the module; in training, keep what it was called with."""
+        if not (self.training and torch.is_grad_enabled()):
+            return self._module(*inputs, **named)
+        if self._call is not None:
+            raise Unsupported(ONCE)
+        coins = _coins()
+        with torch.no_grad():
+            output = self._module(*inputs, **named)
+        if not isinstance(output, Tensor) or (inputs and named):
+            raise Unsupported("model: it must give one tensor, of inputs in order or by name: use training.Trainer")
+        output = output.detach().requires_grad_()
+        self._call = (named or list(inputs), output, coins)
+        return output
+
+    def take(self) -> tuple[Any, Tensor, Any]:
+        """The inputs and the output of the last call in training, and the coins before it; once. Private."""
+        call, self._call = self._call, None
+        if call is None or call[1].grad is None:
+            raise ArgumentError("step: call the model with the batch that the loader gave, and loss.backward(), before")
+        return call
+
+
+def _coins() -> list[Tensor]:
+    """The states of PyTorch's generators: by them a second pass has the same dropout."""
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_available() else ())]
+
+
+def _toss_again(coins: list[Tensor]) -> None:
+    torch.set_rng_state(coins[0])
+    torch.cuda.set_rng_state_all(coins[1:])
+
+
+def _along(output: Tensor, gradient: Tensor) -> Tensor:
+    """(records,) numbers whose gradients are those of the losses."""
+    return (output * gradient).reshape(len(output), -1).sum(1)
+
+
+class PrivateOptimizer(DPOptimizer):  # type: ignore[misc]
+    """Opacus's optimizer with Almoner's sums and noise; ``make_private`` makes it, ``individual`` gives it accounts."""
+
+    def __init__(
+        self, optimizer: Any, module: PrivateModule, loader: Loader, accountant: Accountant | None, **options: Any
+    ) -> None:
+        super().__init__(optimizer, expected_batch_size=loader.samples.count * loader.rate, **options)
+        self._module, self.loader, self._accountant = module, loader, accountant
+        self._gradients = Gradients(module._module, _along)
+        moved = {id(each) for each in self.params}
+        if not all(id(each) in moved for each in self._gradients.parameters):
+            raise ArgumentError("optimizer: it must move all parameters of the module that require a gradient")
+        self._noise, self._process = np.random.default_rng(), OwnProcess()
+        self.book: MemoryBook | None = None  # accounts per person; private
+        self.slack = 1.0
+        self._bounds = np.full(loader.samples.count, inf)
+
+    @property
+    def bounds(self) -> NDArray[np.float64]:
+        """(n,) PRIVATE: the norm that each person's next contribution is clipped to, and charged for."""
+        return np.asarray(np.minimum(self._bounds, self.max_grad_norm))
+
+    def pre_step(self, closure: Any = None) -> bool:  # noqa: ARG002 - Opacus gives it
+        """Have everybody pay, and put the noisy sum of those who did in the place of the gradients."""
+        self._process.check("this optimizer")
+        if self._step_skip_queue:
+            raise Unsupported(SPLIT)
+        self.original_optimizer.zero_grad(set_to_none=True)
+        inputs, output, coins = self._module.take()
+        drawn = self.loader.take()
+        gradient = torch.as_tensor(output.grad) * (len(output) if self.loss_reduction == "mean" else 1)
+        if len(output) != len(drawn.whose):
+            raise ArgumentError("the gradients are not those of the batch that the loader gave last")
+        after = _coins()
+        if len(output) and not self._gradients.ready(len(output)):
+            self._gradients.prepare(inputs, gradient)
+        paid = self._charge()[drawn.people]
+        _toss_again(coins)
+        whose = torch.from_numpy(drawn.whose) if len(drawn.whose) != len(drawn.people) else None
+        sums, norms = self._gradients.sums(inputs, gradient, lambda rows, norms: _weights(norms, paid[rows]), whose)
+        _toss_again(after)
+        if self.book is not None and isinstance(self.book.accounts.budget, OWN_PAST):
+            seen = torch.isfinite(norms).numpy()
+            self._bounds[drawn.people[seen]] = norms[seen].numpy() * self.slack
+        divisor = self.expected_batch_size if self.loss_reduction == "mean" else 1.0
+        for parameter, total in zip(self._gradients.parameters, sums, strict=True):
+            parameter.grad = (self._noisy(total) / divisor).to(parameter.dtype)
+        return True
+
+    def _charge(self) -> NDArray[np.float64]:
+        """(n,) the norm that each person has paid for in this step; 0 for those who could not."""
+        sampled, bounds, accountant = rate(self.loader.rate), self.bounds, self._accountant
+        if accountant is None and self.book is None:
+            raise ArgumentError(
+                "nobody would be charged: PrivacyEngine(epsilon=, delta=), or almoner.interop.opacus.individual"
+            )
+        active = np.ones(len(bounds), dtype=bool)
+        if self.book is not None:
+            if accountant is not None:  # asked before people pay
+                accountant.refuse(mechanisms.gaussian_step(float(self.noise_multiplier), 1.0, sampled))
+            step = mechanisms.gaussian_step(self.noise_multiplier * self.max_grad_norm, self.max_grad_norm, sampled)
+            opened = self.book.open(step)
+            active = np.asarray(opened.charge(step, bounds), dtype=bool)
+            self.book.record(step, opened)  # before any noise is shown
+        if accountant is not None:
+            accountant.step(noise_multiplier=float(self.noise_multiplier), sample_rate=sampled)
+        return np.where(active & (bounds > 0), bounds, 0.0)
+
+    def _noisy(self, total: Tensor) -> Tensor:
+        """A sum with noise, drawn in double precision."""
+        sigma = float(self.noise_multiplier * self.max_grad_norm)
+        if self.generator is not None:
+            noise = torch.empty(total.shape, dtype=torch.float64, device=self.generator.device)
+            return total + noise.normal_(0.0, sigma, generator=self.generator).to(total.device)
+        return total + torch.from_numpy(self._noise.normal(0.0, sigma, total.shape)).to(total.device)
+
+
+def _weights(norms: Tensor, paid: NDArray[np.float64]) -> Tensor:
+    most = torch.from_numpy(np.atleast_1d(paid))
+    return torch.where(norms > 0, torch.minimum(norms, most) / norms, 0.0)
+
+
 def individual(
-    optimizer: DPOptimizer,
-    data_loader: DPDataLoader,
+    optimizer: PrivateOptimizer,
+    data_loader: Loader,
     people: Filter,
     *,
     slack: float = 1.1,
     collate_keeps_order: bool = False,
-    max_physical_batch_size: int | None = None,
-    watch: odometers.Odometer | None = None,
-) -> tuple["IndividualOptimizer", DataLoader[Any]]:
-    """Charge each person's account for that person's clipping bound.
+) -> tuple[PrivateOptimizer, DataLoader[Any]]:
+    """Charge each person's account for that person's clipping bound; gives back the optimizer and the loader.
 
     Args:
-        optimizer: public. The DPOptimizer from ``PrivacyEngine.make_private``: flat clipping, one process, not ghost.
-        data_loader: private. The DPDataLoader from the same call: Poisson samples, each record a person.
-        people: private. As many accounts as the data set has records, in their order.
+        optimizer, data_loader: from one call of ``PrivacyEngine.make_private``.
+        people: private. As many accounts as there are people: records, or ids in sorted order where it got ``people=``.
         slack: public, > 0. A bound is this many times the person's norm when last sampled.
         collate_keeps_order: public. Whether your own ``collate_fn`` keeps every record, in the given order.
-        max_physical_batch_size: public. The loader splits larger batches into pieces of so many records, for memory;
-            the optimizer steps after the last piece. The number of pieces is private: a scheduler must not count them.
-        watch: public. A fresh odometer: each person's running bound, read at ``optimizer.odometer``.
 
-    Returns:
-        The optimizer and the loader to use from here on, in place of the arguments.
-
-    Where a person whose gradients are always clipped can pay for less than an epoch, the logger
-    ``almoner.interop.opacus`` gets a warning with the number of steps.
-
-    Gradients must come in the loader's order: a loop that sorts, mixes or drops records of a batch before the backward
-    pass charges the wrong people, undetected. Empty accounts are not reported: stop after a fixed number of steps.
+    A loop that sorts, mixes or drops records of a batch before the backward pass charges the wrong people, undetected.
+    Empty accounts are not reported: stop after a fixed number of steps.
 
     Guarantee: each person is charged at every step, sampled or not, for a bound that is fixed before that person is
         sampled for the step, from the person's own data and past and from past outputs; a contribution has at most that
@@ -141,137 +255,22 @@ def individual(
     Source: theory 5.1, 5.2, 5.6.
     """
     _check.positive(slack=slack)
-    _check.given(_check.whole, 1, max_physical_batch_size=max_physical_batch_size)
-    if type(optimizer) is not DPOptimizer:
-        kind = type(optimizer).__name__
-        raise Unsupported(f"optimizer: {kind} is not a plain DPOptimizer, as make_private gives it (flat, no ghost)")
-    _engine.refuse_unsampled(data_loader, _engine.SHUFFLED)
-    if not collate_keeps_order and data_loader.collate_fn.wrapped_collator_fn is not default_collate:
+    if not isinstance(optimizer, PrivateOptimizer) or optimizer.loader is not data_loader:
+        raise Unsupported(
+            f"optimizer={type(optimizer).__name__}: give the optimizer and the loader that make_private of "
+            "almoner.interop.opacus.PrivacyEngine returned"
+        )
+    if optimizer.book is not None:
+        raise ArgumentError("optimizer: it has accounts already")
+    if not collate_keeps_order and getattr(data_loader.collate_fn, "wrapped_collator_fn", 0) is not default_collate:
         raise Unsupported("data_loader: its collate_fn may sort or drop records: if not, say collate_keeps_order=True")
     if not isinstance(getattr(people, "budget", None), filters.Filter):
         raise ArgumentError("people must be accounts per person: individual.Filter(len(data_set), budget)")
-    sampler = data_loader.batch_sampler
-    if not len(people.spent()) == len(data_loader.dataset) == sampler.num_samples:
-        raise ArgumentError("people must have one account for each record of the data set")
-    step = mechanisms.gaussian_step(optimizer.noise_multiplier, 1.0, _engine.rate(sampler.sample_rate))
-    _engine.steps_that_fit(people.budget, step, len(data_loader))  # for a person who is always clipped
-    loader = Loader(data_loader, max_physical_batch_size)
-    count = len(people.spent())
-    book = MemoryBook(people, people=count, observers=[] if watch is None else [Bounds(watch, count)])
+    if len(people.spent()) != data_loader.samples.count:
+        raise ArgumentError("people must have one account for each record of the data set, or for each of people=")
+    step = mechanisms.gaussian_step(optimizer.noise_multiplier, 1.0, rate(data_loader.rate))
+    steps_that_fit(people.budget, step, len(data_loader))  # for a person who is always clipped
+    book = MemoryBook(people, people=data_loader.samples.count)
     book.check(step)
-    return IndividualOptimizer(optimizer, loader, book, slack), loader
-
-
-class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
-    """Opacus's optimizer with a clipping bound for each person in place of one clip. ``individual`` makes it."""
-
-    def __init__(self, optimizer: DPOptimizer, loader: Loader, book: MemoryBook, slack: float) -> None:
-        if any(p.dtype not in (torch.float32, torch.float64) for p in optimizer.params):
-            raise Unsupported("optimizer: parameters must be float32 or float64, for sums that keep to their bounds")
-        names = ("noise_multiplier", "max_grad_norm", "expected_batch_size", "loss_reduction")
-        same = {name: getattr(optimizer, name) for name in (*names, "generator", "secure_mode")}
-        super().__init__(optimizer.original_optimizer, **same)
-        self.step_hook, optimizer.step_hook = optimizer.step_hook, _refuse_replaced
-        self._loader, self._slack, self._book = loader, slack, book
-        self._own_past = isinstance(book.accounts.budget, OWN_PAST) and not book.observers
-        self._bounds = np.full(len(book.accounts.spent()), inf)
-        self._paid = np.zeros(len(self._bounds))
-        self._sigma: float | None = None
-
-    @property
-    def odometer(self) -> PersonOdometer:
-        """Everybody's running bound. PRIVATE: for the data holder."""
-        odometer: PersonOdometer | None = self._book.odometer()
-        if odometer is None:
-            raise ArgumentError("odometer: this optimizer was made without watch=")
-        return odometer
-
-    @property
-    def bounds(self) -> NDArray[np.float64]:
-        """(n,) PRIVATE: the norm that each person's next contribution is clipped to, and charged for."""
-        return np.asarray(np.minimum(self._bounds, self.max_grad_norm))
-
-    def assign(self, norms: ArrayLike) -> None:
-        """Set the bounds, between two steps, from a pass over all people at the present parameters.
-
-        Args:
-            norms: (n,) private. Each person's gradient norm, a function of that person's data and past outputs alone;
-                NaN: the person is out until the next bound.
-        """
-        new = np.asarray(norms, dtype=np.float64)
-        if new.shape != self._bounds.shape:
-            raise ArgumentError("norms must have shape (n,), with one entry for each person")
-        if self._loader.waiting:
-            raise ArgumentError("assign: bounds are fixed before a batch is drawn, and one is waiting for its step")
-        self._bounds = new * self._slack
-
-    def clip_and_accumulate(self) -> None:
-        """Charge each person at a batch's first piece, then sum the contributions of those who paid."""
-        if self._step_skip_queue:
-            raise Unsupported(SPLIT)
-        _engine.refuse_accumulation(self)
-        for p in self.params:
-            _check_processed_flag(p.grad_sample)
-        gradients = self.grad_samples
-        rows, first, last = self._loader.take()
-        self._sigma = None if first else self._sigma
-        if len(rows) != len(gradients[0]):
-            raise ArgumentError("the gradients are not those of the batch that the loader gave last")
-        if first:
-            self._begin()
-        if self._sigma != self.noise_multiplier * self.max_grad_norm:
-            raise ArgumentError("the batch was not paid for: its first piece was refused, or noise or clip changed")
-        norms = _norms(gradients)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            weights = np.minimum(1.0, self._paid[rows] * (1 - ROUNDING) / norms)
-        weights[~np.isfinite(norms)] = 0.0  # a gradient that is no number contributes nothing
-        _sum_up(self.params, gradients, np.nan_to_num(weights))
-        if self._own_past:
-            seen = np.isfinite(norms)
-            self._bounds[rows[seen]] = norms[seen] * self._slack
-        self.signal_skip_step(not last)
-
-    def _begin(self) -> None:
-        """Charge each person for a batch, at the noise that its last piece must have."""
-        if any(p.summed_grad is not None for p in self.params) and not self._is_last_step_skipped:
-            raise ArgumentError("optimizer: call zero_grad() between two steps")
-        for p in self.params:
-            p.summed_grad = None  # a batch whose pieces were not all drawn: paid for, not released
-        bounds = self.bounds
-        sigma = self.noise_multiplier * self.max_grad_norm
-        step = mechanisms.gaussian_step(sigma, self.max_grad_norm, _engine.rate(self._loader.sample_rate))
-        if isinstance(self.step_hook, _engine.Hook):
-            self.step_hook.refuse(self)
-        opened = self._book.open(step)
-        active = np.asarray(opened.charge(step, bounds))
-        self._book.record(step, opened)  # before the noise of the last piece is shown
-        self._paid, self._sigma = np.where(active, bounds, 0.0), sigma
-
-
-def _refuse_replaced(optimizer: DPOptimizer) -> NoReturn:
-    _engine.forget_gradients(optimizer)
-    raise ArgumentError("optimizer: this one charges nobody any more; use the one that individual() returned")
-
-
-def _norms(gradients: list[torch.Tensor]) -> NDArray[np.float64]:
-    """(batch,) the L2 norm of each record's gradient over all parameters."""
-    squares = torch.zeros(len(gradients[0]), dtype=torch.float64)
-    for gradient in gradients:
-        flat = gradient.detach().reshape(len(gradient), prod(gradient.shape[1:]))
-        flat = flat if flat.dtype == torch.float64 else flat.float()
-        even = flat.shape[1] // PIECE * PIECE
-        pieces = flat[:, :even].reshape(len(flat), even // PIECE, PIECE).norm(dim=2) if even else flat[:, :0]
-        rest = flat[:, even:].norm(dim=1)
-        squares += ((pieces.double() ** 2).sum(1) + rest.double() ** 2).cpu()
-    return np.asarray(squares.sqrt().numpy())
-
-
-def _sum_up(parameters: list[Any], gradients: list[torch.Tensor], weights: NDArray[np.float64]) -> None:
-    used = np.flatnonzero(weights)
-    for p, gradient in zip(parameters, gradients, strict=True):
-        chosen = gradient if len(used) == len(weights) else gradient[torch.from_numpy(used).to(gradient.device)]
-        factors = torch.from_numpy(weights[used]).to(gradient.device, p.dtype)
-        # no product of matrices: that would be rounded more coarsely where TF32 or autocast allow it
-        total = (chosen.to(p.dtype) * factors.reshape(-1, *(1,) * (chosen.dim() - 1))).sum(0)
-        p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
-        _mark_as_processed(p.grad_sample)
+    optimizer.book, optimizer.slack = book, slack
+    return optimizer, data_loader

@@ -37,7 +37,7 @@ from almoner.service._http.application import (
 from almoner.service._http.forms import HINTS, KINDS, Fields, filled_in, form_fields, question_of
 from almoner.service._http.login import Visit, Visits
 from almoner.service._http.routes import ask_one, count_request, table
-from almoner.service.policies import AnalystTerms, Policy, in_force
+from almoner.service.policies import AnalystTerms, in_force
 
 _MOST_ROWS = 200
 _MOST_ANSWERS = 50

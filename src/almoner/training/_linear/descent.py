@@ -235,7 +235,8 @@ def take_steps(
         if number and stop is not None and stop(number):
             run.end("stopped")
 
-    run.go(everybody(), lambda: step, after, Saves(None, every=None, interruptions=Interruptions(None)))
+    for _ in run.go(everybody(), lambda: step, after, Saves(None, every=None, interruptions=Interruptions(None))):
+        pass
     if run.book.refused is not None:
         raise run.book.refused
 

@@ -14,7 +14,7 @@ Source: theory 5.1 to 5.3, 5.6, 5.11
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from time import monotonic
@@ -239,20 +239,22 @@ class Run:
 
     def go(
         self, turnouts: Iterable[Turnout], step: Callable[[], Any], after: Callable[[], object], saves: Saves
-    ) -> None:
+    ) -> Iterator[None]:
         """Take steps until the source ends, the worst case of all people does not fit, or ``after`` says a reason.
 
-        ``step`` gives what the next step releases, public; ``after`` is called before the first and after every one.
+        It yields before the first and after every one, after ``after``. ``step`` gives what the next releases, public.
         """
         with saves:
             saves.save()  # what was booked just now must survive
             try:
                 after()
+                yield
                 if self.current.value.reason is None:
                     for turnout in turnouts:
                         self.take(turnout, step())
                         after()
                         saves.after(self.current.value.step)
+                        yield
                         if self.current.value.reason is not None:
                             break
             except BudgetExceeded as refused:  # the worst case of all people, for a step or a question: a public fact

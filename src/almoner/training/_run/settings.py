@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from math import inf, nextafter
-from typing import Any, NamedTuple
+from math import ceil, inf, nextafter
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -55,6 +55,34 @@ class Compute:
     def options(self) -> dict[str, Any]:
         """The options of ``training.Gradients``."""
         return {"views": self.views} | ({} if self.memory is None else {"memory": self.memory})
+
+
+class Passes(TypedDict, total=False):
+    """Public numbers of which sampling and steps are made; see ``training.Trainer``."""
+
+    batch_size: float
+    epochs: float
+
+
+def in_passes(
+    people: float, steps: int | None, sampling: Any, *, batch_size: float | None = None, epochs: float | None = None
+) -> tuple[int | None, Any]:
+    """Steps and sampling, of ``Passes`` over a public number of people where those are given in their place."""
+    _check.given(_check.positive, batch_size=batch_size, epochs=epochs)
+    if batch_size is not None:
+        if not batch_size <= people:
+            raise ArgumentError(f"batch_size={batch_size!r} must be at most the public number of people, {people:g}")
+        if sampling is not None:
+            line = f"sampling=training.Poisson({batch_size / people:.6g})"
+            raise ArgumentError(f"batch_size={batch_size!r} is {line}: give one of them")
+        sampling = Poisson(batch_size / people)
+    if epochs is None:
+        return steps, sampling
+    share = getattr(sampling, "rate", None) or getattr(sampling, "size", people) / people
+    many = max(1, ceil(epochs / share - 1e-6))  # a share may be rounded
+    if steps is not None:
+        raise ArgumentError(f"epochs={epochs!r} is steps={many}: give one of them, not steps={steps!r} as well")
+    return many, sampling
 
 
 TOLERANCE = 1e-3  # relative: how finely the noise is searched, from above
