@@ -419,7 +419,7 @@ def clip_chosen(model, people, epsilon, **options):
 )
 def test_the_clip_grows_with_people_and_epsilon(model, options, ends):
     """Where noise is small, people are clipped less; the noise per clip, and so the price, stays as planned."""
-    found = [clip_chosen(model, people, 1.0, **options) for people in (40, 40_000, 100_000, 10**7)]
+    found = [clip_chosen(model, people, 1.0, **options) for people in (40, 20_000, 100_000, 10**7)]
     clips = [clip for clip, _ in found]
     assert (clips[0], clips[-1]) == ends
     assert clips == sorted(clips)

@@ -105,16 +105,16 @@ def _paths() -> dict[str, Any]:
     one = _operation("answer", "Your answer under a key", {"200": "Answer"}, f"404 {common}", parameters=stored)
     told, text = "Your answers as a table, or that under a key", {"text/csv": {"schema": {"type": "string"}}}
     table = _operation("csv", told, {"200": text}, f"404 {common}", parameters=optional)
-    data = _operation("datasets", "The data sets and their public columns", {"200": "DataSets"}, common)
     quoted = _operation("quote", "What a question would cost at worst", {"200": "Quote"}, bodies, requestBody=body)
     health = _operation("health", "Whether the service answers", {"200": "Health"}, "429 500", security=open_to_all)
-    usable = "Whether questions can be answered now: ledger, data, and the clerk who answers"
-    ready = _operation("ready", usable, {"200": "Health"}, "429 500 503", security=open_to_all)
+    ready = _operation(
+        "ready", "Whether questions can be answered", {"200": "Health"}, "429 500 503", security=open_to_all
+    )
     return {
         "/openapi.json": {"get": documented},
         "/health": {"get": health},
         "/ready": {"get": ready},
-        "/v1/datasets": {"get": data},
+        "/v1/datasets": {"get": _operation("datasets", "The data sets and their columns", {"200": "DataSets"}, common)},
         "/v1/me": {"get": _operation("me", "Limits, and what is left by them", {"200": "Me"}, common)},
         "/v1/quote": {"post": quoted},
         "/v1/answers": {"post": ask, "get": listed},
