@@ -114,7 +114,7 @@ def _paths() -> dict[str, Any]:
         "/openapi.json": {"get": documented},
         "/health": {"get": health},
         "/ready": {"get": ready},
-        "/v1/datasets": {"get": _operation("datasets", "The data sets and their columns", {"200": "DataSets"}, common)},
+        "/v1/datasets": {"get": _operation("datasets", "The data sets", {"200": "DataSets"}, common)},
         "/v1/me": {"get": _operation("me", "Limits, and what is left by them", {"200": "Me"}, common)},
         "/v1/quote": {"post": quoted},
         "/v1/answers": {"post": ask, "get": listed},
