@@ -42,12 +42,11 @@ def test_train_tunes_and_pays_for_it(folder):
     for more, why in (
         (["--on", folder / "data.csv"], "trained on"),
         (["--runs", 0.5], "runs"),
-        (["--keep-accounts"], "the best run alone would understate"),
-        (["--noise-multiplier", 3], "follows from the budget of the search"),
-        (["--picture", folder / "spends.png"], "best run alone"),
-        (["--learning-rate", 2], "`learning_rate = [2]`, in tune.toml"),
-        (["--max-grad-norm", 2], "`max_grad_norm = [2]`, in tune.toml"),
-        (["--ledger", folder / "l"], "no price on a ledger"),
+        (["--keep-accounts"], "No such option"),
+        (["--noise-multiplier", 3], "No such option"),
+        (["--picture", folder / "spends.png"], "No such option"),
+        (["--learning-rate", 2], "No such option"),
+        (["--ledger", folder / "l"], "No such option"),
     ):
         assert why in call(*tuned, *more, *out, code=2)
     for line, why in (

@@ -36,17 +36,6 @@ _NO_SCHEMA = (
     "`almoner schema DATA --target COLUMN --out schema.toml` writes a schema to fill in, with the names of the "
     "columns only; `almoner init train --example` writes a schema with comments, and data that it fits"
 )
-_IMAGES = "almoner train-images IMAGES --classes a,b --people N --kind KIND --out OUT"
-OF_TRAIN = dict(
-    check="write `almoner schema DATA --target COLUMN --check schema.toml`",
-    **dict.fromkeys(("runs", "on"), "it is about a search: write `almoner tune DATA ...`"),
-    **dict.fromkeys(("images", "classes", "people", "kind", "shape", "drawings"), f"write `{_IMAGES}`"),
-)  # options that `almoner train` lacks, and other commands have: the line to write
-OF_TUNE = {
-    "learning_rate": "write the values to try, `learning_rate = [{}]`, in tune.toml, and --settings tune.toml",
-    "max_grad_norm": "write the values to try, `max_grad_norm = [{}]`, in tune.toml, and --settings tune.toml",
-    **dict.fromkeys(("ledger", "key"), "a search has no price on a ledger: `almoner train` one setting there"),
-}  # options that `almoner train` has, and `almoner tune` lacks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,8 +319,6 @@ def score(
     console.print(f"\nPRIVATE, as {file} is: {model / 'metrics.json'}", markup=False, soft_wrap=True)
 
 
-OF_TRAIN_IMAGES = dict.fromkeys(("target", "schema", "person", "ledger", "key"), "it is about tables: leave it out")
-"""Options that `almoner train` has, and `almoner train-images` lacks."""
 Kind = Literal["strokes", "objects", "scenes"]
 
 

@@ -129,20 +129,6 @@ def _place(path: Path, name: str) -> str:
     return f"{path}{next((f', line {number}' for number, each in lines if line.match(each)), '')}"
 
 
-def as_settings(command: str, **others: str) -> dict[str, str]:
-    """The line to write for each option that is a setting, and of ``others``: ``{}`` stands for the value."""
-    lines: dict[str, str] = {}
-    for name, field in FIELDS.items():
-        option, usual = "--" + name.replace("_", "-"), _shown(field)
-        values = {option: '"{}"' if isinstance(usual, str) else "true" if isinstance(usual, bool) else "{}"}
-        if isinstance(usual, bool):
-            values[f"--no-{option[2:]}"] = "false"
-        for each, value in values.items():
-            told = f"write `{name} = {value}` in {command}.toml, and --settings {command}.toml"
-            lines[each] = told if name in MODELS[command].model_fields else f"{_why_not(name, command)}: leave it out"
-    return lines | {"--" + name.replace("_", "-"): line for name, line in others.items()}
-
-
 def settings_template(**chosen: object) -> str:
     """A file of settings to fill in, as TOML, with the words about each; all by default but those that are chosen."""
     lines = [
