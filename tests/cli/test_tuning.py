@@ -50,9 +50,9 @@ def test_train_tunes_and_pays_for_it(folder):
     ):
         assert why in call(*tuned, *more, *out, code=2)
     for line, why in (
-        ("keep_accounts = true", "no setting of `almoner tune`: accounts of the best run alone"),
-        ("noise_multiplier = 3", "no setting of `almoner tune`: each run's noise follows"),
-        ('picture = "a.png"', "no setting of `almoner tune`: what people spent"),
+        ("keep_accounts = true", "no setting of `almoner tune`: leave it out"),
+        ("noise_multiplier = 3", "no setting of `almoner tune`: leave it out"),
+        ('picture = "a.png"', "no setting of `almoner tune`: leave it out"),
         ("learning_rate = 2", "must be a list of numbers above 0, the values to try: learning_rate = [0.25, 1, 4, 16]"),
         ("max_grad_norm = []", "must be a list of numbers above 0, the values to try: max_grad_norm = [0.25, 1]"),
         ("learning_rate = [1, -8]", "must be a list of numbers above 0, the values to try: learning_rate = ["),

@@ -75,7 +75,7 @@ def test_defaults_are_those_of_the_library():
         ('purpose = ""\n', "purpose='' must be 1 to 1000 printable characters"),
         ("picture = 3\n", "picture=3 must be 1 to 1000 printable characters"),
         ("learning_rate = [1, 4]\n", "must be a number: `almoner tune` tries the values of a list"),
-        ('features = "f"\n', "features is no setting of `almoner train`: it is about images"),
+        ('features = "f"\n', "features is no setting of `almoner train`: leave it out"),
         ("steps = \n", "is not a TOML file"),
     ],
 )

@@ -25,11 +25,8 @@ if TYPE_CHECKING:
     from almoner.training import OnLedger
     from almoner.training.saved_model import Trained
 
-Data = Annotated[Path, Argument(help="A CSV or Parquet file with the people's data.")]
-Target = Annotated[str, Option(help="The column to predict.")]
 Person = Annotated[str | None, Option(help="The column that names the person of a row; else each row is a person.")]
 
-_SEED = Option(help="Repeats the run on the same machine and versions: NOT private.")
 _NO_SCHEMA = (
     "--schema is missing. The bounds of numbers, the categories and the labels must be public: read off the data, they "
     "would tell something about the people in them (the richest person's income is the largest entry). "
@@ -46,7 +43,7 @@ class RunOptions:
     settings: Annotated[
         Path | None, Option(help="More settings: a TOML file. `almoner init settings` writes one with comments.")
     ] = None
-    seed: Annotated[int | None, _SEED] = None
+    seed: Annotated[int | None, Option(help="Repeats the run on the same machine and versions: NOT private.")] = None
     force: _options.Force = False
     as_json: _options.Json = False
 
@@ -116,8 +113,8 @@ def print_trained(
 class TableOptions:
     """A table, what is public about its columns, and a budget for every person in it."""
 
-    data: Data
-    target: Target
+    data: Annotated[Path, Argument(help="A CSV or Parquet file with the people's data.")]
+    target: Annotated[str, Option(help="The column to predict.")]
     schema: Annotated[Path | None, Option(help="What is public about the columns: a TOML file.")] = None
     person: Person = None
     epsilon: _options.Epsilon = 1.0

@@ -91,12 +91,6 @@ class ImageSettings(Kept):
 
 MODELS: Mapping[str, type[Model]] = {TRAIN: TrainSettings, TUNE: TuneSettings, IMAGES: ImageSettings}
 FIELDS = ImageSettings.model_fields | TrainSettings.model_fields
-REASONS: Mapping[str, str] = {
-    "noise_multiplier": "each run's noise follows from the budget of the search",
-    "picture": "what people spent in the best run alone is not what they paid for the search",
-    "keep_accounts": "accounts of the best run alone would understate what people paid for all runs",
-    **dict.fromkeys(("analyst", "purpose"), "a search has no price on a ledger"),
-}  # why a setting is none of `almoner tune`, where it is not about images
 
 
 def read_settings(path: Path | None, command: str) -> dict[str, Any]:
@@ -112,7 +106,7 @@ def read_settings(path: Path | None, command: str) -> dict[str, Any]:
         near = get_close_matches(name, known, 1, 0.5)
         told = f"is not known; {f'write {near[0]}' if near else 'known are ' + ', '.join(known)}"
         if name in FIELDS:
-            told = f"is no setting of `almoner {command}`: {_why_not(name, command)}. Leave it out"
+            told = f"is no setting of `almoner {command}`: leave it out"
         raise DataError(f"{_place(path, name)}: {name} {told}")
     try:
         settings = dict(read(MODELS[command], found))
@@ -152,12 +146,6 @@ def settings_template(**chosen: object) -> str:
 
 def _shown(field: Any) -> object:
     return field.examples[0] if field.default is None else field.default
-
-
-def _why_not(name: str, command: str) -> str:
-    if command == IMAGES:
-        return "it is about tables, and steps, clip and rate are tuned already for images"
-    return REASONS[name] if name in TrainSettings.model_fields else "it is about images, see `almoner train-images`"
 
 
 def _toml(value: object) -> str:
