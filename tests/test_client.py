@@ -71,7 +71,8 @@ def test_answers_are_the_librarys_own(running):
             assert service.answer(key) == told or key == "several"  # whose names the record has in another order
         assert service.answer("count").difference("FR", "ES").values == own.answers()[0].difference("FR", "ES").values
         assert [each["key"] for each in service.answers()] == ["several", "keys", "quantiles", "mean", "count"]
-        rows = service.sql("SELECT country, count(*) AS n FROM visits GROUP BY country", key="sql", clip=5, rho=0.01)
+        text = "SELECT country, count(*) AS n FROM visits GROUP BY country"
+        rows = service.ask(queries.Sql(text, clip=5, rho=0.01), key="sql")
         assert [*rows.to_pandas(wide=True)] == ["country", "n", "n_low", "n_high"]
 
 

@@ -1,11 +1,5 @@
 """A client of ``almoner serve``, for analysts: questions and answers are the library's own (extra ``client``).
 
-::
-
-    service = Client("https://statistics.example.org", os.environ["TOKEN"])
-    print(service.quote(Mean("hours", 0, 24, rho=0.0005)))
-    service.ask(Mean("hours", 0, 24, rho=0.0005), key="monday").to_pandas()
-
 It needs neither DuckDB nor the service. The same key gives the same answer and is charged once, so what got lost on the
 way is asked again.
 """
@@ -18,7 +12,7 @@ from typing import Any
 
 from almoner import _check, _extras
 from almoner.errors import ArgumentError, ServiceRefused
-from almoner.queries import Answer, Keys, Question, Quote, Sql
+from almoner.queries import Answer, Keys, Question, Quote
 from almoner.queries.plans import described, question
 
 with _extras.need("httpx2", extra="client"):
@@ -78,13 +72,6 @@ class Client(AbstractContextManager["Client"]):
         sent: dict[str, Any] = {"json": _values(asked), "headers": {"idempotency-key": key}}
         return _answer(self._send("POST", "/v1/answers", params={"fresh": fresh}, **sent))
 
-    def sql(self, text: str, *, key: str, fresh: bool = False, **options: Any) -> Answer:
-        """Ask a SELECT statement; ``options`` are the fields of ``queries.Sql``: a price, ``clip=``, ``bounds=``.
-
-        The answer is that of the question that it means, with all groups: sort and cut ``to_pandas(wide=True)``.
-        """
-        return self.ask(Sql(text, **options), key=key, fresh=fresh)
-
     def batch(self, asked: Mapping[str, Asked], *, fresh: bool = False) -> dict[str, Answer | ServiceRefused]:
         """Ask questions by their keys together, 64 at a time; a refusal stands in the place of an answer."""
         rest, told = {key: _values(each) for key, each in asked.items()}, dict[str, Answer | ServiceRefused]()
@@ -135,9 +122,8 @@ def _problem(response: httpx2.Response) -> ServiceRefused:
     with suppress(ValueError, KeyError, TypeError):
         return _refused(response.json())
     again = 1.0 if response.status_code in (502, 503, 504) else None
-    return ServiceRefused(
-        "no service of Almoner sent this", status=response.status_code, code="http", retry_after=again
-    )
+    said = "no service of Almoner sent this"
+    return ServiceRefused(said, status=response.status_code, code="http", retry_after=again)
 
 
 def _refused(body: Mapping[str, Any]) -> ServiceRefused:

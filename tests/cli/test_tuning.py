@@ -42,18 +42,17 @@ def test_train_tunes_and_pays_for_it(folder):
     for more, why in (
         (["--on", folder / "data.csv"], "trained on"),
         (["--runs", 0.5], "runs"),
-        (["--keep-accounts"], "the best run alone would understate"),
-        (["--noise-multiplier", 3], "follows from the budget of the search"),
-        (["--picture", folder / "spends.png"], "best run alone"),
-        (["--learning-rate", 2], "`learning_rate = [2]`, in tune.toml"),
-        (["--max-grad-norm", 2], "`max_grad_norm = [2]`, in tune.toml"),
-        (["--ledger", folder / "l"], "no price on a ledger"),
+        (["--keep-accounts"], "No such option"),
+        (["--noise-multiplier", 3], "No such option"),
+        (["--picture", folder / "spends.png"], "No such option"),
+        (["--learning-rate", 2], "No such option"),
+        (["--ledger", folder / "l"], "No such option"),
     ):
         assert why in call(*tuned, *more, *out, code=2)
     for line, why in (
-        ("keep_accounts = true", "no setting of `almoner tune`: accounts of the best run alone"),
-        ("noise_multiplier = 3", "no setting of `almoner tune`: each run's noise follows"),
-        ('picture = "a.png"', "no setting of `almoner tune`: what people spent"),
+        ("keep_accounts = true", "no setting of `almoner tune`: leave it out"),
+        ("noise_multiplier = 3", "no setting of `almoner tune`: leave it out"),
+        ('picture = "a.png"', "no setting of `almoner tune`: leave it out"),
         ("learning_rate = 2", "must be a list of numbers above 0, the values to try: learning_rate = [0.25, 1, 4, 16]"),
         ("max_grad_norm = []", "must be a list of numbers above 0, the values to try: max_grad_norm = [0.25, 1]"),
         ("learning_rate = [1, -8]", "must be a list of numbers above 0, the values to try: learning_rate = ["),

@@ -9,7 +9,6 @@ breaks a rule; 3 an optional library is not installed; 130 or 143 a training was
 `--json` prints strict JSON; numbers that are not finite are the strings "inf", "-inf" and "nan".
 """
 
-from functools import partial
 from typing import Annotated
 
 from typer import Exit, Option, Typer
@@ -20,7 +19,7 @@ from almoner.cli._audit import audit
 from almoner.cli._demo import demo
 from almoner.cli._init import init
 from almoner.cli._ledger import ledger_commands, statement
-from almoner.cli._options import Commands, flattened, refusing
+from almoner.cli._options import Commands, flattened
 from almoner.cli._queries import query
 from almoner.cli._serve import serve
 from almoner.cli._training import commands as training
@@ -47,19 +46,6 @@ app = Typer(
 _PLAN, _PUBLISH = "Plan the budget", "Publish statistics"
 _TABLE = "people.csv --target income --schema schema.toml --epsilon 1"
 _IMAGES = "almoner train-images bars.npz --classes level,upright --people 200 --kind strokes --drawings 99 --out bars"
-_OLD = {
-    training.train: ("train", training.OF_TRAIN),
-    training.tune: ("tune", training.OF_TUNE),
-    training.train_images: ("train-images", training.OF_TRAIN_IMAGES),
-}  # options of other commands
-
-
-def _lines(command: str, others: dict[str, str]) -> dict[str, str]:
-    from almoner.cli._training.settings import as_settings
-
-    return as_settings(command, **others)
-
-
 for _command, _panel, *_examples in (
     (demo, "Start", "almoner demo --runs 1 --out demo"),
     (epsilon, _PLAN, "almoner epsilon --noise-multiplier 1.1 --sample-rate 0.01 --steps 1000"),
@@ -76,8 +62,7 @@ for _command, _panel, *_examples in (
     (serve, _PUBLISH, "almoner serve policy.toml --check", "almoner serve --new-token"),
 ):
     _epilog = "\n\n".join(f"Example: {example}" for example in _examples)
-    _class = refusing(partial(_lines, *_OLD[_command])) if _command in _OLD else None
-    app.command(epilog=_epilog, rich_help_panel=_panel, cls=_class)(flattened(_command))
+    app.command(epilog=_epilog, rich_help_panel=_panel)(flattened(_command))
 _groups = (init, "init", "Start"), (query, "query", _PUBLISH), (ledger_commands, "ledger", _PUBLISH)
 for _group, _name, _panel in (*_groups, (audit, "audit", "Check")):
     app.add_typer(_group, name=_name, rich_help_panel=_panel)

@@ -10,10 +10,6 @@ from almoner.cli._options import Delta, Group, Json
 from almoner.cli._shown import dumps, show
 from almoner.errors import ArgumentError, DataError
 
-PipelineFile = Annotated[
-    Path, Argument(help="A Python file that defines pipeline, data, people, without, and may define replaced.")
-]
-
 audit = Typer(
     cls=Group,
     help="Check pipelines: replays without people, and guesses about canaries.",
@@ -22,7 +18,10 @@ audit = Typer(
 
 
 @audit.command("replay", epilog="Example: almoner audit replay pipeline.py")
-def replay(file: PipelineFile, as_json: Json = False) -> None:
+def replay(
+    file: Annotated[Path, Argument(help="A Python file: pipeline, data, people, without, and perhaps replaced.")],
+    as_json: Json = False,
+) -> None:
     """Run a pipeline, and again without each person and with its outputs held still. Exit code 1 if it finds something.
 
     Runs the Python file. What is printed is PRIVATE: for the data holder. `almoner.audit.replay` explains the names.

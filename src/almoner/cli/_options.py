@@ -4,7 +4,7 @@ Places to write to are checked before anything is computed, so that no work and 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
 from fractions import Fraction
 from functools import wraps
@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from rich.console import Console
 from typer import Exit, Option, echo
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from almoner import _check
 from almoner._disk import whole_file
@@ -218,25 +218,6 @@ class Commands(Group):
             words = f"{type(error).__name__}: {error}"
             Console(stderr=True).print(words, markup=False, highlight=False, soft_wrap=True)
             raise Exit(2) from None
-
-
-def refusing(told: Callable[[], Mapping[str, str]]) -> type[TyperCommand]:
-    """A command that refuses options of other commands, in lines where ``{}`` is the value that came, if one did."""
-
-    class Refusing(TyperCommand):
-        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-            known = {option for each in self.get_params(ctx) for option in (*each.opts, *each.secondary_opts)}
-            for place, word in enumerate(args):
-                option, given, value = word.partition("=")
-                if option == "--":
-                    break
-                if option[:2] == "--" and option not in known and option in (lines := told()):
-                    following = args[place + 1 : place + 2]
-                    value = value if given else following[0] if following and following[0][:2] != "--" else "..."
-                    raise ArgumentError(f"{option}: {lines[option].replace('{}', value)}")
-            return super().parse_args(ctx, args)
-
-    return Refusing
 
 
 def _options_named(words: str, command: Any) -> str:

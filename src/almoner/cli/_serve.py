@@ -12,29 +12,20 @@ from almoner.errors import ArgumentError
 if TYPE_CHECKING:
     from almoner.service.policies import Policy
 
-PolicyFile = Annotated[Path | None, Argument(help="A TOML file: data, budget, analysts, limits, prices.")]
-Check = Annotated[bool, Option("--check", help="Explain the policy in words, and serve nothing.")]
-Prepare = Annotated[
-    bool, Option("--prepare", help="Make the ledger if there is none, and its witness; explain; serve nothing.")
-]
-Owner = Annotated[
-    str | None, Option("--owner", help="On PostgreSQL, for --prepare: the role that makes the tables and owns them.")
-]
-NewToken = Annotated[bool, Option("--new-token", help="Print a new token, and what the policy says of it.")]
-Host = Annotated[str | None, Option("--host", help="Where analysts come to, in place of the policy's.")]
-Port = Annotated[int | None, Option("--port", help="The port of analysts, in place of the policy's.")]
-HolderPort = Annotated[int | None, Option("--holder-port", help="Your own port, in place of the policy's.")]
-
 
 def serve(
-    policy: PolicyFile = None,
-    check: Check = False,
-    prepare: Prepare = False,
-    owner: Owner = None,
-    new_token: NewToken = False,
-    host: Host = None,
-    port: Port = None,
-    holder_port: HolderPort = None,
+    policy: Annotated[Path | None, Argument(help="A TOML file: data, budget, analysts, limits, prices.")] = None,
+    check: Annotated[bool, Option("--check", help="Explain the policy in words, and serve nothing.")] = False,
+    prepare: Annotated[
+        bool, Option("--prepare", help="Make the ledger if there is none, and its witness; explain; serve nothing.")
+    ] = False,
+    owner: Annotated[
+        str | None, Option(help="On PostgreSQL, for --prepare: the role that makes the tables and owns them.")
+    ] = None,
+    new_token: Annotated[bool, Option("--new-token", help="Print a new token, and its line of the policy.")] = False,
+    host: Annotated[str | None, Option(help="Where analysts come to, in place of the policy's.")] = None,
+    port: Annotated[int | None, Option(help="The port of analysts, in place of the policy's.")] = None,
+    holder_port: Annotated[int | None, Option(help="Your own port, in place of the policy's.")] = None,
 ) -> None:
     """Serve statistics to analysts over HTTP, from one policy file. Stops at SIGINT or SIGTERM.
 

@@ -246,7 +246,7 @@ class AnalystApi:
             "expires": None if terms.expires is None else terms.expires.isoformat(),
             "limits": terms.limits,
             "step": self.policy.file.service.step,
-            "shares_answers": terms.name in self.policy.sharing,
+            "shares_answers": terms.name in self.policy.file.sharing.analysts,
             "left": {
                 "share": so_far.left / budget,
                 "by_period": [{"from": start, "share": units / budget} for start, units in periods if start],
@@ -365,9 +365,11 @@ class AnalystApi:
         found = self.session.ledger.find(filed)
         if found is None:
             self._refuse_beyond(terms, before)
-        sharing = self.policy.sharing if terms.name in self.policy.sharing and not fresh else None
+        sharing = [] if fresh else self.policy.file.sharing.analysts
         try:
-            answer = self._views[terms.name].ask(question, key=filed, earlier_of=sharing)
+            answer = self._views[terms.name].ask(
+                question, key=filed, earlier_of=sharing if terms.name in sharing else None
+            )
         except ArgumentError:
             if found is None:
                 raise

@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime
 from ipaddress import ip_network
 from math import floor, inf
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from almoner._check import unquoted
 from almoner._private import MARK
@@ -250,14 +250,6 @@ class PolicyFile(AccountsPart):
         whole["properties"]["usual"] = {name: each for name, each in asked.items() if name != "$defs"}
         return whole | {"$defs": {**whole["$defs"], **asked["$defs"]}}
 
-    @model_validator(mode="before")
-    @classmethod
-    def _several_holders(cls, values: Any) -> Any:
-        if isinstance(values, Mapping) and "holder" in values:
-            every = ", ".join(f'"{right}"' for right in get_args(Right))
-            raise broken(f".holder is one of several, each with a name: [holders.NAME], with token and may = [{every}]")
-        return values
-
     @model_validator(mode="after")
     def _names(self) -> Self:
         for name in ("tables", "analysts", "holders"):
@@ -281,11 +273,6 @@ class Policy:
     plan: Plan = field(repr=False)
     file: PolicyFile = field(repr=False)
     analysts: Mapping[str, AnalystTerms]
-
-    @property
-    def sharing(self) -> frozenset[str]:
-        """Analysts who share their answers."""
-        return frozenset(self.file.sharing.analysts)
 
     @property
     def watch(self) -> Watch | None:
@@ -497,8 +484,8 @@ def _usual(policy: Policy, session: Session) -> Iterator[str]:
 
 def _rest(policy: Policy) -> Iterator[str]:
     service = policy.file.service
-    if policy.sharing:
-        yield f"Answers are shared, for nothing, among {', '.join(sorted(policy.sharing))}."
+    if sharing := policy.file.sharing.analysts:
+        yield f"Answers are shared, for nothing, among {', '.join(sorted(set(sharing)))}."
     if policy.watch is not None:
         what = "full contributions" if policy.watch.mass else "people"
         yield f"A watch tells when about {policy.watch.people} {what} are missing from an answer."

@@ -25,28 +25,14 @@ if TYPE_CHECKING:
     from almoner.training import OnLedger
     from almoner.training.saved_model import Trained
 
-Data = Annotated[Path, Argument(help="A CSV or Parquet file with the people's data.")]
-Target = Annotated[str, Option(help="The column to predict.")]
 Person = Annotated[str | None, Option(help="The column that names the person of a row; else each row is a person.")]
 
-_SEED = Option(help="Repeats the run on the same machine and versions: NOT private.")
 _NO_SCHEMA = (
     "--schema is missing. The bounds of numbers, the categories and the labels must be public: read off the data, they "
     "would tell something about the people in them (the richest person's income is the largest entry). "
     "`almoner schema DATA --target COLUMN --out schema.toml` writes a schema to fill in, with the names of the "
     "columns only; `almoner init train --example` writes a schema with comments, and data that it fits"
 )
-_IMAGES = "almoner train-images IMAGES --classes a,b --people N --kind KIND --out OUT"
-OF_TRAIN = dict(
-    check="write `almoner schema DATA --target COLUMN --check schema.toml`",
-    **dict.fromkeys(("runs", "on"), "it is about a search: write `almoner tune DATA ...`"),
-    **dict.fromkeys(("images", "classes", "people", "kind", "shape", "drawings"), f"write `{_IMAGES}`"),
-)  # options that `almoner train` lacks, and other commands have: the line to write
-OF_TUNE = {
-    "learning_rate": "write the values to try, `learning_rate = [{}]`, in tune.toml, and --settings tune.toml",
-    "max_grad_norm": "write the values to try, `max_grad_norm = [{}]`, in tune.toml, and --settings tune.toml",
-    **dict.fromkeys(("ledger", "key"), "a search has no price on a ledger: `almoner train` one setting there"),
-}  # options that `almoner train` has, and `almoner tune` lacks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +43,7 @@ class RunOptions:
     settings: Annotated[
         Path | None, Option(help="More settings: a TOML file. `almoner init settings` writes one with comments.")
     ] = None
-    seed: Annotated[int | None, _SEED] = None
+    seed: Annotated[int | None, Option(help="Repeats the run on the same machine and versions: NOT private.")] = None
     force: _options.Force = False
     as_json: _options.Json = False
 
@@ -127,8 +113,8 @@ def print_trained(
 class TableOptions:
     """A table, what is public about its columns, and a budget for every person in it."""
 
-    data: Data
-    target: Target
+    data: Annotated[Path, Argument(help="A CSV or Parquet file with the people's data.")]
+    target: Annotated[str, Option(help="The column to predict.")]
     schema: Annotated[Path | None, Option(help="What is public about the columns: a TOML file.")] = None
     person: Person = None
     epsilon: _options.Epsilon = 1.0
@@ -330,8 +316,6 @@ def score(
     console.print(f"\nPRIVATE, as {file} is: {model / 'metrics.json'}", markup=False, soft_wrap=True)
 
 
-OF_TRAIN_IMAGES = dict.fromkeys(("target", "schema", "person", "ledger", "key"), "it is about tables: leave it out")
-"""Options that `almoner train` has, and `almoner train-images` lacks."""
 Kind = Literal["strokes", "objects", "scenes"]
 
 

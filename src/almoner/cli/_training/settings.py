@@ -91,12 +91,6 @@ class ImageSettings(Kept):
 
 MODELS: Mapping[str, type[Model]] = {TRAIN: TrainSettings, TUNE: TuneSettings, IMAGES: ImageSettings}
 FIELDS = ImageSettings.model_fields | TrainSettings.model_fields
-REASONS: Mapping[str, str] = {
-    "noise_multiplier": "each run's noise follows from the budget of the search",
-    "picture": "what people spent in the best run alone is not what they paid for the search",
-    "keep_accounts": "accounts of the best run alone would understate what people paid for all runs",
-    **dict.fromkeys(("analyst", "purpose"), "a search has no price on a ledger"),
-}  # why a setting is none of `almoner tune`, where it is not about images
 
 
 def read_settings(path: Path | None, command: str) -> dict[str, Any]:
@@ -112,7 +106,7 @@ def read_settings(path: Path | None, command: str) -> dict[str, Any]:
         near = get_close_matches(name, known, 1, 0.5)
         told = f"is not known; {f'write {near[0]}' if near else 'known are ' + ', '.join(known)}"
         if name in FIELDS:
-            told = f"is no setting of `almoner {command}`: {_why_not(name, command)}. Leave it out"
+            told = f"is no setting of `almoner {command}`: leave it out"
         raise DataError(f"{_place(path, name)}: {name} {told}")
     try:
         settings = dict(read(MODELS[command], found))
@@ -127,20 +121,6 @@ def _place(path: Path, name: str) -> str:
     line = re.compile(rf"""\s*\[?\s*["']?{re.escape(name)}["']?\s*[=.\]]""")
     lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
     return f"{path}{next((f', line {number}' for number, each in lines if line.match(each)), '')}"
-
-
-def as_settings(command: str, **others: str) -> dict[str, str]:
-    """The line to write for each option that is a setting, and of ``others``: ``{}`` stands for the value."""
-    lines: dict[str, str] = {}
-    for name, field in FIELDS.items():
-        option, usual = "--" + name.replace("_", "-"), _shown(field)
-        values = {option: '"{}"' if isinstance(usual, str) else "true" if isinstance(usual, bool) else "{}"}
-        if isinstance(usual, bool):
-            values[f"--no-{option[2:]}"] = "false"
-        for each, value in values.items():
-            told = f"write `{name} = {value}` in {command}.toml, and --settings {command}.toml"
-            lines[each] = told if name in MODELS[command].model_fields else f"{_why_not(name, command)}: leave it out"
-    return lines | {"--" + name.replace("_", "-"): line for name, line in others.items()}
 
 
 def settings_template(**chosen: object) -> str:
@@ -166,12 +146,6 @@ def settings_template(**chosen: object) -> str:
 
 def _shown(field: Any) -> object:
     return field.examples[0] if field.default is None else field.default
-
-
-def _why_not(name: str, command: str) -> str:
-    if command == IMAGES:
-        return "it is about tables, and steps, clip and rate are tuned already for images"
-    return REASONS[name] if name in TrainSettings.model_fields else "it is about images, see `almoner train-images`"
 
 
 def _toml(value: object) -> str:
