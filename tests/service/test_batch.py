@@ -7,6 +7,7 @@ import pytest
 
 from almoner.errors import DataError
 from almoner.queries import Analyst
+from almoner.service._analyst_api import Rates
 from services import COUNT, POLICY, service, service_folder
 
 PEOPLE = {"ask": "people", "rho": 0.01}
@@ -138,12 +139,44 @@ def test_a_day_has_as_many_questions_in_batches_as_one_by_one(tmp_path):
         assert batch(running.ann, asked).json()["answers"] == body["answers"]
 
 
+def test_what_a_clip_is_chosen_by_counts_for_the_day_in_batches_as_one_by_one(tmp_path):
+    """Each release for an 'auto' is charged, and is a question of the day, for the next question of the batch too."""
+    told = []
+    for name, together in (("a", True), ("b", False)):
+        (tmp_path / name).mkdir()
+        text = POLICY.replace("cells = 100", "cells = 1000\nquestions = 4")
+        with service(service_folder(tmp_path / name, text)) as running:
+            asked = {
+                str(key): {"ask": "sum", "column": "hours", "clip": "auto", "rho": 0.06, "where": f"hours > {key}"}
+                for key in range(5)
+            }
+            if together:
+                refused = batch(running.ann, asked).json()["refused"]
+                codes = [refused.get(key, {}).get("code") for key in asked]
+            else:
+                codes = [running.ann.ask(key, question).json().get("code") for key, question in asked.items()]
+            told.append([code == "questions" for code in codes])
+            assert len(running.api.session.ledger.entries("answered")) <= 5
+    assert told[0] == told[1] == [False, False, True, True, True]
+
+
 def test_each_question_of_a_batch_is_a_request_of_the_minute(tmp_path):
     """Batches get around no limit of requests."""
     with service(service_folder(tmp_path, POLICY.replace("100000", "20"))) as running:
         asked = {str(key): {"ask": "people", "rho": 1e-9} for key in range(12)}
         assert [batch(running.ann, asked).status_code for _ in range(2)] == [200, 429]
         assert running.bob.get("/v1/me").status_code == 200
+
+
+def test_a_batch_that_no_minute_has_room_for_is_told_so(tmp_path):
+    """With 20 requests a minute a batch has 20 questions; more are refused for good, and not told to come again."""
+    with service(service_folder(tmp_path, POLICY.replace("100000", "20"))) as running:
+        cheap = {"ask": "people", "rho": 1e-9}
+        told = batch(running.ann, {str(key): cheap for key in range(21)})
+        assert (told.status_code, told.json()["retry_after"]) == (422, None)
+        assert "with 1 to 20 of them" in told.json()["detail"]
+        running.api.rates = Rates()
+        assert batch(running.ann, {str(key): cheap for key in range(20)}).status_code == 200
 
 
 @pytest.mark.parametrize("body", [[], {}, {"questions": {}}, {"questions": [PEOPLE]}, {"questions": {}, "x": 1}])
