@@ -147,7 +147,7 @@ def test_what_a_clip_is_chosen_by_counts_for_the_day_in_batches_as_one_by_one(tm
         text = POLICY.replace("cells = 100", "cells = 1000\nquestions = 4")
         with service(service_folder(tmp_path / name, text)) as running:
             asked = {
-                str(key): {"ask": "sum", "column": "hours", "clip": "auto", "rho": 0.06, "where": f"hours > {key}"}
+                str(key): {"ask": "sum", "column": "hours", "clip": "auto", "rho": 0.12, "where": f"hours > {key}"}
                 for key in range(5)
             }
             if together:
