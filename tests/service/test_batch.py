@@ -7,6 +7,7 @@ import pytest
 
 from almoner.errors import DataError
 from almoner.queries import Analyst
+from almoner.service._analyst_api import Rates
 from services import COUNT, POLICY, service, service_folder
 
 PEOPLE = {"ask": "people", "rho": 0.01}
@@ -138,12 +139,42 @@ def test_a_day_has_as_many_questions_in_batches_as_one_by_one(tmp_path):
         assert batch(running.ann, asked).json()["answers"] == body["answers"]
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_what_a_clip_is_chosen_by_counts_for_the_day(tmp_path, together):
+    """Each release for an 'auto' is a question of the day, also for the next question of a batch; seen or all noise."""
+    text = POLICY.replace("cells = 100", "cells = 1000\nquestions = 4")
+    auto = {"ask": "sum", "column": "hours", "clip": "auto", "rho": 0.12}
+    asked = {str(key): {**auto, "where": f"hours > {key}"} for key in range(5)}
+    with service(service_folder(tmp_path, text)) as running:
+        if together:
+            refused = batch(running.ann, asked).json()["refused"]
+            codes = [refused.get(key, {}).get("code") for key in asked]
+        else:
+            codes = [running.ann.ask(key, question).json().get("code") for key, question in asked.items()]
+        charged = 0
+        for code in codes:
+            assert (code == "questions") == (charged >= 4)
+            charged += {None: 2, "question": 1, "questions": 0}[code]
+        assert len(running.api.session.ledger.entries("answered")) == charged <= 5
+
+
 def test_each_question_of_a_batch_is_a_request_of_the_minute(tmp_path):
     """Batches get around no limit of requests."""
     with service(service_folder(tmp_path, POLICY.replace("100000", "20"))) as running:
         asked = {str(key): {"ask": "people", "rho": 1e-9} for key in range(12)}
         assert [batch(running.ann, asked).status_code for _ in range(2)] == [200, 429]
         assert running.bob.get("/v1/me").status_code == 200
+
+
+def test_a_batch_that_no_minute_has_room_for_is_told_so(tmp_path):
+    """With 20 requests a minute a batch has 20 questions; more are refused for good, and not told to come again."""
+    with service(service_folder(tmp_path, POLICY.replace("100000", "20"))) as running:
+        cheap = {"ask": "people", "rho": 1e-9}
+        told = batch(running.ann, {str(key): cheap for key in range(21)})
+        assert (told.status_code, told.json()["retry_after"]) == (422, None)
+        assert "with 1 to 20 of them" in told.json()["detail"]
+        running.api.rates = Rates()
+        assert batch(running.ann, {str(key): cheap for key in range(20)}).status_code == 200
 
 
 @pytest.mark.parametrize("body", [[], {}, {"questions": {}}, {"questions": [PEOPLE]}, {"questions": {}, "x": 1}])

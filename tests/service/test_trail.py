@@ -2,13 +2,14 @@
 
 import errno
 import json
+import threading
 
 import pytest
 from typer.testing import CliRunner
 
 from almoner.cli import app
 from almoner.ledger import Ledger
-from almoner.service import _server, check_trail
+from almoner.service import _server, check_trail, hash_of, new_token
 from almoner.service.policies import Policy
 from services import COUNT, MARKER, POLICY, TOKENS, Door, service, service_folder
 
@@ -60,6 +61,28 @@ def lived(running, folder):
         running.api, lambda: Policy.read(folder / "policy.toml"), who
     )
     assert running.holder.post("/v1/policy", json={}).json() == {"told": ["the policy was changed"]}
+
+
+def test_of_two_changes_at_once_the_policy_that_was_read_last_is_in_force(folder):
+    """A change that read an older policy can't undo a newer one, in which somebody's token was taken away."""
+    with service(folder) as running:
+        old, begun, gate = Policy.read(folder / "policy.toml"), threading.Event(), threading.Event()
+        text = (folder / "policy.toml").read_text(encoding="utf-8")
+        (folder / "policy.toml").write_text(text.replace(hash_of(TOKENS["bob"]), hash_of(new_token())), "utf-8")
+
+        def slow():
+            begun.set()
+            gate.wait(1)
+            return old
+
+        newest = lambda: Policy.read(folder / "policy.toml")  # noqa: E731
+        changes = [threading.Thread(target=_server._change, args=(running.api, each, "x")) for each in (slow, newest)]
+        changes[0].start()
+        begun.wait()
+        changes[1].start()
+        for each in changes:
+            each.join()
+        assert running.bob.get("/v1/me").status_code == 401
 
 
 def test_the_log_says_who_did_what(folder):

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from almoner import _check, _extras
 from almoner.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
-from almoner.ledger import Ledger, on_a_server
+from almoner.ledger import Ledger, Transaction, on_a_server
 from almoner.queries import Analyst, Answer, Question, Quote, Session, SoFar, write_csv
 from almoner.queries.plans import described
 from almoner.service import _bodies, policies
@@ -338,10 +338,11 @@ class AnalystApi:
         told, charged = self.free(terms, questions), self.public_state.charged_on(terms.name, _today())
         rest = {key: values for key, values in questions.items() if key not in told}
 
-        def work(_: object = None) -> dict[str, Reply | Refused]:
-            replies: dict[str, Reply | Refused] = {}
+        def work(transaction: Transaction | None = None) -> dict[str, Reply | Refused]:
+            replies, begun = dict[str, Reply | Refused](), 0 if transaction is None else transaction.number
+            counted = "SELECT count(*) FROM ledger.record WHERE kind = 'answered' AND number > ?"  # also for an 'auto'
             for key, values in rest.items():
-                before = charged + sum(isinstance(each, Reply) and each.state == "new" for each in replies.values())
+                before = charged + (self.session.ledger.store.run(counted, [begun])[0][0] if replies else 0)
                 try:
                     replies[key] = self._answered(terms, asked(values), key, before, fresh=fresh)
                 except (ArgumentError, BudgetExceeded, Refused) as error:  # by public facts, before anything is written

@@ -6,6 +6,7 @@ import logging
 import re
 import signal
 import socket
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
@@ -40,6 +41,7 @@ _CONFIG: Mapping[str, Any] = {
     "h11_max_incomplete_event_size": 16_384,
 }
 _LOG = logging.getLogger("almoner.service")
+_CHANGE = threading.Lock()
 _UNIX = "unix"  # the address of who comes by a UNIX socket: a proxy
 _HEADER_SECONDS = 15.0  # for a request's line and headers, from the connection's first moment or the answer before
 
@@ -183,18 +185,19 @@ def serve(
 def _change(api: AnalystApi, again: Callable[[], Policy], who: str) -> list[str]:
     """Take over the policy that is read now, and the data if they changed, or say why not."""
     said = []
-    for what, done in (
-        ("the data were {}opened again", api.renew_data),
-        ("the policy was {}changed", lambda: api.change_policy(again())),
-    ):
-        try:
-            lines, words = done(), what.format("")
-        except Exception as error:  # of an unforeseen one the name alone: its text may be private
-            lines, why = [], error if isinstance(error, AlmonerError) else type(error).__name__
-            words = f"{what.format('not ')}: {why}"
-        if lines is not None:
-            _LOG.info(words, extra={"facts": {"who": who, "lines": lines}})
-            said.append(words)
+    with _CHANGE:  # of two at once, the policy that was read last is in force
+        for what, done in (
+            ("the data were {}opened again", api.renew_data),
+            ("the policy was {}changed", lambda: api.change_policy(again())),
+        ):
+            try:
+                lines, words = done(), what.format("")
+            except Exception as error:  # of an unforeseen one the name alone: its text may be private
+                lines, why = [], error if isinstance(error, AlmonerError) else type(error).__name__
+                words = f"{what.format('not ')}: {why}"
+            if lines is not None:
+                _LOG.info(words, extra={"facts": {"who": who, "lines": lines}})
+                said.append(words)
     return said
 
 

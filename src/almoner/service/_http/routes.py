@@ -71,8 +71,9 @@ class AnalystRoutes:
         terms, fresh = self._terms(request, "fresh"), _fresh(request)
         body = parsed(await body_of(request))
         questions = body.get("questions") if isinstance(body, dict) and len(body) == 1 else None
-        if not isinstance(questions, dict) or not 1 <= len(questions) <= MOST_QUESTIONS:
-            rule = f'the body must be {{"questions": {{key: question}}}}, with 1 to {MOST_QUESTIONS} of them'
+        most = min(MOST_QUESTIONS, terms.limits.requests)  # each is a request of the minute
+        if not isinstance(questions, dict) or not 1 <= len(questions) <= most:
+            rule = f'the body must be {{"questions": {{key: question}}}}, with 1 to {most} of them'
             raise Refused(422, "body", rule)
         count_request(self._api, terms, count=len(questions) - 1)
         told = await ask(self._api, terms, questions, fresh=fresh)
