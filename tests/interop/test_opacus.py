@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from almoner.interop import opacus as ours  # noqa: E402
 from almoner.training._card import build_card  # noqa: E402
+from almoner.training.callbacks import AdamBC  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Secure RNG", "ignore:Full backward hook is firing", "ignore:Expected mean of"
@@ -335,6 +336,26 @@ def test_everybody_in_one_batch_is_plain_descent(silent, reduction):
     optimizer.step()
     torch.testing.assert_close(flat(p.grad for p in optimizer.params), flat(p.grad for p in plain.parameters()))
     assert len(x) == N
+
+
+def test_losses_whose_records_depend_on_each_other_are_refused_where_they_are_seen():
+    """A mean by the weights of a batch's labels, and a sum that is said to be a mean, change with one person more."""
+    engine = ours.PrivacyEngine(steps=9)
+    with pytest.raises(Unsupported, match="depends on others' labels"):
+        private(engine, criterion=nn.CrossEntropyLoss(weight=torch.ones(2)))
+    with pytest.raises(ArgumentError, match="loss_reduction='sum'"):
+        private(engine, criterion=nn.CrossEntropyLoss(reduction="sum"))
+    private(engine, criterion=nn.CrossEntropyLoss(weight=torch.ones(2), reduction="none"))
+
+
+def test_an_optimizer_that_wants_its_run_is_refused_before_anybody_pays():
+    """AdamBC must be told the noise, which nobody does here."""
+    module = network()
+    with pytest.raises(Unsupported, match=r"AdamBC wants to know its run"):
+        ours.PrivacyEngine(steps=9).make_private(
+            module=module, optimizer=AdamBC(module.parameters()), data_loader=DataLoader(data(), batch_size=N),
+            noise_multiplier=1.0, max_grad_norm=CLIP,
+        )  # fmt: skip
 
 
 class Dropped(nn.Module):

@@ -147,6 +147,8 @@ class PrivateOptimizer(DPOptimizer):  # type: ignore[misc]
         super().__init__(optimizer, expected_batch_size=loader.samples.count * loader.rate, **options)
         self._module, self.loader, self._accountant = module, loader, accountant
         self._gradients = Gradients(module._module, _along)
+        if callable(optimizer):
+            raise Unsupported(f"optimizer={type(optimizer).__name__} wants to know its run: it is for training.Trainer")
         moved = {id(each) for each in self.params}
         if not all(id(each) in moved for each in self._gradients.parameters):
             raise ArgumentError("optimizer: it must move all parameters of the module that require a gradient")
