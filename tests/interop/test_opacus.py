@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from almoner.interop import opacus as ours  # noqa: E402
 from almoner.training._card import build_card  # noqa: E402
+from almoner.training.callbacks import AdamBC  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Secure RNG", "ignore:Full backward hook is firing", "ignore:Expected mean of"
@@ -337,8 +338,28 @@ def test_everybody_in_one_batch_is_plain_descent(silent, reduction):
     assert len(x) == N
 
 
+def test_losses_whose_records_depend_on_each_other_are_refused_where_they_are_seen():
+    """A mean by the weights of a batch's labels, and a sum that is said to be a mean, change with one person more."""
+    engine = ours.PrivacyEngine(steps=9)
+    with pytest.raises(Unsupported, match="depends on others' labels"):
+        private(engine, criterion=nn.CrossEntropyLoss(weight=torch.ones(2)))
+    with pytest.raises(ArgumentError, match="loss_reduction='sum'"):
+        private(engine, criterion=nn.CrossEntropyLoss(reduction="sum"))
+    private(engine, criterion=nn.CrossEntropyLoss(weight=torch.ones(2), reduction="none"))
+
+
+def test_an_optimizer_that_wants_its_run_is_refused_before_anybody_pays():
+    """AdamBC must be told the noise, which nobody does here."""
+    module = network()
+    with pytest.raises(Unsupported, match=r"AdamBC wants to know its run"):
+        ours.PrivacyEngine(steps=9).make_private(
+            module=module, optimizer=AdamBC(module.parameters()), data_loader=DataLoader(data(), batch_size=N),
+            noise_multiplier=1.0, max_grad_norm=CLIP,
+        )  # fmt: skip
+
+
 class Dropped(nn.Module):
-    """A layer that forgets: two passes agree if they toss the same coins."""
+    """A layer that forgets, and remembers what."""
 
     def __init__(self):
         super().__init__()
@@ -346,26 +367,48 @@ class Dropped(nn.Module):
 
     def forward(self, x):
         kept = self.drop(x.flatten(1))
-        self.seen.append(kept.detach().clone())
+        self.seen.append((kept != 0).clone())
         return self.inner(kept)
 
 
-def test_dropout_is_that_of_the_pass_that_the_loop_saw(silent):
-    """The second pass tosses the coins of the first again; PyTorch's generator goes on as after the first."""
+def test_coins_of_the_second_pass_do_not_depend_on_who_is_in_the_batch(silent):
+    """The second pass takes chunks: coins that are the first pass's in one chunk, and others in two, would have one
+    person more change what all others give. So they are never the first pass's."""
     torch.manual_seed(0)
     module = Dropped()
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.0)
     private_module, optimizer, loader = ours.PrivacyEngine(steps=9).make_private(
-        module=module, optimizer=optimizer, data_loader=DataLoader(data(), batch_size=30), noise_multiplier=1.0,
-        max_grad_norm=CLIP,
+        module=module, optimizer=torch.optim.SGD(module.parameters(), lr=0.0), noise_multiplier=1.0,
+        data_loader=DataLoader(data(), batch_size=N), max_grad_norm=CLIP,
     )  # fmt: skip
-    for x, y in loader:
+    for at_once in (N, N // 2, 7):
+        x, y = next(iter(loader))
         loss = nn.functional.cross_entropy(private_module(x), y)
-        first, tossed = module.seen[-1], torch.get_rng_state()
+        first = module.seen[-1]
+        optimizer._gradients.prepare(x, torch.zeros(len(x), 2))
+        optimizer._gradients._records_at_once, before = at_once, len(module.seen)
         loss.backward()
         optimizer.step()
-        assert torch.equal(module.seen[-1], first)
-        assert torch.equal(torch.get_rng_state(), tossed)
+        second = torch.cat(module.seen[before:])
+        assert second.shape == first.shape
+        alike = (second == first).double().mean(1)
+        assert 0.4 < float(alike.mean()) < 0.6
+        assert float(alike.max()) < 0.9
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_each_row_is_clipped_to_the_bound_of_its_own_person(silent, order):
+    """Ids in any order: a record is clipped to the bound for which its own person has paid, and sets that bound."""
+    ids = np.arange(N)[::order]
+    module, optimizer, loader = private(ours.PrivacyEngine(), batches=1, ids=ids, loss_reduction="sum")
+    optimizer, loader = ours.individual(optimizer, loader, accounts(99.0))
+    optimizer._bounds = np.linspace(0.001, CLIP, N)
+    bounds, (x, y), plain = optimizer.bounds[ids], next(iter(loader)), network()
+    gradients = [naive(plain, x, y, row) for row in range(N)]
+    norms = np.array([float(each.norm()) for each in gradients])
+    total = sum(each * min(1.0, most / norm) for each, most, norm in zip(gradients, bounds, norms, strict=True))
+    step(module, optimizer, x, y, nn.CrossEntropyLoss(reduction="sum"))
+    torch.testing.assert_close(flat(p.grad for p in optimizer.params).double(), total, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(optimizer.bounds[ids], np.minimum(1.1 * norms, CLIP), rtol=1e-4)
 
 
 def test_people_with_several_records_are_clipped_once(silent):

@@ -208,3 +208,13 @@ def test_rows_that_cannot_be_judged_are_refused_without_being_quoted():
         evaluate(model, X, np.where(np.arange(len(y)) == 7, np.inf, y), sigma=1.0)
     with pytest.raises(ArgumentError, match="predict_proba"):
         evaluate(SimpleNamespace(predict=GUESS.predict), X, y, sigma=1.0)
+
+
+def test_labels_may_be_in_the_models_own_order():
+    """A model whose labels are not sorted is judged by the column of each label."""
+    rows = np.arange(999)
+    for labels in (("yes", "no"), ("c", "a", "b")):
+        column = rows % len(labels)
+        shares = np.eye(len(labels))[column]
+        model = SimpleNamespace(classes_=np.array(labels), predict_proba=shares.__getitem__)
+        assert evaluate(model, rows, model.classes_[column], sigma=1.0).accuracy.value > 0.97

@@ -462,3 +462,13 @@ def test_a_filter_is_one_streams_also_where_a_new_folder_is_resumed(tmp_path):
     with pytest.raises(errors.BudgetExceeded):
         opened("second")
     opened("first").close()  # the same stream goes on
+
+
+def test_an_optimizer_that_wants_its_run_is_refused_before_anybody_pays():
+    """AdamBC must be told the noise, which a stream does not do."""
+    module = network()
+    with pytest.raises(errors.Unsupported, match=r"AdamBC wants to know its run: it is for training.Trainer"):
+        training.Stream(
+            module, BY_RECORD, training.callbacks.AdamBC(module.parameters()), filters.Gaussian(mu=1.0),
+            max_grad_norm=1.0, updates=3,
+        )  # fmt: skip

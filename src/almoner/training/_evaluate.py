@@ -206,7 +206,8 @@ class _Classifier:
     def __init__(self, model: Any) -> None:
         if not (hasattr(model, "predict_proba") and hasattr(model, "classes_")):
             raise ArgumentError("model must be fitted, with predict_proba and classes_, or with predict and bounds_y")
-        self._model, self._labels = model, np.asarray(model.classes_).tolist()
+        self._model, self._order = model, np.argsort(np.asarray(model.classes_))
+        self._labels = np.asarray(model.classes_)[self._order].tolist()
         self._binary = len(self._labels) == 2
         self._columns = len(EDGES) + 1 if self._binary else len(self._labels)
         self._label, column = np.divmod(np.arange(len(self._labels) * self._columns), self._columns)
@@ -219,6 +220,7 @@ class _Classifier:
         scores = np.asarray(self._model.predict_proba(X), dtype=np.float64)
         if scores.shape != (len(codes), len(self._labels)) or not np.isfinite(scores).all():
             raise DataError("model: predict_proba must give a finite share for each row and label")
+        scores = scores[:, self._order]  # as the labels, which are sorted
         column = np.searchsorted(EDGES, scores[:, 1]) if self._binary else scores.argmax(axis=1)
         place = (np.arange(len(codes)), codes * self._columns + column)
         return csr_matrix((np.ones(len(codes)), place), (len(codes), len(self._label)))

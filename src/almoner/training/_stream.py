@@ -89,6 +89,8 @@ class Stream(OfModule, Uncopyable, AbstractContextManager["Stream"]):
         kept = RunFolder.of(folder)
         self._gradients = Gradients(module, loss, **compute.options())
         check_optimizer(optimizer, self._gradients.parameters)
+        if callable(optimizer):
+            raise Unsupported(f"optimizer={type(optimizer).__name__} wants to know its run: it is for training.Trainer")
         if not isinstance(budget, Boundary) and (updates is None) == (noise_multiplier is None):
             raise ArgumentError("give either updates= or noise_multiplier=")
         self._module, self._optimizer, self._given = module, optimizer, budget

@@ -112,6 +112,11 @@ class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
             usual, why = USUAL.get(name, (None, "it has no meaning here: leave it out"))
             if options.get(name, usual) != usual:
                 raise Unsupported(f"{name}={options[name]!r}: {why}")
+        own = getattr(criterion, "reduction", "none")
+        if own not in ("none", loss_reduction):
+            raise ArgumentError(f"criterion has reduction={own!r}: then give loss_reduction={own!r}")
+        if own == "mean" and hasattr(criterion, "ignore_index") and criterion.weight is not None:
+            raise Unsupported("criterion: a mean by weights depends on others' labels: reduction='none', then .mean()")
         _check.noise(noise_multiplier=noise_multiplier)
         _check.positive(max_grad_norm=max_grad_norm)
         loader, private = Loader(data_loader, people), PrivateModule(module)

@@ -3,7 +3,8 @@
 The loader samples people and remembers whose records a batch has. In training the module keeps what it was called with
 and gives its output without a graph behind it; so the loss's backward pass ends at the output, with one row g of its
 gradient for each record. The optimizer computes from the same inputs each person's gradient of <output, g>, which is
-that of the loss by the chain rule, whatever the loss is. What is remembered is private.
+that of the loss by the chain rule, whatever the loss is. What is remembered is private. Dropout's coins are tossed anew
+in that pass: it takes records in chunks, so equal coins would depend on who else is in the batch.
 """
 
 from collections import deque
@@ -102,7 +103,7 @@ class PrivateModule(nn.Module):
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self._module = module
-        self._call: tuple[Any, Tensor, Any] | None = None
+        self._call: tuple[Any, Tensor] | None = None
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -116,31 +117,20 @@ class PrivateModule(nn.Module):
             return self._module(*inputs, **named)
         if self._call is not None:
             raise Unsupported(ONCE)
-        coins = _coins()
         with torch.no_grad():
             output = self._module(*inputs, **named)
         if not isinstance(output, Tensor) or (inputs and named):
             raise Unsupported("model: it must give one tensor, of inputs in order or by name: use training.Trainer")
         output = output.detach().requires_grad_()
-        self._call = (named or list(inputs), output, coins)
+        self._call = (named or list(inputs), output)
         return output
 
-    def take(self) -> tuple[Any, Tensor, Any]:
-        """The inputs and the output of the last call in training, and the coins before it; once. Private."""
+    def take(self) -> tuple[Any, Tensor]:
+        """The inputs and the output of the last call in training, once. Private."""
         call, self._call = self._call, None
         if call is None or call[1].grad is None:
             raise ArgumentError("step: call the model with the batch that the loader gave, and loss.backward(), before")
         return call
-
-
-def _coins() -> list[Tensor]:
-    """The states of PyTorch's generators: by them a second pass has the same dropout."""
-    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_available() else ())]
-
-
-def _toss_again(coins: list[Tensor]) -> None:
-    torch.set_rng_state(coins[0])
-    torch.cuda.set_rng_state_all(coins[1:])
 
 
 def _along(output: Tensor, gradient: Tensor) -> Tensor:
@@ -157,6 +147,8 @@ class PrivateOptimizer(DPOptimizer):  # type: ignore[misc]
         super().__init__(optimizer, expected_batch_size=loader.samples.count * loader.rate, **options)
         self._module, self.loader, self._accountant = module, loader, accountant
         self._gradients = Gradients(module._module, _along)
+        if callable(optimizer):
+            raise Unsupported(f"optimizer={type(optimizer).__name__} wants to know its run: it is for training.Trainer")
         moved = {id(each) for each in self.params}
         if not all(id(each) in moved for each in self._gradients.parameters):
             raise ArgumentError("optimizer: it must move all parameters of the module that require a gradient")
@@ -176,19 +168,17 @@ class PrivateOptimizer(DPOptimizer):  # type: ignore[misc]
         if self._step_skip_queue:
             raise Unsupported(SPLIT)
         self.original_optimizer.zero_grad(set_to_none=True)
-        inputs, output, coins = self._module.take()
+        inputs, output = self._module.take()
         drawn = self.loader.take()
         gradient = torch.as_tensor(output.grad) * (len(output) if self.loss_reduction == "mean" else 1)
         if len(output) != len(drawn.whose):
             raise ArgumentError("the gradients are not those of the batch that the loader gave last")
-        after = _coins()
         if len(output) and not self._gradients.ready(len(output)):
             self._gradients.prepare(inputs, gradient)
         paid = self._charge()[drawn.people]
-        _toss_again(coins)
-        whose = torch.from_numpy(drawn.whose) if len(drawn.whose) != len(drawn.people) else None
+        each = np.array_equal(drawn.whose, np.arange(len(drawn.people)))  # a record in the place of its person
+        whose = None if each else torch.from_numpy(drawn.whose)
         sums, norms = self._gradients.sums(inputs, gradient, lambda rows, norms: _weights(norms, paid[rows]), whose)
-        _toss_again(after)
         if self.book is not None and isinstance(self.book.accounts.budget, OWN_PAST):
             seen = torch.isfinite(norms).numpy()
             self._bounds[drawn.people[seen]] = norms[seen].numpy() * self.slack
