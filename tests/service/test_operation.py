@@ -200,7 +200,7 @@ def test_counting_people_takes_whole_steps(tmp_path):
 def test_strangers_ask_only_so_often_how_the_service_is(tmp_path, monkeypatch):
     """Whoever has no token gets 600 answers a minute from one address: too few to time what others ask by them."""
     wait = Rates.wait
-    monkeypatch.setattr(Rates, "wait", lambda self, whose, a_minute: wait(self, whose, a_minute, now=0.0))  # no time
+    monkeypatch.setattr(Rates, "wait", lambda *given, **more: wait(*given, **more, now=0.0))  # no time
     with service(service_folder(tmp_path)) as running:
         door = running.door()
         statuses = [door.get(("/health", "/ready", "/openapi.json")[place % 3]).status_code for place in range(606)]

@@ -394,8 +394,7 @@ class Trainer(OfModule):
 
     def _turnouts(self, settings: Settings) -> Iterator[Turnout]:
         view, records, last = self._view, self._people_of, settings.last_step
-        while last is None or view.step < last:
-            left = 1 if last is None else last - view.step
+        while (left := 1 if last is None else last - view.step) > 0:
             divisor = settings.divisor * (view.sample_rate or 1.0)
             yield Turnout(records, records.person_count, left=left, divisor=divisor)
 
