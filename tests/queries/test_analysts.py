@@ -7,7 +7,6 @@ import pytest
 
 from almoner import queries
 from almoner.errors import ArgumentError
-from almoner.queries._ask.answer import answer_of
 from sessions import opened
 
 ASKED = queries.Count(clip=2, sigma=90.0)
@@ -47,7 +46,7 @@ def test_facts_are_read_once_and_then_what_is_new(where):
             facts = ann.so_far(facts)
             assert facts == ann.so_far()
             assert ann.so_far(facts) is facts
-        assert [answer_of(facts.find(key).public) for key in ("a", "b")] == ann.answers()
+        assert [queries.Answer.recorded(facts.find(key).public) for key in ("a", "b")] == ann.answers()
         assert facts.find("a of bob") is None
         assert facts.left_by_period == session.ledger.left_by_period("ann") == {"": facts.left}
         assert ann.so_far(session.analyst("bob").so_far()) == facts

@@ -371,7 +371,7 @@ class Trainer(OfModule):
             """Look at a step that was taken, and have each callback look at it once, also in a run that goes on."""
             if current.value.step > done:
                 self._look(run)
-            until.go_on()
+                until.go_on()
             for number in range(current.value.called, len(callbacks)):
                 callbacks[number](view)
                 current.update(called=number + 1)
