@@ -159,7 +159,7 @@ def name(**named: object) -> None:
 
 
 def renamed(lines: Mapping[str, str]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorate a function to refuse, by TypeError, names of earlier versions, of which ``lines`` has what to write."""
+    """Decorate a function to refuse, by TypeError, names of other libraries, of which ``lines`` has what to write."""
 
     def decorated(function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)

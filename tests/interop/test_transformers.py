@@ -5,7 +5,7 @@ import torch
 import transformers
 
 from almoner import errors, training
-from almoner.interop.transformers import IGNORED, class_loss, padded, token_loss
+from almoner.interop.transformers import IGNORED, class_loss, token_loss
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 30}
 TEXTS = {
@@ -24,23 +24,18 @@ def bert():
     return transformers.BertForSequenceClassification(transformers.BertConfig(num_labels=3, **SMALL))
 
 
-def test_texts_get_one_public_length():
-    """Longer ones are cut, shorter ones filled up; the mask and the labels say what counts."""
-    found = padded(TEXTS | {"texts": ["a", "b", "c", "d"]}, length=4, padding=1, causal=True)
-    assert set(found) == {"input_ids", "token_type_ids", "attention_mask", "labels"}
-    assert found["input_ids"].tolist() == [[2, 3, 4, 1], [5, 6, 1, 1], [7, 8, 9, 10], [13, 1, 1, 1]]
-    assert found["token_type_ids"].tolist() == [[0, 0, 1, 0], [1, 1, 0, 0], [0] * 4, [0] * 4]
-    assert found["attention_mask"].sum(1).tolist() == [3, 2, 4, 1]
-    assert found["labels"][1].tolist() == [5, 6, IGNORED, IGNORED]
-    with pytest.raises(errors.ArgumentError, match="input_ids"):
-        padded({"labels": [[1]]}, length=4)
-    with pytest.raises(errors.ArgumentError, match="length=0"):
-        padded(TEXTS, length=0)
+def padded(*, causal):
+    """The texts filled up to six places, as a tokenizer does it, and labels where they say the next word."""
+    found = {name: torch.tensor([row + [0] * (6 - len(row)) for row in rows]) for name, rows in TEXTS.items()}
+    found["attention_mask"] = torch.tensor([[1] * len(row) + [0] * (6 - len(row)) for row in TEXTS["input_ids"]])
+    if causal:
+        found["labels"] = found["input_ids"].masked_fill(found["attention_mask"] == 0, IGNORED)
+    return found
 
 
 def test_losses_are_those_of_the_models_for_each_record():
     """One record at a time, transformers' own loss is ours; a text with one word has none."""
-    model, batch = llama().eval(), padded(TEXTS, length=6, causal=True)
+    model, batch = llama().eval(), padded(causal=True)
     del batch["token_type_ids"]
     labels = batch.pop("labels")
     ours = token_loss(model(**batch), labels)
@@ -58,7 +53,7 @@ def test_losses_are_those_of_the_models_for_each_record():
 @pytest.mark.parametrize("kind", ["words", "classes"])
 def test_a_person_with_many_texts_is_one_person(kind):
     """Fine-tuning with a budget of each user's: two users with two texts each, two accounts."""
-    batch = padded(TEXTS, length=6, causal=kind == "words")
+    batch = padded(causal=kind == "words")
     model, loss = (llama(), token_loss) if kind == "words" else (bert(), class_loss)
     labels = batch.pop("labels", torch.tensor([0, 2, 1, 1]))
     if kind == "words":

@@ -21,7 +21,7 @@ with _extras.need("transformers", "torch", extra="transformers"):
     from torch.nn.functional import cross_entropy
     from torch.utils.data import DataLoader
 
-__all__ = ["PrivateTrainer", "class_loss", "padded", "token_loss"]
+__all__ = ["PrivateTrainer", "class_loss", "token_loss"]
 
 IGNORED = -100  # the label of a place that does not count, as in transformers
 
@@ -55,42 +55,6 @@ def token_loss(output: Any, labels: Tensor, *, shift: bool = True) -> Tensor:
         logits, labels = logits[:, :-1], labels[:, 1:]
     losses = cross_entropy(logits.transpose(1, 2), labels, reduction="none", ignore_index=IGNORED)
     return losses.sum(1) / (labels != IGNORED).sum(1).clamp(min=1)
-
-
-def padded(
-    encodings: Mapping[str, Sequence[Sequence[int]]], *, length: int, padding: int = 0, causal: bool = False
-) -> dict[str, Tensor]:
-    """Tensors of one length, cut or filled up, of what a tokenizer gave for each text.
-
-    Args:
-        encodings: private, ``tokenizer(texts)`` or columns of a data set: lists of numbers by name, with ``input_ids``.
-        length: public. The number of places. It must not be the longest text's: that is a fact about one person.
-        padding: public. The number that ``input_ids`` are filled up with; other columns are filled up with 0.
-        causal: public. Add ``labels`` for a causal language model: the words themselves, and IGNORED behind their end.
-
-    Returns:
-        (records, length) whole numbers by name, with an ``attention_mask``.
-    """
-    if length < 1 or "input_ids" not in encodings:
-        raise ArgumentError(f"encodings must have input_ids, and length={length!r} must be at least 1")
-    sizes = torch.tensor([min(length, len(each)) for each in encodings["input_ids"]])
-    there = torch.arange(length) < sizes[:, None]
-
-    def filled(rows: Sequence[Sequence[int]], value: int) -> Tensor:
-        made = torch.full((len(rows), length), value)
-        for number, row in enumerate(rows):
-            made[number, : min(length, len(row))] = torch.as_tensor(row[:length])
-        return made
-
-    found = {
-        name: filled(rows, padding if name == "input_ids" else 0)
-        for name, rows in encodings.items()
-        if len(rows) == len(sizes) and all(isinstance(row, list | tuple | Tensor) for row in rows)
-    }
-    found["attention_mask"] = there.long()
-    if causal:
-        found["labels"] = torch.where(there, found["input_ids"], IGNORED)
-    return found
 
 
 def _logits(output: Any) -> Tensor:

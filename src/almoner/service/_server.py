@@ -81,14 +81,9 @@ def opened(policy: Policy, *, create: bool = False) -> OpenService:
 
 
 def prepare(policy: Policy, *, owner: str | None = None) -> bool:
-    """Make the ledger of a policy and its witness, once, and on a server the rights of the service; again: no change.
+    """Make the ledger of a policy and its witness, once, and on a server the service's rights: True if it was made.
 
-    Args:
-        policy: with a ``witness``, by which a ledger that got lost is known from one that was never made.
-        owner: on a server the role that makes the tables and owns them; the policy names the service's.
-
-    Returns:
-        True if the ledger was made.
+    ``owner``: on a server the role that makes the tables and owns them; the policy names the service's.
     """
     ledger, settings = str(policy.plan.ledger), policy.plan.settings
     if policy.plan.witness is None:
@@ -154,12 +149,7 @@ class _Server(uvicorn.Server):
     capture_signals: Any = nullcontext
 
 
-def serve(
-    policy: Policy,
-    *,
-    ready: Callable[[str, str], None],
-    again: Callable[[], Policy] | None = None,
-) -> None:
+def serve(policy: Policy, *, ready: Callable[[str, str], None], again: Callable[[], Policy] | None = None) -> None:
     """Serve until the process gets SIGINT or SIGTERM; the question that is being answered then is finished.
 
     Args:

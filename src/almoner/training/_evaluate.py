@@ -1,11 +1,7 @@
 """Judging a finished model by private records, in one noisy release that the people of these records pay for.
 
-Names and symbols
-    cells     (people, cells) each person's mean over the own rows; private. Of a classifier: which label a row has and
-              which bin of the score, or which predicted label; of a regression: 1, its squared error, target, and
-              square of it, each of [-1, 1], times a weight
-    noisy     (cells,) their sum over the people, with noise; public
-    z         how many standard deviations an interval has to each side
+``cells``, (people, cells), private, are each person's means over the own rows: of a 1 for a label and a bin of the
+score (or a predicted label), or of a regression's four numbers. z is half an interval in standard deviations.
 
 Source: theory 2.1, 5.1; Fieller (1954) for intervals of ratios
 """
@@ -54,12 +50,10 @@ class Scores:
 
     Attributes:
         people: how many were there.
-        accuracy: the share of a person's rows with the right label, on average. None for regressions.
-        recall: the same, of each label's rows. None for regressions.
+        accuracy, recall: the share of a person's rows with the right label, on average; by label. None for regressions.
         auc: area under the ROC curve. None unless there are two labels.
         calibration: (score from, to, share with the second label) for each eighth of the scale. None as auc.
-        error: root mean squared error, in units of the target. None for classifiers.
-        explained: share of the squared error explained, at most 1. None for classifiers.
+        error, explained: root mean squared error, as targets are; its share explained, at most 1. None for classifiers.
         sigma: the noise on each number of the release; a person moves them by at most 1 in L2 norm.
         epsilon, delta: the price of a person who is judged, beside the model's; None on a ledger, which has it.
     """
@@ -104,9 +98,6 @@ def evaluate(
         confidence: public. The share of such intervals that hold the number, of one at a time.
         seed: public. Only to have the same noise again in an experiment: who knows it can take it off.
 
-    Returns:
-        Estimates with intervals; scores above or below the bins of calibration are in the outermost.
-
     Raises:
         ArgumentError, DataError: before anybody is charged.
 
@@ -137,10 +128,8 @@ def _noise(epsilon: float | None, delta: float, sigma: float | None, ledger: OnL
         raise ArgumentError(
             "evaluate: give epsilon=1.0, or the noise, sigma=20.0 (in people), and on a ledger always sigma"
         )
-    if sigma is not None:
-        _check.positive(sigma=sigma)
-        return float(sigma)
-    return calibrate.sigma(filters.Gaussian(epsilon=epsilon, delta=delta), 1)
+    _check.given(_check.positive, sigma=sigma)
+    return calibrate.sigma(filters.Gaussian(epsilon=epsilon, delta=delta), 1) if sigma is None else float(sigma)
 
 
 def _released(step: Gaussian, cells: Any, ids: Any, ledger: OnLedger | None, seed: int | None) -> Sums:
@@ -210,9 +199,8 @@ class _Classifier:
         self._labels = np.asarray(model.classes_)[self._order].tolist()
         self._binary = len(self._labels) == 2
         self._columns = len(EDGES) + 1 if self._binary else len(self._labels)
-        self._label, column = np.divmod(np.arange(len(self._labels) * self._columns), self._columns)
-        self._column = column
-        self._right = self._label == (column > len(EDGES) // 2 if self._binary else column)
+        self._label, self._column = np.divmod(np.arange(len(self._labels) * self._columns), self._columns)
+        self._right = self._label == (self._column > len(EDGES) // 2 if self._binary else self._column)
 
     def cells(self, X: Any, y: NDArray[Any]) -> Any:
         """A 1 for each row, (rows, cells)."""
@@ -273,8 +261,7 @@ class _Regression:
 
     def read(self, noisy: _Noisy) -> dict[str, Any]:
         count, squares, *_ = np.eye(4) / WEIGHTS
-        mean = noisy.ratio(squares, count)
-        error = Estimate(*((self._high - self._low) * sqrt(each) for each in mean))
+        error = Estimate(*((self._high - self._low) * sqrt(each) for each in noisy.ratio(squares, count)))
         return {"people": noisy.total(count), "error": error, "explained": noisy.drawn(_explained, -inf)}
 
 
@@ -282,5 +269,4 @@ def _explained(sums: Floats) -> tuple[Floats, Floats, Floats]:
     """The share of the squared error explained."""
     count, squares, target, its_square = (sums / WEIGHTS).T
     spread = its_square / count - (target / count) ** 2
-    share = np.where((count > 0) & (spread > 0), 1 - 4 * squares / count / spread, np.nan)
-    return share, share, share
+    return (np.where((count > 0) & (spread > 0), 1 - 4 * squares / count / spread, np.nan),) * 3

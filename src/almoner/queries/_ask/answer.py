@@ -88,11 +88,7 @@ class Answer:
     @classmethod
     def recorded(cls, public: Mapping[str, Any], asked: Question | None = None) -> "Answer":
         """The answer to a question, None for the recorded one, that the public part of an entry of the record holds."""
-        known: dict[str, Any] = {
-            "complete": public.get("complete"),
-            "keys": public.get("keys"),
-            "floor": public["floor"],
-        }
+        known: Any = {name: public.get(name) for name in ("complete", "keys")} | {"floor": public["floor"]}
         told = answer(asked or question(public["question"]), public["released"], public["key"], **known)
         return replace(told, earlier=public.get("released at"))
 

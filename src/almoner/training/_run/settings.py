@@ -26,14 +26,9 @@ from almoner.training.correlated._kinds import FixedBatches
 RENAMED = {
     "epsilon": "budget=training.Target(epsilon=1.0, delta=1e-5)",
     "delta": "budget=training.Target(epsilon=1.0, delta=1e-5)",
-    "odometer": "watch=odometers.Gaussian(delta=1e-5), in fit or in Stream; or budget=, where there is no other",
-    "ledger": "budget=training.OnLedger(ledger, key), for a Trainer with at_most=filters.Gaussian(...)",
-    "ids": "people=, as the ledger names people",
     "sample_rate": "sampling=training.Poisson(0.01)",
-    "checkpoint": "folder=path",
-    "checkpoint_every": "folder=training.RunFolder(path, every=50)",
-    "resume": "folder=training.RunFolder(path, resume=True)",
-}  # parameters of earlier versions, and the line to write in their place
+    "ledger": "budget=training.OnLedger(ledger, key), for a Trainer with at_most=filters.Gaussian(...)",
+}  # parameters that other libraries have, and the line to write in their place
 
 OWN = (FullBatch, Poisson, FixedBatches)  # the samplings that the card can describe in words
 
