@@ -101,11 +101,9 @@ def _paths() -> dict[str, Any]:
     ask = _operation("ask", "The answer", answers, refused, parameters=asked, requestBody=body)
     told, batched = "Answers and refusals, by key; all that is charged is charged, or none", {"200": "BatchAnswers"}
     several = _operation("batch", told, batched, bodies, parameters=[fresh_one], requestBody=batch)
-    listed = _operation("answers", "Your answers, newest first", {"200": "Answers"}, common, parameters=page)
-    one = _operation("answer", "Your answer under a key", {"200": "Answer"}, f"404 {common}", parameters=stored)
+    listed = _operation("answers", "Yours, newest first", {"200": "Answers"}, common, parameters=page)
     told, text = "Your answers as a table, or that under a key", {"text/csv": {"schema": {"type": "string"}}}
     table = _operation("csv", told, {"200": text}, f"404 {common}", parameters=optional)
-    quoted = _operation("quote", "What a question would cost at worst", {"200": "Quote"}, bodies, requestBody=body)
     health = _operation("health", "Whether the service answers", {"200": "Health"}, "429 500", security=open_to_all)
     ready = _operation(
         "ready", "Whether questions can be answered", {"200": "Health"}, "429 500 503", security=open_to_all
@@ -116,9 +114,11 @@ def _paths() -> dict[str, Any]:
         "/ready": {"get": ready},
         "/v1/datasets": {"get": _operation("datasets", "The data sets", {"200": "DataSets"}, common)},
         "/v1/me": {"get": _operation("me", "Limits, and what is left by them", {"200": "Me"}, common)},
-        "/v1/quote": {"post": quoted},
+        "/v1/quote": {"post": _operation("quote", "Its price at worst", {"200": "Quote"}, bodies, requestBody=body)},
         "/v1/answers": {"post": ask, "get": listed},
-        "/v1/answer": {"get": one},
+        "/v1/answer": {
+            "get": _operation("answer", "Your answer", {"200": "Answer"}, f"404 {common}", parameters=stored)
+        },
         "/v1/answers.csv": {"get": table},
         "/v1/batch": {"post": several},
     }
