@@ -78,12 +78,13 @@ def _parameter(place: str, name: str, about: str, schema: dict[str, Any], *, req
 MOST_QUESTIONS = 64  # of one batch
 _KEY = {"type": "string", "minLength": 1, "maxLength": 120, "pattern": "^[!-~]([ -~]*[!-~])?$"}
 
+_KEY_TEXT = "A name of your own for the question: the same key again gives the same answer, and costs nothing."
+_FRESH_TEXT = "Whether an earlier answer of others must not stand for it."
+
 
 def _paths() -> dict[str, Any]:
-    key = "A name of your own for the question: the same key again gives the same answer, and costs nothing."
-    fresh = "Whether an earlier answer of others must not stand for it."
-    fresh_one = _parameter("query", "fresh", fresh, {"type": "boolean", "default": False})
-    asked = [_parameter("header", "Idempotency-Key", key, _KEY, required=True), fresh_one]
+    fresh_one = _parameter("query", "fresh", _FRESH_TEXT, {"type": "boolean", "default": False})
+    asked = [_parameter("header", "Idempotency-Key", _KEY_TEXT, _KEY, required=True), fresh_one]
     whole = {"type": "integer", "minimum": 0}
     page = [
         _parameter("query", "skip", "Answers to leave out, the newest first.", {**whole, "maximum": 10**9}),
