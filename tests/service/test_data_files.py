@@ -169,7 +169,7 @@ def test_a_service_makes_no_ledger(tmp_path):
     with pytest.raises(LedgerError, match="`almoner ledger create FILE`"):
         opened(policy)
     told = " ".join(explain(policy))
-    assert "`almoner ledger create`" in told
+    assert "`almoner serve --prepare`" in told
     assert "people.head will remember" in told
     assert not list(folder.glob("people*"))
     doors = opened(policy, create=True)

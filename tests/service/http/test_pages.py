@@ -178,7 +178,7 @@ class Drawn:
         ({"ask": "mean"}, "'mean' needs column"),
         ({"ask": "mean", "column": "diagnosis"}, "diagnosis"),
         ({"clip": ""}, "clip= must be given"),
-        ({"clip": "nan"}, "clip='nan' must be"),
+        ({"clip": "nan"}, "clip must be a number"),
         ({"ask": "histogram", "column": "country"}, "'histogram' needs edges"),
         ({"ask": "several", "aggregates": "{"}, "aggregates"),
         ({"price": "0"}, "the price must be above 0"),

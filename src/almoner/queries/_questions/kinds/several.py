@@ -26,7 +26,7 @@ Member = tuple[tuple[str, Any], ...]
 def _members(given: Any) -> tuple[tuple[str, Member], ...]:
     """Each name with the fields of its aggregate, as a tuple of pairs."""
     listed = []
-    for name, member in given.items() if isinstance(given, Mapping) else given:
+    for name, member in given.items() if isinstance(given, Mapping) else () if isinstance(given, str) else given:
         values = {"ask": member} if isinstance(member, str) else dict(member)
         if not isinstance(name, str) or not 1 <= len(name) <= 1000:
             raise ArgumentError("aggregates: each needs a name of 1 to 1000 characters")
