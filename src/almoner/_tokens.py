@@ -21,7 +21,7 @@ def hash_of(token: str) -> str:
 
 
 def holder_of(token: str, hashes: Mapping[str, str]) -> str | None:
-    """Whose token it is, by whose each hash is; None if it is nobody's. It takes the same time whoever's it is."""
+    """The name of the owner of a token, of ``hashes`` with their owners' names; None: nobody's. All take equal time."""
     proper = _TOKEN.fullmatch(token) is not None
     given, found = hash_of(token) if proper else _NOBODY, None
     for known, name in hashes.items():

@@ -415,6 +415,10 @@ def test_a_planned_run_is_saved_a_hundred_times_at_least(monkeypatch):
     assert saved_at(monkeypatch, every=None, planned=60, cost=10.0, step=0.1, steps=60)[0] == [*range(1, 61)]
     found, _ = saved_at(monkeypatch, every=None, planned=1000, cost=1e4, step=0.1, steps=1000)
     assert found == [*range(10, 1001, 10)]
+    for planned in (99, 150, 199, 250):
+        found, _ = saved_at(monkeypatch, every=None, planned=planned, cost=1e4, step=0.1, steps=planned)
+        assert len(found) >= min(planned, 100)
+        assert max(np.diff([0, *found])) <= max(1, planned / 100)
     assert saved_at(monkeypatch, every=70, planned=100, cost=10.0, step=0.1)[0] == [70, 140]
 
 

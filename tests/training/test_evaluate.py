@@ -90,6 +90,18 @@ def test_intervals_hold_the_truth(kind):
     assert np.mean([*half.values()]) < 0.9 * runs
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_higher_confidence_has_wider_intervals(kind):
+    """By the standard deviations that it asks for, also where that is rarer than any draw."""
+    given = data(kind, people=4000)
+    usual, rare = (told(evaluate(*given, sigma=1.0, seed=1, confidence=share)) for share in (0.95, 1 - 1e-9))
+    for one, other in zip(usual.values(), rare.values(), strict=True):
+        assert one is other is None or other.low <= one.low <= one.high <= other.high
+    name = "explained" if kind == "numbers" else "accuracy"
+    ratio = (rare[name].high - rare[name].low) / (usual[name].high - usual[name].low)
+    assert ratio == pytest.approx(6.11 / 1.96, rel=0.15)
+
+
 def exact_sums(monkeypatch, *given, **options):
     """The sums before noise, of one evaluation."""
     seen = []
@@ -206,6 +218,9 @@ def test_rows_that_cannot_be_judged_are_refused_without_being_quoted():
     model, X, y, _ = data("numbers")
     with pytest.raises(DataError, match="finite numbers"):
         evaluate(model, X, np.where(np.arange(len(y)) == 7, np.inf, y), sigma=1.0)
+    for bounds in (None, (3, 3), (5, 1), (0, np.inf), (np.nan, 1)):
+        with pytest.raises(ArgumentError, match="bounds_y"):
+            evaluate(SimpleNamespace(bounds_y=bounds, predict=GUESS.predict), X, y, sigma=1.0)
     with pytest.raises(ArgumentError, match="predict_proba"):
         evaluate(SimpleNamespace(predict=GUESS.predict), X, y, sigma=1.0)
 

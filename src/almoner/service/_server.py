@@ -155,8 +155,8 @@ def serve(policy: Policy, *, ready: Callable[[str, str], None], again: Callable[
     Args:
         policy: what is served.
         ready: called with the addresses of analysts and of the data holder, once both are open.
-        again: reads the policy once more at SIGHUP. Analysts, tokens, limits, prices, sharing, the usual question and
-            the holder's token may differ; anything else is refused, and the policy before stays in force. Data whose
+        again: reads the policy once more at SIGHUP. Analysts, holders, tokens, limits, prices, sharing and the usual
+            question may differ; anything else is refused, and the policy before stays in force. Data whose
             files changed are opened again.
     """
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # else strangers fill the log with what they send

@@ -114,7 +114,7 @@ def evaluate(
     judge = _Regression(model) if hasattr(model, "bounds_y") else _Classifier(model)
     cells = csr_matrix(judge.cells(X, np.asarray(y)))
     rows = np.asarray(rows, dtype=np.intp)
-    shares = 1 / np.maximum(np.bincount(rows), 1)[rows]
+    shares = (1 - 1e-12) / np.maximum(np.bincount(rows), 1)[rows]  # with all rounding they add up to less than 1
     whose = csr_matrix((shares, (rows, np.arange(len(rows)))), (rows.max(initial=-1) + 1, len(rows)))
     (noisy,) = _released(step, whose @ cells, ids, ledger, seed)
     found = judge.read(_Noisy(noisy, step.sigma, z=float(ndtri(0.5 + confidence / 2))))
@@ -125,9 +125,7 @@ def evaluate(
 
 def _noise(epsilon: float | None, delta: float, sigma: float | None, ledger: OnLedger | None) -> float:
     if (epsilon is None) == (sigma is None) or (ledger is not None and sigma is None):
-        raise ArgumentError(
-            "evaluate: give epsilon=1.0, or the noise, sigma=20.0 (in people), and on a ledger always sigma"
-        )
+        raise ArgumentError("evaluate: give epsilon=1.0, or sigma=20.0 (noise, in people); on a ledger always sigma")
     _check.given(_check.positive, sigma=sigma)
     return calibrate.sigma(filters.Gaussian(epsilon=epsilon, delta=delta), 1) if sigma is None else float(sigma)
 
@@ -178,15 +176,15 @@ class _Noisy:
     def drawn(self, read: Any, least: float) -> Estimate:
         """The reading of sums (draws, cells): value, low and high of each; in [least, 1].
 
-        The noise is drawn again TIMES times. What can't be read, where noise hides the people, is anything.
+        Noise is drawn again, z / 2 times as large, for intervals of two standard deviations: rare ones need no more
+        draws. What can't be read, where noise hides the people, is anything.
         """
-        draws = np.random.default_rng(0).standard_normal((TIMES, len(self.sums)))
+        draws = self.sigma * self.z / 2 * np.random.default_rng(0).standard_normal((TIMES, len(self.sums)))
         with np.errstate(all="ignore"):
-            value, low, high = read(np.vstack([self.sums, self.sums + self.sigma * draws]))
+            value, low, high = read(np.vstack([self.sums, self.sums + draws]))
         low, high = (np.where(np.isfinite(each), each, end) for each, end in ((low, least), (high, 1.0)))
-        tail = float(ndtr(-self.z))
-        found = (value[0], np.quantile(low, tail, method="lower"), np.quantile(high, 1 - tail, method="higher"))
-        return Estimate(*(float(np.clip(np.nan_to_num(each, nan=0.5), least, 1.0)) for each in found))
+        ends = np.quantile(low, ndtr(-2), method="lower"), np.quantile(high, ndtr(2), method="higher")
+        return Estimate(*(float(np.clip(np.nan_to_num(each, nan=0.5), least, 1.0)) for each in (value[0], *ends)))
 
 
 class _Classifier:
@@ -247,7 +245,9 @@ class _Regression:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._low, self._high = map(float, model.bounds_y)
+        self._low, self._high = map(float, (0, 0) if model.bounds_y is None else model.bounds_y)
+        if not -1e100 <= self._low < self._high <= 1e100:
+            raise ArgumentError(f"model: bounds_y={model.bounds_y!r} must be (low, high), finite numbers: (0, 100)")
 
     def cells(self, X: Any, y: NDArray[Any]) -> Any:
         """1, the squared error, the target and its square, of [-1, 1], times WEIGHTS, (rows, 4)."""

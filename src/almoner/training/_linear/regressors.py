@@ -23,7 +23,7 @@ class LinearRegression(RegressorMixin, PrivateDescent):  # type: ignore[misc]
     ----------
     bounds_y : (low, high), public: targets are moved into them, and so are predictions. They must be given.
     bounds_X, alpha, and all others : as of ``LogisticRegression``. ``alpha`` is for scaled features and targets.
-        Without bounds_X records should have norms of about 1. A rate of None is at most 4, and 1 with bounds_X.
+        Without bounds_X records should have norms of about 1. None: a rate of at most 4, or 1; a clip from 0.25 to 1.
 
     Attributes:
     ----------

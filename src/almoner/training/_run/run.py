@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field, replace
+from math import inf
 from time import monotonic
 from types import FrameType, MappingProxyType
 from typing import Any, Self
@@ -164,8 +165,8 @@ class Interruptions:
 class Saves(AbstractContextManager["Saves"]):
     """Saves what a training has done: at every end, and by default as often as it takes little of the time.
 
-    ``save`` writes all there is (None: nothing), after ``every`` so many steps, public, of ``planned``, if that is
-    known. Signals wait while the end is saved; ``agreed`` gives the first process's decision in every process.
+    ``save`` writes all there is (None: nothing), after ``every`` so many steps, public; of ``planned`` ones LEAST times
+    at least. Signals wait while the end is saved; ``agreed`` gives the first process's decision in every process.
     """
 
     def __init__(
@@ -178,7 +179,8 @@ class Saves(AbstractContextManager["Saves"]):
         agreed: Callable[[bool], bool] = lambda due: due,
     ) -> None:
         self._write, self._every, self._interruptions, self._agreed = save, every, interruptions, agreed
-        self._took, self._last, self._step, self._planned = 0.0, monotonic(), 0, planned
+        self._took, self._last, self._step = 0.0, monotonic(), 0
+        self._most = inf if planned is None else planned // LEAST  # steps between two saves
 
     def save(self) -> None:
         begun = monotonic()
@@ -190,9 +192,7 @@ class Saves(AbstractContextManager["Saves"]):
     def after(self, step: int) -> None:
         if self._write is None:
             return
-        due = monotonic() - self._last >= PART * self._took
-        if self._planned is not None:
-            due = due or (step - self._step) * LEAST >= self._planned
+        due = monotonic() - self._last >= PART * self._took or step - self._step >= self._most
         if self._agreed(due) if self._every is None else step % self._every == 0:
             self.save()
             self._step = step
