@@ -153,7 +153,7 @@ class HolderPart(Access):
     """One of those who look after the service, or a program of theirs, and what that one may do."""
 
     may: list[Right]
-    """any of `"metrics"`, `"console"`, `"statements"`, `"verify"` and `"policy"`, and nothing else"""
+    """any of `"metrics"`, `"console"`, `"statements"`, `"verify"`, `"policy"` and `"backup"`, and nothing else"""
 
 
 class SharingPart(Model):
@@ -232,7 +232,7 @@ class PolicyFile(AccountsPart):
     """`[holders.NAME]`, one for each who looks after the service"""
     near: Share = 0.9
     """who has spent this much of their budget is counted as near the end"""
-    log: Annotated[str, Text(4_000)] | None = None
+    log: Place | None = None
     """the path of the file for the lines of the log; none: standard error"""
     sharing: SharingPart = SharingPart()
     """analysts who share their answers"""
@@ -355,7 +355,7 @@ class Clock:
 
 
 def in_force(parts: Mapping[str, Access], now: datetime) -> dict[str, str]:
-    """Whose token it is, by the hashes of those that have not expired."""
+    """Names of the owners of tokens that have not expired, by the hashes of these."""
     return {token: name for name, each in parts.items() if now < each.until for token in each.tokens}
 
 
