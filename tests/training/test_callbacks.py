@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from almoner import errors, filters, training
-from almoner.training.callbacks import AdamBC, Evaluation, MovingAverage, Progress, Schedule
+from almoner.training.callbacks import AdamBC, DecreasingNoise, Evaluation, MovingAverage, Progress, Schedule
 from training_runs import BY_RECORD, N, network, trainer
 
 
@@ -118,6 +118,18 @@ def test_adam_knows_the_noise_of_each_step(data, tmp_path):
     adam = AdamBC(module.parameters(), lr=0.01)
     job(adam).fit(*data, callbacks=[lambda _: seen.append(adam._noise)], folder=tmp_path)
     assert set(seen) == {4.0 * 0.5 / N}
+    told, used = [], []
+
+    class Watched(AdamBC):
+        def step(self, closure=None):
+            told.append(self._noise)
+            super().step(closure)
+
+    run = job(Watched(module.parameters(), lr=0.01), individual=False, sampling=training.Poisson(0.5))
+    lowered = DecreasingNoise(factor=0.9, every=3, least=1.0)
+    run.fit(*data, callbacks=[lowered, lambda view: used.append(view.noise_multiplier * 0.5 / view.divisor)])
+    assert len({*told}) > 5
+    assert told == used[: len(told)]
     again = AdamBC(module.parameters(), lr=0.01)
     module(data[0]).sum().backward()
     with pytest.raises(errors.ArgumentError, match=r"use it in training\.Trainer"):

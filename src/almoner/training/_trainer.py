@@ -208,8 +208,8 @@ class Trainer(OfModule):
         if self._run is not None:
             raise ArgumentError("this trainer has trained already: another run needs another trainer and budget")
         kept, watch, callbacks = RunFolder.of(folder), watched(watch), checked_callbacks(callbacks)
-        if callable(self._optimizer):  # one that wants to know the run
-            callbacks = (self._optimizer, *callbacks)
+        if callable(self._optimizer):  # one that wants to know the run, as the others leave it
+            callbacks = (*callbacks, self._optimizer)
         records = self._records(inputs, targets, people, watch, shares)
         # noise is drawn from generators made now, not with the trainer: processes forked since share nothing
         sampling = self._begun(records, watch)
