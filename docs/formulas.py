@@ -29,8 +29,10 @@ class Inline(InlineProcessor):
     """A formula in a line."""
 
     def handleMatch(self, m: re.Match[str], data: str) -> tuple[Any, int, int]:
-        """The formula, before anything in it is taken for emphasis."""
-        return self.md.htmlStash.store(text_of(mathml(m[1], "inline"))), m.start(0), m.end(0)
+        """The formula, before anything in it is taken for emphasis, in a box that scrolls where it is too wide."""
+        box = ElementTree.Element("span", {"class": "formula"})
+        box.append(mathml(m[1], "inline"))
+        return self.md.htmlStash.store(text_of(box)), m.start(0), m.end(0)
 
 
 class Display(BlockProcessor):

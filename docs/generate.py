@@ -144,7 +144,10 @@ def questions() -> str:
     return str(names["page"]())
 
 
-PAGES = ("queries.md", "service.md", "training/from-a-file.md")
+PAGES = (
+    *("queries/arguments.md", "queries/plans.md", "service/policy.md"),
+    *("training/from-a-file.md", "training/schema.md"),
+)
 """Pages with tables that are made from models."""
 
 

@@ -22,8 +22,14 @@ GROUPS = {
 }
 """The rooms of each part of the reference; all others are in the first part."""
 
+BOOSTS = (
+    ("proofs/", 0.1), ("experiments/", 0.1), ("papers/", 0.1), ("reference/almoner.curves", 0.1), ("theory.md", 0.1),
+    ("api.md", 0.1), ("other-costs.md", 0.1), ("benchmarks.md", 0.1), ("reference/", 0.3), ("cli.md", 0.5), ("", 4.0),
+)  # fmt: skip
+"""How much more a find on a page counts in the search, by the first beginning of its path that fits: guides come first."""
+
 STATEMENT = re.compile(r"theory ((?:\d+\.\d+(?:, | and | to | or )?)+)")
-PROOF = re.compile(r"docs/((?:proofs/|experiments/|training/)?[\w-]+)\.md")
+PROOF = re.compile(r"docs/((?:[a-z]+/)?[\w-]+)\.md")
 PLACES: dict[str, tuple[str, str]] = {}
 
 
@@ -39,7 +45,7 @@ def on_config(config: Any) -> Any:
     groups: dict[str, list[str]] = {group: [] for group in ("Accounting", *GROUPS)}
     for name in sorted(MODULES):
         groups[room.get(name.split(".")[1], "Accounting")].append(f"reference/{name}.md")
-    config.nav.append({"API": [{group: pages} for group, pages in groups.items()]})
+    config.nav.append({"API": [{f"{group} (API)": pages} for group, pages in groups.items()]})
     return config
 
 
@@ -58,6 +64,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Colour examples with prompts as such; link notebooks, and the list of all names to the reference."""
+    page.meta["search"] = {"boost": next(more for start, more in BOOSTS if page.file.src_uri.startswith(start))}
     if page.file.src_uri == "api.md":
         markdown = linked_index(markdown)
     if page.file.src_uri.startswith("tutorials/"):
@@ -88,6 +95,15 @@ def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
     parts = re.split(r"(<pre.*?</pre>|<a .*?</a>|<h\d.*?</h\d>)", html, flags=re.S)
     parts[::2] = [linked(part, page.url, own, known) for part in parts[::2]]
     return "".join(parts)
+
+
+NAV = r'aria-labelledby="(__nav_[\d_]+)_label"( aria-expanded="\w+">\s*<label class="md-nav__title" for="\1">.*?</span>\s*)([^<]+?)(?=\s*</label>)'
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Names for screen readers, where the theme has none."""
+    output = output.replace('"search" role="dialog"', '"search" role="dialog" aria-label="Search"')
+    return re.sub(NAV, r'aria-label="Pages: \3"\2\3', output, flags=re.S)
 
 
 def linked(html: str, here: str, own: str, known: set[str]) -> str:

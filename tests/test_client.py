@@ -225,8 +225,8 @@ def test_a_cut_connection_to_a_running_service(tmp_path):
 
 
 def test_the_example_of_the_documentation_runs(running, tmp_path, monkeypatch, capsys):
-    """The lines of docs/service.md, sent to a service of these tests."""
-    text = (Path(__file__).parents[1] / "docs" / "service.md").read_text(encoding="utf-8")
+    """The lines of docs/service/api.md, sent to a service of these tests."""
+    text = (Path(__file__).parents[1] / "docs" / "service" / "api.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     monkeypatch.setenv("TOKEN", TOKENS["ann"])
     monkeypatch.chdir(tmp_path)

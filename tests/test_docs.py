@@ -20,7 +20,8 @@ TUTORIALS = sorted(ROOT.glob("docs/tutorials/*.md"))
 SLOW = {"spark.md": pytest.mark.server} | {
     f"{name}.md": pytest.mark.slow
     for name in (
-        *("individual", "interop", "ledger", "losses", "moving", "odometers", "queries"),
+        *("computer-noise", "individual", "interop", "ledger", "losses", "moving", "pipelines", "which-epsilon"),
+        *("datasets", "keys", "people", "periods", "planned", "several"),
         *("budgets-and-samplings", "folders", "images", "ledgers", "linear-models", "people-and-records", "pytorch"),
         *("streams", "tuning", "watch-and-stop"),
     )

@@ -22,7 +22,7 @@ __all__ = ["Client"]
 
 _MOST = 64  # questions of a batch
 
-Asked = Question | Mapping[str, Any]  # a question, or its fields as docs/queries.md has them in files
+Asked = Question | Mapping[str, Any]  # a question, or its fields as docs/queries/plans.md has them
 
 
 class Client(AbstractContextManager["Client"]):

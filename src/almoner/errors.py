@@ -116,7 +116,7 @@ class ServiceRefused(AlmonerError):
     """A service refuses a request of ``almoner.client``, or cannot be reached.
 
     Attributes (public):
-        status, code: of the refusal, as docs/service.md lists them; 0 and "connection" where no answer came.
+        status, code: of the refusal, as docs/service/api.md lists them; 0 and "connection" where no answer came.
         retry_after: seconds after which the same request, with the same key, may do; None where it will not.
     """
 

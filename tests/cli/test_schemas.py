@@ -37,12 +37,12 @@ def as_json(values):
 
 
 RIGHT = [
-    ("plan", shown("queries.md", 1)),
+    ("plan", shown("queries/plans.md", 0)),
     ("plan", as_json(tomllib.loads((PACKAGE / "cli" / "templates" / "questions.toml").read_text(encoding="utf-8")))),
     ("policy", shown("service.md", 0)),
     ("question", shown("service.md", 0).get("usual", {"ask": "people", "rho": 0.01})),
     ("schema", as_json(tomllib.loads((PACKAGE / "training" / "adult.toml").read_text(encoding="utf-8")))),
-    ("schema", shown("training/from-a-file.md", 0)),
+    ("schema", shown("training/schema.md", 0)),
     ("train", {"steps": 100, "learning_rate": 4, "purpose": "research"}),
     ("tune", {"learning_rate": [1, 4.5]}),
     ("train-images", {"dimensions": 300}),
@@ -64,7 +64,7 @@ def test_examples_follow_their_schema(name, values):
 
 def test_questions_of_a_plan_take_the_fields_of_their_kind():
     """The schema refuses another kind's field, a text for a number, and a question without a key."""
-    plan, judge = shown("queries.md", 1), jsonschema_rs.validator_for(schema_of("plan"))
+    plan, judge = shown("queries/plans.md", 0), jsonschema_rs.validator_for(schema_of("plan"))
     (asked,) = plan["questions"]
     for wrong in ({**asked, "k": 3}, {**asked, "low": "much"}, {n: v for n, v in asked.items() if n != "key"}):
         assert not judge.is_valid({**plan, "questions": [wrong]})

@@ -61,7 +61,7 @@ class Witness:
 
     Guarantee: while ``check`` returns, the ledger holds every entry that the witness ever saw of it, so that
         nothing that was revealed is missing from it.
-    Source: docs/ledger.md, "Backups, copies and rollback".
+    Source: docs/ledger/backups.md.
     """
 
     def __init__(self, path: Path, store: Store) -> None:

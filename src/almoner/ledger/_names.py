@@ -4,7 +4,7 @@ A keyed hash is the first 128 bits of HMAC-SHA256 of the name (whole numbers in 
 key that is in a file beside the data and never in the ledger. Nobody who reads the ledger without the key learns a name
 from it, or can try names out. It is computed where the rows are, so a server never gets a name.
 
-Source: FIPS 198-1 (HMAC), FIPS 180-4 (SHA-256); docs/ledger.md, "Pseudonyms"
+Source: FIPS 198-1 (HMAC), FIPS 180-4 (SHA-256); docs/ledger/people.md, "Pseudonyms"
 """
 
 import hmac

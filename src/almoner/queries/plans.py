@@ -1,6 +1,6 @@
 """A file of questions: where the rows are, whose budget, and what to ask under which keys.
 
-Examples are in docs/queries.md, and ``almoner init query`` writes one. ``PlanFile`` has every line, with what it takes
+Examples are in docs/queries/plans.md, and ``almoner init query`` writes one. ``PlanFile`` has every line, with what it takes
 and what it is for; from it the tables there are made, and ``almoner schema plan``.
 
 ``pace = "rest"`` is how many questions of this file have it, from this one on: who pays much is shrunk a little each

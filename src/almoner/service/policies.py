@@ -1,7 +1,7 @@
 """Policies: data, budget, analysts, limits and prices that a data holder allows, as one file, which is checked whole.
 
 ``PolicyFile`` is such a file: its fields are the lines that there may be, with what each takes and what it is for. From
-them the tables of docs/service.md are made, which has an example, and ``almoner schema policy``.
+them the tables of docs/service/policy.md are made, and ``almoner schema policy``.
 """
 
 import re

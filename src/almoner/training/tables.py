@@ -8,7 +8,7 @@ read are in :func:`misfits`, and in the note of the error that refuses a column:
 A schema has public facts: a table's columns, their bounds and categories, the labels, and who a row belongs to.
 Nothing here is read from the data. Bounds, categories and bins say what values *may* occur, from knowledge that does
 not depend on the people in the table: a codebook, a questionnaire, a law. ``Schema`` has every
-line of its TOML file, with what it takes and what it is for; from it the tables of docs/training/from-a-file.md, which
+line of its TOML file, with what it takes and what it is for; from it the tables of docs/training/schema.md, which
 shows one, are made, and ``almoner schema schema``.
 
 Every row is treated alike: a missing entry gets an indicator of its own (``missing = "refuse"`` in a

@@ -41,7 +41,7 @@ def places(server):
         protect(book)
     schema = re.search(r"schema=(\w+)", where).group(1)
     role = f"service_{schema}"
-    page = (Path(__file__).parents[3] / "docs" / "ledger.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "ledger" / "postgresql.md").read_text(encoding="utf-8")
     (told,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     told = told.replace(SCHEMA, schema)
     granted = [each for each in told.replace("service;", f"{role};").split(";") if each.strip()]
@@ -102,8 +102,8 @@ def test_a_file_needs_no_triggers(tmp_path):
 
 
 def test_the_role_is_granted_what_the_page_lists():
-    """The grants that are made are those that docs/ledger.md shows, in their order."""
-    page = (Path(__file__).parents[3] / "docs" / "ledger.md").read_text(encoding="utf-8")
+    """The grants that are made are those that docs/ledger/postgresql.md shows, in their order."""
+    page = (Path(__file__).parents[3] / "docs" / "ledger" / "postgresql.md").read_text(encoding="utf-8")
     (told,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     made = [each.format(schema=SCHEMA).replace("ledger.", f"{SCHEMA}.") for each in upkeep.GRANTS]
     assert told.splitlines() == [f"GRANT {each} TO service;" for each in made]

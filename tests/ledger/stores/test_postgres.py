@@ -361,7 +361,7 @@ def test_the_role_of_a_service(server, where):
     opened(where).close()
     schema = schema_of(where)
     role = f"service_{schema}"
-    page = (Path(__file__).parents[3] / "docs" / "ledger.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "ledger" / "postgresql.md").read_text(encoding="utf-8")
     (told,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     assert told.count(SCHEMA) == 9  # the page names the schema that a ledger has where nobody names one
     told = told.replace(SCHEMA, schema).replace("service;", f"{role};")

@@ -3,7 +3,7 @@
 Of a person who is erased one total must remain, or a person who returns would have a fresh budget. It is kept under the
 keyed hash that a ledger with pseudonyms has in place of the name; so the name itself was never in the ledger.
 
-Source: docs/ledger.md, "Size", "Erasing a person"
+Source: docs/ledger/size.md; docs/ledger/people.md, "Erasing a person"
 """
 
 import re
@@ -148,7 +148,7 @@ def compact(ledger: Ledger, *, before: date | str | None = None) -> int:
         LedgerError: the ledger is as it was, or compacted but not smaller.
 
     Guarantee: each person remains charged the same units in all, for each analyst and for each purpose.
-    Source: docs/ledger.md, "Size".
+    Source: docs/ledger/size.md.
     """
     limit = _moment(before)
     accounts = ledger.accounts
@@ -193,7 +193,7 @@ def erase(ledger: Ledger, person: object) -> None:
             give something back: settle it or write it off first.
 
     Guarantee: the person remains charged the same units in all.
-    Source: docs/ledger.md, "Erasing a person".
+    Source: docs/ledger/people.md, "Erasing a person".
     """
     accounts = ledger.accounts
     if ledger.terms.pseudonyms is None:

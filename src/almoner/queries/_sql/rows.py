@@ -110,7 +110,7 @@ class _Join:
 
         Guarantee: there is one row for each of ``rows``, with its columns; the columns that are added are a function of
             the rows of the same person in the other table, or of a public table alone.
-        Source: docs/queries.md, "Several tables".
+        Source: docs/queries/tables.md.
         """
         listed = ", ".join(f"j.{name} AS {name}" for name in self.columns)
         entry, group = "{0}", ""
