@@ -21,7 +21,7 @@ FIRST = {
     "two runs together": "which-epsilon/",
     "which filter": "filters/",
     "odometer": "odometers/",
-    "your own budget ledger": "own-ledger/",
+    "ledger in 20 lines": "own-ledger/",
     "user-level": "training/people-and-records/",
     "batch norm": "training/pytorch/",
     "checkpoint": "training/folders/",
@@ -58,6 +58,7 @@ def served(site):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield site, f"http://127.0.0.1:{server.server_port}/"
     server.shutdown()
+    server.server_close()
 
 
 def found(tab, address, words):
