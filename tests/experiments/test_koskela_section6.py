@@ -205,7 +205,7 @@ def test_the_page_shows_the_runs_of_the_papers_size():
     text = (RESULTS / "koskela-paper.jsonl").read_text(encoding="utf-8")
     lines = [json.loads(line) for line in text.splitlines()]
     found, page = section6_page.tables(lines), (DOCS / "koskela-groups.md").read_text(encoding="utf-8")
-    for mark in ("condition", "trials", "budgets"):
+    for mark in ("condition", "trials", "budgets", "clips"):
         assert f"<!-- koskela-paper: {mark}: begin -->\n{found[mark]}" in page
     runs = section6_page.chosen(lines)
     assert [run["seed"] for run in runs] == list(range(5))

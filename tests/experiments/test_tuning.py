@@ -46,28 +46,29 @@ class Naive:
         return self.make()
 
 
-def trials(tuning, size, share, naive=None):
+def trials(tuning, size, share, naive=None, kind="rates"):
     """What each person has spent after each training, and the budget; all trainings of a tuned run."""
     x, y, _ = people_and_size(tuning)
     run = tuning.Tuning(x, y, accounts(size, share), size, seed=1)
     budget, seen, go_on = run.accounts.budget.mu**2, [], run.go_on
 
-    def watched(rate, steps, *, ask):
-        answer = go_on(rate, steps, ask=ask)
+    def watched(candidate, steps, *, ask):
+        answer = go_on(candidate, steps, ask=ask)
         seen.append(run.accounts.spent().copy())
         if naive is not None:
             run.accounts = naive.next(run.accounts)
         return answer
 
     run.go_on = watched
-    tuning.tuned(run)
+    tuning.tuned(run, tuning.KINDS[kind])
     return seen, budget
 
 
-def test_the_plan_fits_and_every_trial_is_charged(tuning):
+@pytest.mark.parametrize("kind", ["rates", "networks"])
+def test_the_plan_fits_and_every_trial_is_charged(tuning, kind):
     """Seven trainings, each of which somebody pays for; nobody spends more than the budget."""
     _, _, size = people_and_size(tuning)
-    seen, budget = trials(tuning, size, share=1.0)
+    seen, budget = trials(tuning, size, share=1.0, kind=kind)
     assert len(seen) == 7
     for before, after in zip([np.zeros(200), *seen], seen, strict=False):
         assert (after >= before).all()
@@ -93,11 +94,11 @@ def test_forgetting_the_trials_would_overspend(tuning):
 
 
 @pytest.mark.slow
-@needs("adult")
+@needs("adult", "fashion_mnist")
 def test_tuning_in_quick_form(tuning, tmp_path):
-    """The tuned run and each rate alone, for each budget; nobody's account exceeds it, and there is a table."""
+    """The tuned run and each candidate alone, for each budget; nobody's account exceeds it, and there is a table."""
     results = tuning.main(["--quick", "--out", str(tmp_path)])
-    assert len(results) == len(tuning.BUDGETS) * (1 + len(tuning.RATES))
+    assert len(results) == len(tuning.KINDS) * len(tuning.BUDGETS) * (1 + tuning.CANDIDATES)
     assert all(0 < row["most spent of a budget"] <= 1 for row in results)
     assert {row["trainings"] for row in results if row["how"] == "tuned"} == {7}
     assert "| 1 | tuned: chose" in (tmp_path / "tuning.md").read_text(encoding="utf-8")

@@ -177,6 +177,25 @@ def test_contributions_of_samples_keep_to_the_bounds_that_were_charged(data, mon
     assert tight > 50
 
 
+@pytest.mark.parametrize(
+    ("steps", "passes"),
+    [(10, 1), (11, 1), (12, 2), (21, 3)],  # the refresh at step 9 of 10 would serve one step; at 9 of 12, three
+)
+def test_bounds_are_not_refreshed_for_the_last_few_steps(data, monkeypatch, steps, passes):
+    """A pass over all people is made where a third of the steps that it serves are left."""
+    x, y = data
+    made, original = [], training.Gradients.norms
+    monkeypatch.setattr(training.Gradients, "norms", lambda *args, **given: made.append(1) or original(*args, **given))
+    job = trainer(
+        filters.RenyiOrder(alpha=8.0, rho=50.0),
+        noise_multiplier=1.0,
+        steps=steps,
+        sampling=training.Poisson(0.1, refresh_every=9),
+    )
+    job.fit(x, y)
+    assert len(made) == passes
+
+
 def test_several_records_of_a_person_are_sampled_together(data):
     """With people given, accounts are per person, and the run works with and without sampling."""
     x, y = data

@@ -202,7 +202,8 @@ class Poisson(Sampling):
     """Each person is sampled independently in each step, and pays in every step, sampled or not (DP-SGD).
 
     Each person's bound is that person's gradient norm when it was last computed, times ``slack``, at most the
-    sensitivity. All people's bounds are refreshed together, every ``refresh_every`` steps.
+    sensitivity. All people's bounds are refreshed together, every ``refresh_every`` steps; not where fewer than a third of
+    these are left.
 
     Args:
         rate: public, in (0, 1]. The probability with which each person is sampled in a step.
@@ -277,7 +278,8 @@ class Poisson(Sampling):
     def _bounds(self, model: Model, turnout: Turnout, clip: float) -> tuple[Array | None, Array | None]:
         """(n,) each person's bound, and the norms of own samples; None where none are kept."""
         bounds, seen = self._known
-        if not self._individual or (bounds is not None and self._steps % self.refresh_every):
+        few = 3 * turnout.left < self.refresh_every  # a pass over all people is worth more than it would save them
+        if not self._individual or (bounds is not None and (few or self._steps % self.refresh_every)):
             return bounds, seen
         norms = np.full(turnout.people, np.nan) if seen is None else seen.copy()
         missing = np.flatnonzero(np.isnan(norms))
