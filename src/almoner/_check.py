@@ -12,12 +12,13 @@ from functools import wraps
 from math import inf
 from numbers import Integral, Rational, Real
 from sys import float_info
-from typing import Any, ParamSpec, TypeVar
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from almoner.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -80,11 +81,13 @@ def within(low: float, high: float, **named: object) -> None:
     _numbers(lambda value: low <= value <= high, f"in [{low:g}, {high:g}]", **named)
 
 
-def floats(**named: ArrayLike) -> NDArray[np.float64]:
+def floats(**named: "ArrayLike") -> "NDArray[np.float64]":
     """One argument's numbers as a float64 array; reject whole numbers that no float is as large as."""
+    from numpy import asarray, float64  # here: commands that only print their help do without
+
     ((name, values),) = named.items()
     try:
-        return np.asarray(values, np.float64)
+        return asarray(values, float64)
     except OverflowError:
         raise ArgumentError(f"{name} must hold numbers in [{-_MOST:g}, {_MOST:g}], and no larger ones") from None
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from typer import Argument, Option
 
-from almoner import _check, mechanisms
+import almoner
+from almoner import _check
 from almoner._private import LEVELS, MARK
 from almoner._units import shown
 from almoner.cli import _options
@@ -59,7 +60,7 @@ def epsilon(
     for path in filter(None, (certificate, csv)):
         _options.check_new_file(path, force=force, read=() if run is None else (run,))
     step, rounds, said = _asked(run, noise_multiplier, sampling)
-    best, whole = of_run(step, rounds=rounds, delta=delta), mechanisms.Repeated(step, rounds)
+    best, whole = of_run(step, rounds=rounds, delta=delta), almoner.mechanisms.Repeated(step, rounds)
     neighbours = str(said.get("adjacency", "add-or-remove"))
     if certificate is not None:
         if neighbours == "replace":
@@ -97,7 +98,7 @@ def _asked(
         listed = read(file)
         run = listed.mechanism()
         parts = [(name, each) for name, each in zip(listed.names, listed.known, strict=True) if each is not None]
-        fields = [{"name": name, **mechanisms.to_fields(each)} for name, each in parts]
+        fields = [{"name": name, **almoner.mechanisms.to_fields(each)} for name, each in parts]
         return run, 1, {"adjacency": listed.adjacency, "mechanisms": fields}
     if noise_multiplier is None:
         raise ArgumentError("--noise-multiplier is missing; or give a file that lists mechanisms")
@@ -107,7 +108,7 @@ def _asked(
         raise ArgumentError("--steps is missing: how many batches were drawn; or give --epochs")
     rounds = 1 if count is None else count
     said: dict[str, object] = {"steps": rounds, "sample_rate": rate, "noise_multiplier": noise_multiplier}
-    return mechanisms.gaussian_step(noise_multiplier, 1.0, rate), rounds, said
+    return almoner.mechanisms.gaussian_step(noise_multiplier, 1.0, rate), rounds, said
 
 
 def _check_alone(noise_multiplier: float | None, sampling: _options.Sampling) -> None:
@@ -182,7 +183,7 @@ def _show_unknown(file: Path, epsilon: float, delta: float, csv: Path | None, *,
     table.write(csv)
     if as_json:
         said = {"budget": epsilon, "delta": delta, "field": found.field, "number": found.number}
-        print(dumps(said | {"epsilon": found.epsilon, "run": mechanisms.to_fields(found.run)}))
+        print(dumps(said | {"epsilon": found.epsilon, "run": almoner.mechanisms.to_fields(found.run)}))
     else:
         show(table)
 
@@ -222,14 +223,14 @@ def described(
     sample_rate: float = 1.0,
     epsilon_each: float | None = None,
     delta_each: float | None = None,
-) -> mechanisms.Mechanism:
+) -> "Mechanism":
     """The mechanism that the options describe, with sensitivity 1."""
     if name not in get_args(Step):
         raise ArgumentError(f"--mechanism {name!r} must be one of {', '.join(get_args(Step))}")
     if name == "gaussian":
         if noise_multiplier is None:
             raise ArgumentError("--noise-multiplier is needed for --mechanism gaussian")
-        return mechanisms.gaussian_step(noise_multiplier, 1.0, sample_rate)
+        return almoner.mechanisms.gaussian_step(noise_multiplier, 1.0, sample_rate)
     if sample_rate != 1:
         raise ArgumentError("--sample-rate is for --mechanism gaussian")
     if epsilon_each is None:
@@ -237,11 +238,11 @@ def described(
     if name == "approximate":
         if delta_each is None:
             raise ArgumentError("--delta-each is needed for --mechanism approximate")
-        return mechanisms.Approximate(epsilon_each, delta_each)
+        return almoner.mechanisms.Approximate(epsilon_each, delta_each)
     if name == "laplace":
         _check.positive(epsilon_each=epsilon_each)
-        return mechanisms.Laplace(1 / epsilon_each)
-    return (mechanisms.Pure if name == "pure" else mechanisms.RandomizedResponse)(epsilon_each)
+        return almoner.mechanisms.Laplace(1 / epsilon_each)
+    return (almoner.mechanisms.Pure if name == "pure" else almoner.mechanisms.RandomizedResponse)(epsilon_each)
 
 
 def compare(

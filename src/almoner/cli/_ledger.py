@@ -438,5 +438,4 @@ for _command, _panel, _example in (
     (datasets, LOOK, "people.ledger"),
 ):
     _name = _command.__name__.strip("_").replace("_", "-")
-    _epilog = f"Example: almoner ledger {_name} {_example}"
-    ledger_commands.command(_name, epilog=_epilog, rich_help_panel=_panel)(_command)
+    _options.added(ledger_commands, f"ledger {_name}", _example, panel=_panel)(_command)

@@ -13,12 +13,10 @@ from math import ceil, nextafter
 from pathlib import Path
 from typing import Annotated, Any
 
-from rich.console import Console
-from typer import Exit, Option, echo
-from typer.core import TyperGroup
+from typer import BadParameter, Exit, Option, Typer, echo
+from typer.core import TyperCommand, TyperGroup
 
 from almoner import _check
-from almoner._disk import whole_file
 from almoner._private import MARK
 from almoner._units import exact
 from almoner.cli._shown import use_letters_of_the_terminal
@@ -124,6 +122,7 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
     return flat
 
 
+_UsageError: Any = BadParameter.__base__  # of everything that the parser refuses
 PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -156,6 +155,8 @@ def check_page(path: Path | None, *, force: bool, read: tuple[Path | str, ...], 
 
 def write_page(path: Path, page: str, *, whose: str = "") -> None:
     """Write a private page, which only its owner can read, and say so."""
+    from almoner._disk import whole_file
+
     with whole_file(path) as file:
         file.write(page.encode("utf-8"))
     print(f"{MARK}{whose}: written to {path}")
@@ -178,10 +179,45 @@ def check_picture(path: Path | None, *, makes_folder: bool = False) -> None:
 
 
 _COMMAND = "almoner.command"
+_OTHER_NAMES = {
+    "--sigma": "--noise-multiplier", "--noise": "--noise-multiplier", "--noise-scale": "--noise-multiplier",
+    "--clip": "--max-grad-norm", "--l2-norm-clip": "--max-grad-norm", "--eps": "--epsilon",
+    "--target-epsilon": "--epsilon", "--target-delta": "--delta", "--q": "--sample-rate", "--rate": "--sample-rate",
+    "--sampling-rate": "--sample-rate", "--sampling-probability": "--sample-rate", "--n": "--dataset-size",
+    "--num-examples": "--dataset-size", "--sample-size": "--dataset-size", "--lot-size": "--batch-size",
+    "--iterations": "--steps", "--num-steps": "--steps", "--rounds": "--steps", "--output": "--out",
+}  # fmt: skip
+"""Options as other programs call them, and what they are called here."""
 
 
-class Group(TyperGroup):
-    """Prints its help where no command is given, and remembers which command runs."""
+class _Shown:
+    """Prints examples as they are typed, each in a line of its own."""
+
+    epilog: str | None
+
+    def format_epilog(self, _ctx: Any, formatter: Any) -> None:
+        if self.epilog:
+            formatter.write_paragraph()
+            formatter.write("".join(f"  {line}\n" for line in self.epilog.split("\n\n")))
+
+
+class Command(_Shown, TyperCommand):
+    """A command of ours."""
+
+
+def examples(*lines: str) -> str:
+    """The end of a help."""
+    return "\n\n".join(f"Example: almoner {line}" for line in lines)
+
+
+def added(group: Typer, words: str, *lines: str, panel: str | None = None) -> Callable[..., Any]:
+    """Add a function to a group, as the command that these words call, with what follows them in its examples."""
+    shown = examples(*(f"{words} {each}".rstrip() for each in lines))
+    return group.command(words.split()[-1], cls=Command, epilog=shown, rich_help_panel=panel)
+
+
+class Group(_Shown, TyperGroup):
+    """Prints its help where no command is given, its commands below headings, and remembers which command runs."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
@@ -194,11 +230,27 @@ class Group(TyperGroup):
         ctx.meta[_COMMAND] = found[1]
         return found
 
+    def format_commands(self, _ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            panel = getattr(command, "rich_help_panel", None)
+            about = " ".join((command.help or "").partition("\n\n")[0].split())
+            panels.setdefault(panel if isinstance(panel, str) else "Commands", []).append((name, about))
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
+
 
 class Commands(Group):
+    """All commands. An error is `Error:` and a sentence, whether a word of the line or a value is wrong."""
+
     def main(self, *args: Any, **kwargs: Any) -> Any:
         use_letters_of_the_terminal()
-        return super().main(*args, **kwargs)
+        try:
+            raise SystemExit(super().main(*args, **kwargs | {"standalone_mode": False}) or 0)
+        except _UsageError as error:
+            _tell(_mended(error))
+            raise SystemExit(2) from None
 
     def invoke(self, ctx: Any) -> object:
         try:
@@ -207,17 +259,33 @@ class Commands(Group):
             words = str(error)
             if isinstance(error, ArgumentError):
                 words = _options_named(words, ctx.meta.get(_COMMAND))
-            Console(stderr=True).print(f"[bold red]{type(error).__name__}[/]: ", end="")
-            for line in (words, *getattr(error, "__notes__", ())):  # notes are for who runs the command
-                Console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
+            _tell(words, *getattr(error, "__notes__", ()))  # notes are for who runs the command
             usage = isinstance(error, ArgumentError | DataError)
             raise Exit(2 if usage else 3 if isinstance(error, MissingExtra) else 1) from None
         except BrokenPipeError:  # the reader of the output stopped reading
             raise
         except OSError as error:  # a file that cannot be written: its name and why
-            words = f"{type(error).__name__}: {error}"
-            Console(stderr=True).print(words, markup=False, highlight=False, soft_wrap=True)
+            _tell(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
             raise Exit(2) from None
+
+
+def _tell(words: str, *notes: str) -> None:
+    echo("\n".join((f"Error: {words}", *notes)), err=True)
+
+
+def _mended(error: Any) -> str:
+    """The parser's sentence, with the name that was meant, and where the options of the command are listed."""
+    words = str(error.format_message()).rstrip(".")
+    wrong, command = getattr(error, "option_name", None), getattr(error.ctx, "command", None)
+    known = [name for each in getattr(command, "params", ()) for name in each.opts]
+    meant = _OTHER_NAMES.get(str(wrong))
+    if near := getattr(error, "possibilities", None):
+        words = words.partition(" (Possible options")[0]
+        meant = meant if meant in known else near[0]
+    if meant in known:
+        words = f"{words}: write `{meant}`"
+    path = getattr(error.ctx, "command_path", "almoner")
+    return f"{words}{'' if words.endswith('?') else '.'} `{path} --help` lists what there is"
 
 
 def _options_named(words: str, command: Any) -> str:

@@ -11,7 +11,7 @@ from typer import Argument, Option, Typer
 
 from almoner._check import told
 from almoner._units import shown
-from almoner.cli._options import CsvFile, Delta, Force, Group, Json, OptionalEpsilon, check_new_file, check_page
+from almoner.cli._options import CsvFile, Delta, Force, Group, Json, OptionalEpsilon, added, check_new_file, check_page
 from almoner.cli._shown import Listing, dumps, print_answers, print_misfits, show
 from almoner.errors import ArgumentError
 
@@ -40,7 +40,7 @@ query = Typer(
 )
 
 
-@query.command("quote", epilog="Example: almoner query quote questions.toml")
+@added(query, "query quote", "questions.toml")
 def quote(
     plan: PlanFile, ledger: OtherLedger = None, csv: CsvFile = None, force: Force = False, as_json: Json = False
 ) -> None:
@@ -101,7 +101,7 @@ def _quoted(quotes: "Mapping[str, Quote]", stored: set[str]) -> tuple[Listing, s
     return Listing(columns, cells, once=once), _ABOUT_QUOTES if alike else _ABOUT_MARGINS + _ABOUT_QUOTES
 
 
-@query.command("check", epilog="Example: almoner query check questions.toml")
+@added(query, "query check", "questions.toml")
 def check(plan: PlanFile, as_json: Json = False) -> None:
     """Count the entries that don't fit their column's type, and show where the first are. PRIVATE: for the data holder.
 
@@ -112,7 +112,7 @@ def check(plan: PlanFile, as_json: Json = False) -> None:
     print_misfits(found, as_json=as_json)
 
 
-@query.command("ask", epilog="Example: almoner query ask questions.toml --json")
+@added(query, "query ask", "questions.toml --json")
 def ask(
     plan: PlanFile, ledger: OtherLedger = None, csv: CsvFile = None, force: Force = False, as_json: Json = False
 ) -> None:
@@ -131,9 +131,7 @@ def ask(
         show(f"{said} stored already: nothing was charged for {it}. To ask anew, change the key.")
 
 
-@query.command(
-    "summary", epilog="Example: almoner query summary visits.parquet --person who --ledger first.ledger --epsilon 1"
-)
+@added(query, "query summary", "visits.parquet --person who --ledger first.ledger --epsilon 1")
 def summary(
     data: Annotated[Path, Argument(help="The table: a Parquet, CSV or DuckDB file, a row for each event.")],
     person: Annotated[str, Option("--person", help="The column that says whose row it is.")],
@@ -187,7 +185,7 @@ def _bounds(given: str) -> tuple[str, tuple[float, float]]:
     return column, (low, high)
 
 
-@query.command("list", epilog="Example: almoner query list questions.toml")
+@added(query, "query list", "questions.toml")
 def list_(
     plan: PlanFile, ledger: OtherLedger = None, csv: CsvFile = None, force: Force = False, as_json: Json = False
 ) -> None:

@@ -13,15 +13,15 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich import box, progress
-from rich.console import Console
-from rich.table import Table
-
 from almoner._intervals import interval_shown, value_shown
 from almoner._misfits import Misfit
 from almoner._private import MARK
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
+
     from almoner.queries import Answer
     from almoner.training import HolderReport
 
@@ -48,7 +48,10 @@ class Listing:
     def __post_init__(self) -> None:
         self.rows = [["" if cell is None else _CONTROL.sub(" ", str(cell)) for cell in row] for row in self.rows]
 
-    def table(self) -> Table:
+    def table(self) -> "Table":
+        from rich import box
+        from rich.table import Table
+
         table = Table(title=self.title or None, title_justify="left")
         if self.narrow:
             table.box, table.padding, table.pad_edge = box.SIMPLE_HEAD, (0, 1, 0, 0), False
@@ -74,8 +77,10 @@ class Listing:
             csv.writer(file, lineterminator="\n").writerows([self.columns, *self.rows])
 
 
-def console() -> Console:
+def console() -> "Console":
     """Prints names, keys and groups literally: nothing in them is a style, a link or an emoji."""
+    from rich.console import Console
+
     return Console(markup=False, emoji=False, highlight=False)
 
 
@@ -183,8 +188,11 @@ def _print_notes(answers: "Mapping[str, Answer]", cover: str) -> None:
         show(f"Too many people could not pay any more: do not trust totals from {incomplete[0]!r} on.")
 
 
-def progress_bar(*, quiet: bool) -> progress.Progress:
+def progress_bar(*, quiet: bool) -> "Progress":
     """A progress bar on the error stream, which disappears when it is done."""
+    from rich import progress
+    from rich.console import Console
+
     columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), progress.MofNCompleteColumn())
     err, left = Console(stderr=True), progress.TimeRemainingColumn()
     return progress.Progress(*columns, left, console=err, disable=quiet, transient=True)

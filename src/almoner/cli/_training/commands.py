@@ -13,12 +13,10 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from rich.console import Console
-from rich.markdown import Markdown
 from typer import Argument, Exit, Option, echo
 
 from almoner.cli import _options
-from almoner.cli._shown import draw_spends, dumps, print_misfits, progress_bar
+from almoner.cli._shown import draw_spends, dumps, print_misfits, progress_bar, show
 from almoner.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -104,9 +102,11 @@ def print_trained(
     if run.as_json:
         print(dumps({"out": str(out), "card": card.to_dict(), "private": private}))
         return
-    console = Console()
-    console.print(Markdown(card.to_markdown()))
-    console.print(f"\nWritten to {out}" + "".join(f"; PRIVATE: {path}" for path in private))
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console().print(Markdown(card.to_markdown()))
+    show(f"\nWritten to {out}" + "".join(f"; PRIVATE: {path}" for path in private))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,9 +311,8 @@ def score(
     if as_json:
         print(dumps(metrics))
         return
-    console = Console()
-    console.print(f"Held-out file: accuracy {metrics['accuracy']:.2%}, {metrics['note']}.", highlight=False)
-    console.print(f"\nPRIVATE, as {file} is: {model / 'metrics.json'}", markup=False, soft_wrap=True)
+    show(f"Held-out file: accuracy {metrics['accuracy']:.2%}, {metrics['note']}.\n")
+    show(f"PRIVATE, as {file} is: {model / 'metrics.json'}")
 
 
 Kind = Literal["strokes", "objects", "scenes"]
