@@ -285,7 +285,7 @@ def _mended(error: Any) -> str:
     if meant in known:
         words = f"{words}: write `{meant}`"
     path = getattr(error.ctx, "command_path", "almoner")
-    return f"{words}{'' if words.endswith('?') else '.'} `{path} --help` lists what there is"
+    return f"{words} ({path} --help)"
 
 
 def _options_named(words: str, command: Any) -> str:
