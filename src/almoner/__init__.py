@@ -55,7 +55,22 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> object:
     if name in __all__:
         return import_module(f"almoner.{name}")
-    raise AttributeError(f"module 'almoner' has no attribute {name!r}")
+    raise AttributeError(f"module 'almoner' has no attribute {name!r}{_home_of(name)}")
+
+
+def _home_of(name: str) -> str:
+    """The end of the refusal of a name: what to write for a name of a module, whose list is read and not run."""
+    from difflib import get_close_matches
+    from pathlib import Path
+
+    if name.startswith("_"):
+        return ""
+    for module in __all__:
+        text = Path(__file__).parent.joinpath(module, "__init__.py")
+        if text.is_file() and f'"{name}"' in text.read_text(encoding="utf-8").partition("__all__")[2]:
+            return f": write `almoner.{module}.{name}`"
+    near = get_close_matches(name, __all__, 1)
+    return f": write `almoner.{near[0]}`" if near else f", which has {', '.join(__all__)}"
 
 
 def __dir__() -> list[str]:

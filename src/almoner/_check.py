@@ -13,6 +13,7 @@ from functools import wraps
 from json import dumps
 from math import inf
 from numbers import Integral, Rational, Real
+from pathlib import Path
 from sys import float_info
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -173,6 +174,19 @@ def nearest(name: str, value: object, options: Iterable[object]) -> str:
     return f"; for example `{name}={dumps((near or texts)[0])}`" if texts else ""
 
 
+def similar(word: str, known: Iterable[str], instead: str = "") -> str:
+    """The end of a refusal of a name: the one that was meant, or else other words."""
+    near = get_close_matches(word, known, 1, 0.6)
+    return f"; did you mean `{near[0]}`?" if near else instead
+
+
+def away(path: Path) -> str:
+    """The words on a file that is not there, for who named it: with the one beside it that was meant."""
+    beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = get_close_matches(path.name, beside, 1, 0.7)
+    return f"{path} is not there" + (f"; did you mean `{path.with_name(near[0])}`?" if near else "")
+
+
 def saved(state: object, *names: str) -> None:
     """Reject a mapping that ``state()`` did not produce."""
     missing = [name for name in names if not isinstance(state, Mapping) or name not in state]
@@ -193,7 +207,7 @@ def renamed(lines: Mapping[str, str]) -> Callable[[Callable[P, T]], Callable[P, 
     def decorated(function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)
         def checked(*args: P.args, **given: P.kwargs) -> T:
-            if told := [f"{name}=: write {lines[name]}" for name in given if name in lines]:
+            if told := [f"{name}=: write `{lines[name]}`" for name in given if name in lines]:
                 raise TypeError("; ".join(told))
             return function(*args, **given)
 

@@ -27,7 +27,7 @@ from pydantic import AfterValidator, AwareDatetime, Field, GetCoreSchemaHandler,
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from almoner._check import line, nearest, told
+from almoner._check import away, line, nearest, told
 from almoner.errors import ArgumentError, DataError
 
 __all__ = [
@@ -330,6 +330,8 @@ def toml(path: Path) -> dict[str, Any]:
     """The values of a TOML file; DataError: none can be read. It has the place, and no word, which may be secret."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(away(path)) from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

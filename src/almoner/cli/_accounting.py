@@ -101,11 +101,13 @@ def _asked(
         fields = [{"name": name, **almoner.mechanisms.to_fields(each)} for name, each in parts]
         return run, 1, {"adjacency": listed.adjacency, "mechanisms": fields}
     if noise_multiplier is None:
-        raise ArgumentError("--noise-multiplier is missing; or give a file that lists mechanisms")
+        raise ArgumentError(
+            "--noise-multiplier or a file of mechanisms is missing; for example `--noise-multiplier=1.1`"
+        )
     _check.noise(noise_multiplier=noise_multiplier)
     rate, count = sampling.rate_and_steps()
     if count is None and rate < 1:
-        raise ArgumentError("--steps is missing: how many batches were drawn; or give --epochs")
+        raise ArgumentError("--steps is missing, the number of batches, or --epochs; for example `--steps=1000`")
     rounds = 1 if count is None else count
     said: dict[str, object] = {"steps": rounds, "sample_rate": rate, "noise_multiplier": noise_multiplier}
     return almoner.mechanisms.gaussian_step(noise_multiplier, 1.0, rate), rounds, said
@@ -153,7 +155,7 @@ def calibrate(
         return
     rate, count = sampling.rate_and_steps()
     if (count is None) == (noise_multiplier is None):
-        raise ArgumentError("give either --steps or --noise-multiplier (or --epochs in place of --steps)")
+        raise ArgumentError("give either --noise-multiplier, or --steps or --epochs; for example `--steps=100`")
     asked: Any = {"epsilon": epsilon, "delta": delta, "steps": count, "noise_multiplier": noise_multiplier}
     asked |= {"max_grad_norm": max_grad_norm, "sample_rate": rate}
     with progress_bar(quiet=as_json) as bar:
@@ -229,15 +231,15 @@ def described(
         raise ArgumentError(f"--mechanism {name!r} must be one of {', '.join(get_args(Step))}")
     if name == "gaussian":
         if noise_multiplier is None:
-            raise ArgumentError("--noise-multiplier is needed for --mechanism gaussian")
+            raise ArgumentError("--mechanism gaussian needs --noise-multiplier; for example `--noise-multiplier=20`")
         return almoner.mechanisms.gaussian_step(noise_multiplier, 1.0, sample_rate)
     if sample_rate != 1:
         raise ArgumentError("--sample-rate is for --mechanism gaussian")
     if epsilon_each is None:
-        raise ArgumentError(f"--epsilon-each is needed for --mechanism {name}")
+        raise ArgumentError(f"--mechanism {name} needs --epsilon-each; for example `--epsilon-each=0.1`")
     if name == "approximate":
         if delta_each is None:
-            raise ArgumentError("--delta-each is needed for --mechanism approximate")
+            raise ArgumentError("--mechanism approximate needs --delta-each; for example `--delta-each=1e-9`")
         return almoner.mechanisms.Approximate(epsilon_each, delta_each)
     if name == "laplace":
         _check.positive(epsilon_each=epsilon_each)
@@ -350,7 +352,7 @@ def _loaded(path: Path) -> "NDArray[np.generic]":
     import numpy as np
 
     if not path.is_file():
-        raise DataError(f"{path} is not there")
+        raise DataError(_check.away(path))
     try:
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:

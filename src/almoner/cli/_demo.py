@@ -149,6 +149,9 @@ def demo(
     Ends with OUT/index.html, for a browser. The models predict census income where the files of UCI Adult are found
     (in --data, ALMONER_DATA or ../shared/data), and else read handwritten digits.
     """
+    from almoner import _extras
+
+    _extras.check(duckdb="queries", pyarrow="queries", sklearn="sklearn", matplotlib="plots")
     from almoner.training import demo_tables
 
     adult = demo_tables.adult(data)

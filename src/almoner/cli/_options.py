@@ -17,6 +17,7 @@ from typer import BadParameter, Exit, Option, Typer, echo
 from typer.core import TyperCommand, TyperGroup
 
 from almoner import _check
+from almoner._check import line, nearest
 from almoner._private import MARK
 from almoner._units import exact
 from almoner.cli._shown import use_letters_of_the_terminal
@@ -75,16 +76,19 @@ class Sampling:
         """
         dataset_size, batch_size, sample_rate, steps = self.dataset_size, self.batch_size, self.sample_rate, self.steps
         if (dataset_size is None) != (batch_size is None):
-            raise ArgumentError("--dataset-size and --batch-size must be given together")
+            size = "`--dataset-size=10000`" if dataset_size is None else "`--batch-size=100`"
+            raise ArgumentError(f"--dataset-size and --batch-size must be given together; for example {size}")
         if dataset_size is not None and sample_rate is not None:
-            raise ArgumentError("give either --sample-rate, or --dataset-size and --batch-size")
+            sizes = f"`--dataset-size={dataset_size} --batch-size={batch_size}`"
+            raise ArgumentError(f"give either --sample-rate, or {sizes}")
         if self.epochs is not None and steps is not None:
-            raise ArgumentError("give either --steps or --epochs")
+            raise ArgumentError(f"give either --epochs or `--steps={steps}`")
         exactly = Fraction(1)
         if dataset_size is not None and batch_size is not None:
             _check.whole(1, dataset_size=dataset_size, batch_size=batch_size)
             if batch_size > dataset_size:
-                raise ArgumentError(f"batch_size={batch_size} must be at most dataset_size={dataset_size}")
+                most = f"at most dataset_size={dataset_size}; for example `batch_size={dataset_size}`"
+                raise ArgumentError(f"batch_size={batch_size} must be {most}")
             exactly = Fraction(batch_size, dataset_size)
             sample_rate = float(exactly) if Fraction(float(exactly)) >= exactly else nextafter(float(exactly), 1.0)
         elif sample_rate is not None:
@@ -141,13 +145,13 @@ def check_new_file(path: Path | None, *, force: bool, read: tuple[Path | str, ..
 def check_free(path: Path, *, force: bool) -> None:
     """Refuse to overwrite what exists, without --force."""
     if path.exists() and not force:
-        raise ArgumentError(f"{path} exists already; choose another name, or overwrite it with --force")
+        raise ArgumentError(f"{path} exists already; choose another name, or overwrite it with `--force`")
 
 
 def check_page(path: Path | None, *, force: bool, read: tuple[Path | str, ...], as_json: bool = False) -> None:
     """Refuse a page that must not be written, or JSON beside it, before anything is read."""
     if path is not None and path.suffix.lower() != ".html":
-        raise ArgumentError(f"{path} must end in .html")
+        raise ArgumentError(f"{path} must end in .html; for example `{path.with_suffix('.html')}`")
     check_new_file(path, force=force, read=read)
     if path is not None and as_json:
         raise ArgumentError("give either --html or --json")
@@ -173,7 +177,8 @@ def tell_or_write(text: str, out: Path | None) -> None:
 def check_picture(path: Path | None, *, makes_folder: bool = False) -> None:
     """Refuse a picture of a format that cannot be drawn, or in a folder that is not there and will not be made."""
     if path is not None and path.suffix.lower() not in PICTURES:
-        raise ArgumentError(f"{path} must end in {', '.join(PICTURES[:-1])} or {PICTURES[-1]}")
+        png = f"for example `{path.with_suffix('.png')}`"
+        raise ArgumentError(f"{path} must end in {', '.join(PICTURES[:-1])} or {PICTURES[-1]}; {png}")
     if path is not None and not makes_folder and not path.parent.is_dir():
         raise ArgumentError(f"{path}: its folder is not there")
 
@@ -274,18 +279,33 @@ def _tell(words: str, *notes: str) -> None:
 
 
 def _mended(error: Any) -> str:
-    """The parser's sentence, with the name that was meant, and where the options of the command are listed."""
-    words = str(error.format_message()).rstrip(".")
-    wrong, command = getattr(error, "option_name", None), getattr(error.ctx, "command", None)
-    known = [name for each in getattr(command, "params", ()) for name in each.opts]
-    meant = _OTHER_NAMES.get(str(wrong))
-    if near := getattr(error, "possibilities", None):
-        words = words.partition(" (Possible options")[0]
-        meant = meant if meant in known else near[0]
-    if meant in known:
-        words = f"{words}: write `{meant}`"
-    path = getattr(error.ctx, "command_path", "almoner")
-    return f"{words} ({path} --help)"
+    """The parser's sentence, with the words to write and where the rest of them stands."""
+    words, param, command = str(error.format_message()).rstrip("."), getattr(error, "param", None), error.ctx.command
+    known = [name for each in command.params for name in each.opts]
+    near = [_OTHER_NAMES.get(getattr(error, "option_name", "")), *(getattr(error, "possibilities", None) or ())]
+    if meant := [name for name in near if name in known]:
+        words = f"{words.partition(' (Possible options')[0]}; write `{meant[0]}`"
+    elif param is not None:
+        words = _of_parameter(words, param, command)
+    words = re.sub(r"\. Did you mean '([\w-]+)'.*", r"; write `\1`", words)
+    return f"{words} ({error.ctx.command_path} --help)"
+
+
+def _of_parameter(words: str, param: Any, command: Any) -> str:
+    """A sentence on an option or an argument: missing, or of another type."""
+    kind, option, missing = param.type_descriptor, param.opts[0], words.startswith("Missing")
+    of_type = {float: "a number", int: "a whole number"}.get(kind.annotation)
+    usual = {float: 0.1, int: 10}.get(kind.annotation)
+    if kind.is_choice:
+        listed = ", ".join(map(str, kind.choices))
+        return f"{option} must be one of {listed}{nearest(option, words.split(chr(39))[3], kind.choices)}"
+    example = (command.epilog or "").partition("Example: ")[2].partition("\n")[0]
+    if missing and not option.startswith("--"):
+        return f"{param.name} is missing; for example `{example}`"
+    words = f"{option} is missing" if missing else f"{option} must be {of_type}" if of_type else words
+    if shown := re.search(rf"{option}[ =]\S+", example):
+        return f"{words}; for example `{shown[0]}`"
+    return words + line(param.name, usual).replace(f"`{param.name}=", f"`{option}=")
 
 
 def _options_named(words: str, command: Any) -> str:

@@ -57,7 +57,8 @@ def refuse_other(entry: Entry, values: Mapping[str, object], who: AnalystId, *, 
     if named and "dataset" not in public and "table" not in public.get("asked", question):  # from before it
         values = {name: value for name, value in values.items() if name != "table"}
     if (public.get("analyst"), public.get("purpose")) != who or values not in (question, wanted):
-        raise ArgumentError(f"key={key!r} was used for another question, analyst or purpose: choose another")
+        told = f"key={key!r} was used for another question, analyst or purpose"
+        raise ArgumentError(f"{told}: choose another, as `{key} again`")
 
 
 def share_earlier(

@@ -155,7 +155,7 @@ class Question:
         columns, every = [column for column, _ in self.keys], tuple(range(len(self.keys)))
         set_fields(self, tables=(every,) if self.sets is None else places_of(self.sets, columns))
         if sum(each is not None for each in (self.sigma, self.rho, self.epsilon, self.error)) != 1:
-            raise ArgumentError("give either sigma=, rho=, epsilon= or error=")
+            raise ArgumentError("give either sigma=, rho=, epsilon= or error=; for example `rho=0.01`")
         if self.level is not None and self.error is None:
             raise ArgumentError(f"{told(level=self.level)} is the level of error=, which is missing")
         chosen = self.error is not None or self.clip == "auto" or bool(self.auto_bounds())
@@ -365,7 +365,7 @@ def clip_of(asked: Question) -> float:
             raise ArgumentError(f"{told(clip=asked.clip)} must be at most {most:g}: {rule}")
         return asked.clip
     if most is None and asked.at_most is None:
-        raise ArgumentError("clip= must be given: the most full rows that one person counts for")
+        raise ArgumentError("clip= must be given: the most full rows that one person counts for; for example `clip=1`")
     return min(each for each in (most, asked.at_most) if each is not None)
 
 
