@@ -27,7 +27,7 @@ from pydantic import AfterValidator, AwareDatetime, Field, GetCoreSchemaHandler,
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from almoner._check import away, line, nearest, told
+from almoner._check import away, line, nearest, similar, told
 from almoner.errors import ArgumentError, DataError
 
 __all__ = [
@@ -294,7 +294,9 @@ def _sentence(error: ValidationError, where: str) -> str:
     context, value = first.get("ctx", {}), first["input"]
     place = ".".join([where] * bool(where) + [_name(each) for each in first["loc"] if str(each)[:1] != "["])
     if first["type"] == "sentence":
-        return f"{place}{context['sentence']}".lstrip(". ")
+        options = search(r"^[.](\w+) must be one of ([^;]*);", context["sentence"])
+        near = similar(str(value.get(options[1])), options[2].split(", ")) if options and type(value) is dict else ""
+        return f"{place}{context['sentence']}{near}".lstrip(". ")
     if first["type"] == "value_error":
         return str(context["error"])  # of a check of ours, which has the place
     expected = f"one of {context['expected']}" if "expected" in context else "of another form"

@@ -70,17 +70,23 @@ def epsilon(
         certificate.write_text(dumps(certified(whole, delta=delta)) + "\n", encoding="utf-8")
     rows, meaning = totals(whole, delta=delta), meaning_of(whole, points=128)
     answers = [(shown(each.epsilon, 6), each.holds, each.bound) for each in best]
-    bounds = [(row.notion, row.total, shown(row.epsilon, 6), row.holds, row.source) for row in rows]
-    if csv is not None:
-        Listing(_BOUNDS, [*(("(epsilon, delta)", "", *each) for each in answers), *bounds]).write(csv)
+    bounds = [(row.notion, row.total, shown(row.epsilon, 6), row.holds) for row in rows]
+    title = f"{rounds} x {step!r}, delta = {delta:g}" if run is None else f"{run}, delta = {delta:g}"
+    table = Listing(_ANSWERS, answers, title=title, right=("epsilon",))
+    if table.write(csv):
+        return
     if as_json:
         said = {"epsilon": best[0].epsilon, **said, "delta": delta, "answers": list(map(asdict, best))}
         said |= {"which": WHICH, "meaning": meaning.figures() | {"words": meaning.words}}
-        print(dumps(said | {"bounds": list(map(asdict, rows))}))
+        print(
+            dumps(
+                said
+                | {"bounds": [{name: each for name, each in asdict(row).items() if name != "source"} for row in rows]}
+            )
+        )
         return
-    title = f"{rounds} x {step!r}, delta = {delta:g}" if run is None else f"{run}, delta = {delta:g}"
     show(
-        Listing(_ANSWERS, answers, title=title, right=("epsilon",)),
+        table,
         f"{WHICH}\n\nWhat the first means: {meaning.words}\n",
         Listing(_BOUNDS, bounds, title="The same run in every notion of privacy", right=("epsilon",)),
         _NEIGHBOURS[neighbours],
@@ -124,7 +130,7 @@ _NEIGHBOURS = {
     "replace": "Replacing all records of one person by others.",
 }
 _ANSWERS = ("epsilon", "holds if", "by")
-_BOUNDS = ("notion", "total", "epsilon", "holds", "source")
+_BOUNDS = ("notion", "total", "epsilon", "holds")
 
 
 def calibrate(
@@ -162,7 +168,8 @@ def calibrate(
         bar.add_task("asking every filter", total=None)
         fixed, rows = in_advance(**asked), by_filter(**asked)
     table = _calibrations(fixed, rows, f"epsilon = {epsilon:g}, delta = {delta:g}, sample rate = {rate:g}")
-    table.write(csv)
+    if table.write(csv):
+        return
     if as_json:
         listed = [asdict(row) for row in rows]
         print(dumps({"epsilon": epsilon, "delta": delta, "fixed": asdict(fixed), "which": FILTERS, "filters": listed}))
@@ -182,7 +189,8 @@ def _show_unknown(file: Path, epsilon: float, delta: float, csv: Path | None, *,
     number = shown(found.number, 7, down=name not in ("sigma", "scale")) if name != "count" else str(found.number)
     title = f"{file} within epsilon = {epsilon:g}, delta = {delta:g}, fixed in advance"
     table = Listing(("unknown", "is", "epsilon"), [(found.field, number, shown(found.epsilon, 6))], title=title)
-    table.write(csv)
+    if table.write(csv):
+        return
     if as_json:
         said = {"budget": epsilon, "delta": delta, "field": found.field, "number": found.number}
         print(dumps(said | {"epsilon": found.epsilon, "run": almoner.mechanisms.to_fields(found.run)}))
@@ -285,7 +293,8 @@ def compare(
     title = f"Epsilon after so many steps of {table.mechanism!r}, delta = {table.delta:g}"
     bounded = [(each.name, each.promise, *(shown(epsilon, 4) for epsilon in each.epsilons)) for each in table.bounds]
     rows = Listing(("bound", "promise", *counts), bounded, title=title, right=counts, narrow=True)
-    rows.write(csv)
+    if rows.write(csv):
+        return
     if as_json:
         print(dumps(table.as_dict() | {"which": BOUNDS}))
     else:
@@ -307,6 +316,7 @@ def losses(
     ] = False,
     picture: _options.PrivatePicture = None,
     html: _options.Page = None,
+    csv: _options.PrivateCsv = None,
     force: _options.Force = False,
     as_json: _options.Json = False,
 ) -> None:
@@ -319,6 +329,7 @@ def losses(
     _check.between(0, 1, delta=delta)
     _options.check_picture(picture)
     _options.check_page(html, force=force, read=(norms,), as_json=as_json)
+    _options.check_new_file(csv, force=force, read=(norms,))
     values, labels = _loaded(norms), None if groups is None else _loaded(groups)
     if values.ndim in (1, 2) and (values.ndim == 1) == (steps is None):
         raise ArgumentError("give --steps with norms of shape (people,), and not with (people, steps)")
@@ -345,7 +356,9 @@ def losses(
         (name, "all" if group is None else group, *(shown(value, 4) for value in [*levels, mean]))
         for (name, group, levels), (_, _, mean) in zip(quantiles(epsilons, groups=labels), averages, strict=True)
     ]
-    show(Listing(("accounting", "group", *numbers), rows, title=title, right=numbers, narrow=True), STATUS)
+    table = Listing(("accounting", "group", *numbers), rows, title=title, right=numbers, narrow=True)
+    if not table.write(csv, private=True):
+        show(table, STATUS)
 
 
 def _loaded(path: Path) -> "NDArray[np.generic]":

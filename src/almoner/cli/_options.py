@@ -20,7 +20,7 @@ from almoner import _check
 from almoner._check import line, nearest
 from almoner._private import MARK
 from almoner._units import exact
-from almoner.cli._shown import use_letters_of_the_terminal
+from almoner.cli._shown import STDOUT, use_letters_of_the_terminal
 from almoner.errors import AlmonerError, ArgumentError, DataError, MissingExtra
 
 _NOISE_MULTIPLIER = Option(
@@ -48,7 +48,10 @@ PrivatePicture = Annotated[Path | None, Option("--picture", help="Save a PRIVATE
 OutFile = Annotated[Path | None, Option("--out", help="Write to this file instead of printing.")]
 OutFolder = Annotated[Path | None, Option("--out", help="The folder to write to.")]
 Page = Annotated[Path | None, Option("--html", help="Write a PRIVATE page to this file instead of printing.")]
-CsvFile = Annotated[Path | None, Option("--csv", help="Write the rows to this CSV file as well.")]
+CsvFile = Annotated[Path | None, Option("--csv", help="Write the rows to this CSV file as well; - prints them alone.")]
+PrivateCsv = Annotated[
+    Path | None, Option("--csv", help="Write the rows to this PRIVATE CSV file as well; - prints them alone.")
+]
 Force = Annotated[bool, Option("--force", help="Overwrite what is there already.")]
 Json = Annotated[bool, Option("--json", help="Print JSON.")]
 
@@ -132,7 +135,7 @@ PICTURES = (".png", ".svg", ".pdf")
 
 def check_new_file(path: Path | None, *, force: bool, read: tuple[Path | str, ...] = ()) -> None:
     """Refuse a folder that is not there, a file that the command reads, and, without --force, an existing file."""
-    if path is None:
+    if path is None or path == STDOUT:
         return
     if not path.parent.is_dir():
         raise ArgumentError(f"{path}: its folder is not there")

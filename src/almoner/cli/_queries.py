@@ -12,7 +12,7 @@ from typer import Argument, Option, Typer
 from almoner._check import told
 from almoner._units import shown
 from almoner.cli._options import CsvFile, Delta, Force, Group, Json, OptionalEpsilon, added, check_new_file, check_page
-from almoner.cli._shown import Listing, dumps, print_answers, print_misfits, show
+from almoner.cli._shown import STDOUT, Listing, csv_file, dumps, print_answers, print_misfits, show
 from almoner.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def quote(
         quotes, stored = questions.quote(session), {each.key for each in questions.analyst(session).answers()}
         together = _together(quotes, stored, session)
     table, about = _quoted(quotes, stored)
-    table.write(csv)
+    if table.write(csv):
+        return
     if as_json:
         print(dumps({key: asdict(each) | {"stored": key in stored} for key, each in quotes.items()}))
     else:
@@ -124,7 +125,8 @@ def ask(
             if "left out" in said:
                 print(said, file=sys.stderr)
         answers = questions.ask(session)
-    _write_csv(answers, csv)
+    if _write_csv(answers, csv):
+        return
     print_answers(answers, as_json=as_json)
     if not as_json and (stored := sum(key in before for key in answers)):
         said, it = ("1 answer was", "it") if stored == 1 else (f"{stored} answers were", "them")
@@ -170,10 +172,10 @@ def summary(
     ends = dict(map(_bounds, bounds or ()))
     with Session.open(data, person=person, budget=terms, ledger=ledger, create=terms is not None) as session:
         answers = session.analyst("summary").summary(price=price, bounds=ends, clip=clip)
-    _write_csv(answers, csv)
     if html is not None:
         html.write_text(pages.answers(answers, title=f"Summary of {data.name}"), encoding="utf-8")
-    print_answers(answers, as_json=as_json)
+    if not _write_csv(answers, csv):
+        print_answers(answers, as_json=as_json)
 
 
 def _bounds(given: str) -> tuple[str, tuple[float, float]]:
@@ -193,12 +195,14 @@ def list_(
     questions = _plan(plan, ledger, csv, force=force)
     with questions.open() as session:
         answers = {answer.key: answer for answer in questions.analyst(session).answers()}
-    _write_csv(answers, csv)
-    print_answers(answers, as_json=as_json)
+    if not _write_csv(answers, csv):
+        print_answers(answers, as_json=as_json)
 
 
-def _write_csv(answers: "Mapping[str, Answer]", path: Path | None) -> None:
-    if path is not None:
-        from almoner.queries import write_csv
+def _write_csv(answers: "Mapping[str, Answer]", path: Path | None) -> bool:
+    with csv_file(path) as file:
+        if file is not None:
+            from almoner.queries import write_csv
 
-        write_csv(list(answers.values()), path)
+            write_csv(list(answers.values()), file)
+    return path == STDOUT

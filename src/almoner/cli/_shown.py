@@ -7,11 +7,12 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from itertools import compress
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from almoner._intervals import interval_shown, value_shown
 from almoner._misfits import Misfit
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from almoner.training import HolderReport
 
 _SIGNS = {"±": "+-", "–": "-", "—": "-", "−": "-", "≤": "<=", "≥": ">=", "×": "x", "→": "->", "“": '"', "”": '"'}
+NARROW = 70  # columns of a terminal below which a row is a block of lines
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -69,12 +71,33 @@ class Listing:
         """For a pipe: the title, the names of the columns, and the rows, with tabs between the cells."""
         return [*[self.title] * bool(self.title), *("\t".join(row) for row in (self.columns, *self.rows))]
 
-    def write(self, path: Path | None) -> None:
-        """Write the rows to a CSV file, if there is to be one."""
-        if path is None:
-            return
-        with path.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([self.columns, *self.rows])
+    def blocks(self) -> list[str]:
+        """For a narrow terminal: the title, and a block of lines for each row."""
+        rows = [[f"{name}: {cell}" for name, cell in zip(self.columns, row, strict=True) if cell] for row in self.rows]
+        return [*[self.title, ""] * bool(self.title), *(line for row in rows for line in (*row, ""))]
+
+    def write(self, path: Path | None, *, private: bool = False) -> bool:
+        """Write the rows to a CSV file, if there is to be one; True if they are all that is to be printed."""
+        if private and path not in (None, STDOUT):
+            path.touch(0o600)  # only its owner can read it
+        with csv_file(path) as file:
+            if file is not None:
+                csv.writer(file, lineterminator="\n").writerows([self.columns, *self.rows])
+        return path == STDOUT
+
+
+STDOUT = Path("-")
+"""The standard output in the place of a file."""
+
+
+@contextmanager
+def csv_file(path: Path | None) -> Iterator[TextIO | None]:
+    """A CSV file to write to, the standard output for "-", or None."""
+    if path is None or path == STDOUT:
+        yield None if path is None else sys.stdout
+        return
+    with path.open("w", encoding="utf-8", newline="") as file:
+        yield file
 
 
 def console() -> "Console":
@@ -91,7 +114,7 @@ def show(*parts: Listing | str) -> None:
         if isinstance(part, str):
             out.print(part, soft_wrap=not out.is_terminal)
         elif out.is_terminal:
-            out.print(part.table())
+            out.print("\n".join(part.blocks()) if out.width < NARROW else part.table())
         else:
             print("\n".join(part.lines()))
 
