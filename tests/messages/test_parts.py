@@ -17,16 +17,19 @@ UnknownPerson       must say nothing of who is there
 CopyRefused, MissingExtra, ServiceRefused   have one place each, and tests of their own
 """
 CAME = (
-    r"\{\}|\w=|--\w|`|'|\b[a-z]+_[a-z]+\b|"
-    r"^(?!(a|an|the|this|there|two|so|too|no|not|exactly|charge|give)\b)[\w.]+(:| and \w+)? (must|has|is|are|needs?)\b|^\w+: "
+    r"\{\}|\w=|--\w|`|'|\b[a-z]+_[a-z]+\b|^\w+: |"
+    r"^(?!(a|an|the|this|there|two|so|too|no|not|exactly|charge|give)\b)[\w.]+(:| and \w+)? (must|has|is|are|needs?)\b"
 )
 """A value, or the name of an argument, an option or a column."""
 WANTED = (
-    r"\b(must|give|write|needs?|use|choose|take|takes|leave|only|alone|at most|at least|for example|such as|did you mean|"
-    r"once|again|instead|make|open|see|read|ask|are read|is for|are for|go on|call|pip install|settle)\b|`"
+    r"`|\b(must|give|write|needs?|use|choose|takes?|leave|only|alone|at most|at least|for example|such as|did you mean|"
+    r"once|again|instead|make|open|see|read|ask|are read|is for|are for|go on|call|pip install|settle)\b"
 )
 """A rule, or what to do."""
-LINE = r"`|\w=|for example|such as|did you mean|\b(write|give|leave|use|choose|take|see|make|call) |must (be|hold|have|name) "
+LINE = (
+    r"`|\w=|for example|such as|did you mean|\b(write|give|leave|use|choose|take|see|make|call) |"
+    r"must (be|hold|have|name) "
+)
 """Words to write, or the rule that they must keep."""
 LACKING = {"what came": (CAME, 60), "what is wanted": (WANTED, 320), "the line to write": (LINE, 370)}
 """Refusals without a part; these numbers may only fall."""

@@ -1,6 +1,6 @@
-"""Mistakes of beginners: each is repaired by its message alone, in Python, SQL, TOML, on the command line and over HTTP.
+"""Mistakes of beginners, each repaired by its message alone: in Python, SQL, TOML, on the command line, over HTTP.
 
-A case is what a beginner wrote, with the wrong part between « and »; an empty pair is the place where a part is missing.
+A case is what a beginner wrote, with the wrong part between « and »; an empty pair stands where a part is missing.
 The rule that repairs is fixed: what stands between the last two backticks of the message takes the place of the wrong
 part, and nothing else changes. Names in comments are the projects where people made such a mistake.
 """

@@ -78,12 +78,8 @@ def epsilon(
     if as_json:
         said = {"epsilon": best[0].epsilon, **said, "delta": delta, "answers": list(map(asdict, best))}
         said |= {"which": WHICH, "meaning": meaning.figures() | {"words": meaning.words}}
-        print(
-            dumps(
-                said
-                | {"bounds": [{name: each for name, each in asdict(row).items() if name != "source"} for row in rows]}
-            )
-        )
+        listed = [{name: each for name, each in asdict(row).items() if name != "source"} for row in rows]
+        print(dumps(said | {"bounds": listed}))
         return
     show(
         table,
