@@ -33,7 +33,7 @@ from almoner.queries._questions.kinds.entries import Keys
 from almoner.queries._questions.kinds.sql import Sql
 from almoner.queries._questions.kinds_of import described, question
 from almoner.queries._questions.noise import STEPS, laplace, noisy, noisy_mixed
-from almoner.queries._questions.question import Question
+from almoner.queries._questions.question import Question, Told
 from almoner.queries._sql.compiler import Compiled
 from almoner.queries._tables.engine import Engine
 from almoner.queries._tables.statements import domain_of, read_with
@@ -374,13 +374,13 @@ class Analyst(Uncopyable):
 
     def ask(
         self,
-        asked: Question,
+        asked: Question[Told],
         *,
         key: str,
         reserved: str | None = None,
         earlier_of: Collection[str] | None = None,
         anyway: bool = False,
-    ) -> Answer:
+    ) -> Answer[Told]:
         """Ask; the answer is stored, and each person in it charged, before it is revealed.
 
         Args:

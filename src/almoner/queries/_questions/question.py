@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from itertools import product
 from math import floor, inf, isqrt, nextafter, prod, sqrt
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic
 
 import numpy as np
 
@@ -34,13 +34,22 @@ from almoner.queries._questions.intervals import NoiseBand, Whole, around
 from almoner.queries._questions.margins import agreeing, places_of
 from almoner.queries._questions.noise import STEPS, BinFactor, price_of
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Told = TypeVar("Told", default=Any, covariant=True)
+else:
+    from typing import TypeVar
+
+    Told = TypeVar("Told", covariant=True)  # what an answer tells of a group
+
 _SHARES = [share / 50 for share in range(1, 41)]
 _MOST_CELLS = 1_000_000
 _MOST_NOISE = 2.0**53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Generic[Told]):
     """Base of all questions. Fields without a place in ``Question(...)`` follow from the others."""
 
     table: types.TableName | None = None
