@@ -59,18 +59,14 @@ def __getattr__(name: str) -> object:
 
 
 def _home_of(name: str) -> str:
-    """The end of the refusal of a name: what to write for a name of a module, whose list is read and not run."""
-    from difflib import get_close_matches
+    """The end of the refusal of a name: the module that has it, by the text of its list; none is loaded for that."""
     from pathlib import Path
 
-    if name.startswith("_"):
-        return ""
-    for module in __all__:
+    for module in () if name.startswith("_") else __all__:
         text = Path(__file__).parent.joinpath(module, "__init__.py")
         if text.is_file() and f'"{name}"' in text.read_text(encoding="utf-8").partition("__all__")[2]:
             return f": write `almoner.{module}.{name}`"
-    near = get_close_matches(name, __all__, 1)
-    return f": write `almoner.{near[0]}`" if near else f", which has {', '.join(__all__)}"
+    return f", which has {', '.join(__all__)}"
 
 
 def __dir__() -> list[str]:

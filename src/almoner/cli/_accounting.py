@@ -157,7 +157,7 @@ def calibrate(
         return
     rate, count = sampling.rate_and_steps()
     if (count is None) == (noise_multiplier is None):
-        raise ArgumentError("give either --noise-multiplier, or --steps or --epochs; for example `--steps=100`")
+        raise ArgumentError("give either --steps or --noise-multiplier, or --epochs; for example `--steps=100`")
     asked: Any = {"epsilon": epsilon, "delta": delta, "steps": count, "noise_multiplier": noise_multiplier}
     asked |= {"max_grad_norm": max_grad_norm, "sample_rate": rate}
     with progress_bar(quiet=as_json) as bar:
@@ -170,7 +170,8 @@ def calibrate(
         listed = [asdict(row) for row in rows]
         print(dumps({"epsilon": epsilon, "delta": delta, "fixed": asdict(fixed), "which": FILTERS, "filters": listed}))
         return
-    notes = [f"filters.{row.filter}: {row.note}." for row in rows if row.note]
+    without = ", ".join(f"filters.{row.filter}" for row in rows if row.note)
+    notes = [f"Without a number, for reasons that --json tells: {without}."] if without else []
     if fixed.note:
         notes.insert(0, f"fixed in advance: {fixed.note}.")
     show(table, FILTERS, *notes)

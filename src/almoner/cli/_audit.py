@@ -6,14 +6,14 @@ from typing import Annotated, Any
 
 from typer import Argument, Exit, Option, Typer
 
-from almoner.cli._options import Delta, Group, Json, added
+from almoner.cli._options import Delta, Group, Json, added, examples
 from almoner.cli._shown import dumps, show
 from almoner.errors import ArgumentError, DataError
 
 audit = Typer(
     cls=Group,
     help="Check pipelines: replays without people, and guesses about canaries.",
-    epilog="Example: almoner audit replay pipeline.py",
+    epilog=examples("audit replay pipeline.py"),
 )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Argument, Option, Typer
 
-from almoner.cli._options import Force, Group, added, check_free
+from almoner.cli._options import Force, Group, added, check_free, examples
 from almoner.cli._shown import dumps
 
 Rows = Iterable[tuple[object, ...]]
@@ -17,9 +17,7 @@ Folder = Annotated[Path, Argument(help="The folder to write to; it is made if it
 Ledger = Annotated[str | None, Option(help="The ledger: a file, or postgresql://service@server/database.")]
 Example = Annotated[bool, Option("--example", help="Write an example table, too, of people who are made up.")]
 
-init = Typer(
-    cls=Group, help="Write commented files to begin with.", epilog="Example: almoner init query clinic --example"
-)
+init = Typer(cls=Group, help="Write commented files to begin with.", epilog=examples("init query clinic --example"))
 
 
 @added(init, "init train", "first-model --example")

@@ -30,7 +30,7 @@ LOOK, RULES, PEOPLE, UPKEEP = "Look and check", "Limits and declarations", "Peop
 ledger_commands = Typer(
     cls=_options.Group,
     help="The data holder's record: show it, check it, limit it, let people leave.",
-    epilog="Example: almoner ledger show people.ledger\n\nExample: almoner ledger verify people.ledger",
+    epilog=_options.examples("ledger show people.ledger", "ledger verify people.ledger"),
 )
 
 

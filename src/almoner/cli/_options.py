@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from typer import BadParameter, Exit, Option, Typer, echo
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from almoner import _check
 from almoner._check import line, nearest
@@ -198,33 +198,18 @@ _OTHER_NAMES = {
 """Options as other programs call them, and what they are called here."""
 
 
-class _Shown:
-    """Prints examples as they are typed, each in a line of its own."""
-
-    epilog: str | None
-
-    def format_epilog(self, _ctx: Any, formatter: Any) -> None:
-        if self.epilog:
-            formatter.write_paragraph()
-            formatter.write("".join(f"  {line}\n" for line in self.epilog.split("\n\n")))
-
-
-class Command(_Shown, TyperCommand):
-    """A command of ours."""
-
-
 def examples(*lines: str) -> str:
-    """The end of a help."""
-    return "\n\n".join(f"Example: almoner {line}" for line in lines)
+    """The end of a help: a line each, which is not wrapped (that is what the sign says)."""
+    return "\b\n" + "\n".join(f"Example: almoner {line}".rstrip() for line in lines)
 
 
 def added(group: Typer, words: str, *lines: str, panel: str | None = None) -> Callable[..., Any]:
     """Add a function to a group, as the command that these words call, with what follows them in its examples."""
-    shown = examples(*(f"{words} {each}".rstrip() for each in lines))
-    return group.command(words.split()[-1], cls=Command, epilog=shown, rich_help_panel=panel)
+    shown = examples(*(f"{words} {each}" for each in lines))
+    return group.command(words.split()[-1], epilog=shown, rich_help_panel=panel)
 
 
-class Group(_Shown, TyperGroup):
+class Group(TyperGroup):
     """Prints its help where no command is given, its commands below headings, and remembers which command runs."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -289,24 +274,23 @@ def _mended(error: Any) -> str:
     if meant := [name for name in near if name in known]:
         words = f"{words.partition(' (Possible options')[0]}; write `{meant[0]}`"
     elif param is not None:
-        words = _of_parameter(words, param, command)
+        words = _of_parameter(words, param, command.epilog or "")
     words = re.sub(r"\. Did you mean '([\w-]+)'.*", r"; write `\1`", words)
     return f"{words} ({error.ctx.command_path} --help)"
 
 
-def _of_parameter(words: str, param: Any, command: Any) -> str:
-    """A sentence on an option or an argument: missing, or of another type."""
-    kind, option, missing = param.type_descriptor, param.opts[0], words.startswith("Missing")
-    of_type = {float: "a number", int: "a whole number"}.get(kind.annotation)
-    usual = {float: 0.1, int: 10}.get(kind.annotation)
+def _of_parameter(words: str, param: Any, epilog: str) -> str:
+    """A sentence on an option or an argument that is missing, or of another type."""
+    kind, option, example = param.type_descriptor, param.opts[0], epilog.partition("Example: ")[2].partition("\n")[0]
+    of_type, usual = {float: ("a number", 0.1), int: ("a whole number", 10)}.get(kind.annotation, ("", None))
     if kind.is_choice:
-        listed = ", ".join(map(str, kind.choices))
-        return f"{option} must be one of {listed}{nearest(option, words.split(chr(39))[3], kind.choices)}"
-    example = (command.epilog or "").partition("Example: ")[2].partition("\n")[0]
-    if missing and not option.startswith("--"):
-        return f"{param.name} is missing; for example `{example}`"
-    words = f"{option} is missing" if missing else f"{option} must be {of_type}" if of_type else words
-    if shown := re.search(rf"{option}[ =]\S+", example):
+        end = nearest(option, words.split("'")[3], kind.choices)
+        return f"{option} must be one of {', '.join(map(str, kind.choices))}{end}"
+    if words.startswith("Missing"):
+        words = f"{option if option.startswith('--') else param.name} is missing"
+    elif of_type:
+        words = f"{option} must be {of_type}"
+    if shown := re.search(rf"{option}[ =]\S+" if option.startswith("--") else ".+", example):
         return f"{words}; for example `{shown[0]}`"
     return words + line(param.name, usual).replace(f"`{param.name}=", f"`{option}=")
 

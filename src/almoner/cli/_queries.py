@@ -11,7 +11,18 @@ from typer import Argument, Option, Typer
 
 from almoner._check import told
 from almoner._units import shown
-from almoner.cli._options import CsvFile, Delta, Force, Group, Json, OptionalEpsilon, added, check_new_file, check_page
+from almoner.cli._options import (
+    CsvFile,
+    Delta,
+    Force,
+    Group,
+    Json,
+    OptionalEpsilon,
+    added,
+    check_new_file,
+    check_page,
+    examples,
+)
 from almoner.cli._shown import STDOUT, Listing, csv_file, dumps, print_answers, print_misfits, show
 from almoner.errors import ArgumentError
 
@@ -36,7 +47,7 @@ _NOT_THERE = (
 query = Typer(
     cls=Group,
     help="Ask the questions of a file, each key once.",
-    epilog="Example: almoner query quote questions.toml\n\nExample: almoner query ask questions.toml",
+    epilog=examples("query quote questions.toml", "query ask questions.toml"),
 )
 
 
@@ -200,9 +211,9 @@ def list_(
 
 
 def _write_csv(answers: "Mapping[str, Answer]", path: Path | None) -> bool:
-    with csv_file(path) as file:
-        if file is not None:
-            from almoner.queries import write_csv
+    if path is not None:
+        from almoner.queries import write_csv
 
+        with csv_file(path) as file:
             write_csv(list(answers.values()), file)
     return path == STDOUT

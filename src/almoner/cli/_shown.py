@@ -78,11 +78,12 @@ class Listing:
 
     def write(self, path: Path | None, *, private: bool = False) -> bool:
         """Write the rows to a CSV file, if there is to be one; True if they are all that is to be printed."""
-        if private and path not in (None, STDOUT):
+        if path is None:
+            return False
+        if private and path != STDOUT:
             path.touch(0o600)  # only its owner can read it
         with csv_file(path) as file:
-            if file is not None:
-                csv.writer(file, lineterminator="\n").writerows([self.columns, *self.rows])
+            csv.writer(file, lineterminator="\n").writerows([self.columns, *self.rows])
         return path == STDOUT
 
 
@@ -91,10 +92,10 @@ STDOUT = Path("-")
 
 
 @contextmanager
-def csv_file(path: Path | None) -> Iterator[TextIO | None]:
-    """A CSV file to write to, the standard output for "-", or None."""
-    if path is None or path == STDOUT:
-        yield None if path is None else sys.stdout
+def csv_file(path: Path) -> Iterator[TextIO]:
+    """A CSV file to write to, or the standard output."""
+    if path == STDOUT:
+        yield sys.stdout
         return
     with path.open("w", encoding="utf-8", newline="") as file:
         yield file

@@ -171,8 +171,7 @@ class Renyi(Mechanism):
 
 def _no_mechanism(given: object) -> ArgumentError:
     """The refusal of what is no mechanism; a bare number is most often meant as an epsilon."""
-    number = isinstance(given, int | float) and 0 < given < inf
-    line = f"mechanisms.Pure({given!r})" if number else "mechanisms.Gaussian(sigma=10.0)"
+    line = f"mechanisms.Pure({given!r})" if isinstance(given, float) else "mechanisms.Gaussian(sigma=10.0)"
     return ArgumentError(f"mechanism={given!r} must be a mechanism; for example `{line}`")
 
 

@@ -63,7 +63,7 @@ REFUSED = {
     "SELECT max(n) FROM data": "write `quantile_cont(x, 0.99)`",
     "SELECT var_samp(n) FROM data": "write `var_pop`",
     "SELECT stddev(n) FROM data": "write `stddev_pop`",
-    "SELECT count(DISTINCT t) FROM data": "write `count(DISTINCT who)`; see queries.Distinct",
+    "SELECT count(DISTINCT t) FROM data": "`count(DISTINCT who)`; see queries.Distinct",
     "SELECT median(n), count(*) FROM data": "quantiles are a release of their own",
     "SELECT count(*) FROM data UNION SELECT 1": "SET_OPERATION_NODE",
     "SELECT count(*) FROM other": "no table 'other' is here; there are data",

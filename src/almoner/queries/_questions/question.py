@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from itertools import product
 from math import floor, inf, isqrt, nextafter, prod, sqrt
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic
+from typing import Annotated, Any, ClassVar, Generic
 
 import numpy as np
+from typing_extensions import TypeVar
 
 from almoner._check import told
 from almoner._reading import Number, model_of, read
@@ -34,15 +35,7 @@ from almoner.queries._questions.intervals import NoiseBand, Whole, around
 from almoner.queries._questions.margins import agreeing, places_of
 from almoner.queries._questions.noise import STEPS, BinFactor, price_of
 
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    Told = TypeVar("Told", default=Any, covariant=True)
-else:
-    from typing import TypeVar
-
-    Told = TypeVar("Told", covariant=True)  # what an answer tells of a group
-
+Told = TypeVar("Told", default=Any, covariant=True)  # what an answer tells of a group
 _SHARES = [share / 50 for share in range(1, 41)]
 _MOST_CELLS = 1_000_000
 _MOST_NOISE = 2.0**53

@@ -85,9 +85,7 @@ def meant(asked: Sql, schema: Schema, declared: Mapping[str, Mapping[str, Domain
         raise ArgumentError("sql: nothing is asked for: write an aggregate, such as count(*)")
     for name, value in aggregates:
         if value.kind == "people" and column(value.of) not in people:
-            raise ArgumentError(
-                f"sql: {name} counts people alone: write `count(DISTINCT {person})`; see queries.Distinct"
-            )
+            raise ArgumentError(f"sql: {name} counts people alone: `count(DISTINCT {person})`; see queries.Distinct")
     if asked.delta is not None:
         if len(told.group) != 1 or [value.kind for _, value in aggregates] != ["people"] or asked.by:
             wanted = "one column in GROUP BY, without by=, and count(DISTINCT person) alone"
