@@ -83,7 +83,8 @@ package:
 	$(PYTHON) -m venv build/package
 	build/package/bin/python -m pip install --quiet --disable-pip-version-check build twine
 	build/package/bin/python -m build --outdir dist .
-	build/package/bin/python -m twine check --strict dist/*
+	build/package/bin/python -m twine check --strict dist/*  # also that README can be shown
+	test -f docs/releases/$$(ls dist/*.whl | cut -d- -f2).md
 	$(PYTHON) -m venv build/fresh
 	build/fresh/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
 	cd build/fresh && bin/python -m pip check && bin/almoner --version

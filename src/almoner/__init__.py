@@ -19,6 +19,15 @@ report       pictures
 service      for analysts who are in another process: over HTTP, with tokens, limits and a policy file
 client       for those analysts, in Python: the library's questions and answers over HTTP
 errors       every error
+
+How far names may be relied on, until version 1.0:
+
+stable         accounting, errors, filters, individual, mechanisms, odometers
+may change     curves, interop, ledger, noise, queries, report, training
+experimental   audit, client, service
+
+A change of a stable module's names is announced for one release before. Others may change in any release; its notes say
+so. Experimental ones may go.
 """
 
 from importlib import import_module

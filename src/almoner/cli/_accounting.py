@@ -73,7 +73,7 @@ def epsilon(
     bounds = [(row.notion, row.total, shown(row.epsilon, 6), row.holds) for row in rows]
     title = f"{rounds} x {step!r}, delta = {delta:g}" if run is None else f"{run}, delta = {delta:g}"
     table = Listing(_ANSWERS, answers, title=title, right=("epsilon",))
-    if table.write(csv):
+    if csv is not None and table.write(csv):
         return
     if as_json:
         said = {"epsilon": best[0].epsilon, **said, "delta": delta, "answers": list(map(asdict, best))}
