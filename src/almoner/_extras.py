@@ -1,5 +1,6 @@
 """Optional libraries: import them where they are needed, and name the extra that brings one that is missing."""
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -19,14 +20,21 @@ def need(*libraries: str, extra: str) -> Iterator[None]:
         missing = (error.name or libraries[0]).partition(".")[0]
         if missing not in libraries:
             raise
-        lacking = {missing, *(each for each in libraries if find_spec(each) is None)}
+        lacking = {missing, *filter(_gone, libraries)}
         raise _refused(dict.fromkeys(sorted(lacking), extra)) from error
 
 
 def check(**extras: str) -> None:
     """Refuse libraries that are not installed, ``library="extra"``, all of them at once, before any work is done."""
-    if lacking := {library: extra for library, extra in extras.items() if find_spec(library) is None}:
+    if lacking := {library: extra for library, extra in extras.items() if _gone(library)}:
         raise _refused(lacking)
+
+
+def _gone(library: str) -> bool:
+    try:
+        return find_spec(library) is None
+    except (ImportError, ValueError):  # where Python ends, or another module stands for it
+        return library not in sys.modules
 
 
 def _refused(lacking: Mapping[str, str]) -> MissingExtra:

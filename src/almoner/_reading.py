@@ -304,7 +304,8 @@ def _sentence(error: ValidationError, where: str) -> str:
     short = isinstance(value, int | float | str | date) or value is None
     end = nearest(place, value, findall("'([^']*)'", expected)) if rule == expected else ""
     other = {"bool_type": True, "int_type": 1, "float_type": 1.0}.get(first["type"], context.get("other"))
-    end = end or (line(place, other, lambda usual: type(usual) is type(other)) if other is not None else "")
+    fits = (type(other), int) if type(other) is float else (type(other),)
+    end = end or ("" if other is None else line(place, other, lambda usual: type(usual) in fits))
     return f"{told(**{place: value}) if place and short else place or 'the whole'} must be {rule}{end}"
 
 
