@@ -83,12 +83,13 @@ package:
 	$(PYTHON) -m venv build/package
 	build/package/bin/python -m pip install --quiet --disable-pip-version-check build twine
 	build/package/bin/python -m build --outdir dist .
-	build/package/bin/python -m twine check --strict dist/*
+	build/package/bin/python -m twine check --strict dist/*  # also that README can be shown
+	test -f docs/releases/$$(ls dist/*.whl | cut -d- -f2).md
 	$(PYTHON) -m venv build/fresh
 	build/fresh/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
 	cd build/fresh && bin/python -m pip check && bin/almoner --version
 	cd build/fresh && bin/almoner epsilon --noise-multiplier 1.1 --sample-rate 0.01 --steps 1000 --json > epsilon.json
-	cd build/fresh && bin/almoner train --help > help.txt && ! bin/almoner demo 2> missing.txt && grep -q MissingExtra missing.txt
+	cd build/fresh && bin/almoner train --help > help.txt && ! bin/almoner demo 2> missing.txt && grep -q "pip install" missing.txt
 
 # known weaknesses of the libraries, in the versions of .venv (asks the package index)
 audit: $(READY)

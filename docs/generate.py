@@ -102,7 +102,7 @@ def cli() -> str:
             text = getattr(parameter, "help", "") or ""
             if parameter.name != "help":
                 lines.append(f"| {names} | {shown} | {text} |")
-        examples = command.epilog.removeprefix("Example: ").split("\n\nExample: ")
+        examples = command.epilog.removeprefix("\b\nExample: ").split("\nExample: ")
         lines += ["", "```", *examples, "```", ""]
     return "\n".join(lines).rstrip() + "\n"
 

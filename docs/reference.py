@@ -15,6 +15,8 @@ from typing import Any
 
 from generate import table
 
+import almoner
+
 SECTION = re.compile(r"^(Args|Fields|Attributes|Returns|Raises|Examples?|Guarantee|Source|Does not promise):(.*)$")
 BOXES = {"Guarantee": "success", "Source": "quote", "Does not promise": "warning"}
 LISTS = {"Args": "Arguments", "Fields": "Fields", "Attributes": "Fields", "Raises": "Errors"}
@@ -23,10 +25,18 @@ LISTS = {"Args": "Arguments", "Fields": "Fields", "Attributes": "Fields", "Raise
 def page(module_name: str) -> str:
     """The page of one public module."""
     module = importlib.import_module(module_name)
-    lines = [f"# {module_name}", "", markdown(inspect.getdoc(module) or ""), ""]
+    lines = [f"# {module_name}", "", f"*{stability(module_name)}*", "", markdown(inspect.getdoc(module) or ""), ""]
     for name in sorted(module.__all__):
         lines += [*entry(module, name), ""]
     return "\n".join(lines)
+
+
+def stability(module_name: str) -> str:
+    """Mark of a module: how far its names may be relied on, as the package's docstring says of its room."""
+    room = module_name.split(".")[1]
+    marks = re.findall(r"(?m)^(stable|may change|experimental) +(.+)$", inspect.getdoc(almoner) or "")
+    (mark,) = (mark for mark, rooms in marks if room in rooms.split(", "))
+    return {"stable": "Stable.", "may change": "May change in any release.", "experimental": "Experimental."}[mark]
 
 
 def entry(module: ModuleType, name: str) -> Iterator[str]:

@@ -35,7 +35,7 @@ def test_a_missing_library_names_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(MissingExtra) as refused, _extras.need("duckdb", extra="queries"):
         import duckdb  # noqa: F401
-    assert str(refused.value) == "duckdb is not installed: pip install '.[queries]' in your checkout of Almoner"
+    assert str(refused.value) == "duckdb is not installed: `pip install 'almoner[queries]'`"
     assert isinstance(refused.value, ImportError)
 
 
@@ -44,6 +44,18 @@ def test_the_missing_one_of_several_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "opacus", None)
     with pytest.raises(MissingExtra, match="opacus is not installed"), _extras.need("torch", "opacus", extra="opacus"):
         import opacus.optimizers  # noqa: F401
+
+
+def test_all_that_is_missing_is_one_message(monkeypatch):
+    """Both libraries of a block, and those of several extras that a command needs, with one line to write."""
+    for library in ("torch", "opacus", "duckdb", "sklearn", "pyarrow"):
+        monkeypatch.setitem(sys.modules, library, None)
+    told = r"opacus and torch are not installed: `pip install 'almoner\[opacus\]'`"
+    with pytest.raises(MissingExtra, match=told), _extras.need("opacus", "torch", extra="opacus"):
+        import opacus  # noqa: F401
+    told = r"duckdb and pyarrow and sklearn are not installed: `pip install 'almoner\[queries,sklearn\]'`"
+    with pytest.raises(MissingExtra, match=told):
+        _extras.check(duckdb="queries", pyarrow="queries", sklearn="sklearn", json="none")
 
 
 def test_a_library_that_does_not_load_is_not_installed():
@@ -76,5 +88,5 @@ def test_every_room_names_the_extra(library):
     script = f"import sys; sys.modules[{library!r}] = None\n{code}"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     last = run.stderr.splitlines()[-1]
-    cure = f"pip install '.[{extra}]' in your checkout of Almoner"
+    cure = f"`pip install 'almoner[{extra}]'`"
     assert last == f"almoner.errors.MissingExtra: {library} is not installed: {cure}"

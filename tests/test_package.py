@@ -151,6 +151,16 @@ def test_recorded_runs_are_not_in_the_source_distribution():
     assert list((ROOT / folder.lstrip("/")).glob("*.jsonl"))
 
 
+def test_this_version_has_notes():
+    """At most 40 lines or so, and the marks of modules that the package's docstring has."""
+    notes = (ROOT / "docs" / "releases" / f"{almoner.__version__}.md").read_text(encoding="utf-8")
+    assert notes.startswith(f"# Release {almoner.__version__}\n")
+    assert len(notes.splitlines()) <= 50
+    marks = re.findall(r"(?m)^(stable|may change|experimental) +(.+)$", almoner.__doc__)
+    assert len(marks) == 3
+    assert all(f"| {mark} | {modules} |" in notes for mark, modules in marks)
+
+
 def test_the_citation_names_this_version():
     """CITATION.cff can be read, and names the version and the licence of the package."""
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))

@@ -29,7 +29,7 @@ class Outer(Model):
     ("values", "message"),
     [
         ({}, "name is missing"),
-        ({"nam": "x"}, "nam is not known; known are inner, kind, listed, name; did you mean name?"),
+        ({"nam": "x"}, "nam is not known; known are inner, kind, listed, name; did you mean `name`?"),
         ({"name": "x", "a b\x00": 1}, "a name is not known; known are"),
         ({"name": "longer"}, "name='longer' must be 1 to 5 printable characters"),
         ({"name": "a\nb"}, "name='a\\nb' must be 1 to 5 printable characters"),
@@ -59,7 +59,7 @@ def test_what_breaks_a_rule_is_told_by_place_and_rule(values, message):
     assert str(refused.value).startswith(message)
     with pytest.raises(ArgumentError) as refused, unquoted():
         read(Outer, values)
-    assert "=" not in str(refused.value)
+    assert "=" not in str(refused.value).partition("; for example `")[0]
 
 
 def test_numbers_pass_on_as_they_came():

@@ -19,6 +19,15 @@ report       pictures
 service      for analysts who are in another process: over HTTP, with tokens, limits and a policy file
 client       for those analysts, in Python: the library's questions and answers over HTTP
 errors       every error
+
+How far names may be relied on, until version 1.0:
+
+stable         accounting, errors, filters, individual, mechanisms, odometers
+may change     curves, interop, ledger, noise, queries, report, training
+experimental   audit, client, service
+
+A change of a stable module's names is announced for one release before. Others may change in any release; its notes say
+so. Experimental ones may go.
 """
 
 from importlib import import_module
@@ -55,7 +64,18 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> object:
     if name in __all__:
         return import_module(f"almoner.{name}")
-    raise AttributeError(f"module 'almoner' has no attribute {name!r}")
+    raise AttributeError(f"module 'almoner' has no attribute {name!r}{_home_of(name)}")
+
+
+def _home_of(name: str) -> str:
+    """The end of the refusal of a name: the module that has it, by the text of its list; none is loaded for that."""
+    from pathlib import Path
+
+    for module in () if name.startswith("_") else __all__:
+        text = Path(__file__).parent.joinpath(module, "__init__.py")
+        if text.is_file() and f'"{name}"' in text.read_text(encoding="utf-8").partition("__all__")[2]:
+            return f": write `almoner.{module}.{name}`"
+    return f", which has {', '.join(__all__)}"
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,9 @@
 """Optional libraries: import them where they are needed, and name the extra that brings one that is missing."""
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from almoner.errors import MissingExtra
 
@@ -18,5 +20,24 @@ def need(*libraries: str, extra: str) -> Iterator[None]:
         missing = (error.name or libraries[0]).partition(".")[0]
         if missing not in libraries:
             raise
-        cure = f"pip install '.[{extra}]' in your checkout of Almoner"
-        raise MissingExtra(f"{missing} is not installed: {cure}") from error
+        lacking = {missing, *filter(_gone, libraries)}
+        raise _refused(dict.fromkeys(sorted(lacking), extra)) from error
+
+
+def check(**extras: str) -> None:
+    """Refuse libraries that are not installed, ``library="extra"``, all of them at once, before any work is done."""
+    if lacking := {library: extra for library, extra in extras.items() if _gone(library)}:
+        raise _refused(lacking)
+
+
+def _gone(library: str) -> bool:
+    try:
+        return find_spec(library) is None
+    except (ImportError, ValueError):  # where Python ends, or another module stands for it
+        return library not in sys.modules
+
+
+def _refused(lacking: Mapping[str, str]) -> MissingExtra:
+    are = "is" if len(lacking) == 1 else "are"
+    extras = ",".join(dict.fromkeys(lacking.values()))
+    return MissingExtra(f"{' and '.join(lacking)} {are} not installed: `pip install 'almoner[{extras}]'`")

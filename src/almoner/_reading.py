@@ -18,7 +18,7 @@ from math import isfinite
 from numbers import Integral, Rational, Real
 from operator import or_
 from pathlib import Path
-from re import search
+from re import findall, search
 from textwrap import dedent
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -27,7 +27,7 @@ from pydantic import AfterValidator, AwareDatetime, Field, GetCoreSchemaHandler,
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from almoner._check import told
+from almoner._check import away, line, nearest, similar, told
 from almoner.errors import ArgumentError, DataError
 
 __all__ = [
@@ -78,12 +78,12 @@ def _wrong_names(model: type[Model], values: Mapping[str, Any]) -> str:
     for name in values:
         if name not in known:
             near = get_close_matches(str(name), known, 1)
-            meant = f"; did you mean {near[0]}?" if near else ""
+            meant = f"; did you mean `{near[0]}`?" if near else ""
             return f".{_name(name)} is not known; known are {', '.join(sorted(known))}{meant}"
     missing = [name for name, each in known.items() if each.is_required() and name not in values]
     if missing and "ask" in known:
         return f" {values.get('ask')!r} needs {', '.join(missing)}"
-    return f".{missing[0]} is missing" if missing else ""
+    return f".{missing[0]} is missing{line(missing[0])}" if missing else ""
 
 
 def check_names(model: type[Model], values: Mapping[str, Any]) -> None:
@@ -127,7 +127,9 @@ class Number:
             inner = core_schema.float_schema(strict=True, allow_inf_nan=False, le=self.high, **low)
         if self.words:
             inner = core_schema.union_schema([inner, core_schema.literal_schema(list(self.words))])
-        return _ruled(inner, self.must_be, kind=int if self.whole else float, real=self.real)
+        other = self.low if not self.above else min(1.0, self.high)
+        other = int(other) if self.whole else other
+        return _ruled(inner, self.must_be, kind=int if self.whole else float, real=self.real, other=other)
 
     @property
     def must_be(self) -> str:
@@ -212,7 +214,7 @@ def plain(value: Any, kind: type[int] | type[float]) -> Any:
 
 
 def _ruled(
-    inner: CoreSchema, rule: str, *, kind: type[int] | type[float] | None = None, real: bool = False
+    inner: CoreSchema, rule: str, *, kind: type[int] | type[float] | None = None, real: bool = False, other: Any = None
 ) -> CoreSchema:
     """A type whose values pass on as they came (numbers of NumPy as plain ones), and whose errors say one rule."""
 
@@ -221,7 +223,7 @@ def _ruled(
         try:
             read = handler(value)
         except ValidationError:
-            raise PydanticCustomError("rule", "{rule}", {"rule": rule}) from None
+            raise PydanticCustomError("rule", "{rule}", {"rule": rule, "other": other}) from None
         return read if real else value
 
     return core_schema.no_info_wrap_validator_function(check, inner)
@@ -292,13 +294,19 @@ def _sentence(error: ValidationError, where: str) -> str:
     context, value = first.get("ctx", {}), first["input"]
     place = ".".join([where] * bool(where) + [_name(each) for each in first["loc"] if str(each)[:1] != "["])
     if first["type"] == "sentence":
-        return f"{place}{context['sentence']}".lstrip(". ")
+        options = search(r"^[.](\w+) must be one of ([^;]*);", context["sentence"])
+        near = similar(str(value.get(options[1])), options[2].split(", ")) if options and type(value) is dict else ""
+        return f"{place}{context['sentence']}{near}".lstrip(". ")
     if first["type"] == "value_error":
         return str(context["error"])  # of a check of ours, which has the place
     expected = f"one of {context['expected']}" if "expected" in context else "of another form"
     rule = context.get("rule") or _RULES.get(first["type"]) or expected
     short = isinstance(value, int | float | str | date) or value is None
-    return f"{told(**{place: value}) if place and short else place or 'the whole'} must be {rule}"
+    end = nearest(place, value, findall("'([^']*)'", expected)) if rule == expected else ""
+    other = {"bool_type": True, "int_type": 1, "float_type": 1.0}.get(first["type"], context.get("other"))
+    fits = (type(other), int) if type(other) is float else (type(other),)
+    end = end or ("" if other is None else line(place, other, lambda usual: type(usual) in fits))
+    return f"{told(**{place: value}) if place and short else place or 'the whole'} must be {rule}{end}"
 
 
 def _name(name: object) -> str:
@@ -325,6 +333,8 @@ def toml(path: Path) -> dict[str, Any]:
     """The values of a TOML file; DataError: none can be read. It has the place, and no word, which may be secret."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(away(path)) from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

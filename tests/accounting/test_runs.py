@@ -206,7 +206,7 @@ WRONG = [
     ({"mechanisms": [SUM, {"sigma": 1}]}, r"mechanisms.1.kind must be one of"),
     ({"mechanisms": [SUM, 3]}, r"mechanisms.1.kind must be one of"),
     ({"mechanisms": [{"kind": "Gaussian"}]}, "mechanisms.0.sigma is missing"),
-    ({"mechanisms": [{**SUM, "cuont": 3}]}, r"mechanisms.0 \(report\).cuont is not known; .*did you mean count"),
+    ({"mechanisms": [{**SUM, "cuont": 3}]}, r"mechanisms.0 \(report\).cuont is not known; .*did you mean `count`"),
     ({"mechanisms": [{**SUM, "count": 0}]}, r"report\).count=0 must be a whole number"),
     ({"mechanisms": [{**SUM, "count": True}]}, r"report\).count=True must be a whole number"),
     ({"mechanisms": [{**SUM, "sigma": "2"}]}, r"report\).sigma='2' must be a number"),

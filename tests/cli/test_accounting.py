@@ -111,7 +111,7 @@ def test_calibrate_prints_noise_or_steps():
         (["calibrate", "--epsilon", "1", "--epochs", "2", "--noise-multiplier", "1"], "--steps or --noise-multiplier"),
         (["calibrate", "--epsilon", "1", "--steps", "0"], "steps=0"),
         (["epsilon", "--noise-multiplier", "1", "--steps", "0"], "steps=0 must be a whole number >= 1"),
-        (["epsilon", "--noise-multiplier", "1", "--steps", "5", "--epochs", "1"], "either --steps or --epochs"),
+        (["epsilon", "--noise-multiplier", "1", "--steps", "5", "--epochs", "1"], "either --epochs or `--steps=5`"),
         (["epsilon", "--noise-multiplier", "1", "--batch-size", "5"], "must be given together"),
         (["epsilon", "--noise-multiplier", "1", "--batch-size", "9", "--dataset-size", "8"], "--batch-size=9"),
         (["epsilon", "--noise-multiplier", "1", "--batch-size", "0", "--dataset-size", "8"], "--batch-size=0"),

@@ -2,11 +2,14 @@
 
 import importlib
 import inspect
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+import almoner
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
 reference = importlib.import_module("reference")
@@ -46,6 +49,19 @@ def test_sections_of_a_docstring():
     assert '!!! quote "Source"\n\n    theory 4.3.' in text
     assert reference.markdown("a   one_two\nbb  three") == "- `a`: one\\_two\n- `bb`: three"
     assert text.endswith("```pycon\n>>> 1 + 1\n2\n```")
+
+
+@pytest.mark.parametrize("module_name", generate.MODULES)
+def test_every_module_says_how_stable_it_is(module_name):
+    """One mark for each room, in the package's docstring, is shown at the head of each of its pages."""
+    assert reference.stability(module_name) in ("Stable.", "May change in any release.", "Experimental.")
+    assert f"\n*{reference.stability(module_name)}*\n" in reference.page(module_name).partition("\n## ")[0]
+
+
+def test_stable_modules_are_few_and_named_once():
+    """Each room of the package has one mark."""
+    marked = re.findall(r"(?m)^(?:stable|may change|experimental) +(.+)$", inspect.getdoc(almoner))
+    assert sorted(", ".join(marked).split(", ")) == sorted(almoner.__all__)
 
 
 @pytest.mark.quick(22)

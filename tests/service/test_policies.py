@@ -41,7 +41,7 @@ def test_limits_of_an_analyst_stand_before_those_of_all(tmp_path):
         ("share = 0.5", "share = true", "limits.share must be"),
         ("cells = 100", "cells = 0", "limits.cells must be a whole number from 1 to 1000000"),
         ("rho = 1.0", "rhoo = 1.0", "rhoo is not known; known are"),
-        ("[holders.steward]", "[holder]", "holder is not known; known are .*; did you mean holders"),
+        ("[holders.steward]", "[holder]", "holder is not known; known are .*; did you mean `holders`"),
         ('"backup"]', '"admin"]', "holders.steward.may.5 must be one of 'metrics', 'console'"),
         (
             'may = ["metrics", "console", "statements", "verify", "policy", "backup"]',

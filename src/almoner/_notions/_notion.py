@@ -57,7 +57,7 @@ class Notion(ABC):
     def price(self, mechanism: mechanisms.Mechanism) -> Totals:
         """Price a mechanism: its part of each total, in units, rounded up; Unsupported where no theorem has a price."""
         if not isinstance(mechanism, mechanisms.Mechanism):
-            raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
+            mechanisms.repeated(mechanism)  # refuses it
         return self._prices(mechanism)
 
     def after(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:

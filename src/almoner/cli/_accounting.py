@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from typer import Argument, Option
 
-from almoner import _check, mechanisms
+import almoner
+from almoner import _check
 from almoner._private import LEVELS, MARK
 from almoner._units import shown
 from almoner.cli import _options
@@ -59,7 +60,7 @@ def epsilon(
     for path in filter(None, (certificate, csv)):
         _options.check_new_file(path, force=force, read=() if run is None else (run,))
     step, rounds, said = _asked(run, noise_multiplier, sampling)
-    best, whole = of_run(step, rounds=rounds, delta=delta), mechanisms.Repeated(step, rounds)
+    best, whole = of_run(step, rounds=rounds, delta=delta), almoner.mechanisms.Repeated(step, rounds)
     neighbours = str(said.get("adjacency", "add-or-remove"))
     if certificate is not None:
         if neighbours == "replace":
@@ -69,17 +70,19 @@ def epsilon(
         certificate.write_text(dumps(certified(whole, delta=delta)) + "\n", encoding="utf-8")
     rows, meaning = totals(whole, delta=delta), meaning_of(whole, points=128)
     answers = [(shown(each.epsilon, 6), each.holds, each.bound) for each in best]
-    bounds = [(row.notion, row.total, shown(row.epsilon, 6), row.holds, row.source) for row in rows]
-    if csv is not None:
-        Listing(_BOUNDS, [*(("(epsilon, delta)", "", *each) for each in answers), *bounds]).write(csv)
+    bounds = [(row.notion, row.total, shown(row.epsilon, 6), row.holds) for row in rows]
+    title = f"{rounds} x {step!r}, delta = {delta:g}" if run is None else f"{run}, delta = {delta:g}"
+    table = Listing(_ANSWERS, answers, title=title, right=("epsilon",))
+    if csv is not None and table.write(csv):
+        return
     if as_json:
         said = {"epsilon": best[0].epsilon, **said, "delta": delta, "answers": list(map(asdict, best))}
         said |= {"which": WHICH, "meaning": meaning.figures() | {"words": meaning.words}}
-        print(dumps(said | {"bounds": list(map(asdict, rows))}))
+        listed = [{name: each for name, each in asdict(row).items() if name != "source"} for row in rows]
+        print(dumps(said | {"bounds": listed}))
         return
-    title = f"{rounds} x {step!r}, delta = {delta:g}" if run is None else f"{run}, delta = {delta:g}"
     show(
-        Listing(_ANSWERS, answers, title=title, right=("epsilon",)),
+        table,
         f"{WHICH}\n\nWhat the first means: {meaning.words}\n",
         Listing(_BOUNDS, bounds, title="The same run in every notion of privacy", right=("epsilon",)),
         _NEIGHBOURS[neighbours],
@@ -97,17 +100,19 @@ def _asked(
         listed = read(file)
         run = listed.mechanism()
         parts = [(name, each) for name, each in zip(listed.names, listed.known, strict=True) if each is not None]
-        fields = [{"name": name, **mechanisms.to_fields(each)} for name, each in parts]
+        fields = [{"name": name, **almoner.mechanisms.to_fields(each)} for name, each in parts]
         return run, 1, {"adjacency": listed.adjacency, "mechanisms": fields}
     if noise_multiplier is None:
-        raise ArgumentError("--noise-multiplier is missing; or give a file that lists mechanisms")
+        raise ArgumentError(
+            "--noise-multiplier or a file of mechanisms is missing; for example `--noise-multiplier=1.1`"
+        )
     _check.noise(noise_multiplier=noise_multiplier)
     rate, count = sampling.rate_and_steps()
     if count is None and rate < 1:
-        raise ArgumentError("--steps is missing: how many batches were drawn; or give --epochs")
+        raise ArgumentError("--steps is missing, the number of batches, or --epochs; for example `--steps=1000`")
     rounds = 1 if count is None else count
     said: dict[str, object] = {"steps": rounds, "sample_rate": rate, "noise_multiplier": noise_multiplier}
-    return mechanisms.gaussian_step(noise_multiplier, 1.0, rate), rounds, said
+    return almoner.mechanisms.gaussian_step(noise_multiplier, 1.0, rate), rounds, said
 
 
 def _check_alone(noise_multiplier: float | None, sampling: _options.Sampling) -> None:
@@ -121,7 +126,7 @@ _NEIGHBOURS = {
     "replace": "Replacing all records of one person by others.",
 }
 _ANSWERS = ("epsilon", "holds if", "by")
-_BOUNDS = ("notion", "total", "epsilon", "holds", "source")
+_BOUNDS = ("notion", "total", "epsilon", "holds")
 
 
 def calibrate(
@@ -152,19 +157,21 @@ def calibrate(
         return
     rate, count = sampling.rate_and_steps()
     if (count is None) == (noise_multiplier is None):
-        raise ArgumentError("give either --steps or --noise-multiplier (or --epochs in place of --steps)")
+        raise ArgumentError("give either --steps or --noise-multiplier, or --epochs; for example `--steps=100`")
     asked: Any = {"epsilon": epsilon, "delta": delta, "steps": count, "noise_multiplier": noise_multiplier}
     asked |= {"max_grad_norm": max_grad_norm, "sample_rate": rate}
     with progress_bar(quiet=as_json) as bar:
         bar.add_task("asking every filter", total=None)
         fixed, rows = in_advance(**asked), by_filter(**asked)
     table = _calibrations(fixed, rows, f"epsilon = {epsilon:g}, delta = {delta:g}, sample rate = {rate:g}")
-    table.write(csv)
+    if table.write(csv):
+        return
     if as_json:
         listed = [asdict(row) for row in rows]
         print(dumps({"epsilon": epsilon, "delta": delta, "fixed": asdict(fixed), "which": FILTERS, "filters": listed}))
         return
-    notes = [f"filters.{row.filter}: {row.note}." for row in rows if row.note]
+    without = ", ".join(f"filters.{row.filter}" for row in rows if row.note)
+    notes = [f"Without a number, for reasons that --json tells: {without}."] if without else []
     if fixed.note:
         notes.insert(0, f"fixed in advance: {fixed.note}.")
     show(table, FILTERS, *notes)
@@ -179,10 +186,11 @@ def _show_unknown(file: Path, epsilon: float, delta: float, csv: Path | None, *,
     number = shown(found.number, 7, down=name not in ("sigma", "scale")) if name != "count" else str(found.number)
     title = f"{file} within epsilon = {epsilon:g}, delta = {delta:g}, fixed in advance"
     table = Listing(("unknown", "is", "epsilon"), [(found.field, number, shown(found.epsilon, 6))], title=title)
-    table.write(csv)
+    if table.write(csv):
+        return
     if as_json:
         said = {"budget": epsilon, "delta": delta, "field": found.field, "number": found.number}
-        print(dumps(said | {"epsilon": found.epsilon, "run": mechanisms.to_fields(found.run)}))
+        print(dumps(said | {"epsilon": found.epsilon, "run": almoner.mechanisms.to_fields(found.run)}))
     else:
         show(table)
 
@@ -222,26 +230,26 @@ def described(
     sample_rate: float = 1.0,
     epsilon_each: float | None = None,
     delta_each: float | None = None,
-) -> mechanisms.Mechanism:
+) -> "Mechanism":
     """The mechanism that the options describe, with sensitivity 1."""
     if name not in get_args(Step):
         raise ArgumentError(f"--mechanism {name!r} must be one of {', '.join(get_args(Step))}")
     if name == "gaussian":
         if noise_multiplier is None:
-            raise ArgumentError("--noise-multiplier is needed for --mechanism gaussian")
-        return mechanisms.gaussian_step(noise_multiplier, 1.0, sample_rate)
+            raise ArgumentError("--mechanism gaussian needs --noise-multiplier; for example `--noise-multiplier=20`")
+        return almoner.mechanisms.gaussian_step(noise_multiplier, 1.0, sample_rate)
     if sample_rate != 1:
         raise ArgumentError("--sample-rate is for --mechanism gaussian")
     if epsilon_each is None:
-        raise ArgumentError(f"--epsilon-each is needed for --mechanism {name}")
+        raise ArgumentError(f"--mechanism {name} needs --epsilon-each; for example `--epsilon-each=0.1`")
     if name == "approximate":
         if delta_each is None:
-            raise ArgumentError("--delta-each is needed for --mechanism approximate")
-        return mechanisms.Approximate(epsilon_each, delta_each)
+            raise ArgumentError("--mechanism approximate needs --delta-each; for example `--delta-each=1e-9`")
+        return almoner.mechanisms.Approximate(epsilon_each, delta_each)
     if name == "laplace":
         _check.positive(epsilon_each=epsilon_each)
-        return mechanisms.Laplace(1 / epsilon_each)
-    return (mechanisms.Pure if name == "pure" else mechanisms.RandomizedResponse)(epsilon_each)
+        return almoner.mechanisms.Laplace(1 / epsilon_each)
+    return (almoner.mechanisms.Pure if name == "pure" else almoner.mechanisms.RandomizedResponse)(epsilon_each)
 
 
 def compare(
@@ -282,7 +290,8 @@ def compare(
     title = f"Epsilon after so many steps of {table.mechanism!r}, delta = {table.delta:g}"
     bounded = [(each.name, each.promise, *(shown(epsilon, 4) for epsilon in each.epsilons)) for each in table.bounds]
     rows = Listing(("bound", "promise", *counts), bounded, title=title, right=counts, narrow=True)
-    rows.write(csv)
+    if rows.write(csv):
+        return
     if as_json:
         print(dumps(table.as_dict() | {"which": BOUNDS}))
     else:
@@ -304,6 +313,7 @@ def losses(
     ] = False,
     picture: _options.PrivatePicture = None,
     html: _options.Page = None,
+    csv: _options.PrivateCsv = None,
     force: _options.Force = False,
     as_json: _options.Json = False,
 ) -> None:
@@ -316,6 +326,7 @@ def losses(
     _check.between(0, 1, delta=delta)
     _options.check_picture(picture)
     _options.check_page(html, force=force, read=(norms,), as_json=as_json)
+    _options.check_new_file(csv, force=force, read=(norms,))
     values, labels = _loaded(norms), None if groups is None else _loaded(groups)
     if values.ndim in (1, 2) and (values.ndim == 1) == (steps is None):
         raise ArgumentError("give --steps with norms of shape (people,), and not with (people, steps)")
@@ -342,14 +353,16 @@ def losses(
         (name, "all" if group is None else group, *(shown(value, 4) for value in [*levels, mean]))
         for (name, group, levels), (_, _, mean) in zip(quantiles(epsilons, groups=labels), averages, strict=True)
     ]
-    show(Listing(("accounting", "group", *numbers), rows, title=title, right=numbers, narrow=True), STATUS)
+    table = Listing(("accounting", "group", *numbers), rows, title=title, right=numbers, narrow=True)
+    if not table.write(csv, private=True):
+        show(table, STATUS)
 
 
 def _loaded(path: Path) -> "NDArray[np.generic]":
     import numpy as np
 
     if not path.is_file():
-        raise DataError(f"{path} is not there")
+        raise DataError(_check.away(path))
     try:
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:

@@ -6,18 +6,18 @@ from typing import Annotated, Any
 
 from typer import Argument, Exit, Option, Typer
 
-from almoner.cli._options import Delta, Group, Json
+from almoner.cli._options import Delta, Group, Json, added, examples
 from almoner.cli._shown import dumps, show
 from almoner.errors import ArgumentError, DataError
 
 audit = Typer(
     cls=Group,
     help="Check pipelines: replays without people, and guesses about canaries.",
-    epilog="Example: almoner audit replay pipeline.py",
+    epilog=examples("audit replay pipeline.py"),
 )
 
 
-@audit.command("replay", epilog="Example: almoner audit replay pipeline.py")
+@added(audit, "audit replay", "pipeline.py")
 def replay(
     file: Annotated[Path, Argument(help="A Python file: pipeline, data, people, without, and perhaps replaced.")],
     as_json: Json = False,
@@ -47,7 +47,7 @@ def replay(
         raise Exit(1)
 
 
-@audit.command("guesses", epilog="Example: almoner audit guesses 812 --guesses 1000 --canaries 100000 --mu 1")
+@added(audit, "audit guesses", "812 --guesses 1000 --canaries 100000 --mu 1")
 def guesses(
     correct: Annotated[int, Argument(help="How many guesses are right.")],
     guesses: Annotated[int, Option(help="How many guesses there are, fixed in advance.")],

@@ -1,16 +1,15 @@
 """`almoner demo`: a shop's weekly counts and models on real data, with an account for each person and without."""
 
 import logging
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from math import ceil, sqrt
 from pathlib import Path
+from statistics import fmean, stdev, variance
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 from typer import Option, echo
 
 from almoner import _html
@@ -62,6 +61,10 @@ class Counts:
 
 def weekly_counts(observe: Callable[[int, int], None]) -> Counts:
     """Ask for the number of customers of each week, with a ledger on disk; ``observe`` gets the weeks done, and all."""
+    import tempfile
+
+    import numpy as np
+
     from almoner import filters
     from almoner.accounting.calibrate import steps
     from almoner.mechanisms import Gaussian
@@ -146,6 +149,9 @@ def demo(
     Ends with OUT/index.html, for a browser. The models predict census income where the files of UCI Adult are found
     (in --data, ALMONER_DATA or ../shared/data), and else read handwritten digits.
     """
+    from almoner import _extras
+
+    _extras.check(duckdb="queries", pyarrow="queries", sklearn="sklearn", matplotlib="plots")
     from almoner.training import demo_tables
 
     adult = demo_tables.adult(data)
@@ -212,8 +218,8 @@ def _run(
                 model.fit(*example.train)
             accuracies.append(100 * model.score(*example.test))
         seconds = (time.perf_counter() - start) / runs
-        spread = float(np.std(accuracies, ddof=1)) if runs > 1 else 0.0
-        rows.append(_Row(method, epsilon, float(np.mean(accuracies)), spread, runs, seconds))
+        spread = stdev(accuracies) if runs > 1 else 0.0
+        rows.append(_Row(method, epsilon, fmean(accuracies), spread, runs, seconds))
     compared = difference(*reached)
     return _Results(example.name, people, unit, delta, rows, *compared, model.card_, model.holder_report_)
 
@@ -241,11 +247,11 @@ def difference(plain: Sequence[float], accounts: Sequence[float]) -> tuple[float
     """(Mean with accounts minus mean without, half of its 95 % interval), in points; None where each ran once."""
     from scipy import special
 
-    runs, gained = len(plain), float(np.mean(accounts) - np.mean(plain))
+    runs, gained = len(plain), fmean(accounts) - fmean(plain)
     if runs < 2:
         return gained, None
-    variance = np.var(plain, ddof=1) + np.var(accounts, ddof=1)
-    return gained, float(special.stdtrit(2 * runs - 2, 0.975)) * sqrt(float(variance) / runs)
+    spread = variance(plain) + variance(accounts)
+    return gained, float(special.stdtrit(2 * runs - 2, 0.975)) * sqrt(spread / runs)
 
 
 def promised(epsilon: float, delta: float, guess: float | None) -> list[str]:

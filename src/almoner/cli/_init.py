@@ -6,10 +6,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 from typer import Argument, Option, Typer
 
-from almoner.cli._options import Force, Group, check_free
+from almoner.cli._options import Force, Group, added, check_free, examples
 from almoner.cli._shown import dumps
 
 Rows = Iterable[tuple[object, ...]]
@@ -18,12 +17,10 @@ Folder = Annotated[Path, Argument(help="The folder to write to; it is made if it
 Ledger = Annotated[str | None, Option(help="The ledger: a file, or postgresql://service@server/database.")]
 Example = Annotated[bool, Option("--example", help="Write an example table, too, of people who are made up.")]
 
-init = Typer(
-    cls=Group, help="Write commented files to begin with.", epilog="Example: almoner init query clinic --example"
-)
+init = Typer(cls=Group, help="Write commented files to begin with.", epilog=examples("init query clinic --example"))
 
 
-@init.command("train", epilog="Example: almoner init train first-model --example")
+@added(init, "init train", "first-model --example")
 def train(folder: Folder = Path(), example: Example = False, force: Force = False) -> None:
     """Write a schema, settings and a script that train a private model on a CSV file, and predict with it."""
     from almoner.cli._training.settings import settings_template
@@ -34,7 +31,7 @@ def train(folder: Folder = Path(), example: Example = False, force: Force = Fals
     _say(example, "people.csv and heldout.csv", f"sh {folder / 'train.sh'}")
 
 
-@init.command("settings", epilog="Example: almoner init settings")
+@added(init, "init settings", "")
 def settings(folder: Folder = Path(), force: Force = False) -> None:
     """Write train.toml: every setting of a training, with a comment, for --settings of `almoner train`."""
     from almoner.cli._training.settings import settings_template
@@ -42,7 +39,7 @@ def settings(folder: Folder = Path(), force: Force = False) -> None:
     _write(folder, {"train.toml": settings_template()}, {}, force=force)
 
 
-@init.command("query", epilog="Example: almoner init query clinic --example")
+@added(init, "init query", "clinic --example")
 def query(folder: Folder = Path(), example: Example = False, force: Force = False) -> None:
     """Write a file of questions: how many people came in each week, with a budget for each of them."""
     tables = {"visits.csv": _visits()} if example else {}
@@ -57,7 +54,7 @@ def query(folder: Folder = Path(), example: Example = False, force: Force = Fals
     _say(example, "visits.csv", *commands[0 if not example else -2 :])
 
 
-@init.command("serve", epilog="Example: almoner init serve surgery --example")
+@added(init, "init serve", "surgery --example")
 def serve(folder: Folder = Path(), example: Example = False, ledger: Ledger = None, force: Force = False) -> None:
     """Write a policy of `almoner serve`, with new tokens of two analysts and the data holder, which are printed."""
     from almoner._tokens import hash_of, new_token
@@ -98,7 +95,9 @@ def _say(example: bool, data: str, *commands: str) -> None:
 
 def _patients(count: int, seed: int) -> Rows:
     """Made-up patients: the older, the more of them return within a month."""
-    draw = np.random.default_rng(seed)  # the data may repeat; the noise of a training never does
+    from numpy.random import default_rng
+
+    draw = default_rng(seed)  # the data may repeat; the noise of a training never does
     yield ("id", "age", "days", "ward", "returns")
     for number in range(count):
         age = int(draw.integers(18, 91))

@@ -30,7 +30,7 @@ LOOK, RULES, PEOPLE, UPKEEP = "Look and check", "Limits and declarations", "Peop
 ledger_commands = Typer(
     cls=_options.Group,
     help="The data holder's record: show it, check it, limit it, let people leave.",
-    epilog="Example: almoner ledger show people.ledger\n\nExample: almoner ledger verify people.ledger",
+    epilog=_options.examples("ledger show people.ledger", "ledger verify people.ledger"),
 )
 
 
@@ -92,7 +92,8 @@ def show_(
         about = (*([asked.get("dataset")] if of else []), asked["question"].get("ask"))
         rows.append((*names, *about, shown(asked[f"{symbol} at most"], 6)))
     table = Listing(("number", "time, UTC", "analyst", "purpose", "key", *of, "ask", f"{symbol} at most"), rows)
-    table.write(csv)
+    if table.write(csv):
+        return
     if as_json:
         print(dumps(asdict(record)))
         return
@@ -370,6 +371,7 @@ def statement(
     person: Person,
     delta: _options.OptionalDelta = None,
     html: _options.Page = None,
+    csv: _options.PrivateCsv = None,
     force: _options.Force = False,
     as_json: _options.Json = False,
 ) -> None:
@@ -380,20 +382,25 @@ def statement(
     of a row.
     """
     _options.check_page(html, force=force, read=(path,), as_json=as_json)
+    _options.check_new_file(csv, force=force, read=(path,))
     told: Statement | BudgetStatement
     if path.endswith(".accounts") or Path(path).is_dir():
         from almoner.training.saved_model import statement as models_statement
 
         if delta is not None:
-            raise ArgumentError("--delta: the accounts of a model are stated at the delta on its card")
+            raise ArgumentError("--delta: leave it out; the accounts of a model are stated at the delta on its card")
         told = models_statement(Path(path), person)
-        words, shown_lines = str(told), []
+        words, lines = str(told), []
+        table = Listing(tuple(asdict(told)), [list(asdict(told).values())])
     else:
         from almoner.queries import statement as person_statement
 
         with opened(path) as ledger:
             told = person_statement(ledger, person, delta=delta)
-        words, shown_lines = told.words, [_lines(told)] if told.lines else []
+        words, table = told.words, _lines(told)
+        lines = [table] if told.lines else []
+    if table.write(csv, private=True):
+        return
     if html is not None:
         from almoner.report.pages import statement as page
 
@@ -401,7 +408,7 @@ def statement(
     elif as_json:
         print(dumps({"private": MARK, **asdict(told), "words": words}))
     else:
-        show(f"{MARK}, and for this person", *shown_lines, words)
+        show(f"{MARK}, and for this person", *lines, words)
 
 
 def _lines(account: "Statement") -> Listing:
@@ -438,5 +445,4 @@ for _command, _panel, _example in (
     (datasets, LOOK, "people.ledger"),
 ):
     _name = _command.__name__.strip("_").replace("_", "-")
-    _epilog = f"Example: almoner ledger {_name} {_example}"
-    ledger_commands.command(_name, epilog=_epilog, rich_help_panel=_panel)(_command)
+    _options.added(ledger_commands, f"ledger {_name}", _example, panel=_panel)(_command)

@@ -13,15 +13,14 @@ from math import ceil, nextafter
 from pathlib import Path
 from typing import Annotated, Any
 
-from rich.console import Console
-from typer import Exit, Option, echo
+from typer import BadParameter, Exit, Option, Typer, echo
 from typer.core import TyperGroup
 
 from almoner import _check
-from almoner._disk import whole_file
+from almoner._check import line, nearest
 from almoner._private import MARK
 from almoner._units import exact
-from almoner.cli._shown import use_letters_of_the_terminal
+from almoner.cli._shown import STDOUT, use_letters_of_the_terminal
 from almoner.errors import AlmonerError, ArgumentError, DataError, MissingExtra
 
 _NOISE_MULTIPLIER = Option(
@@ -49,7 +48,10 @@ PrivatePicture = Annotated[Path | None, Option("--picture", help="Save a PRIVATE
 OutFile = Annotated[Path | None, Option("--out", help="Write to this file instead of printing.")]
 OutFolder = Annotated[Path | None, Option("--out", help="The folder to write to.")]
 Page = Annotated[Path | None, Option("--html", help="Write a PRIVATE page to this file instead of printing.")]
-CsvFile = Annotated[Path | None, Option("--csv", help="Write the rows to this CSV file as well.")]
+CsvFile = Annotated[Path | None, Option("--csv", help="Write the rows to this CSV file as well; - prints them alone.")]
+PrivateCsv = Annotated[
+    Path | None, Option("--csv", help="Write the rows to this PRIVATE CSV file as well; - prints them alone.")
+]
 Force = Annotated[bool, Option("--force", help="Overwrite what is there already.")]
 Json = Annotated[bool, Option("--json", help="Print JSON.")]
 
@@ -77,16 +79,19 @@ class Sampling:
         """
         dataset_size, batch_size, sample_rate, steps = self.dataset_size, self.batch_size, self.sample_rate, self.steps
         if (dataset_size is None) != (batch_size is None):
-            raise ArgumentError("--dataset-size and --batch-size must be given together")
+            size = "`--dataset-size=10000`" if dataset_size is None else "`--batch-size=100`"
+            raise ArgumentError(f"--dataset-size and --batch-size must be given together; for example {size}")
         if dataset_size is not None and sample_rate is not None:
-            raise ArgumentError("give either --sample-rate, or --dataset-size and --batch-size")
+            sizes = f"`--dataset-size={dataset_size} --batch-size={batch_size}`"
+            raise ArgumentError(f"give either --sample-rate, or {sizes}")
         if self.epochs is not None and steps is not None:
-            raise ArgumentError("give either --steps or --epochs")
+            raise ArgumentError(f"give either --epochs or `--steps={steps}`")
         exactly = Fraction(1)
         if dataset_size is not None and batch_size is not None:
             _check.whole(1, dataset_size=dataset_size, batch_size=batch_size)
             if batch_size > dataset_size:
-                raise ArgumentError(f"batch_size={batch_size} must be at most dataset_size={dataset_size}")
+                most = f"at most dataset_size={dataset_size}; for example `batch_size={dataset_size}`"
+                raise ArgumentError(f"batch_size={batch_size} must be {most}")
             exactly = Fraction(batch_size, dataset_size)
             sample_rate = float(exactly) if Fraction(float(exactly)) >= exactly else nextafter(float(exactly), 1.0)
         elif sample_rate is not None:
@@ -124,12 +129,13 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
     return flat
 
 
+_UsageError: Any = BadParameter.__base__  # of everything that the parser refuses
 PICTURES = (".png", ".svg", ".pdf")
 
 
 def check_new_file(path: Path | None, *, force: bool, read: tuple[Path | str, ...] = ()) -> None:
     """Refuse a folder that is not there, a file that the command reads, and, without --force, an existing file."""
-    if path is None:
+    if path is None or path == STDOUT:
         return
     if not path.parent.is_dir():
         raise ArgumentError(f"{path}: its folder is not there")
@@ -142,13 +148,13 @@ def check_new_file(path: Path | None, *, force: bool, read: tuple[Path | str, ..
 def check_free(path: Path, *, force: bool) -> None:
     """Refuse to overwrite what exists, without --force."""
     if path.exists() and not force:
-        raise ArgumentError(f"{path} exists already; choose another name, or overwrite it with --force")
+        raise ArgumentError(f"{path} exists already; choose another name, or overwrite it with `--force`")
 
 
 def check_page(path: Path | None, *, force: bool, read: tuple[Path | str, ...], as_json: bool = False) -> None:
     """Refuse a page that must not be written, or JSON beside it, before anything is read."""
     if path is not None and path.suffix.lower() != ".html":
-        raise ArgumentError(f"{path} must end in .html")
+        raise ArgumentError(f"{path} must end in .html; for example `{path.with_suffix('.html')}`")
     check_new_file(path, force=force, read=read)
     if path is not None and as_json:
         raise ArgumentError("give either --html or --json")
@@ -156,6 +162,8 @@ def check_page(path: Path | None, *, force: bool, read: tuple[Path | str, ...], 
 
 def write_page(path: Path, page: str, *, whose: str = "") -> None:
     """Write a private page, which only its owner can read, and say so."""
+    from almoner._disk import whole_file
+
     with whole_file(path) as file:
         file.write(page.encode("utf-8"))
     print(f"{MARK}{whose}: written to {path}")
@@ -172,16 +180,37 @@ def tell_or_write(text: str, out: Path | None) -> None:
 def check_picture(path: Path | None, *, makes_folder: bool = False) -> None:
     """Refuse a picture of a format that cannot be drawn, or in a folder that is not there and will not be made."""
     if path is not None and path.suffix.lower() not in PICTURES:
-        raise ArgumentError(f"{path} must end in {', '.join(PICTURES[:-1])} or {PICTURES[-1]}")
+        png = f"for example `{path.with_suffix('.png')}`"
+        raise ArgumentError(f"{path} must end in {', '.join(PICTURES[:-1])} or {PICTURES[-1]}; {png}")
     if path is not None and not makes_folder and not path.parent.is_dir():
         raise ArgumentError(f"{path}: its folder is not there")
 
 
 _COMMAND = "almoner.command"
+_OTHER_NAMES = {
+    "--sigma": "--noise-multiplier", "--noise": "--noise-multiplier", "--noise-scale": "--noise-multiplier",
+    "--clip": "--max-grad-norm", "--l2-norm-clip": "--max-grad-norm", "--eps": "--epsilon",
+    "--target-epsilon": "--epsilon", "--target-delta": "--delta", "--q": "--sample-rate", "--rate": "--sample-rate",
+    "--sampling-rate": "--sample-rate", "--sampling-probability": "--sample-rate", "--n": "--dataset-size",
+    "--num-examples": "--dataset-size", "--sample-size": "--dataset-size", "--lot-size": "--batch-size",
+    "--iterations": "--steps", "--num-steps": "--steps", "--rounds": "--steps", "--output": "--out",
+}  # fmt: skip
+"""Options as other programs call them, and what they are called here."""
+
+
+def examples(*lines: str) -> str:
+    """The end of a help: a line each, which is not wrapped (that is what the sign says)."""
+    return "\b\n" + "\n".join(f"Example: almoner {line}".rstrip() for line in lines)
+
+
+def added(group: Typer, words: str, *lines: str, panel: str | None = None) -> Callable[..., Any]:
+    """Add a function to a group, as the command that these words call, with what follows them in its examples."""
+    shown = examples(*(f"{words} {each}" for each in lines))
+    return group.command(words.split()[-1], epilog=shown, rich_help_panel=panel)
 
 
 class Group(TyperGroup):
-    """Prints its help where no command is given, and remembers which command runs."""
+    """Prints its help where no command is given, its commands below headings, and remembers which command runs."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
@@ -194,11 +223,27 @@ class Group(TyperGroup):
         ctx.meta[_COMMAND] = found[1]
         return found
 
+    def format_commands(self, _ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            panel = getattr(command, "rich_help_panel", None)
+            about = " ".join((command.help or "").partition("\n\n")[0].split())
+            panels.setdefault(panel if isinstance(panel, str) else "Commands", []).append((name, about))
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
+
 
 class Commands(Group):
+    """All commands. An error is `Error:` and a sentence, whether a word of the line or a value is wrong."""
+
     def main(self, *args: Any, **kwargs: Any) -> Any:
         use_letters_of_the_terminal()
-        return super().main(*args, **kwargs)
+        try:
+            raise SystemExit(super().main(*args, **kwargs | {"standalone_mode": False}) or 0)
+        except _UsageError as error:
+            _tell(_mended(error))
+            raise SystemExit(2) from None
 
     def invoke(self, ctx: Any) -> object:
         try:
@@ -207,17 +252,47 @@ class Commands(Group):
             words = str(error)
             if isinstance(error, ArgumentError):
                 words = _options_named(words, ctx.meta.get(_COMMAND))
-            Console(stderr=True).print(f"[bold red]{type(error).__name__}[/]: ", end="")
-            for line in (words, *getattr(error, "__notes__", ())):  # notes are for who runs the command
-                Console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
+            _tell(words, *getattr(error, "__notes__", ()))  # notes are for who runs the command
             usage = isinstance(error, ArgumentError | DataError)
             raise Exit(2 if usage else 3 if isinstance(error, MissingExtra) else 1) from None
         except BrokenPipeError:  # the reader of the output stopped reading
             raise
         except OSError as error:  # a file that cannot be written: its name and why
-            words = f"{type(error).__name__}: {error}"
-            Console(stderr=True).print(words, markup=False, highlight=False, soft_wrap=True)
+            _tell(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
             raise Exit(2) from None
+
+
+def _tell(words: str, *notes: str) -> None:
+    echo("\n".join((f"Error: {words}", *notes)), err=True)
+
+
+def _mended(error: Any) -> str:
+    """The parser's sentence, with the words to write and where the rest of them stands."""
+    words, param, command = str(error.format_message()).rstrip("."), getattr(error, "param", None), error.ctx.command
+    known = [name for each in command.params for name in each.opts]
+    near = [_OTHER_NAMES.get(getattr(error, "option_name", "")), *(getattr(error, "possibilities", None) or ())]
+    if meant := [name for name in near if name in known]:
+        words = f"{words.partition(' (Possible options')[0]}; write `{meant[0]}`"
+    elif param is not None:
+        words = _of_parameter(words, param, command.epilog or "")
+    words = re.sub(r"\. Did you mean '([\w-]+)'.*", r"; write `\1`", words)
+    return f"{words} ({error.ctx.command_path} --help)"
+
+
+def _of_parameter(words: str, param: Any, epilog: str) -> str:
+    """A sentence on an option or an argument that is missing, or of another type."""
+    kind, option, example = param.type_descriptor, param.opts[0], epilog.partition("Example: ")[2].partition("\n")[0]
+    of_type, usual = {float: ("a number", 0.1), int: ("a whole number", 10)}.get(kind.annotation, ("", None))
+    if kind.is_choice:
+        end = nearest(option, words.split("'")[3], kind.choices)
+        return f"{option} must be one of {', '.join(map(str, kind.choices))}{end}"
+    if words.startswith("Missing"):
+        words = f"{option if option.startswith('--') else param.name} is missing"
+    elif of_type:
+        words = f"{option} must be {of_type}"
+    if shown := re.search(rf"{option}[ =]\S+" if option.startswith("--") else ".+", example):
+        return f"{words}; for example `{shown[0]}`"
+    return words + line(param.name, usual).replace(f"`{param.name}=", f"`{option}=")
 
 
 def _options_named(words: str, command: Any) -> str:

@@ -11,8 +11,19 @@ from typer import Argument, Option, Typer
 
 from almoner._check import told
 from almoner._units import shown
-from almoner.cli._options import CsvFile, Delta, Force, Group, Json, OptionalEpsilon, check_new_file, check_page
-from almoner.cli._shown import Listing, dumps, print_answers, print_misfits, show
+from almoner.cli._options import (
+    CsvFile,
+    Delta,
+    Force,
+    Group,
+    Json,
+    OptionalEpsilon,
+    added,
+    check_new_file,
+    check_page,
+    examples,
+)
+from almoner.cli._shown import STDOUT, Listing, csv_file, dumps, print_answers, print_misfits, show
 from almoner.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -36,11 +47,11 @@ _NOT_THERE = (
 query = Typer(
     cls=Group,
     help="Ask the questions of a file, each key once.",
-    epilog="Example: almoner query quote questions.toml\n\nExample: almoner query ask questions.toml",
+    epilog=examples("query quote questions.toml", "query ask questions.toml"),
 )
 
 
-@query.command("quote", epilog="Example: almoner query quote questions.toml")
+@added(query, "query quote", "questions.toml")
 def quote(
     plan: PlanFile, ledger: OtherLedger = None, csv: CsvFile = None, force: Force = False, as_json: Json = False
 ) -> None:
@@ -53,7 +64,8 @@ def quote(
         quotes, stored = questions.quote(session), {each.key for each in questions.analyst(session).answers()}
         together = _together(quotes, stored, session)
     table, about = _quoted(quotes, stored)
-    table.write(csv)
+    if table.write(csv):
+        return
     if as_json:
         print(dumps({key: asdict(each) | {"stored": key in stored} for key, each in quotes.items()}))
     else:
@@ -101,7 +113,7 @@ def _quoted(quotes: "Mapping[str, Quote]", stored: set[str]) -> tuple[Listing, s
     return Listing(columns, cells, once=once), _ABOUT_QUOTES if alike else _ABOUT_MARGINS + _ABOUT_QUOTES
 
 
-@query.command("check", epilog="Example: almoner query check questions.toml")
+@added(query, "query check", "questions.toml")
 def check(plan: PlanFile, as_json: Json = False) -> None:
     """Count the entries that don't fit their column's type, and show where the first are. PRIVATE: for the data holder.
 
@@ -112,7 +124,7 @@ def check(plan: PlanFile, as_json: Json = False) -> None:
     print_misfits(found, as_json=as_json)
 
 
-@query.command("ask", epilog="Example: almoner query ask questions.toml --json")
+@added(query, "query ask", "questions.toml --json")
 def ask(
     plan: PlanFile, ledger: OtherLedger = None, csv: CsvFile = None, force: Force = False, as_json: Json = False
 ) -> None:
@@ -124,16 +136,15 @@ def ask(
             if "left out" in said:
                 print(said, file=sys.stderr)
         answers = questions.ask(session)
-    _write_csv(answers, csv)
+    if _write_csv(answers, csv):
+        return
     print_answers(answers, as_json=as_json)
     if not as_json and (stored := sum(key in before for key in answers)):
         said, it = ("1 answer was", "it") if stored == 1 else (f"{stored} answers were", "them")
         show(f"{said} stored already: nothing was charged for {it}. To ask anew, change the key.")
 
 
-@query.command(
-    "summary", epilog="Example: almoner query summary visits.parquet --person who --ledger first.ledger --epsilon 1"
-)
+@added(query, "query summary", "visits.parquet --person who --ledger first.ledger --epsilon 1")
 def summary(
     data: Annotated[Path, Argument(help="The table: a Parquet, CSV or DuckDB file, a row for each event.")],
     person: Annotated[str, Option("--person", help="The column that says whose row it is.")],
@@ -172,10 +183,10 @@ def summary(
     ends = dict(map(_bounds, bounds or ()))
     with Session.open(data, person=person, budget=terms, ledger=ledger, create=terms is not None) as session:
         answers = session.analyst("summary").summary(price=price, bounds=ends, clip=clip)
-    _write_csv(answers, csv)
     if html is not None:
         html.write_text(pages.answers(answers, title=f"Summary of {data.name}"), encoding="utf-8")
-    print_answers(answers, as_json=as_json)
+    if not _write_csv(answers, csv):
+        print_answers(answers, as_json=as_json)
 
 
 def _bounds(given: str) -> tuple[str, tuple[float, float]]:
@@ -187,7 +198,7 @@ def _bounds(given: str) -> tuple[str, tuple[float, float]]:
     return column, (low, high)
 
 
-@query.command("list", epilog="Example: almoner query list questions.toml")
+@added(query, "query list", "questions.toml")
 def list_(
     plan: PlanFile, ledger: OtherLedger = None, csv: CsvFile = None, force: Force = False, as_json: Json = False
 ) -> None:
@@ -195,12 +206,14 @@ def list_(
     questions = _plan(plan, ledger, csv, force=force)
     with questions.open() as session:
         answers = {answer.key: answer for answer in questions.analyst(session).answers()}
-    _write_csv(answers, csv)
-    print_answers(answers, as_json=as_json)
+    if not _write_csv(answers, csv):
+        print_answers(answers, as_json=as_json)
 
 
-def _write_csv(answers: "Mapping[str, Answer]", path: Path | None) -> None:
+def _write_csv(answers: "Mapping[str, Answer]", path: Path | None) -> bool:
     if path is not None:
         from almoner.queries import write_csv
 
-        write_csv(list(answers.values()), path)
+        with csv_file(path) as file:
+            write_csv(list(answers.values()), file)
+    return path == STDOUT

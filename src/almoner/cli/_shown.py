@@ -7,25 +7,27 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from itertools import compress
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from rich import box, progress
-from rich.console import Console
-from rich.table import Table
+from typing import TYPE_CHECKING, Any, TextIO
 
 from almoner._intervals import interval_shown, value_shown
 from almoner._misfits import Misfit
 from almoner._private import MARK
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
+
     from almoner.queries import Answer
     from almoner.training import HolderReport
 
 _SIGNS = {"±": "+-", "–": "-", "—": "-", "−": "-", "≤": "<=", "≥": ">=", "×": "x", "→": "->", "“": '"', "”": '"'}
+NARROW = 70  # columns of a terminal below which a row is a block of lines
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -48,7 +50,10 @@ class Listing:
     def __post_init__(self) -> None:
         self.rows = [["" if cell is None else _CONTROL.sub(" ", str(cell)) for cell in row] for row in self.rows]
 
-    def table(self) -> Table:
+    def table(self) -> "Table":
+        from rich import box
+        from rich.table import Table
+
         table = Table(title=self.title or None, title_justify="left")
         if self.narrow:
             table.box, table.padding, table.pad_edge = box.SIMPLE_HEAD, (0, 1, 0, 0), False
@@ -66,16 +71,40 @@ class Listing:
         """For a pipe: the title, the names of the columns, and the rows, with tabs between the cells."""
         return [*[self.title] * bool(self.title), *("\t".join(row) for row in (self.columns, *self.rows))]
 
-    def write(self, path: Path | None) -> None:
-        """Write the rows to a CSV file, if there is to be one."""
+    def blocks(self) -> list[str]:
+        """For a narrow terminal: the title, and a block of lines for each row."""
+        rows = [[f"{name}: {cell}" for name, cell in zip(self.columns, row, strict=True) if cell] for row in self.rows]
+        return [*[self.title, ""] * bool(self.title), *(line for row in rows for line in (*row, ""))]
+
+    def write(self, path: Path | None, *, private: bool = False) -> bool:
+        """Write the rows to a CSV file, if there is to be one; True if they are all that is to be printed."""
         if path is None:
-            return
-        with path.open("w", encoding="utf-8", newline="") as file:
+            return False
+        if private and path != STDOUT:
+            path.touch(0o600)  # only its owner can read it
+        with csv_file(path) as file:
             csv.writer(file, lineterminator="\n").writerows([self.columns, *self.rows])
+        return path == STDOUT
 
 
-def console() -> Console:
+STDOUT = Path("-")
+"""The standard output in the place of a file."""
+
+
+@contextmanager
+def csv_file(path: Path) -> Iterator[TextIO]:
+    """A CSV file to write to, or the standard output."""
+    if path == STDOUT:
+        yield sys.stdout
+        return
+    with path.open("w", encoding="utf-8", newline="") as file:
+        yield file
+
+
+def console() -> "Console":
     """Prints names, keys and groups literally: nothing in them is a style, a link or an emoji."""
+    from rich.console import Console
+
     return Console(markup=False, emoji=False, highlight=False)
 
 
@@ -86,7 +115,7 @@ def show(*parts: Listing | str) -> None:
         if isinstance(part, str):
             out.print(part, soft_wrap=not out.is_terminal)
         elif out.is_terminal:
-            out.print(part.table())
+            out.print("\n".join(part.blocks()) if out.width < NARROW else part.table())
         else:
             print("\n".join(part.lines()))
 
@@ -183,8 +212,11 @@ def _print_notes(answers: "Mapping[str, Answer]", cover: str) -> None:
         show(f"Too many people could not pay any more: do not trust totals from {incomplete[0]!r} on.")
 
 
-def progress_bar(*, quiet: bool) -> progress.Progress:
+def progress_bar(*, quiet: bool) -> "Progress":
     """A progress bar on the error stream, which disappears when it is done."""
+    from rich import progress
+    from rich.console import Console
+
     columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), progress.MofNCompleteColumn())
     err, left = Console(stderr=True), progress.TimeRemainingColumn()
     return progress.Progress(*columns, left, console=err, disable=quiet, transient=True)

@@ -76,7 +76,7 @@ def _cost(leaf: mechanisms.Mechanism) -> Pair:
         case mechanisms.Paired():
             return discrete.largest_loss(leaf), discrete.failure(leaf)
     raise Unsupported(
-        f"{type(leaf).__name__} has no epsilon of its own without a choice of delta; use filters.Zcdp or Renyi"
+        f"{type(leaf).__name__} has no epsilon without a choice of delta; use filters.Renyi or `filters.Zcdp`"
     )
 
 

@@ -94,7 +94,7 @@ def _cost(leaf: mechanisms.Mechanism) -> Fraction:
             return (exact(leaf.sensitivity) / exact(leaf.sigma)) ** 2
         case mechanisms.SampledGaussian():
             raise Unsupported(
-                "SampledGaussian is not a Gaussian mechanism unless sample_rate=1; use filters.Renyi or Residue"
+                "SampledGaussian is no Gaussian mechanism unless sample_rate=1; use filters.Residue or `filters.Renyi`"
             )
         case mechanisms.Paired():
             mu = discrete.mu(leaf)
@@ -105,7 +105,7 @@ def _cost(leaf: mechanisms.Mechanism) -> Fraction:
             return Fraction(mu) ** 2
     raise Unsupported(
         f"{type(leaf).__name__} is not a Gaussian mechanism, and a mu fitted to it would be no guarantee; "
-        "use filters.Zcdp, Renyi or Residue"
+        "use filters.Zcdp, Renyi or `filters.Residue`"
     )
 
 

@@ -97,7 +97,7 @@ def _cost(leaf: mechanisms.Mechanism) -> Fraction | float:
             return inf if leaf.rho == inf else exact(leaf.rho)
         case mechanisms.Paired() if not discrete.failure(leaf):
             return discrete.rho(leaf)
-    raise Unsupported(f"{type(leaf).__name__} has no useful zCDP cost; use a Rényi curve (filters.Renyi)")
+    raise Unsupported(f"{type(leaf).__name__} has no useful zCDP cost; use a Rényi curve, as `filters.Renyi`")
 
 
 def epsilon(rho: ArrayLike, /, *, delta: float) -> NDArray[np.float64]:

@@ -18,7 +18,7 @@ from almoner.filters._filter import Filter
 def _either(name: str, value: float | None, epsilon: float | None, delta: float | None) -> None:
     """Reject budgets given both as (epsilon, delta) and in the filter's own measure, or as neither."""
     if (value is None) == (epsilon is None and delta is None) or (epsilon is None) != (delta is None):
-        raise ArgumentError(f"give either epsilon= and delta=, or {name}=")
+        raise ArgumentError(f"give either {name}=, or epsilon= and delta=; for example `epsilon=1.0, delta=1e-5`")
     if value is None:
         _check.positive(epsilon=epsilon)
         _check.between(0, 1, delta=delta)

@@ -74,7 +74,7 @@ class Filter(Accounts):
     ) -> None:
         if not isinstance(budget, tuple(_BUDGETS.values())):
             kinds = f"filters.{', '.join(_NAMES[:-1])} or {_NAMES[-1]}"
-            raise Unsupported(f"budget={budget!r}: accounts need a {kinds}")
+            raise Unsupported(f"budget={budget!r}: accounts need a {kinds}; for example `filters.Zcdp(rho=1.0)`")
         budget.refuse_if_given()
         if budget.count:
             raise ArgumentError(f"budget={budget!r} must be fresh, not charged {budget.count} times")

@@ -169,6 +169,12 @@ class Renyi(Mechanism):
             raise ArgumentError(f"orders={self.orders!r} must increase strictly")
 
 
+def _no_mechanism(given: object) -> ArgumentError:
+    """The refusal of what is no mechanism; a bare number is most often meant as an epsilon."""
+    line = f"mechanisms.Pure({given!r})" if isinstance(given, float) else "mechanisms.Gaussian(sigma=10.0)"
+    return ArgumentError(f"mechanism={given!r} must be a mechanism; for example `{line}`")
+
+
 @dataclass(frozen=True, slots=True)
 class Repeated(Mechanism):
     """One mechanism, run count times, with fresh noise each time."""
@@ -179,7 +185,7 @@ class Repeated(Mechanism):
     def __post_init__(self) -> None:
         _settle(self)
         if not isinstance(self.mechanism, Mechanism):
-            raise ArgumentError(f"mechanism={self.mechanism!r} must be a mechanism")
+            raise _no_mechanism(self.mechanism)
         _check.whole(0, count=self.count)
         if self.count > _MOST:
             raise ArgumentError(f"count={self.count!r} must be at most {_MOST}")
@@ -229,7 +235,7 @@ def repeated(mechanism: Mechanism) -> tuple[Mechanism, int]:
         count *= mechanism.count
         mechanism = mechanism.mechanism
     if not isinstance(mechanism, Mechanism):
-        raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
+        raise _no_mechanism(mechanism)
     return mechanism, count
 
 
@@ -302,7 +308,7 @@ class BestOf(Mechanism):
 
     def __post_init__(self) -> None:
         if not isinstance(self.mechanism, Mechanism):
-            raise ArgumentError(f"mechanism={self.mechanism!r} must be a mechanism")
+            raise _no_mechanism(self.mechanism)
         _check.positive(runs=self.runs)
         _check.within(-0.9, inf, shape=self.shape)
         if self.shape != inf:

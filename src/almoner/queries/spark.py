@@ -149,7 +149,7 @@ class _SparkPlugin:
         try:
             from pyspark.sql import SparkSession
         except ImportError:
-            cure = "pip install '.[spark]' in your checkout of Almoner"
+            cure = "`pip install 'almoner[spark]'`"
             raise MissingExtra(f"pyspark is not installed: {cure}") from None
         if isinstance(path, Path) and (not path.exists() or (path.is_file() and path.suffix != ".parquet")):
             raise DataError(f"{path} must be a Parquet file or a folder of them")

@@ -40,13 +40,15 @@ _STYLE: Any = {
     "axes.titlelocation": "left",
     "axes.titlesize": 10.5,
     "figure.facecolor": "white",
-    "font.size": 9.5,
+    "font.size": 10,
     "grid.alpha": 0.3,
     "grid.color": "#808081",
     "grid.linewidth": 0.6,
-    "legend.fontsize": 8.5,
+    "legend.fontsize": 9,
     "svg.hashsalt": "figures",
 }
+
+WIDTH = 6.0  # inches: the smallest letters are read on a telephone, where a picture is as wide as the screen
 
 
 @contextmanager
@@ -126,8 +128,8 @@ def bounds(comparison: "Comparison", path: str | Path, *, title: str | None = No
     """
     shown = ((heading, [b for b in comparison.bounds if b.promise in each]) for heading, each in _PANELS.items())
     groups = [(heading, found) for heading, found in shown if found]
-    picture = figure(5 * max(1, len(groups)), 5)
-    panels = picture.subplots(1, max(1, len(groups)), sharey=True, squeeze=False)[0]
+    picture = figure(WIDTH, 4.5 * max(1, len(groups)))
+    panels = picture.subplots(max(1, len(groups)), 1, sharey=True, squeeze=False)[:, 0]
     fixed = [bound.epsilons for bound in comparison.bounds if bound.promise == "fixed"]
     reference = [min(column) for column in zip(*fixed, strict=True)]
     for panel, (heading, drawn) in zip(panels, groups, strict=False):
@@ -140,8 +142,9 @@ def bounds(comparison: "Comparison", path: str | Path, *, title: str | None = No
         panel.set(xscale="log", yscale="log", xlabel="rounds", title=heading)
         for axis in (panel.xaxis, panel.yaxis):
             one_two_five(axis)
-        panel.legend(fontsize=7, loc="upper left")
-    panels[0].set_ylabel("epsilon")
+        panel.legend(loc="upper left")
+    for panel in panels:
+        panel.set_ylabel("epsilon")
     picture.suptitle(title or f"{comparison.mechanism!r}, delta = {comparison.delta:g}")
     save(picture, path)
 
@@ -154,8 +157,8 @@ def spends(report: "HolderReport", path: Path, *, title: str = "") -> list[Path]
     numbers go to its .json. Gives the two files, both marked private.
     """
     path = Path(path)
-    picture = figure(10, 4.6)
-    left, right = picture.subplots(1, 2)
+    picture = figure(WIDTH, 8.5)
+    left, right = picture.subplots(2, 1)
     if len(report.steps):
         low, lower_quartile, median, upper_quartile, high, largest = 100 * report.quantiles.T
         band = f"{LEVELS[0]:.0%} to {LEVELS[-2]:.0%} of people"
@@ -172,7 +175,7 @@ def spends(report: "HolderReport", path: Path, *, title: str = "") -> list[Path]
         right_axes.set(ylabel="people with budget left", ylim=(0, 1.05 * len(report.shares)))
         handles, labels = left.get_legend_handles_labels()
         handles, labels = [*handles, line], [*labels, "people with budget left"]
-        picture.legend(handles, labels, loc="outside lower center", ncols=5)
+        picture.legend(handles, labels, loc="outside lower center", ncols=2)
     left.set(xlabel="step", ylabel="% of the person's budget used", ylim=(0, 105))
     right.hist(100 * report.shares, bins=20, range=(0, 100))
     right.set(xlabel="% of the person's budget used at the end", ylabel="people")
@@ -187,16 +190,16 @@ def spends(report: "HolderReport", path: Path, *, title: str = "") -> list[Path]
 
 @styled()
 def tradeoff(curves: Mapping[str, "Curve"], path: str | Path, *, title: str = "") -> None:
-    """Draw curves side by side: the error rates of the best attack, and delta against epsilon, and save the picture.
+    """Draw curves: the error rates of the best attack, and below them delta against epsilon; save the picture.
 
-    Left, every attack lies on or above each line (dashed: guessing); right, (epsilon, delta)-DP holds on and above it.
+    Above, every attack lies on or above each line (dashed: guessing); below, (epsilon, delta)-DP holds on and above it.
 
     Curves, by name, and the title above the picture are public; the ending of the path says the format (png, svg, pdf).
     """
     if not curves:
         raise ArgumentError("curves must hold at least one curve")
-    picture = figure(10, 4.5)
-    left, right = picture.subplots(1, 2)
+    picture = figure(WIDTH, 9)
+    left, right = picture.subplots(2, 1)
     alpha = np.linspace(0.0, 1.0, 400)
     epsilon = np.linspace(0.0, max(curve.epsilons[-1] for curve in curves.values()) or 1.0, 400)
     for name, curve in curves.items():

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar, cast
 
 from typing_extensions import TypedDict
 
-from almoner._check import told, unquoted
+from almoner._check import similar, told, unquoted
 from almoner._reading import Field, Model, json_values
 from almoner.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
 from almoner.queries import Answer, Question, Quote
@@ -239,7 +239,8 @@ def asked(values: object) -> Question:
         if _length({name: value for name, value in values.items() if name not in ("by", "among")}) > MOST_TEXT:
             raise ArgumentError(f"the texts of a question have at most {MOST_TEXT} characters together")
         if values.get("ask") not in ASKS:
-            raise ArgumentError(f"{told(ask=values.get('ask'))} must be one of {', '.join(ASKS)}")
+            listed = ", ".join(ASKS) + similar(str(values.get("ask")), ASKS)
+            raise ArgumentError(f"{told(ask=values.get('ask'))} must be one of {listed}")
         return question(values)
     except ArgumentError as error:
         raise Refused(422, "question", str(error)) from None

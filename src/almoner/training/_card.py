@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -120,6 +120,10 @@ class Card:
     """The sampling of people, as code, where it is a class of the caller's; empty: one of the package's."""
     tuned: str = ""
     """The choice of the settings among several runs, in words; empty where there was one run."""
+    version: str = field(default="", compare=False)
+    """The version of Almoner that wrote the model's folder, the UTC day, and the SHA-256 of its weights; else empty."""
+    day: str = field(default="", compare=False)
+    weights: str = field(default="", compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Fields by name, as plain values."""
@@ -195,6 +199,8 @@ class Card:
         system = "noise from a generator seeded by the operating system"
         told = (
             (MEANING, "" if self.guess is None else sentence(self.guess).removesuffix(".")),
+            ("Which model", self.weights and f"weights.npz with SHA-256 {self.weights}"),
+            ("Written", self.day and f"{self.day}, by almoner {self.version}"),
             ("Between which data sets", self.adjacency),
             ("Who counts as a person", PEOPLE[self.people_from]),
             ("What is covered", SCOPE),

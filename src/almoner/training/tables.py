@@ -223,7 +223,8 @@ class Schema(Model):
         given = {name: value for name, value in {"target": target, "person": person}.items() if value is not None}
         for name, wanted in given.items():
             if described.get(name, wanted) != wanted:
-                raise DataError(f"{name} is {wanted!r} in the call and {described[name]!r} in the schema")
+                told = f"{name} is {wanted!r} in the call and {described[name]!r} in the schema"
+                raise DataError(f"{told}: write `{name}={json.dumps(described[name])}`")
         try:
             return as_model(cls, {**described, **given})
         except ArgumentError as error:

@@ -61,7 +61,7 @@ def without(option):
         (without("--classes"), "--classes is missing"),
         (without("--people"), "--people is missing"),
         (without("--kind"), "--kind is missing"),
-        ([*without("--kind"), "--kind", "cats"], "'cats' is not one of 'strokes'"),
+        ([*without("--kind"), "--kind", "cats"], "--kind must be one of strokes, objects, scenes; for example"),
         ([*without("--classes"), "--classes", "level"], "at least two"),
         ([*without("--classes"), "--classes", "level,"], "names"),
         ([*STATED, "--shape", "16"], "HEIGHTxWIDTH"),

@@ -64,7 +64,7 @@ def test_defaults_are_those_of_the_library():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("# first\navergae = 0.5\n", "train.toml, line 2: avergae is not known; write average"),
+        ("# first\navergae = 0.5\n", "train.toml, line 2: avergae is not known; write `average`"),
         ("qqq = 1\n", "line 1: qqq is not known; known are steps, max_grad_norm"),
         ("steps = 5\n[descent]\naverage = 0.5\n", "line 2: descent is not known"),
         ("steps = 2.5\n", "line 1: steps=2.5 must be a whole number"),

@@ -116,7 +116,7 @@ def test_times_beyond_all_are_missing_and_nothing_fails(tmp_path):
 
 def test_without_a_zone_a_zoned_column_is_refused_with_the_line(tmp_path):
     """An hour of no zone is nobody's; the line says which zone to name. Unknown zones, and zones for nothing, too."""
-    words = r"'at' is of type TIMESTAMP WITH TIME ZONE.*Table\(data, zone='UTC'\), or"
+    words = r"'at' is of type TIMESTAMP WITH TIME ZONE.*Table\(data, zone='UTC'\)`, or"
     with opened(tmp_path / "a.ledger", ROWS) as session, pytest.raises(ArgumentError, match=words):
         session.analyst("ann").quote(Count(by={"date(at)": DAYS}, clip=1, **CHEAP))
     with pytest.raises(ArgumentError, match="zone='Europe/Berlinn' must be the name of a time zone"):

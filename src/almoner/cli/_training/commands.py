@@ -13,13 +13,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from rich.console import Console
-from rich.markdown import Markdown
 from typer import Argument, Exit, Option, echo
 
+from almoner import _check
 from almoner.cli import _options
-from almoner.cli._shown import draw_spends, dumps, print_misfits, progress_bar
-from almoner.errors import ArgumentError
+from almoner.cli._shown import draw_spends, dumps, print_misfits, progress_bar, show
+from almoner.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
     from almoner.training import OnLedger
@@ -30,7 +29,7 @@ Person = Annotated[str | None, Option(help="The column that names the person of 
 _NO_SCHEMA = (
     "--schema is missing. The bounds of numbers, the categories and the labels must be public: read off the data, they "
     "would tell something about the people in them (the richest person's income is the largest entry). "
-    "`almoner schema DATA --target COLUMN --out schema.toml` writes a schema to fill in, with the names of the "
+    "`almoner schema {} --target {} --out schema.toml` writes a schema to fill in, with the names of the "
     "columns only; `almoner init train --example` writes a schema with comments, and data that it fits"
 )
 
@@ -50,7 +49,7 @@ class RunOptions:
     def folder(self, picture: Path | None = None) -> Path:
         """The folder for the model; refuses a private picture inside of it, or where it would overwrite a file."""
         if self.out is None:
-            raise ArgumentError("--out is missing: the folder for the model")
+            raise ArgumentError("--out is missing: the folder for the model; for example `--out=model`")
         _options.check_picture(picture, makes_folder=True)
         if picture is not None:
             if self.out.resolve() in picture.resolve().parents:
@@ -104,9 +103,11 @@ def print_trained(
     if run.as_json:
         print(dumps({"out": str(out), "card": card.to_dict(), "private": private}))
         return
-    console = Console()
-    console.print(Markdown(card.to_markdown()))
-    console.print(f"\nWritten to {out}" + "".join(f"; PRIVATE: {path}" for path in private))
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console().print(Markdown(card.to_markdown()))
+    show(f"\nWritten to {out}" + "".join(f"; PRIVATE: {path}" for path in private))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +122,10 @@ class TableOptions:
     delta: _options.Delta = 1e-5
 
     def given(self) -> dict[str, Any]:
+        if not self.data.exists():
+            raise DataError(_check.away(self.data))
         if self.schema is None:
-            raise ArgumentError(_NO_SCHEMA)
+            raise ArgumentError(_NO_SCHEMA.format(self.data, self.target))
         return asdict(self)
 
 
@@ -311,9 +314,8 @@ def score(
     if as_json:
         print(dumps(metrics))
         return
-    console = Console()
-    console.print(f"Held-out file: accuracy {metrics['accuracy']:.2%}, {metrics['note']}.", highlight=False)
-    console.print(f"\nPRIVATE, as {file} is: {model / 'metrics.json'}", markup=False, soft_wrap=True)
+    show(f"Held-out file: accuracy {metrics['accuracy']:.2%}, {metrics['note']}.\n")
+    show(f"PRIVATE, as {file} is: {model / 'metrics.json'}")
 
 
 Kind = Literal["strokes", "objects", "scenes"]

@@ -104,7 +104,7 @@ def read_settings(path: Path | None, command: str) -> dict[str, Any]:
     known = MODELS[command].model_fields
     for name in found.keys() - known.keys():
         near = get_close_matches(name, known, 1, 0.5)
-        told = f"is not known; {f'write {near[0]}' if near else 'known are ' + ', '.join(known)}"
+        told = f"is not known; {f'write `{near[0]}`' if near else 'known are ' + ', '.join(known)}"
         if name in FIELDS:
             told = f"is no setting of `almoner {command}`: leave it out"
         raise DataError(f"{_place(path, name)}: {name} {told}")
@@ -113,7 +113,8 @@ def read_settings(path: Path | None, command: str) -> dict[str, Any]:
     except ArgumentError as error:
         name = re.split(r"[=. ]", str(error), maxsplit=1)[0]
         more = ": `almoner tune` tries the values of a list" if isinstance(found[name], list) else ""
-        raise DataError(f"{_place(path, name)}: {error}{more}") from None
+        rule, *line = str(error).partition("; for example")
+        raise DataError(f"{_place(path, name)}: {rule}{more}{''.join(line)}") from None
     return settings | {name: path.parent / settings[name] for name in ("picture", "features") if settings.get(name)}
 
 

@@ -212,4 +212,4 @@ def law(
             return _randomized_response(epsilon, 0.0 if lower else delta) if epsilon <= LARGEST_EPSILON else None
         case mechanisms.Paired() | mechanisms.DiscreteGaussian():
             return _own_pair(mechanism, lower, parts)
-    raise Unsupported(f"{type(mechanism).__name__} has no privacy loss distribution here (theory 7.1)")
+    raise Unsupported(f"{type(mechanism).__name__} has no privacy loss distribution here; use filters.Renyi")

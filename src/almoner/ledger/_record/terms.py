@@ -250,7 +250,8 @@ def _meaning(terms: RecordedTerms) -> meaning.Meaning:
 
 def _check_budget(budget: object) -> None:
     if not isinstance(budget, LedgerBudget) or budget.count:
-        raise ArgumentError(f"budget={budget!r} must be a fresh filters.Zcdp, filters.Gaussian or pure filters.Basic")
+        rule = "a fresh filters.Gaussian, pure filters.Basic or filters.Zcdp; for example `filters.Zcdp(rho=1.0)`"
+        raise ArgumentError(f"budget={budget!r} must be {rule}")
     budget.refuse_if_given()
     if isinstance(budget, Basic) and budget.delta:
         raise ArgumentError(f"budget={budget!r} must have delta=0; filters.Gaussian makes more of a delta")

@@ -12,7 +12,7 @@ from fractions import Fraction
 from itertools import accumulate, repeat
 from math import hypot, inf, isfinite, sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Generic, TextIO
 
 from almoner import _check, _extras, _html
 from almoner._units import MEASURE, to_float, up
@@ -24,7 +24,7 @@ from almoner.queries._questions.kinds.entries import Distinct, Mean, Ratio, Sum,
 from almoner.queries._questions.kinds.several import Several
 from almoner.queries._questions.kinds_of import question
 from almoner.queries._questions.noise import STEPS
-from almoner.queries._questions.question import Question, complete_clip, least_share
+from almoner.queries._questions.question import Question, Told, complete_clip, least_share
 
 if TYPE_CHECKING:
     import pandas
@@ -51,13 +51,13 @@ def same_question(first: Mapping[str, Any], second: Mapping[str, Any], but: Set[
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Generic[Told]):
     """A finished answer: one value for each group, or one list of them."""
 
     key: str
     question: Question
     groups: list[tuple[Key, ...]]
-    values: list[Any]
+    values: list[Told]
     """None where the noise leaves nothing to say."""
     intervals: list[Any]
     """95 % each, for the noise alone."""
@@ -106,7 +106,7 @@ class Answer:
         return "Whose budget is spent may be missing, without a limit that is known."
 
     @property
-    def value(self) -> Any:
+    def value(self) -> Told:
         """The value of a question without groups, or of the first group."""
         return self.values[0]
 
@@ -175,7 +175,8 @@ class Answer:
         if any(isinstance(value, list) for value in self.values):
             raise ArgumentError("largest() is for answers with one value in each group")
         truths = wide.truth_intervals or [None] * len(self.groups)
-        found = zip(self.groups, self.values, wide.intervals, truths, strict=True)
+        values: list[Any] = self.values
+        found = zip(self.groups, values, wide.intervals, truths, strict=True)
         rows = sorted(found, key=lambda row: inf if row[1] is None else -row[1])
         return self._made(f"the largest of {len(rows)} groups", rows[:k])
 

@@ -33,7 +33,7 @@ from almoner.queries._questions.kinds.entries import Keys
 from almoner.queries._questions.kinds.sql import Sql
 from almoner.queries._questions.kinds_of import described, question
 from almoner.queries._questions.noise import STEPS, laplace, noisy, noisy_mixed
-from almoner.queries._questions.question import Question
+from almoner.queries._questions.question import Question, Told
 from almoner.queries._sql.compiler import Compiled
 from almoner.queries._tables.engine import Engine
 from almoner.queries._tables.statements import domain_of, read_with
@@ -57,7 +57,8 @@ def refuse_other(entry: Entry, values: Mapping[str, object], who: AnalystId, *, 
     if named and "dataset" not in public and "table" not in public.get("asked", question):  # from before it
         values = {name: value for name, value in values.items() if name != "table"}
     if (public.get("analyst"), public.get("purpose")) != who or values not in (question, wanted):
-        raise ArgumentError(f"key={key!r} was used for another question, analyst or purpose: choose another")
+        told = f"key={key!r} was used for another question, analyst or purpose"
+        raise ArgumentError(f"{told}: choose another, as `{key} again`")
 
 
 def share_earlier(
@@ -373,13 +374,13 @@ class Analyst(Uncopyable):
 
     def ask(
         self,
-        asked: Question,
+        asked: Question[Told],
         *,
         key: str,
         reserved: str | None = None,
         earlier_of: Collection[str] | None = None,
         anyway: bool = False,
-    ) -> Answer:
+    ) -> Answer[Told]:
         """Ask; the answer is stored, and each person in it charged, before it is revealed.
 
         Args:

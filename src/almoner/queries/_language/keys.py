@@ -112,7 +112,8 @@ def _key(name: str, value: Any) -> Key:
     if name == "by" and isinstance(value, tuple | list):
         return as_range(value)
     if not isinstance(value, str | int):
-        raise ArgumentError(f"{name}: {told(key=value)} must be text, a whole number, a truth value or a date")
+        rule = "must be text, a whole number, a truth value or a date"
+        raise ArgumentError(f'{name}: {told(key=value)} {rule}; missing entries: where="{name} is null"')
     if isinstance(value, str) and len(value) > LONGEST_KEY:  # the record keeps it for ever
         raise ArgumentError(f"{name}: {told(key=value[:20])} must be at most {LONGEST_KEY} characters")
     return value

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from almoner._check import quoted
+from almoner._check import quoted, similar
 from almoner._workspace import apart, text
 from almoner._workspace import quoted as in_quotes
 from almoner.errors import ArgumentError
@@ -35,15 +35,16 @@ STEPS = {
 }  # fmt: skip
 """Functions over a person's rows, and the steps that they are."""
 _INSTEAD = {
-    "min": "a quantile, as quantile_cont(x, 0.01)", "max": "a quantile, as quantile_cont(x, 0.99)",
-    "var_samp": "var_pop", "variance": "var_pop", "stddev": "stddev_pop", "stddev_samp": "stddev_pop",
-    "percentile_cont": "quantile_cont(x, 0.5)", "approx_count_distinct": "queries.Distinct",
-    "INTEGER": "round(x), or a CASE of 1 and 0", "BIGINT": "round(x), or a CASE of 1 and 0",
+    "min": "`quantile_cont(x, 0.01)`", "max": "`quantile_cont(x, 0.99)`",
+    "var_samp": "`var_pop`", "variance": "`var_pop`", "stddev": "`stddev_pop`", "stddev_samp": "`stddev_pop`",
+    "percentile_cont": "`quantile_cont(x, 0.5)`", "approx_count_distinct": "queries.Distinct",
+    "INTEGER": "`round(x)`, or a CASE of 1 and 0", "BIGINT": "`round(x)`, or a CASE of 1 and 0",
     "SUBQUERY": "WITH t AS (SELECT person, count(*) AS n FROM ... GROUP BY person) SELECT ... FROM t WHERE n > 3",
-    "DISTINCT_MODIFIER": "GROUP BY", "SET_OPERATION_NODE": "two statements", "STAR": "count(*), or sums and means",
-    "RECURSIVE_CTE_NODE": "WITH without RECURSIVE", "~~*": "lower(x) LIKE 'a%'", "!~~*": "lower(x) NOT LIKE 'a%'",
-    "dayofweek": "isodow(x)", "dow": "isodow(x)", "quarter": "date_trunc('quarter', x)",
-    "strftime": "date_trunc('month', x), or year(x)", "ceil": "-floor(-x)", "nullif": "CASE WHEN x <> 0 THEN x END",
+    "DISTINCT_MODIFIER": "GROUP BY", "SET_OPERATION_NODE": "two statements", "STAR": "`count(*)`, or sums and means",
+    "RECURSIVE_CTE_NODE": "WITH without RECURSIVE", "~~*": "`lower(x) LIKE 'a%'`", "!~~*": "`lower(x) NOT LIKE 'a%'`",
+    "dayofweek": "`isodow(x)`", "dow": "`isodow(x)`", "quarter": "`date_trunc('quarter', x)`",
+    "strftime": "`date_trunc('month', x)`, or year(x)", "ceil": "`-floor(-x)`",
+    "nullif": "`CASE WHEN x <> 0 THEN x END`",
     "WINDOW_AGGREGATE": "a question with beside={'n': 'count()'}, of all rows of a person; or ask, and use to_pandas()",
 }  # fmt: skip
 NAMES = {
@@ -73,7 +74,10 @@ def parsed(sql: str) -> Any:
     found = json.loads(told)
     if found["error"] or len(found["statements"]) != 1:
         why = quoted(found.get("error_message", "several statements"), "it is none", most=200)
-        raise ArgumentError(f"sql must be one SELECT statement: {why}")
+        word = re.search(r'near "(\w+)"', why)
+        words = ("SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "COUNT", "DISTINCT")
+        near = similar(word[1].upper(), words) if word else ""
+        raise ArgumentError(f"sql must be one SELECT statement: {why}{near}")
     (one,) = found["statements"]
     (node,) = taken(one, "node")
     return node

@@ -28,7 +28,8 @@ ASKS = tuple(kind.__name__.lower() for kind in _ASKED)
 def described(asked: Question) -> dict[str, object]:
     """A question as plain values, for the record and for files."""
     if not isinstance(asked, Question):
-        raise ArgumentError("question must be one of almoner.queries' questions")
+        line = "`queries.People(rho=0.01)`; SQL goes to analyst.sql"
+        raise ArgumentError(f"question must be one of almoner.queries' questions, as {line}")
     values: dict[str, object] = {"ask": type(asked).__name__.lower()}
     for each in fields(asked):
         value = getattr(asked, each.name) if each.init else None

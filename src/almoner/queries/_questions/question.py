@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from itertools import product
 from math import floor, inf, isqrt, nextafter, prod, sqrt
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Generic
 
 import numpy as np
+from typing_extensions import TypeVar
 
 from almoner._check import told
 from almoner._reading import Number, model_of, read
@@ -34,13 +35,14 @@ from almoner.queries._questions.intervals import NoiseBand, Whole, around
 from almoner.queries._questions.margins import agreeing, places_of
 from almoner.queries._questions.noise import STEPS, BinFactor, price_of
 
+Told = TypeVar("Told", default=Any, covariant=True)  # what an answer tells of a group
 _SHARES = [share / 50 for share in range(1, 41)]
 _MOST_CELLS = 1_000_000
 _MOST_NOISE = 2.0**53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Generic[Told]):
     """Base of all questions. Fields without a place in ``Question(...)`` follow from the others."""
 
     table: types.TableName | None = None
@@ -155,7 +157,7 @@ class Question:
         columns, every = [column for column, _ in self.keys], tuple(range(len(self.keys)))
         set_fields(self, tables=(every,) if self.sets is None else places_of(self.sets, columns))
         if sum(each is not None for each in (self.sigma, self.rho, self.epsilon, self.error)) != 1:
-            raise ArgumentError("give either sigma=, rho=, epsilon= or error=")
+            raise ArgumentError("give either sigma=, rho=, epsilon= or error=; for example `rho=0.01`")
         if self.level is not None and self.error is None:
             raise ArgumentError(f"{told(level=self.level)} is the level of error=, which is missing")
         chosen = self.error is not None or self.clip == "auto" or bool(self.auto_bounds())
@@ -365,7 +367,7 @@ def clip_of(asked: Question) -> float:
             raise ArgumentError(f"{told(clip=asked.clip)} must be at most {most:g}: {rule}")
         return asked.clip
     if most is None and asked.at_most is None:
-        raise ArgumentError("clip= must be given: the most full rows that one person counts for")
+        raise ArgumentError("clip= must be given: the most full rows that one person counts for; for example `clip=1`")
     return min(each for each in (most, asked.at_most) if each is not None)
 
 

@@ -54,7 +54,7 @@ def shown_type(sql_type: str) -> str:
 def cure_of(column: str, sql_type: str, wanted: Wanted) -> str:
     """Line to write so that a column of DuckDB can be used, whose entries that are there stay apart."""
     if sql_type in ZONED and wanted == "question":
-        return "Table(data, zone='UTC'), or another zone such as 'Europe/Berlin'"
+        return "`Table(data, zone='UTC')`, or another zone such as 'Europe/Berlin'"
     known = {"question": _CASTS, "person": _CASTS | _PEOPLE, "text": {}}[wanted]
     expression = known.get(shown_type(sql_type).partition("(")[0], "CAST({0} AS VARCHAR)")
     return recast(column, expression)
@@ -121,7 +121,7 @@ class FilterCompiler:
             return kind, self._as(node, kind)
         match node:
             case tree.Column():
-                kind = kind_of(node.name, self.kinds)
+                kind = kind_of(node.name, self.kinds, value=True)
                 return kind, Sql(cast(node.name, kind, self.dialect))
             case tree.Arithmetic():
                 return "number", self._filled("finite", self._computed(node))
@@ -196,10 +196,10 @@ class FilterCompiler:
         """The form of a function that takes these arguments."""
         forms = [each for each in tree.SIGNATURES[node.name] if len(each.takes) == len(node.arguments)]
         kinds = [None if isinstance(each, tree.Literal) else self.value(each)[0] for each in node.arguments]
-        meant = {("whole", "number"), ("time", "date")}  # literals are checked when they are read
+        similar = {("whole", "number"), ("time", "date")}  # literals are checked when they are read
         for form in forms:
             pairs = list(zip(kinds, form.takes, strict=True))
-            if all(kind in (None, wanted) or (kind, wanted) in meant for kind, wanted in pairs):
+            if all(kind in (None, wanted) or (kind, wanted) in similar for kind, wanted in pairs):
                 return form
         wanted = " or ".join(f"{node.name}({', '.join(each.takes)})" for each in tree.SIGNATURES[node.name])
         shown = ", ".join("literal" if kind is None else kind for kind in kinds)
@@ -236,7 +236,8 @@ class FilterCompiler:
         if kinds == {"date", "time"}:
             kinds = {"time"}
         if len(kinds) > 1 and kinds != {"whole", "number"}:
-            raise ArgumentError(f"{self._name}: values of kinds {' and '.join(sorted(kinds))} cannot be {what}")
+            date = "; a date stands in quotes, as `'2026-01-31'`" if kinds & {"date", "time"} else ""
+            raise ArgumentError(f"{self._name}: values of kinds {' and '.join(sorted(kinds))} cannot be {what}{date}")
         kind = min(kinds)  # "number" comes before "whole"
         return "number" if kind == "whole" and any(isinstance(value, float) for value in values) else kind
 
@@ -286,12 +287,13 @@ def _kind_of_literal(value: object) -> str:
     return "whole" if isinstance(value, int) else "number" if isinstance(value, float) else "text"
 
 
-def kind_of(name: str, kinds: Mapping[str, str]) -> str:
+def kind_of(name: str, kinds: Mapping[str, str], *, value: bool = False) -> str:
     """The kind of a column; refuses those that are not there, or of a type that questions cannot use."""
     try:
         kind = kinds[name]  # another table's column says itself why it cannot be joined
     except KeyError:
-        raise ArgumentError(f"column {name!r} is not in the data") from None
+        near = _check.similar(name, kinds, f"; a text stands in quotes: `'{name}'`" if value else "")
+        raise ArgumentError(f"column {name!r} is not in the data{near}") from None
     check_usable(name, kind, name)
     return kind
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import decompress
 
 from almoner import _extras
+from almoner._check import similar
 from almoner._misfits import FIRST, Misfit
 from almoner._workspace import duckdb, quoted, text
 from almoner.errors import ArgumentError, DataError, MissingExtra
@@ -271,7 +272,8 @@ def view_name(place: int, what: str = "data") -> str:
 def person_type(kinds: _Columns, types: _Columns, person: str, of: str, *, csv: bool, cure: Cure) -> str:
     """BIGINT or VARCHAR: how accounts name people; ``cure`` is the engine's line to write; ``csv``: types can be."""
     if person not in kinds:
-        raise ArgumentError(f"person={person!r} is no column of {of}, which has {', '.join(kinds)}")
+        has = ", ".join(kinds) + similar(person, kinds)
+        raise ArgumentError(f"person={person!r} is no column of {of}, which has {has}")
     kind, sql_type = kinds[person], types[person]
     digits = re.fullmatch(r"(?i)decimal\((\d+),0\)", sql_type)
     if kind == "whole" or (digits and int(digits[1]) <= _DIGITS):

@@ -5,7 +5,7 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from almoner._check import quoted
+from almoner._check import quoted, similar
 from almoner.errors import ArgumentError
 from almoner.ledger import Domain
 from almoner.queries._language import expressions as tree
@@ -36,14 +36,17 @@ def read_with(sql: str, schema: Schema) -> Statement:
         for nth, name in enumerate(names):
             known = {**people, **(schema.public if nth else {})}
             if name not in known:
-                raise ArgumentError(f"sql: no table {quoted(name, 'of it')} is here; there are {', '.join(known)}")
+                here = ", ".join(known) + similar(name, known)
+                raise ArgumentError(f"sql: no table {quoted(name, 'of it')} is here; there are {here}")
         found = {name: people.get(name) or schema.public[name] for name in names}  # the person may be named, not used
         kinds = {name: {str(getattr(each, "person", "")): "", **each.kinds} for name, each in found.items()}
 
         def place(table: str | None, name: str) -> str:
             places = [each for each in (names if table is None else [table]) if _known(name, kinds[each]) is not None]
             if not places or (len(places) > 1 and places[0] != names[0]):
-                raise ArgumentError(f"sql: column {quoted(name, 'of it')} is not there, or in several tables")
+                listed = [str(_known(each, kinds[table])) for table in names for each in kinds[table] if each]
+                near = similar(name, listed, f"; a text stands in single quotes: `{quoted(name, repr('text'))}`")
+                raise ArgumentError(f"sql: column {quoted(name, 'of it')} is not there, or in several tables{near}")
             own = _known(name, kinds[places[0]])
             return str(own) if places[0] == names[0] else f"{places[0]}.{own}"
 
@@ -82,7 +85,7 @@ def meant(asked: Sql, schema: Schema, declared: Mapping[str, Mapping[str, Domain
         raise ArgumentError("sql: nothing is asked for: write an aggregate, such as count(*)")
     for name, value in aggregates:
         if value.kind == "people" and column(value.of) not in people:
-            raise ArgumentError(f"sql: {name} counts people alone, as count(DISTINCT {person}); see queries.Distinct")
+            raise ArgumentError(f"sql: {name} counts people alone: `count(DISTINCT {person})`; see queries.Distinct")
     if asked.delta is not None:
         if len(told.group) != 1 or [value.kind for _, value in aggregates] != ["people"] or asked.by:
             wanted = "one column in GROUP BY, without by=, and count(DISTINCT person) alone"
@@ -170,7 +173,7 @@ class _Meaning:
         if needed and not -inf < low < high < inf:
             shown = "x" if node is None else self._shown(node)
             line = f"bounds={{{shown!r}: (0, 100)}}"
-            raise ArgumentError(f"sql: bounds of {quoted(shown, 'an expression')} are not known: give {line}")
+            raise ArgumentError(f"sql: bounds of {quoted(shown, 'an expression')} are not known; for example `{line}`")
         return low, high, low <= least and most <= high
 
     def _shown(self, node: Expression | None) -> str:

@@ -356,7 +356,8 @@ def filled(asked: Question, datasets: Mapping[str, Dataset], schema: Schema) -> 
     for column, keys in asked.keys:
         found = keys or getattr(domain(column), "keys", None)
         if not found:
-            raise ArgumentError(f"by: no data set declares keys of {column!r}: give by={{{column!r}: keys}}")
+            line = f"by={{{column!r}: ['a', 'b']}}"
+            raise ArgumentError(f"by: no data set declares keys of {column!r}; for example `{line}`")
         by.append((column, found))
     return replace(asked, **changes, by=tuple(by))
 
@@ -370,5 +371,6 @@ def _bounds(one: Question, domain: Callable[[str], Domain | None]) -> dict[str, 
     if found is None or found.low is None or getattr(one, "per", None) == "total":
         listed, column = " and ".join(f"{name}=" for name in names), repr(getattr(one, "column", None))
         about = f"a person's total of {column}" if getattr(one, "per", None) == "total" else column
-        raise ArgumentError(f"{listed} must be given: no data set declares bounds of {about}")
+        line = "; for example `low=0, high=100`" if names == ("low", "high") else ""
+        raise ArgumentError(f"{listed} must be given: no data set declares bounds of {about}{line}")
     return {name: getattr(found, name) for name in names}

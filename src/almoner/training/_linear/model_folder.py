@@ -16,6 +16,7 @@ import json
 import tempfile
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any, Self, cast
@@ -24,6 +25,7 @@ from zipfile import ZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from almoner import __version__
 from almoner._disk import whole_file, whole_folder
 from almoner._private import MARK
 from almoner.errors import ArgumentError, DataError, UnknownPerson, Unsupported
@@ -187,8 +189,9 @@ class ModelFolder:
             described = {"format": FORMAT, "kind": self.kind, **self.fields, "arrays": self._described()}
             described["weights"] = _digest(fresh / "weights.npz")
             texts = {"model.json": json.dumps(described, indent=2, ensure_ascii=False)}
-            texts |= {"card.json": self.card.to_json(), "card.md": self.card.to_markdown()}
-            texts["card.html"] = self.card.to_html()
+            day = datetime.now(UTC).date().isoformat()
+            card = replace(self.card, version=__version__, day=day, weights=described["weights"])
+            texts |= {"card.json": card.to_json(), "card.md": card.to_markdown(), "card.html": card.to_html()}
             if metrics is not None:
                 texts["metrics.json"] = json.dumps({**metrics, "note": NOT_COVERED}, indent=2)
             for name, text in texts.items():
@@ -219,7 +222,7 @@ class ModelFolder:
             )
         try:
             card = Card.from_dict(json_values((folder / "card.json").read_bytes()))
-            sound = _digest(folder / "weights.npz") == described["weights"]
+            sound = {_digest(folder / "weights.npz"), card.weights or described["weights"]} == {described["weights"]}
             with (folder / "weights.npz").open("rb") as file:
                 arrays = dict(np.load(file, allow_pickle=False)) if sound else {}
             types = {name: told["torch"] for name, told in described["arrays"].items() if "torch" in told}

@@ -22,7 +22,7 @@ from almoner.queries._questions.question import Question, set_fields
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted(Question):
+class _Counted(Question[float]):
     """A question whose answer is one noisy count for each group."""
 
     _reported = True

@@ -20,11 +20,11 @@ from almoner.queries._questions import row_contributions as terms
 from almoner.queries._questions.field_types import LARGEST, Bounds, ColumnName, End, Filter
 from almoner.queries._questions.intervals import OWN, Basis, Interval, NoiseBand, Whole, around, total_interval
 from almoner.queries._questions.noise import STEPS
-from almoner.queries._questions.question import Question, set_fields
+from almoner.queries._questions.question import Question, Told, set_fields
 
 
 @dataclass(frozen=True, slots=True)
-class _Bounded(Question):
+class _Bounded(Question[Told]):
     column: ColumnName
     low: End | None = None
     high: End | None = None
@@ -65,7 +65,7 @@ _CORRELATED: dict[int, Basis] = {2: ((1, 1), (-1, 1)), 3: ((1, 1, 1), (1, -1, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class _Averaged(_Bounded):
+class _Averaged(_Bounded[float | None]):
     per: terms.Per = field(default="person", kw_only=True)
     correlated: bool = field(default=True, kw_only=True)
     """True if noise on count and sums may be correlated, as it is in pure budgets: a row has parts that add up to
@@ -134,7 +134,7 @@ class _Averaged(_Bounded):
 
 
 @dataclass(frozen=True, slots=True)
-class Sum(_Bounded):
+class Sum(_Bounded[float]):
     """The sum of a column, each entry clipped to [low, high]; a full row is an entry of max(|low|, |high|)."""
 
     @property
@@ -208,7 +208,7 @@ def _clip(value: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio(Question):
+class Ratio(Question[float | None]):
     """The sum of one column over the sum of another, or over a count: both are released with noise, and paid once.
 
     Each part is a column whose entries are clipped to its bounds, or a count of rows where no column is given; a part
@@ -313,7 +313,7 @@ _FIRM = 1 + 1e-9  # factor above every rounding of the tail, of its argument and
 
 
 @dataclass(frozen=True, slots=True)
-class Distinct(Question):
+class Distinct(Question[float]):
     """Number of different values of a column that people have, each person counted for at most ``most`` of them.
 
     A person with more values, over all groups together, keeps ``most`` of them, in the order of a hash of the person
