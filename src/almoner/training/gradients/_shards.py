@@ -64,6 +64,7 @@ class Shards:
 
     def __init__(self, module: nn.Module) -> None:
         self._gathered = [layer for layer in module.modules() if by_fsdp(layer)]
+        self.reshard()
         self.mesh: Any = None
         below = {id(parameter) for layer in self._gathered for parameter in layer.parameters()}
         for name, parameter in module.named_parameters():

@@ -1,0 +1,154 @@
+"""Two processes train one model that is sharded over them, and each holds its own people.
+
+python tests/helpers/training_sharded.py RANK WORLD FOLDER CASE...
+"""
+
+import os
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as distributed
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+from almoner import errors, filters, training
+from almoner.training._records import correct
+
+N, WORDS, WIDE = 14, 11, 6
+PEOPLE = torch.tensor([0, 0, 1, 1, 1, 2, 3, 3, 3, 3, 3, 4, 5, 6])
+
+
+class Scale(nn.Module):
+    """A normalisation that the engine has no rule for, as models of language have."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((WIDE,), 1.1))
+
+    def forward(self, x):
+        return x / (x.square().mean(-1, keepdim=True) + 1e-3).sqrt() * self.weight
+
+
+class Block(nn.Module):
+    """Attention and two layers, one of uneven shards and one with a frozen part."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.mix = Scale(), nn.MultiheadAttention(WIDE, 2, batch_first=True)
+        self.up, self.down = nn.Linear(WIDE, 7), nn.Linear(7, WIDE)
+        self.down.bias.requires_grad_(False)
+
+    def forward(self, x):
+        y = self.scale(x)
+        x = x + self.mix(y, y, y, need_weights=False)[0]
+        return x + self.down(torch.relu(self.up(x)))
+
+
+class Words(nn.Module):
+    """A small model of language, whose first and last weight are one."""
+
+    def __init__(self):
+        super().__init__()
+        self.look, self.blocks = nn.Embedding(WORDS, WIDE), nn.ModuleList([Block(), Block()])
+        self.tell = nn.Linear(WIDE, WORDS, bias=False)
+        self.tell.weight = self.look.weight
+
+    def forward(self, words):
+        x = self.look(words)
+        for block in self.blocks:
+            x = block(x)
+        return self.tell(x).mean(1)
+
+
+def data():
+    """Everybody's records."""
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randint(0, WORDS, shape, generator=generator) for shape in ((N, 5), (N,))]
+
+
+def model(case, seed=0):
+    """The module of a case, sharded where there are several processes."""
+    torch.manual_seed(seed)
+    module = Words()
+    if case == "adapters":
+        for parameter in module.parameters():
+            parameter.requires_grad_(False)
+        for block in module.blocks:
+            block.up = nn.Sequential(nn.Linear(WIDE, 2, bias=False), nn.Linear(2, 7, bias=False))
+    if distributed.is_initialized() and case != "whole":
+        mesh = init_device_mesh("cpu", (1, 2) if case == "replicas" else (2,))
+        policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if case == "half" else MixedPrecisionPolicy()
+        for block in module.blocks:
+            fully_shard(block, mesh=mesh, mp_policy=policy)
+        if case != "part":
+            fully_shard(module, mesh=mesh, mp_policy=policy)
+    return module
+
+
+def mine(rank, world):
+    """The rows of a process's people, who are numbered anew: the first has three, the second four."""
+    if world == 1:
+        return slice(None), PEOPLE
+    own = PEOPLE < 3 if rank == 0 else PEOPLE >= 3
+    return own, PEOPLE[own] - 3 * rank
+
+
+def whole(tensors):
+    """All numbers of some tensors, gathered."""
+    return torch.cat([getattr(each, "full_tensor", lambda each=each: each)().double().flatten() for each in tensors])
+
+
+def trainer(case, module, world, **more):
+    """A training of a few steps, the same noise in one process and in two."""
+    sampling = {"batches": training.FixedBatches(size=2, noise=training.correlated.Banded(2)), "sampled": training.Poisson(0.4)}
+    given = {"max_grad_norm": 0.5, "divisor": 7, "steps": 6, "noise_multiplier": 2.0, "seed": 5} | more
+    return training.Trainer(
+        module,
+        nn.CrossEntropyLoss(reduction="none"),
+        torch.optim.Adam(module.parameters(), lr=0.05),
+        filters.RenyiOrder(alpha=4.0, rho=8.0),
+        sampling=sampling.get(case),
+        compute=training.Compute(group=True if world > 1 else None, memory=9_000),
+        **given,
+    )
+
+
+def go(rank, world, case):
+    """Train; the weights, everybody's spend, and an answer."""
+    (x, y), (own, people) = data(), mine(rank, world)
+    module = model(case)
+    gradients = training.Gradients(module, nn.CrossEntropyLoss(reduction="none"), memory=9_000)
+    sums, norms = (torch.zeros(0),), torch.zeros(0)
+    if case != "whole":
+        sums, norms = gradients.sums(x[own], y[own], 0.5, people)
+    job = trainer(case, module, world)
+
+    def ask(run):
+        if run.step == 3:
+            run.noisy_sum(correct, sigma=2.0)
+
+    ids = [f"person {int(each) + (3 * rank if world > 1 else 0)}" for each in people]
+    run = job.fit(x[own], y[own], ids if case == "batches" else people, callbacks=[ask])
+    return {
+        "sums": whole(sums).numpy(),
+        "norms": norms.numpy(),
+        "weights": whole(module.parameters()).detach().numpy(),
+        "spent": np.asarray(job.accounts.spent()),
+        "answers": np.array([answer for *_, answer in run.answers]),
+    }
+
+
+if __name__ == "__main__":
+    rank, world, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module")
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world)
+    for case in sys.argv[4:]:
+        np.savez(folder / f"{case}-{rank}.npz", **go(rank, world, case))
+    distributed.barrier()
+    distributed.destroy_process_group()
+    os._exit(0)
