@@ -80,7 +80,9 @@ def model(case, seed=0):
         for block in module.blocks:
             block.up = nn.Sequential(nn.Linear(WIDE, 2, bias=False), nn.Linear(2, 7, bias=False))
     if distributed.is_initialized() and case != "whole":
-        mesh = init_device_mesh("cpu", (1, 2) if case == "replicas" else (2,))
+        mesh = init_device_mesh("cpu", (2,))
+        if case == "replicas":
+            mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("copies", "shards"))
         policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if case == "half" else MixedPrecisionPolicy()
         for block in module.blocks:
             fully_shard(block, mesh=mesh, mp_policy=policy)
@@ -104,7 +106,10 @@ def whole(tensors):
 
 def trainer(case, module, world, **more):
     """A training of a few steps, the same noise in one process and in two."""
-    sampling = {"batches": training.FixedBatches(size=2, noise=training.correlated.Banded(2)), "sampled": training.Poisson(0.4)}
+    sampling = {
+        "batches": training.FixedBatches(size=2, noise=training.correlated.Banded(2)),
+        "sampled": training.Poisson(0.4),
+    }
     given = {"max_grad_norm": 0.5, "divisor": 7, "steps": 6, "noise_multiplier": 2.0, "seed": 5} | more
     return training.Trainer(
         module,

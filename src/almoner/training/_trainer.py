@@ -251,7 +251,9 @@ class Trainer(OfModule):
             for _ in self._train(run, callbacks, stack, None if kept is None else kept.every, interruptions):
                 yield self._view
             if self._held is not None:
-                self._held.settle(self.card(delta=self._held.delta), [whole(each) for each in self._module.parameters()])
+                self._held.settle(
+                    self.card(delta=self._held.delta), [whole(each) for each in self._module.parameters()]
+                )
 
     def _records(self, inputs: Any, targets: Any, people: Any, watch: Watched, shares: Any) -> Records:
         settings, caller = self._settings, self._people
@@ -358,10 +360,12 @@ class Trainer(OfModule):
     def _resume(self, run: Run, loaded: Any) -> None:
         """Go on from what was loaded, if anything was; all processes with one model."""
         processes, sharded, folder = self._processes, bool(self._gradients.shards), run.folder
-        own = None if loaded is None or folder is None else (folder.numbers(), len(loaded[1]))
-        told = processes.all_gather(own)
+        own: Any = None if loaded is None or folder is None else (folder.numbers(), len(loaded[1]))
+        told: list[Any] = processes.all_gather(own)
         if None in told and any(each and (max(each[0]) > 0 or each[1] > 1) for each in told):
-            raise ArgumentError("resume: a process has no run in its folder, and others have: give each the same as before")
+            raise ArgumentError(
+                "resume: a process has no run in its folder, and others have: give each the same as before"
+            )
         if own is None or folder is None:
             return
         first: Any = processes.broadcast

@@ -91,7 +91,7 @@ class Folder:
         self._state_file, self._journal_file = self.path / "state.npz", self.path / "journal.jsonl"
         self._update_file, self._claims_file = self.path / "update.npz", self.path / "claims"
         self._before_file, self.twice = self.path / "before.npz", False
-        """True: the state before the last one is kept too, so that processes that each have a part find a common one."""
+        """True: the state before the last is kept too, so that processes that each have a part find a common one."""
         if self._state_file.exists() and not resume:
             raise ArgumentError(f"folder={str(path)!r} holds a run already: pass resume=True to go on with it")
         self._lock = Lock(self.path / "lock")

@@ -33,7 +33,7 @@ from almoner.training._run.samplings import Clipped, refuse_others
 from almoner.training._run.settings import Settings
 from almoner.training.correlated._factor import Noise
 from almoner.training.gradients import Gradients
-from almoner.training.gradients._shards import Shards, is_sharded, local, shard_of, whole
+from almoner.training.gradients._shards import Shards, is_sharded, kept, local, shard_of, whole
 
 EXPLODED = 1e12  # parameters whose norm is so many times that of the first ones are of no use to anybody
 
@@ -87,7 +87,10 @@ class TorchModel:
     def state(self) -> dict[str, Any]:
         shards = self._gradients.shards
         shards.reshard()
-        return {"module": shards.kept(self._module.state_dict()), "optimizer": shards.kept(self._optimizer.state_dict())}
+        return {
+            "module": kept(self._module.state_dict()),
+            "optimizer": kept(self._optimizer.state_dict()),
+        }
 
     def load(self, state: Mapping[str, Any]) -> None:
         shards = self._gradients.shards

@@ -35,7 +35,7 @@ def refuse_precision(module: nn.Module) -> None:
     for name, parameter in module.named_parameters():
         if parameter.requires_grad and parameter.dtype not in (torch.bfloat16, torch.float32, torch.float64):
             raise Unsupported(
-                f"module: parameter {name!r} is {parameter.dtype}: train in float32, bfloat16 or float64, by module.float()"
+                f"module: parameter {name!r} is {parameter.dtype}: train in float32, float64 or bfloat16: module.float()"
             )
         if parameter.device.type == "mps":
             raise Unsupported(f"module: parameter {name!r} is on mps, without double precision: train module.cpu()")
@@ -163,7 +163,7 @@ class Gradients:
         self._check_parameters()
         inputs = self.as_inputs(inputs)
         own = _self_check.spread(inputs, targets) if len(inputs[0]) else None
-        few, goals = self._few = self.shards.given_by_one(own, len(inputs[0]))
+        self._few = few, goals = self.shards.given_by_one(own, len(inputs[0]))
         self.check(few, goals)
         if self._views is not None:
             self._views.check(few)
@@ -233,11 +233,11 @@ class Gradients:
         if chunk is not None and len(chunk.rows) == 1 and chunk.most > most:
             passes = -(-chunk.most // most)
         factors: _factors.Factors = [None] * len(self._parameters)
-        fewer = self.shards.most(passes) - passes
+        fewer, (few, goals) = self.shards.most(passes) - passes, self._few
         if chunk is not None:
             factors = self._of_people(inputs, targets, chunk, observe)
         for _ in range(fewer):
-            self._record(*self._few, slice(0, 1))  # in step with the others; it is in no sum
+            self._record(few, goals, slice(0, 1))  # in step with the others; it is in no sum
         return factors
 
     def _weights(self, weigh: Weigh, rows: Tensor, norms: Tensor) -> Tensor:

@@ -73,6 +73,7 @@ class Recorder:
         self.channels_last = True
         self.slow = False  # True: gradients are made record by record
         self.shards = Shards(module)
+        self.half = False  # True: the last pass computed in half precision
 
     def of_copy(self, module: nn.Module, loss: Loss) -> "Recorder":
         made = copy(self)
@@ -143,7 +144,9 @@ class Recorder:
             with tape.choices:
                 output = chosen.call(self.module)
             losses = self._losses(output, goals, len(chosen[0]))
-        return tape.factors(losses / views, self.parameters), output, losses.detach()
+        factors = tape.factors(losses / views, self.parameters)
+        self.half = tape.half
+        return factors, output, losses.detach()
 
     def _one_by_one(self, chosen: Inputs, goals: Tensor | None, views: int = 1) -> tuple[Factors, Any, Tensor]:
         with self._kept():
@@ -359,10 +362,11 @@ class Tape:
     def __init__(self, records: int, calls: Calls, shards: Shards) -> None:
         self._records, self._calls, self._shards, self.choices = records, calls, shards, _Choices()
         self._counts: dict[str, int] = {}
+        self.half = False
         self._uses: list[Use] = []
 
     def record_of(self, layer: nn.Module) -> Callable[..., None]:
-        """As ``record``, for a layer whose parameters are, while it is called, not those of the module but whole ones."""
+        """As ``record``, for a layer whose parameters, while it is called, are whole ones in place of the module's."""
         own = dict(layer.named_parameters())
 
         def record(name: str, output: Tensor, make: Make, *read: Tensor) -> None:
@@ -436,6 +440,7 @@ class Tape:
         again = seek and not self._shards
         gradients = torch.autograd.grad(losses.sum(), edges, allow_unused=True, retain_graph=again) if edges else ()
         seek = self.choices.seen or any(at and b is not None for at, b in zip(unknown, gradients, strict=False))
+        self.half = any(b is not None and b.element_size() < 4 for b in gradients)
         self._shards.reshard()  # then layers have the parameters of the module again
         if seek and self._shards:
             raise Unsupported("module: it chooses rows by their values, which is not done in a sharded module")

@@ -35,6 +35,8 @@ HUGE = 1e6  # so much larger are other records made: then a mixture with a weigh
 ABSOLUTE, RELATIVE, SHARE, OF_ALL = 1e-6, 1e-3, 1e-2, 1e-4
 """Rounding, with room for long sums, of all parameters together; and of each, of its own length and that of all."""
 
+HALF = 32  # so many times that, of sharded modules in half precision, which can't be compared in double precision
+
 
 class Mixture(Unsupported):
     """A gradient that is right for each record by itself is another one among other records."""
@@ -175,7 +177,7 @@ def _by_themselves(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -
             norms.append(_apart((whole(each), None) for each in slow)[0])
             ours = [loss] if recorder.slow else map(whole, slow)
             _, apart = _apart(zip(ours, gradients_of(factors, number), strict=True))
-            if apart > 1:  # False where one is not a number
+            if apart > (HALF if recorder.half and recorder.shards else 1):  # False where one is not a number
                 raise Unsupported(
                     "module: gradients per record differ from those of each record by itself. Either records depend "
                     "on each other, or a layer's parameter is also used outside that layer, or the records are not on "

@@ -12,15 +12,15 @@ Source: theory 5.3 (one draw of noise on the sum over all people), 5.7
 """
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as distributed
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from almoner.errors import ArgumentError, Unsupported
 
-T = TypeVar("T")
 CURE = "shard it by torch.distributed.fsdp.fully_shard(module) alone, over all processes of the group"
 
 
@@ -110,7 +110,7 @@ class Shards:
         if failed:
             raise Unsupported("group: another process has failed in this step; nothing was released")
 
-    def given_by_one(self, value: T, records: int) -> T:
+    def given_by_one(self, value: Any, records: int) -> Any:
         """The value of the first of the processes with the most records, in each of them."""
         if not self:
             return value
@@ -118,32 +118,20 @@ class Shards:
         source = self.size - self.most(self.size - rank if records == most else 0)
         box = [value if rank == source else None]
         distributed.broadcast_object_list(box, group=self._group, group_src=source)
-        return box[0]  # type: ignore[return-value]
+        return box[0]
 
     def zeros(self, parameter: Tensor) -> Any:
         """A sum to begin with, float64: sharded as its parameter is, or whole in each process."""
         if not self:
             return torch.zeros_like(parameter, dtype=torch.float64, memory_format=torch.contiguous_format)
-        zeros = torch.zeros(local(parameter).shape, dtype=torch.float64, device=parameter.device)
-        return self._as(zeros, parameter)
+        return self.total(torch.zeros(parameter.shape, dtype=torch.float64, device=parameter.device), parameter)
 
-    def total(self, part: Tensor, parameter: Tensor) -> Any:
+    def total(self, part: Tensor, parameter: Any) -> Any:
         """The sum of a tensor over all processes, sharded as a parameter is. Each has a ``part`` of its whole shape."""
-        from torch.distributed.tensor import DTensor, Partial
+        from torch.distributed.tensor import DTensor, Partial, Replicate
 
-        partial = DTensor.from_local(part, self.mesh, [Partial()] * self.mesh.ndim, run_check=False)
-        return partial.redistribute(placements=self._placements(parameter))
-
-    def _placements(self, parameter: Any) -> Any:
-        from torch.distributed.tensor import Replicate
-
-        return parameter.placements if is_sharded(parameter) else [Replicate()] * self.mesh.ndim
-
-    def _as(self, part: Tensor, parameter: Tensor) -> Any:
-        from torch.distributed.tensor import DTensor
-
-        form = {"shape": parameter.shape, "stride": torch.empty(parameter.shape, device="meta").stride()}
-        return DTensor.from_local(part, self.mesh, self._placements(parameter), run_check=False, **form)
+        placements = parameter.placements if is_sharded(parameter) else [Replicate()] * self.mesh.ndim
+        return DTensor.from_local(part, self.mesh, [Partial()] * self.mesh.ndim).redistribute(placements=placements)
 
     def equal_replicas(self, module: nn.Module) -> None:
         """Set replicas of a shard to the first one's."""
@@ -152,26 +140,30 @@ class Shards:
                 for parameter in filter(is_sharded, module.parameters()):
                     distributed.broadcast(local(parameter), group=self.mesh.get_group(0), group_src=0)
 
-    def kept(self, state: Any) -> Any:
-        """A state of module or optimizer, with this process's shards in place of sharded tensors."""
-        if is_sharded(state):
-            dims = [getattr(placement, "dim", -1) for placement in state.placements]
-            return {"shard": local(state).clone(), "shape": list(state.shape), "dims": dims}
-        if isinstance(state, Mapping):
-            return {name: self.kept(each) for name, each in state.items()}
-        return [self.kept(each) for each in state] if isinstance(state, list) else state
-
     def restored(self, state: Any) -> Any:
         """A state as it was before ``kept``; ArgumentError where the module is sharded in another way."""
-        if isinstance(state, Mapping) and "dims" in state and "shard" in state:
-            from torch.distributed.tensor import DTensor, Replicate, Shard
+        from torch.distributed.tensor import DTensor, Replicate, Shard
 
-            if not self or len(state["dims"]) != self.mesh.ndim:
+        def restored(each: Any) -> Any:
+            if not isinstance(each, Mapping):
+                return each
+            if not self or len(each["dims"]) != self.mesh.ndim:
                 raise ArgumentError("resume: the module of the folder was sharded over processes in another way")
-            placements = [Replicate() if dim < 0 else Shard(dim) for dim in state["dims"]]
-            form = {"shape": torch.Size(state["shape"]), "stride": torch.empty(state["shape"], device="meta").stride()}
-            part = state["shard"].to(self.mesh.device_type)
-            return DTensor.from_local(part, self.mesh, placements, run_check=False, **form)
-        if isinstance(state, Mapping):
-            return {name: self.restored(each) for name, each in state.items()}
-        return [self.restored(each) for each in state] if isinstance(state, list) else state
+            placements = [Replicate() if dim < 0 else Shard(dim) for dim in each["dims"]]
+            shape, part = torch.Size(each["shape"]), each["shard"].to(self.mesh.device_type)
+            stride = torch.empty(shape, device="meta").stride()
+            return DTensor.from_local(part, self.mesh, placements, shape=shape, stride=stride)
+
+        return tree_map(restored, state, is_leaf=lambda each: isinstance(each, Mapping) and "shard" in each)
+
+
+def kept(state: Any) -> Any:
+    """A state of module or optimizer, with this process's shards in place of sharded tensors."""
+
+    def own(each: Any) -> Any:
+        if not is_sharded(each):
+            return each
+        dims = [getattr(placement, "dim", -1) for placement in each.placements]
+        return {"shard": local(each), "shape": list(each.shape), "dims": dims}
+
+    return tree_map(own, dict(state))
