@@ -2,10 +2,10 @@
 
     python benchmarks/crashes/together.py [--steps 500] [--kills 20] [--seed S] [--doors sharded,batches] [--quick]
 
-Each process has half of the people. ``sharded``: a module that FSDP2 has sharded, all people in every step; ``batches``:
-a whole module, and fixed batches with correlated noise. One process is killed (SIGKILL); the other ends by the error
-that it then gets. Both go on from their folders. A witness in each process writes down what it puts into a release before
-it takes part, and the noisy numbers before anybody has them; see tests/helpers/training_judged.py.
+Each process has half of the people. ``sharded``: a module that FSDP2 has sharded, all people in every step;
+``batches``: a whole module, and fixed batches with correlated noise. One process is killed (SIGKILL); the other ends by
+the error that it then gets. Both go on from their folders. A witness in each process writes down what it puts into a
+release before it takes part, and the noisy numbers before anybody has them; see tests/helpers/training_judged.py.
 
 Prints one JSON object; 1 is the status if something was found.
 """
@@ -18,7 +18,9 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 import warnings
+from contextlib import redirect_stderr
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,6 +53,8 @@ from training_killed import logistic_loss as loss
 
 LONG = 60.0
 """Seconds after which a process that waits for one that was killed is ended, too; and that no other one takes."""
+
+ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 Line = dict[str, object]
 
@@ -120,10 +124,13 @@ def started(*given) -> int:
     if child := os.fork():
         return child
     try:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - of a process that ends with it
-        train(*given)
-        os._exit(0)
-    except BaseException:
+        with (given[3] / f"stderr-{given[4]}").open("w") as told, redirect_stderr(told):
+            try:
+                train(*given)
+                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+    finally:
         os._exit(1)
 
 
@@ -149,9 +156,8 @@ def merged(door: Door, sharded: bool, folder: Path) -> list[Line]:
         if any("noisy" in each for each in both):
             exact = np.array([each["exact"] for each in both])
             exact = np.concatenate(exact) if sharded else exact.sum(0)
-            noisy = [
-                np.array(each["noisy"]) if "noisy" in each else np.full(N // (1 + sharded), np.nan) for each in both
-            ]
+            unknown = np.full(N // (1 + sharded), np.nan)
+            noisy = [np.array(each.get("noisy", unknown)) for each in both]
             noisy = np.concatenate(noisy) if sharded else noisy["noisy" not in both[0]]
             line = {"attempt": attempt, "step": step, "sigma": both[0]["sigma"], "exact": exact.tolist()}
             draws.append(line | {"noise": np.where(np.isnan(noisy), 0.0, noisy - exact).tolist()})
@@ -192,9 +198,7 @@ def campaign(name: str, steps: int, kills: int, chance: random.Random, folder: P
             until = lines + chance.randint(1, max(2, 3 * steps // kills))
             began = time.monotonic()
             while sum(len(path.read_bytes().splitlines()) for path in folder.glob("released-*.jsonl")) < until:
-                if time.monotonic() > began + LONG or os.waitid(
-                    os.P_PID, children[0], os.WEXITED | os.WNOHANG | os.WNOWAIT
-                ):
+                if time.monotonic() > began + LONG or os.waitid(os.P_PID, children[0], ENDED):
                     break
                 time.sleep(0.002)
             time.sleep(chance.uniform(0, 0.02))
@@ -206,7 +210,8 @@ def campaign(name: str, steps: int, kills: int, chance: random.Random, folder: P
         if statuses == [0, 0]:
             return {"door": name, "kills of each": killed} | judged(door, sharded, folder)
         if attempt > 3 * kills + 3:
-            return {"door": name, "kills of each": killed, "problems": [f"it does not end: {statuses}"]}
+            told = [(folder / f"stderr-{rank}").read_text().splitlines()[-1:] for rank in range(2)]
+            return {"door": name, "kills of each": killed, "problems": [f"it does not end: {told}"]}
 
 
 def main() -> int:
@@ -225,9 +230,8 @@ def main() -> int:
     found = []
     for name in given.doors.split(","):
         with tempfile.TemporaryDirectory() as folder:
-            found.append(
-                campaign(name, steps, kills, random.Random(f"{given.seed} {name}"), Path(folder), given.broken)
-            )
+            chance = random.Random(f"{given.seed} {name}")
+            found.append(campaign(name, steps, kills, chance, Path(folder), given.broken))
     print(json.dumps(found, indent=1))
     return int(any(each["problems"] for each in found))
 

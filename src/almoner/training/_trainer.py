@@ -10,7 +10,6 @@ Source: theory.md statements 5.1 to 5.3, 5.6 and 5.7; Feldman & Zrnic (2021), Al
 import secrets
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack, cast
 
@@ -125,7 +124,7 @@ class Trainer(OfModule):
         self._ledger = budget if isinstance(budget, OnLedger) else None
         if self._ledger is not None:
             self._ledger.refuse(seed=seed, **{"individual=False": not individual})
-            self._ledger = replace(self._ledger, key=self._ledger.key + self._processes.name)
+            self._ledger = self._ledger.of_process(self._processes.name)
             budget = self._ledger.whole()
         if self._people is not None and not individual:
             raise ArgumentError("budget: accounts per person need individual=True")
@@ -378,6 +377,7 @@ class Trainer(OfModule):
             kept = folder.parts_of(max(common))
             first = lambda _: (kept["model"], processes.broadcast(kept["run"]))  # noqa: E731
         run.resume(*loaded, first=first)
+        folder.forget_before()
         if isinstance(run.sampling, BatchContributions) and not processes.single:
             run.sampling.begin_afresh(run.current.value.step)
         if self._held is not None:

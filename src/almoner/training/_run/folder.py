@@ -122,8 +122,8 @@ class Folder:
     def save(self, parts: Mapping[str, Any], number: int) -> None:
         """Replace the state by these parts, which have seen every line; DataError: they can't be; the last is kept."""
         self._check_process()
-        if self.twice and self._state_file.exists():
-            self._before_file.unlink(missing_ok=True)
+        if self.twice and self._state_file.exists() and self.number() != number:  # others may lack it
+            self.forget_before()
             os.link(self._state_file, self._before_file)
         told = {"format": FORMAT, "kind": self._kind, "seen": self._lines_announced(), "parts": parts}
         _write(self._state_file, told, number)
@@ -164,6 +164,10 @@ class Folder:
         """The parts of the state that was saved after a step, one of ``numbers``."""
         file = self._state_file if number == self.number() else self._before_file
         return cast(dict[str, Any], _read(file)["parts"])
+
+    def forget_before(self) -> None:
+        """Keep the last state alone: a step that is taken again must not be mistaken for the one before."""
+        self._before_file.unlink(missing_ok=True)
 
     def _before(self) -> list[Path]:
         return [self._before_file] if self._before_file.exists() else []

@@ -35,7 +35,7 @@ def refuse_precision(module: nn.Module) -> None:
     for name, parameter in module.named_parameters():
         if parameter.requires_grad and parameter.dtype not in (torch.bfloat16, torch.float32, torch.float64):
             raise Unsupported(
-                f"module: parameter {name!r} is {parameter.dtype}: train in float32, float64 or bfloat16: module.float()"
+                f"module: parameter {name!r} is {parameter.dtype}, which overflows: train module.float(), or bfloat16"
             )
         if parameter.device.type == "mps":
             raise Unsupported(f"module: parameter {name!r} is on mps, without double precision: train module.cpu()")
